@@ -1,0 +1,82 @@
+// Errors: one type per kind of failure, one shape of message.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <danling/core/format.hpp>
+
+namespace danling::inline v0 {
+
+/// Base of all errors thrown by danling. `what()` reads `[component.operation] expected X, got Y`.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+  ~Error() override;
+};
+
+/// A configuration key, value or file is wrong.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+  ~ConfigError() override;
+};
+
+/// A data file, sample or batch is wrong.
+class DataError : public Error {
+ public:
+  using Error::Error;
+  ~DataError() override;
+};
+
+/// An object was used in a state that does not allow it, or a saved state does not fit the object.
+class StateError : public Error {
+ public:
+  using Error::Error;
+  ~StateError() override;
+};
+
+/// A checkpoint could not be written, read, or does not fit the run.
+class CheckpointError : public Error {
+ public:
+  using Error::Error;
+  ~CheckpointError() override;
+};
+
+/// A loss or gradient is infinite or not a number.
+class NonFiniteError : public Error {
+ public:
+  using Error::Error;
+  ~NonFiniteError() override;
+};
+
+/// Processes could not be joined, or a collective failed.
+class DistributedError : public Error {
+ public:
+  using Error::Error;
+  ~DistributedError() override;
+};
+
+/// A metric or meter was given values that it cannot hold.
+class MetricError : public Error {
+ public:
+  using Error::Error;
+  ~MetricError() override;
+};
+
+/// Throws `E` with the message `[where] parts...`. `where` is `component.operation`.
+template <class E = Error, class... Parts>
+[[noreturn]] void fail(std::string_view where, const Parts&... parts) {
+  throw E(concat("[", where, "] ", parts...));
+}
+
+/// Calls `fail<E>` unless `condition` holds. The parts are evaluated by the caller: keep them cheap on hot paths.
+template <class E = Error, class... Parts>
+void check(bool condition, std::string_view where, const Parts&... parts) {
+  if (!condition) [[unlikely]] {
+    fail<E>(where, parts...);
+  }
+}
+
+}  // namespace danling::inline v0

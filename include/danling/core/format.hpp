@@ -1,0 +1,62 @@
+// Text from values, for messages: no locale, no streams, no third-party header.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace danling::inline v0 {
+
+/// The shortest decimal text that reads back as the same number; integral values keep a `.0`.
+std::string to_text(double value);
+std::string to_text(std::int64_t value);
+std::string to_text(std::uint64_t value);
+inline std::string to_text(bool value) { return value ? "true" : "false"; }
+
+namespace detail {
+inline void append_text(std::string& out, std::string_view part) { out.append(part); }
+inline void append_text(std::string& out, char part) { out.push_back(part); }
+template <class T>
+  requires std::is_arithmetic_v<T>
+void append_text(std::string& out, T part) {
+  if constexpr (std::same_as<T, bool>) {
+    out.append(part ? "true" : "false");
+  } else if constexpr (std::floating_point<T>) {
+    out.append(to_text(static_cast<double>(part)));
+  } else if constexpr (std::is_signed_v<T>) {
+    out.append(to_text(static_cast<std::int64_t>(part)));
+  } else {
+    out.append(to_text(static_cast<std::uint64_t>(part)));
+  }
+}
+}  // namespace detail
+
+/// The parts as one string: text as it is, numbers by `to_text`.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::string out;
+  (detail::append_text(out, parts), ...);
+  return out;
+}
+
+/// `items` with `separator` between them, each converted as in `concat`.
+template <class Range>
+std::string join(const Range& items, std::string_view separator = ", ") {
+  std::string out;
+  bool first = true;
+  for (const auto& item : items) {
+    if (!first) {
+      out.append(separator);
+    }
+    first = false;
+    detail::append_text(out, item);
+  }
+  return out;
+}
+
+/// `text` in single quotes, with control characters escaped.
+std::string quote(std::string_view text);
+
+}  // namespace danling::inline v0

@@ -1,0 +1,68 @@
+// Names to factories: what a config value such as `optim.type: adamw` is looked up in.
+#pragma once
+
+#include <cctype>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+
+namespace danling::inline v0 {
+
+/// Factories by name. Lookup ignores case; an unknown name is an error that lists the known ones.
+/// Fill it before threads read it: registration is not synchronised.
+template <class Signature>
+class Registry {
+ public:
+  using Factory = std::function<Signature>;
+
+  /// `what` names the entries in messages: "optimizer", "scheduler".
+  explicit Registry(std::string what) : what_(std::move(what)) {}
+
+  /// Adds a factory. @throws ConfigError when the name is taken.
+  void add(std::string_view name, Factory factory) {
+    if (!entries_.emplace(lower(name), std::move(factory)).second) {
+      fail<ConfigError>(what_ + ".register", "expected a new name, got ", quote(name), ", which is taken");
+    }
+  }
+
+  bool contains(std::string_view name) const { return entries_.find(lower(name)) != entries_.end(); }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& entry : entries_) {
+      out.push_back(entry.first);
+    }
+    return out;
+  }
+
+  /// The factory of `name`. @throws ConfigError that lists the known names.
+  const Factory& at(std::string_view name) const {
+    const auto found = entries_.find(lower(name));
+    if (found == entries_.end()) {
+      const auto known = names();
+      fail<ConfigError>(what_ + ".build", "expected one of ", join(known), ", got ", quote(name),
+                        did_you_mean(lower(name), known));
+    }
+    return found->second;
+  }
+
+ private:
+  static std::string lower(std::string_view name) {
+    std::string out(name);
+    for (char& c : out) {
+      c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    return out;
+  }
+
+  std::string what_;
+  std::map<std::string, Factory> entries_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,239 @@
+// A tree of values: what a state or a checkpoint is made of. The tensor type is a parameter, so that the
+// parsers in formats/ (no LibTorch) and the rest (at::Tensor) share one tree.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+
+/// Key of a map: a string, or an integer (optimizer states are keyed by parameter number).
+class Key {
+ public:
+  Key(std::string name) : value_(std::move(name)) {}       // NOLINT(google-explicit-constructor)
+  Key(std::string_view name) : value_(std::string(name)) {}  // NOLINT(google-explicit-constructor)
+  Key(const char* name) : value_(std::string(name)) {}     // NOLINT(google-explicit-constructor)
+  template <std::integral I>
+    requires(!std::same_as<I, bool>)
+  Key(I number) : value_(static_cast<std::int64_t>(number)) {}  // NOLINT(google-explicit-constructor)
+
+  bool is_string() const { return std::holds_alternative<std::string>(value_); }
+  /// @throws StateError when the key is an integer.
+  const std::string& string() const {
+    check<StateError>(is_string(), "state.key", "expected a string key, got ", text());
+    return std::get<std::string>(value_);
+  }
+  /// @throws StateError when the key is a string.
+  std::int64_t integer() const {
+    check<StateError>(!is_string(), "state.key", "expected an integer key, got ", text());
+    return std::get<std::int64_t>(value_);
+  }
+  /// For messages: `'name'` or `3`.
+  std::string text() const {
+    return is_string() ? quote(std::get<std::string>(value_)) : to_text(std::get<std::int64_t>(value_));
+  }
+  bool operator==(const Key&) const = default;
+
+  struct Hash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return std::hash<std::variant<std::int64_t, std::string>>{}(key.value_);
+    }
+  };
+
+ private:
+  std::variant<std::int64_t, std::string> value_;
+};
+
+/// Raw bytes, as opposed to text.
+struct Bytes {
+  std::string data;
+  bool operator==(const Bytes&) const = default;
+};
+
+/// null, bool, int64, double, string, bytes, tensor, list, tuple, or an ordered map.
+template <class TensorType>
+class Tree {
+ public:
+  using Tensor = TensorType;
+  using Null = std::monostate;
+  using List = std::vector<Tree>;
+  struct Tuple {
+    List items;
+  };
+  struct Entry;
+
+  /// Keys and values in the order of insertion.
+  class Map {
+   public:
+    Map() = default;
+    Map(std::initializer_list<Entry> entries) {
+      for (const auto& entry : entries) {
+        set(entry.key, entry.value);
+      }
+    }
+
+    auto begin() const { return entries_.begin(); }
+    auto end() const { return entries_.end(); }
+    std::size_t size() const { return entries_.size(); }
+    bool empty() const { return entries_.empty(); }
+
+    /// The value at `key`, or null when there is none.
+    const Tree* find(const Key& key) const {
+      const auto found = index_.find(key);
+      return found == index_.end() ? nullptr : &entries_[found->second].value;
+    }
+    Tree* find(const Key& key) { return const_cast<Tree*>(std::as_const(*this).find(key)); }
+    bool contains(const Key& key) const { return find(key) != nullptr; }
+
+    /// The value at `key`. @throws StateError that lists the keys there are.
+    const Tree& at(const Key& key) const {
+      const Tree* found = find(key);
+      if (found == nullptr) {
+        std::vector<std::string> known;
+        for (const auto& entry : entries_) {
+          known.push_back(entry.key.text());
+        }
+        fail<StateError>("state.at", "expected key ", key.text(), ", got keys [", join(known), "]");
+      }
+      return *found;
+    }
+
+    /// Adds or replaces.
+    void set(const Key& key, Tree value) { (*this)[key] = std::move(value); }
+
+    /// The value at `key`, added as null when there is none.
+    Tree& operator[](const Key& key) {
+      const auto [found, added] = index_.try_emplace(key, entries_.size());
+      if (added) {
+        entries_.push_back(Entry{key, Tree()});
+      }
+      return entries_[found->second].value;
+    }
+
+    /// Removes `key`; says whether it was there. Linear in the size of the map.
+    bool erase(const Key& key) {
+      const auto found = index_.find(key);
+      if (found == index_.end()) {
+        return false;
+      }
+      const std::size_t position = found->second;
+      entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(position));
+      index_.erase(found);
+      for (auto& item : index_) {
+        item.second -= item.second > position ? 1 : 0;
+      }
+      return true;
+    }
+
+   private:
+    std::vector<Entry> entries_;
+    std::unordered_map<Key, std::size_t, Key::Hash> index_;
+  };
+
+  using Value = std::variant<Null, bool, std::int64_t, double, std::string, Bytes, Tensor, List, Tuple, Map>;
+
+  Tree() = default;
+  Tree(std::nullptr_t) {}                                   // NOLINT(google-explicit-constructor)
+  Tree(const char* text) : value_(std::string(text)) {}      // NOLINT(google-explicit-constructor)
+  Tree(std::string_view text) : value_(std::string(text)) {}  // NOLINT(google-explicit-constructor)
+  template <std::integral I>
+  Tree(I number) {  // NOLINT(google-explicit-constructor)
+    if constexpr (std::same_as<I, bool>) {
+      value_ = number;
+    } else {
+      value_ = static_cast<std::int64_t>(number);
+    }
+  }
+  template <std::floating_point F>
+  Tree(F number) : value_(static_cast<double>(number)) {}  // NOLINT(google-explicit-constructor)
+  Tree(std::string text) : value_(std::move(text)) {}      // NOLINT(google-explicit-constructor)
+  Tree(Bytes bytes) : value_(std::move(bytes)) {}          // NOLINT(google-explicit-constructor)
+  Tree(Tensor tensor) : value_(std::move(tensor)) {}       // NOLINT(google-explicit-constructor)
+  Tree(List list) : value_(std::move(list)) {}             // NOLINT(google-explicit-constructor)
+  Tree(Tuple tuple) : value_(std::move(tuple)) {}          // NOLINT(google-explicit-constructor)
+  Tree(Map map) : value_(std::move(map)) {}                // NOLINT(google-explicit-constructor)
+
+  const Value& value() const { return value_; }
+  Value& value() { return value_; }
+
+  bool is_null() const { return is<Null>(); }
+  bool is_bool() const { return is<bool>(); }
+  bool is_integer() const { return is<std::int64_t>(); }
+  bool is_double() const { return is<double>(); }
+  bool is_string() const { return is<std::string>(); }
+  bool is_bytes() const { return is<Bytes>(); }
+  bool is_tensor() const { return is<Tensor>(); }
+  bool is_list() const { return is<List>(); }
+  bool is_tuple() const { return is<Tuple>(); }
+  bool is_map() const { return is<Map>(); }
+
+  // Each reads one kind and throws StateError, naming what it got, for any other.
+  bool boolean() const { return get<bool>("a bool"); }
+  std::int64_t integer() const { return get<std::int64_t>("an integer"); }
+  /// A double, or an integer as a double.
+  double number() const {
+    return is_integer() ? static_cast<double>(std::get<std::int64_t>(value_)) : get<double>("a number");
+  }
+  const std::string& string() const { return get<std::string>("a string"); }
+  const Bytes& bytes() const { return get<Bytes>("bytes"); }
+  const Tensor& tensor() const { return get<Tensor>("a tensor"); }
+  const List& list() const { return get<List>("a list"); }
+  const List& tuple() const { return get<Tuple>("a tuple").items; }
+  const Map& map() const { return get<Map>("a map"); }
+  List& list() { return const_cast<List&>(std::as_const(*this).list()); }
+  Map& map() { return const_cast<Map&>(std::as_const(*this).map()); }
+  /// The items of a list or a tuple.
+  const List& items() const { return is_tuple() ? std::get<Tuple>(value_).items : get<List>("a list or tuple"); }
+
+  /// Shorthand for `map().at(key)` and `map().find(key)`.
+  const Tree& at(const Key& key) const { return map().at(key); }
+  const Tree* find(const Key& key) const { return map().find(key); }
+  /// The value at `key` of this map; a null tree becomes a map first.
+  Tree& operator[](const Key& key) {
+    if (is_null()) {
+      value_ = Map();
+    }
+    return map()[key];
+  }
+
+  /// What kind of value this is, for messages.
+  const char* kind() const {
+    static constexpr const char* names[] = {"null",  "bool",     "an integer", "a number", "a string",
+                                            "bytes", "a tensor", "a list",     "a tuple",  "a map"};
+    return names[value_.index()];
+  }
+
+ private:
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(value_);
+  }
+  template <class T>
+  const T& get(const char* expected) const {
+    const T* found = std::get_if<T>(&value_);
+    if (found == nullptr) [[unlikely]] {
+      fail<StateError>("state.read", "expected ", expected, ", got ", kind());
+    }
+    return *found;
+  }
+
+  Value value_;
+};
+
+template <class TensorType>
+struct Tree<TensorType>::Entry {
+  Key key;
+  Tree value;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,15 @@
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+
+// Out of line, so that each type has one vtable, in this library: errors are caught across shared objects.
+Error::~Error() = default;
+ConfigError::~ConfigError() = default;
+DataError::~DataError() = default;
+StateError::~StateError() = default;
+CheckpointError::~CheckpointError() = default;
+NonFiniteError::~NonFiniteError() = default;
+DistributedError::~DistributedError() = default;
+MetricError::~MetricError() = default;
+
+}  // namespace danling::inline v0

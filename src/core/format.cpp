@@ -1,0 +1,46 @@
+#include <danling/core/format.hpp>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace danling::inline v0 {
+
+std::string to_text(double value) {
+  if (std::isnan(value)) {
+    return "nan";
+  }
+  if (std::isinf(value)) {
+    return value < 0 ? "-inf" : "inf";
+  }
+  std::array<char, 32> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+  std::string text(buffer.data(), end);
+  if (text.find_first_of(".e") == std::string::npos) {
+    text += ".0";
+  }
+  return text;
+}
+
+std::string to_text(std::int64_t value) { return std::to_string(value); }
+
+std::string to_text(std::uint64_t value) { return std::to_string(value); }
+
+std::string quote(std::string_view text) {
+  static constexpr std::string_view digits = "0123456789abcdef";
+  std::string out = "'";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      out += "\\x";
+      out += digits[byte >> 4U];
+      out += digits[byte & 15U];
+    } else {
+      out += c;
+    }
+  }
+  out += '\'';
+  return out;
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,39 @@
+#include <danling/core/format.hpp>
+#include <danling/core/registry.hpp>
+#include <danling/core/suggest.hpp>
+
+#include <support/error.hpp>
+
+namespace {
+
+TEST_CASE("to_text: doubles read back as the same number", "[core]") {
+  CHECK(danling::to_text(0.1) == "0.1");
+  CHECK(danling::to_text(1.0) == "1.0");
+  CHECK(danling::to_text(1e-9) == "1e-09");
+  CHECK(std::stod(danling::to_text(1.0 / 3.0)) == 1.0 / 3.0);
+  CHECK(danling::concat("a", 1, ' ', 2.5, true) == "a1 2.5true");
+}
+
+TEST_CASE("edit_distance: insertions, deletions, substitutions and swaps cost one", "[core]") {
+  CHECK(danling::edit_distance("", "abc") == 3);
+  CHECK(danling::edit_distance("kitten", "sitting") == 3);
+  CHECK(danling::edit_distance("epcohs", "epochs") == 1);
+}
+
+TEST_CASE("nearest: suggests what was meant, and nothing when nothing is near", "[core]") {
+  const std::vector<std::string> keys = {"epochs", "steps", "optim.lr"};
+  CHECK(danling::nearest("epcohs", keys) == "epochs");
+  CHECK(danling::nearest("lr", keys) == "optim.lr");
+  CHECK_FALSE(danling::nearest("entirely_different", keys));
+}
+
+TEST_CASE("Registry: an unknown name lists the known ones", "[core]") {
+  danling::Registry<int()> registry("optimizer");
+  registry.add("SGD", [] { return 1; });
+  registry.add("adam", [] { return 2; });
+  CHECK(registry.at("sgd")() == 1);
+  CHECK(danling_test::error_of<danling::ConfigError>([&] { registry.at("adamm"); }) ==
+        "[optimizer.build] expected one of adam, sgd, got 'adamm'; did you mean 'adam'?");
+}
+
+}  // namespace
