@@ -1,0 +1,51 @@
+// What an epoch, a step or an evaluation yields: names to numbers, nested by split, in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace danling::inline v0 {
+
+/// An ordered mapping of names to numbers, lists of numbers, or further results (DanLing's RoundDict).
+/// Lookup is linear: results are small.
+class Result {
+ public:
+  struct Entry;
+  using Value = std::variant<double, std::vector<double>, Result>;
+
+  bool empty() const { return entries_.empty(); }
+  std::size_t size() const;
+  std::vector<Entry>::const_iterator begin() const;
+  std::vector<Entry>::const_iterator end() const;
+
+  /// Adds or replaces.
+  void set(std::string_view name, Value value);
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  const Value* find(std::string_view name) const;
+  /// The number at `path`, parts joined by dots ("val.loss"), or null when there is no number there.
+  const double* number(std::string_view path) const;
+  /// The nested result at `name`, added when there is none.
+  Result& operator[](std::string_view name);
+  /// Adds or replaces every entry of `other`; nested results are merged.
+  void merge(const Result& other);
+
+  /// Every number with its path, parts joined by `separator`; lists are numbered.
+  std::vector<std::pair<std::string, double>> flatten(std::string_view separator = "/") const;
+
+  /// `loss: 0.1234<tab>acc1: 0.9000`, nested results on indented lines of their own.
+  std::string text(int precision = 4) const;
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+struct Result::Entry {
+  std::string name;
+  Value value;
+};
+
+}  // namespace danling::inline v0

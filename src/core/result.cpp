@@ -1,0 +1,156 @@
+#include <danling/core/result.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace danling::inline v0 {
+namespace {
+
+std::string fixed(double value, int precision) {
+  std::array<char, 64> buffer{};
+  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", precision, value);
+  if (length < 0 || static_cast<std::size_t>(length) >= buffer.size()) {
+    std::snprintf(buffer.data(), buffer.size(), "%.*e", precision, value);
+  }
+  return buffer.data();
+}
+
+void append(std::string& out, const Result& result, int precision, std::size_t depth) {
+  bool first = true;
+  for (const auto& [name, value] : result) {
+    const bool nested = std::holds_alternative<Result>(value);
+    if (!first) {
+      out += nested ? '\n' : '\t';
+    }
+    first = false;
+    if (nested) {
+      out.append(2 * depth, ' ');
+      out += name;
+      out += ": ";
+      const auto& inner = std::get<Result>(value);
+      const bool deeper = std::any_of(inner.begin(), inner.end(), [](const Result::Entry& entry) {
+        return std::holds_alternative<Result>(entry.value);
+      });
+      if (deeper) {
+        out += '\n';
+      }
+      append(out, inner, precision, depth + 1);
+    } else {
+      if (out.empty() || out.back() == '\n') {
+        out.append(2 * depth, ' ');
+      }
+      out += name;
+      out += ": ";
+      if (const auto* number = std::get_if<double>(&value)) {
+        out += fixed(*number, precision);
+      } else {
+        out += '[';
+        const auto& list = std::get<std::vector<double>>(value);
+        for (std::size_t i = 0; i < list.size(); ++i) {
+          out += i == 0 ? "" : ", ";
+          out += fixed(list[i], precision);
+        }
+        out += ']';
+      }
+    }
+  }
+}
+
+void flatten_into(std::vector<std::pair<std::string, double>>& out, const Result& result, const std::string& prefix,
+                  std::string_view separator) {
+  for (const auto& [name, value] : result) {
+    std::string path = prefix;
+    if (!path.empty()) {
+      path += separator;
+    }
+    path += name;
+    if (const auto* number = std::get_if<double>(&value)) {
+      out.emplace_back(std::move(path), *number);
+    } else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+      for (std::size_t i = 0; i < list->size(); ++i) {
+        out.emplace_back(path + std::string(separator) + std::to_string(i), (*list)[i]);
+      }
+    } else {
+      flatten_into(out, std::get<Result>(value), path, separator);
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t Result::size() const { return entries_.size(); }
+std::vector<Result::Entry>::const_iterator Result::begin() const { return entries_.begin(); }
+std::vector<Result::Entry>::const_iterator Result::end() const { return entries_.end(); }
+
+void Result::set(std::string_view name, Value value) {
+  for (auto& entry : entries_) {
+    if (entry.name == name) {
+      entry.value = std::move(value);
+      return;
+    }
+  }
+  entries_.push_back({std::string(name), std::move(value)});
+}
+
+const Result::Value* Result::find(std::string_view name) const {
+  for (const auto& entry : entries_) {
+    if (entry.name == name) {
+      return &entry.value;
+    }
+  }
+  return nullptr;
+}
+
+const double* Result::number(std::string_view path) const {
+  // A name may itself hold a dot, so the whole path is tried first.
+  if (const Value* whole = find(path)) {
+    return std::get_if<double>(whole);
+  }
+  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {
+    const Value* child = find(path.substr(0, dot));
+    if (child != nullptr && std::holds_alternative<Result>(*child)) {
+      if (const double* found = std::get<Result>(*child).number(path.substr(dot + 1))) {
+        return found;
+      }
+    }
+  }
+  return nullptr;
+}
+
+Result& Result::operator[](std::string_view name) {
+  for (auto& entry : entries_) {
+    if (entry.name == name) {
+      if (!std::holds_alternative<Result>(entry.value)) {
+        entry.value = Result();
+      }
+      return std::get<Result>(entry.value);
+    }
+  }
+  entries_.push_back({std::string(name), Result()});
+  return std::get<Result>(entries_.back().value);
+}
+
+void Result::merge(const Result& other) {
+  for (const auto& [name, value] : other) {
+    if (std::holds_alternative<Result>(value)) {
+      (*this)[name].merge(std::get<Result>(value));
+    } else {
+      set(name, value);
+    }
+  }
+}
+
+std::vector<std::pair<std::string, double>> Result::flatten(std::string_view separator) const {
+  std::vector<std::pair<std::string, double>> out;
+  flatten_into(out, *this, "", separator);
+  return out;
+}
+
+std::string Result::text(int precision) const {
+  std::string out;
+  append(out, *this, precision, 0);
+  return out;
+}
+
+}  // namespace danling::inline v0
