@@ -1,0 +1,110 @@
+// The criterion of a runner: one handle for a loss module or a callable (prediction, target) -> loss.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <danling/runner/model.hpp>
+
+namespace danling::inline v0 {
+
+namespace detail {
+
+template <class M>
+concept LossModule = requires(M& module, const at::Tensor& prediction, const at::Tensor& target) {
+  { module.forward(prediction, target) } -> std::convertible_to<at::Tensor>;
+};
+
+template <class T>
+concept LossCallable = std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&, const at::Tensor&>;
+
+}  // namespace detail
+
+/// A value handle: copies share the module. What the loss averages over is read from the module's options:
+/// `ignore_index`, and whether `reduction` is the mean.
+class CriterionHandle {
+ public:
+  CriterionHandle() = default;
+
+  template <class T>
+    requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>)
+  CriterionHandle(T&& criterion) {  // NOLINT(google-explicit-constructor)
+    assign(std::forward<T>(criterion));
+  }
+
+  explicit operator bool() const { return static_cast<bool>(function_); }
+
+  /// The loss of one micro-batch. @throws StateError when no criterion is assigned.
+  at::Tensor operator()(const at::Tensor& prediction, const at::Tensor& target) const {
+    check<StateError>(static_cast<bool>(function_), "runner.criterion",
+                      "expected a criterion, got none; assign `criterion`, or override train_step and evaluate_step");
+    return function_(prediction, target);
+  }
+
+  /// The criterion's own module, so that its weights move with the device; null for callables.
+  const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
+  void to(at::Device device) const;
+
+  /// The target value that the loss leaves out, when the module has one.
+  std::optional<std::int64_t> ignore_index() const { return ignore_index_; }
+  /// Whether the loss is a mean over its targets.
+  bool mean() const { return mean_; }
+
+  /// How many targets the loss of this batch averages over: the weight of the batch in an accumulation window and in
+  /// the average. Nothing when the criterion does not say (the window is then uniform). Call it before the batch is
+  /// moved: for a target on a device the count of ignored entries waits for it.
+  std::optional<std::int64_t> loss_normalizer(const at::Tensor& target) const;
+
+ private:
+  template <class T>
+  void assign(T&& criterion) {
+    using C = std::remove_cvref_t<T>;
+    if constexpr (detail::ModuleHolder<C>) {
+      set(std::shared_ptr<typename C::ContainedType>(criterion.ptr()));
+    } else if constexpr (requires { typename C::element_type; requires detail::NnModule<typename C::element_type>; }) {
+      set(std::shared_ptr<typename C::element_type>(std::forward<T>(criterion)));
+    } else if constexpr (detail::LossCallable<C>) {
+      function_ = std::forward<T>(criterion);
+    } else {
+      static_assert(std::is_void_v<C>,
+                    "danling: `criterion` takes a loss module (holder or shared_ptr) whose forward is (prediction, "
+                    "target), or a callable at::Tensor(const at::Tensor& prediction, const at::Tensor& target)");
+    }
+  }
+
+  template <class Impl>
+  void set(std::shared_ptr<Impl> impl) {
+    static_assert(detail::LossModule<Impl>, "danling: the criterion's forward must take (prediction, target)");
+    check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
+    if constexpr (requires { { impl->options.ignore_index() } -> std::convertible_to<std::int64_t>; }) {
+      ignore_index_ = impl->options.ignore_index();
+    }
+    if constexpr (requires { impl->options.reduction().index(); }) {
+      // In each of LibTorch's reduction variants the mean is the only alternative with this name.
+      mean_ = std::visit([](const auto& kind) { return is_mean(kind); }, impl->options.reduction());
+    }
+    module_ = impl;
+    function_ = [impl](const at::Tensor& prediction, const at::Tensor& target) {
+      return at::Tensor(impl->forward(prediction, target));
+    };
+  }
+
+  template <class Kind>
+  static bool is_mean(const Kind&) {
+    // torch::enumtype::kMean and kBatchMean; spelt by name so that torch/enum.h is not needed here.
+    return std::string_view(typeid(Kind).name()).find("Mean") != std::string_view::npos;
+  }
+
+  std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> function_;
+  std::shared_ptr<torch::nn::Module> module_;
+  std::optional<std::int64_t> ignore_index_;
+  bool mean_ = false;
+};
+
+}  // namespace danling::inline v0

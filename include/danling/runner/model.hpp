@@ -1,0 +1,233 @@
+// The model of a runner: one handle for a torch::nn module, a TorchScript module or a callable.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <danling/core/error.hpp>
+#include <danling/state/state.hpp>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace danling::inline v0 {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+namespace detail {
+
+/// What the runner needs of a model, whatever its kind.
+class ModelConcept {
+ public:
+  virtual ~ModelConcept();
+  virtual at::Tensor forward(const at::Tensor& input) = 0;
+  virtual NamedTensors named_parameters() const = 0;
+  /// Parameters and buffers with the names and the order of Python's `state_dict()`.
+  virtual NamedTensors named_state() const = 0;
+  virtual void to(at::Device device) = 0;
+  virtual void train(bool on) = 0;
+  virtual const std::type_info& type() const = 0;
+  virtual void* get() = 0;
+};
+
+using Forward1 = at::Tensor (*)(void*, const at::Tensor&);
+using Forward2 = at::Tensor (*)(void*, const at::Tensor&, const at::Tensor&);
+
+/// A torch::nn module. The body is compiled once, in the library.
+std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> module, void* object,
+                                          const std::type_info& type, Forward1 forward);
+
+template <class T>
+concept NnModule = std::is_class_v<T> && std::derived_from<T, torch::nn::Module>;
+
+template <class T>
+concept ModuleHolder = requires(const T& holder) {
+  typename T::ContainedType;
+  { holder.ptr() } -> std::convertible_to<std::shared_ptr<typename T::ContainedType>>;
+};
+
+template <class M>
+concept ForwardsTensor = requires(M& module, const at::Tensor& input) {
+  { module.forward(input) } -> std::convertible_to<at::Tensor>;
+};
+
+template <class M>
+Forward1 forward_function() {
+  if constexpr (ForwardsTensor<M>) {
+    return [](void* object, const at::Tensor& input) -> at::Tensor { return static_cast<M*>(object)->forward(input); };
+  } else {
+    return nullptr;
+  }
+}
+
+/// torch::jit::Module, recognised by what it can do, so that this header need not include TorchScript.
+template <class T>
+concept ScriptModule = requires(T& module, const T& constant) {
+  module.forward({module._ivalue()});
+  constant.named_parameters();
+  constant.named_buffers();
+  module.train(true);
+};
+
+template <class Script>
+class ScriptModel final : public ModelConcept {
+ public:
+  explicit ScriptModel(Script module) : module_(std::move(module)) {}
+  at::Tensor forward(const at::Tensor& input) override { return module_.forward({input}).toTensor(); }
+  NamedTensors named_parameters() const override {
+    NamedTensors out;
+    for (const auto& item : module_.named_parameters()) {
+      out.emplace_back(item.name, item.value);
+    }
+    return out;
+  }
+  NamedTensors named_state() const override {
+    NamedTensors out = named_parameters();
+    for (const auto& item : module_.named_buffers()) {
+      out.emplace_back(item.name, item.value);
+    }
+    return out;
+  }
+  void to(at::Device device) override { module_.to(device); }
+  void train(bool on) override { module_.train(on); }
+  const std::type_info& type() const override { return typeid(Script); }
+  void* get() override { return &module_; }
+
+ private:
+  Script module_;
+};
+
+template <class F>
+class CallableModel final : public ModelConcept {
+ public:
+  explicit CallableModel(F function) : function_(std::move(function)) {}
+  at::Tensor forward(const at::Tensor& input) override { return function_(input); }
+  NamedTensors named_parameters() const override { return {}; }
+  NamedTensors named_state() const override { return {}; }
+  void to(at::Device) override {}
+  void train(bool) override {}
+  const std::type_info& type() const override { return typeid(F); }
+  void* get() override { return &function_; }
+
+ private:
+  F function_;
+};
+
+}  // namespace detail
+
+/// What can be assigned to a runner's `model`.
+template <class T>
+concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::ScriptModule<T> ||
+                    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&>;
+
+/// A value handle: copies share the module. Empty until something is assigned.
+///
+///     model = Net();                          // a module holder (TORCH_MODULE)
+///     model = std::make_shared<NetImpl>();    // or the module itself
+///     model = torch::jit::load("net.pt");     // TorchScript
+///     model = [](const at::Tensor& x) { ... } // a function without parameters
+class ModelHandle {
+ public:
+  ModelHandle() = default;
+
+  template <class T>
+    requires(!std::same_as<std::remove_cvref_t<T>, ModelHandle>)
+  ModelHandle(T&& model) {  // NOLINT(google-explicit-constructor)
+    assign(std::forward<T>(model));
+  }
+
+  explicit operator bool() const { return concept_ != nullptr; }
+
+  /// Runs the model's `forward(Tensor)`. @throws StateError when it is empty or its forward takes something else.
+  at::Tensor operator()(const at::Tensor& input) const {
+    check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
+    return concept_->forward(input);
+  }
+
+  /// The object itself: `model.as<Net>()` for a holder, `model.as<NetImpl>()` for its module.
+  /// @throws StateError when it is something else.
+  template <class T>
+  decltype(auto) as() const {
+    if constexpr (detail::ModuleHolder<T>) {
+      return T(shared<typename T::ContainedType>());
+    } else if constexpr (detail::NnModule<T>) {
+      return *shared<T>();
+    } else {
+      check<StateError>(concept_ != nullptr && concept_->type() == typeid(T), "runner.model",
+                        "expected the type that was assigned, got another");
+      return *static_cast<T*>(concept_->get());
+    }
+  }
+
+  /// The module as torch::nn::Module; null for TorchScript and callables.
+  const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
+
+  NamedTensors named_parameters() const;
+  void to(at::Device device) const;
+  void train(bool on) const;
+
+  /// Parameters and buffers by name, as Python's `state_dict()`; the tensors are the model's own.
+  State state_dict() const;
+  /// Copies values into the model's tensors, in place.
+  /// @throws CheckpointError that names missing and unexpected keys and shapes; the model is then unchanged.
+  void load_state_dict(const State& state) const;
+
+ private:
+  template <class T>
+  void assign(T&& model) {
+    using M = std::remove_cvref_t<T>;
+    if constexpr (detail::ModuleHolder<M>) {
+      set(std::shared_ptr<typename M::ContainedType>(model.ptr()));
+    } else if constexpr (requires { typename M::element_type; requires detail::NnModule<typename M::element_type>; }) {
+      set(std::shared_ptr<typename M::element_type>(std::forward<T>(model)));
+    } else if constexpr (detail::ScriptModule<M>) {
+      concept_ = std::make_shared<detail::ScriptModel<M>>(std::forward<T>(model));
+    } else if constexpr (std::is_invocable_r_v<at::Tensor, M&, const at::Tensor&>) {
+      concept_ = std::make_shared<detail::CallableModel<M>>(std::forward<T>(model));
+    } else {
+      static_assert(std::is_void_v<M>,
+                    "danling: `model` takes a module holder, a shared_ptr to a torch::nn module, a TorchScript module "
+                    "or a callable at::Tensor(const at::Tensor&)");
+    }
+  }
+
+  template <class Impl>
+  void set(std::shared_ptr<Impl> impl) {
+    check<StateError>(impl != nullptr, "runner.model", "expected a module, got an empty holder");
+    object_ = impl;
+    type_ = &typeid(Impl);
+    module_ = impl;
+    concept_ = detail::wrap_module(module_, impl.get(), typeid(Impl), detail::forward_function<Impl>());
+  }
+
+  template <class Impl>
+  std::shared_ptr<Impl> shared() const {
+    if (type_ != nullptr && *type_ == typeid(Impl)) {
+      return std::static_pointer_cast<Impl>(object_);
+    }
+    std::shared_ptr<Impl> found;
+    if constexpr (detail::NnModule<Impl>) {
+      found = std::dynamic_pointer_cast<Impl>(module_);
+    }
+    check<StateError>(found != nullptr, "runner.model", "expected a ", typeid(Impl).name(), ", got ",
+                      type_ == nullptr ? "no torch::nn module" : type_->name());
+    return found;
+  }
+
+  std::shared_ptr<detail::ModelConcept> concept_;
+  std::shared_ptr<torch::nn::Module> module_;
+  std::shared_ptr<void> object_;
+  const std::type_info* type_ = nullptr;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,43 @@
+// Autocast for one forward pass, without a heap allocation.
+#pragma once
+
+#include <optional>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+namespace danling::inline v0 {
+
+/// Autocast to `dtype` on `device` while it lives; nothing without a dtype. Restores what was set before. Weights that
+/// autocast has cast are cached until the outermost context ends, or until `clear_autocast_cache()`.
+class PrecisionContext {
+ public:
+  PrecisionContext() = default;
+  PrecisionContext(c10::DeviceType device, std::optional<c10::ScalarType> dtype) {
+    if (dtype) {
+      enter(device, *dtype);
+    }
+  }
+  ~PrecisionContext() {
+    if (active_) {
+      leave();
+    }
+  }
+  PrecisionContext(const PrecisionContext&) = delete;
+  PrecisionContext& operator=(const PrecisionContext&) = delete;
+
+ private:
+  void enter(c10::DeviceType device, c10::ScalarType dtype);
+  void leave() noexcept;
+
+  bool active_ = false;
+  bool was_enabled_ = false;
+  bool was_cached_ = true;
+  c10::DeviceType device_ = c10::DeviceType::CPU;
+  c10::ScalarType was_dtype_ = c10::ScalarType::Undefined;
+};
+
+/// Forgets weights that autocast has cast: called after each update, which changes them in place.
+void clear_autocast_cache();
+
+}  // namespace danling::inline v0

@@ -1,0 +1,64 @@
+// The results of a run by epoch (or step), and which of them is best.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/core/result.hpp>
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0 {
+
+/// Results in the order in which they were appended. The score of a result is the number `score_name` of its split
+/// `score_split`; "loss" is better when lower, anything else when higher; among equals the latest is best.
+class ResultBook {
+ public:
+  struct Row {
+    std::int64_t index;
+    Result result;
+  };
+
+  /// Chooses the score. Without a split there are no scores.
+  void select(std::optional<std::string> score_split, std::string score_name);
+  const std::optional<std::string>& score_split() const { return score_split_; }
+  const std::string& score_name() const { return score_name_; }
+
+  /// Adds a row, or merges into the row that has this index.
+  void append(std::int64_t index, const Result& result);
+
+  bool empty() const { return rows_.empty(); }
+  const std::vector<Row>& rows() const { return rows_; }
+
+  /// The rows that have a score, with it.
+  std::vector<std::pair<std::int64_t, double>> scores() const;
+  std::optional<double> latest_score() const;
+  std::optional<double> best_score() const;
+  /// The index of the best row; 0 when there are no scores.
+  std::int64_t best_index() const;
+  const Row* latest() const;
+  const Row* best() const;
+
+  /// Whether the latest score equals the best within 1e-7; true before the first result, false when no score can be
+  /// found (a best checkpoint would then be a phantom).
+  bool is_best() const;
+
+  State state_dict() const;
+  /// @throws StateError when the state is not one of results.
+  void load_state_dict(const State& state);
+
+ private:
+  const Row* find(std::int64_t index) const;
+
+  std::vector<Row> rows_;
+  std::optional<std::string> score_split_;
+  std::string score_name_ = "loss";
+};
+
+/// A result as a state tree, and back.
+State to_state(const Result& result);
+Result result_from_state(const State& state);
+
+}  // namespace danling::inline v0

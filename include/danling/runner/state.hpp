@@ -1,0 +1,59 @@
+// The counters and generators of a run: RunnerState, with progress, elastic and RNG parts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0 {
+
+/// Training progress. Only the loops and `step()` write it.
+struct RunnerTrainState {
+  std::int64_t epoch = 0;        ///< epochs finished (step mode: rounds over the splits)
+  std::int64_t global_step = 0;  ///< optimizer updates applied
+  std::int64_t micro_step = 0;   ///< micro-batches, each window rounded up to `accum_steps`
+
+  State state_dict() const;
+  void load_state_dict(const State& state);
+};
+
+/// What a supervisor such as torchrun says about restarts.
+struct RunnerElasticState {
+  std::int64_t restart_count = 0;
+
+  State state_dict() const;
+  void load_state_dict(const State& state);
+};
+
+/// Snapshots of LibTorch's default generators.
+struct RunnerRNGState {
+  at::Tensor torch_cpu;                ///< uint8; undefined before the first capture
+  std::vector<at::Tensor> torch_cuda;  ///< one per visible device
+
+  /// Takes the generators' states. Waits for no device.
+  void capture();
+  /// Puts the generators back to the snapshot.
+  /// @throws StateError when the snapshot has another number of CUDA devices than there are.
+  void restore() const;
+
+  State state_dict() const;
+  void load_state_dict(const State& state);
+};
+
+/// Everything of a runner that is not a component: what a checkpoint holds under "state".
+struct RunnerState {
+  RunnerTrainState train;
+  RunnerElasticState elastic;
+  RunnerRNGState rng;
+
+  State state_dict() const;
+  void load_state_dict(const State& state);
+};
+
+/// Seeds LibTorch's default generators, on every device.
+void seed_generators(std::uint64_t seed);
+
+}  // namespace danling::inline v0

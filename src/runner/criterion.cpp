@@ -1,0 +1,39 @@
+#include <danling/runner/criterion.hpp>
+
+#include <ATen/ops/ne.h>
+#include <ATen/ops/sum.h>
+#include <torch/nn/module.h>
+
+namespace danling::inline v0 {
+
+void CriterionHandle::to(at::Device device) const {
+  if (module_) {
+    module_->to(device);
+  }
+}
+
+std::optional<std::int64_t> CriterionHandle::loss_normalizer(const at::Tensor& target) const {
+  if (!target.defined()) {
+    return std::nullopt;
+  }
+  if (ignore_index_) {
+    const std::int64_t ignored = *ignore_index_;
+    if (target.device().is_cpu() && target.scalar_type() == at::kLong && target.is_contiguous()) {
+      // A plain loop: 64 labels take 20 ns, two dispatched kernels 2,000.
+      const auto* label = target.const_data_ptr<std::int64_t>();
+      const std::int64_t count = target.numel();
+      std::int64_t valid = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        valid += label[i] != ignored ? 1 : 0;
+      }
+      return valid;
+    }
+    return at::ne(target, ignored).sum().item<std::int64_t>();
+  }
+  if (mean_) {
+    return target.numel();
+  }
+  return std::nullopt;
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,165 @@
+#include <danling/runner/model.hpp>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <c10/core/ScalarType.h>
+#include <torch/nn/module.h>
+
+namespace danling::inline v0 {
+namespace detail {
+
+ModelConcept::~ModelConcept() = default;
+
+namespace {
+
+// Python's order: a module's parameters, then its buffers, then its children.
+void collect(const torch::nn::Module& module, const std::string& prefix, NamedTensors& out) {
+  for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+    if (item.value().defined()) {
+      out.emplace_back(prefix + item.key(), item.value());
+    }
+  }
+  for (const auto& item : module.named_buffers(/*recurse=*/false)) {
+    if (item.value().defined()) {
+      out.emplace_back(prefix + item.key(), item.value());
+    }
+  }
+  for (const auto& child : module.named_children()) {
+    collect(*child.value(), prefix + child.key() + ".", out);
+  }
+}
+
+class NnModel final : public ModelConcept {
+ public:
+  NnModel(std::shared_ptr<torch::nn::Module> module, void* object, const std::type_info& kind, Forward1 function)
+      : module_(std::move(module)), object_(object), type_(&kind), forward_(function) {}
+
+  at::Tensor forward(const at::Tensor& input) override {
+    if (forward_ == nullptr) [[unlikely]] {
+      fail<StateError>("runner.model", "expected a module with forward(Tensor) -> Tensor, got '", module_->name(),
+                       "', whose forward takes or gives something else; override train_step, evaluate_step and "
+                       "infer_step and call it there through model.as<...>()");
+    }
+    return forward_(object_, input);
+  }
+
+  NamedTensors named_parameters() const override {
+    NamedTensors out;
+    for (const auto& item : module_->named_parameters()) {
+      if (item.value().defined()) {
+        out.emplace_back(item.key(), item.value());
+      }
+    }
+    return out;
+  }
+
+  NamedTensors named_state() const override {
+    NamedTensors out;
+    collect(*module_, "", out);
+    return out;
+  }
+
+  void to(at::Device device) override { module_->to(device); }
+  void train(bool on) override { module_->train(on); }
+  const std::type_info& type() const override { return *type_; }
+  void* get() override { return object_; }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  void* object_;
+  const std::type_info* type_;
+  Forward1 forward_;
+};
+
+std::string describe(const at::Tensor& tensor) {
+  return concat(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]");
+}
+
+}  // namespace
+
+std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> module, void* object,
+                                          const std::type_info& type, Forward1 forward) {
+  return std::make_unique<NnModel>(std::move(module), object, type, forward);
+}
+
+}  // namespace detail
+
+NamedTensors ModelHandle::named_parameters() const { return concept_ ? concept_->named_parameters() : NamedTensors(); }
+
+void ModelHandle::to(at::Device device) const {
+  if (concept_) {
+    concept_->to(device);
+  }
+}
+
+void ModelHandle::train(bool on) const {
+  if (concept_) {
+    concept_->train(on);
+  }
+}
+
+State ModelHandle::state_dict() const {
+  State::Map map;
+  if (concept_) {
+    for (auto& [name, tensor] : concept_->named_state()) {
+      map.set(name, tensor.detach());
+    }
+  }
+  return map;
+}
+
+void ModelHandle::load_state_dict(const State& state) const {
+  constexpr auto where = "runner.load_model";
+  check<StateError>(concept_ != nullptr, where, "expected a model, got none; assign `model` first");
+  check<CheckpointError>(state.is_map(), where, "expected a map of tensors, got ", state.kind());
+  const NamedTensors own = concept_->named_state();
+
+  // Everything is compared before anything is written, so that a misfit leaves the model as it was.
+  std::vector<std::string> missing;
+  std::vector<std::string> misfits;
+  for (const auto& [name, tensor] : own) {
+    const State* found = state.find(name);
+    if (found == nullptr) {
+      missing.push_back(name);
+    } else if (!found->is_tensor() || !found->tensor().defined()) {
+      misfits.push_back(concat(name, " expects a tensor, got ", found->kind()));
+    } else if (found->tensor().sizes() != tensor.sizes()) {
+      misfits.push_back(
+          concat(name, " expects ", detail::describe(tensor), ", got ", detail::describe(found->tensor())));
+    }
+  }
+  std::unordered_set<std::string> known;
+  for (const auto& item : own) {
+    known.insert(item.first);
+  }
+  std::vector<std::string> unexpected;
+  for (const auto& entry : state.map()) {
+    if (!entry.key.is_string() || !known.contains(entry.key.string())) {
+      unexpected.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
+    }
+  }
+  if (!missing.empty() || !misfits.empty() || !unexpected.empty()) {
+    std::string text = "expected weights of the same architecture, got";
+    const auto add = [&text](std::string_view label, const std::vector<std::string>& names) {
+      if (names.empty()) {
+        return;
+      }
+      constexpr std::size_t shown = 4;
+      std::vector<std::string> head(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(shown, names.size())));
+      text += concat(text.back() == 't' ? " " : "; ", label, join(head));
+      if (names.size() > shown) {
+        text += concat(" and ", names.size() - shown, " more");
+      }
+    };
+    add("other shapes: ", misfits);
+    add("no ", missing);
+    add("unknown ", unexpected);
+    throw CheckpointError(concat("[", where, "] ", text));
+  }
+  for (const auto& [name, tensor] : own) {
+    tensor.detach().copy_(state.at(name).tensor());
+  }
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,144 @@
+#include <danling/runner/results.hpp>
+
+#include <cmath>
+
+namespace danling::inline v0 {
+
+State to_state(const Result& result) {
+  State::Map map;
+  for (const auto& [name, value] : result) {
+    if (const auto* number = std::get_if<double>(&value)) {
+      map.set(name, *number);
+    } else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+      map.set(name, State::List(list->begin(), list->end()));
+    } else {
+      map.set(name, to_state(std::get<Result>(value)));
+    }
+  }
+  return map;
+}
+
+Result result_from_state(const State& state) {
+  Result result;
+  for (const auto& entry : state.map()) {
+    const std::string& name = entry.key.string();
+    if (entry.value.is_map()) {
+      result.set(name, result_from_state(entry.value));
+    } else if (entry.value.is_list()) {
+      std::vector<double> list;
+      for (const auto& item : entry.value.list()) {
+        list.push_back(item.number());
+      }
+      result.set(name, std::move(list));
+    } else {
+      result.set(name, entry.value.number());
+    }
+  }
+  return result;
+}
+
+void ResultBook::select(std::optional<std::string> score_split, std::string score_name) {
+  score_split_ = std::move(score_split);
+  score_name_ = std::move(score_name);
+}
+
+void ResultBook::append(std::int64_t index, const Result& result) {
+  for (auto& row : rows_) {
+    if (row.index == index) {
+      row.result.merge(result);
+      return;
+    }
+  }
+  rows_.push_back({index, result});
+}
+
+std::vector<std::pair<std::int64_t, double>> ResultBook::scores() const {
+  std::vector<std::pair<std::int64_t, double>> out;
+  if (!score_split_) {
+    return out;
+  }
+  for (const auto& row : rows_) {
+    const auto* split = row.result.find(*score_split_);
+    if (split == nullptr || !std::holds_alternative<Result>(*split)) {
+      continue;
+    }
+    if (const double* score = std::get<Result>(*split).number(score_name_)) {
+      out.emplace_back(row.index, *score);
+    }
+  }
+  return out;
+}
+
+std::optional<double> ResultBook::latest_score() const {
+  const auto all = scores();
+  return all.empty() ? std::nullopt : std::optional<double>(all.back().second);
+}
+
+std::int64_t ResultBook::best_index() const {
+  const auto all = scores();
+  if (all.empty()) {
+    return 0;
+  }
+  const bool lower = score_name_ == "loss";
+  auto best = all.front();
+  for (const auto& item : all) {
+    // NaN never wins over a number; among equals the latest wins.
+    if (std::isnan(best.second) || (lower ? item.second <= best.second : item.second >= best.second)) {
+      best = item;
+    }
+  }
+  return best.first;
+}
+
+const ResultBook::Row* ResultBook::find(std::int64_t index) const {
+  for (const auto& row : rows_) {
+    if (row.index == index) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<double> ResultBook::best_score() const {
+  const auto best = best_index();
+  for (const auto& [index, score] : scores()) {
+    if (index == best) {
+      return score;
+    }
+  }
+  return std::nullopt;
+}
+
+const ResultBook::Row* ResultBook::latest() const { return rows_.empty() ? nullptr : &rows_.back(); }
+
+const ResultBook::Row* ResultBook::best() const { return find(best_index()); }
+
+bool ResultBook::is_best() const {
+  if (rows_.empty()) {
+    return true;
+  }
+  const auto latest = latest_score();
+  const auto best = best_score();
+  return latest && best && std::abs(*latest - *best) < 1e-7;
+}
+
+State ResultBook::state_dict() const {
+  State::List rows;
+  for (const auto& row : rows_) {
+    State entry;
+    entry["index"] = row.index;
+    entry["result"] = to_state(row.result);
+    rows.push_back(std::move(entry));
+  }
+  return rows;
+}
+
+void ResultBook::load_state_dict(const State& state) {
+  std::vector<Row> rows;
+  for (const auto& entry : state.list()) {
+    rows.push_back({entry.at("index").integer(), result_from_state(entry.at("result"))});
+  }
+  rows_ = std::move(rows);
+}
+
+}  // namespace danling::inline v0
