@@ -1,0 +1,43 @@
+// Which process of how many this is, as the launcher says it in the environment.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace danling::inline v0 {
+
+/// A process among its equals. Without a launcher it is a world of one.
+struct ProcessIdentity {
+  int rank = 0;
+  int world_size = 1;
+  /// Position among, and number of, this run's processes on this machine; the number is 0 where the launcher is silent.
+  int local_rank = 0;
+  int local_world_size = 0;
+  /// Where rank 0 listens; empty and 0 where the launcher is silent.
+  std::string master_address;
+  int master_port = 0;
+  /// How often torchrun has started this group again.
+  int restart_count = 0;
+  /// Who told: "none", "torchrun", "openmpi" or "slurm".
+  std::string launcher = "none";
+
+  bool distributed() const { return world_size > 1; }
+  bool is_main_process() const { return rank == 0; }
+  bool is_local_main_process() const { return local_rank == 0; }
+};
+
+/// Gives the value of an environment variable, or nothing when it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The variables of this process.
+Environment process_environment();
+
+/// Reads who this process is: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...) first, then Open MPI's
+/// (OMPI_COMM_WORLD_*), then those of a Slurm step (SLURM_PROCID, SLURM_STEP_NUM_TASKS, ...).
+/// MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RESTART_COUNT are read whoever launched.
+/// An empty variable counts as not set. A Slurm allocation without `srun` is a world of one.
+/// @throws DistributedError naming the variable, when one is not a number, out of range, or missing beside another.
+ProcessIdentity read_process_identity(const Environment& environment = process_environment());
+
+}  // namespace danling::inline v0

@@ -1,0 +1,67 @@
+// Log lines: short on the console, with time and level in the run's log file.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include <danling/telemetry/console.hpp>
+
+namespace danling::inline v0 {
+
+enum class LogLevel { info, warning, error };
+
+struct LoggerOptions {
+  /// Path of the log file, appended to; its folder must exist. Empty: no file.
+  std::string file;
+  /// Whether lines go to the console as well.
+  bool console = true;
+  /// Put before warnings and errors in the file, as "rank=1/4 host=a". Empty: nothing.
+  std::string context;
+};
+
+/// Thread-safe. On the console information goes to standard output, the rest to standard error after "warning: " or
+/// "error: ". In the file a line is `2026-12-31 23:59:59.123 info     text`.
+/// The file is flushed at errors, by `flush()` (once per log boundary) and at close.
+class Logger {
+ public:
+  /// @throws Error when the file cannot be opened.
+  explicit Logger(LoggerOptions options = {}, ConsoleOptions console = {});
+  ~Logger();
+  Logger(const Logger&) = delete;
+  Logger& operator=(const Logger&) = delete;
+
+  void info(std::string_view text) { log(LogLevel::info, text); }
+  void warning(std::string_view text) { log(LogLevel::warning, text); }
+  void error(std::string_view text) { log(LogLevel::error, text); }
+  void log(LogLevel level, std::string_view text);
+
+  /// A line that a live progress line already shows: to the file, and to the console only where none can be shown.
+  void progress(std::string_view text);
+  /// To the file only.
+  void note(std::string_view text);
+
+  /// Starts writing to a file, after construction without one. Lines so far are not repeated in it.
+  /// @throws Error when it cannot be opened, StateError when there is one already.
+  void open_file(const std::string& path);
+
+  Console& console() { return console_; }
+  void flush();
+  /// Flushes and closes the file; later lines go to the console only. Safe to call twice.
+  void close();
+
+  /// "spdlog" or "plain": what writes the file in this build.
+  static const char* backend();
+
+ private:
+  class File;
+  void write_file(LogLevel level, std::string_view text);
+
+  LoggerOptions options_;
+  Console console_;
+  std::mutex mutex_;
+  std::unique_ptr<File> file_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,64 @@
+// Time and throughput of a loop, from two clock reads per step.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include <danling/core/result.hpp>
+
+namespace danling::inline v0 {
+
+/// What was counted; plain numbers, so that ranks can be summed (times: the maximum).
+struct LoopCounts {
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+  std::int64_t tokens = 0;
+  /// Seconds of the loop, and the part of them spent waiting for data.
+  double seconds = 0.0;
+  double data_seconds = 0.0;
+
+  /// "time" (seconds per step), "data_time", "samples_per_s" and "tokens_per_s"; what was not counted is left out.
+  /// Names as in DanLing's LoopTelemetry.merge_result, with data_time added.
+  Result result() const;
+};
+
+/// Counters of one loop: as a whole, and since the last log boundary. On a device the steps are only queued: read
+/// `interval()` after the boundary's wait for the device, or the time of the queue is all that is measured.
+class LoopTelemetry {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Starts now.
+  LoopTelemetry() { start(); }
+  void start(Clock::time_point now = Clock::now());
+
+  /// The batch of the next step is there. Optional: without it there is no data_time.
+  void data_ready(Clock::time_point now = Clock::now()) {
+    interval_.data_seconds += std::chrono::duration<double>(now - step_start_).count();
+  }
+
+  /// A step is done; returns the time it read, for Progress::update. 0 tokens or samples: not counted.
+  Clock::time_point observe(std::int64_t samples, std::int64_t tokens = 0, Clock::time_point now = Clock::now()) {
+    ++interval_.steps;
+    interval_.samples += samples;
+    interval_.tokens += tokens;
+    step_start_ = now;
+    return now;
+  }
+
+  /// The counts since the last call (or the start), and begins the next interval.
+  LoopCounts interval(Clock::time_point now = Clock::now());
+  /// The counts since the start.
+  LoopCounts total(Clock::time_point now = Clock::now()) const;
+  /// Seconds that `steps` more will take at the mean speed so far; 0 before the first step.
+  double seconds_for(std::int64_t steps, Clock::time_point now = Clock::now()) const;
+
+ private:
+  Clock::time_point start_;
+  Clock::time_point step_start_;
+  Clock::time_point interval_start_;
+  LoopCounts interval_;
+  LoopCounts past_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,46 @@
+// Numbers, durations and tables as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace danling::inline v0 {
+
+/// `0:42`, `12:05`, `1:02:03`, `2d 03:04:05`; rounded to seconds. Negative or not finite: `?`.
+std::string format_duration(double seconds);
+/// `1,234,567`.
+std::string format_count(std::int64_t count);
+/// Four significant places where they say something: `0.1234`, `12.5000`, `1.0e-03`, `1.2346e+07`, `3`, `nan`.
+std::string format_number(double value);
+/// Columns that `text` takes on a terminal, one per character; not exact for wide or combining characters.
+std::size_t text_width(std::string_view text);
+
+/// Cells in aligned columns. A column whose cells are all numbers is aligned to the right.
+class Table {
+ public:
+  enum class Style {
+    /// Columns apart by two spaces, a line of dashes under the names.
+    plain,
+    /// Boxes drawn with lines.
+    box,
+  };
+
+  explicit Table(std::vector<std::string> columns);
+  /// @throws StateError when there are not as many cells as columns.
+  void add_row(std::vector<std::string> cells);
+  bool empty() const { return rows_.empty(); }
+
+  /// Lines with a line feed between them, none at the end.
+  std::string text(Style style = Style::plain) const;
+
+  /// `box` when the locale's variables (LC_ALL, LC_CTYPE, LANG) say UTF-8, else `plain`.
+  static Style style_of_terminal();
+
+ private:
+  std::vector<std::string> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace danling::inline v0

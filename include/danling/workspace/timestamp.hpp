@@ -1,0 +1,15 @@
+// The name of an attempt: when it started.
+#pragma once
+
+#include <string>
+
+namespace danling::inline v0 {
+
+/// The time as `20261231-235959-123456` (local time, or UTC), safe as a file name and in the order of time.
+/// No two calls in one process give the same text, and none goes back while the clock does not.
+std::string make_timestamp(bool utc = false);
+
+/// The time as `2026-12-31T23:59:59.123Z`, for files that other programs read.
+std::string make_utc_time();
+
+}  // namespace danling::inline v0

@@ -1,0 +1,117 @@
+// Where a run lives on disk: one directory per run id, one attempt in it at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/core/result.hpp>
+#include <danling/workspace/code_identity.hpp>
+
+namespace danling::inline v0 {
+
+/// What decides where a run lives; plain values from the config.
+struct WorkspaceOptions {
+  std::string root = "experiments";
+  std::string lineage = "lin";
+  /// Name of the run in its JSON files.
+  std::string name = "lin-exp";
+  /// Identity of the code; empty where unknown.
+  std::string code_id;
+  /// Identity of the config, 12 hexadecimal digits.
+  std::string config_id;
+  /// Name of this attempt; empty: now (see make_timestamp).
+  std::string timestamp;
+  /// Folder for checkpoints inside the run's directory.
+  std::string checkpoint_dir_name = "checkpoints";
+};
+
+/// How an attempt ended, for summary.json.
+struct RunSummary {
+  /// "finished", "stopped" (by a signal) or "crashed".
+  std::string status;
+  /// Text of the error of a crash; empty: none.
+  std::string error;
+  /// The signal that stopped the run; 0: none.
+  int signal = 0;
+  int exit_code = 0;
+  std::int64_t epoch = 0;
+  std::int64_t global_step = 0;
+  /// Since the attempt started.
+  double seconds = 0.0;
+  /// Whatever else is worth a number: best scores, time per split.
+  Result details;
+};
+
+/// The directory of one run and the files in it:
+///
+///     <root>/<lineage>[-<code id>]/<run id>/
+///       checkpoints/  logs/<timestamp>.log  metrics.jsonl  results.json  latest.json  best.json  summary.json
+///       metadata/{config.full,config.canonical,config.diff,git}.yaml  metadata/git.diff
+///       attempts/<timestamp>/      what earlier attempts left
+///       .lock                      held while an attempt runs; names its process
+///
+/// Paths can be read at once; files appear with `open()`. Used by the main process only: the others read paths.
+class Workspace {
+ public:
+  /// Touches no file. @throws ConfigError when a name cannot be a folder's name.
+  explicit Workspace(WorkspaceOptions options);
+  /// Gives the directory free.
+  ~Workspace();
+  Workspace(Workspace&&) noexcept;
+  Workspace& operator=(Workspace&&) noexcept;
+
+  const WorkspaceOptions& options() const { return options_; }
+  /// `<code id>-<config id>`: the same for every attempt.
+  const std::string& id() const { return id_; }
+  const std::string& timestamp() const { return options_.timestamp; }
+  const std::filesystem::path& dir() const { return dir_; }
+  std::filesystem::path checkpoint_dir() const { return dir_ / options_.checkpoint_dir_name; }
+  std::filesystem::path log_file() const { return dir_ / "logs" / (options_.timestamp + ".log"); }
+  std::filesystem::path metrics_file() const { return dir_ / "metrics.jsonl"; }
+  /// Whether `path` is in this run's directory, attempts/ apart: then a run that resumes from it goes on here.
+  bool holds(const std::filesystem::path& path) const;
+
+  /// Takes the directory for this process and makes its folders. Unless `resuming`, what an earlier attempt left is
+  /// first moved to attempts/<its timestamp>/. Returns where it was moved, or nothing.
+  /// @throws ConfigError when the directory cannot be made or written, StateError when another process runs in it.
+  std::filesystem::path open(bool resuming);
+  bool is_open() const { return lock_ != nullptr; }
+  /// Gives the directory free for another process; safe to call twice.
+  void close() noexcept;
+
+  // All below need open() first (StateError), and throw Error when a file cannot be written.
+
+  /// Writes the three texts of the config, git.yaml and, when there are changes, git.diff (save_metadata).
+  void write_metadata(std::string_view full, std::string_view canonical, std::string_view diff,
+                      const CodeIdentity& code) const;
+  /// Writes results.json (`results` by epoch or step), latest.json and, when `is_best`, best.json (save_result).
+  void write_results(const Result& results, const Result& latest, bool is_best) const;
+  void write_summary(const RunSummary& summary) const;
+
+ private:
+  class Lock;
+  std::filesystem::path move_aside() const;
+  void require_open(std::string_view operation) const;
+
+  WorkspaceOptions options_;
+  std::string id_;
+  std::filesystem::path dir_;
+  std::unique_ptr<Lock> lock_;
+};
+
+/// A run's directory found on disk.
+struct FoundRun {
+  std::filesystem::path dir;
+  /// Empty where the code was unknown.
+  std::string code_id;
+};
+
+/// The runs of a config under every code identity, the one that was written last first. None when there is none.
+/// For auto_resume, so that a run can go on after the code changed and say so.
+std::vector<FoundRun> find_runs(const WorkspaceOptions& options);
+
+}  // namespace danling::inline v0
