@@ -1,0 +1,161 @@
+// The field list of a config: each field named once, for parsing, --help, saving, comparing and hashing alike.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace danling::inline v0 {
+
+class Fields;
+
+/// A group of fields: a whole config, or a part of one that has a name (`optim`). Copies are independent.
+class Section {
+ public:
+  virtual ~Section();
+
+  /// Lists every field once: `f("hidden", hidden, "hidden units");`. Called whenever the fields are read or
+  /// written, so it must name the same members each time and change nothing.
+  virtual void fields(Fields& f) = 0;
+
+  /// What a class of the library lists ahead of fields(), so that an override cannot lose it.
+  virtual void base_fields(Fields& f);
+
+ protected:
+  Section() = default;
+  Section(const Section&) = default;
+  Section& operator=(const Section&) = default;
+};
+
+namespace detail {
+struct FieldSpec;
+struct SectionList {
+  void* target;
+  std::size_t (*size)(const void*);
+  Section& (*at)(void*, std::size_t);
+  void (*resize)(void*, std::size_t);
+};
+struct SectionMap {
+  void* target;
+  std::vector<std::string> (*names)(const void*);
+  Section& (*at)(void*, const std::string&);
+};
+}  // namespace detail
+
+/// A field just listed, to be marked: `f("lr", lr, "learning rate").at_least(0)`. Marks return the field again.
+class Field {
+ public:
+  /// The key exists in DanLing and its feature does not exist here: any value but the default is refused by name.
+  /// Holds for every field of a section so marked.
+  Field& unsupported(std::string_view reason);
+  /// The value says where or how a run happens, not what it computes: kept out of the canonical form and hash.
+  /// Holds for every field of a section so marked.
+  Field& non_semantic();
+  /// The values that a text field may take.
+  Field& choices(std::vector<std::string> values);
+  /// `value` is accepted and stands for `meaning` in the canonical form.
+  Field& synonym(std::string_view value, std::string_view meaning);
+  /// `value` is a known choice whose feature does not exist here.
+  Field& refuse(std::string_view value, std::string_view reason);
+  /// Bounds of a number, or of each number of a list; the bounds themselves are allowed.
+  Field& range(double low, double high);
+  Field& at_least(double low);
+  /// A second name of the key; saving uses the first.
+  Field& alias(std::string_view name);
+
+ private:
+  friend class Fields;
+  explicit Field(detail::FieldSpec& spec) : spec_(&spec) {}
+  detail::FieldSpec* spec_;
+};
+
+/// The list that Section::fields() fills. A name is a letter or underscore, then letters, digits or underscores.
+class Fields {
+ public:
+  /// Lists the fields of `section`. @throws ConfigError for a malformed name or one listed twice.
+  explicit Fields(Section& section);
+  ~Fields();
+  Fields(const Fields&) = delete;
+  Fields& operator=(const Fields&) = delete;
+
+  Field operator()(std::string_view name, bool& value, std::string_view help);
+  Field operator()(std::string_view name, int& value, std::string_view help);
+  Field operator()(std::string_view name, std::int64_t& value, std::string_view help);
+  Field operator()(std::string_view name, std::size_t& value, std::string_view help);
+  Field operator()(std::string_view name, float& value, std::string_view help);
+  Field operator()(std::string_view name, double& value, std::string_view help);
+  Field operator()(std::string_view name, std::string& value, std::string_view help);
+
+  // An optional field may be null: "not set".
+  Field operator()(std::string_view name, std::optional<bool>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<int>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<std::int64_t>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<std::size_t>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<float>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<double>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<std::string>& value, std::string_view help);
+
+  // A single value stands for a list of one.
+  Field operator()(std::string_view name, std::vector<int>& value, std::string_view help);
+  Field operator()(std::string_view name, std::vector<std::int64_t>& value, std::string_view help);
+  Field operator()(std::string_view name, std::vector<double>& value, std::string_view help);
+  Field operator()(std::string_view name, std::vector<std::string>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<std::vector<int>>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<std::vector<std::int64_t>>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<std::vector<double>>& value, std::string_view help);
+  Field operator()(std::string_view name, std::optional<std::vector<std::string>>& value, std::string_view help);
+
+  /// A nested section.
+  Field operator()(std::string_view name, Section& value, std::string_view help);
+
+  /// A list of mappings with the same keys.
+  template <std::derived_from<Section> S>
+  Field operator()(std::string_view name, std::vector<S>& value, std::string_view help) {
+    return list(name,
+                {&value, [](const void* p) { return static_cast<const std::vector<S>*>(p)->size(); },
+                 [](void* p, std::size_t i) -> Section& { return (*static_cast<std::vector<S>*>(p))[i]; },
+                 [](void* p, std::size_t n) { static_cast<std::vector<S>*>(p)->assign(n, S()); }},
+                help);
+  }
+
+  /// Mappings under names that the program does not know beforehand, such as `dataloader.<split>`: at most one per
+  /// section; `placeholder` stands for the name in help.
+  template <std::derived_from<Section> S>
+  Field others(std::string_view placeholder, std::map<std::string, S>& value, std::string_view help) {
+    return map(placeholder,
+               {&value,
+                [](const void* p) {
+                  std::vector<std::string> names;
+                  for (const auto& entry : *static_cast<const std::map<std::string, S>*>(p)) {
+                    names.push_back(entry.first);
+                  }
+                  return names;
+                },
+                [](void* p, const std::string& name) -> Section& {
+                  return (*static_cast<std::map<std::string, S>*>(p))[name];
+                }},
+               help);
+  }
+
+  /// The heading of --help for the fields of a config's top level that follow.
+  void group(std::string_view heading);
+
+  /// For the visitors of the library.
+  const std::vector<std::unique_ptr<detail::FieldSpec>>& specs() const { return specs_; }
+
+ private:
+  detail::FieldSpec& add(std::string_view name, std::string_view help);
+  Field list(std::string_view name, detail::SectionList value, std::string_view help);
+  Field map(std::string_view placeholder, detail::SectionMap value, std::string_view help);
+
+  std::vector<std::unique_ptr<detail::FieldSpec>> specs_;
+  std::string group_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,47 @@
+// A copy of a whole config, whatever its type, so that a holder of the base does not lose the derived fields.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <typeinfo>
+
+#include <danling/config/config.hpp>
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+
+/// Holds a copy of a user's config and a default-constructed one to compare it with, both seen through `Base`.
+/// Copies share the held config.
+template <std::derived_from<Config> Base>
+class StoredConfig {
+ public:
+  /// @throws ConfigError when `config` is a reference to the base of a larger config, whose fields would be lost.
+  template <std::derived_from<Base> C>
+    requires std::copy_constructible<C> && std::default_initializable<C>
+  explicit StoredConfig(const C& config)
+      : config_((refuse_slicing(config), std::make_shared<C>(config))), defaults_(std::make_shared<const C>()) {}
+
+  Base& get() const { return *config_; }
+  const Base& defaults() const { return *defaults_; }
+
+  /// The config as the type that it was given as. @throws ConfigError for another type.
+  template <std::derived_from<Base> C>
+  C& as() const {
+    C* found = dynamic_cast<C*>(config_.get());
+    check<ConfigError>(found != nullptr, "config.as", "expected the type that the config was given as, got ",
+                       typeid(C).name());
+    return *found;
+  }
+
+ private:
+  template <class C>
+  static void refuse_slicing(const C& config) {
+    check<ConfigError>(typeid(config) == typeid(C), "config.store", "expected the whole config, got a reference to ",
+                       "its base ", typeid(C).name(), ": pass the derived type, whose fields would be lost");
+  }
+
+  std::shared_ptr<Base> config_;
+  std::shared_ptr<const Base> defaults_;
+};
+
+}  // namespace danling::inline v0

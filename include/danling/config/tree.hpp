@@ -1,0 +1,82 @@
+// Configs as values: to and from trees, YAML text, canonical form, hash and differences.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/config/fields.hpp>
+#include <danling/core/tree.hpp>
+
+namespace danling::inline v0 {
+
+/// Stands for the tensor type of a tree that has no tensors.
+struct NoTensor {
+  bool operator==(const NoTensor&) const = default;
+};
+
+/// null, bool, integer, double, string, list and map with string keys, in the order of the field list.
+using ConfigTree = Tree<NoTensor>;
+
+/// Every field of `section`.
+ConfigTree to_tree(const Section& section);
+
+/// The fields that say what a run computes: without non_semantic() and unsupported() fields, without unset ones,
+/// synonyms replaced by what they stand for.
+ConfigTree semantic_tree(const Section& section);
+
+/// Reads a tree over what `section` holds, with the checks of a file; `origin` names it in messages.
+void from_tree(Section& section, const ConfigTree& tree, const std::string& origin = "stored config");
+
+/// YAML that reads back as the same tree, also by Python's reader: doubles by their shortest exact text, strings
+/// quoted where they would read as something else.
+std::string to_yaml(const ConfigTree& tree);
+
+/// semantic_tree() as YAML with sorted keys: equal for configs that compute the same.
+std::string canonical(const Section& section);
+
+/// Twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
+std::string config_id(std::string_view canonical_text);
+std::string config_id(const Section& section);
+
+/// The entries of `tree` whose values differ from those of `defaults`.
+ConfigTree changed(const ConfigTree& tree, const ConfigTree& defaults);
+
+/// One key whose values differ; values as YAML, or "not set".
+struct Difference {
+  std::string key;
+  std::string first;
+  std::string second;
+};
+
+/// The keys in which two trees differ, sorted. A null value equals a missing one.
+std::vector<Difference> differences(const ConfigTree& first, const ConfigTree& second);
+
+/// One line per difference: `  optim.lr: 0.1 in the checkpoint, 0.01 here`.
+std::string describe(const std::vector<Difference>& differences, std::string_view first_name,
+                     std::string_view second_name);
+
+/// A config tree as a tree over another tensor type, such as a checkpoint's state, and back.
+/// @throws StateError for bytes, tensors, tuples or integer keys, which a config does not hold.
+template <class To, class From>
+To convert_tree(const From& tree) {
+  if (tree.is_null()) return To();
+  if (tree.is_bool()) return To(tree.boolean());
+  if (tree.is_integer()) return To(tree.integer());
+  if (tree.is_double()) return To(tree.number());
+  if (tree.is_string()) return To(tree.string());
+  if (tree.is_list()) {
+    typename To::List items;
+    for (const auto& item : tree.list()) {
+      items.push_back(convert_tree<To>(item));
+    }
+    return To(std::move(items));
+  }
+  typename To::Map map;
+  for (const auto& entry : tree.map()) {
+    map.set(entry.key.string(), convert_tree<To>(entry.value));
+  }
+  return To(std::move(map));
+}
+
+}  // namespace danling::inline v0
