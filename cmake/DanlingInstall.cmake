@@ -1,0 +1,34 @@
+# The relocatable package: headers, library, and a config that finds what a consumer needs.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+function(danling_install)
+  set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/danling")
+  get_target_property(type danling TYPE)
+  if(type STREQUAL "SHARED_LIBRARY")
+    set(danling_is_shared ON)
+  else()
+    set(danling_is_shared OFF)
+  endif()
+  set_target_properties(danling PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+
+  # A LibTorch inside the prefix moves with it; any other is looked for where it was.
+  set(danling_torch_root "${TORCH_INSTALL_PREFIX}")
+  file(RELATIVE_PATH danling_torch_relative "${CMAKE_INSTALL_PREFIX}" "${TORCH_INSTALL_PREFIX}")
+  if(danling_torch_relative MATCHES "^\\.\\.")
+    set(danling_torch_relative "")
+  endif()
+
+  configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/danlingConfig.cmake.in"
+    "${PROJECT_BINARY_DIR}/danlingConfig.cmake" INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
+  write_basic_package_version_file("${PROJECT_BINARY_DIR}/danlingConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+
+  install(TARGETS danling EXPORT danling)
+  install(EXPORT danling FILE danlingTargets.cmake NAMESPACE danling:: DESTINATION "${package_dir}")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/danling" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    FILES_MATCHING PATTERN "*.hpp")
+  install(FILES "${PROJECT_BINARY_DIR}/danlingConfig.cmake" "${PROJECT_BINARY_DIR}/danlingConfigVersion.cmake"
+    DESTINATION "${package_dir}")
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+endfunction()

@@ -1,0 +1,51 @@
+# Finds LibTorch and judges its version before anything is compiled.
+
+set(danling_torch_oldest 2.11)
+set(danling_torch_tested 2.13)
+
+# A LibTorch with CUDA makes CMake look for the CUDA toolkit and fail far from the reason; look before it does.
+function(danling_check_cuda_toolkit)
+  find_file(DANLING_TORCH_CONFIG TorchConfig.cmake NO_CACHE HINTS "${Torch_DIR}" "$ENV{Torch_DIR}"
+    PATH_SUFFIXES share/cmake/Torch)
+  get_filename_component(root "${DANLING_TORCH_CONFIG}/../../../.." ABSOLUTE)
+  if(NOT DANLING_TORCH_CONFIG OR NOT EXISTS "${root}/lib/libtorch_cuda.so")
+    set(danling_torch_cuda OFF PARENT_SCOPE)
+    return()
+  endif()
+  set(danling_torch_cuda ON PARENT_SCOPE)
+  find_program(nvcc nvcc NO_CACHE HINTS "${CUDAToolkit_ROOT}" "${CUDA_TOOLKIT_ROOT_DIR}" "$ENV{CUDAToolkit_ROOT}"
+    "$ENV{CUDA_HOME}" "$ENV{CUDA_PATH}" /usr/local/cuda PATH_SUFFIXES bin)
+  if(NOT nvcc)
+    message(FATAL_ERROR "danling: the LibTorch in ${root} is built for CUDA and needs the CUDA toolkit (nvcc), which "
+      "was not found. Install the toolkit and set CUDA_HOME, or give a CPU LibTorch by CMAKE_PREFIX_PATH.")
+  endif()
+endfunction()
+
+danling_check_cuda_toolkit()
+if(NOT danling_torch_cuda)
+  # The wheel's "library kineto not found": it is inside libtorch_cpu.so.
+  set(danling_message_level "${CMAKE_MESSAGE_LOG_LEVEL}")
+  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
+endif()
+find_package(Torch QUIET)
+if(NOT danling_torch_cuda)
+  set(CMAKE_MESSAGE_LOG_LEVEL "${danling_message_level}")
+endif()
+
+if(NOT Torch_FOUND)
+  message(FATAL_ERROR "danling: LibTorch was not found. Give its directory by CMAKE_PREFIX_PATH, or run ./dev build, "
+    "which finds or fetches one.")
+endif()
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" danling_torch_version "${Torch_VERSION}")
+if(Torch_VERSION VERSION_LESS danling_torch_oldest)
+  message(FATAL_ERROR "danling: expected LibTorch ${danling_torch_oldest} or newer, got ${Torch_VERSION} in ${Torch_DIR}. "
+    "Install torch ${danling_torch_tested} or give its directory by CMAKE_PREFIX_PATH.")
+elseif(danling_torch_version VERSION_EQUAL danling_torch_tested)
+  message(STATUS "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
+elseif(danling_torch_version VERSION_LESS danling_torch_tested)
+  message(STATUS "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX} is accepted but untested "
+    "(tested: ${danling_torch_tested})")
+else()
+  message(WARNING "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX} is newer than the tested "
+    "${danling_torch_tested}; it may not build.")
+endif()
