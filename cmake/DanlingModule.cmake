@@ -38,8 +38,8 @@ function(danling_library)
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   target_compile_features(danling PUBLIC cxx_std_20)
-  target_include_directories(danling SYSTEM INTERFACE "$<INSTALL_INTERFACE:include>")
-  target_include_directories(danling PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>")
+  target_include_directories(danling PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+    "$<INSTALL_INTERFACE:include>")
   target_link_libraries(danling PUBLIC torch PRIVATE ${links} Threads::Threads ${CMAKE_DL_LIBS})
 
   # Third-party code compiled into the library keeps its symbols to itself; only danling's own are exported.

@@ -22,15 +22,13 @@ function(danling_check_cuda_toolkit)
 endfunction()
 
 danling_check_cuda_toolkit()
+# The wheel warns "library kineto not found": a static library that is already inside libtorch_cpu.so.
+set(danling_message_level "${CMAKE_MESSAGE_LOG_LEVEL}")
 if(NOT danling_torch_cuda)
-  # The wheel's "library kineto not found": it is inside libtorch_cpu.so.
-  set(danling_message_level "${CMAKE_MESSAGE_LOG_LEVEL}")
   set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
 endif()
 find_package(Torch QUIET)
-if(NOT danling_torch_cuda)
-  set(CMAKE_MESSAGE_LOG_LEVEL "${danling_message_level}")
-endif()
+set(CMAKE_MESSAGE_LOG_LEVEL "${danling_message_level}")
 
 if(NOT Torch_FOUND)
   message(FATAL_ERROR "danling: LibTorch was not found. Give its directory by CMAKE_PREFIX_PATH, or run ./dev build, "
@@ -48,4 +46,16 @@ elseif(danling_torch_version VERSION_LESS danling_torch_tested)
 else()
   message(WARNING "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX} is newer than the tested "
     "${danling_torch_tested}; it may not build.")
+endif()
+
+# The wheel lists library directories of the machine that built it; they would end in the installed RPATH.
+if(TARGET caffe2::mkl)
+  get_target_property(directories caffe2::mkl INTERFACE_LINK_DIRECTORIES)
+  set(present "")
+  foreach(directory IN LISTS directories)
+    if(EXISTS "${directory}")
+      list(APPEND present "${directory}")
+    endif()
+  endforeach()
+  set_target_properties(caffe2::mkl PROPERTIES INTERFACE_LINK_DIRECTORIES "${present}")
 endif()
