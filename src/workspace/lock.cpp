@@ -1,0 +1,69 @@
+#include <workspace/lock.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+std::string read_start(int file) {
+  std::array<char, 512> text{};
+  const ssize_t got = pread(file, text.data(), text.size(), 0);
+  return std::string(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+}
+
+// The value on the line `key: value`.
+std::string field(const std::string& text, const std::string& key) {
+  const auto start = text.find(key + ": ");
+  if (start == std::string::npos) {
+    return {};
+  }
+  const auto from = start + key.size() + 2;
+  return text.substr(from, text.find('\n', from) - from);
+}
+
+}  // namespace
+
+Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  check<ConfigError>(file_ >= 0, "workspace.create", "expected a directory that can be written, got ",
+                     quote(std::strerror(errno)), " for ", path.string(), "; set workspace_root to another one");
+  int status = 0;
+  while ((status = flock(file_, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
+  }
+  // A file system without locks (ENOLCK, ENOTSUP, ENOSYS) does not keep a run from working.
+  const bool busy = status != 0 && errno == EWOULDBLOCK;
+  const std::string text = read_start(file_);
+  if (busy) {
+    ::close(file_);
+    fail<StateError>("workspace.lock", "expected ", path.parent_path().string(), " to be free, got process ",
+                     field(text, "pid"), " on ", field(text, "host"),
+                     " running in it; wait for it, stop it, or change the config");
+  }
+  earlier_attempt_ = field(text, "timestamp");
+}
+
+Workspace::Lock::~Lock() {
+  // The file stays, since removing it would let two others each lock a file of that name.
+  ::close(file_);
+}
+
+void Workspace::Lock::sign(const std::string& timestamp) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  const std::string text =
+      concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", host.data(), "\ntimestamp: ", timestamp, "\n");
+  const bool written = ftruncate(file_, 0) == 0 &&
+                       pwrite(file_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  check<ConfigError>(written, "workspace.create", "expected a directory that can be written, got ",
+                     quote(std::strerror(errno)), " for ", path_.string(), "; set workspace_root to another one");
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,30 @@
+// The lock of a run's directory: a file held with flock, which the system gives free when its process ends.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <danling/workspace/workspace.hpp>
+
+namespace danling::inline v0 {
+
+class Workspace::Lock {
+ public:
+  /// @throws StateError naming the process that holds it, ConfigError when the file cannot be opened.
+  explicit Lock(const std::filesystem::path& path);
+  ~Lock();
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+  /// The attempt that held the directory before; empty: none.
+  const std::string& earlier_attempt() const { return earlier_attempt_; }
+  /// Says in the file who holds it now.
+  void sign(const std::string& timestamp);
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+  std::string earlier_attempt_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,92 @@
+// What a workspace writes about its run.
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+
+#include <nlohmann/json.hpp>
+
+#include <danling/core/error.hpp>
+#include <danling/workspace/files.hpp>
+#include <danling/workspace/timestamp.hpp>
+#include <danling/workspace/workspace.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json head(const Workspace& workspace) {
+  return {{"name", workspace.options().name}, {"id", workspace.id()}, {"timestamp", workspace.timestamp()}};
+}
+
+std::string dump(const Json& json, int indent = 4) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string host_name() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+}  // namespace
+
+void Workspace::write_metadata(std::string_view full, std::string_view canonical, std::string_view diff,
+                               const CodeIdentity& code) const {
+  require_open("workspace.write_metadata");
+  const auto folder = dir_ / "metadata";
+  write_atomic(folder / "config.full.yaml", full);
+  write_atomic(folder / "config.canonical.yaml", canonical);
+  write_atomic(folder / "config.diff.yaml", diff);
+  // A JSON string is a YAML string, and the one in which nothing needs care.
+  const auto text = [](const std::string& value) { return value.empty() ? std::string("null") : dump(value, -1); };
+  write_atomic(folder / "git.yaml",
+               concat("commit: ", text(options_.code_id), "\nrevision: ", text(code.commit), "\ndirty: ", code.dirty,
+                      "\nid: ", text(id_), "\ntimestamp: ", text(options_.timestamp),
+                      "\nproblem: ", text(code.problem), "\n"));
+  if (!code.diff.empty()) {
+    write_atomic(folder / "git.diff", code.diff);
+  } else {
+    // An earlier attempt's changes do not belong to this one, which resumed with clean code.
+    std::error_code ignored;
+    std::filesystem::remove(folder / "git.diff", ignored);
+  }
+}
+
+void Workspace::write_results(const Result& results, const Result& latest, bool is_best) const {
+  require_open("workspace.write_results");
+  Json book = head(*this);
+  book["results"] = Json::parse(to_json(results));
+  write_atomic(dir_ / "results.json", dump(book) + "\n");
+  Json row = head(*this);
+  row.update(Json::parse(to_json(latest)));
+  const std::string text = dump(row) + "\n";
+  write_atomic(dir_ / "latest.json", text);
+  if (is_best) {
+    write_atomic(dir_ / "best.json", text);
+  }
+}
+
+void Workspace::write_summary(const RunSummary& summary) const {
+  require_open("workspace.write_summary");
+  Json out = head(*this);
+  out["status"] = summary.status;
+  out["exit_code"] = summary.exit_code;
+  out["error"] = summary.error.empty() ? Json(nullptr) : Json(summary.error);
+  out["signal"] = summary.signal == 0 ? Json(nullptr) : Json(summary.signal);
+  out["epoch"] = summary.epoch;
+  out["global_step"] = summary.global_step;
+  out["seconds"] = summary.seconds;
+  out["finished_at"] = make_utc_time();
+  out["host"] = host_name();
+  out["pid"] = static_cast<std::int64_t>(getpid());
+  out["dir"] = dir_.string();
+  out["checkpoint_dir"] = checkpoint_dir().string();
+  out["log_file"] = log_file().string();
+  out["metrics_file"] = metrics_file().string();
+  out["details"] = Json::parse(to_json(summary.details));
+  write_atomic(dir_ / "summary.json", dump(out) + "\n");
+}
+
+}  // namespace danling::inline v0

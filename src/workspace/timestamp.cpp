@@ -1,0 +1,54 @@
+#include <danling/workspace/timestamp.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <mutex>
+
+namespace danling::inline v0 {
+namespace {
+
+std::string render(const std::tm& time, const char* format, int fraction, int digits, const char* end) {
+  std::array<char, 64> text{};
+  std::size_t length = std::strftime(text.data(), text.size(), format, &time);
+  length += static_cast<std::size_t>(
+      std::snprintf(text.data() + length, text.size() - length, "%0*d%s", digits, fraction, end));
+  return std::string(text.data(), length);
+}
+
+std::int64_t microseconds_now() {
+  using namespace std::chrono;
+  return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::string make_timestamp(bool utc) {
+  static std::mutex mutex;
+  static std::int64_t last = 0;
+  std::int64_t microseconds = microseconds_now();
+  {
+    const std::lock_guard lock(mutex);
+    // A step of the clock backwards by hand must not repeat a name, nor hold names in the future for ever.
+    if (microseconds <= last && last - microseconds < 1'000'000) {
+      microseconds = last + 1;
+    }
+    last = microseconds;
+  }
+  const auto seconds = static_cast<std::time_t>(microseconds / 1'000'000);
+  std::tm time{};
+  utc ? gmtime_r(&seconds, &time) : localtime_r(&seconds, &time);
+  return render(time, "%Y%m%d-%H%M%S-", static_cast<int>(microseconds % 1'000'000), 6, "");
+}
+
+std::string make_utc_time() {
+  const std::int64_t microseconds = microseconds_now();
+  const auto seconds = static_cast<std::time_t>(microseconds / 1'000'000);
+  std::tm time{};
+  gmtime_r(&seconds, &time);
+  return render(time, "%Y-%m-%dT%H:%M:%S.", static_cast<int>(microseconds % 1'000'000 / 1000), 3, "Z");
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,186 @@
+#include <danling/workspace/workspace.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <danling/core/error.hpp>
+#include <danling/workspace/files.hpp>
+#include <danling/workspace/timestamp.hpp>
+#include <workspace/lock.hpp>
+
+namespace danling::inline v0 {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* lock_name = ".lock";
+constexpr const char* attempts_name = "attempts";
+
+void check_name(std::string_view key, const std::string& name) {
+  const bool good = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+                    name.find('\0') == std::string::npos;
+  check<ConfigError>(good, "workspace.options", "expected ", key, " to be a folder's name, got ", quote(name));
+}
+
+void check_checkpoint_dir(const std::string& name) {
+  static const std::set<std::string> taken = {"logs", "metadata", attempts_name, lock_name, "tensorboard"};
+  const fs::path path(name);
+  bool good = !name.empty() && path.is_relative();
+  for (const auto& part : path) {
+    good = good && part != "." && part != ".." && !part.empty();
+  }
+  check<ConfigError>(good, "workspace.options",
+                     "expected checkpoint.dir_name to be a folder inside the run's directory, got ", quote(name));
+  check<ConfigError>(!taken.contains(path.begin()->string()), "workspace.options",
+                     "expected a checkpoint.dir_name that is not in use for something else, got ", quote(name));
+}
+
+void make_directories(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  check<ConfigError>(!error, "workspace.create", "expected a directory that can be written, got ",
+                     quote(error.message()), " for ", path.string(), "; set workspace_root to another one");
+}
+
+void move(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  check<ConfigError>(!error, "workspace.move_aside", "expected to move what an earlier attempt left, got ",
+                     quote(error.message()), " for ", from.string(), "; move it by hand or set another workspace_root");
+}
+
+// Absolute, symbolic links resolved as far as the path exists.
+fs::path resolved(const fs::path& path) {
+  std::error_code error;
+  auto out = fs::weakly_canonical(path, error);
+  return error ? fs::absolute(path).lexically_normal() : out;
+}
+
+bool starts_with(const fs::path& path, const fs::path& prefix) {
+  return std::mismatch(path.begin(), path.end(), prefix.begin(), prefix.end()).second == prefix.end();
+}
+
+std::string lineage_dir(const WorkspaceOptions& options, const std::string& code_id) {
+  return code_id.empty() ? options.lineage : concat(options.lineage, "-", code_id);
+}
+
+}  // namespace
+
+Workspace::Workspace(WorkspaceOptions options) : options_(std::move(options)) {
+  check<ConfigError>(!options_.root.empty(), "workspace.options", "expected workspace_root to be a path, got ''");
+  check_name("lineage", options_.lineage);
+  check_name("the config's id", options_.config_id);
+  check_checkpoint_dir(options_.checkpoint_dir_name);
+  if (options_.timestamp.empty()) {
+    options_.timestamp = make_timestamp();
+  }
+  check_name("timestamp", options_.timestamp);
+  id_ = make_run_id(options_.code_id, options_.config_id);
+  check_name("the run's id", id_);
+  dir_ = fs::path(options_.root) / lineage_dir(options_, options_.code_id) / id_;
+}
+
+Workspace::~Workspace() = default;
+Workspace::Workspace(Workspace&&) noexcept = default;
+Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+
+bool Workspace::holds(const fs::path& path) const {
+  const auto inner = resolved(path);
+  const auto outer = resolved(dir_);
+  return starts_with(inner, outer) && !starts_with(inner, outer / attempts_name);
+}
+
+fs::path Workspace::open(bool resuming) {
+  check<StateError>(!is_open(), "workspace.open", "expected to be called once, got a second call for ", dir_.string());
+  make_directories(dir_);
+  lock_ = std::make_unique<Lock>(dir_ / lock_name);
+  fs::path moved;
+  try {
+    if (!resuming) {
+      moved = move_aside();
+    }
+    make_directories(checkpoint_dir());
+    make_directories(dir_ / "logs");
+    make_directories(dir_ / "metadata");
+    // Last: until here the lock names the attempt that is moved, also when this one dies in between.
+    lock_->sign(options_.timestamp);
+  } catch (...) {
+    lock_.reset();
+    throw;
+  }
+  return moved;
+}
+
+void Workspace::close() noexcept { lock_.reset(); }
+
+fs::path Workspace::move_aside() const {
+  std::vector<fs::path> left;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir_, error), end; !error && entry != end; entry.increment(error)) {
+    const auto& path = entry->path();
+    if (path.filename() != lock_name && path.filename() != attempts_name) {
+      left.push_back(path);
+    }
+  }
+  check<ConfigError>(!error, "workspace.move_aside", "expected to read ", dir_.string(), ", got ",
+                     quote(error.message()));
+  // A move that was cut short goes on in the same place; nothing new can have been written since.
+  const std::string name = lock_->earlier_attempt().empty() ? "before-" + timestamp() : lock_->earlier_attempt();
+  const auto attempts = dir_ / attempts_name;
+  const auto staging = attempts / ".moving";
+  if (left.empty() && !fs::exists(staging, error)) {
+    return {};
+  }
+  make_directories(staging);
+  for (const auto& path : left) {
+    move(path, staging / path.filename());
+  }
+  auto target = attempts / name;
+  for (int i = 2; fs::exists(target, error); ++i) {
+    target = attempts / concat(name, "-", i);
+  }
+  move(staging, target);
+  return target;
+}
+
+void Workspace::require_open(std::string_view operation) const {
+  check<StateError>(is_open(), operation, "expected an open workspace, got one that is not; call open() first");
+}
+
+std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {
+  std::vector<std::pair<fs::file_time_type, FoundRun>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(options.root, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string folder = entry->path().filename().string();
+    std::string code_id;
+    if (folder.starts_with(options.lineage + "-")) {
+      code_id = folder.substr(options.lineage.size() + 1);
+    } else if (folder != options.lineage) {
+      continue;
+    }
+    // The run's own name repeats the code id: so lineage "a" does not take the runs of a lineage "a-b".
+    const auto dir = entry->path() / make_run_id(code_id, options.config_id);
+    std::error_code absent;
+    if (!fs::is_directory(dir, absent)) {
+      continue;
+    }
+    auto written = fs::last_write_time(dir, absent);
+    const auto checkpoints = fs::last_write_time(dir / options.checkpoint_dir_name, absent);
+    if (!absent) {
+      written = std::max(written, checkpoints);
+    }
+    found.emplace_back(written, FoundRun{dir, code_id});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<FoundRun> out;
+  for (auto& [written, run] : found) {
+    out.push_back(std::move(run));
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0
