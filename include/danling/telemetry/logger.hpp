@@ -12,6 +12,10 @@ namespace danling::inline v0 {
 
 enum class LogLevel { info, warning, error };
 
+namespace detail {
+class LogFile;
+}
+
 struct LoggerOptions {
   /// Path of the log file, appended to; its folder must exist. Empty: no file.
   std::string file;
@@ -23,7 +27,8 @@ struct LoggerOptions {
 
 /// Thread-safe. On the console information goes to standard output, the rest to standard error after "warning: " or
 /// "error: ". In the file a line is `2026-12-31 23:59:59.123 info     text`.
-/// The file is flushed at errors, by `flush()` (once per log boundary) and at close.
+/// The file is flushed at errors, by `flush()` (once per log boundary) and at close. A file that cannot be written any
+/// more (a full disk) is said once on the console and does not end the run.
 class Logger {
  public:
   /// @throws Error when the file cannot be opened.
@@ -55,13 +60,15 @@ class Logger {
   static const char* backend();
 
  private:
-  class File;
   void write_file(LogLevel level, std::string_view text);
+  void print(LogLevel level, std::string_view text);
+  void complain(const std::string& reason);
 
   LoggerOptions options_;
   Console console_;
   std::mutex mutex_;
-  std::unique_ptr<File> file_;
+  std::unique_ptr<detail::LogFile> file_;
+  bool complained_ = false;
 };
 
 }  // namespace danling::inline v0

@@ -1,0 +1,111 @@
+#include <danling/telemetry/logger.hpp>
+
+#include <cstring>
+#include <utility>
+
+#include <danling/core/error.hpp>
+#include <telemetry/log_file.hpp>
+
+namespace danling::inline v0 {
+
+Logger::Logger(LoggerOptions options, ConsoleOptions console) : options_(std::move(options)), console_(console) {
+  if (!options_.file.empty()) {
+    open_file(options_.file);
+  }
+}
+
+Logger::~Logger() { close(); }
+
+const char* Logger::backend() {
+#if DANLING_WITH_SPDLOG
+  return "spdlog";
+#else
+  return "plain";
+#endif
+}
+
+void Logger::open_file(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  check<StateError>(file_ == nullptr, "logger.open_file", "expected one log file, got ", path, " beside ",
+                    options_.file);
+  file_ = detail::open_spdlog_log_file(path);
+  if (file_ == nullptr) {
+    file_ = detail::open_plain_log_file(path);
+  }
+  options_.file = path;
+}
+
+void Logger::log(LogLevel level, std::string_view text) {
+  write_file(level, text);
+  if (options_.console) {
+    print(level, text);
+  }
+}
+
+void Logger::progress(std::string_view text) {
+  write_file(LogLevel::info, text);
+  if (options_.console && !console_.live()) {
+    print(LogLevel::info, text);
+  }
+}
+
+void Logger::note(std::string_view text) { write_file(LogLevel::info, text); }
+
+void Logger::print(LogLevel level, std::string_view text) {
+  if (level == LogLevel::info) {
+    console_.print(text);
+    return;
+  }
+  const bool error = level == LogLevel::error;
+  const bool color = console_.color(Console::Stream::error);
+  console_.print(concat(color ? (error ? "\x1b[31m" : "\x1b[33m") : "", error ? "error:" : "warning:",
+                        color ? "\x1b[0m " : " ", text),
+                 Console::Stream::error);
+}
+
+void Logger::write_file(LogLevel level, std::string_view text) {
+  int reason = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (file_ == nullptr) {
+      return;
+    }
+    if (level == LogLevel::info || options_.context.empty()) {
+      reason = file_->write(level, text);
+    } else {
+      reason = file_->write(level, concat("[", options_.context, "] ", text));
+    }
+    if (level == LogLevel::error && reason == 0) {
+      reason = file_->flush();
+    }
+    if (reason == 0 || std::exchange(complained_, true)) {
+      return;
+    }
+  }
+  complain(std::strerror(reason));
+}
+
+void Logger::complain(const std::string& reason) {
+  print(LogLevel::warning, concat("[logger.write] expected to write ", options_.file, ", got ", quote(reason),
+                                  "; the run goes on without a complete log file"));
+}
+
+void Logger::flush() {
+  int reason = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    reason = file_ == nullptr ? 0 : file_->flush();
+    if (reason == 0 || std::exchange(complained_, true)) {
+      return;
+    }
+  }
+  complain(std::strerror(reason));
+}
+
+void Logger::close() {
+  flush();
+  const std::lock_guard lock(mutex_);
+  file_.reset();
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,64 @@
+#include <danling/telemetry/loop_telemetry.hpp>
+
+#include <utility>
+
+namespace danling::inline v0 {
+namespace {
+
+double seconds_between(LoopTelemetry::Clock::time_point from, LoopTelemetry::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+Result LoopCounts::result() const {
+  Result out;
+  if (steps > 0) {
+    out.set("time", seconds / static_cast<double>(steps));
+    if (data_seconds > 0) {
+      out.set("data_time", data_seconds / static_cast<double>(steps));
+    }
+  }
+  if (samples > 0 && seconds > 0) {
+    out.set("samples_per_s", static_cast<double>(samples) / seconds);
+  }
+  if (tokens > 0 && seconds > 0) {
+    out.set("tokens_per_s", static_cast<double>(tokens) / seconds);
+  }
+  return out;
+}
+
+void LoopTelemetry::start(Clock::time_point now) {
+  start_ = step_start_ = interval_start_ = now;
+  interval_ = {};
+  past_ = {};
+}
+
+LoopCounts LoopTelemetry::interval(Clock::time_point now) {
+  LoopCounts out = std::exchange(interval_, {});
+  out.seconds = seconds_between(interval_start_, now);
+  past_.steps += out.steps;
+  past_.samples += out.samples;
+  past_.tokens += out.tokens;
+  past_.data_seconds += out.data_seconds;
+  // What happens between two steps at a boundary (logging) is no waiting for data.
+  interval_start_ = step_start_ = now;
+  return out;
+}
+
+LoopCounts LoopTelemetry::total(Clock::time_point now) const {
+  LoopCounts out = past_;
+  out.steps += interval_.steps;
+  out.samples += interval_.samples;
+  out.tokens += interval_.tokens;
+  out.data_seconds += interval_.data_seconds;
+  out.seconds = seconds_between(start_, now);
+  return out;
+}
+
+double LoopTelemetry::seconds_for(std::int64_t steps, Clock::time_point now) const {
+  const LoopCounts counts = total(now);
+  return counts.steps == 0 ? 0.0 : counts.seconds / static_cast<double>(counts.steps) * static_cast<double>(steps);
+}
+
+}  // namespace danling::inline v0

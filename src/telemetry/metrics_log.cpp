@@ -1,0 +1,193 @@
+#include <danling/telemetry/metrics_log.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+constexpr std::array<std::string_view, 6> own_keys = {"split", "mode", "epoch", "global_step", "iteration", "telemetry"};
+
+void put_string(std::string& out, std::string_view text) {
+  static constexpr std::string_view digits = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20) {
+      out += "\\u00";
+      out += digits[byte >> 4U];
+      out += digits[byte & 15U];
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+void put_key(std::string& out, std::string_view key) {
+  if (out.back() != '{') {
+    out += ',';
+  }
+  put_string(out, key);
+  out += ':';
+}
+
+void put_integer(std::string& out, std::int64_t value) {
+  std::array<char, 24> text;
+  out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
+}
+
+void put_number(std::string& out, double value) {
+  if (std::isfinite(value)) {
+    std::array<char, 32> text;
+    out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
+  } else {
+    out += std::isnan(value) ? "\"NaN\"" : value < 0 ? "\"-Infinity\"" : "\"Infinity\"";
+  }
+}
+
+void put_entries(std::string& out, const Result& result) {
+  for (const auto& [name, value] : result) {
+    put_key(out, name);
+    if (const auto* number = std::get_if<double>(&value)) {
+      put_number(out, *number);
+    } else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+      out += '[';
+      for (std::size_t i = 0; i < list->size(); ++i) {
+        out += i == 0 ? "" : ",";
+        put_number(out, (*list)[i]);
+      }
+      out += ']';
+    } else {
+      out += '{';
+      put_entries(out, std::get<Result>(value));
+      out += '}';
+    }
+  }
+}
+
+// Bytes up to and with the last line feed before `size`.
+std::uint64_t whole_lines(int file, std::uint64_t size) {
+  std::array<char, 4096> block;
+  while (size > 0) {
+    const std::uint64_t start = size - std::min<std::uint64_t>(size, block.size());
+    const ssize_t got = pread(file, block.data(), static_cast<std::size_t>(size - start), static_cast<off_t>(start));
+    if (got <= 0) {
+      return size;
+    }
+    for (auto i = static_cast<std::size_t>(got); i > 0; --i) {
+      if (block[i - 1] == '\n') {
+        return start + i;
+      }
+    }
+    size = start;
+  }
+  return 0;
+}
+
+[[noreturn]] void fail_file(std::string_view where, const std::filesystem::path& path, int reason) {
+  fail(where, "expected to write ", path.string(), ", got ", quote(std::strerror(reason)),
+       reason == ENOSPC || reason == EDQUOT ? "; free some space" : "");
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    fail_file("metrics_log.open", path_, errno);
+  }
+  const off_t size = lseek(file_, 0, SEEK_END);
+  offset_ = size > 0 ? whole_lines(file_, static_cast<std::uint64_t>(size)) : 0;
+  if (size > 0 && offset_ != static_cast<std::uint64_t>(size) && ftruncate(file_, static_cast<off_t>(offset_)) != 0) {
+    const int reason = errno;
+    ::close(file_);
+    fail_file("metrics_log.open", path_, reason);
+  }
+}
+
+MetricsLog::~MetricsLog() { ::close(file_); }
+
+void MetricsLog::append(const MetricsLine& line) {
+  for (const auto& entry : line.metrics) {
+    check<MetricError>(std::find(own_keys.begin(), own_keys.end(), entry.name) == own_keys.end(), "metrics_log.append",
+                       "expected a metric named other than the line's own keys (split, mode, epoch, global_step, "
+                       "iteration, telemetry), got ",
+                       quote(entry.name));
+  }
+  buffer_.clear();
+  buffer_ += '{';
+  put_key(buffer_, "split");
+  put_string(buffer_, line.split);
+  put_key(buffer_, "mode");
+  put_string(buffer_, line.mode);
+  if (line.epoch) {
+    put_key(buffer_, "epoch");
+    put_integer(buffer_, *line.epoch);
+  }
+  put_key(buffer_, "global_step");
+  put_integer(buffer_, line.global_step);
+  if (line.iteration) {
+    put_key(buffer_, "iteration");
+    put_integer(buffer_, *line.iteration);
+  }
+  put_entries(buffer_, line.metrics);
+  if (!line.telemetry.empty()) {
+    put_key(buffer_, "telemetry");
+    buffer_ += '{';
+    put_entries(buffer_, line.telemetry);
+    buffer_ += '}';
+  }
+  buffer_ += "}\n";
+
+  ssize_t written = 0;
+  while ((written = ::write(file_, buffer_.data(), buffer_.size())) < 0 && errno == EINTR) {
+  }
+  if (written != static_cast<ssize_t>(buffer_.size())) {
+    // Part of a line means that the disk is full, which only the next write would say.
+    const int reason = written < 0 ? errno : ENOSPC;
+    if (written > 0 && ftruncate(file_, static_cast<off_t>(offset_)) != 0) {
+      fail_file("metrics_log.append", path_, errno);
+    }
+    fail_file("metrics_log.append", path_, reason);
+  }
+  offset_ += buffer_.size();
+}
+
+void MetricsLog::truncate_to(std::uint64_t offset) {
+  check<StateError>(offset <= offset_, "metrics_log.truncate_to", "expected at least ", offset, " bytes in ",
+                    path_.string(), ", where the checkpoint was written, got ", offset_,
+                    "; it is not the file of this checkpoint or lost lines: move it away to start a new one");
+  char last = '\n';
+  if (offset > 0 && pread(file_, &last, 1, static_cast<off_t>(offset - 1)) != 1) {
+    fail_file("metrics_log.truncate_to", path_, errno);
+  }
+  check<StateError>(last == '\n', "metrics_log.truncate_to", "expected a line of ", path_.string(), " to end at byte ",
+                    offset, ", got the middle of one; it is not the file of this checkpoint: move it away to start a "
+                    "new one");
+  if (ftruncate(file_, static_cast<off_t>(offset)) != 0) {
+    fail_file("metrics_log.truncate_to", path_, errno);
+  }
+  offset_ = offset;
+}
+
+void MetricsLog::sync() {
+  if (fdatasync(file_) != 0) {
+    fail_file("metrics_log.sync", path_, errno);
+  }
+}
+
+}  // namespace danling::inline v0
