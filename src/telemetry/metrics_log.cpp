@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include <danling/core/error.hpp>
@@ -79,23 +80,30 @@ void put_entries(std::string& out, const Result& result) {
   }
 }
 
-// Bytes up to and with the last line feed before `size`.
-std::uint64_t whole_lines(int file, std::uint64_t size) {
-  std::array<char, 4096> block;
-  while (size > 0) {
-    const std::uint64_t start = size - std::min<std::uint64_t>(size, block.size());
-    const ssize_t got = pread(file, block.data(), static_cast<std::size_t>(size - start), static_cast<off_t>(start));
+struct Extent {
+  std::int64_t lines = 0;
+  std::uint64_t bytes = 0;
+};
+
+// The whole lines of a file, `most` at most.
+Extent extent_of(int file, std::int64_t most) {
+  Extent found;
+  std::uint64_t position = 0;
+  std::array<char, 65536> block;
+  while (found.lines < most) {
+    const ssize_t got = pread(file, block.data(), block.size(), static_cast<off_t>(position));
     if (got <= 0) {
-      return size;
+      break;
     }
-    for (auto i = static_cast<std::size_t>(got); i > 0; --i) {
-      if (block[i - 1] == '\n') {
-        return start + i;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(got) && found.lines < most; ++i) {
+      if (block[i] == '\n') {
+        ++found.lines;
+        found.bytes = position + i + 1;
       }
     }
-    size = start;
+    position += static_cast<std::uint64_t>(got);
   }
-  return 0;
+  return found;
 }
 
 [[noreturn]] void fail_file(std::string_view where, const std::filesystem::path& path, int reason) {
@@ -111,7 +119,9 @@ MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {
     fail_file("metrics_log.open", path_, errno);
   }
   const off_t size = lseek(file_, 0, SEEK_END);
-  offset_ = size > 0 ? whole_lines(file_, static_cast<std::uint64_t>(size)) : 0;
+  const Extent whole = extent_of(file_, std::numeric_limits<std::int64_t>::max());
+  offset_ = whole.bytes;
+  lines_ = whole.lines;
   if (size > 0 && offset_ != static_cast<std::uint64_t>(size) && ftruncate(file_, static_cast<off_t>(offset_)) != 0) {
     const int reason = errno;
     ::close(file_);
@@ -165,6 +175,14 @@ void MetricsLog::append(const MetricsLine& line) {
     fail_file("metrics_log.append", path_, reason);
   }
   offset_ += buffer_.size();
+  ++lines_;
+}
+
+void MetricsLog::truncate_to_lines(std::int64_t lines) {
+  check<StateError>(lines <= lines_, "metrics_log.truncate_to_lines", "expected at least ", lines, " lines in ",
+                    path_.string(), ", as when the checkpoint was written, got ", lines_,
+                    "; it is not the file of this checkpoint or lost lines: move it away to start a new one");
+  truncate_to(extent_of(file_, lines).bytes);
 }
 
 void MetricsLog::truncate_to(std::uint64_t offset) {
@@ -182,6 +200,7 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
     fail_file("metrics_log.truncate_to", path_, errno);
   }
   offset_ = offset;
+  lines_ = extent_of(file_, std::numeric_limits<std::int64_t>::max()).lines;
 }
 
 void MetricsLog::sync() {

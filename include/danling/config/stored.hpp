@@ -19,10 +19,13 @@ class StoredConfig {
   template <std::derived_from<Base> C>
     requires std::copy_constructible<C> && std::default_initializable<C>
   explicit StoredConfig(const C& config)
-      : config_((refuse_slicing(config), std::make_shared<C>(config))), defaults_(std::make_shared<const C>()) {}
+      : config_((refuse_slicing(config), std::make_shared<C>(config))), defaults_(std::make_shared<const C>()),
+        make_([]() -> std::unique_ptr<Base> { return std::make_unique<C>(); }) {}
 
   Base& get() const { return *config_; }
   const Base& defaults() const { return *defaults_; }
+  /// A new config of the same type, with its defaults: to read a saved one into.
+  std::unique_ptr<Base> make() const { return make_(); }
 
   /// The config as the type that it was given as. @throws ConfigError for another type.
   template <std::derived_from<Base> C>
@@ -42,6 +45,7 @@ class StoredConfig {
 
   std::shared_ptr<Base> config_;
   std::shared_ptr<const Base> defaults_;
+  std::unique_ptr<Base> (*make_)();
 };
 
 }  // namespace danling::inline v0

@@ -43,12 +43,17 @@ class MetricsLog {
   /// (what was written of it is cut off).
   void append(const MetricsLine& line);
 
-  /// Bytes of whole lines so far: for the checkpoint.
+  /// Bytes of whole lines so far.
   std::uint64_t offset() const { return offset_; }
   /// Cuts off what was written after `offset`, since a resumed run writes it again.
   /// @throws StateError when the file is shorter, or `offset` is not the end of a line.
   void truncate_to(std::uint64_t offset);
-  /// Waits until all lines are on the disk; before a checkpoint that holds `offset()`.
+  /// Whole lines so far: what a checkpoint holds. Unlike bytes they do not depend on times and rates, so that the
+  /// checkpoints of a resumed run equal those of an uninterrupted one.
+  std::int64_t lines() const { return lines_; }
+  /// Keeps the first `lines` lines. @throws StateError when the file has fewer.
+  void truncate_to_lines(std::int64_t lines);
+  /// Waits until all lines are on the disk; before a checkpoint that holds `lines()`.
   void sync();
 
   const std::filesystem::path& path() const { return path_; }
@@ -57,6 +62,7 @@ class MetricsLog {
   std::filesystem::path path_;
   int file_ = -1;
   std::uint64_t offset_ = 0;
+  std::int64_t lines_ = 0;
   std::string buffer_;
 };
 

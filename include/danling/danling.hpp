@@ -1,0 +1,34 @@
+// Everything a training program needs, in the order that data flows. Include <torch/torch.h> beside it.
+#pragma once
+
+#include <danling/version.hpp>
+
+#include <danling/core/error.hpp>
+#include <danling/core/result.hpp>
+
+#include <danling/config/config.hpp>
+
+#include <danling/state/state.hpp>
+
+#include <danling/data/batch.hpp>
+#include <danling/data/dataset.hpp>
+#include <danling/data/loader.hpp>
+#include <danling/data/mnist.hpp>
+#include <danling/data/split_map.hpp>
+#include <danling/data/stream.hpp>
+#include <danling/data/subset.hpp>
+#include <danling/data/tensor_dataset.hpp>
+
+#include <danling/optim/adam.hpp>
+#include <danling/optim/build.hpp>
+#include <danling/optim/lr_scheduler.hpp>
+#include <danling/optim/sgd.hpp>
+#include <danling/optim/torch_adapter.hpp>
+
+#include <danling/metrics/average_meters.hpp>
+#include <danling/metrics/factory.hpp>
+#include <danling/metrics/stream_metrics.hpp>
+
+#include <danling/runner/run.hpp>
+#include <danling/runner/runner_config.hpp>
+#include <danling/runner/torch_runner.hpp>

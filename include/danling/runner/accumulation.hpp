@@ -1,0 +1,60 @@
+// The weights of the micro-batches of one accumulation window.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+
+/// Each micro-batch of a window counts by its loss normalizer (samples or valid tokens), so that the update equals that
+/// of one batch of all of them. Without normalizers every micro-batch counts the same. The first micro-batch decides
+/// which of the two a window is. A window of one micro-batch is never rescaled.
+class AccumulationWindow {
+ public:
+  /// Forgets the window: called after each update and where a loop begins.
+  void reset() {
+    kind_ = Kind::undecided;
+    weight_ = 1.0;
+    divisor_ = 0.0;
+  }
+
+  /// Called by the loop before each micro-batch. `alone` says that the window begins and ends with it.
+  /// @throws StateError when a weighted window gets a micro-batch without a normalizer.
+  void begin_micro_batch(std::optional<std::int64_t> normalizer, bool alone) {
+    if (normalizer && *normalizer <= 0) {
+      weight_ = 0.0;  // not one valid target: nothing to learn from, whatever the loss says
+      return;
+    }
+    if (alone || (kind_ == Kind::undecided && !normalizer)) {
+      kind_ = Kind::uniform;
+    } else if (kind_ == Kind::undecided) {
+      kind_ = Kind::weighted;
+    }
+    if (kind_ == Kind::weighted) {
+      check<StateError>(normalizer.has_value(), "runner.accumulate",
+                        "expected a loss normalizer for every micro-batch of a window that began with one, got none; "
+                        "give all batches a loss_normalizer or none");
+      weight_ = static_cast<double>(*normalizer);
+    } else {
+      weight_ = 1.0;
+    }
+    divisor_ += weight_;
+  }
+
+  /// What the current micro-batch counts: the seed of its backward pass. 0 means that it is left out.
+  double weight() const { return weight_; }
+
+  /// What the accumulated gradients must be divided by; 0 when no micro-batch counted.
+  double divisor() const { return divisor_; }
+
+ private:
+  enum class Kind { undecided, uniform, weighted };
+
+  Kind kind_ = Kind::undecided;
+  double weight_ = 1.0;
+  double divisor_ = 0.0;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,266 @@
+// The part of a runner that knows no model: configuration, identity, workspace, progress, results and life cycle.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include <danling/config/stored.hpp>
+#include <danling/core/error.hpp>
+#include <danling/distributed/process.hpp>
+#include <danling/runner/mode.hpp>
+#include <danling/runner/results.hpp>
+#include <danling/runner/runner_config.hpp>
+#include <danling/runner/state.hpp>
+
+namespace danling::inline v0 {
+
+class Workspace;
+class Logger;
+class CheckpointManager;
+
+namespace detail {
+struct RunnerServices;
+}
+
+/// Thrown by the loops once a stop was asked for and the run is saved; `dl::run` turns it into exit code 128 + signal.
+class Stopped : public Error {
+ public:
+  Stopped(int signal, const std::string& message) : Error(message), signal_(signal) {}
+  ~Stopped() override;
+  int signal() const { return signal_; }
+
+ private:
+  int signal_;
+};
+
+/// Life has two phases, because constructors cannot call overrides. Construction normalises the config, learns the
+/// process identity and seeds the generators: no virtual call, no file, no thread. `initialize()` does the rest, once.
+class BaseRunner {
+ public:
+  enum class Phase { constructed, initializing, ready, failed, closed };
+
+  BaseRunner(const BaseRunner&) = delete;
+  BaseRunner& operator=(const BaseRunner&) = delete;
+  virtual ~BaseRunner();
+
+  // ---- configuration and identity -----------------------------------------------------------------------------------
+
+  /// The runner's own copy of the config it was given, normalised. `config<MyConfig>()` gives it with its own type.
+  /// @throws ConfigError when the runner was built from another type.
+  template <class C = RunnerConfig>
+  const C& config() const {
+    return config_.as<C>();
+  }
+
+  /// `<lineage>-<experiment>`, or the `name` of the config.
+  std::string name() const;
+  /// Stable over restarts: `<code id>-<config id>`, or the config id alone where there is no code identity.
+  std::string id() const;
+  /// 12 hex digits of the hash of the canonical config.
+  const std::string& config_id() const { return config_id_; }
+  /// The commit that the program runs from; empty outside a repository.
+  const std::string& code_id() const { return code_id_; }
+  /// When this attempt began, as `YYYYMMDD-HHMMSS`-like text that is fit for file names.
+  const std::string& timestamp() const { return timestamp_; }
+
+  /// The seed of the run: configured, or generated and then restored with the run. Each rank adds its number.
+  std::uint64_t seed() const { return seed_; }
+
+  std::int64_t rank() const { return process_.rank; }
+  std::int64_t local_rank() const { return process_.local_rank; }
+  std::int64_t world_size() const { return process_.world_size; }
+  bool distributed() const { return process_.world_size > 1; }
+  bool is_main_process() const { return process_.rank == 0; }
+  bool is_local_main_process() const { return process_.local_rank == 0; }
+  /// Where the model lives: `device` of the config, or the first CUDA device of this process, or the CPU.
+  at::Device device() const { return device_; }
+
+  // ---- progress -----------------------------------------------------------------------------------------------------
+
+  const RunnerState& state() const { return state_; }
+  RunnerMode mode() const { return mode_; }
+  /// The split that is being worked on; empty between splits.
+  const std::string& split() const { return split_; }
+  const ResultBook& results() const { return results_; }
+
+  std::optional<std::int64_t> epochs() const;
+  /// Optimizer updates of the whole run: configured, or derived from the epochs and the length of the data.
+  std::optional<std::int64_t> steps() const;
+  bool is_step_mode() const { return !epochs(); }
+  std::int64_t accum_steps() const;
+  /// Between 0 and 1. @throws StateError when neither steps nor epochs are known.
+  double progress() const;
+  /// Epochs (epoch mode) or updates (step mode) between saves.
+  std::int64_t checkpoint_interval() const;
+  /// Micro-batches (epoch mode) or updates (step mode) between log lines.
+  std::int64_t log_interval() const;
+  /// The split that the best checkpoint is chosen by: configured, else the first that begins with "val", else the first.
+  std::optional<std::string> score_split() const;
+
+  /// Configured or inferred split names, sorted.
+  std::vector<std::string> train_splits() const;
+  std::vector<std::string> evaluate_splits() const;
+  /// Splits that are evaluated once, at the end, and take no part in the choice of the best.
+  std::vector<std::string> test_splits() const;
+
+  // ---- life cycle ---------------------------------------------------------------------------------------------------
+
+  /// Runs the second phase once: process group, checkpoint manager, fault tolerance, workspace and logs, data, model,
+  /// optimizer, scheduler, restore, metadata. The drivers call it; calling it again does nothing.
+  /// @throws StateError on re-entry from a hook, after a failure (it says again what failed) and after close().
+  void initialize();
+  Phase phase() const { return phase_; }
+
+  /// Drains checkpoints and closes logs. Idempotent. Not a hook: `dl::run` calls it while all members live; call it
+  /// yourself on a runner that you own.
+  /// @param timeout seconds to wait for checkpoints; without one, `checkpoint.wait_timeout` of the config.
+  /// @return false when the checkpoints did not drain in time; nothing is then closed.
+  bool close(std::optional<double> timeout = std::nullopt);
+
+  /// Asks the loops to stop at the next safe point: the accumulation window is finished, the run is saved and `Stopped`
+  /// is thrown. From any thread.
+  void request_stop(int signal = 15) { stop_.store(signal, std::memory_order_relaxed); }
+
+  // ---- checkpoints --------------------------------------------------------------------------------------------------
+
+  /// Saves through the checkpoint manager. All ranks call it when the manager is collective; otherwise the others
+  /// return at once.
+  /// @param name alias to write, "latest" usually.
+  /// @param last_step the final save of a run: the model alone is exported too.
+  /// @param force save whatever the manager's cadence says.
+  void save_checkpoint(const std::string& name = "latest", bool save_best = true, bool last_step = false,
+                       bool force = false);
+
+  /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position.
+  /// @throws CheckpointError, ConfigError when parts are missing or the config differs in what it means.
+  void load_checkpoint(const std::filesystem::path& path);
+  void load_checkpoint(const State& checkpoint);
+
+  /// Loads model weights alone; those of the EMA when there are any.
+  void load_pretrained(const std::filesystem::path& path);
+  void load_pretrained(const State& checkpoint);
+
+  /// The payload of a checkpoint: the config ("runner"), counters and generators ("state"), data position
+  /// ("dataloaders"), results and the place in the epoch ("loop"); derived runners add their components.
+  /// Called when: a checkpoint is built, on the ranks that save. Call the base and add to what it gives. Do not change
+  /// model or optimizer here.
+  virtual State state_dict();
+
+  /// Restores what the base wrote into `state_dict()`.
+  /// Called when: load_checkpoint has read and filtered a payload, before the components are loaded.
+  /// @throws ConfigError with a diff when the checkpoint's config means something else.
+  virtual void load_state_dict(const State& checkpoint);
+
+  /// Writes summary.json: how the run ended. `dl::run` calls it; `error` is empty unless the run crashed.
+  void write_summary(const std::string& status, const std::string& error = "", int signal = 0, int exit_code = 0);
+
+  /// Reads a payload. Called when: load_checkpoint and load_pretrained are given a path, once. Override it to read
+  /// another place or format; do not apply anything here.
+  virtual State read_checkpoint(const std::filesystem::path& path);
+
+  // ---- services, after initialize() ---------------------------------------------------------------------------------
+
+  Workspace& workspace();
+  Logger& logger();
+  CheckpointManager& checkpoint_manager();
+  /// Replaces the manager; the one before is closed. Call it from init_checkpoint_manager.
+  void set_checkpoint_manager(std::unique_ptr<CheckpointManager> manager);
+
+ protected:
+  /// Keeps the user's whole config. The type is deduced at the call: `TorchRunner(config)`.
+  /// @throws ConfigError when `config` is a base reference to a derived config, which would lose its fields.
+  template <std::derived_from<RunnerConfig> C>
+  explicit BaseRunner(const C& config) : BaseRunner(StoredConfig<RunnerConfig>(config)) {}
+
+  // ---- hooks of initialize(), in this order. Each is called once, on every rank; call the base unless it says not to.
+
+  /// Joins the processes. Before: config, identity. Do not build the model or data here.
+  /// This release runs one process: @throws DistributedError when WORLD_SIZE is larger.
+  virtual void init_distributed();
+  /// Binds the checkpoint manager, through set_checkpoint_manager(). Before: processes joined, directories made.
+  virtual void init_checkpoint_manager();
+  /// Optional fault tolerance; does nothing here. Before: the checkpoint manager is bound.
+  virtual void init_fault_tolerance();
+  /// Builds loaders for the datasets that have none. Before: logging works. After it the length of an epoch is known.
+  virtual void build_dataloaders() = 0;
+  /// Moves the model to the device and prepares it. Do not build the optimizer here.
+  virtual void materialize_model() = 0;
+  /// Builds the optimizer from the config when the user bound none. Before: the model is on its device.
+  virtual void build_optimizer() = 0;
+  /// Builds the scheduler from the config when the user bound none. Before: the optimizer is bound.
+  virtual void build_scheduler() = 0;
+  /// Loads `resume`, `auto_resume` or `pretrained`, in this precedence. Before: all components are built.
+  virtual void auto_restore();
+
+  /// Fixes algorithms. Called during construction when `deterministic` is set; affects the whole process.
+  static void set_deterministic();
+
+  // ---- what derived runners supply ----------------------------------------------------------------------------------
+
+  virtual std::optional<std::int64_t> steps_per_epoch() const = 0;
+  struct SplitInfo {
+    std::string name;
+    bool train;  ///< the dataset says that it is for training
+  };
+  virtual std::vector<SplitInfo> splits() const = 0;
+  virtual State dataloader_state() const = 0;
+  virtual void load_dataloader_state(const State& state) = 0;
+  /// Component state beyond `state_dict()` that load_checkpoint restores: model, EMA, optimizer, scheduler.
+  virtual void load_components(const State& checkpoint) = 0;
+  virtual void load_model(const State& state) = 0;
+  /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
+  virtual State model_state_dict() const = 0;
+
+  /// What else summary.json says of the run.
+  virtual Result summary_details() const { return {}; }
+  /// Appends a result, and writes the result files and the log line of it.
+  void append_result(std::int64_t index, const Result& result);
+
+  /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
+  /// false where nothing changed since the last save.
+  void maybe_stop(bool save);
+  bool stop_requested() const;
+
+  /// Whether `checkpoint.exclude_from_loading` names this top-level key of a checkpoint.
+  bool excluded_from_loading(std::string_view key) const;
+  detail::RunnerServices& services();
+
+  RunnerState state_;
+  ResultBook results_;
+  RunnerMode mode_ = RunnerMode::train;
+  std::string split_;
+  /// While a split is evaluated inside training, checkpoints hold the generators as they were when it began.
+  bool rng_frozen_ = false;
+
+ private:
+  explicit BaseRunner(StoredConfig<RunnerConfig> config);
+
+  void initialize_once();
+  void open_workspace();
+  void write_metadata();
+  std::filesystem::path restore_source();
+  void check_same_meaning(const State& stored_config) const;
+
+  StoredConfig<RunnerConfig> config_;
+  ProcessIdentity process_;
+  at::Device device_{at::kCPU};
+  std::string config_id_;
+  std::string code_id_;
+  std::string timestamp_;
+  std::uint64_t seed_ = 0;
+  Phase phase_ = Phase::constructed;
+  std::string failure_;
+  std::atomic<int> stop_{0};
+  std::unique_ptr<detail::RunnerServices> services_;
+};
+
+}  // namespace danling::inline v0

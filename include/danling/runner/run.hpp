@@ -1,0 +1,56 @@
+// `dl::run`: a whole program around a runner.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+/// Exit codes of `run`; a stop by a signal gives 128 + its number.
+enum ExitCode : int { exit_success = 0, exit_failure = 1, exit_config = 2 };
+
+namespace detail {
+
+/// A user's runner that closes itself while all its members still live.
+template <class R>
+class OwnedRunner final : public R {
+ public:
+  using R::R;
+  ~OwnedRunner() override {
+    try {
+      this->close();
+    } catch (...) {  // run() has already closed it and reported; here only a second failure can arrive
+    }
+  }
+};
+
+int run(int argc, char** argv, RunnerConfig& config, const std::function<std::unique_ptr<TorchRunnerBase>()>& make,
+        const std::function<void(TorchRunnerBase&)>& work);
+
+}  // namespace detail
+
+/// Parses the command line into a `C`, builds an `R` from it, trains, evaluates the test splits and prints a table of the
+/// result. Owns what belongs to the process: signal handlers, allocator settings, thread counts. Every error ends as
+/// one clear line on stderr and an exit code.
+template <class R, std::derived_from<RunnerConfig> C>
+  requires std::derived_from<R, TorchRunnerBase>
+int run(int argc, char** argv) {
+  C config;
+  return detail::run(
+      argc, argv, config, [&config] { return std::make_unique<detail::OwnedRunner<R>>(config); }, nullptr);
+}
+
+/// The same with your own work in place of train-then-test: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`.
+template <class R, std::derived_from<RunnerConfig> C, std::invocable<R&> Work>
+  requires std::derived_from<R, TorchRunnerBase>
+int run(int argc, char** argv, Work work) {
+  C config;
+  return detail::run(
+      argc, argv, config, [&config] { return std::make_unique<detail::OwnedRunner<R>>(config); },
+      [&work](TorchRunnerBase& runner) { work(static_cast<R&>(runner)); });
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,199 @@
+// The runner that users derive from: the loops of TorchRunnerBase with the user's own batch type.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <danling/data/batch.hpp>
+#include <danling/data/batch_traits.hpp>
+#include <danling/data/loader.hpp>
+#include <danling/data/source.hpp>
+#include <danling/data/split_map.hpp>
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+/// A runner over batches of type `B`. Hooks get `B&`, with no cast. The default steps use `batch.input` and
+/// `batch.target`; a batch without these members needs its own steps.
+template <class B>
+class BasicTorchRunner : public TorchRunnerBase {
+ public:
+  /// Datasets by split: `datasets["train"] = ...`. Loaders are built from them by initialize().
+  data::SplitMap<data::Source<B>> datasets;
+  /// Loaders by split. One that is set in the constructor is used as it is.
+  data::SplitMap<std::shared_ptr<data::Loader<B>>> dataloaders;
+
+ protected:
+  template <std::derived_from<RunnerConfig> C>
+  explicit BasicTorchRunner(const C& config) : TorchRunnerBase(config) {}
+
+  /// One training micro-batch: to the device, forward under `train_context()`, loss, metrics, `backward(loss)`,
+  /// `step()`. Called when: the loop has a micro-batch, on every rank.
+  ///
+  /// An override must call `step()` exactly once (the loop checks) and may call `backward` as often as it needs. Do not
+  /// zero gradients, call `optimizer->step()`, scale the loss, change counters or save.
+  /// @return prediction and loss; an undefined loss is left out of the averages.
+  virtual StepOutput train_step(B& batch) {
+    move_to_device(batch);
+    StepOutput output;
+    {
+      const auto context = train_context();
+      output.prediction = model(input_of(batch));
+      output.loss = criterion(output.prediction, target_of(batch));
+    }
+    update_metrics(output.prediction, target_of(batch));
+    backward(output.loss);
+    step();
+    return output;
+  }
+
+  /// One batch of evaluation, under inference mode. Called when: an evaluation loop has a batch, on every rank. No
+  /// backward, no step, no saves. @return prediction and, when there is a criterion, the loss.
+  virtual StepOutput evaluate_step(B& batch) {
+    move_to_device(batch);
+    StepOutput output;
+    {
+      const auto context = forward_context();
+      output.prediction = evaluation_model()(input_of(batch));
+      if (criterion) {
+        output.loss = criterion(output.prediction, target_of(batch));
+      }
+    }
+    update_metrics(output.prediction, target_of(batch));
+    return output;
+  }
+
+  /// One batch of inference, under inference mode: the predictions, a last dimension of one taken away. Called when:
+  /// infer or infer_stream has a batch. No metrics. The result may stay on the device.
+  virtual at::Tensor infer_step(B& batch) {
+    move_to_device(batch);
+    const auto context = forward_context();
+    const at::Tensor prediction = evaluation_model()(input_of(batch));
+    return prediction.dim() > 1 && prediction.size(-1) == 1 ? prediction.squeeze(-1) : prediction;
+  }
+
+  /// Builds the loader of one split. Called when: build_dataloaders meets a dataset without a loader, once per split.
+  /// `shuffle` and `drop_last` are true for training splits unless `dataloader` of the config says otherwise.
+  virtual std::shared_ptr<data::Loader<B>> build_dataloader(const data::Source<B>& source,
+                                                            data::LoaderOptions options) {
+    if (!source.is_stream()) {
+      options.sampler = build_datasampler(source, options);
+    }
+    return std::make_shared<data::Loader<B>>(source, std::move(options));
+  }
+
+  /// Chooses the order of a split. Called when: build_dataloader builds the loader of a dataset (not of a stream), once
+  /// per split. Null, as here, is the loader's own: shuffled by (seed, epoch, split), or in order.
+  virtual std::shared_ptr<data::Sampler> build_datasampler(const data::Source<B>&, const data::LoaderOptions&) {
+    return nullptr;
+  }
+
+  void build_dataloaders() override {
+    for (const auto& [split, source] : datasets) {
+      check<ConfigError>(static_cast<bool>(source), "runner.build_dataloaders", "expected a dataset for split ",
+                         quote(split), ", got none");
+      if (!dataloaders.contains(split)) {
+        dataloaders[split] = build_dataloader(source, loader_options(split, source.is_stream()));
+      }
+    }
+  }
+
+  /// Moves a batch to the device of the runner; does nothing when it is there already.
+  void move_to_device(B& batch) const { batch = data::to_device(std::move(batch), device()); }
+
+  /// Updates the metrics of the split in progress, when there are any.
+  void update_metrics(const at::Tensor& prediction, const at::Tensor& target) const {
+    if (active_metrics() != nullptr && prediction.defined() && target.defined()) {
+      active_metrics()->update(prediction, target);
+    }
+  }
+
+  data::LoaderBase& loader(std::string_view split) final { return *dataloaders.at(split); }
+  const data::LoaderBase* find_loader(std::string_view split) const final {
+    const auto* found = dataloaders.find(split);
+    return found == nullptr ? nullptr : found->get();
+  }
+  StepOutput run_train_step(data::LoaderBase& loader) final { return train_step(batch_of(loader)); }
+  StepOutput run_evaluate_step(data::LoaderBase& loader) final { return evaluate_step(batch_of(loader)); }
+  at::Tensor run_infer_step(data::LoaderBase& loader) final { return infer_step(batch_of(loader)); }
+
+  std::optional<std::int64_t> loss_normalizer(data::LoaderBase& loader) final {
+    B& batch = batch_of(loader);
+    if (const std::optional<std::int64_t> given = data::loss_normalizer(batch)) {
+      return given;
+    }
+    if constexpr (requires { { batch.target } -> std::convertible_to<const at::Tensor&>; }) {
+      return criterion.loss_normalizer(batch.target);
+    }
+    return std::nullopt;
+  }
+
+  std::vector<SplitInfo> splits() const final {
+    std::vector<SplitInfo> out;
+    for (const auto& [name, source] : datasets) {
+      out.push_back({name, source.train()});
+    }
+    for (const auto& name : dataloaders.names()) {
+      if (!datasets.contains(name)) {
+        out.push_back({name, false});
+      }
+    }
+    return out;
+  }
+
+  State dataloader_state() const final {
+    State::Map map;
+    for (const auto& name : train_splits()) {
+      if (dataloaders.contains(name)) {
+        map.set(name, dataloaders.at(name)->state_dict());
+      }
+    }
+    return map;
+  }
+
+  void load_dataloader_state(const State& state) final {
+    for (const auto& entry : state.map()) {
+      if (dataloaders.contains(entry.key.string())) {
+        dataloaders.at(entry.key.string())->load_state_dict(entry.value);
+      }
+    }
+  }
+
+ private:
+  static B& batch_of(data::LoaderBase& loader) { return static_cast<data::Loader<B>&>(loader).batch(); }
+
+  static decltype(auto) input_of(const B& batch) {
+    if constexpr (requires { { batch.input } -> std::convertible_to<const at::Tensor&>; }) {
+      return static_cast<const at::Tensor&>(batch.input);
+    } else {
+      return no_member("input");
+    }
+  }
+  static decltype(auto) target_of(const B& batch) {
+    if constexpr (requires { { batch.target } -> std::convertible_to<const at::Tensor&>; }) {
+      return static_cast<const at::Tensor&>(batch.target);
+    } else {
+      return no_member("target");
+    }
+  }
+  [[noreturn]] static const at::Tensor& no_member(const char* name) {
+    fail<DataError>("runner.step", "expected a batch with a tensor member '", name,
+                    "', got a type without one; override train_step, evaluate_step and infer_step for it");
+  }
+};
+
+/// The runner over the default `Batch`.
+class TorchRunner : public BasicTorchRunner<Batch> {
+ public:
+  ~TorchRunner() override;
+
+ protected:
+  template <std::derived_from<RunnerConfig> C>
+  explicit TorchRunner(const C& config) : BasicTorchRunner<Batch>(config) {}
+};
+
+}  // namespace danling::inline v0

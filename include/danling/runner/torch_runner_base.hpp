@@ -1,0 +1,239 @@
+// The loops of TorchRunner: compiled once, whatever the batch type.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/data/loader_base.hpp>
+#include <danling/metrics/average_meters.hpp>
+#include <danling/metrics/metrics.hpp>
+#include <danling/optim/optimizer.hpp>
+#include <danling/optim/scheduler.hpp>
+#include <danling/runner/accumulation.hpp>
+#include <danling/runner/base_runner.hpp>
+#include <danling/runner/criterion.hpp>
+#include <danling/runner/model.hpp>
+#include <danling/runner/precision.hpp>
+#include <danling/runner/step_output.hpp>
+
+namespace danling::inline v0 {
+
+namespace detail {
+class LoopFrame;
+}
+
+class InferStream;
+
+/// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components in
+/// their constructor and override the hooks that their task needs. Drivers (`train`, `evaluate`, `infer`, `step`) are
+/// not virtual; the hooks they call are.
+class TorchRunnerBase : public BaseRunner {
+ public:
+  ~TorchRunnerBase() override;
+
+  // ---- components: set them in the constructor of your class --------------------------------------------------------
+
+  ModelHandle model;
+  /// Evaluated and inferred with in place of `model` when it is set; keeping it up to date is yours.
+  ModelHandle ema;
+  CriterionHandle criterion;
+  /// Built from `optim` of the config when it is empty.
+  std::shared_ptr<optim::Optimizer> optimizer;
+  /// Built from `sched` of the config when it is empty.
+  std::shared_ptr<optim::Scheduler> scheduler;
+  /// What is measured in training and in evaluation, unless one of the two below is set.
+  std::shared_ptr<Metrics> metrics;
+  std::shared_ptr<Metrics> train_metrics;
+  std::shared_ptr<Metrics> evaluate_metrics;
+  /// Averages of the split in progress: "loss", "lr", and any that your steps update.
+  AverageMeters meters;
+
+  // ---- drivers ------------------------------------------------------------------------------------------------------
+
+  /// Trains to the boundary of the config (`epochs` or `steps`), evaluating and saving on the way.
+  /// @param train_splits, evaluate_splits  names; empty for those of the config or of the data.
+  /// @throws ConfigError for an unknown split, Stopped after a stop was asked for and saved.
+  const ResultBook& train(const std::vector<std::string>& train_splits = {},
+                          const std::vector<std::string>& evaluate_splits = {});
+
+  /// Evaluates whole splits and prints what came out; changes no training state.
+  Result evaluate(const std::vector<std::string>& splits = {});
+  Result evaluate_epoch(std::string_view split);
+  /// Evaluates the first `steps` batches; by default a twentieth of the run's updates, at least one.
+  /// @throws DataError when the split has fewer batches.
+  Result evaluate_steps(std::string_view split, std::optional<std::int64_t> steps = std::nullopt);
+  /// Evaluates `test_splits()`, once, apart from the results that the best is chosen from.
+  Result test();
+  /// What test() gave last.
+  const Result& test_result() const { return test_result_; }
+
+  /// Predictions of a split in order, joined along the first dimension, on the CPU.
+  /// @param steps  batches at most. @throws ConfigError when the split has no length and `steps` is not given.
+  at::Tensor infer(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt);
+  /// The same, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`.
+  /// The runner must outlive it; one stream at a time.
+  InferStream infer_stream(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt);
+
+  /// Closes one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
+  /// update and zeroes the gradients. Called once by `train_step`, after `backward`; the loop checks that.
+  void step();
+
+  /// Parameters that the optimizer gets, with their names. Override it to freeze or to add.
+  /// Called when: build_optimizer runs, once.
+  virtual NamedTensors iter_optimizer_named_parameters() const;
+
+  State state_dict() override;
+
+ protected:
+  template <std::derived_from<RunnerConfig> C>
+  explicit TorchRunnerBase(const C& config) : BaseRunner(config) {}
+
+  // ---- hooks of a step, on every rank -------------------------------------------------------------------------------
+
+  /// What the forward pass of a training step runs in: autocast to `precision`. Called when: train_step begins its
+  /// forward pass, once per micro-batch. Backward runs outside it. Keep the guard on the stack; do not allocate here.
+  virtual PrecisionContext train_context();
+  /// The same for evaluation and inference.
+  virtual PrecisionContext forward_context();
+
+  /// Runs the backward pass of one micro-batch, seeded with its weight in the accumulation window.
+  /// Called when: train_step has a loss, once or more per micro-batch. Gradients accumulate; do not zero them, do not
+  /// step the optimizer, do not scale the loss.
+  virtual void backward(const at::Tensor& loss);
+
+  /// One update: divides by the window's weights, clips, skips non-finite gradients when asked to, steps optimizer and
+  /// scheduler. Called when: step() reaches the end of a window.
+  /// @return whether the parameters were updated: only then is the update counted. Do not count it, zero gradients or
+  /// save here. With `max_grad_norm` nothing waits for the device; `skip_nonfinite_grad` waits once.
+  virtual bool optimizer_step();
+
+  void materialize_model() override;
+  void build_optimizer() override;
+  void build_scheduler() override;
+
+  // ---- the typed layer ----------------------------------------------------------------------------------------------
+
+  virtual data::LoaderBase& loader(std::string_view split) = 0;
+  virtual const data::LoaderBase* find_loader(std::string_view split) const = 0;
+  /// What `dataloader` of the config says for a split.
+  data::LoaderOptions loader_options(const std::string& split, bool stream) const;
+  virtual StepOutput run_train_step(data::LoaderBase& loader) = 0;
+  virtual StepOutput run_evaluate_step(data::LoaderBase& loader) = 0;
+  virtual at::Tensor run_infer_step(data::LoaderBase& loader) = 0;
+  /// What the loss of the loader's current batch averages over. Called before the batch is moved.
+  virtual std::optional<std::int64_t> loss_normalizer(data::LoaderBase& loader) = 0;
+
+  std::optional<std::int64_t> steps_per_epoch() const override;
+  void load_components(const State& checkpoint) override;
+  void load_model(const State& state) override;
+  State model_state_dict() const override;
+  Result summary_details() const override;
+  void load_state_dict(const State& checkpoint) override;
+
+  /// The metrics of the split in progress; null when there are none.
+  Metrics* active_metrics() const { return active_metrics_; }
+  /// `ema` when it is set, else `model`. @throws StateError when neither is.
+  const ModelHandle& evaluation_model() const;
+
+ private:
+  friend class InferStream;
+  friend class detail::LoopFrame;
+
+  /// Where in an epoch a run is: what a checkpoint needs to go on in the middle of one.
+  struct LoopState {
+    std::string split;            ///< training split in progress; empty at a boundary
+    std::int64_t iteration = 0;   ///< micro-batches of it that are done
+    std::int64_t first_step = 0;  ///< global_step when it began
+    std::int64_t target_step = 0;  ///< step mode: global_step at which it ends
+    Result round;                 ///< results of the splits of this epoch that are done
+    std::int64_t rounds_without_best = 0;
+  };
+
+  void enter(RunnerMode mode, std::string_view split);
+  void train_epochs(const std::vector<std::string>& train_splits, const std::vector<std::string>& evaluate_splits);
+  void train_steps(const std::vector<std::string>& train_splits, const std::vector<std::string>& evaluate_splits);
+  Result train_epoch(std::string_view split);
+  void begin_train_split(detail::LoopFrame& frame, bool resumed);
+  void train_micro_batch(detail::LoopFrame& frame, bool last_of_pass);
+  Result evaluate_batches(std::string_view split, std::optional<std::int64_t> steps);
+  Result evaluate_in_training(std::string_view split, bool whole);
+  std::int64_t step_budget(std::int64_t remaining_steps, std::size_t remaining_splits, const data::LoaderBase& loader);
+  void step_epoch_scheduler(const Result& result);
+  void zero_grad();
+  State loop_state() const;
+  void load_loop_state(const State& state);
+
+  LoopState loop_;
+  bool continuing_ = false;  // a checkpoint taken inside an epoch was loaded and not gone on with yet
+  State saved_meters_;
+  State saved_metrics_;
+  Result test_result_;
+  bool saves_on_stop_ = false;
+  std::int64_t skipped_updates_ = 0;
+
+  // Read from the config once, for the step path.
+  std::optional<c10::ScalarType> autocast_dtype_;
+  std::int64_t accum_steps_ = 1;
+  bool clips_ = false;
+  bool scheduler_by_step_ = true;
+  CheckpointManager* checkpoint_manager_ = nullptr;
+
+  AccumulationWindow window_;
+  std::vector<at::Tensor> clip_params_;
+  bool flush_ = false;  // the current micro-batch closes its window
+  std::int64_t steps_taken_ = 0;  // calls of step() since the loop last looked
+  at::Tensor seed_;  // of backward: the weight of the micro-batch
+  double seed_weight_ = 0.0;
+  Metrics* active_metrics_ = nullptr;
+};
+
+/// Predictions of a split, batch by batch; an input range. Polls for a stop like the other loops.
+class InferStream {
+ public:
+  /// The next batch of predictions, or nothing at the end.
+  std::optional<at::Tensor> next();
+
+  class iterator;
+  struct sentinel {};
+  iterator begin();
+  sentinel end() const { return {}; }
+
+ private:
+  friend class TorchRunnerBase;
+  InferStream(TorchRunnerBase& runner, data::LoaderBase& loader, std::optional<std::int64_t> steps)
+      : runner_(&runner), loader_(&loader), steps_(steps) {}
+
+  TorchRunnerBase* runner_;
+  data::LoaderBase* loader_;
+  std::optional<std::int64_t> steps_;
+  std::int64_t done_ = 0;
+};
+
+class InferStream::iterator {
+ public:
+  using value_type = at::Tensor;
+  using difference_type = std::ptrdiff_t;
+  explicit iterator(InferStream& stream) : stream_(&stream), current_(stream.next()) {}
+  const at::Tensor& operator*() const { return *current_; }
+  iterator& operator++() {
+    current_ = stream_->next();
+    return *this;
+  }
+  void operator++(int) { ++*this; }
+  bool operator==(sentinel) const { return !current_.has_value(); }
+
+ private:
+  InferStream* stream_;
+  std::optional<at::Tensor> current_;
+};
+
+inline InferStream::iterator InferStream::begin() { return iterator(*this); }
+
+}  // namespace danling::inline v0

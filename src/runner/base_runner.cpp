@@ -1,0 +1,344 @@
+// Construction, identity, budgets and the life cycle of a runner.
+#include <danling/runner/base_runner.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <danling/config/tree.hpp>
+#include <danling/core/signals.hpp>
+#include <danling/workspace/timestamp.hpp>
+
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+at::Device resolve_device(const std::string& name, std::int64_t local_rank) {
+  const bool cuda = at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
+  if (name == "auto") {
+    return cuda ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank)) : at::Device(at::kCPU);
+  }
+  const auto bad = [&](std::string_view reason) {
+    fail<ConfigError>("runner.device", "expected auto, cpu, cuda or cuda:N, got ", quote(name), reason);
+  };
+  std::optional<at::Device> device;
+  try {
+    device.emplace(name);
+  } catch (const std::exception&) {
+    bad("");
+  }
+  if (device->is_cuda()) {
+    if (!cuda) {
+      bad(" on a machine (or a LibTorch) without CUDA");
+    }
+    if (!device->has_index()) {
+      device->set_index(static_cast<c10::DeviceIndex>(local_rank));
+    }
+    if (device->index() >= at::detail::getCUDAHooks().deviceCount()) {
+      bad(concat(", but there are ", static_cast<int>(at::detail::getCUDAHooks().deviceCount()), " CUDA devices"));
+    }
+  } else if (!device->is_cpu()) {
+    bad("");
+  }
+  return *device;
+}
+
+std::uint64_t generate_seed() {
+  std::random_device entropy;
+  return entropy();  // 32 bits, as DanLing
+}
+
+std::vector<std::string> sorted_unique(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace
+
+Stopped::~Stopped() = default;
+
+BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored) : config_(std::move(stored)) {
+  validate(config());
+  process_ = read_process_identity();
+  state_.elastic.restart_count = process_.restart_count;
+  device_ = resolve_device(config().device, process_.local_rank);
+  config_id_ = danling::config_id(config());
+  timestamp_ = make_timestamp();
+  if (config().deterministic) {
+    set_deterministic();
+  }
+  seed_ = config().seed ? static_cast<std::uint64_t>(*config().seed) : generate_seed();
+  seed_generators(seed_ + static_cast<std::uint64_t>(process_.rank));
+}
+
+BaseRunner::~BaseRunner() {
+  if (services_ != nullptr && phase_ != Phase::closed) {
+    services_->logger.warning("a runner was destroyed without close(): its last checkpoints and logs may be missing");
+  }
+}
+
+std::string BaseRunner::name() const {
+  return config().name.value_or(concat(config().lineage, "-", config().experiment));
+}
+
+std::string BaseRunner::id() const { return make_run_id(code_id_, config_id_); }
+
+// ---- progress -------------------------------------------------------------------------------------------------------
+
+std::optional<std::int64_t> BaseRunner::epochs() const { return config().epochs; }
+
+std::optional<std::int64_t> BaseRunner::steps() const {
+  if (config().steps) {
+    return config().steps;
+  }
+  const auto per_epoch = steps_per_epoch();
+  return epochs() && per_epoch ? std::optional<std::int64_t>(*epochs() * *per_epoch) : std::nullopt;
+}
+
+std::int64_t BaseRunner::accum_steps() const { return config().accum_steps; }
+
+double BaseRunner::progress() const {
+  if (const auto total = steps(); total && *total > 0) {
+    return static_cast<double>(state_.train.global_step) / static_cast<double>(*total);
+  }
+  if (const auto total = epochs(); total && *total > 0) {
+    return static_cast<double>(state_.train.epoch) / static_cast<double>(*total);
+  }
+  fail<StateError>("runner.progress", "expected steps or epochs in the config, got neither");
+}
+
+std::int64_t BaseRunner::checkpoint_interval() const {
+  if (config().checkpoint.interval) {
+    return *config().checkpoint.interval;
+  }
+  if (epochs()) {
+    return 1;
+  }
+  const auto total = steps();
+  return total ? std::max<std::int64_t>((*total + 19) / 20, 1) : 8192;
+}
+
+std::int64_t BaseRunner::log_interval() const {
+  if (config().log_interval) {
+    return *config().log_interval;
+  }
+  const auto total = steps();
+  return total ? std::max<std::int64_t>((*total + 99) / 100, 1) : 1024;
+}
+
+std::optional<std::string> BaseRunner::score_split() const {
+  if (config().score_split) {
+    return config().score_split;
+  }
+  const auto names = evaluate_splits();
+  for (const auto& name : names) {
+    if (name.starts_with("val") || name.starts_with("Val") || name.starts_with("VAL")) {
+      return name;
+    }
+  }
+  return names.empty() ? std::nullopt : std::optional<std::string>(names.front());
+}
+
+std::vector<std::string> BaseRunner::train_splits() const {
+  if (config().train_splits) {
+    return sorted_unique(*config().train_splits);
+  }
+  std::vector<std::string> names;
+  for (const auto& split : splits()) {
+    if (split.name == "train" || split.train) {
+      names.push_back(split.name);
+    }
+  }
+  return sorted_unique(names);
+}
+
+std::vector<std::string> BaseRunner::test_splits() const {
+  return config().test_splits ? sorted_unique(*config().test_splits) : std::vector<std::string>();
+}
+
+std::vector<std::string> BaseRunner::evaluate_splits() const {
+  const auto test = test_splits();
+  const auto train = train_splits();
+  std::vector<std::string> names;
+  if (config().evaluate_splits) {
+    names = *config().evaluate_splits;
+  } else {
+    for (const auto& split : splits()) {
+      if (std::find(train.begin(), train.end(), split.name) == train.end()) {
+        names.push_back(split.name);
+      }
+    }
+  }
+  std::erase_if(names, [&](const auto& item) { return std::find(test.begin(), test.end(), item) != test.end(); });
+  return sorted_unique(names);
+}
+
+// ---- life cycle -----------------------------------------------------------------------------------------------------
+
+void BaseRunner::initialize() {
+  switch (phase_) {
+    case Phase::ready:
+      return;
+    case Phase::initializing:
+      fail<StateError>("runner.initialize", "expected to be called once, got a call from one of its own hooks");
+    case Phase::failed:
+      fail<StateError>("runner.initialize", "expected a runner that initialised, got one that failed before: ",
+                       failure_);
+    case Phase::closed:
+      fail<StateError>("runner.initialize", "expected an open runner, got a closed one");
+    case Phase::constructed:
+      break;
+  }
+  phase_ = Phase::initializing;
+  try {
+    initialize_once();
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+    phase_ = Phase::failed;
+    throw;
+  }
+  phase_ = Phase::ready;
+}
+
+void BaseRunner::initialize_once() {
+  init_distributed();
+  open_workspace();
+  init_checkpoint_manager();
+  init_fault_tolerance();
+  build_dataloaders();
+  materialize_model();
+  build_optimizer();
+  build_scheduler();
+  auto_restore();
+  write_metadata();
+}
+
+void BaseRunner::init_distributed() {
+  check<DistributedError>(process_.world_size == 1, "runner.init_distributed",
+                          "expected one process, got WORLD_SIZE=", process_.world_size,
+                          "; this release trains in one process: start one, or set WORLD_SIZE=1");
+}
+
+void BaseRunner::init_fault_tolerance() {}
+
+void BaseRunner::open_workspace() {
+  CodeIdentity code = read_code_identity();
+  code_id_ = code.id;
+  WorkspaceOptions options;
+  options.root = config().workspace_root;
+  options.lineage = config().lineage;
+  options.name = name();
+  options.code_id = code_id_;
+  options.config_id = config_id_;
+  options.timestamp = timestamp_;
+  options.checkpoint_dir_name = config().checkpoint.dir_name;
+  services_ = std::make_unique<detail::RunnerServices>(std::move(options), std::move(code), config().console);
+  auto& services = *services_;
+
+  // Decided before the directory is taken: a run that goes on in it must not be moved aside.
+  services.restore_from = restore_source();
+  const auto& from = services.restore_from;
+  const bool going_on = !from.empty() && !services.weights_only && services.workspace.holds(from);
+  const auto moved = services.workspace.open(going_on);
+  if (config().log) {
+    services.logger.open_file(services.workspace.log_file().string());
+  }
+  if (!moved.empty()) {
+    services.logger.info(concat("workspace: moved an earlier attempt to ", moved.string()));
+  }
+  if (!services.code.problem.empty()) {
+    services.logger.note(concat("workspace: ", services.code.problem));
+  }
+  if (!from.empty() && !services.weights_only && !going_on) {
+    // The numbers up to the checkpoint belong to this run too.
+    const auto earlier = from.parent_path().parent_path() / services.workspace.metrics_file().filename();
+    std::error_code error;
+    if (std::filesystem::exists(earlier, error)) {
+      std::filesystem::copy_file(earlier, services.workspace.metrics_file(), error);
+      if (error) {
+        services.logger.warning(concat("workspace: could not copy ", earlier.string(), ": ", error.message()));
+      }
+    }
+  }
+  services.metrics_log.emplace(services.workspace.metrics_file());
+}
+
+void BaseRunner::write_metadata() {
+  auto& services = *services_;
+  const ConfigTree full = to_tree(config());
+  services.workspace.write_metadata(to_yaml(full), canonical(config()),
+                                    to_yaml(changed(full, to_tree(config_.defaults()))), services.code);
+}
+
+bool BaseRunner::close(std::optional<double> timeout) {
+  if (phase_ == Phase::closed) {
+    return true;
+  }
+  if (services_ != nullptr) {
+    auto& services = *services_;
+    if (services.checkpoint_manager != nullptr &&
+        !services.checkpoint_manager->close(timeout ? timeout : config().checkpoint.wait_timeout)) {
+      services.logger.warning("runner.close: checkpoints were not drained in time");
+      return false;
+    }
+    services.progress.finish();
+    services.metrics_log.reset();
+    services.logger.close();
+    services.workspace.close();
+  }
+  phase_ = Phase::closed;
+  return true;
+}
+
+void BaseRunner::set_deterministic() {
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicAlgorithms(/*enabled=*/true, /*warn_only=*/false);
+}
+
+bool BaseRunner::stop_requested() const { return stop_.load(std::memory_order_relaxed) != 0 || stop_signal() != 0; }
+
+void BaseRunner::maybe_stop(bool save) {
+  if (!stop_requested()) [[likely]] {
+    return;
+  }
+  const int own = stop_.load(std::memory_order_relaxed);
+  const int signal = own != 0 ? own : stop_signal();
+  auto& services = *services_;
+  services.progress.finish();
+  if (save) {
+    save_checkpoint("latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true);
+  }
+  throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " at epoch ", state_.train.epoch,
+                               ", step ", state_.train.global_step, save ? "; the run is saved" : ""));
+}
+
+detail::RunnerServices& BaseRunner::services() {
+  check<StateError>(services_ != nullptr, "runner.services", "expected an initialised runner; call initialize() first");
+  return *services_;
+}
+
+Workspace& BaseRunner::workspace() { return services().workspace; }
+Logger& BaseRunner::logger() { return services().logger; }
+
+CheckpointManager& BaseRunner::checkpoint_manager() {
+  auto& manager = services().checkpoint_manager;
+  check<StateError>(manager != nullptr, "runner.checkpoint_manager",
+                    "expected a checkpoint manager, got none; init_checkpoint_manager must bind one");
+  return *manager;
+}
+
+void BaseRunner::set_checkpoint_manager(std::unique_ptr<CheckpointManager> manager) {
+  auto& current = services().checkpoint_manager;
+  if (current != nullptr) {
+    current->close(0.0);
+  }
+  current = std::move(manager);
+}
+
+}  // namespace danling::inline v0

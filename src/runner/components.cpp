@@ -1,0 +1,261 @@
+// Model, optimizer and scheduler of a runner: built from the config, saved and restored.
+#include <danling/runner/torch_runner_base.hpp>
+
+#include <algorithm>
+
+#include <danling/config/tree.hpp>
+#include <danling/optim/build.hpp>
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+std::optional<std::pair<double, double>> to_betas(const std::optional<std::vector<double>>& betas,
+                                                  std::string_view key) {
+  if (!betas) {
+    return std::nullopt;
+  }
+  check<ConfigError>(betas->size() == 2, "runner.build_optimizer", "expected two numbers in ", key, ", got ",
+                     betas->size());
+  return std::pair((*betas)[0], (*betas)[1]);
+}
+
+optim::OptimizerSpec to_spec(const OptimConfig& config) {
+  optim::OptimizerSpec spec;
+  spec.type = *config.type;
+  spec.options = {.lr = config.lr,
+                  .weight_decay = config.weight_decay,
+                  .momentum = config.momentum,
+                  .dampening = config.dampening,
+                  .eps = config.eps,
+                  .betas = to_betas(config.betas, "optim.betas"),
+                  .nesterov = config.nesterov,
+                  .amsgrad = config.amsgrad,
+                  .maximize = config.maximize,
+                  .fused = config.fused};
+  for (const auto& group : config.param_groups) {
+    spec.param_groups.push_back({.pattern = group.pattern,
+                                 .lr_multiplier = group.lr_multiplier,
+                                 .weight_decay_multiplier = group.weight_decay_multiplier,
+                                 .beta1 = group.beta1,
+                                 .beta2 = group.beta2,
+                                 .options = {.lr = group.lr,
+                                             .weight_decay = group.weight_decay,
+                                             .momentum = group.momentum,
+                                             .dampening = group.dampening,
+                                             .eps = group.eps,
+                                             .betas = to_betas(group.betas, "optim.param_groups.betas"),
+                                             .nesterov = group.nesterov,
+                                             .amsgrad = group.amsgrad,
+                                             .maximize = group.maximize}});
+  }
+  return spec;
+}
+
+// Options of schedulers that this release does not have are refused by the scheduler's name, so all are passed on.
+optim::SchedulerSpec to_spec(const SchedConfig& config) {
+  return {.type = *config.type,
+          .total_steps = config.total_steps,
+          .final_lr_ratio = config.final_lr_ratio,
+          .final_lr = config.final_lr,
+          .min_lr = config.min_lr,
+          .warmup_steps = config.warmup_steps,
+          .cooldown_steps = config.cooldown_steps,
+          .scaling = config.scaling,
+          .step_size = config.step_size,
+          .gamma = config.gamma};
+}
+
+}  // namespace
+
+TorchRunnerBase::~TorchRunnerBase() = default;
+
+void TorchRunnerBase::materialize_model() {
+  check<StateError>(static_cast<bool>(model), "runner.materialize_model",
+                    "expected a model, got none; assign `model` in the constructor of your runner");
+  model.to(device());
+  ema.to(device());
+  criterion.to(device());
+  const std::string_view precision = config().precision_name();
+  autocast_dtype_ = precision == "bf16" ? std::optional(at::kBFloat16) : std::nullopt;
+  accum_steps_ = accum_steps();
+  clips_ = config().skip_nonfinite_grad || config().max_grad_norm || config().max_grad_value;
+  checkpoint_manager_ = &checkpoint_manager();
+}
+
+NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return model.named_parameters(); }
+
+void TorchRunnerBase::build_optimizer() {
+  if (optimizer != nullptr || !config().optim.type) {
+    return;
+  }
+  std::vector<std::string> warnings;
+  optimizer = optim::build_optimizer(to_spec(config().optim), iter_optimizer_named_parameters(), &warnings);
+  for (const auto& warning : warnings) {
+    logger().warning(warning);
+  }
+}
+
+void TorchRunnerBase::build_scheduler() {
+  const auto& sched = config().sched;
+  if (scheduler == nullptr && optimizer != nullptr && sched.type) {
+    std::optional<std::int64_t> total = steps();
+    const std::string interval = sched.interval.value_or("step");
+    if (interval != "step" && epochs()) {
+      total = epochs();  // it is stepped once an epoch
+    }
+    scheduler = optim::build_scheduler(to_spec(sched), *optimizer, total);
+  }
+  if (scheduler != nullptr) {
+    const std::string interval = sched.interval.value_or(scheduler->requires_metric() ? "epoch" : "step");
+    scheduler_by_step_ = interval == "step";
+    check<ConfigError>(!scheduler_by_step_ || !scheduler->requires_metric(), "runner.build_scheduler",
+                       "expected sched.interval epoch for a scheduler that needs a metric, got step");
+  }
+}
+
+void TorchRunnerBase::step_epoch_scheduler(const Result& result) {
+  if (scheduler == nullptr || scheduler_by_step_) {
+    return;
+  }
+  if (!scheduler->requires_metric()) {
+    scheduler->step();
+    return;
+  }
+  const std::string monitor = config().sched.monitor.value_or(config().score_name);
+  const double* value = nullptr;
+  if (monitor.find('.') == std::string::npos) {
+    if (const auto split = score_split()) {
+      value = result.number(concat(*split, ".", monitor));
+    }
+  }
+  value = value != nullptr ? value : result.number(monitor);
+  if (value == nullptr) {
+    // Not named in full: taken from the one split that has it.
+    std::vector<std::string> found;
+    for (const auto& [split, numbers] : result) {
+      if (const auto* nested = std::get_if<Result>(&numbers); nested != nullptr && nested->number(monitor) != nullptr) {
+        found.push_back(split);
+        value = nested->number(monitor);
+      }
+    }
+    check<ConfigError>(found.size() == 1, "runner.step_scheduler", "expected one split with the metric ",
+                       quote(monitor), ", got [", join(found), "]; set sched.monitor to '<split>.<metric>'");
+  }
+  scheduler->step(*value);
+}
+
+const ModelHandle& TorchRunnerBase::evaluation_model() const { return ema ? ema : model; }
+
+data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bool stream) const {
+  const auto options = config().dataloader.for_split(split);
+  const auto training = train_splits();
+  const bool train = std::find(training.begin(), training.end(), split) != training.end();
+  data::LoaderOptions out;
+  out.batch_size = options.batch_size.value_or(1);
+  out.shuffle = options.shuffle.value_or(train && !stream);
+  out.drop_last = options.drop_last.value_or(train);
+  out.seed = seed();
+  out.split = split;
+  return out;
+}
+
+std::optional<std::int64_t> TorchRunnerBase::steps_per_epoch() const {
+  std::int64_t total = 0;
+  for (const auto& split : train_splits()) {
+    const data::LoaderBase* loader = find_loader(split);
+    if (loader == nullptr || !loader->length()) {
+      return std::nullopt;
+    }
+    total += (*loader->length() + accum_steps() - 1) / accum_steps();
+  }
+  return total;
+}
+
+// ---- state ----------------------------------------------------------------------------------------------------------
+
+State TorchRunnerBase::model_state_dict() const {
+  State out;
+  out["model"] = model.state_dict();
+  if (ema) {
+    out["ema"] = ema.state_dict();
+  }
+  return out;
+}
+
+State TorchRunnerBase::state_dict() {
+  State out = BaseRunner::state_dict();
+  out["loop"] = loop_state();
+  out["ema"] = ema ? ema.state_dict() : State();
+  out["optimizer"] = optimizer ? optimizer->state_dict() : State();
+  out["scheduler"] = scheduler ? scheduler->state_dict() : State();
+  out["model"] = model.state_dict();
+  return out;
+}
+
+State TorchRunnerBase::loop_state() const {
+  State out;
+  out["split"] = loop_.split;
+  out["iteration"] = loop_.iteration;
+  out["first_step"] = loop_.first_step;
+  out["target_step"] = loop_.target_step;
+  out["round"] = to_state(loop_.round);
+  out["rounds_without_best"] = loop_.rounds_without_best;
+  out["skipped_updates"] = skipped_updates_;
+  const bool inside = !loop_.split.empty();
+  out["meters"] = inside ? meters.state_dict() : State();
+  out["metrics"] = inside && active_metrics_ != nullptr ? active_metrics_->state_dict() : State();
+  return out;
+}
+
+void TorchRunnerBase::load_loop_state(const State& state) {
+  LoopState loop;
+  loop.split = state.at("split").string();
+  loop.iteration = state.at("iteration").integer();
+  loop.first_step = state.at("first_step").integer();
+  loop.target_step = state.at("target_step").integer();
+  loop.round = result_from_state(state.at("round"));
+  loop.rounds_without_best = state.at("rounds_without_best").integer();
+  skipped_updates_ = state.at("skipped_updates").integer();
+  saved_meters_ = state.at("meters");
+  saved_metrics_ = state.at("metrics");
+  loop_ = std::move(loop);
+  continuing_ = !loop_.split.empty() || !loop_.round.empty();
+}
+
+void TorchRunnerBase::load_state_dict(const State& checkpoint) {
+  BaseRunner::load_state_dict(checkpoint);
+  if (const State* loop = checkpoint.find("loop")) {
+    load_loop_state(*loop);
+  }
+}
+
+void TorchRunnerBase::load_model(const State& state) { model.load_state_dict(state); }
+
+void TorchRunnerBase::load_components(const State& checkpoint) {
+  const auto part = [&](std::string_view key, bool bound) -> const State* {
+    const State* found = excluded_from_loading(key) ? nullptr : checkpoint.find(key);
+    if (bound && !excluded_from_loading(key)) {
+      check<CheckpointError>(found != nullptr && !found->is_null(), "runner.load_checkpoint", "expected ", quote(key),
+                             " in the checkpoint, got none; set `pretrained` to load weights alone, or put ",
+                             quote(key), " into checkpoint.exclude_from_loading");
+    }
+    return bound && found != nullptr && !found->is_null() ? found : nullptr;
+  };
+  if (const State* state = part("model", true)) {
+    load_model(*state);
+  }
+  if (const State* state = part("ema", static_cast<bool>(ema))) {
+    ema.load_state_dict(*state);
+  }
+  if (const State* state = part("optimizer", optimizer != nullptr)) {
+    optimizer->load_state_dict(*state);
+  }
+  if (const State* state = part("scheduler", scheduler != nullptr)) {
+    scheduler->load_state_dict(*state);
+  }
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,171 @@
+// Evaluation and inference.
+#include <danling/runner/torch_runner_base.hpp>
+
+#include <algorithm>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/loop_frame.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
+  mode_ = mode;
+  split_ = split;
+  model.train(mode == RunnerMode::train);
+  ema.train(mode == RunnerMode::train);
+  const auto& chosen = mode == RunnerMode::train ? train_metrics : evaluate_metrics;
+  active_metrics_ = mode == RunnerMode::infer ? nullptr : chosen != nullptr ? chosen.get() : metrics.get();
+  meters.reset();
+  if (active_metrics_ != nullptr) {
+    active_metrics_->reset();
+  }
+}
+
+Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {
+  const c10::InferenceMode inference;
+  data::LoaderBase& loader = this->loader(split);
+  enter(RunnerMode::evaluate, split);
+  const auto total = steps ? steps : loader.length();
+  detail::LoopFrame frame(*this, split, loader, total);
+  frame.start();
+  loader.start_epoch(0);
+  std::int64_t done = 0;
+  while ((!steps || done < *steps) && loader.next()) {
+    const auto normalizer = loss_normalizer(loader);
+    frame.data_ready();
+    const StepOutput output = run_evaluate_step(loader);
+    if (output.loss.defined() && normalizer.value_or(1) > 0) {
+      frame.loss().update(output.loss, normalizer.value_or(1));
+    }
+    frame.observe(loader.batch_size());
+    frame.log(++done);
+    maybe_stop(/*save=*/saves_on_stop_);
+  }
+  check<DataError>(!steps || done == *steps, "runner.evaluate_steps", "expected ", steps.value_or(0),
+                   " batches in split ", quote(split), ", got ", done);
+  return frame.finish();
+}
+
+Result TorchRunnerBase::evaluate_in_training(std::string_view split, bool whole) {
+  // A checkpoint from inside an evaluation must repeat it from its beginning, generators included.
+  state_.rng.capture();
+  rng_frozen_ = true;
+  saves_on_stop_ = true;
+  Result result;
+  try {
+    result = whole ? evaluate_epoch(split) : evaluate_steps(split);
+  } catch (...) {
+    rng_frozen_ = false;
+    saves_on_stop_ = false;
+    throw;
+  }
+  rng_frozen_ = false;
+  saves_on_stop_ = false;
+  return result;
+}
+
+Result TorchRunnerBase::evaluate_epoch(std::string_view split) {
+  initialize();
+  return evaluate_batches(split, std::nullopt);
+}
+
+Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std::int64_t> steps) {
+  initialize();
+  if (!steps) {
+    const auto total = this->steps();
+    check<ConfigError>(total.has_value(), "runner.evaluate_steps",
+                       "expected a number of batches, got none; pass `steps` or set `steps` in the config");
+    steps = std::max<std::int64_t>(*total / 20, 1);
+  }
+  check<ConfigError>(*steps >= 0, "runner.evaluate_steps", "expected a number of batches that is not negative, got ",
+                     *steps);
+  return evaluate_batches(split, steps);
+}
+
+Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {
+  initialize();
+  const auto names = requested.empty() ? evaluate_splits() : requested;
+  check<ConfigError>(!names.empty(), "runner.evaluate",
+                     "expected an evaluation split, got none; set a dataset besides the training data, or "
+                     "evaluate_splits");
+  Result result;
+  for (const auto& split : names) {
+    result.set(split, evaluate_epoch(split));
+  }
+  logger().info(concat("evaluate\n", result.text()));
+  return result;
+}
+
+Result TorchRunnerBase::test() {
+  initialize();
+  Result result;
+  for (const auto& split : test_splits()) {
+    result.set(split, evaluate_epoch(split));
+  }
+  test_result_ = result;
+  return result;
+}
+
+Result TorchRunnerBase::summary_details() const {
+  Result out;
+  if (const auto* best = results_.best(); best != nullptr && results_.best_score()) {
+    out.set("best_index", static_cast<double>(best->index));
+    out["best"] = best->result;
+  }
+  if (const auto* latest = results_.latest()) {
+    out["latest"] = latest->result;
+  }
+  if (!test_result_.empty()) {
+    out["test"] = test_result_;
+  }
+  if (skipped_updates_ > 0) {
+    out.set("skipped_updates", static_cast<double>(skipped_updates_));
+  }
+  return out;
+}
+
+// ---- inference ------------------------------------------------------------------------------------------------------
+
+InferStream TorchRunnerBase::infer_stream(std::string_view split, std::optional<std::int64_t> steps) {
+  initialize();
+  check<ConfigError>(steps.value_or(0) >= 0, "runner.infer",
+                     "expected a number of batches that is not negative, got ", steps.value_or(0));
+  data::LoaderBase& loader = this->loader(split);
+  enter(RunnerMode::infer, split);
+  loader.start_epoch(0);
+  return {*this, loader, steps};
+}
+
+std::optional<at::Tensor> InferStream::next() {
+  if (steps_ && done_ >= *steps_) {
+    return std::nullopt;
+  }
+  runner_->maybe_stop(/*save=*/false);
+  const c10::InferenceMode inference;
+  if (!loader_->next()) {
+    return std::nullopt;
+  }
+  ++done_;
+  return runner_->run_infer_step(*loader_);
+}
+
+at::Tensor TorchRunnerBase::infer(std::string_view split, std::optional<std::int64_t> steps) {
+  initialize();
+  check<ConfigError>(steps || loader(split).length(), "runner.infer", "expected a number of batches for split ",
+                     quote(split), ", which has no length; pass `steps` or use infer_stream");
+  std::vector<at::Tensor> outputs;
+  InferStream stream = infer_stream(split, steps);
+  const c10::InferenceMode inference;
+  while (auto output = stream.next()) {
+    outputs.push_back(output->cpu());
+  }
+  return outputs.empty() ? at::empty({0}) : at::cat(outputs);
+}
+
+}  // namespace danling::inline v0

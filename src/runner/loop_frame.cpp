@@ -1,0 +1,116 @@
+#include "runner/loop_frame.hpp"
+
+#include <danling/metrics/metrics.hpp>
+
+#include "runner/services.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+// A group of metrics with one member is shown by its own name.
+void merge_flat(Result& into, const Result& from) {
+  for (const auto& [name, value] : from) {
+    if (const auto* nested = std::get_if<Result>(&value); nested != nullptr && nested->size() == 1) {
+      into.set(name, nested->begin()->value);
+    } else {
+      into.set(name, value);
+    }
+  }
+}
+
+}  // namespace
+
+LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, data::LoaderBase& loader,
+                     std::optional<std::int64_t> total)
+    : runner_(runner),
+      split_(split),
+      loader_(loader),
+      total_(total.value_or(0)),
+      interval_(runner.log_interval()),
+      loss_(&runner.meters["loss"]) {}
+
+LoopFrame::~LoopFrame() { runner_.services().progress.finish(); }
+
+void LoopFrame::start(std::int64_t done) {
+  done_ = done;
+  runner_.services().progress.start(label(), total_, done);
+  telemetry_.start();
+}
+
+std::string LoopFrame::label() const {
+  if (runner_.mode() != RunnerMode::train) {
+    return concat(runner_.mode() == RunnerMode::evaluate ? "evaluate " : "infer ", split_);
+  }
+  if (const auto epochs = runner_.epochs()) {
+    return concat(split_, " epoch ", runner_.state().train.epoch + 1, "/", *epochs);
+  }
+  return concat(split_, " steps to ", runner_.steps().value_or(0));
+}
+
+void LoopFrame::progress(std::int64_t done) { runner_.services().progress.update(done, now_); }
+
+void LoopFrame::write_line() {
+  logged_ = done_;
+  const RunnerMode mode = runner_.mode();
+  Result values = runner_.meters.value();
+  Result averages = runner_.meters.average();
+  if (const Metrics* metrics = runner_.active_metrics()) {
+    merge_flat(values, metrics->value());
+    merge_flat(averages, metrics->average());
+  }
+  auto& services = runner_.services();
+  const LoopCounts counts = telemetry_.interval();
+  const Result rates = counts.result();
+  if (services.metrics_log && mode == RunnerMode::train) {
+    services.metrics_log->append({.split = split_,
+                                  .mode = to_string(mode),
+                                  .epoch = runner_.state().train.epoch,
+                                  .global_step = runner_.state().train.global_step,
+                                  .iteration = done_,
+                                  .metrics = values,
+                                  .telemetry = rates});
+  }
+  std::vector<ProgressField> fields;
+  for (const auto& [name, value] : values) {
+    if (const auto* number = std::get_if<double>(&value)) {
+      const double* average = averages.number(name);
+      const bool varies = average != nullptr && name != "lr";
+      fields.push_back({name, *number, varies ? std::optional<double>(*average) : std::nullopt});
+    }
+  }
+  const double* rate = rates.number("samples_per_s");
+  services.progress.boundary(done_, std::move(fields), rate == nullptr ? 0.0 : *rate);
+}
+
+Result LoopFrame::finish() {
+  if (total_ == 0 && interval_ > 0 && done_ > 0 && logged_ != done_) {
+    write_line();
+  }
+  runner_.meters.synchronize();
+  Result result;
+  for (const auto& [name, value] : runner_.meters.average()) {
+    // A meter without a single value (the loss of a run without a criterion) says nothing.
+    if (runner_.meters.at(name).count() > 0) {
+      result.set(name, value);
+    }
+  }
+  if (Metrics* metrics = runner_.active_metrics()) {
+    metrics->synchronize();
+    merge_flat(result, metrics->average());
+  }
+  auto& services = runner_.services();
+  services.progress.finish();
+  const Result rates = telemetry_.total().result();
+  if (services.metrics_log) {
+    services.metrics_log->append({.split = split_,
+                                  .mode = to_string(runner_.mode()),
+                                  .epoch = runner_.state().train.epoch,
+                                  .global_step = runner_.state().train.global_step,
+                                  .iteration = std::nullopt,
+                                  .metrics = result,
+                                  .telemetry = rates});
+  }
+  return result;
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,72 @@
+// One pass of a loop over a split: its meters, its clock and its log lines.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <danling/runner/torch_runner_base.hpp>
+#include <danling/telemetry/loop_telemetry.hpp>
+
+namespace danling::inline v0::detail {
+
+class LoopFrame {
+ public:
+  /// @param total  batches (or updates, in step mode) of the pass; nothing when it is not known.
+  LoopFrame(TorchRunnerBase& runner, std::string_view split, data::LoaderBase& loader,
+            std::optional<std::int64_t> total);
+  ~LoopFrame();
+  LoopFrame(const LoopFrame&) = delete;
+  LoopFrame& operator=(const LoopFrame&) = delete;
+
+  const std::string& split() const { return split_; }
+  data::LoaderBase& loader() { return loader_; }
+  AverageMeter& loss() { return *loss_; }
+  AverageMeter& lr() {
+    if (lr_ == nullptr) {
+      lr_ = &runner_.meters["lr"];
+    }
+    return *lr_;
+  }
+
+  /// `enter` has emptied the meters; the line of progress starts at what is done.
+  void start(std::int64_t done = 0);
+
+  /// The batch is there, the step begins: one clock read.
+  void data_ready() { telemetry_.data_ready(); }
+  /// After each micro-batch: one clock read.
+  void observe(std::int64_t samples) { now_ = telemetry_.observe(samples); }
+
+  /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written.
+  void log(std::int64_t done) {
+    done_ = done;
+    if (interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_)) [[unlikely]] {
+      write_line();
+    } else {
+      progress(done);
+    }
+  }
+
+  /// Ends the pass: the averages, written as one line.
+  Result finish();
+
+ private:
+  void progress(std::int64_t done);
+  void write_line();
+  std::string label() const;
+
+  TorchRunnerBase& runner_;
+  std::string split_;
+  data::LoaderBase& loader_;
+  std::int64_t total_;  // 0: unknown
+  std::int64_t interval_;
+  std::int64_t done_ = 0;
+  std::int64_t logged_ = -1;
+  AverageMeter* loss_ = nullptr;
+  AverageMeter* lr_ = nullptr;
+  LoopTelemetry telemetry_;
+  LoopTelemetry::Clock::time_point now_;
+};
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,292 @@
+// Checkpoints of a runner: what is saved, where a run restores from, what must agree.
+#include <danling/runner/base_runner.hpp>
+
+#include <algorithm>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/file_manager.hpp>
+#include <danling/config/tree.hpp>
+
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+constexpr auto where = "runner.load_checkpoint";
+
+// "dataloader.train" as the keys of a checkpoint, DanLing's other names replaced.
+std::vector<std::string> to_path(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const auto dot = text.find('.');
+    if (dot != 0) {
+      parts.emplace_back(text.substr(0, dot));
+    }
+    text = dot == std::string_view::npos ? std::string_view() : text.substr(dot + 1);
+  }
+  if (!parts.empty() && (parts[0] == "data_loader" || parts[0] == "dataloader")) {
+    parts[0] = "dataloaders";
+  } else if (!parts.empty() && parts[0] == "lr_scheduler") {
+    parts[0] = "scheduler";
+  }
+  return parts;
+}
+
+void drop(State& state, const std::vector<std::string>& path, std::size_t depth) {
+  if (!state.is_map() || depth == path.size()) {
+    return;
+  }
+  if (depth + 1 == path.size()) {
+    state.map().erase(path[depth]);
+  } else if (State* child = state.map().find(path[depth])) {
+    drop(*child, path, depth + 1);
+  }
+}
+
+}  // namespace
+
+void BaseRunner::init_checkpoint_manager() {
+  const auto& options = config().checkpoint;
+  set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
+      CheckpointOptions{.directory = workspace().checkpoint_dir(),
+                        .interval = checkpoint_interval(),
+                        .keep_latest_k = options.keep_latest_k,
+                        .load_only = options.load_only,
+                        .last_save_model_only = options.last_save_model_only,
+                        .export_dtype = options.export_dtype},
+      [this] { return state_dict(); }, [this] { return model_state_dict(); }));
+}
+
+std::filesystem::path BaseRunner::restore_source() {
+  auto& services = *services_;
+  if (config().resume.has_value() + config().auto_resume + config().pretrained.has_value() > 1) {
+    services.logger.warning("runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
+                            "goes before auto_resume, and auto_resume before pretrained");
+  }
+  if (config().resume) {
+    return std::filesystem::absolute(*config().resume);
+  }
+  if (config().auto_resume) {
+    for (const auto& run : find_runs(services.workspace.options())) {
+      const auto found = newest_sound_checkpoint(run.dir / config().checkpoint.dir_name);
+      for (const auto& damaged : found.skipped) {
+        services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
+      }
+      if (found.path.empty()) {
+        continue;
+      }
+      services.logger.info(concat("auto_resume: goes on from ", found.path.string()));
+      if (run.code_id != code_id_) {
+        services.logger.warning(concat("auto_resume: the checkpoint was written by code ",
+                                       run.code_id.empty() ? "of unknown identity" : run.code_id, ", this is ",
+                                       code_id_.empty() ? "of unknown identity" : code_id_));
+      }
+      return std::filesystem::absolute(found.path);
+    }
+    services.logger.info(concat("auto_resume: found no checkpoint of config ", config_id_, " below ",
+                                services.workspace.options().root, ", starts afresh"));
+  }
+  if (config().pretrained) {
+    services.weights_only = true;
+    return std::filesystem::absolute(*config().pretrained);
+  }
+  return {};
+}
+
+void BaseRunner::auto_restore() {
+  const auto& services = *services_;
+  if (services.restore_from.empty()) {
+    return;
+  }
+  if (services.weights_only) {
+    load_pretrained(services.restore_from);
+  } else {
+    load_checkpoint(services.restore_from);
+  }
+}
+
+void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
+  CheckpointManager& manager = checkpoint_manager();
+  if (!is_main_process() && !manager.is_collective()) {
+    return;
+  }
+  if (services_->metrics_log) {
+    services_->metrics_log->sync();  // the checkpoint says how many lines there are
+  }
+  // DanLing counts the epoch that has just ended; inside an epoch that is the one in progress.
+  manager.save_checkpoint({.name = name,
+                           .epoch = state_.train.epoch,
+                           .global_step = state_.train.global_step,
+                           .step_mode = is_step_mode(),
+                           .is_best = results_.is_best(),
+                           .save_best = save_best,
+                           .last_step = last_step,
+                           .force = force});
+}
+
+State BaseRunner::state_dict() {
+  if (!rng_frozen_) {
+    state_.rng.capture();
+  }
+  ConfigTree config_tree = to_tree(config());
+  // How this attempt began is not part of the run that it continues.
+  for (const auto* key : {"resume", "auto_resume", "pretrained"}) {
+    config_tree.map().erase(key);
+  }
+  State out;
+  out["runner"] = convert_tree<State>(config_tree);
+  out["state"] = state_.state_dict();
+  out["seed"] = static_cast<std::int64_t>(seed_);
+  out["dataloaders"] = dataloader_state();
+  out["results"] = results_.state_dict();
+  out["metrics_lines"] = services_ != nullptr && services_->metrics_log ? services_->metrics_log->lines() : 0;
+  return out;
+}
+
+bool BaseRunner::excluded_from_loading(std::string_view key) const {
+  const auto& excluded = config().checkpoint.exclude_from_loading;
+  return std::any_of(excluded.begin(), excluded.end(), [&](const std::string& item) {
+    const auto path = to_path(item);
+    return path.size() == 1 && path[0] == key;
+  });
+}
+
+void BaseRunner::check_same_meaning(const State& stored) const {
+  const auto saved = config_.make();
+  from_tree(*saved, convert_tree<ConfigTree>(stored), "config of the checkpoint");
+  const auto found = differences(semantic_tree(*saved), semantic_tree(config()));
+  if (found.empty()) {
+    return;
+  }
+  std::string text;
+  for (const auto& difference : found) {
+    text += concat(text.empty() ? "" : "; ", difference.key, " is ", difference.first, " there and ",
+                   difference.second, " here");
+  }
+  fail<ConfigError>(where, "expected a config that means the same as the checkpoint's, got one where ", text,
+                    " (start a new run, align the config, or put 'runner' into checkpoint.exclude_from_loading)");
+}
+
+void BaseRunner::load_state_dict(const State& checkpoint) {
+  if (const State* stored = checkpoint.find("runner")) {
+    check_same_meaning(*stored);
+  }
+  if (const State* state = checkpoint.find("state")) {
+    state_.load_state_dict(*state);
+    state_.elastic.restart_count = process_.restart_count;
+    if (state->find("rng") != nullptr) {
+      state_.rng.restore();
+    }
+  }
+  if (const State* seed = checkpoint.find("seed"); seed != nullptr && !config().seed) {
+    seed_ = static_cast<std::uint64_t>(seed->integer());
+  }
+  if (const State* results = checkpoint.find("results")) {
+    results_.load_state_dict(*results);
+  }
+}
+
+void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
+  load_checkpoint(read_checkpoint(path));
+  logger().info(concat("resumed ", path.string(), " at epoch ", state_.train.epoch, ", step ",
+                       state_.train.global_step));
+}
+
+void BaseRunner::load_checkpoint(const State& original) {
+  check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
+  check<CheckpointError>(original.find("state") != nullptr || excluded_from_loading("state"), where,
+                         "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
+  State checkpoint = original;
+  for (const auto& item : config().checkpoint.exclude_from_loading) {
+    if (const auto path = to_path(item); !path.empty()) {
+      drop(checkpoint, path, 0);
+    }
+  }
+  if (excluded_from_loading("runner")) {
+    logger().warning("runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
+  }
+  load_state_dict(checkpoint);
+  load_components(checkpoint);
+  if (const State* data = checkpoint.find("dataloaders")) {
+    load_dataloader_state(*data);
+  }
+  if (auto& log = services().metrics_log) {
+    // What was logged after the checkpoint is logged again.
+    if (const State* lines = checkpoint.find("metrics_lines")) {
+      log->truncate_to_lines(lines->integer());
+    }
+  }
+}
+
+void BaseRunner::load_pretrained(const std::filesystem::path& path) {
+  load_pretrained(read_checkpoint(path));
+  logger().info(concat("loaded the weights of ", path.string()));
+}
+
+void BaseRunner::load_pretrained(const State& checkpoint) {
+  constexpr auto operation = "runner.load_pretrained";
+  check<CheckpointError>(checkpoint.is_map(), operation, "expected a map, got ", checkpoint.kind());
+  if (const State* ema = checkpoint.find("ema"); ema != nullptr && !ema->is_null()) {
+    load_model(*ema);
+    return;
+  }
+  if (const State* model = checkpoint.find("model")) {
+    load_model(*model);
+    return;
+  }
+  // A plain state_dict, as torch.save(model.state_dict()) writes it.
+  const bool plain = !checkpoint.map().empty() &&
+                     std::all_of(checkpoint.map().begin(), checkpoint.map().end(),
+                                 [](const auto& entry) { return entry.value.is_tensor(); });
+  check<CheckpointError>(plain, operation, "expected 'ema', 'model' or a map of tensors, got none of them");
+  load_model(checkpoint);
+}
+
+State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
+  return checkpoint_manager().load_checkpoint(path);
+}
+
+void BaseRunner::append_result(std::int64_t index, const Result& result) {
+  results_.append(index, result);
+  auto& services = *services_;
+  const bool has_score = !results_.score_split() || results_.latest_score().has_value();
+  if (!has_score && result.contains(*results_.score_split()) && results_.rows().size() == 1) {
+    services.logger.warning(concat("no score ", quote(results_.score_name()), " in the results of split ",
+                                   quote(*results_.score_split()), ": no best checkpoint is kept; set score_name"));
+  }
+  Result table;
+  for (const auto& row : results_.rows()) {
+    table[std::to_string(row.index)] = row.result;
+  }
+  Result latest = result;
+  latest.set("index", static_cast<double>(index));
+  services.workspace.write_results(table, latest, results_.is_best());
+  std::string text;
+  for (const auto& [split, numbers] : result) {
+    if (const auto* nested = std::get_if<Result>(&numbers)) {
+      text += concat("  ", split, ": ", nested->text());
+    }
+  }
+  std::replace(text.begin(), text.end(), '\t', ' ');
+  const auto total = epochs();
+  services.logger.info(concat(total ? concat("epoch ", index + 1, "/", *total) : concat("step ", index), text,
+                              results_.score_split() && results_.is_best() ? "  (best)" : ""));
+  services.logger.flush();
+}
+
+void BaseRunner::write_summary(const std::string& status, const std::string& error, int signal, int exit_code) {
+  if (services_ == nullptr || !services_->workspace.is_open()) {
+    return;
+  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - services_->started;
+  services_->workspace.write_summary({.status = status,
+                                      .error = error,
+                                      .signal = signal,
+                                      .exit_code = exit_code,
+                                      .epoch = state_.train.epoch,
+                                      .global_step = state_.train.global_step,
+                                      .seconds = elapsed.count(),
+                                      .details = summary_details()});
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,165 @@
+// A whole program around a runner: command line, process settings, errors and exit codes.
+#include <danling/runner/run.hpp>
+
+#include <malloc.h>
+
+#include <cstdio>
+#include <algorithm>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <danling/core/signals.hpp>
+#include <danling/runner/torch_runner.hpp>
+#include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/text.hpp>
+#include <danling/workspace/workspace.hpp>
+
+namespace danling::inline v0 {
+
+TorchRunner::~TorchRunner() = default;
+
+namespace detail {
+namespace {
+
+// What belongs to the process, which is why an embedded runner leaves it alone.
+void apply_process_settings(const RunnerConfig& config) {
+  if (config.num_threads) {
+    at::set_num_threads(static_cast<int>(*config.num_threads));
+  }
+  if (config.flush_denormals) {
+    at::globalContext().setFlushDenormal(true);
+  }
+#ifdef __GLIBC__
+  if (config.allocator == "keep") {
+    // glibc gives large blocks back to the system when they are freed and faults them in again at every step. Kept,
+    // a step of torch::optim::AdamW takes two thirds of the time.
+    constexpr int largest_threshold = 32 * 1024 * 1024;  // glibc accepts no more
+    mallopt(M_MMAP_THRESHOLD, largest_threshold);
+    mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024 * 1023);
+  }
+#endif
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') {
+      c = ' ';
+    }
+  }
+  while (!text.empty() && text.back() == ' ') {
+    text.pop_back();
+  }
+  return text;
+}
+
+std::string message_of(const std::exception& error) {
+  if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) {
+    // LibTorch's messages go on with a backtrace.
+    const std::string text = torch_error->what_without_backtrace();
+    return concat("[libtorch] ", text.substr(0, text.find('\n')));
+  }
+  return one_line(error.what());
+}
+
+void print_results(TorchRunnerBase& runner) {
+  std::vector<std::pair<std::string, const Result*>> rows;
+  const auto add = [&rows](const Result& result, std::string_view note) {
+    for (const auto& [split, numbers] : result) {
+      if (const auto* nested = std::get_if<Result>(&numbers)) {
+        rows.emplace_back(concat(split, note), nested);
+      }
+    }
+  };
+  if (const auto* latest = runner.results().latest()) {
+    add(latest->result, "");
+  }
+  const auto* best = runner.results().best();
+  if (best != nullptr && best != runner.results().latest() && runner.results().best_score()) {
+    Result score_only;
+    score_only[*runner.results().score_split()] = std::get<Result>(*best->result.find(*runner.results().score_split()));
+    add(score_only, concat(", best (", runner.epochs() ? concat("epoch ", best->index + 1) : concat("step ", best->index),
+                           ")"));
+  }
+  add(runner.test_result(), "");
+  std::vector<std::string> names;
+  for (const auto& row : rows) {
+    for (const auto& [path, value] : row.second->flatten(".")) {
+      if (std::find(names.begin(), names.end(), path) == names.end()) {
+        names.push_back(path);
+      }
+    }
+  }
+  if (!names.empty()) {
+    std::vector<std::string> columns = {"split"};
+    columns.insert(columns.end(), names.begin(), names.end());
+    Table table(columns);
+    for (const auto& [label, result] : rows) {
+      std::vector<std::string> cells = {label};
+      for (const auto& name : names) {
+        const double* value = result->number(name);
+        cells.push_back(value == nullptr ? "" : format_number(*value));
+      }
+      table.add_row(std::move(cells));
+    }
+    runner.logger().info(table.text(Table::style_of_terminal()));
+  }
+  runner.logger().info(concat("run: ", runner.workspace().dir().string()));
+}
+
+int report(TorchRunnerBase* runner, const std::string& status, const std::string& message, int signal, int code) {
+  // The terminal first: what follows may fail as well.
+  std::fprintf(stderr, "%s%s\n", status == "stopped" ? "" : "error: ", message.c_str());
+  if (runner != nullptr) {
+    try {
+      runner->write_summary(status, status == "crashed" ? message : "", signal, code);
+      if (runner->phase() == BaseRunner::Phase::ready) {
+        runner->logger().note(concat(status, ": ", message));
+      }
+      runner->close();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "error: while closing: %s\n", one_line(error.what()).c_str());
+    }
+  }
+  return code;
+}
+
+}  // namespace
+
+int run(int argc, char** argv, RunnerConfig& config, const std::function<std::unique_ptr<TorchRunnerBase>()>& make,
+        const std::function<void(TorchRunnerBase&)>& work) {
+  std::unique_ptr<TorchRunnerBase> runner;
+  try {
+    if (parse(config, argc, argv)) {
+      return exit_success;
+    }
+    apply_process_settings(config);
+    const SignalGuard signals;
+    try {
+      runner = make();
+      if (work) {
+        work(*runner);
+      } else {
+        runner->train();
+        runner->test();
+        print_results(*runner);
+      }
+      runner->write_summary("finished");
+      if (!runner->close()) {
+        return report(runner.get(), "crashed", "[run.close] checkpoints were not drained in time", 0, exit_failure);
+      }
+      runner.reset();
+      return exit_success;
+    } catch (const Stopped& stopped) {
+      return report(runner.get(), "stopped", stopped.what(), stopped.signal(), 128 + stopped.signal());
+    }
+  } catch (const ConfigError& error) {
+    return report(runner.get(), "crashed", one_line(error.what()), 0, exit_config);
+  } catch (const std::exception& error) {
+    return report(runner.get(), "crashed", message_of(error), 0, exit_failure);
+  }
+}
+
+}  // namespace detail
+}  // namespace danling::inline v0

@@ -1,0 +1,33 @@
+// What a runner uses once it is initialised: files, logs and the checkpoint manager.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/metrics_log.hpp>
+#include <danling/telemetry/progress.hpp>
+#include <danling/workspace/workspace.hpp>
+
+namespace danling::inline v0::detail {
+
+struct RunnerServices {
+  RunnerServices(WorkspaceOptions options, CodeIdentity identity, bool console)
+      : workspace(std::move(options)), code(std::move(identity)), logger({.file = "", .console = console, .context = ""}), progress(logger) {}
+
+  Workspace workspace;
+  CodeIdentity code;
+  Logger logger;
+  Progress progress;
+  std::optional<MetricsLog> metrics_log;
+  std::unique_ptr<CheckpointManager> checkpoint_manager;
+  /// What the run restores from; empty for a fresh start. `weights_only` for `pretrained`.
+  std::filesystem::path restore_from;
+  bool weights_only = false;
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+};
+
+}  // namespace danling::inline v0::detail

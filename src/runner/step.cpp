@@ -1,0 +1,90 @@
+// The path of one step: contexts, backward, the window's end, the update.
+#include <danling/runner/torch_runner_base.hpp>
+
+#include <ATen/ops/full_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/optim/clip.hpp>
+
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), autocast_dtype_}; }
+
+PrecisionContext TorchRunnerBase::train_context() { return {device().type(), autocast_dtype_}; }
+
+void TorchRunnerBase::backward(const at::Tensor& loss) {
+  check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
+  const double weight = window_.weight();
+  if (weight == 0.0) {
+    return;  // not one valid target in this micro-batch
+  }
+  // Seeding with the weight is free, a node `loss * weight` costs 6 microseconds.
+  if (!seed_.defined() || seed_weight_ != weight || seed_.scalar_type() != loss.scalar_type() ||
+      seed_.device() != loss.device() || seed_.sizes() != loss.sizes()) {
+    seed_ = at::full_like(loss.detach(), weight);
+    seed_weight_ = weight;
+  }
+  torch::autograd::backward({loss}, {seed_});
+}
+
+void TorchRunnerBase::step() {
+  check<StateError>(mode_ == RunnerMode::train, "runner.step", "expected a training step, got a call in mode ",
+                    to_string(mode_));
+  ++steps_taken_;
+  auto& train = state_.train;
+  ++train.micro_step;
+  if (!flush_) {
+    return;
+  }
+  if (optimizer_step()) {
+    ++train.global_step;
+  }
+  zero_grad();
+  window_.reset();
+  // A short window at the end of the data counts as a whole one, so that the next begins at its beginning.
+  const std::int64_t accum = accum_steps_;
+  if (accum > 1 && train.micro_step % accum != 0) {
+    train.micro_step += accum - train.micro_step % accum;
+  }
+}
+
+bool TorchRunnerBase::optimizer_step() {
+  const double divisor = window_.divisor();
+  if (divisor == 0.0) {
+    return false;  // no micro-batch of the window had a valid target
+  }
+  checkpoint_manager_->maybe_wait_for_staging();
+  if (clips_) {
+    const auto& options = config();
+    for (auto& group : optimizer->param_groups()) {
+      clip_params_.insert(clip_params_.end(), group.params.begin(), group.params.end());
+    }
+    const bool skip = options.skip_nonfinite_grad && optim::has_nonfinite(clip_params_);
+    if (!skip && options.max_grad_value) {
+      optim::clip_grad_value(clip_params_, *options.max_grad_value, divisor);
+    }
+    if (!skip && options.max_grad_norm) {
+      optim::clip_grad_norm(clip_params_, *options.max_grad_norm, divisor);
+    }
+    clip_params_.clear();
+    if (skip) {
+      ++skipped_updates_;
+      return false;
+    }
+  }
+  optimizer->step(divisor);
+  if (autocast_dtype_) {
+    clear_autocast_cache();
+  }
+  if (scheduler && scheduler_by_step_) {
+    scheduler->step();
+  }
+  return true;
+}
+
+void TorchRunnerBase::zero_grad() { optimizer->zero_grad(); }
+
+}  // namespace danling::inline v0

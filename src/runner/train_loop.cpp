@@ -1,0 +1,253 @@
+// Training: epochs or steps, splits, micro-batches.
+#include <danling/runner/torch_runner_base.hpp>
+
+#include <algorithm>
+
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/loop_frame.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+std::vector<std::string> resolve_splits(const std::vector<std::string>& requested, std::vector<std::string> available,
+                                        std::string_view where) {
+  if (requested.empty()) {
+    return available;
+  }
+  std::vector<std::string> splits(requested);
+  std::sort(splits.begin(), splits.end());
+  splits.erase(std::unique(splits.begin(), splits.end()), splits.end());
+  for (const auto& split : splits) {
+    if (std::find(available.begin(), available.end(), split) == available.end()) {
+      fail<ConfigError>(where, "expected splits among [", join(available), "], got ", quote(split));
+    }
+  }
+  return splits;
+}
+
+}  // namespace
+
+const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
+                                         const std::vector<std::string>& requested_evaluate) {
+  initialize();
+  const auto train_splits = resolve_splits(requested_train, this->train_splits(), "runner.train");
+  check<ConfigError>(!train_splits.empty(), "runner.train",
+                     "expected a training split, got none; set datasets[\"train\"] or train_splits");
+  const auto evaluate_splits = resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train");
+  check<StateError>(static_cast<bool>(optimizer), "runner.train",
+                    "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
+  logger().info(concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ",
+                       join(evaluate_splits)));
+  results_.select(score_split(), config().score_name);
+  if (is_step_mode()) {
+    train_steps(train_splits, evaluate_splits);
+  } else {
+    train_epochs(train_splits, evaluate_splits);
+  }
+  split_.clear();
+  return results_;
+}
+
+void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
+                                   const std::vector<std::string>& evaluate_splits) {
+  const std::int64_t total = *epochs();
+  const std::int64_t interval = checkpoint_interval();
+  const auto out_of_patience = [this] {
+    return static_cast<double>(loop_.rounds_without_best) > config().patience;
+  };
+  if (state_.train.epoch >= total || out_of_patience()) {
+    logger().info(concat("train: nothing to do, ", state_.train.epoch, " of ", total, " epochs are done",
+                         out_of_patience() ? " and early stopping has ended the run" : ""));
+    return;
+  }
+  while (state_.train.epoch < total) {
+    maybe_stop(/*save=*/true);
+    if (!continuing_) {
+      loop_.round = Result();
+    }
+    for (const auto& split : train_splits) {
+      if (!loop_.round.contains(split)) {
+        loop_.round.set(split, train_epoch(split));
+      }
+      maybe_stop(/*save=*/true);
+    }
+    continuing_ = false;
+    for (const auto& split : evaluate_splits) {
+      if (!loop_.round.contains(split)) {
+        loop_.round.set(split, evaluate_in_training(split, /*whole=*/true));
+      }
+      maybe_stop(/*save=*/true);
+    }
+    step_epoch_scheduler(loop_.round);
+    const std::int64_t epoch = state_.train.epoch;
+    append_result(epoch, loop_.round);
+    state_.train.epoch = epoch + 1;
+    loop_.rounds_without_best = results_.is_best() ? 0 : loop_.rounds_without_best + 1;
+    loop_.round = Result();
+    const bool last = state_.train.epoch == total || out_of_patience();
+    if (!last && interval > 0 && state_.train.epoch % interval == 0) {
+      save_checkpoint();
+    }
+    if (out_of_patience()) {
+      logger().info(concat("train: early stop, ", loop_.rounds_without_best, " epochs without a better ",
+                           config().score_name));
+      break;
+    }
+  }
+  save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true, /*force=*/true);
+}
+
+Result TorchRunnerBase::train_epoch(std::string_view split) {
+  data::LoaderBase& loader = this->loader(split);
+  const bool resumed = continuing_ && loop_.split == split;
+  detail::LoopFrame frame(*this, split, loader, loader.length());
+  begin_train_split(frame, resumed);
+  loader.start_epoch(state_.train.epoch);
+  while (loader.next()) {
+    train_micro_batch(frame, loader.is_last());
+    if (flush_) {  // never inside an accumulation window
+      maybe_stop(/*save=*/true);
+    }
+  }
+  loop_.split.clear();
+  return frame.finish();
+}
+
+void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) {
+  enter(RunnerMode::train, frame.split());
+  window_.reset();
+  zero_grad();
+  if (resumed) {
+    // The meters and metrics go on where the checkpoint left them.
+    meters.load_state_dict(saved_meters_);
+    if (active_metrics_ != nullptr && !saved_metrics_.is_null()) {
+      active_metrics_->load_state_dict(saved_metrics_);
+    }
+    frame.start(is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration);
+  } else {
+    loop_.split = frame.split();
+    loop_.iteration = 0;
+    loop_.first_step = state_.train.global_step;
+    frame.start();
+  }
+  continuing_ = false;
+}
+
+void TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, bool last_of_pass) {
+  // Whether this micro-batch closes its window, and whether it is the only one in it.
+  frame.data_ready();
+  const std::int64_t accum = accum_steps_;
+  const bool boundary = accum <= 1 || (state_.train.micro_step + 1) % accum == 0;
+  const bool opens = accum <= 1 || state_.train.micro_step % accum == 0;
+  flush_ = boundary || last_of_pass;
+  const auto normalizer = loss_normalizer(frame.loader());
+  window_.begin_micro_batch(normalizer, opens && flush_);
+  const std::int64_t updates = state_.train.global_step;
+
+  steps_taken_ = 0;
+  const StepOutput output = run_train_step(frame.loader());
+  if (steps_taken_ != 1) [[unlikely]] {
+    fail<StateError>("runner.train_step", "expected one call of step() for each micro-batch, got ", steps_taken_,
+                     "; an override of train_step must call it exactly once");
+  }
+
+  ++loop_.iteration;
+  if (scheduler) {
+    frame.lr().update(optimizer->param_groups().front().lr);
+  }
+  if (output.loss.defined() && normalizer.value_or(1) > 0) {
+    frame.loss().update(output.loss.detach(), normalizer.value_or(1));
+  }
+  frame.observe(frame.loader().batch_size());
+
+  if (!is_step_mode()) {
+    frame.log(loop_.iteration);
+  } else if (state_.train.global_step != updates) {
+    frame.log(state_.train.global_step - loop_.first_step);
+    const std::int64_t interval = checkpoint_interval();
+    if (interval > 0 && state_.train.global_step % interval == 0) {
+      save_checkpoint();
+    }
+  }
+}
+
+void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
+                                  const std::vector<std::string>& evaluate_splits) {
+  const auto total = steps();
+  check<ConfigError>(total.has_value(), "runner.train",
+                     "expected a number of steps, got none; set `steps` or `epochs` in the config");
+  if (state_.train.global_step >= *total && !results_.empty()) {
+    logger().info(concat("train: nothing to do, ", state_.train.global_step, " of ", *total, " steps are done"));
+    return;
+  }
+  Result last;
+  while (state_.train.global_step < *total) {
+    maybe_stop(/*save=*/true);
+    if (!continuing_) {
+      loop_.round = Result();
+    }
+    const std::int64_t before = state_.train.global_step;
+    for (std::size_t index = 0; index < train_splits.size() && state_.train.global_step < *total; ++index) {
+      const std::string& split = train_splits[index];
+      if (loop_.round.contains(split)) {
+        continue;
+      }
+      data::LoaderBase& loader = this->loader(split);
+      const bool resumed = continuing_ && loop_.split == split;
+      if (!resumed) {
+        loop_.target_step = state_.train.global_step + step_budget(*total - state_.train.global_step,
+                                                                   train_splits.size() - index, loader);
+      }
+      detail::LoopFrame frame(*this, split, loader,
+                              loop_.target_step - (resumed ? loop_.first_step : state_.train.global_step));
+      begin_train_split(frame, resumed);
+      bool restarted = false;
+      while (state_.train.global_step < loop_.target_step) {
+        if (!loader.next()) {
+          check<DataError>(!restarted, "runner.train", "expected batches in split ", quote(split), ", got none");
+          // The next pass begins where this one ended; a split may be passed over many times in one round.
+          loader.start_epoch(loader.epoch() + 1);
+          restarted = true;
+          continue;
+        }
+        restarted = false;
+        train_micro_batch(frame, loader.is_last());
+        if (flush_) {
+          maybe_stop(/*save=*/true);
+        }
+      }
+      loop_.split.clear();
+      loop_.round.set(split, frame.finish());
+    }
+    continuing_ = false;
+    if (state_.train.global_step == before) {
+      logger().warning(concat("train: a whole pass made no update; stopped at step ", before, " of ", *total));
+      break;
+    }
+    step_epoch_scheduler(loop_.round);
+    last = loop_.round;
+    loop_.round = Result();
+    ++state_.train.epoch;
+  }
+  for (const auto& split : evaluate_splits) {
+    last.set(split, evaluate_in_training(split, /*whole=*/false));
+  }
+  append_result(state_.train.global_step, last);
+  save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true, /*force=*/true);
+}
+
+std::int64_t TorchRunnerBase::step_budget(std::int64_t remaining_steps, std::size_t remaining_splits,
+                                          const data::LoaderBase& loader) {
+  const auto splits = static_cast<std::int64_t>(remaining_splits);
+  const std::int64_t fair = std::max<std::int64_t>((remaining_steps + splits - 1) / splits, 1);
+  const auto length = loader.length();
+  if (!length) {
+    return fair;
+  }
+  const std::int64_t pass = std::max<std::int64_t>((*length + accum_steps() - 1) / accum_steps(), 1);
+  return std::min({fair, pass, remaining_steps});
+}
+
+}  // namespace danling::inline v0

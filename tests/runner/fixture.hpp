@@ -1,0 +1,133 @@
+// A small learning problem and a runner for it, shared by the tests of the runner.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+
+#include <danling/danling.hpp>
+
+#include <support/catch.hpp>
+#include <support/error.hpp>
+
+namespace runner_test {
+
+namespace dl = danling;
+namespace fs = std::filesystem;
+
+/// A folder of its own that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "danling-runner-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+struct TinyConfig : dl::RunnerConfig {
+  std::int64_t hidden = 8;
+  double dropout = 0.5;
+  std::int64_t records = 50;
+  TinyConfig() {
+    seed = 7;
+    console = false;
+    device = "cpu";
+    dataloader.batch_size = 8;
+    dataloader.drop_last = false;
+    optim.type = "adamw";
+    optim.lr = 0.05;
+  }
+  explicit TinyConfig(const Folder& folder) : TinyConfig() { workspace_root = folder.path().string(); }
+  void fields(dl::Fields& f) override {
+    f("hidden", hidden, "hidden units");
+    f("dropout", dropout, "share of hidden units dropped");
+    f("records", records, "training records").non_semantic();
+  }
+};
+
+/// Classification of points on two arcs: `records` for training, 20 for validation.
+inline dl::Batch make_points(std::int64_t records, std::int64_t from) {
+  auto angle = torch::arange(from, from + records, torch::kDouble) * 2.399963;
+  auto label = torch::arange(from, from + records, torch::kLong) % 3;
+  auto radius = 1.0 + label.to(torch::kDouble);
+  dl::Batch batch;
+  batch.input = torch::stack({radius * angle.cos(), radius * angle.sin(), radius, angle.sin()}, 1).to(torch::kFloat);
+  batch.target = label;
+  return batch;
+}
+
+struct Points {
+  dl::Batch all;
+  bool training;
+  std::int64_t size() const { return all.input.size(0); }
+  dl::Batch get_batch(std::span<const std::int64_t> indices) {
+    const auto index = torch::tensor(at::ArrayRef<std::int64_t>(indices.data(), indices.size()), torch::kLong);
+    dl::Batch batch;
+    batch.input = all.input.index_select(0, index);
+    batch.target = all.target.index_select(0, index);
+    return batch;
+  }
+  bool train() const { return training; }
+};
+
+inline torch::nn::Sequential make_tiny_net(const TinyConfig& config) {
+  return torch::nn::Sequential(torch::nn::Linear(4, config.hidden), torch::nn::ReLU(),
+                               torch::nn::Dropout(config.dropout), torch::nn::Linear(config.hidden, 3));
+}
+
+class TinyRunner : public dl::TorchRunner {
+ public:
+  explicit TinyRunner(const TinyConfig& config) : TorchRunner(config) {
+    model = make_tiny_net(config);
+    criterion = torch::nn::CrossEntropyLoss();
+    datasets["train"] = Points{make_points(config.records, 0), true};
+    datasets["val"] = Points{make_points(20, 1000), false};
+    metrics = dl::metrics::multiclass(3);
+  }
+  ~TinyRunner() override { close(); }
+
+  /// Called before each training micro-batch with the number of those before it.
+  std::function<void(TinyRunner&, std::int64_t)> before_step;
+  std::int64_t micro_batches = 0;
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    if (before_step) {
+      before_step(*this, micro_batches);
+    }
+    ++micro_batches;
+    return TorchRunner::train_step(batch);
+  }
+};
+
+inline std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+/// metrics.jsonl without its times and rates, which differ from run to run.
+inline std::string metrics_of(const fs::path& dir) {
+  std::istringstream in(read_file(dir / "metrics.jsonl"));
+  std::string line;
+  std::string out;
+  while (std::getline(in, line)) {
+    const auto cut = line.find(",\"telemetry\":");
+    out += line.substr(0, cut) + "\n";
+  }
+  return out;
+}
+
+}  // namespace runner_test

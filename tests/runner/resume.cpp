@@ -1,0 +1,284 @@
+#include "fixture.hpp"
+
+#include <danling/checkpoint/file.hpp>
+
+namespace runner_test {
+
+struct Outcome {
+  dl::State checkpoint;  // what latest.pth holds, without what belongs to an attempt
+  std::string metrics;
+  std::string results;
+};
+
+Outcome outcome_of(const fs::path& dir) {
+  Outcome out;
+  out.checkpoint = dl::load_file(dir / "checkpoints" / "latest.pth");
+  for (const auto* key : {"runner"}) {  // holds the folder of the workspace
+    out.checkpoint.map().erase(key);
+  }
+  out.metrics = metrics_of(dir);
+  const auto text = read_file(dir / "results.json");
+  out.results = text.substr(text.find("\"results\""));
+  return out;
+}
+
+void check_same(const Outcome& a, const Outcome& b) {
+  CHECK(dl::first_difference(a.checkpoint, b.checkpoint) == "");
+  CHECK(a.metrics == b.metrics);
+  CHECK(a.results == b.results);
+}
+
+Outcome run_through(TinyConfig config) {
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  TinyRunner runner(config);
+  runner.train();
+  const auto dir = runner.workspace().dir();
+  runner.close();
+  return outcome_of(dir);
+}
+
+/// Trains the same, stopped before the micro-batches `stops` (counted over all attempts) and resumed each time.
+Outcome run_stopped(TinyConfig config, const std::vector<std::int64_t>& stops) {
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.auto_resume = true;
+  std::size_t next = 0;
+  for (std::int64_t attempt = 0; attempt < 100; ++attempt) {
+    TinyRunner runner(config);
+    std::int64_t in_attempt = 0;
+    runner.before_step = [&](TinyRunner& self, std::int64_t) {
+      if (next < stops.size() && in_attempt++ == stops[next]) {
+        self.request_stop();
+        ++next;
+      }
+    };
+    try {
+      runner.train();
+    } catch (const dl::Stopped& stopped) {
+      CHECK(stopped.signal() == 15);
+      continue;
+    }
+    const auto dir = runner.workspace().dir();
+    runner.close();
+    CHECK(next == stops.size());
+    return outcome_of(dir);
+  }
+  FAIL("the run never ended");
+  return {};
+}
+
+TEST_CASE("TorchRunner: a run that is stopped and resumed equals one that is not, bit for bit", "[runner]") {
+  TinyConfig config;
+  config.epochs = 4;
+  config.log_interval = 2;
+  SECTION("plain") {}
+  SECTION("accumulation: a window is finished before the run stops") { config.accum_steps = 3; }
+  SECTION("a schedule") {
+    config.sched.type = "cosine";
+    config.optim.type = "sgd";
+    config.optim.momentum = 0.9;
+  }
+  SECTION("steps") {
+    config.epochs.reset();
+    config.steps = 26;
+    config.checkpoint.interval = 5;
+  }
+  const auto whole = run_through(config);
+  check_same(whole, run_stopped(config, {0, 0, 3, 6, 1}));
+  check_same(whole, run_stopped(config, {6, 6}));
+  check_same(whole, run_stopped(config, {12}));
+}
+
+TEST_CASE("TorchRunner: a stop inside an evaluation repeats that evaluation, generators included", "[runner]") {
+  struct Noisy : TinyRunner {
+    using TinyRunner::TinyRunner;
+    std::int64_t evaluations = 0;
+    std::int64_t stop_at = -1;
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      if (evaluations++ == stop_at) {
+        request_stop(2);
+      }
+      auto output = TinyRunner::evaluate_step(batch);
+      output.loss = output.loss + torch::rand({});  // an evaluation that draws numbers
+      return output;
+    }
+  };
+  const auto train = [](std::int64_t stop_at) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 3;
+    config.auto_resume = true;
+    for (int attempt = 0;; ++attempt) {
+      Noisy runner(config);
+      runner.stop_at = attempt == 0 ? stop_at : -1;
+      try {
+        runner.train();
+      } catch (const dl::Stopped&) {
+        CHECK(attempt == 0);
+        continue;
+      }
+      const auto dir = runner.workspace().dir();
+      runner.close();
+      return outcome_of(dir);
+    }
+  };
+  const auto whole = train(-1);
+  check_same(whole, train(0));
+  check_same(whole, train(4));
+}
+
+TEST_CASE("TorchRunner: a finished run is extended by moving its boundary", "[runner]") {
+  TinyConfig config;
+  config.log_interval = 3;  // its default depends on the boundary
+  config.epochs = 6;
+  const auto whole = run_through(config);
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.epochs = 3;
+  {
+    TinyRunner runner(config);
+    runner.train();
+  }
+  config.epochs = 6;
+  config.auto_resume = true;
+  fs::path dir;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    dir = runner.workspace().dir();
+  }
+  check_same(whole, outcome_of(dir));
+}
+
+TEST_CASE("TorchRunner: the same seed gives the same weights file, byte for byte", "[runner]") {
+  std::string first;
+  for (int i = 0; i < 2; ++i) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 2;
+    TinyRunner runner(config);
+    runner.train();
+    const auto bytes = read_file(runner.workspace().dir() / "checkpoints" / "model.pth");
+    CHECK(bytes.size() > 100);
+    if (i == 0) {
+      first = bytes;
+    } else {
+      CHECK(first == bytes);
+    }
+  }
+}
+
+TEST_CASE("TorchRunner: a generated seed comes back with the run", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.seed.reset();
+  config.epochs = 1;
+  std::uint64_t seed = 0;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    seed = runner.seed();
+  }
+  config.epochs = 2;
+  config.auto_resume = true;
+  TinyRunner runner(config);
+  runner.train();
+  CHECK(runner.seed() == seed);
+  CHECK(runner.state().train.epoch == 2);
+}
+
+TEST_CASE("TorchRunner: a fresh start moves what an earlier attempt left aside", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  std::string first;
+  fs::path dir;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    dir = runner.workspace().dir();
+    first = read_file(dir / "checkpoints" / "latest.pth");
+  }
+  TinyRunner runner(config);
+  runner.initialize();
+  CHECK(runner.workspace().dir() == dir);
+  CHECK_FALSE(fs::exists(dir / "checkpoints" / "latest.pth"));
+  int attempts = 0;
+  for (const auto& attempt : fs::directory_iterator(dir / "attempts")) {
+    ++attempts;
+    CHECK(read_file(attempt.path() / "checkpoints" / "latest.pth") == first);
+  }
+  CHECK(attempts == 1);
+}
+
+TEST_CASE("TorchRunner: a config that means something else is refused with the difference", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  fs::path latest;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    latest = runner.workspace().dir() / "checkpoints" / "latest.pth";
+  }
+  const auto before = read_file(latest);
+  config.resume = latest.string();
+  config.hidden = 9;
+  {
+    TinyRunner runner(config);
+    CHECK(danling_test::error_of<dl::ConfigError>([&] { runner.train(); }) ==
+          "[runner.load_checkpoint] expected a config that means the same as the checkpoint's, got one where hidden is "
+          "8 there and 9 here (start a new run, align the config, or put 'runner' into "
+          "checkpoint.exclude_from_loading)");
+  }
+  config.checkpoint.exclude_from_loading = {"runner"};
+  {
+    TinyRunner runner(config);
+    CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }),
+               ContainsSubstring("expected weights of the same architecture, got other shapes: 0.weight expects Float "
+                                 "[9, 4], got Float [8, 4]"));
+  }
+  CHECK(read_file(latest) == before);
+}
+
+TEST_CASE("TorchRunner: parts can be left out of a resume, and pretrained takes weights alone", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  fs::path checkpoints;
+  dl::State weights;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    checkpoints = runner.workspace().dir() / "checkpoints";
+    weights = dl::clone(runner.model.state_dict());
+  }
+  SECTION("optimizer left out") {
+    config.resume = (checkpoints / "latest.pth").string();
+    config.checkpoint.exclude_from_loading = {"optimizer", "state.rng"};
+    TinyRunner runner(config);
+    runner.initialize();
+    CHECK(runner.state().train.epoch == 1);
+    CHECK(dl::identical(weights, runner.model.state_dict()));
+    CHECK(runner.optimizer->state_dict().at("state").map().empty());
+  }
+  SECTION("weights alone") {
+    for (const auto* name : {"latest.pth", "model.pth"}) {
+      config.pretrained = (checkpoints / name).string();
+      config.lineage = "fine";
+      TinyRunner runner(config);
+      runner.initialize();
+      CHECK(runner.state().train.epoch == 0);
+      CHECK(dl::identical(weights, runner.model.state_dict()));
+    }
+  }
+  SECTION("weights alone cannot be resumed") {
+    config.resume = (checkpoints / "model.pth").string();
+    TinyRunner runner(config);
+    CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.initialize(); }),
+               ContainsSubstring("set `pretrained` to load weights"));
+  }
+}
+
+}  // namespace runner_test
