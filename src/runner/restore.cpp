@@ -2,8 +2,8 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
+#include <utility>
 
-#include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/config/tree.hpp>
 
@@ -68,20 +68,21 @@ std::filesystem::path BaseRunner::restore_source() {
   }
   if (config().auto_resume) {
     for (const auto& run : find_runs(services.workspace.options())) {
-      const auto found = newest_sound_checkpoint(run.dir / config().checkpoint.dir_name);
-      for (const auto& damaged : found.skipped) {
-        services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
-      }
-      if (found.path.empty()) {
+      FileCheckpointManager manager({.directory = run.dir / config().checkpoint.dir_name}, {}, {});
+      auto found = manager.newest_sound();
+      if (!found) {
         continue;
       }
-      services.logger.info(concat("auto_resume: goes on from ", found.path.string()));
-      if (run.code_id != code_id_) {
-        services.logger.warning(concat("auto_resume: the checkpoint was written by code ",
-                                       run.code_id.empty() ? "of unknown identity" : run.code_id, ", this is ",
-                                       code_id_.empty() ? "of unknown identity" : code_id_));
+      for (const auto& damaged : found->skipped) {
+        services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
       }
-      return std::filesystem::absolute(found.path);
+      if (run.code_id != code_id_) {
+        const auto say = [](const std::string& id) { return id.empty() ? std::string("of unknown identity") : id; };
+        services.logger.warning(concat("auto_resume: the checkpoint was written by code ", say(run.code_id),
+                                       ", this is code ", say(code_id_)));
+      }
+      services.restore_state = std::move(found->state);
+      return std::filesystem::absolute(found->path);
     }
     services.logger.info(concat("auto_resume: found no checkpoint of config ", config_id_, " below ",
                                 services.workspace.options().root, ", starts afresh"));
@@ -94,14 +95,17 @@ std::filesystem::path BaseRunner::restore_source() {
 }
 
 void BaseRunner::auto_restore() {
-  const auto& services = *services_;
+  auto& services = *services_;
   if (services.restore_from.empty()) {
     return;
   }
   if (services.weights_only) {
     load_pretrained(services.restore_from);
   } else {
-    load_checkpoint(services.restore_from);
+    load_checkpoint(services.restore_state.is_null() ? read_checkpoint(services.restore_from)
+                                                     : std::exchange(services.restore_state, State()));
+    services.logger.info(concat("resumed ", services.restore_from.string(), " at epoch ", state_.train.epoch, ", step ",
+                                state_.train.global_step));
   }
 }
 
@@ -113,9 +117,8 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   if (services_->metrics_log) {
     services_->metrics_log->sync();  // the checkpoint says how many lines there are
   }
-  // DanLing counts the epoch that has just ended; inside an epoch that is the one in progress.
   manager.save_checkpoint({.name = name,
-                           .epoch = state_.train.epoch,
+                           .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
                            .global_step = state_.train.global_step,
                            .step_mode = is_step_mode(),
                            .is_best = results_.is_best(),
@@ -188,8 +191,6 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
 
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   load_checkpoint(read_checkpoint(path));
-  logger().info(concat("resumed ", path.string(), " at epoch ", state_.train.epoch, ", step ",
-                       state_.train.global_step));
 }
 
 void BaseRunner::load_checkpoint(const State& original) {

@@ -27,6 +27,8 @@ struct RunnerServices {
   /// What the run restores from; empty for a fresh start. `weights_only` for `pretrained`.
   std::filesystem::path restore_from;
   bool weights_only = false;
+  /// Its content, where finding it meant reading it.
+  State restore_state;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 

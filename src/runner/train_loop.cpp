@@ -96,7 +96,7 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
       break;
     }
   }
-  save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true, /*force=*/true);
+  save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
 }
 
 Result TorchRunnerBase::train_epoch(std::string_view split) {
@@ -235,7 +235,7 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
     last.set(split, evaluate_in_training(split, /*whole=*/false));
   }
   append_result(state_.train.global_step, last);
-  save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true, /*force=*/true);
+  save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
 }
 
 std::int64_t TorchRunnerBase::step_budget(std::int64_t remaining_steps, std::size_t remaining_splits,
