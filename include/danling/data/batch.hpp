@@ -1,0 +1,84 @@
+// The default batch: named tensors whose first dimension counts samples.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+namespace danling::inline v0 {
+namespace data {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// `input`, `target` (undefined where there is none) and further tensors by name.
+struct Batch {
+  /// [N, ...]
+  at::Tensor input;
+  /// [N, ...] or undefined.
+  at::Tensor target;
+  /// In order; names are unique.
+  std::vector<NamedTensor> extra;
+  /// Valid samples or tokens that the mean loss stands for; nothing leaves it to the runner.
+  std::optional<std::int64_t> loss_normalizer;
+
+  /// Samples: the first dimension of `input`. @throws DataError when `input` is undefined or a scalar.
+  std::int64_t size() const {
+    if (!input.defined() || input.dim() == 0) [[unlikely]] {
+      fail_size();
+    }
+    return input.size(0);
+  }
+
+  /// Whether every tensor is on `device`.
+  bool is_on(c10::Device device) const {
+    if (!on(input, device) || !on(target, device)) {
+      return false;
+    }
+    for (const auto& item : extra) {
+      if (!on(item.tensor, device)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /// The batch on `device`; tensors that are there already are shared. `non_blocking` copies overlap with the host
+  /// only from pinned memory; copies to the host always wait.
+  Batch to(c10::Device device, bool non_blocking = true) const& { return Batch(*this).to(device, non_blocking); }
+  Batch to(c10::Device device, bool non_blocking = true) && {
+    if (!is_on(device)) {
+      move_to(device, non_blocking);
+    }
+    return std::move(*this);
+  }
+
+  /// The batch in page-locked host memory, from which copies to a device need not wait. Needs an accelerator.
+  Batch pin_memory() const;
+
+  /// `input`, `target` or an extra tensor. @throws DataError that lists the names there are.
+  const at::Tensor& at(std::string_view name) const;
+  /// Adds or replaces.
+  void set(std::string_view name, at::Tensor tensor);
+
+ private:
+  static bool on(const at::Tensor& tensor, c10::Device device) {
+    return !tensor.defined() || tensor.device() == device;
+  }
+  void move_to(c10::Device device, bool non_blocking);
+  [[noreturn]] void fail_size() const;
+};
+
+}  // namespace data
+
+using data::Batch;
+
+}  // namespace danling::inline v0

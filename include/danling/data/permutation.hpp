@@ -1,0 +1,37 @@
+// A shuffled order of 0 .. n-1 that is computed, not stored.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace danling::inline v0::data {
+
+/// The key of an epoch's order: any change of seed, epoch or split gives an unrelated one.
+std::uint64_t order_key(std::uint64_t seed, std::int64_t epoch, std::string_view split);
+
+/// A keyed bijection of [0, size): an alternating Feistel network over a rectangle of at least `size` cells whose
+/// sides are near its square root, walked until it lands inside. Constant memory, the same on every machine.
+/// (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002: generalised Feistel and cycle walking.)
+class Permutation {
+ public:
+  /// @throws DataError when `size` is negative or above 2^62.
+  Permutation(std::int64_t size, std::uint64_t key);
+
+  std::int64_t size() const { return size_; }
+
+  /// Where `index` in [0, size) goes; outside it the result is meaningless.
+  std::int64_t operator()(std::int64_t index) const;
+
+ private:
+  static constexpr int num_rounds = 8;
+
+  std::uint64_t encrypt(std::uint64_t cell) const;
+
+  std::int64_t size_;
+  std::uint64_t rows_ = 1;
+  std::uint64_t columns_ = 1;
+  std::array<std::uint64_t, num_rounds> keys_{};
+};
+
+}  // namespace danling::inline v0::data

@@ -1,0 +1,101 @@
+// Where the batches of a split come from: a dataset or a stream.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <danling/data/dataset.hpp>
+#include <danling/data/stream.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+template <class T>
+struct pointee {};
+template <class T>
+struct pointee<std::shared_ptr<T>> {
+  using type = T;
+};
+template <class P, class Base>
+concept SharedOf = requires { requires std::derived_from<typename pointee<P>::type, Base>; };
+
+template <class T, class B>
+concept DatasetOf = DatasetLike<T> && requires { requires std::same_as<batch_of<T>, B>; };
+template <class T, class B>
+concept StreamOf = StreamLike<T> && requires { requires std::same_as<stream_batch_of<T>, B>; };
+}  // namespace detail
+
+/// What a `Source<B>` can be made from: a shared pointer to a `Dataset<B>` or `Stream<B>`, or an object that is
+/// like one.
+template <class T, class B>
+concept SourceOf = detail::SharedOf<T, Dataset<B>> || detail::SharedOf<T, Stream<B>> || detail::DatasetOf<T, B> ||
+                   detail::StreamOf<T, B>;
+
+/// A shared handle to a dataset or a stream of batches of type `B`; empty by default.
+template <class B>
+class Source {
+ public:
+  Source() = default;
+
+  template <class T>
+    requires(!std::same_as<std::remove_cvref_t<T>, Source> && SourceOf<std::remove_cvref_t<T>, B>)
+  Source(T&& from) {  // NOLINT(google-explicit-constructor)
+    set(std::forward<T>(from));
+  }
+
+  template <class T>
+    requires(!std::same_as<std::remove_cvref_t<T>, Source>)
+  Source& operator=(T&& from) {
+    static_assert(SourceOf<std::remove_cvref_t<T>, B>,
+                  "a split takes a std::shared_ptr to a danling::data::Dataset<B> or Stream<B>, or an object with "
+                  "size() const and get_batch(indices) or get(index) + collate(samples) (a dataset), or with next(), "
+                  "reset(epoch), state_dict() and load_state_dict() (a stream), whose batch type is the B of this map");
+    set(std::forward<T>(from));
+    return *this;
+  }
+
+  explicit operator bool() const { return dataset_ != nullptr || stream_ != nullptr; }
+  bool is_stream() const { return stream_ != nullptr; }
+  /// Null when this is a stream.
+  const std::shared_ptr<Dataset<B>>& dataset() const { return dataset_; }
+  /// Null when this is a dataset.
+  const std::shared_ptr<Stream<B>>& stream() const { return stream_; }
+
+  /// Number of records; nothing for a stream.
+  std::optional<std::int64_t> size() const {
+    return dataset_ != nullptr ? std::optional<std::int64_t>(dataset_->size()) : std::nullopt;
+  }
+  std::string split() const {
+    return dataset_ != nullptr ? dataset_->split() : stream_ != nullptr ? stream_->split() : std::string();
+  }
+  bool train() const { return dataset_ != nullptr ? dataset_->train() : stream_ != nullptr && stream_->train(); }
+
+ private:
+  template <class T>
+  void set(T&& from) {
+    using From = std::remove_cvref_t<T>;
+    std::shared_ptr<Dataset<B>> dataset;
+    std::shared_ptr<Stream<B>> stream;
+    if constexpr (detail::SharedOf<From, Dataset<B>>) {
+      dataset = std::forward<T>(from);
+    } else if constexpr (detail::SharedOf<From, Stream<B>>) {
+      stream = std::forward<T>(from);
+    } else if constexpr (detail::DatasetOf<From, B>) {
+      dataset = make_dataset<From>(std::forward<T>(from));
+    } else if constexpr (detail::StreamOf<From, B>) {
+      stream = make_stream<From>(std::forward<T>(from));
+    }
+    dataset_ = std::move(dataset);
+    stream_ = std::move(stream);
+  }
+
+  std::shared_ptr<Dataset<B>> dataset_;
+  std::shared_ptr<Stream<B>> stream_;
+};
+
+}  // namespace danling::inline v0::data

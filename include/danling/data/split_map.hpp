@@ -1,0 +1,72 @@
+// What belongs to each split: split names to values, in the order in which they were added.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+
+namespace danling::inline v0::data {
+
+/// An ordered map of few entries: lookup is linear, references stay valid until `clear`.
+template <class V>
+class SplitMap {
+ public:
+  using value_type = std::pair<const std::string, V>;
+
+  /// The value of `split`, added when there is none.
+  V& operator[](std::string_view split) {
+    V* found = find(split);
+    return found != nullptr ? *found : entries_.emplace_back(std::string(split), V()).second;
+  }
+
+  /// Null when there is none.
+  const V* find(std::string_view split) const {
+    for (const auto& entry : entries_) {
+      if (entry.first == split) {
+        return &entry.second;
+      }
+    }
+    return nullptr;
+  }
+  V* find(std::string_view split) { return const_cast<V*>(std::as_const(*this).find(split)); }
+  bool contains(std::string_view split) const { return find(split) != nullptr; }
+
+  /// The value of `split`. @throws ConfigError that lists the splits there are.
+  const V& at(std::string_view split) const {
+    const V* found = find(split);
+    if (found == nullptr) {
+      const auto known = names();
+      fail<ConfigError>("data.split", "expected one of the splits [", join(known), "], got ", quote(split),
+                        did_you_mean(split, known));
+    }
+    return *found;
+  }
+  V& at(std::string_view split) { return const_cast<V&>(std::as_const(*this).at(split)); }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& entry : entries_) {
+      out.push_back(entry.first);
+    }
+    return out;
+  }
+
+  std::size_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
+  void clear() { entries_.clear(); }
+  auto begin() { return entries_.begin(); }
+  auto end() { return entries_.end(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  std::deque<value_type> entries_;  // emplace_back leaves references valid
+};
+
+}  // namespace danling::inline v0::data

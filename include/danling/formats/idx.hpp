@@ -1,0 +1,37 @@
+// IDX files (MNIST's format): a magic number, dimensions, and one array of big-endian numbers; gzip'd or not.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace danling::inline v0::formats {
+
+/// The type codes of the format, the third byte of the magic number.
+enum class IdxType : std::uint8_t { u8 = 0x08, i8 = 0x09, i16 = 0x0b, i32 = 0x0c, f32 = 0x0d, f64 = 0x0e };
+
+/// `uint8`, `int8`, `int16`, `int32`, `float32`, `float64`.
+const char* name(IdxType type);
+/// Bytes of one number.
+std::int64_t width(IdxType type);
+
+struct IdxArray {
+  IdxType type = IdxType::u8;
+  std::vector<std::int64_t> dims;
+  /// The numbers row by row, in this machine's byte order.
+  std::vector<std::uint8_t> bytes;
+};
+
+struct IdxOptions {
+  /// A header that claims more is refused before anything is read.
+  std::uint64_t max_bytes = std::uint64_t{1} << 34;
+};
+
+/// Reads a whole file; a gzip'd one is recognised by its content, not its name. Memory never exceeds what the
+/// header claims, nor what the file can hold: reading stops at the first byte too many.
+/// @throws DataError, naming file and reason, when the file cannot be read, is not IDX, is damaged, is truncated or
+/// goes on after the array.
+IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options = {});
+
+}  // namespace danling::inline v0::formats

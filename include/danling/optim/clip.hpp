@@ -1,0 +1,33 @@
+// Gradient clipping and the search for gradients that are not finite.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace danling::inline v0::optim {
+
+// `params`: tensors without a gradient are passed over. `grad_divisor`: what the optimizer will divide by, so that
+// limits and the norm refer to the divided gradients; the gradients themselves are not divided here.
+
+/// Scales the gradients so that their common 2-norm is at most `max_norm` (torch.nn.utils.clip_grad_norm_), and gives
+/// the norm before that: a scalar on the device of the first gradient, 0 when there is none. No device wait; on the
+/// CPU nothing is multiplied when the norm is within the limit.
+/// @throws ConfigError unless `max_norm` is above 0.
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double grad_divisor = 1.0);
+
+/// The common 2-norm of the gradients. No device wait.
+at::Tensor grad_norm(const std::vector<at::Tensor>& params, double grad_divisor = 1.0);
+
+/// Clamps every gradient to [-max_value, max_value] (torch.nn.utils.clip_grad_value_). No device wait.
+/// @throws ConfigError unless `max_value` is above 0.
+void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double grad_divisor = 1.0);
+
+/// A scalar on the device of the first gradient: 1 when any gradient holds an infinity or NaN, else 0 (float32, so
+/// that ranks can take the maximum). No device wait.
+at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params);
+
+/// Whether any gradient holds an infinity or NaN. Waits for the device.
+bool has_nonfinite(const std::vector<at::Tensor>& params);
+
+}  // namespace danling::inline v0::optim

@@ -1,0 +1,77 @@
+#include <cmath>
+
+#include <danling/core/error.hpp>
+#include <danling/data/permutation.hpp>
+
+namespace danling::inline v0::data {
+
+namespace {
+
+constexpr std::uint64_t golden_ratio = 0x9e3779b97f4a7c15;
+
+// A bijection of 64 bits in which every input bit reaches every output bit: two multiply-xorshift rounds.
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93;
+  x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93;
+  return x ^ (x >> 32);
+}
+
+// `hash` scaled to [0, bound) without a division.
+std::uint64_t scale(std::uint64_t hash, std::uint64_t bound) {
+  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(hash) * bound) >> 64);
+}
+
+std::uint64_t shift(std::uint64_t value, std::uint64_t by, std::uint64_t bound) {
+  const std::uint64_t sum = value + by;
+  return sum >= bound ? sum - bound : sum;
+}
+
+}  // namespace
+
+std::uint64_t order_key(std::uint64_t seed, std::int64_t epoch, std::string_view split) {
+  std::uint64_t name = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : split) {
+    name = (name ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  std::uint64_t key = mix(seed + golden_ratio);
+  key = mix(key ^ (static_cast<std::uint64_t>(epoch) + golden_ratio));
+  return mix(key ^ (name + golden_ratio));
+}
+
+Permutation::Permutation(std::int64_t size, std::uint64_t key) : size_(size) {
+  check<DataError>(size >= 0 && size <= (std::int64_t{1} << 62), "data.permutation",
+                   "expected a size between 0 and 2^62, got ", size);
+  const auto cells = static_cast<std::uint64_t>(size);
+  rows_ = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(cells)));
+  while (rows_ * rows_ < cells) {
+    ++rows_;
+  }
+  // Shifts of an odd number of cells are even permutations: with both sides odd half of all orders could not occur.
+  rows_ = rows_ < 2 ? 2 : rows_ + rows_ % 2;
+  columns_ = (cells + rows_ - 1) / rows_;
+  for (auto& round_key : keys_) {
+    key += golden_ratio;
+    round_key = mix(key);
+  }
+}
+
+std::uint64_t Permutation::encrypt(std::uint64_t cell) const {
+  std::uint64_t row = cell / columns_;
+  std::uint64_t column = cell % columns_;
+  for (int round = 0; round < num_rounds; round += 2) {
+    const auto i = static_cast<std::size_t>(round);
+    row = shift(row, scale(mix(column ^ keys_[i]), rows_), rows_);
+    column = shift(column, scale(mix(row ^ keys_[i + 1]), columns_), columns_);
+  }
+  return row * columns_ + column;
+}
+
+std::int64_t Permutation::operator()(std::int64_t index) const {
+  std::uint64_t cell = static_cast<std::uint64_t>(index);
+  do {
+    cell = encrypt(cell);
+  } while (cell >= static_cast<std::uint64_t>(size_));
+  return static_cast<std::int64_t>(cell);
+}
+
+}  // namespace danling::inline v0::data

@@ -1,0 +1,101 @@
+#include <danling/optim/optimizer.hpp>
+
+#include <cmath>
+#include <unordered_set>
+
+#include <ATen/core/grad_mode.h>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::optim {
+
+Optimizer::~Optimizer() = default;
+
+void Optimizer::step(double grad_divisor) {
+  if (!(grad_divisor > 0) || !std::isfinite(grad_divisor)) [[unlikely]] {
+    fail<StateError>(concat(name(), ".step"), "expected a finite grad_divisor above 0, got ", grad_divisor);
+  }
+  const at::NoGradGuard no_grad;
+  update(grad_divisor);
+}
+
+void Optimizer::zero_grad(bool set_to_none) {
+  if (set_to_none) {
+    for (auto& group : groups_) {
+      for (auto& param : group.params) {
+        param.mutable_grad().reset();
+      }
+    }
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  for (auto& group : groups_) {
+    for (auto& param : group.params) {
+      at::Tensor& grad = param.mutable_grad();
+      if (!grad.defined()) {
+        continue;
+      }
+      // A gradient with a history (create_graph) must not keep it. Views cannot be detached in place, and need not be.
+      if (grad.requires_grad()) {
+        grad = grad.detach();
+      }
+      grad.zero_();
+    }
+  }
+}
+
+void Optimizer::add_group(ParamGroup group) {
+  const std::string where = concat(name(), ".add_param_group");
+  check<ConfigError>(!group.params.empty(), where, "expected at least one parameter, got none");
+  check<ConfigError>(group.names.empty() || group.names.size() == group.params.size(), where, "expected ",
+                     group.params.size(), " names, one per parameter, got ", group.names.size());
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const auto& other : groups_) {
+    for (const auto& param : other.params) {
+      known.insert(param.unsafeGetTensorImpl());
+    }
+  }
+  for (std::size_t i = 0; i < group.params.size(); ++i) {
+    const at::Tensor& param = group.params[i];
+    const auto fail_for = [&](std::string_view expected, std::string_view got) {
+      const std::string what = group.names.empty() ? concat("parameter ", i) : quote(group.names[i]);
+      fail<ConfigError>(where, "expected ", expected, ", got ", got, " for ", what);
+    };
+    if (!param.defined()) {
+      fail_for("a tensor", "an undefined one");
+    }
+    if (!param.is_leaf()) {
+      fail_for("a leaf tensor", "the result of an operation");
+    }
+    if (!known.insert(param.unsafeGetTensorImpl()).second) {
+      fail_for("each parameter once", "one that the optimizer has already");
+    }
+  }
+  groups_.push_back(std::move(group));
+}
+
+std::string Optimizer::describe(std::size_t group, std::size_t index) const {
+  const ParamGroup& found = groups_[group];
+  if (index < found.names.size()) {
+    return quote(found.names[index]);
+  }
+  std::size_t number = index;
+  for (std::size_t g = 0; g < group; ++g) {
+    number += groups_[g].params.size();
+  }
+  return concat("parameter ", number);
+}
+
+std::vector<at::Tensor> gradients(const Optimizer& optimizer) {
+  std::vector<at::Tensor> out;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& param : group.params) {
+      if (param.grad().defined()) {
+        out.push_back(param.grad());
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0::optim

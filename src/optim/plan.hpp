@@ -1,0 +1,97 @@
+// Which parameters of a group go through a fused kernel, and the tensor lists that those kernels take, kept between
+// updates so that an update neither builds lists nor allocates.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace danling::inline v0::optim::detail {
+
+/// What an optimizer keeps for one parameter.
+struct Slot {
+  at::Tensor param;
+  std::array<at::Tensor, 3> buffers;  // undefined until the first gradient
+  at::Tensor step;                    // float32 scalar, as torch.optim keeps it; Adam only
+  double count = 0;                   // the same number on the host
+};
+
+enum class Route : std::uint8_t {
+  skip,   // no gradient
+  plain,  // operation by operation
+  first,  // fused, and the kernel shall fill the momentum
+  fused,
+};
+
+/// Parameters of one device and dtype that take the same fused call.
+struct Bucket {
+  Route route;
+  std::vector<std::size_t> members;
+  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> grads;  // empty between updates: the gradients must be free to go
+  std::array<std::vector<at::Tensor>, 3> buffers;
+  std::vector<at::Tensor> steps;
+  at::Tensor grad_scale;
+
+  /// Collects the gradients; divides them here when the kernel, which takes a float32 divisor, would not be exact.
+  /// Gives the tensor for the kernel's `grad_scale`, or nothing.
+  std::optional<at::Tensor> collect(double grad_divisor);
+};
+
+struct Plan {
+  std::vector<Slot> slots;
+  std::vector<Route> routes;
+  std::vector<Route> next;
+  std::vector<Bucket> buckets;
+
+  /// Rebuilds the lists when `next` differs from the routes they were built for.
+  void settle();
+  /// The lists hold tensors that are no longer those of the slots.
+  void invalidate() { routes.clear(); }
+};
+
+/// @throws StateError when `params` are no longer the tensors that the slots were made for.
+void check_same(std::string_view optimizer, const Plan& plan, const std::vector<at::Tensor>& params, std::size_t group);
+
+[[noreturn]] void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad,
+                                 const std::string& what);
+
+/// A gradient must be dense, and have its parameter's shape and device. `what()` describes the parameter; it is called
+/// only to throw.
+template <class Describe>
+void check_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad, Describe&& what) {
+  if (grad.layout() != c10::kStrided || grad.sizes() != param.sizes() || grad.device() != param.device()) [[unlikely]] {
+    throw_gradient(optimizer, param, grad, what());
+  }
+}
+
+[[noreturn]] void throw_buffer(std::string_view optimizer, const at::Tensor& param, const at::Tensor& buffer,
+                               const char* key, const std::string& what);
+
+/// A kept tensor must have followed its parameter: `model.to(device)` after the first update leaves it behind.
+template <class Describe>
+void check_buffer(std::string_view optimizer, const at::Tensor& param, const at::Tensor& buffer, const char* key,
+                  Describe&& what) {
+  if (buffer.device() != param.device() || buffer.scalar_type() != param.scalar_type() ||
+      buffer.sizes() != param.sizes()) [[unlikely]] {
+    throw_buffer(optimizer, param, buffer, key, what());
+  }
+}
+
+/// The fused kernels walk raw memory: they are right only for dense tensors of one layout and one dtype, and say
+/// nothing otherwise.
+inline bool fusable(const at::Tensor& param, const at::Tensor& grad) {
+  return (param.is_cpu() || param.is_cuda()) && at::isFloatingType(param.scalar_type()) &&
+         param.is_non_overlapping_and_dense() && grad.scalar_type() == param.scalar_type() &&
+         grad.strides() == param.strides();
+}
+
+/// The gradient for the plain path: divided in place, in the dtype of the parameter.
+at::Tensor plain_gradient(const at::Tensor& param, at::Tensor grad, double grad_divisor);
+
+}  // namespace danling::inline v0::optim::detail

@@ -1,0 +1,61 @@
+// Reading and writing the state layout of torch.optim, shared by all optimizers.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/optim/optimizer.hpp>
+
+namespace danling::inline v0::optim::detail {
+
+std::string shape_text(const at::Tensor& tensor);
+
+/// A group's entries of a saved state, checked against the optimizer's group.
+struct SavedGroup {
+  const State::Map* options = nullptr;
+  double lr = 0;
+  double weight_decay = 0;
+  std::optional<double> initial_lr;
+};
+
+/// A saved state taken apart; points into the tree it was read from.
+struct SavedState {
+  std::vector<SavedGroup> groups;
+  /// One per parameter in the order of groups; null where the parameter has no state.
+  std::vector<const State::Map*> params;
+};
+
+/// What reading needs to know about the optimizer.
+struct Target {
+  std::string where;  // "AdamW.load_state_dict"
+  const std::vector<ParamGroup>& groups;
+  std::function<std::string(std::size_t group, std::size_t index)> describe;
+};
+
+/// @throws StateError when groups, parameters or options do not fit. `options`: the keys beside lr and weight_decay.
+SavedState read_state(const Target& target, const State& state, std::initializer_list<std::string_view> options);
+
+double read_number(const Target& target, const SavedGroup& group, const char* key, double fallback);
+bool read_flag(const Target& target, const SavedGroup& group, const char* key, bool fallback);
+
+/// Fails for a key of a parameter's state that is not in `known`.
+void expect_keys(const Target& target, const std::string& param, const State::Map& state,
+                 std::initializer_list<std::string_view> known);
+
+/// A copy of the tensor at `key` with the dtype, device and layout of `param`; undefined when there is none and it is
+/// not `required`.
+at::Tensor read_buffer(const Target& target, const std::string& param_name, const State::Map& state, const char* key,
+                       const at::Tensor& param, bool required);
+
+/// The number of updates at `key`, held as a scalar tensor or a number. Waits for the device when it is there.
+double read_step(const Target& target, const std::string& param_name, const State::Map& state, const char* key);
+
+/// {"state": per_param, "param_groups": [{options..., "initial_lr", "params"}]}; `options(g)` gives what the kind has.
+State write_state(const std::vector<ParamGroup>& groups, State::Map per_param,
+                  const std::function<State::Map(std::size_t group)>& options);
+
+}  // namespace danling::inline v0::optim::detail

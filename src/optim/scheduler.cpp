@@ -1,0 +1,106 @@
+#include <danling/optim/scheduler.hpp>
+
+#include <cmath>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::optim {
+
+Scheduler::Scheduler(Optimizer& optimizer) : optimizer_(&optimizer) {}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::start() {
+  base_lrs_.clear();
+  for (auto& group : optimizer_->param_groups()) {
+    if (!group.initial_lr) {
+      group.initial_lr = group.lr;
+    }
+    base_lrs_.push_back(*group.initial_lr);
+  }
+  advance(std::nullopt);
+}
+
+void Scheduler::step() {
+  check<StateError>(!requires_metric(), "scheduler.step", "expected a metric, got none");
+  advance(std::nullopt);
+}
+
+void Scheduler::step(double metric) {
+  check<StateError>(requires_metric(), "scheduler.step", "expected no metric, got ", metric);
+  advance(metric);
+}
+
+void Scheduler::advance(std::optional<double> metric) {
+  const auto& groups = optimizer_->param_groups();
+  check<StateError>(groups.size() == base_lrs_.size(), "scheduler.step", "expected ", base_lrs_.size(),
+                    " parameter groups, got ", groups.size(), "; build the scheduler after the last add_param_group");
+  last_lr_.resize(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    last_lr_[g] = groups[g].lr;
+  }
+  ++step_count_;
+  compute(last_lr_, metric);
+  apply();
+}
+
+void Scheduler::apply() {
+  auto& groups = optimizer_->param_groups();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    groups[g].lr = last_lr_[g];
+  }
+}
+
+void Scheduler::restore(std::vector<double>&) {}
+
+State Scheduler::state_dict() const {
+  return State::Map{{"base_lrs", State::List(base_lrs_.begin(), base_lrs_.end())},
+                    {"last_epoch", last_epoch()},
+                    {"_step_count", step_count_},
+                    {"_last_lr", State::List(last_lr_.begin(), last_lr_.end())}};
+}
+
+void Scheduler::load_state_dict(const State& state) {
+  constexpr const char* where = "scheduler.load_state_dict";
+  check<StateError>(state.is_map(), where, "expected a map, got ", state.kind());
+  const auto rates = [&](const char* key) {
+    std::vector<double> out;
+    for (const auto& rate : state.at(key).items()) {
+      out.push_back(rate.number());
+    }
+    check<StateError>(out.size() == optimizer_->param_groups().size(), where, "expected ",
+                      optimizer_->param_groups().size(), " rates in ", key, ", one per parameter group, got ", out.size());
+    return out;
+  };
+  auto base_lrs = rates("base_lrs");
+  auto last_lr = rates("_last_lr");
+  const std::int64_t count = state.at("_step_count").integer();
+  check<StateError>(count >= 1, where, "expected _step_count above 0, got ", count);
+  base_lrs_ = std::move(base_lrs);
+  last_lr_ = std::move(last_lr);
+  step_count_ = count;
+  auto& groups = optimizer_->param_groups();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    groups[g].initial_lr = base_lrs_[g];
+  }
+  restore(last_lr_);
+  apply();
+}
+
+StepLR::StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma)
+    : Scheduler(optimizer), step_size_(step_size), gamma_(gamma) {
+  check<ConfigError>(step_size >= 1, "scheduler.build", "expected step_size of 1 or more, got ", step_size);
+  check<ConfigError>(gamma >= 0 && std::isfinite(gamma), "scheduler.build", "expected gamma of 0 or more, got ", gamma);
+  start();
+}
+
+void StepLR::compute(std::vector<double>& lrs, std::optional<double>) {
+  if (last_epoch() == 0 || last_epoch() % step_size_ != 0) {
+    return;
+  }
+  for (double& lr : lrs) {
+    lr *= gamma_;
+  }
+}
+
+}  // namespace danling::inline v0::optim
