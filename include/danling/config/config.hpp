@@ -33,7 +33,7 @@ class Config : public Section {
 /// @throws ConfigError that names file and line; `config` then holds what was read before.
 void load_file(Section& config, const std::string& path);
 
-/// Reads YAML text over what `config` holds; `origin` names it in messages.
+/// Reads YAML text over what `config` holds; `origin` takes the place of the file name in messages.
 void load_text(Section& config, std::string_view yaml, const std::string& origin);
 
 /// Sets one key as the command line does: `apply(config, "optim.betas", "0.9,0.99")`.

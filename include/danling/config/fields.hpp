@@ -39,12 +39,14 @@ struct SectionList {
   void* target;
   std::size_t (*size)(const void*);
   Section& (*at)(void*, std::size_t);
-  void (*resize)(void*, std::size_t);
+  void (*reset)(void*, std::size_t);
+  std::unique_ptr<Section> (*make)();
 };
 struct SectionMap {
   void* target;
   std::vector<std::string> (*names)(const void*);
   Section& (*at)(void*, const std::string&);
+  std::unique_ptr<Section> (*make)();
 };
 }  // namespace detail
 
@@ -120,7 +122,8 @@ class Fields {
     return list(name,
                 {&value, [](const void* p) { return static_cast<const std::vector<S>*>(p)->size(); },
                  [](void* p, std::size_t i) -> Section& { return (*static_cast<std::vector<S>*>(p))[i]; },
-                 [](void* p, std::size_t n) { static_cast<std::vector<S>*>(p)->assign(n, S()); }},
+                 [](void* p, std::size_t n) { static_cast<std::vector<S>*>(p)->assign(n, S()); },
+                 []() -> std::unique_ptr<Section> { return std::make_unique<S>(); }},
                 help);
   }
 
@@ -139,7 +142,8 @@ class Fields {
                 },
                 [](void* p, const std::string& name) -> Section& {
                   return (*static_cast<std::map<std::string, S>*>(p))[name];
-                }},
+                },
+                []() -> std::unique_ptr<Section> { return std::make_unique<S>(); }},
                help);
   }
 

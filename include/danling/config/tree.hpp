@@ -52,7 +52,8 @@ struct Difference {
 /// The keys in which two trees differ, sorted. A null value equals a missing one.
 std::vector<Difference> differences(const ConfigTree& first, const ConfigTree& second);
 
-/// One line per difference: `  optim.lr: 0.1 in the checkpoint, 0.01 here`.
+/// One line per difference, such as `  optim.lr: 0.1 in the checkpoint, 0.01 here` for the names "in the checkpoint"
+/// and "here".
 std::string describe(const std::vector<Difference>& differences, std::string_view first_name,
                      std::string_view second_name);
 

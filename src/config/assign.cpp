@@ -1,0 +1,247 @@
+// Nodes into fields, with every check that needs to know where a value was written.
+#include "config/assign.hpp"
+
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+
+#include "config/number.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+// Each reads a whole node into a target, or says false and leaves the target alone.
+
+bool read(const Node& node, std::string& target) {
+  if (node.kind != Node::Kind::scalar) return false;
+  target = node.text;
+  return true;
+}
+
+template <class T>
+bool take(const std::optional<T>& value, T& target) {
+  if (value) {
+    target = *value;
+  }
+  return value.has_value();
+}
+
+template <class T>
+  requires std::is_arithmetic_v<T>
+bool read(const Node& node, T& target) {
+  if (node.kind != Node::Kind::scalar || node.quoted) return false;
+  if constexpr (std::is_same_v<T, bool>) {
+    return take(parse_bool(node.text), target);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return take(parse_number(node.text), target);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return take(parse_float(node.text), target);
+  } else {
+    const auto value = parse_integer(node.text);
+    if (!value || !std::in_range<T>(*value)) return false;
+    target = static_cast<T>(*value);
+    return true;
+  }
+}
+
+template <class T>
+bool read(const Node& node, std::vector<T>& target) {
+  std::vector<T> values;
+  if (node.kind == Node::Kind::list) {
+    for (const auto& item : node.items) {
+      T value{};
+      if (!read(item, value)) return false;
+      values.push_back(std::move(value));
+    }
+  } else {
+    T value{};
+    if (!read(node, value)) return false;
+    values.push_back(std::move(value));
+  }
+  target = std::move(values);
+  return true;
+}
+
+template <class T>
+bool read(const Node& node, std::optional<T>& target) {
+  if (node.kind == Node::Kind::null) {
+    target.reset();
+    return true;
+  }
+  T value{};
+  if (!read(node, value)) return false;
+  target = std::move(value);
+  return true;
+}
+
+bool read_into(const FieldSpec& spec, const Node& node) {
+  return std::visit(
+      [&](const auto& target) -> bool {
+        if constexpr (requires { read(node, *target); }) {
+          return read(node, *target);
+        } else {
+          return false;
+        }
+      },
+      spec.target);
+}
+
+/// What was got instead: the item of a list that does not fit, or the value itself.
+std::string describe_wrong(const FieldSpec& spec, const Node& node) {
+  return std::visit(
+      [&](const auto& target) -> std::string {
+        using T = std::decay_t<decltype(target)>;
+        if constexpr (std::is_pointer_v<T> && !std::is_same_v<T, Section*>) {
+          using Value = typename Unwrapped<std::remove_pointer_t<T>>::type;
+          if constexpr (requires(Value value) { value.resize(1); } && !std::is_same_v<Value, std::string>) {
+            for (const auto& item : node.items) {
+              typename Value::value_type probe{};
+              if (!read(item, probe)) {
+                return concat(item.describe(), " in the list");
+              }
+            }
+          }
+        }
+        return node.describe();
+      },
+      spec.target);
+}
+
+}  // namespace
+
+void Assignment::assign_all(const Node& root) {
+  if (root.kind == Node::Kind::null) {
+    return;
+  }
+  check<ConfigError>(root.kind == Node::Kind::map, "config.parse", "expected a mapping of keys to values, got ",
+                     root.describe(), " (", origin_.at(root.line), ")");
+  assign_entries({&root_, "", {}}, root);
+}
+
+void Assignment::assign_at(const std::string& path, const Node& value) {
+  assign_key({&root_, "", {}}, path, value, value.line);
+}
+
+void Assignment::assign_entries(const Place& place, const Node& map) {
+  for (const auto& entry : map.entries) {
+    assign_key(place, entry.key, entry.value, entry.line);
+  }
+}
+
+void Assignment::assign_key(Place place, std::string_view key, const Node& value, int line) {
+  const auto dot = key.find('.');
+  const std::string head(key.substr(0, dot));
+  const std::string_view rest = dot == std::string_view::npos ? std::string_view() : key.substr(dot + 1);
+  const bool ends = dot == std::string_view::npos;
+  const Fields fields(*place.section);
+
+  for (const auto& spec : fields.specs()) {
+    if (spec->is_map() || !spec->answers_to(head)) {
+      continue;
+    }
+    if (ends) {
+      assign_field(*spec, place, value, line);
+      return;
+    }
+    const std::string path = place.path + spec->name;
+    const Inherited below = place.inherited.below(*spec);
+    if (spec->is_section()) {
+      assign_key({std::get<Section*>(spec->target), path + ".", below}, rest, value, line);
+      return;
+    }
+    if (!below.unsupported.empty()) {
+      fail<ConfigError>("config.parse", unsupported_text(path, value_of(*spec), concat("key ", quote(rest)),
+                                                         origin_.at(line), below.unsupported));
+    }
+    unknown(place, place.path + std::string(key), line);
+  }
+
+  for (const auto& spec : fields.specs()) {
+    if (spec->is_map() && !head.empty() && (!ends || value.kind == Node::Kind::map)) {
+      const auto& map = std::get<SectionMap>(spec->target);
+      const Place below{&map.at(map.target, head), place.path + head + ".", place.inherited.below(*spec)};
+      if (ends) {
+        assign_entries(below, value);
+      } else {
+        assign_key(below, rest, value, line);
+      }
+      return;
+    }
+  }
+  unknown(place, place.path + std::string(key), line);
+}
+
+void Assignment::assign_field(const FieldSpec& spec, const Place& place, const Node& value, int line) {
+  const std::string path = place.path + spec.name;
+  const Inherited inherited = place.inherited.below(spec);
+  const auto wrong_kind = [&] {
+    fail<ConfigError>("config.parse", "expected ", expected_kind(spec), " for ", quote(path), ", got ",
+                      describe_wrong(spec, value), " (", origin_.at(line), ")");
+  };
+
+  if (spec.is_section()) {
+    if (value.kind == Node::Kind::null) {
+      return;  // a heading whose keys are all commented out
+    }
+    if (value.kind != Node::Kind::map) wrong_kind();
+    assign_entries({std::get<Section*>(spec.target), path + ".", inherited}, value);
+    return;
+  }
+  refuse_twice(path, line);
+  if (spec.is_list()) {
+    assign_list(spec, path, inherited, value, line);
+    return;
+  }
+
+  const ConfigTree before = value_of(spec);
+  const bool fits = read_into(spec, value);
+  const ConfigTree after = value_of(spec);
+  if (!inherited.unsupported.empty() && (!fits || !same(before, after))) {
+    fail<ConfigError>("config.parse",
+                      unsupported_text(path, before, value.describe(), origin_.at(line), inherited.unsupported));
+  }
+  if (!fits) wrong_kind();
+  const std::string objected = objection(spec, path, after);
+  if (!objected.empty()) {
+    fail<ConfigError>("config.parse", objected, " (", origin_.at(line), ")");
+  }
+}
+
+void Assignment::assign_list(const FieldSpec& spec, const std::string& path, const Inherited& inherited,
+                             const Node& value, int line) {
+  const auto& list = std::get<SectionList>(spec.target);
+  if (value.kind == Node::Kind::null) {
+    list.reset(list.target, 0);
+    return;
+  }
+  const auto refuse = [&](const std::string& what, const Node& got) {
+    fail<ConfigError>("config.parse", "expected ", what, ", got ", got.describe(), " (", origin_.at(line), ")");
+  };
+  if (value.kind != Node::Kind::list) refuse(concat(expected_kind(spec), " for ", quote(path)), value);
+  list.reset(list.target, value.items.size());
+  for (std::size_t i = 0; i < value.items.size(); ++i) {
+    const Node& item = value.items[i];
+    const std::string name = concat(path, "[", i, "]");
+    if (item.kind != Node::Kind::map) refuse(concat("a mapping for ", quote(name)), item);
+    assign_entries({&list.at(list.target, i), name + ".", inherited}, item);
+  }
+}
+
+void Assignment::refuse_twice(const std::string& path, int line) {
+  const auto [found, added] = lines_.emplace(path, line);
+  check<ConfigError>(added, "config.parse", "expected each key once, got ", quote(path), " twice (", origin_.at(line),
+                     "; first in line ", found->second, ")");
+}
+
+void Assignment::unknown(const Place& place, const std::string& path, int line) const {
+  std::vector<std::string> known = known_paths(root_);
+  const auto here = known_paths(*place.section, place.path);
+  known.insert(known.end(), here.begin(), here.end());
+  fail<ConfigError>("config.parse", "expected a known key, got ", quote(path), " (", origin_.at(line), ")",
+                    did_you_mean(path, known));
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,151 @@
+// The marks of fields against their values: choices, ranges, missing features.
+#include <algorithm>
+#include <cmath>
+
+#include <danling/config/config.hpp>
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+
+#include "config/field_spec.hpp"
+
+namespace danling::inline v0 {
+namespace detail {
+namespace {
+
+std::string objection_to_text(const FieldSpec& spec, const std::string& path, const std::string& value) {
+  for (const auto& [refused, reason] : spec.refused) {
+    if (value == refused) {
+      return concat("expected a value that this release supports for ", quote(path), ", got ", quote(value),
+                    ": not available: ", reason);
+    }
+  }
+  const bool synonym =
+      std::any_of(spec.synonyms.begin(), spec.synonyms.end(), [&](const auto& pair) { return pair.first == value; });
+  if (spec.choices.empty() || synonym ||
+      std::find(spec.choices.begin(), spec.choices.end(), value) != spec.choices.end()) {
+    return {};
+  }
+  return concat("expected one of ", join(spec.choices), " for ", quote(path), ", got ", quote(value),
+                did_you_mean(value, spec.choices));
+}
+
+void check_marks(const Section& section, const std::string& prefix) {
+  const Fields fields(readable(section));
+  for (const auto& spec : fields.specs()) {
+    const std::string path = prefix + spec->name;
+    if (spec->is_section()) {
+      check_marks(*std::get<Section*>(spec->target), path + ".");
+    } else if (spec->is_list()) {
+      const auto& list = std::get<SectionList>(spec->target);
+      for (std::size_t i = 0; i < list.size(list.target); ++i) {
+        check_marks(list.at(list.target, i), concat(path, "[", i, "]."));
+      }
+    } else if (spec->is_map()) {
+      const auto& map = std::get<SectionMap>(spec->target);
+      for (const auto& name : map.names(map.target)) {
+        check_marks(map.at(map.target, name), prefix + name + ".");
+      }
+    } else {
+      const std::string objected = objection(*spec, path, value_of(*spec));
+      if (!objected.empty()) {
+        fail<ConfigError>("config.validate", objected);
+      }
+    }
+  }
+}
+
+void refuse_below(const Section& section, const Section& standard, const std::string& prefix,
+                  const Inherited& inherited) {
+  const Fields fields(readable(section));
+  const Fields standards(readable(standard));
+  for (const auto& spec : fields.specs()) {
+    const auto other = std::find_if(standards.specs().begin(), standards.specs().end(),
+                                    [&](const auto& candidate) { return candidate->name == spec->name; });
+    if (other == standards.specs().end()) {
+      continue;  // a field of the user
+    }
+    const Inherited below = inherited.below(*spec);
+    const std::string path = prefix + spec->name;
+    if (spec->is_section() && (*other)->is_section()) {
+      refuse_below(*std::get<Section*>(spec->target), *std::get<Section*>((*other)->target), path + ".", below);
+    } else if (spec->is_list()) {
+      const auto& list = std::get<SectionList>(spec->target);
+      for (std::size_t i = 0; i < list.size(list.target); ++i) {
+        refuse_below(list.at(list.target, i), *list.make(), concat(path, "[", i, "]."), below);
+      }
+    } else if (spec->is_map()) {
+      const auto& map = std::get<SectionMap>(spec->target);
+      for (const auto& name : map.names(map.target)) {
+        refuse_below(map.at(map.target, name), *map.make(), prefix + name + ".", below);
+      }
+    } else if (const ConfigTree value = value_of(*spec), usual = value_of(**other);
+               !below.unsupported.empty() && !same(value, usual)) {
+      fail<ConfigError>("config.validate", unsupported_text(path, usual, inline_yaml(value), "", below.unsupported));
+    }
+  }
+}
+
+std::string bound(double value) {
+  const std::string text = to_text(value);
+  return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
+}
+
+}  // namespace
+
+std::string bounds(const FieldSpec& spec) {
+  return spec.high ? concat("from ", bound(*spec.low), " to ", bound(*spec.high))
+                   : concat("of at least ", bound(*spec.low));
+}
+
+std::string objection(const FieldSpec& spec, const std::string& path, const ConfigTree& value) {
+  if (value.is_list()) {
+    for (const auto& item : value.list()) {
+      std::string objected = objection(spec, path, item);
+      if (!objected.empty()) {
+        return objected;
+      }
+    }
+    return {};
+  }
+  if (value.is_string()) {
+    return objection_to_text(spec, path, value.string());
+  }
+  if (spec.low && (value.is_integer() || value.is_double())) {
+    const double number = value.number();
+    // Written so that NaN is refused.
+    if (!(number >= *spec.low) || (spec.high && !(number <= *spec.high))) {
+      return concat("expected a value ", bounds(spec), " for ", quote(path), ", got ", inline_yaml(value));
+    }
+  }
+  return {};
+}
+
+void refuse_unsupported(const Section& section, const Section& standard) {
+  refuse_below(section, standard, "", {});
+}
+
+std::string unsupported_text(const std::string& path, const ConfigTree& standard, const std::string& got,
+                             const std::string& location, const std::string& reason) {
+  return concat("expected ", quote(path), " to keep its default ", inline_yaml(standard), ", got ", got,
+                location.empty() ? "" : " (", location, location.empty() ? "" : ")",
+                "; not available in this release: ", reason);
+}
+
+}  // namespace detail
+
+void Config::post() {}
+void Config::validate() const {}
+void Config::base_validate() const {}
+
+void validate(const Config& config) {
+  detail::check_marks(config, "");
+  config.base_validate();
+  config.validate();
+}
+
+void finish(Config& config) {
+  config.post();
+  validate(config);
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,181 @@
+// The command line into a config.
+#include <iostream>
+
+#include <danling/config/config.hpp>
+#include <danling/core/error.hpp>
+
+#include "config/assign.hpp"
+#include "config/number.hpp"
+
+namespace danling::inline v0 {
+namespace detail {
+namespace {
+
+/// What a key means to the command line, which must know the kind of a field to read its text.
+struct Found {
+  enum class Kind { unknown, boolean, text, scalar, list, sections };
+  Kind kind = Kind::unknown;
+  bool optional = false;
+};
+
+Found kind_of(const FieldSpec& spec) {
+  const std::string kind = expected_kind(spec);
+  Found found;
+  found.optional = kind.ends_with(" or null");
+  if (spec.is_section() || spec.is_list() || spec.is_map()) {
+    found.kind = Found::Kind::sections;
+  } else if (kind.starts_with("a list")) {
+    found.kind = Found::Kind::list;
+  } else if (kind.starts_with("true")) {
+    found.kind = Found::Kind::boolean;
+  } else {
+    found.kind = kind.starts_with("text") ? Found::Kind::text : Found::Kind::scalar;
+  }
+  return found;
+}
+
+Found find(const Section& section, std::string_view path) {
+  const auto dot = path.find('.');
+  const std::string_view head = path.substr(0, dot);
+  const bool ends = dot == std::string_view::npos;
+  const Fields fields(readable(section));
+  for (const auto& spec : fields.specs()) {
+    if (!spec->is_map() && spec->answers_to(head)) {
+      if (ends) return kind_of(*spec);
+      return spec->is_section() ? find(*std::get<Section*>(spec->target), path.substr(dot + 1)) : Found();
+    }
+  }
+  for (const auto& spec : fields.specs()) {
+    if (spec->is_map() && !ends) {
+      return find(*std::get<SectionMap>(spec->target).make(), path.substr(dot + 1));
+    }
+  }
+  return {};
+}
+
+bool is_null(std::string_view text) {
+  return text == "none" || text == "None" || (!text.empty() && is_null_word(text));
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// Text in quotes is text, whatever it says.
+Node word(std::string_view text) {
+  if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front()) {
+    return Node::quoted_text(std::string(text.substr(1, text.size() - 2)), 0);
+  }
+  return is_null(text) ? Node() : Node::plain(std::string(text), 0);
+}
+
+Node node_of(std::string_view text, const Found& found, const Origin& origin) {
+  if (found.kind == Found::Kind::sections && (text.starts_with('{') || text.starts_with('['))) {
+    return read_yaml(text, origin);
+  }
+  if (found.kind == Found::Kind::list && !(found.optional && is_null(text))) {
+    if (text.starts_with('[')) {
+      return read_yaml(text, origin);
+    }
+    Node list;
+    list.kind = Node::Kind::list;
+    while (!text.empty()) {
+      const auto comma = text.find(',');
+      list.items.push_back(word(trimmed(text.substr(0, comma))));
+      text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    }
+    return list;
+  }
+  if (text.empty()) {
+    return found.kind == Found::Kind::text ? Node::quoted_text("", 0) : Node();
+  }
+  return word(text);
+}
+
+void set(Section& config, std::string_view key, std::string_view value, const Found& found, const Origin& origin) {
+  Assignment(config, origin).assign_at(std::string(key), node_of(value, found, origin));
+}
+
+bool asks_help(std::string_view argument) { return argument == "--help" || argument == "-h"; }
+
+struct Option {
+  std::string_view key;
+  std::optional<std::string_view> value;
+};
+
+/// The options in order. A word after a key is its value unless it starts with two dashes; after a bool key only a
+/// word that says true or false is.
+std::vector<Option> options_of(const Config& config, int argc, const char* const* argv) {
+  std::vector<Option> out;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    check<ConfigError>(argument.starts_with("--") && argument.size() > 2, "config.parse",
+                       "expected '--key value', got ", quote(argument), " (command line)");
+    const auto equals = argument.find('=');
+    Option option{argument.substr(2, equals == std::string_view::npos ? equals : equals - 2), {}};
+    if (equals != std::string_view::npos) {
+      option.value = argument.substr(equals + 1);
+    } else if (i + 1 < argc && !std::string_view(argv[i + 1]).starts_with("--")) {
+      const std::string_view next = argv[i + 1];
+      const bool flag = find(config, option.key).kind == Found::Kind::boolean;
+      if (!flag || parse_bool(next) || is_null(next)) {
+        option.value = next;
+        ++i;
+      }
+    }
+    out.push_back(option);
+  }
+  return out;
+}
+
+std::string program_name(int argc, const char* const* argv) {
+  const std::string_view path = argc > 0 ? std::string_view(argv[0]) : std::string_view("program");
+  return std::string(path.substr(path.rfind('/') + 1));
+}
+
+}  // namespace
+}  // namespace detail
+
+void apply(Section& config, std::string_view key, std::string_view value, const std::string& origin) {
+  detail::set(config, key, value, detail::find(config, key), {origin, false});
+}
+
+bool parse(Config& config, int argc, const char* const* argv, std::ostream& out) {
+  for (const std::string_view taken : {"config", "help"}) {
+    check<ConfigError>(detail::find(config, taken).kind == detail::Found::Kind::unknown, "config.parse",
+                       "expected no field named ", quote(taken), ", which is an option of the command line");
+  }
+  for (int i = 1; i < argc; ++i) {
+    if (detail::asks_help(argv[i])) {
+      out << help(config, detail::program_name(argc, argv));
+      return true;
+    }
+  }
+  const auto options = detail::options_of(config, argc, argv);
+  for (const auto& option : options) {
+    if (option.key == "config") {
+      check<ConfigError>(option.value && !option.value->empty(), "config.parse",
+                         "expected a file after '--config', got none (command line)");
+      load_file(config, std::string(*option.value));
+    }
+  }
+  const detail::Origin origin{"command line", false};
+  for (const auto& option : options) {
+    if (option.key == "config") {
+      continue;
+    }
+    const auto found = detail::find(config, option.key);
+    const bool flag = found.kind == detail::Found::Kind::boolean;
+    check<ConfigError>(option.value || flag || found.kind == detail::Found::Kind::unknown, "config.parse",
+                       "expected a value after ", quote(concat("--", option.key)), ", got none (command line)");
+    detail::set(config, option.key, option.value.value_or(flag ? "true" : ""), found, origin);
+  }
+  finish(config);
+  return false;
+}
+
+bool parse(Config& config, int argc, const char* const* argv) { return parse(config, argc, argv, std::cout); }
+
+}  // namespace danling::inline v0

@@ -1,0 +1,56 @@
+// Nodes: what a config source says, before it meets a field list.
+#include "config/node.hpp"
+
+#include <danling/core/error.hpp>
+
+#include "config/number.hpp"
+
+namespace danling::inline v0::detail {
+
+std::string Origin::at(int line) const {
+  if (!file) {
+    return name;
+  }
+  return line > 0 ? concat("file ", quote(name), ", line ", line) : concat("file ", quote(name));
+}
+
+Node Node::plain(std::string text, int line) {
+  Node node;
+  node.kind = is_null_word(text) ? Kind::null : Kind::scalar;
+  node.text = std::move(text);
+  node.line = line;
+  return node;
+}
+
+Node Node::quoted_text(std::string text, int line) {
+  Node node;
+  node.kind = Kind::scalar;
+  node.text = std::move(text);
+  node.quoted = true;
+  node.line = line;
+  return node;
+}
+
+std::string Node::describe() const {
+  switch (kind) {
+    case Kind::null:
+      return "null";
+    case Kind::scalar:
+      return quote(text) + (quoted ? " in quotes" : "");
+    case Kind::list:
+      return "a list";
+    case Kind::map:
+      return "a mapping";
+  }
+  return {};
+}
+
+void add_entry(Node& map, Node::Entry entry, const Origin& origin) {
+  for (const auto& other : map.entries) {
+    check<ConfigError>(other.key != entry.key, "config.parse", "expected each key once, got ", quote(entry.key),
+                       " twice (", origin.at(entry.line), "; first in line ", other.line, ")");
+  }
+  map.entries.push_back(std::move(entry));
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,174 @@
+// Configs to trees and back, and trees compared.
+#include <danling/config/tree.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include <danling/core/error.hpp>
+
+#include "config/assign.hpp"
+#include "config/field_spec.hpp"
+
+namespace danling::inline v0 {
+namespace detail {
+namespace {
+
+enum class Scope { all, semantic };
+
+ConfigTree section_tree(const Section& section, Scope scope, const Inherited& inherited);
+
+/// An entry of a list or map of sections: only what its own defaults do not say already.
+ConfigTree entry_tree(const Section& entry, const Section& fresh, Scope scope, const Inherited& inherited) {
+  ConfigTree tree = section_tree(entry, scope, inherited);
+  return scope == Scope::all ? changed(tree, section_tree(fresh, scope, inherited)) : tree;
+}
+
+ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
+  if (value.is_string()) {
+    for (const auto& [name, meant] : spec.synonyms) {
+      if (value.string() == name) {
+        return ConfigTree(meant);
+      }
+    }
+  }
+  return value;
+}
+
+ConfigTree section_tree(const Section& section, Scope scope, const Inherited& inherited) {
+  const bool semantic = scope == Scope::semantic;
+  ConfigTree::Map out;
+  const auto set = [&](const std::string& name, ConfigTree value) {
+    const bool nothing = value.is_null() || (value.is_map() && value.map().empty());
+    if (!semantic || !nothing) {
+      out.set(name, std::move(value));
+    }
+  };
+  const Fields fields(readable(section));
+  for (const auto& spec : fields.specs()) {
+    const Inherited below = inherited.below(*spec);
+    if (semantic && (!below.semantic || !below.unsupported.empty())) {
+      continue;
+    }
+    if (spec->is_section()) {
+      set(spec->name, section_tree(*std::get<Section*>(spec->target), scope, below));
+    } else if (spec->is_list()) {
+      const auto& list = std::get<SectionList>(spec->target);
+      const auto fresh = list.make();
+      ConfigTree::List items;
+      for (std::size_t i = 0; i < list.size(list.target); ++i) {
+        items.push_back(entry_tree(list.at(list.target, i), *fresh, scope, below));
+      }
+      set(spec->name, items.empty() ? ConfigTree() : ConfigTree(std::move(items)));
+    } else if (spec->is_map()) {
+      const auto& map = std::get<SectionMap>(spec->target);
+      const auto fresh = map.make();
+      for (const auto& name : map.names(map.target)) {
+        set(name, entry_tree(map.at(map.target, name), *fresh, scope, below));
+      }
+    } else {
+      const ConfigTree value = value_of(*spec);
+      set(spec->name, semantic ? meaning(*spec, value) : value);
+    }
+  }
+  return ConfigTree(std::move(out));
+}
+
+Node node_of(const ConfigTree& tree) {
+  Node node;
+  if (tree.is_list()) {
+    node.kind = Node::Kind::list;
+    for (const auto& item : tree.list()) {
+      node.items.push_back(node_of(item));
+    }
+  } else if (tree.is_map()) {
+    node.kind = Node::Kind::map;
+    for (const auto& entry : tree.map()) {
+      node.entries.push_back({entry.key.string(), 0, node_of(entry.value)});
+    }
+  } else if (tree.is_string()) {
+    node = Node::quoted_text(tree.string(), 0);
+  } else if (!tree.is_null()) {
+    node = Node::plain(tree.is_bool()      ? to_text(tree.boolean())
+                       : tree.is_integer() ? to_text(tree.integer())
+                                           : to_text(tree.number()),
+                       0);
+  }
+  return node;
+}
+
+void flatten(const ConfigTree& tree, const std::string& prefix, std::map<std::string, std::string>& out) {
+  if (tree.is_map()) {
+    for (const auto& entry : tree.map()) {
+      const std::string& key = entry.key.string();
+      flatten(entry.value, prefix.empty() ? key : concat(prefix, ".", key), out);
+    }
+  } else if (!tree.is_null()) {
+    out[prefix] = inline_yaml(tree);
+  }
+}
+
+}  // namespace
+
+bool same(const ConfigTree& a, const ConfigTree& b) { return inline_yaml(a) == inline_yaml(b); }
+
+}  // namespace detail
+
+ConfigTree to_tree(const Section& section) { return detail::section_tree(section, detail::Scope::all, {}); }
+
+ConfigTree semantic_tree(const Section& section) {
+  return detail::section_tree(section, detail::Scope::semantic, {});
+}
+
+void from_tree(Section& section, const ConfigTree& tree, const std::string& origin) {
+  detail::Assignment(section, {origin, false}).assign_all(detail::node_of(tree));
+}
+
+ConfigTree changed(const ConfigTree& tree, const ConfigTree& defaults) {
+  ConfigTree::Map out;
+  for (const auto& entry : tree.map()) {
+    const ConfigTree* standard = defaults.is_map() ? defaults.find(entry.key) : nullptr;
+    if (standard != nullptr && entry.value.is_map() && standard->is_map()) {
+      ConfigTree below = changed(entry.value, *standard);
+      if (!below.map().empty()) {
+        out.set(entry.key, std::move(below));
+      }
+    } else if (standard == nullptr || !detail::same(entry.value, *standard)) {
+      out.set(entry.key, entry.value);
+    }
+  }
+  return ConfigTree(std::move(out));
+}
+
+std::vector<Difference> differences(const ConfigTree& first, const ConfigTree& second) {
+  static const std::string unset = "not set";
+  std::map<std::string, std::string> a;
+  std::map<std::string, std::string> b;
+  detail::flatten(first, "", a);
+  detail::flatten(second, "", b);
+  std::vector<Difference> out;
+  for (const auto& [key, value] : a) {
+    const auto found = b.find(key);
+    if (found == b.end() || found->second != value) {
+      out.push_back({key, value, found == b.end() ? unset : found->second});
+    }
+  }
+  for (const auto& [key, value] : b) {
+    if (!a.contains(key)) {
+      out.push_back({key, unset, value});
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const auto& x, const auto& y) { return x.key < y.key; });
+  return out;
+}
+
+std::string describe(const std::vector<Difference>& differences, std::string_view first_name,
+                     std::string_view second_name) {
+  std::string out;
+  for (const auto& difference : differences) {
+    out += concat("  ", difference.key, ": ", difference.first, " ", first_name, ", ", difference.second, " ",
+                  second_name, "\n");
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,368 @@
+// RunnerConfig: every setting of a runner.
+#include <danling/runner/runner_config.hpp>
+
+#include <algorithm>
+
+#include <danling/core/error.hpp>
+
+#include "config/field_spec.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+bool is_device(const std::string& name) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const std::string cuda = "cuda:";
+  return name == "auto" || name == "cpu" || name == "cuda" ||
+         (name.starts_with(cuda) && name.size() > cuda.size() && name.size() <= cuda.size() + 3 &&
+          std::all_of(name.begin() + 5, name.end(), digit));
+}
+
+}  // namespace
+
+void ParamGroupConfig::fields(Fields& f) {
+  f("pattern", pattern, "regular expression searched for in parameter names");
+  f("lr", lr, "learning rate").at_least(0);
+  f("weight_decay", weight_decay, "weight decay").at_least(0);
+  f("momentum", momentum, "momentum (SGD)").at_least(0);
+  f("dampening", dampening, "dampening of momentum (SGD)");
+  f("nesterov", nesterov, "Nesterov momentum (SGD)");
+  f("betas", betas, "decay rates of the moments (Adam, AdamW)").range(0, 1);
+  f("eps", eps, "added to the denominator (Adam, AdamW)").at_least(0);
+  f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
+  f("maximize", maximize, "maximise instead of minimise");
+  f("lr_multiplier", lr_multiplier, "times optim.lr").at_least(0);
+  f("weight_decay_multiplier", weight_decay_multiplier, "times optim.weight_decay").at_least(0);
+  f("beta1", beta1, "instead of the first of optim.betas").range(0, 1);
+  f("beta2", beta2, "instead of the second of optim.betas").range(0, 1);
+}
+
+void OptimConfig::fields(Fields& f) {
+  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none");
+  f("lr", lr, "learning rate").at_least(0);
+  f("weight_decay", weight_decay, "weight decay").at_least(0);
+  f("momentum", momentum, "momentum (SGD)").at_least(0);
+  f("dampening", dampening, "dampening of momentum (SGD)");
+  f("nesterov", nesterov, "Nesterov momentum (SGD)");
+  f("betas", betas, "decay rates of the moments (Adam, AdamW)").range(0, 1);
+  f("eps", eps, "added to the denominator (Adam, AdamW)").at_least(0);
+  f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
+  f("maximize", maximize, "maximise instead of minimise");
+  f("fused", fused, "use LibTorch's fused kernels where they are safe");
+  f("param_groups", param_groups, "options by parameter name; the first pattern that matches counts");
+  const std::string_view python = "optimizer implementations of Python's torch.optim (use optim.fused)";
+  f("foreach", foreach, "").unsupported(python);
+  f("capturable", capturable, "").unsupported(python);
+  f("differentiable", differentiable, "").unsupported(python);
+}
+
+void SchedConfig::fields(Fields& f) {
+  f("type", type, "schedule: linear, cosine, constant, step, or one that the program registered; unset builds none");
+  f("interval", interval, "what advances the schedule; unset: step").choices({"step", "epoch", "validation"});
+  f("total_steps", total_steps, "length of the schedule; unset: that of the run").at_least(1);
+  f("warmup_steps", warmup_steps, "steps of warm-up; unset: total_steps / 20").at_least(0);
+  f("cooldown_steps", cooldown_steps, "steps of cool-down; unset: total_steps / 5").at_least(0);
+  f("final_lr_ratio", final_lr_ratio, "final learning rate relative to the initial one; unset: 1e-3").at_least(0);
+  f("final_lr", final_lr, "final learning rate, instead of final_lr_ratio").at_least(0);
+  f("min_lr", min_lr, "least learning rate; unset: 1e-9").at_least(0);
+  f("scaling", scaling, "how progress maps to a rate; unset: percentile with final_lr_ratio, else numerical")
+      .choices({"percentile", "numerical"});
+  f("step_size", step_size, "steps between two decays (step)").at_least(1);
+  f("gamma", gamma, "factor of a decay (step)");
+  const std::string_view metric = "schedules driven by a metric (reduce_on_plateau)";
+  const std::string_view other = "schedules other than linear, cosine, constant and step";
+  f("monitor", monitor, "").unsupported(metric);
+  f("patience", patience, "").unsupported(metric);
+  f("factor", factor, "").unsupported(metric);
+  f("mode", mode, "").unsupported(metric);
+  f("milestones", milestones, "").unsupported(other);
+  f("T_max", T_max, "").unsupported(other);
+  f("T_0", T_0, "").unsupported(other);
+  f("T_mult", T_mult, "").unsupported(other);
+  f("eta_min", eta_min, "").unsupported(other);
+  f("max_lr", max_lr, "").unsupported(other);
+  f("base_lr", base_lr, "").unsupported(other);
+}
+
+void DataloaderOptions::fields(Fields& f) {
+  f("batch_size", batch_size, "samples per batch and process; unset: 1").at_least(1);
+  f("shuffle", shuffle, "draw samples in random order; unset: for splits that train");
+  f("drop_last", drop_last, "leave out an incomplete last batch; unset: for splits that train");
+  const std::string_view workers = "loader workers, pinned memory and prefetching";
+  f("num_workers", num_workers, "").unsupported(workers);
+  f("pin_memory", pin_memory, "").unsupported(workers);
+  f("persistent_workers", persistent_workers, "").unsupported(workers);
+  f("prefetch_factor", prefetch_factor, "").unsupported(workers);
+  f("in_order", in_order, "").unsupported(workers);
+  f("snapshot_every_n_steps", snapshot_every_n_steps, "").unsupported(workers);
+}
+
+void DataloaderConfig::fields(Fields& f) {
+  DataloaderOptions::fields(f);
+  f.others("split", splits, "overrides for one split, such as --dataloader.train.shuffle false");
+}
+
+DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
+  DataloaderOptions out = *this;
+  const auto found = splits.find(split);
+  if (found != splits.end()) {
+    const DataloaderOptions& own = found->second;
+    out.batch_size = own.batch_size ? own.batch_size : out.batch_size;
+    out.shuffle = own.shuffle ? own.shuffle : out.shuffle;
+    out.drop_last = own.drop_last ? own.drop_last : out.drop_last;
+  }
+  return out;
+}
+
+void CheckpointConfig::fields(Fields& f) {
+  f("dir_name", dir_name, "directory of checkpoints below the run");
+  f("interval", interval, "epochs or steps between saves; unset: every epoch, or 1/20 of the steps").at_least(1);
+  f("keep_latest_k", keep_latest_k, "history checkpoints to keep; 0 keeps all").at_least(0);
+  f("load_only", load_only, "load checkpoints and write none");
+  f("exclude_from_loading", exclude_from_loading, "parts not to load: optimizer, scheduler, dataloaders, or dotted keys");
+  f("last_save_model_only", last_save_model_only, "save only the model at the end");
+  f("export_dtype", export_dtype, "dtype of the model-only file; unset: as trained")
+      .choices({"fp32", "fp16", "bf16", "fp64"})
+      .synonym("float32", "fp32")
+      .synonym("float16", "fp16")
+      .synonym("half", "fp16")
+      .synonym("bfloat16", "bf16")
+      .synonym("float64", "fp64")
+      .synonym("double", "fp64");
+  f("backend", backend, "format; auto means file").choices({"auto", "file"}).refuse("dcp", "sharded checkpoints");
+  f("wait_timeout", wait_timeout, "seconds to wait at the end for writes that have not finished; unset: no limit")
+      .at_least(0);
+  // DanLing's default is true; with synchronous saves true and false mean the same.
+  f("async_enabled", async_enabled, "kept for DanLing's files: saves are synchronous either way in this release");
+  f("async_mode", async_mode, "unset or disabled")
+      .choices({"disabled"})
+      .refuse("async", "asynchronous checkpoints")
+      .refuse("async_with_pinned_mem", "asynchronous checkpoints");
+  const std::string_view async = "asynchronous checkpoints";
+  f("dedicated_async_process_group", dedicated_async_process_group, "").unsupported(async);
+  f("async_process_group_backend", async_process_group_backend, "").unsupported(async);
+  const std::string_view replicas = "fault tolerance across replica groups (TorchFT)";
+  f("enable_ft_dataloader_checkpoints", enable_ft_dataloader_checkpoints, "").unsupported(replicas);
+  f("ft_replica_id", ft_replica_id, "").unsupported(replicas);
+  f("ft_dataloader_checkpoint_prefix", ft_dataloader_checkpoint_prefix, "").unsupported(replicas);
+}
+
+void WandbConfig::fields(Fields& f) {
+  f("enabled", enabled, "");
+  f("project", project, "");
+  f("entity", entity, "");
+  f("group", group, "");
+  f("name", name, "");
+  f("job_type", job_type, "");
+  f("tags", tags, "");
+  f("dir", dir, "");
+  f("mode", mode, "");
+}
+
+void FaultToleranceConfig::fields(Fields& f) {
+  f("enabled", enabled, "");
+  f("process_group", process_group, "");
+  f("process_group_timeout_ms", process_group_timeout_ms, "");
+  f("replica_id", replica_id, "");
+  f("group_size", group_size, "");
+  f("min_replica_size", min_replica_size, "");
+}
+
+void CompileConfig::fields(Fields& f) {
+  f("enable", enable, "");
+  f("backend", backend, "");
+  f("fullgraph", fullgraph, "");
+  f("dynamic", dynamic, "");
+  f("mode", mode, "");
+  f("options", options, "");
+  f("optimize_ddp", optimize_ddp, "");
+  f("precompile_artifact_dir", precompile_artifact_dir, "");
+  f("memory_policy", memory_policy, "");
+}
+
+void CommConfig::fields(Fields& f) {
+  f("init_timeout_seconds", init_timeout_seconds, "");
+  f("train_timeout_seconds", train_timeout_seconds, "");
+}
+
+void GcConfig::fields(Fields& f) {
+  f("interval", interval, "");
+  f("generation", generation, "");
+  f("disable_automatic", disable_automatic, "");
+}
+
+void ProfilingConfig::fields(Fields& f) {
+  f("enabled", enabled, "");
+  f("wait", wait, "");
+  f("warmup", warmup, "");
+  f("active", active, "");
+  f("repeat", repeat, "");
+  f("record_shapes", record_shapes, "");
+  f("profile_memory", profile_memory, "");
+  f("with_stack", with_stack, "");
+  f("with_flops", with_flops, "");
+  f("trace_dir", trace_dir, "");
+}
+
+void HeartbeatConfig::fields(Fields& f) {
+  f("enabled", enabled, "");
+  f("interval_seconds", interval_seconds, "");
+  f("dir_name", dir_name, "");
+}
+
+void FsdpConfig::fields(Fields& f) {
+  f("enabled", enabled, "");
+  f("mesh", mesh, "");
+  f("reshard_after_forward", reshard_after_forward, "");
+  f("shard_placement_fn", shard_placement_fn, "");
+  f("mp_policy", mp_policy, "");
+  f("offload_policy", offload_policy, "");
+  f("ignored_params", ignored_params, "");
+}
+
+void ParallelAxesConfig::fields(Fields& f) {
+  f("replicate", replicate, "");
+  f("shard", shard, "");
+  f("context", context, "");
+  f("pipeline", pipeline, "");
+  f("tensor", tensor, "");
+  f("expert", expert, "");
+  f("expert_tensor", expert_tensor, "");
+}
+
+void ParallelConfig::fields(Fields& f) {
+  f("axes", axes, "");
+  f("pipeline_schedule", pipeline_schedule, "");
+  f("pipeline_microbatch_size", pipeline_microbatch_size, "");
+  f("pipeline_n_microbatches", pipeline_n_microbatches, "");
+  f("module_fqns_per_model_part", module_fqns_per_model_part, "");
+  f("use_device_mesh", use_device_mesh, "");
+  f("mesh_device_type", mesh_device_type, "");
+  f("allow_degree_change", allow_degree_change, "");
+  f("loss_parallel", loss_parallel, "");
+}
+
+void Fp8Config::fields(Fields& f) {
+  f("enabled", enabled, "");
+  f("recipe", recipe, "");
+  f("recipe_cls", recipe_cls, "");
+  f("recipe_kwargs", recipe_kwargs, "");
+  f("group", group, "");
+}
+
+void RunnerConfig::fields(Fields&) {}
+
+void RunnerConfig::base_fields(Fields& f) {
+  f.group("Reproducibility");
+  f("seed", seed, "seed of every generator; unset: a new one, which is logged").at_least(0);
+  f("deterministic", deterministic, "use deterministic kernels only");
+
+  f.group("Progress (at most one of epochs and steps)");
+  f("epochs", epochs, "train until this epoch").at_least(0).non_semantic();
+  f("steps", steps, "train until this optimizer step").at_least(0).non_semantic();
+  f("accum_steps", accum_steps, "batches per optimizer step").at_least(1);
+
+  f.group("Evaluation");
+  f("train_splits", train_splits, "splits to train on; unset: those of the datasets that train");
+  f("evaluate_splits", evaluate_splits, "splits to evaluate; unset: the others");
+  f("test_splits", test_splits, "splits evaluated once at the end and reported apart, never used for selection")
+      .non_semantic();
+  f("score_split", score_split, "split that selects the best model; unset: val, validate, or the first").non_semantic();
+  f("score_name", score_name, "metric that selects the best model").non_semantic();
+  f("patience", patience, "epochs without a better score before training stops").at_least(0).non_semantic();
+
+  f.group("Optimization");
+  f("precision", precision, "autocast precision; unset: fp32")
+      .choices({"fp32", "bf16"})
+      .synonym("float32", "fp32")
+      .synonym("bfloat16", "bf16")
+      .refuse("fp16", "fp16, which needs gradient scaling")
+      .refuse("float16", "fp16, which needs gradient scaling")
+      .refuse("fp8", "fp8");
+  f("max_grad_norm", max_grad_norm, "clip gradients to this norm").at_least(0);
+  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude").at_least(0);
+  f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates whose gradients are infinite or not a number");
+  f("optim", optim, "optimizer; unset options keep its own defaults").alias("optimizer");
+  f("sched", sched, "learning rate schedule").alias("scheduler");
+
+  f.group("Data");
+  f("dataloader", dataloader, "loaders");
+
+  f.group("Workspace");
+  f("workspace_root", workspace_root, "directory of all runs").non_semantic();
+  f("lineage", lineage, "first part of a run's directory").non_semantic();
+  f("experiment", experiment, "name of the experiment").non_semantic();
+  f("name", name, "display name; unset: <lineage>-<experiment>").non_semantic();
+  f("auto_resume", auto_resume, "continue from the latest checkpoint of this config, if any").non_semantic();
+  f("resume", resume, "checkpoint to continue from; wins over auto_resume").non_semantic();
+  f("pretrained", pretrained, "checkpoint to take the model's weights from").non_semantic();
+  f("checkpoint", checkpoint, "checkpoints").non_semantic();
+
+  f.group("Logging");
+  f("log", log, "write a log file").non_semantic();
+  f("log_interval", log_interval, "steps between log lines; unset: 1/100 of the steps").at_least(1).non_semantic();
+  f("console", console, "report progress on the console").non_semantic();
+  f("tensorboard", tensorboard, "").unsupported("TensorBoard").non_semantic();
+  f("wandb", wandb, "").unsupported("Weights & Biases").non_semantic();
+  f("profiling", profiling, "").unsupported("the profiler").non_semantic();
+  f("heartbeat", heartbeat, "").unsupported("heartbeat files").non_semantic();
+
+  f.group("Process");
+  f("stack", stack, "kind of runner; auto and torch mean ddp")
+      .choices({"auto", "ddp", "torch"})
+      .synonym("auto", "ddp")
+      .synonym("torch", "ddp")
+      .refuse("graph", "graph compilation, which is Python's")
+      .refuse("deepspeed", "DeepSpeed, which is Python's")
+      .refuse("ds", "DeepSpeed, which is Python's")
+      .refuse("parallel", "model parallelism");
+  f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one").non_semantic();
+  f("num_threads", num_threads, "threads of LibTorch's kernels; unset: LibTorch's choice").at_least(1).non_semantic();
+  f("allocator", allocator, "keep: hold on to large blocks of host memory; system: give them back at once")
+      .choices({"keep", "system"})
+      .non_semantic();
+  f("flush_denormals", flush_denormals, "treat denormal numbers as zero: faster on CPUs, changes last bits");
+
+  const std::string_view processes = "several processes";
+  f("backend", backend, "").unsupported(processes).non_semantic();
+  f("init_method", init_method, "").unsupported(processes).non_semantic();
+  f("comm", comm, "").unsupported(processes).non_semantic();
+  f("ft", ft, "").unsupported("fault tolerance across replica groups (TorchFT)").non_semantic();
+  f("fsdp", fsdp, "").unsupported("model parallelism");
+  f("parallel", parallel, "").unsupported("model parallelism");
+  f("compile", compile, "").unsupported("torch.compile, which is Python's (load a compiled model instead)");
+  f("gc", gc, "").unsupported("pacing of Python's garbage collector, which C++ does not have").non_semantic();
+  f("fp8", fp8, "").unsupported("fp8");
+  f("deepspeed", deepspeed, "").unsupported("DeepSpeed, which is Python's");
+}
+
+void RunnerConfig::base_validate() const {
+  static constexpr std::string_view where = "config.validate";
+  detail::refuse_unsupported(*this, RunnerConfig());
+  check<ConfigError>(!steps || !epochs, where, "expected at most one of 'steps' and 'epochs', got steps ",
+                     steps.value_or(0), " and epochs ", epochs.value_or(0));
+  check<ConfigError>(is_device(device), where, "expected auto, cpu, cuda or cuda:<index> for 'device', got ",
+                     quote(device));
+  check<ConfigError>(!sched.final_lr_ratio || !sched.final_lr, where,
+                     "expected at most one of 'sched.final_lr_ratio' and 'sched.final_lr', got both");
+  const auto check_betas = [](const std::optional<std::vector<double>>& betas, const std::string& key) {
+    check<ConfigError>(!betas || betas->size() == 2, where, "expected two numbers for ", quote(key), ", got ",
+                       betas ? betas->size() : 0);
+  };
+  check_betas(optim.betas, "optim.betas");
+  for (std::size_t i = 0; i < optim.param_groups.size(); ++i) {
+    const std::string key = concat("optim.param_groups[", i, "]");
+    check<ConfigError>(!optim.param_groups[i].pattern.empty(), where, "expected a pattern for ", quote(key),
+                       ", got none");
+    check_betas(optim.param_groups[i].betas, key + ".betas");
+  }
+}
+
+std::string_view RunnerConfig::stack_name() const { return "ddp"; }
+
+std::string_view RunnerConfig::precision_name() const {
+  if (!precision) return "";
+  return *precision == "bf16" || *precision == "bfloat16" ? "bf16" : "fp32";
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,399 @@
+#include <sstream>
+
+#include <danling/config/tree.hpp>
+#include <danling/runner/runner_config.hpp>
+
+#include <support/error.hpp>
+
+namespace {
+
+using danling::ConfigError;
+using danling::RunnerConfig;
+using danling_test::error_of;
+
+/// DanLing's keys with their defaults as YAML, from its documentation of RunnerConfig and from the keys that its code
+/// reads without declaring them.
+struct SpecifiedKey {
+  const char* key;
+  const char* value;
+};
+
+constexpr SpecifiedKey specified[] = {
+    {"stack", "auto"},
+    {"seed", "null"},
+    {"deterministic", "false"},
+    {"steps", "null"},
+    {"epochs", "null"},
+    {"accum_steps", "1"},
+    {"score_split", "null"},
+    {"score_name", "loss"},
+    {"workspace_root", "experiments"},
+    {"auto_resume", "false"},
+    {"resume", "null"},
+    {"pretrained", "null"},
+    {"lineage", "lin"},
+    {"experiment", "exp"},
+    {"log", "true"},
+    {"tensorboard", "false"},
+    {"log_interval", "null"},
+    {"sched.interval", "null"},
+    {"sched.monitor", "null"},
+    {"optim.type", "null"},
+    {"optim.lr", "null"},
+    {"optim.weight_decay", "null"},
+    {"optim.betas", "null"},
+    {"optim.param_groups", "null"},
+    {"checkpoint.dir_name", "checkpoints"},
+    {"checkpoint.async_enabled", "true"},
+    {"checkpoint.async_mode", "null"},
+    {"checkpoint.dedicated_async_process_group", "true"},
+    {"checkpoint.async_process_group_backend", "gloo"},
+    {"checkpoint.backend", "auto"},
+    {"checkpoint.wait_timeout", "null"},
+    {"checkpoint.interval", "null"},
+    {"checkpoint.keep_latest_k", "0"},
+    {"checkpoint.load_only", "false"},
+    {"checkpoint.enable_ft_dataloader_checkpoints", "false"},
+    {"checkpoint.ft_replica_id", "null"},
+    {"checkpoint.ft_dataloader_checkpoint_prefix", "ft-replica"},
+    {"checkpoint.exclude_from_loading", "[]"},
+    {"checkpoint.last_save_model_only", "false"},
+    {"checkpoint.export_dtype", "null"},
+    {"parallel.axes.replicate", "1"},
+    {"parallel.axes.shard", "1"},
+    {"parallel.axes.context", "1"},
+    {"parallel.axes.pipeline", "1"},
+    {"parallel.axes.tensor", "1"},
+    {"parallel.axes.expert", "1"},
+    {"parallel.axes.expert_tensor", "1"},
+    {"parallel.pipeline_schedule", "'1F1B'"},
+    {"parallel.pipeline_microbatch_size", "1"},
+    {"parallel.pipeline_n_microbatches", "null"},
+    {"parallel.module_fqns_per_model_part", "null"},
+    {"parallel.use_device_mesh", "true"},
+    {"parallel.mesh_device_type", "null"},
+    {"parallel.allow_degree_change", "false"},
+    {"wandb.enabled", "false"},
+    {"wandb.project", "null"},
+    {"wandb.entity", "null"},
+    {"wandb.group", "null"},
+    {"wandb.name", "null"},
+    {"wandb.job_type", "null"},
+    {"wandb.tags", "[]"},
+    {"wandb.dir", "null"},
+    {"wandb.mode", "null"},
+    {"ft.enabled", "false"},
+    {"ft.process_group", "gloo"},
+    {"ft.process_group_timeout_ms", "10000"},
+    {"ft.replica_id", "0"},
+    {"ft.group_size", "1"},
+    {"ft.min_replica_size", "1"},
+    {"dataloader.batch_size", "null"},
+    {"dataloader.shuffle", "null"},
+    {"dataloader.drop_last", "null"},
+    {"dataloader.num_workers", "0"},
+    {"dataloader.persistent_workers", "false"},
+    {"dataloader.prefetch_factor", "null"},
+    {"dataloader.pin_memory", "false"},
+    {"dataloader.in_order", "true"},
+    {"dataloader.snapshot_every_n_steps", "null"},
+    {"fsdp.enabled", "false"},
+    {"fsdp.mesh", "null"},
+    {"fsdp.reshard_after_forward", "null"},
+    {"fsdp.shard_placement_fn", "null"},
+    {"fsdp.mp_policy", "null"},
+    {"fsdp.offload_policy", "null"},
+    {"fsdp.ignored_params", "null"},
+    {"compile.enable", "false"},
+    {"compile.backend", "null"},
+    {"compile.fullgraph", "null"},
+    {"compile.dynamic", "null"},
+    {"compile.mode", "null"},
+    {"compile.options", "null"},
+    {"compile.optimize_ddp", "ddp_optimizer"},
+    {"compile.precompile_artifact_dir", "null"},
+    {"compile.memory_policy", "null"},
+    {"comm.init_timeout_seconds", "null"},
+    {"comm.train_timeout_seconds", "null"},
+    {"gc.interval", "null"},
+    {"gc.generation", "1"},
+    {"gc.disable_automatic", "true"},
+    {"profiling.enabled", "false"},
+    {"profiling.wait", "1"},
+    {"profiling.warmup", "1"},
+    {"profiling.active", "3"},
+    {"profiling.repeat", "null"},
+    {"profiling.record_shapes", "false"},
+    {"profiling.profile_memory", "false"},
+    {"profiling.with_stack", "false"},
+    {"profiling.with_flops", "false"},
+    {"profiling.trace_dir", "profiles"},
+    {"heartbeat.enabled", "false"},
+    {"heartbeat.interval_seconds", "60.0"},
+    {"heartbeat.dir_name", "heartbeats"},
+    // Read without being declared.
+    {"name", "null"},
+    {"backend", "null"},
+    {"init_method", "null"},
+    {"precision", "null"},
+    {"max_grad_value", "null"},
+    {"max_grad_norm", "null"},
+    {"skip_nonfinite_grad", "false"},
+    {"patience", ".inf"},
+    {"train_splits", "null"},
+    {"evaluate_splits", "null"},
+    {"deepspeed", "null"},
+    {"fp8.enabled", "null"},
+    // Arguments of LRScheduler.
+    {"sched.type", "null"},
+    {"sched.total_steps", "null"},
+    {"sched.final_lr_ratio", "null"},
+    {"sched.final_lr", "null"},
+    {"sched.min_lr", "null"},
+    {"sched.warmup_steps", "null"},
+    {"sched.cooldown_steps", "null"},
+    {"sched.scaling", "null"},
+};
+
+/// `a.b: value` as the nested YAML text that to_yaml writes for it.
+std::string nested_yaml(const danling::ConfigTree& tree, const std::string& key) {
+  const danling::ConfigTree* at = &tree;
+  std::size_t begin = 0;
+  while (at != nullptr) {
+    const auto dot = key.find('.', begin);
+    at = at->find(key.substr(begin, dot == std::string::npos ? dot : dot - begin));
+    if (dot == std::string::npos) break;
+    begin = dot + 1;
+  }
+  return at == nullptr ? "no such key" : danling::to_yaml(*at);
+}
+
+template <class... Words>
+std::string error_of_options(const Words*... words) {
+  RunnerConfig config;
+  const char* argv[] = {"program", words...};
+  return error_of<ConfigError>([&] { (void)danling::parse(config, 1 + sizeof...(words), argv); });
+}
+
+template <class C, class... Words>
+void parse_options(C& config, const Words*... words) {
+  const char* argv[] = {"program", words...};
+  REQUIRE_FALSE(danling::parse(config, 1 + sizeof...(words), argv));
+}
+
+TEST_CASE("RunnerConfig: has every key of DanLing with its default", "[runner]") {
+  const danling::ConfigTree tree = danling::to_tree(RunnerConfig());
+  for (const auto& [key, value] : specified) {
+    CAPTURE(key);
+    CHECK(nested_yaml(tree, key) == std::string(value) + "\n");
+  }
+}
+
+TEST_CASE("RunnerConfig: the default of every key is accepted when written out", "[runner]") {
+  for (const auto& [key, value] : specified) {
+    CAPTURE(key);
+    RunnerConfig config;
+    danling::load_text(config, danling::concat(key, ": ", value, "\n"), "a.yaml");
+    danling::finish(config);
+  }
+  RunnerConfig config;
+  danling::load_text(config, danling::to_yaml(danling::to_tree(RunnerConfig())), "full.yaml");
+  danling::finish(config);
+  CHECK(danling::differences(danling::to_tree(config), danling::to_tree(RunnerConfig())).empty());
+}
+
+TEST_CASE("RunnerConfig: a key whose feature is missing is refused by name", "[runner]") {
+  CHECK(error_of_options("--tensorboard") ==
+        "[config.parse] expected 'tensorboard' to keep its default false, got 'true' (command line); "
+        "not available in this release: TensorBoard");
+  CHECK(error_of_options("--gc.interval", "10") ==
+        "[config.parse] expected 'gc.interval' to keep its default null, got '10' (command line); "
+        "not available in this release: pacing of Python's garbage collector, which C++ does not have");
+  CHECK(error_of_options("--deepspeed.zero_optimization.stage", "2") ==
+        "[config.parse] expected 'deepspeed' to keep its default null, got key 'zero_optimization.stage' "
+        "(command line); not available in this release: DeepSpeed, which is Python's");
+  CHECK(error_of_options("--dataloader.train.num_workers", "4") ==
+        "[config.parse] expected 'dataloader.train.num_workers' to keep its default 0, got '4' (command line); "
+        "not available in this release: loader workers, pinned memory and prefetching");
+  CHECK(error_of_options("--checkpoint.async_mode", "async") ==
+        "[config.parse] expected a value that this release supports for 'checkpoint.async_mode', got 'async': "
+        "not available: asynchronous checkpoints (command line)");
+  CHECK(error_of_options("--stack", "deepspeed") ==
+        "[config.parse] expected a value that this release supports for 'stack', got 'deepspeed': not available: "
+        "DeepSpeed, which is Python's (command line)");
+  CHECK(error_of_options("--precision", "fp16") ==
+        "[config.parse] expected a value that this release supports for 'precision', got 'fp16': not available: "
+        "fp16, which needs gradient scaling (command line)");
+
+  // Every key of these sections, whatever sets it.
+  for (const auto& [key, value] : specified) {
+    const std::string name = key;
+    const std::string section = name.substr(0, name.find('.'));
+    for (const char* missing : {"wandb", "ft", "fsdp", "parallel", "compile", "comm", "gc", "profiling", "heartbeat"}) {
+      if (section == missing) {
+        CAPTURE(name);
+        RunnerConfig config;
+        CHECK_THAT(error_of<ConfigError>([&] { danling::apply(config, name, "-77"); }),
+                   ContainsSubstring("not available in this release"));
+      }
+    }
+  }
+}
+
+TEST_CASE("RunnerConfig: a missing feature that the program itself asks for is refused", "[runner]") {
+  RunnerConfig config;
+  config.fsdp.enabled = true;
+  CHECK(error_of<ConfigError>([&] { danling::validate(config); }) ==
+        "[config.validate] expected 'fsdp.enabled' to keep its default false, got true; not available in this "
+        "release: model parallelism");
+  RunnerConfig split;
+  split.dataloader.splits["train"].num_workers = 2;
+  CHECK(error_of<ConfigError>([&] { danling::validate(split); }) ==
+        "[config.validate] expected 'dataloader.train.num_workers' to keep its default 0, got 2; not available in "
+        "this release: loader workers, pinned memory and prefetching");
+}
+
+TEST_CASE("RunnerConfig: explicitly synchronous saves are accepted", "[runner]") {
+  RunnerConfig config;
+  parse_options(config, "--checkpoint.async_enabled", "false", "--checkpoint.async_mode", "disabled");
+  CHECK_FALSE(config.checkpoint.async_enabled);
+}
+
+TEST_CASE("RunnerConfig: contradicting or impossible settings are refused", "[runner]") {
+  CHECK(error_of_options("--epochs", "3", "--steps", "5") ==
+        "[config.validate] expected at most one of 'steps' and 'epochs', got steps 5 and epochs 3");
+  CHECK(error_of_options("--accum_steps", "0") ==
+        "[config.parse] expected a value of at least 1 for 'accum_steps', got 0 (command line)");
+  CHECK(error_of_options("--device", "gpu") ==
+        "[config.validate] expected auto, cpu, cuda or cuda:<index> for 'device', got 'gpu'");
+  CHECK(error_of_options("--device", "cuda:") ==
+        "[config.validate] expected auto, cpu, cuda or cuda:<index> for 'device', got 'cuda:'");
+  CHECK(error_of_options("--optim.betas", "0.9") ==
+        "[config.validate] expected two numbers for 'optim.betas', got 1");
+  CHECK(error_of_options("--optim.param_groups", "[{lr: 1}]") ==
+        "[config.validate] expected a pattern for 'optim.param_groups[0]', got none");
+  CHECK(error_of_options("--optim.param_groups", "[{pattern: a, betas: [0.9]}]") ==
+        "[config.validate] expected two numbers for 'optim.param_groups[0].betas', got 1");
+  CHECK(error_of_options("--sched.final_lr", "1e-5", "--sched.final_lr_ratio", "0.1") ==
+        "[config.validate] expected at most one of 'sched.final_lr_ratio' and 'sched.final_lr', got both");
+  CHECK(error_of_options("--dataloader.batch_size", "0") ==
+        "[config.parse] expected a value of at least 1 for 'dataloader.batch_size', got 0 (command line)");
+  CHECK(error_of_options("--lr", "3") ==
+        "[config.parse] expected a known key, got 'lr' (command line); did you mean 'optim.lr'?");
+}
+
+TEST_CASE("RunnerConfig: DanLing's other names for optim and sched", "[runner]") {
+  RunnerConfig config;
+  parse_options(config, "--optimizer.lr", "0.5", "--scheduler.type", "linear");
+  CHECK(config.optim.lr == 0.5);
+  CHECK(config.sched.type == "linear");
+  parse_options(config, "--device", "cuda:1", "--precision", "bfloat16");
+  CHECK(config.device == "cuda:1");
+  CHECK(config.precision_name() == "bf16");
+  CHECK(config.stack_name() == "ddp");
+}
+
+TEST_CASE("RunnerConfig: options of one split over the common ones", "[runner]") {
+  RunnerConfig config;
+  parse_options(config, "--dataloader.batch_size", "64", "--dataloader.shuffle", "true", "--dataloader.val.batch_size",
+                "128", "--dataloader.val.shuffle", "false");
+  CHECK(config.dataloader.for_split("train").batch_size == 64);
+  CHECK(config.dataloader.for_split("train").shuffle == true);
+  CHECK(config.dataloader.for_split("val").batch_size == 128);
+  CHECK(config.dataloader.for_split("val").shuffle == false);
+  CHECK_FALSE(config.dataloader.for_split("val").drop_last);
+}
+
+TEST_CASE("RunnerConfig: the id holds what a run computes, not its length, place or reporting", "[runner]") {
+  CHECK(danling::canonical(RunnerConfig()) ==
+        "accum_steps: 1\n"
+        "deterministic: false\n"
+        "flush_denormals: false\n"
+        "optim:\n"
+        "  fused: true\n"
+        "skip_nonfinite_grad: false\n"
+        "stack: ddp\n");
+  RunnerConfig config;
+  const std::string id = danling::config_id(config);
+  parse_options(config, "--stack", "torch", "--epochs", "3", "--workspace_root", "/x", "--lineage", "a", "--experiment",
+                "b", "--name", "c", "--auto_resume", "--resume", "d", "--pretrained", "e", "--checkpoint.dir_name", "f",
+                "--checkpoint.interval", "2", "--log", "false", "--log_interval", "5", "--console", "no", "--device",
+                "cpu", "--num_threads", "2", "--allocator", "system", "--score_name", "acc", "--score_split", "val",
+                "--patience", "4", "--test_splits", "test");
+  CHECK(danling::config_id(config) == id);
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"seed", "1"},
+                                                                                   {"deterministic", "true"},
+                                                                                   {"accum_steps", "2"},
+                                                                                   {"optim.lr", "0.1"},
+                                                                                   {"sched.type", "linear"},
+                                                                                   {"dataloader.batch_size", "8"},
+                                                                                   {"dataloader.train.shuffle", "false"},
+                                                                                   {"precision", "bf16"},
+                                                                                   {"max_grad_norm", "1"},
+                                                                                   {"train_splits", "train"},
+                                                                                   {"optim.fused", "false"}}) {
+    CAPTURE(key);
+    RunnerConfig other;
+    danling::apply(other, key, value);
+    CHECK(danling::config_id(other) != id);
+  }
+}
+
+struct UserConfig : RunnerConfig {
+  struct Data : danling::Section {
+    std::string root = "data";
+    void fields(danling::Fields& f) override { f("root", root, "directory of the images").non_semantic(); }
+  } data;
+  int hidden = 128;
+  UserConfig() {
+    optim.type = "sgd";
+    optim.lr = 0.1;
+  }
+  void fields(danling::Fields& f) override {
+    f("hidden", hidden, "hidden units").at_least(1);
+    f("data", data, "the data");
+  }
+};
+
+TEST_CASE("RunnerConfig: fields of a derived config take part in everything", "[runner]") {
+  UserConfig config;
+  parse_options(config, "--hidden", "64", "--data.root", "/d", "--epochs", "2");
+  CHECK(config.hidden == 64);
+  CHECK(config.epochs == 2);
+  CHECK(danling::to_yaml(danling::changed(danling::to_tree(config), danling::to_tree(UserConfig()))) ==
+        "epochs: 2\nhidden: 64\ndata:\n  root: /d\n");
+  CHECK_THAT(danling::canonical(config), ContainsSubstring("hidden: 64\n"));
+  CHECK_THAT(danling::canonical(config), !ContainsSubstring("root"));
+  CHECK(danling::describe(danling::differences(danling::semantic_tree(config), danling::semantic_tree(UserConfig())),
+                          "in the checkpoint", "here") == "  hidden: 64 in the checkpoint, 128 here\n");
+  CHECK(error_of<ConfigError>([&] { danling::load_text(config, "hiden: 3\n", "a.yaml"); }) ==
+        "[config.parse] expected a known key, got 'hiden' (file 'a.yaml', line 1); did you mean 'hidden'?");
+  const std::string help = danling::help(config, "mnist", 100);
+  CHECK_THAT(help, ContainsSubstring("Options of this program\n  --hidden integer"));
+  CHECK_THAT(help, ContainsSubstring("--optim.lr number"));
+  CHECK_THAT(help, ContainsSubstring("learning rate; unset") || ContainsSubstring("(default: 0.1)"));
+}
+
+TEST_CASE("RunnerConfig: --help describes every supported key and lists every other", "[runner]") {
+  const std::string help = danling::help(RunnerConfig(), "program", 100);
+  for (const auto& [key, value] : specified) {
+    const std::string name = key;
+    const auto dot = name.find('.');
+    CAPTURE(name);
+    const bool listed = help.find("--" + name + " ") != std::string::npos || help.find(name) != std::string::npos ||
+                        help.find(name.substr(0, dot) + ".*") != std::string::npos;
+    CHECK(listed);
+  }
+  CHECK(help.find("\n  --tensorboard") == std::string::npos);
+  // A supported field without a description would leave spaces at the end of its line, or only its default.
+  CHECK(help.find(" \n") == std::string::npos);
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    CHECK(line.size() <= 100);
+    const bool undescribed = line.starts_with("  --") && line.size() > 36 && line.substr(36).starts_with("(default");
+    CHECK_FALSE(undescribed);
+  }
+}
+
+}  // namespace
