@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 namespace danling::inline v0 {
 
@@ -20,6 +21,18 @@ std::string to_text(double value) {
     text += ".0";
   }
   return text;
+}
+
+std::string to_fixed(double value, int precision) {
+  if (!std::isfinite(value)) {
+    return to_text(value);  // printf would print a sign for some nans
+  }
+  std::array<char, 61> buffer{};
+  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", precision, value);
+  if (length < 0 || static_cast<std::size_t>(length) >= buffer.size()) {
+    std::snprintf(buffer.data(), buffer.size(), "%.*e", precision, value);
+  }
+  return buffer.data();
 }
 
 std::string to_text(std::int64_t value) { return std::to_string(value); }

@@ -1,20 +1,11 @@
 #include <danling/core/result.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
+
+#include <danling/core/format.hpp>
 
 namespace danling::inline v0 {
 namespace {
-
-std::string fixed(double value, int precision) {
-  std::array<char, 64> buffer{};
-  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", precision, value);
-  if (length < 0 || static_cast<std::size_t>(length) >= buffer.size()) {
-    std::snprintf(buffer.data(), buffer.size(), "%.*e", precision, value);
-  }
-  return buffer.data();
-}
 
 void append(std::string& out, const Result& result, int precision, std::size_t depth) {
   bool first = true;
@@ -43,13 +34,13 @@ void append(std::string& out, const Result& result, int precision, std::size_t d
       out += name;
       out += ": ";
       if (const auto* number = std::get_if<double>(&value)) {
-        out += fixed(*number, precision);
+        out += to_fixed(*number, precision);
       } else {
         out += '[';
         const auto& list = std::get<std::vector<double>>(value);
         for (std::size_t i = 0; i < list.size(); ++i) {
           out += i == 0 ? "" : ", ";
-          out += fixed(list[i], precision);
+          out += to_fixed(list[i], precision);
         }
         out += ']';
       }

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <danling/core/format.hpp>
 #include <danling/core/registry.hpp>
 #include <danling/core/suggest.hpp>
@@ -12,6 +14,14 @@ TEST_CASE("to_text: doubles read back as the same number", "[core]") {
   CHECK(danling::to_text(1e-9) == "1e-09");
   CHECK(std::stod(danling::to_text(1.0 / 3.0)) == 1.0 / 3.0);
   CHECK(danling::concat("a", 1, ' ', 2.5, true) == "a1 2.5true");
+}
+
+TEST_CASE("to_fixed: a fixed number of digits, no sign on nan, scientific when long", "[core]") {
+  CHECK(danling::to_fixed(0.25, 4) == "0.2500");
+  CHECK(danling::to_fixed(2.0, 0) == "2");
+  CHECK(danling::to_fixed(-std::numeric_limits<double>::quiet_NaN(), 4) == "nan");
+  CHECK(danling::to_fixed(-std::numeric_limits<double>::infinity(), 4) == "-inf");
+  CHECK(danling::to_fixed(1e300, 2) == "1.00e+300");
 }
 
 TEST_CASE("edit_distance: insertions, deletions, substitutions and swaps cost one", "[core]") {
