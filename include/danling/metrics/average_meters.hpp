@@ -1,0 +1,80 @@
+// Several running averages by name.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include <danling/metrics/average_meter.hpp>
+#include <danling/metrics/meter_map.hpp>
+
+namespace danling::inline v0 {
+
+/// Average meters by name, in the order of first use (DanLing's AverageMeters).
+class AverageMeters {
+ public:
+  /// One item of `update({{"loss", 0.6}, {"r2", value, n}})`.
+  struct Update {
+    Update(std::string_view meter, double number, std::int64_t weight = 1) : name(meter), value(number), n(weight) {}
+    Update(std::string_view meter, const at::Tensor& values, std::int64_t weight = 1)
+        : name(meter), tensor(values), n(weight) {}
+
+    std::string_view name;
+    double value = 0.0;
+    at::Tensor tensor;
+    std::int64_t n = 1;
+  };
+
+  /// The meter of this name, added when there is none. The reference stays valid while this object lives: keep it
+  /// where every step needs it.
+  AverageMeter& operator[](std::string_view name);
+  /// @throws MetricError that lists the names there are.
+  AverageMeter& at(std::string_view name) { return meters_.at(name); }
+  const AverageMeter& at(std::string_view name) const { return meters_.at(name); }
+  bool contains(std::string_view name) const { return meters_.find(name) != nullptr; }
+
+  bool empty() const { return meters_.empty(); }
+  std::size_t size() const { return meters_.size(); }
+  /// Over entries with `name` and `meter`.
+  auto begin() { return meters_.begin(); }
+  auto end() { return meters_.end(); }
+  auto begin() const { return meters_.begin(); }
+  auto end() const { return meters_.end(); }
+
+  void update(std::initializer_list<Update> updates);
+  /// The same for a map of names to numbers or tensors.
+  template <class Map>
+    requires requires(const Map& map) { Update((*map.begin()).first, (*map.begin()).second); }
+  void update(const Map& values) {
+    for (const auto& [name, value] : values) {
+      (*this)[name].update(value);
+    }
+  }
+
+  /// Empties the meters and keeps their names.
+  void reset() { meters_.reset(); }
+
+  // What the method of the same name gives for each meter; `sum` are the totals. Wait for devices.
+  Result value() const;
+  Result batch() const;
+  Result average() const;
+  Result sum() const;
+  Result count() const;
+  Result n() const;
+
+  /// Combines the ranks, on all of which it must be called. A world of one has nothing to combine.
+  void synchronize() {}
+
+  /// `loss: 0.9000 (0.7500)` per meter, between tabs: last value and average. Waits for devices.
+  std::string text(int precision = 4) const;
+
+  State state_dict() const;
+  /// Adds meters that are missing; those that the state does not have are emptied. References stay valid.
+  /// @throws StateError, changing nothing, when a part is not the state of a meter.
+  void load_state_dict(const State& state);
+
+ private:
+  MeterMap<AverageMeter> meters_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,85 @@
+// Meters by name, in the order in which they were added.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/core/result.hpp>
+#include <danling/core/suggest.hpp>
+
+namespace danling::inline v0 {
+
+/// The named meters under AverageMeters and StreamMetrics (DanLing's MetersBase). References to meters stay valid
+/// while the map lives. Lookup compares names one by one: keep a reference where every step needs one.
+template <class Meter>
+class MeterMap {
+ public:
+  struct Entry {
+    std::string name;
+    Meter meter;
+  };
+
+  bool empty() const { return entries_.empty(); }
+  std::size_t size() const { return entries_.size(); }
+  auto begin() { return entries_.begin(); }
+  auto end() { return entries_.end(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+  Meter* find(std::string_view name) { return const_cast<Meter*>(std::as_const(*this).find(name)); }
+  const Meter* find(std::string_view name) const {
+    for (const auto& entry : entries_) {
+      if (entry.name == name) {
+        return &entry.meter;
+      }
+    }
+    return nullptr;
+  }
+
+  /// @throws MetricError that lists the names there are.
+  Meter& at(std::string_view name) { return const_cast<Meter&>(std::as_const(*this).at(name)); }
+  const Meter& at(std::string_view name) const {
+    const Meter* found = find(name);
+    if (found == nullptr) {
+      std::vector<std::string> known;
+      for (const auto& entry : entries_) {
+        known.push_back(entry.name);
+      }
+      fail<MetricError>("meters.at", "expected one of [", join(known), "], got ", quote(name),
+                        did_you_mean(name, known));
+    }
+    return *found;
+  }
+
+  /// Adds behind the others; the name must be new.
+  Meter& add(std::string_view name, Meter meter) {
+    check<MetricError>(find(name) == nullptr, "meters.add", "expected a new name, got ", quote(name),
+                       ", which is taken");
+    return entries_.emplace_back(Entry{std::string(name), std::move(meter)}).meter;
+  }
+
+  void reset() {
+    for (auto& entry : entries_) {
+      entry.meter.reset();
+    }
+  }
+
+  /// What `read` gives for each meter, by name.
+  template <class Read>
+  Result collect(Read read) const {
+    Result result;
+    for (const auto& entry : entries_) {
+      result.set(entry.name, read(entry.meter));
+    }
+    return result;
+  }
+
+ private:
+  std::deque<Entry> entries_;
+};
+
+}  // namespace danling::inline v0

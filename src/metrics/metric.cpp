@@ -1,0 +1,79 @@
+#include <danling/metrics/metric.hpp>
+
+#include <vector>
+
+#include <ATen/core/List.h>
+
+#include <danling/core/error.hpp>
+#include <danling/metrics/average_meter.hpp>
+
+#include <metrics/scalar.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+// Without the dimensions of size one behind the first.
+at::Tensor squeeze_behind_first(const at::Tensor& tensor) {
+  bool squeezable = false;
+  for (std::int64_t i = 1; i < tensor.dim(); ++i) {
+    squeezable = squeezable || tensor.size(i) == 1;
+  }
+  if (!squeezable) {
+    return tensor;
+  }
+  std::vector<std::int64_t> shape = {tensor.size(0)};
+  for (std::int64_t i = 1; i < tensor.dim(); ++i) {
+    if (tensor.size(i) != 1) {
+      shape.push_back(tensor.size(i));
+    }
+  }
+  return tensor.reshape(shape);
+}
+
+bool begins_with(at::IntArrayRef shape, at::IntArrayRef prefix) {
+  return shape.size() >= prefix.size() && shape.slice(0, prefix.size()) == prefix;
+}
+
+}  // namespace
+
+double MetricValue::number() const {
+  AverageMeter meter;
+  std::visit(
+      [&](const auto& value) {
+        if constexpr (requires { value.sum; }) {
+          meter.add(value.sum, value.n);
+        } else {
+          meter.update(value);
+        }
+      },
+      value_);
+  return meter.val();
+}
+
+std::pair<at::Tensor, at::Tensor> base_preprocess(const at::Tensor& prediction, const at::Tensor& target,
+                                                  const PreprocessOptions& options) {
+  at::Tensor input = prediction;
+  at::Tensor label = target;
+  const auto keep = [&](const at::Tensor& mask) {
+    const c10::List<std::optional<at::Tensor>> rows({mask});
+    input = input.index(rows);
+    label = label.index(rows);
+  };
+  if (options.ignore_index || options.ignore_nan) {
+    check<MetricError>(begins_with(input.sizes(), label.sizes()), "metrics.preprocess",
+                       "expected a prediction whose shape begins with the target's, got ",
+                       detail::shape_text(input.sizes()), " and ", detail::shape_text(label.sizes()));
+    if (options.ignore_index) {
+      keep(label.ne(*options.ignore_index));
+    }
+    if (options.ignore_nan) {
+      keep(label.isnan().logical_not());
+    }
+  }
+  if (input.numel() == label.numel()) {
+    return {squeeze_behind_first(input), squeeze_behind_first(label)};
+  }
+  return {input, label};
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,24 @@
+// Reading numbers out of tensors, and the words for both.
+#pragma once
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/core/result.hpp>
+
+namespace danling::inline v0::detail {
+
+/// The number in a tensor of one element; waits for the device. @throws MetricError for complex tensors.
+double read_scalar(const at::Tensor& tensor);
+
+/// `[2, 3]`.
+std::string shape_text(at::IntArrayRef shape);
+
+/// `Float [2, 3]`, or `an undefined tensor`.
+std::string tensor_text(const at::Tensor& tensor);
+
+/// `0.9000`, or `[0.9000, 0.8000]`.
+std::string value_text(const Result::Value& value, int precision);
+
+}  // namespace danling::inline v0::detail
