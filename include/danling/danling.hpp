@@ -23,7 +23,6 @@
 #include <danling/optim/build.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
-#include <danling/optim/torch_adapter.hpp>
 
 #include <danling/metrics/average_meters.hpp>
 #include <danling/metrics/factory.hpp>
