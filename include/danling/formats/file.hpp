@@ -1,0 +1,81 @@
+// Files as the formats need them: positioned reads, and writes that appear whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace danling::inline v0::formats {
+
+/// A file open for positioned reads.
+class InputFile {
+ public:
+  /// @throws CheckpointError with the system's reason when it cannot be opened or is not a regular file.
+  explicit InputFile(std::filesystem::path path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Bytes in the file when it was opened.
+  std::uint64_t size() const { return size_; }
+  /// Fills `out` from `offset`. @throws CheckpointError when the file ends before or cannot be read.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+/// A new file that takes its name only when it is complete and on disk. Until then it is a temporary in the same
+/// directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed when this object goes first.
+class AtomicFile {
+ public:
+  /// @throws CheckpointError with the system's reason when the directory cannot be written.
+  explicit AtomicFile(std::filesystem::path target);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Appends. @throws CheckpointError with the system's reason (disk full, file too large).
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  /// Bytes written so far.
+  std::uint64_t size() const { return size_; }
+
+  /// Brings everything to disk and checks the size there. Waits for the device.
+  void finish();
+  /// Finishes, then renames to the target and brings the directory to disk.
+  void commit();
+
+  const std::filesystem::path& target() const { return target_; }
+  const std::filesystem::path& temporary() const { return temporary_; }
+
+ private:
+  void flush();
+  void append(std::span<const std::byte> bytes);
+
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+  std::vector<std::byte> buffer_;
+  bool finished_ = false;
+  bool committed_ = false;
+};
+
+/// Brings the entries of a directory to disk. @throws CheckpointError
+void sync_directory(const std::filesystem::path& directory);
+
+/// Gives the file at `existing` the further name `name`, replacing what had it: by hard link, or by a copy brought to
+/// disk where the file system has no links. The name appears at once or not at all. @throws CheckpointError
+void publish_alias(const std::filesystem::path& existing, const std::filesystem::path& name);
+
+/// Removes temporaries of AtomicFile in `directory` whose writer is gone. Gives what was removed.
+std::vector<std::filesystem::path> remove_leftovers(const std::filesystem::path& directory);
+
+}  // namespace danling::inline v0::formats

@@ -1,0 +1,42 @@
+// The harmless part of Python's pickle: plain values, and tensors as torch.save describes them. No code is ever run.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/formats/tensor_record.hpp>
+
+namespace danling::inline v0::formats {
+
+/// Deepest nesting of lists, tuples and maps that is read or written. Deeper data is refused.
+inline constexpr std::size_t max_depth = 256;
+
+/// A storage that a pickle refers to.
+struct PickledStorage {
+  std::string key;          ///< its record is `data/<key>`
+  std::uint64_t size = 0;   ///< bytes
+};
+
+/// What a pickle holds. `TensorRecord::storage` counts in `storages`.
+struct PickledTree {
+  RecordTree tree;
+  std::vector<PickledStorage> storages;
+};
+
+/// Writes protocol 2 that Python's `torch.load(weights_only=True)` accepts: maps become dicts. Storage `i` gets the key
+/// `i` and has `storage_sizes[i]` bytes. Equal trees give equal bytes.
+/// @throws CheckpointError that names the path of a value which Python could not read: text that is not UTF-8, a
+/// tensor outside its storage, nesting deeper than `max_depth`.
+std::string write_pickle(const RecordTree& tree, std::span<const std::uint64_t> storage_sizes);
+
+/// Reads what torch.save writes for plain values, state dicts and parameters (protocols 2 to 5). OrderedDicts become
+/// maps (their attributes, such as a module's `_metadata`, are dropped), bytearrays become bytes, torch.Size a tuple.
+/// Anything else, such as a global that is not on the list, is refused by name. Memory stays within a fixed multiple
+/// of the input's size. `source` is added to messages.
+/// @throws CheckpointError
+PickledTree read_pickle(std::string_view bytes, std::string_view source = "pickle");
+
+}  // namespace danling::inline v0::formats

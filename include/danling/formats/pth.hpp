@@ -1,0 +1,58 @@
+// `.pth` archives: a pickle, the storages it refers to, and a manifest of ours. torch.load reads them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <danling/formats/pickle.hpp>
+#include <danling/formats/zip_reader.hpp>
+
+namespace danling::inline v0::formats {
+
+/// Version of the manifest that is written, and the newest that is read.
+inline constexpr int manifest_version = 1;
+
+/// Gives the bytes of a storage, valid until the next call.
+using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
+
+/// Writes an archive laid out as torch.save does (a reader may map storages or compute their offsets), plus the record
+/// `danling/manifest`: our version and the size and checksum of every other record. The bytes depend on the tree and
+/// the storages alone, not on the file's name or the time. @throws CheckpointError
+void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
+               const StorageSource& storage);
+
+/// An archive written by write_pth or by torch.save (1.6 and later), open for reading.
+class PthReader {
+ public:
+  /// Reads the tree and checks the archive's records against the manifest where there is one.
+  /// @throws CheckpointError that names file, record and reason
+  explicit PthReader(const std::filesystem::path& path);
+
+  const RecordTree& tree() const { return pickled_.tree; }
+  std::size_t num_storages() const { return entries_.size(); }
+  /// Bytes of a storage.
+  std::uint64_t storage_size(std::size_t storage) const { return pickled_.storages[storage].size; }
+  /// Whether the archive has a manifest: files of torch.save have none.
+  bool has_manifest() const { return has_manifest_; }
+
+  /// Fills `out`, which has the storage's size, and verifies the checksum. @throws CheckpointError
+  void read_storage(std::size_t storage, std::span<std::byte> out) const;
+  /// Reads every record and verifies its checksum. @throws CheckpointError
+  void verify() const;
+
+ private:
+  const ZipEntry& require(const std::string& name) const;
+  void check_manifest();
+
+  ZipReader zip_;
+  std::string prefix_;
+  PickledTree pickled_;
+  std::vector<const ZipEntry*> entries_;
+  bool has_manifest_ = false;
+};
+
+}  // namespace danling::inline v0::formats

@@ -1,0 +1,48 @@
+// Zip archives as PyTorch lays them out: stored entries, aligned data, no timestamps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include <danling/formats/file.hpp>
+
+namespace danling::inline v0::formats {
+
+/// One written entry.
+struct ZipRecord {
+  std::string name;
+  std::uint64_t size = 0;
+  std::uint32_t crc = 0;
+  std::uint64_t header_offset = 0;
+};
+
+/// Writes entries one after another, each in one pass: checksum and size follow the data. The bytes are those that
+/// PyTorch's own writer would produce, so that a reader may compute where an entry's data lies without its header.
+/// Memory use does not grow with the size of an entry. Equal input gives equal bytes.
+class ZipWriter {
+ public:
+  /// Data starts at multiples of `alignment` bytes.
+  explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64) : out_(out), alignment_(alignment) {}
+
+  /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a name that is taken.
+  void add(std::string_view name, std::span<const std::byte> data);
+  void add(std::string_view name, std::string_view text) { add(name, std::as_bytes(std::span(text))); }
+
+  /// Writes the directory of entries. Nothing can be added afterwards.
+  void finish();
+
+  const std::vector<ZipRecord>& records() const { return records_; }
+
+ private:
+  AtomicFile& out_;
+  std::size_t alignment_;
+  std::vector<ZipRecord> records_;
+  std::unordered_set<std::string> names_;
+};
+
+}  // namespace danling::inline v0::formats

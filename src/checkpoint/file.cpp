@@ -1,0 +1,205 @@
+#include <danling/checkpoint/file.hpp>
+
+#include <unordered_map>
+
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/Storage.h>
+
+#include <danling/formats/pth.hpp>
+
+#include "dtypes.hpp"
+#include "state_archive.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+using formats::RecordTree;
+using formats::TensorRecord;
+
+// The storages of a state, numbered in the order in which they first appear.
+class StorageTable {
+ public:
+  TensorRecord record(const at::Tensor& tensor, const std::string& path) {
+    const auto refuse = [&](const auto&... got) {
+      fail<CheckpointError>("checkpoint.write", "expected a dense tensor, got ", got..., " (key ", quote(path), ")");
+    };
+    if (!tensor.defined()) {
+      refuse("an undefined one");
+    }
+    const auto dtype = to_file_dtype(tensor.scalar_type());
+    if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested() || !tensor.has_storage() ||
+        tensor.is_meta() || !dtype) {
+      refuse("layout ", layout_name(tensor), " and dtype ", c10::toString(tensor.scalar_type()), " on ",
+             tensor.device().str());
+    }
+    const c10::Storage& storage = tensor.storage();
+    const auto [found, added] = numbers_.try_emplace(storage.unsafeGetStorageImpl(), storages_.size());
+    if (added) {
+      storages_.push_back(storage);
+      sizes_.push_back(storage.nbytes());
+    }
+    return TensorRecord{*dtype,
+                        found->second,
+                        tensor.storage_offset(),
+                        tensor.sizes().vec(),
+                        tensor.strides().vec(),
+                        tensor.requires_grad(),
+                        tensor.is_conj(),
+                        tensor.is_neg()};
+  }
+
+  const std::vector<std::uint64_t>& sizes() const { return sizes_; }
+
+  std::span<const std::byte> bytes(std::size_t number) {
+    const c10::Storage& storage = storages_[number];
+    host_ = storage.device().is_cpu() ? at::Tensor() : whole(storage).cpu();
+    const void* data = host_.defined() ? host_.const_data_ptr() : storage.data();
+    return {static_cast<const std::byte*>(data), static_cast<std::size_t>(storage.nbytes())};
+  }
+
+ private:
+  static std::string layout_name(const at::Tensor& tensor) {
+    return tensor.is_quantized() ? "quantized"
+           : tensor.is_nested()  ? "nested"
+           : tensor.is_sparse()  ? "sparse"
+           : tensor.layout() != at::kStrided ? "not strided"
+                                             : "strided";
+  }
+
+  static at::Tensor whole(const c10::Storage& storage) {
+    at::Tensor view = at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()));
+    return view.set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
+  }
+
+  std::unordered_map<const c10::StorageImpl*, std::size_t> numbers_;
+  std::vector<c10::Storage> storages_;
+  std::vector<std::uint64_t> sizes_;
+  at::Tensor host_;
+};
+
+RecordTree to_records(const State& state, StorageTable& storages, const std::string& path, std::size_t depth) {
+  if (state.is_tensor()) {
+    return storages.record(state.tensor(), path);
+  }
+  if (state.is_map() || state.is_list() || state.is_tuple()) {
+    check<CheckpointError>(depth < formats::max_depth, "checkpoint.write", "expected at most ", formats::max_depth,
+                           " levels of nesting, got more at ", quote(path.substr(0, 60)));
+  }
+  if (state.is_map()) {
+    RecordTree::Map out;
+    for (const auto& entry : state.map()) {
+      const std::string name = entry.key.is_string() ? entry.key.string() : entry.key.text();
+      out.set(entry.key, to_records(entry.value, storages, path.empty() ? name : concat(path, ".", name), depth + 1));
+    }
+    return out;
+  }
+  if (state.is_list() || state.is_tuple()) {
+    RecordTree::List out;
+    out.reserve(state.items().size());
+    for (std::size_t i = 0; i < state.items().size(); ++i) {
+      const State& item = state.items()[i];
+      const bool plain = item.is_integer() || item.is_double();  // long lists hold numbers: no path for those
+      out.push_back(to_records(item, storages, plain ? std::string() : concat(path, "[", i, "]"), depth + 1));
+    }
+    return state.is_list() ? RecordTree(std::move(out)) : RecordTree(RecordTree::Tuple{std::move(out)});
+  }
+  if (state.is_bool()) {
+    return state.boolean();
+  }
+  if (state.is_integer()) {
+    return state.integer();
+  }
+  if (state.is_double()) {
+    return state.number();
+  }
+  if (state.is_string()) {
+    return state.string();
+  }
+  if (state.is_bytes()) {
+    return state.bytes();
+  }
+  return nullptr;
+}
+
+at::Tensor to_tensor(const TensorRecord& record, const c10::Storage& storage) {
+  at::Tensor out = at::empty({0}, at::TensorOptions().dtype(to_scalar_type(record.dtype)));
+  out.set_(storage, record.offset, record.sizes, record.strides);
+  if (record.conjugate) {
+    out = at::_conj(out);
+  }
+  if (record.negative) {
+    out = at::_neg_view(out);
+  }
+  out.set_requires_grad(record.requires_grad);
+  return out;
+}
+
+State to_state(const RecordTree& tree, const std::vector<c10::Storage>& storages) {
+  if (tree.is_tensor()) {
+    return to_tensor(tree.tensor(), storages[tree.tensor().storage]);
+  }
+  if (tree.is_map()) {
+    State::Map out;
+    for (const auto& entry : tree.map()) {
+      out.set(entry.key, to_state(entry.value, storages));
+    }
+    return out;
+  }
+  if (tree.is_list() || tree.is_tuple()) {
+    State::List out;
+    out.reserve(tree.items().size());
+    for (const auto& item : tree.items()) {
+      out.push_back(to_state(item, storages));
+    }
+    return tree.is_list() ? State(std::move(out)) : State(State::Tuple{std::move(out)});
+  }
+  if (tree.is_bool()) {
+    return tree.boolean();
+  }
+  if (tree.is_integer()) {
+    return tree.integer();
+  }
+  if (tree.is_double()) {
+    return tree.number();
+  }
+  if (tree.is_string()) {
+    return tree.string();
+  }
+  if (tree.is_bytes()) {
+    return tree.bytes();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void write_state(const State& state, formats::AtomicFile& out) {
+  StorageTable storages;
+  const RecordTree records = to_records(state, storages, "", 0);
+  formats::write_pth(out, records, storages.sizes(), [&](std::size_t number) { return storages.bytes(number); });
+}
+
+void save_file(const State& state, const std::filesystem::path& path) {
+  formats::AtomicFile out(path);
+  write_state(state, out);
+  out.commit();
+}
+
+State load_file(const std::filesystem::path& path) {
+  const formats::PthReader reader(path);
+  std::vector<c10::Storage> storages;
+  storages.reserve(reader.num_storages());
+  for (std::size_t i = 0; i < reader.num_storages(); ++i) {
+    const auto size = reader.storage_size(i);
+    const at::Tensor holder = at::empty({static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+    reader.read_storage(i, {static_cast<std::byte*>(holder.mutable_data_ptr()), static_cast<std::size_t>(size)});
+    storages.push_back(holder.storage());
+  }
+  return to_state(reader.tree(), storages);
+}
+
+void verify_file(const std::filesystem::path& path) { formats::PthReader(path).verify(); }
+
+}  // namespace danling::inline v0

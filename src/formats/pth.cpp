@@ -1,0 +1,185 @@
+#include <danling/formats/pth.hpp>
+
+#include <charconv>
+#include <optional>
+#include <unordered_map>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/zip_writer.hpp>
+
+namespace danling::inline v0::formats {
+namespace {
+
+// The folder inside the archive. A fixed name: the file's own name must not change the bytes.
+constexpr std::string_view kFolder = "archive/";
+constexpr std::string_view kManifest = "danling/manifest";
+constexpr std::string_view kManifestTitle = "danling-checkpoint";
+
+struct ManifestLine {
+  std::uint64_t size = 0;
+  std::uint32_t crc = 0;
+};
+
+// One line per record, `crc32:<8 hex digits> <size> <name>`, after a line with title and version. A further checksum
+// is a further `name:value` word before the size.
+std::string manifest_text(const std::vector<ZipRecord>& records) {
+  std::string out = concat(kManifestTitle, " ", manifest_version, "\n");
+  for (const auto& record : records) {
+    char digits[8];
+    for (std::size_t i = 0; i < 8; ++i) {
+      digits[i] = "0123456789abcdef"[(record.crc >> (28 - 4 * i)) & 0xf];
+    }
+    out += concat("crc32:", std::string_view(digits, 8), " ", record.size, " ",
+                  std::string_view(record.name).substr(kFolder.size()), "\n");
+  }
+  return out;
+}
+
+std::string_view take_word(std::string_view& line) {
+  const std::size_t end = std::min(line.find(' '), line.size());
+  const std::string_view word = line.substr(0, end);
+  line.remove_prefix(std::min(end + 1, line.size()));
+  return word;
+}
+
+template <class T>
+bool parse(std::string_view text, T& value, int base = 10) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+// Nothing when a line is malformed.
+std::optional<std::unordered_map<std::string, ManifestLine>> parse_manifest(std::string_view text, int& version) {
+  std::unordered_map<std::string, ManifestLine> out;
+  bool first = true;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) {
+      return std::nullopt;
+    }
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (first) {
+      first = false;
+      if (take_word(line) != kManifestTitle || !parse(line, version)) {
+        return std::nullopt;
+      }
+      if (version != manifest_version) {
+        return out;
+      }
+      continue;
+    }
+    ManifestLine entry;
+    const std::string_view crc = take_word(line);
+    if (!crc.starts_with("crc32:") || !parse(crc.substr(6), entry.crc, 16) || !parse(take_word(line), entry.size) ||
+        !out.emplace(line, entry).second) {
+      return std::nullopt;
+    }
+  }
+  if (first) {
+    return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace
+
+void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
+               const StorageSource& storage) {
+  ZipWriter zip(out);
+  const auto name = [](std::string_view record) { return concat(kFolder, record); };
+  // The order matters: PyTorch computes where storages lie from the records before them.
+  zip.add(name("data.pkl"), write_pickle(tree, storage_sizes));
+  zip.add(name(".format_version"), "1");
+  zip.add(name(".storage_alignment"), "64");
+  zip.add(name("byteorder"), "little");
+  for (std::size_t i = 0; i < storage_sizes.size(); ++i) {
+    const auto bytes = storage(i);
+    check<CheckpointError>(bytes.size() == storage_sizes[i], "checkpoint.write", "expected ", storage_sizes[i],
+                           " bytes of storage ", i, ", got ", bytes.size());
+    zip.add(name(concat("data/", i)), bytes);
+  }
+  zip.add(name("version"), "3\n");
+  zip.add(name(kManifest), manifest_text(zip.records()));
+  zip.finish();
+}
+
+PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
+  if (!zip_.entries().empty()) {
+    const std::string& first = zip_.entries().front().name;
+    prefix_ = first.substr(0, first.find('/') + 1);
+  }
+  const ZipEntry& pickle = require("data.pkl");
+  if (zip_.find(prefix_ + "constants.pkl") != nullptr) {
+    zip_.fail(pickle, "expected an archive of torch.save, got one of TorchScript");
+  }
+  check_manifest();
+  if (const ZipEntry* order = zip_.find(prefix_ + "byteorder"); order != nullptr) {
+    // Bounded: the entry is read only when it has the size of the word.
+    const std::string text = order->size <= 6 ? zip_.read(*order) : std::string("another one");
+    if (text != "little") {
+      zip_.fail(*order, concat("expected byte order 'little', got ", quote(text)));
+    }
+  }
+  pickled_ = read_pickle(zip_.read(pickle),
+                         concat("file ", quote(path.string()), ", record ", quote(pickle.name)));
+  entries_.reserve(pickled_.storages.size());
+  for (const auto& storage : pickled_.storages) {
+    const ZipEntry& entry = require("data/" + storage.key);
+    if (entry.size != storage.size) {
+      zip_.fail(entry, concat("expected a storage of ", storage.size, " bytes, got ", entry.size));
+    }
+    entries_.push_back(&entry);
+  }
+}
+
+const ZipEntry& PthReader::require(const std::string& name) const {
+  const ZipEntry* entry = zip_.find(prefix_ + name);
+  if (entry == nullptr) {
+    fail<CheckpointError>("checkpoint.read", "expected a record ", quote(name), ", got none among ",
+                          zip_.entries().size(), " (file ", quote(zip_.path().string()), ")");
+  }
+  return *entry;
+}
+
+void PthReader::check_manifest() {
+  const ZipEntry* manifest = zip_.find(prefix_ + std::string(kManifest));
+  has_manifest_ = manifest != nullptr;
+  if (!has_manifest_) {
+    return;
+  }
+  int version = 0;
+  const auto lines = parse_manifest(zip_.read(*manifest), version);
+  if (!lines) {
+    zip_.fail(*manifest, "expected a manifest of title, version and one line per record, got something else");
+  }
+  if (version != manifest_version) {
+    zip_.fail(*manifest, concat("expected manifest version ", manifest_version, ", got ", version,
+                                "; a newer danling wrote this file"));
+  }
+  for (const auto& entry : zip_.entries()) {
+    if (&entry == manifest) {
+      continue;
+    }
+    const auto found = entry.name.starts_with(prefix_) ? lines->find(entry.name.substr(prefix_.size())) : lines->end();
+    if (found == lines->end() || found->second.size != entry.size || found->second.crc != entry.crc) {
+      zip_.fail(entry, "expected a record as the manifest lists it, got another size or checksum");
+    }
+  }
+  if (lines->size() + 1 != zip_.entries().size()) {
+    zip_.fail(*manifest, concat("expected ", lines->size(), " records beside the manifest, got ",
+                                zip_.entries().size() - 1));
+  }
+}
+
+void PthReader::read_storage(std::size_t storage, std::span<std::byte> out) const {
+  zip_.read(*entries_.at(storage), out);
+}
+
+void PthReader::verify() const {
+  for (const auto& entry : zip_.entries()) {
+    zip_.verify(entry);
+  }
+}
+
+}  // namespace danling::inline v0::formats

@@ -1,0 +1,324 @@
+#include <danling/formats/zip_reader.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include <zlib.h>
+
+#include <danling/core/error.hpp>
+
+#include "little_endian.hpp"
+#include "zip_layout.hpp"
+
+namespace danling::inline v0::formats {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{1} << 18;
+constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;  // three million entries
+constexpr std::uint64_t kMaxRatio = 1032;                        // deflate cannot expand a byte further
+
+std::string read_text(const InputFile& file, std::uint64_t offset, std::uint64_t size) {
+  std::string out(static_cast<std::size_t>(size), '\0');
+  file.read(offset, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+// The value of a directory field: from the zip64 fields when it is escaped and they have it.
+bool widen(std::uint64_t& value, std::string_view& zip64) {
+  if (value != zip::escape32) {
+    return true;
+  }
+  if (zip64.size() < 8) {
+    return false;
+  }
+  value = get_little<std::uint64_t>(zip64, 0);
+  zip64.remove_prefix(8);
+  return true;
+}
+
+// The zip64 field among the extra fields, or nothing. `sound` becomes false when a field leaves the extra bytes.
+std::string_view find_zip64(std::string_view extra, bool& sound) {
+  while (extra.size() >= 4) {
+    const auto id = get_little<std::uint16_t>(extra, 0);
+    const auto size = get_little<std::uint16_t>(extra, 2);
+    if (size > extra.size() - 4) {
+      sound = false;
+      return {};
+    }
+    if (id == zip::extra_zip64) {
+      return extra.substr(4, size);
+    }
+    extra.remove_prefix(4 + std::size_t{size});
+  }
+  return {};
+}
+
+struct InflateEnd {
+  void operator()(z_stream* stream) const { inflateEnd(stream); }
+};
+
+}  // namespace
+
+ZipReader::ZipReader(std::filesystem::path path, std::uint64_t max_inflated) : file_(std::move(path)) {
+  const Directory directory = find_directory();
+  parse_directory(directory);
+  check_layout(max_inflated);
+}
+
+const ZipEntry* ZipReader::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &entries_[found->second];
+}
+
+void ZipReader::fail(const std::string& reason) const {
+  v0::fail<CheckpointError>("checkpoint.read", reason, " (file ", quote(path().string()), ")");
+}
+
+void ZipReader::fail(const ZipEntry& entry, const std::string& reason) const {
+  v0::fail<CheckpointError>("checkpoint.read", reason, " (file ", quote(path().string()), ", record ",
+                            quote(entry.name), ")");
+}
+
+ZipReader::Directory ZipReader::find_directory() const {
+  const std::uint64_t size = file_.size();
+  const std::string head = read_text(file_, 0, std::min<std::uint64_t>(size, 4));
+  if (!head.starts_with("PK")) {
+    fail(concat("expected a PyTorch zip archive, got ", size, " bytes that do not start with 'PK'"));
+  }
+  // The end record is last, before a comment of at most 65,535 bytes.
+  const std::uint64_t tail_size = std::min<std::uint64_t>(size, zip::end_size + zip::escape16);
+  const std::string tail = read_text(file_, size - tail_size, tail_size);
+  std::size_t end = std::string::npos;
+  for (std::size_t at = tail.size() >= zip::end_size ? tail.size() - zip::end_size + 1 : 0; at-- > 0;) {
+    if (get_little<std::uint32_t>(tail, at) == zip::end_signature &&
+        get_little<std::uint16_t>(tail, at + 20) == tail.size() - at - zip::end_size) {
+      end = at;
+      break;
+    }
+  }
+  if (end == std::string::npos) {
+    fail(concat("expected a complete zip archive, got ", size, " bytes without an end: the file was cut off"));
+  }
+  const std::uint64_t end_offset = size - tail_size + end;
+  Directory out{get_little<std::uint32_t>(tail, end + 16), get_little<std::uint32_t>(tail, end + 12),
+                get_little<std::uint16_t>(tail, end + 10)};
+  bool one_disk = get_little<std::uint32_t>(tail, end + 4) == 0 && get_little<std::uint16_t>(tail, end + 8) == out.count;
+  std::uint64_t directory_end = end_offset;
+  if (end_offset >= zip::locator64_size + zip::end64_size) {
+    const std::string locator = read_text(file_, end_offset - zip::locator64_size, zip::locator64_size);
+    if (get_little<std::uint32_t>(locator, 0) == zip::locator64_signature) {
+      directory_end = get_little<std::uint64_t>(locator, 8);
+      if (directory_end > end_offset - zip::locator64_size - zip::end64_size) {
+        fail(concat("expected the zip64 end record before offset ", end_offset, ", got offset ", directory_end));
+      }
+      const std::string wide = read_text(file_, directory_end, zip::end64_size);
+      const Directory narrow = out;
+      out = {get_little<std::uint64_t>(wide, 48), get_little<std::uint64_t>(wide, 40),
+             get_little<std::uint64_t>(wide, 32)};
+      const bool agree = (narrow.offset == zip::escape32 || narrow.offset == out.offset) &&
+                         (narrow.size == zip::escape32 || narrow.size == out.size) &&
+                         (narrow.count == zip::escape16 || narrow.count == out.count);
+      one_disk = one_disk && get_little<std::uint32_t>(locator, 4) == 0 && get_little<std::uint64_t>(wide, 16) == 0 &&
+                 get_little<std::uint64_t>(wide, 24) == out.count;
+      if (get_little<std::uint32_t>(wide, 0) != zip::end64_signature || !agree) {
+        fail("expected the two end records of the archive to agree, got different ones");
+      }
+    }
+  }
+  if (!one_disk) {
+    fail("expected an archive in one file, got a part of several");
+  }
+  if (out.size > kMaxDirectory || out.offset > directory_end || out.size != directory_end - out.offset) {
+    fail(concat("expected the directory of entries to end at offset ", directory_end, ", got ", out.size,
+                " bytes at offset ", out.offset));
+  }
+  return out;
+}
+
+void ZipReader::parse_directory(const Directory& directory) {
+  if (directory.count > directory.size / zip::central_size) {
+    fail(concat("expected at most ", directory.size / zip::central_size, " entries in ", directory.size,
+                " bytes of directory, got ", directory.count));
+  }
+  const std::string text = read_text(file_, directory.offset, directory.size);
+  std::string_view rest = text;
+  entries_.reserve(static_cast<std::size_t>(directory.count));
+  for (std::uint64_t i = 0; i < directory.count; ++i) {
+    if (rest.size() < zip::central_size || get_little<std::uint32_t>(rest, 0) != zip::central_signature) {
+      fail(concat("expected ", directory.count, " entries in the directory, got ", i));
+    }
+    const std::size_t name_size = get_little<std::uint16_t>(rest, 28);
+    const std::size_t extra_size = get_little<std::uint16_t>(rest, 30);
+    const std::size_t comment_size = get_little<std::uint16_t>(rest, 32);
+    const std::size_t total = zip::central_size + name_size + extra_size + comment_size;
+    if (total > rest.size()) {
+      fail(concat("expected entry ", i, " to end inside the directory, got ", total, " bytes with ", rest.size(),
+                  " left"));
+    }
+    ZipEntry entry;
+    entry.name = rest.substr(zip::central_size, name_size);
+    entry.crc = get_little<std::uint32_t>(rest, 16);
+    entry.stored_size = get_little<std::uint32_t>(rest, 20);
+    entry.size = get_little<std::uint32_t>(rest, 24);
+    entry.header_offset = get_little<std::uint32_t>(rest, 42);
+    bool sound = true;
+    std::string_view zip64 = find_zip64(rest.substr(zip::central_size + name_size, extra_size), sound);
+    if (!sound || !widen(entry.size, zip64) || !widen(entry.stored_size, zip64) ||
+        !widen(entry.header_offset, zip64)) {
+      fail(entry, "expected sound zip64 fields, got too few bytes");
+    }
+    const auto method = get_little<std::uint16_t>(rest, 10);
+    if ((get_little<std::uint16_t>(rest, 8) & zip::flag_encrypted) != 0) {
+      fail(entry, "expected an entry that is not encrypted, got an encrypted one");
+    }
+    if (method != zip::method_stored && method != zip::method_deflated) {
+      fail(entry, concat("expected a stored or deflated entry, got compression method ", method));
+    }
+    entry.deflated = method == zip::method_deflated;
+    locate(entry, directory.offset);
+    entries_.push_back(std::move(entry));
+    rest.remove_prefix(total);
+  }
+  if (!rest.empty()) {
+    fail(concat("expected the directory to end after ", directory.count, " entries, got ", rest.size(),
+                " more bytes"));
+  }
+  index_.reserve(entries_.size());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!index_.emplace(entries_[i].name, i).second) {
+      fail(entries_[i], "expected one entry of each name, got two");
+    }
+  }
+}
+
+void ZipReader::locate(ZipEntry& entry, std::uint64_t limit) const {
+  if (entry.header_offset > limit || limit - entry.header_offset < zip::local_size + entry.name.size()) {
+    fail(entry, concat("expected the entry's header before offset ", limit, ", got offset ", entry.header_offset));
+  }
+  const std::string header = read_text(file_, entry.header_offset, zip::local_size + entry.name.size());
+  const std::uint64_t name_size = get_little<std::uint16_t>(header, 26);
+  const bool described = (get_little<std::uint16_t>(header, 6) & zip::flag_descriptor) != 0;
+  const bool sizes_agree = described || (get_little<std::uint32_t>(header, 14) == entry.crc &&
+                                         (get_little<std::uint32_t>(header, 18) == entry.stored_size ||
+                                          get_little<std::uint32_t>(header, 18) == zip::escape32) &&
+                                         (get_little<std::uint32_t>(header, 22) == entry.size ||
+                                          get_little<std::uint32_t>(header, 22) == zip::escape32));
+  if (get_little<std::uint32_t>(header, 0) != zip::local_signature || name_size != entry.name.size() ||
+      header.compare(zip::local_size, entry.name.size(), entry.name) != 0 || !sizes_agree ||
+      get_little<std::uint16_t>(header, 8) != (entry.deflated ? zip::method_deflated : zip::method_stored)) {
+    fail(entry, "expected the entry's own header to agree with the directory, got another one");
+  }
+  entry.data_offset =
+      entry.header_offset + zip::local_size + name_size + get_little<std::uint16_t>(header, 28);
+  if (entry.data_offset > limit || entry.stored_size > limit - entry.data_offset) {
+    fail(entry, concat("expected the entry's data before offset ", limit, ", got ", entry.stored_size,
+                       " bytes at offset ", entry.data_offset));
+  }
+  if (!entry.deflated && entry.size != entry.stored_size) {
+    fail(entry, concat("expected a stored entry of ", entry.stored_size, " bytes, got a claim of ", entry.size));
+  }
+  if (entry.deflated && entry.size / kMaxRatio > entry.stored_size) {
+    fail(entry, concat("expected ", entry.stored_size, " deflated bytes to hold what they claim, got a claim of ",
+                       entry.size));
+  }
+}
+
+void ZipReader::check_layout(std::uint64_t max_inflated) const {
+  std::vector<const ZipEntry*> order;
+  order.reserve(entries_.size());
+  std::uint64_t inflated = 0;
+  for (const auto& entry : entries_) {
+    order.push_back(&entry);
+    if (entry.deflated) {
+      if (entry.size > max_inflated - inflated) {
+        fail(entry, concat("expected deflated entries of at most ", max_inflated, " bytes together, got more; save ",
+                           "the archive without compression"));
+      }
+      inflated += entry.size;
+    }
+  }
+  std::sort(order.begin(), order.end(),
+            [](const auto* a, const auto* b) { return a->header_offset < b->header_offset; });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (order[i]->header_offset < order[i - 1]->data_offset + order[i - 1]->stored_size) {
+      fail(*order[i], concat("expected entries apart, got one that overlaps ", quote(order[i - 1]->name)));
+    }
+  }
+}
+
+template <class Take>
+void ZipReader::stream(const ZipEntry& entry, Take take) const {
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size)));
+  std::vector<std::byte> inflated;
+  z_stream state{};
+  std::unique_ptr<z_stream, InflateEnd> guard;
+  int result = Z_OK;
+  if (entry.deflated) {
+    check<CheckpointError>(inflateInit2(&state, -MAX_WBITS) == Z_OK, "checkpoint.read",
+                           "expected zlib to start, got no memory");
+    guard.reset(&state);
+    inflated.resize(kPiece);
+  }
+  uLong crc = crc32_z(0, nullptr, 0);
+  std::uint64_t produced = 0;
+  const auto give = [&](std::span<const std::byte> bytes) {
+    if (bytes.size() > entry.size - produced) {
+      fail(entry, concat("expected ", entry.size, " bytes, got more"));
+    }
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+    take(produced, bytes);
+    produced += bytes.size();
+  };
+  for (std::uint64_t done = 0; done < entry.stored_size && result == Z_OK;) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size - done));
+    const auto bytes = std::span(piece).first(count);
+    file_.read(entry.data_offset + done, bytes);
+    done += count;
+    if (!entry.deflated) {
+      give(bytes);
+      continue;
+    }
+    state.next_in = reinterpret_cast<Bytef*>(bytes.data());
+    state.avail_in = static_cast<uInt>(count);
+    do {
+      state.next_out = reinterpret_cast<Bytef*>(inflated.data());
+      state.avail_out = static_cast<uInt>(inflated.size());
+      result = inflate(&state, Z_NO_FLUSH);
+      if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
+        fail(entry, "expected deflated data, got damaged data");
+      }
+      give(std::span<const std::byte>(inflated).first(inflated.size() - state.avail_out));
+    } while (result == Z_OK && state.avail_out == 0);
+    result = result == Z_BUF_ERROR ? Z_OK : result;
+  }
+  if (produced != entry.size) {
+    fail(entry, concat("expected ", entry.size, " bytes, got ", produced));
+  }
+  if (crc != entry.crc) {
+    fail(entry, concat("expected checksum ", entry.crc, ", got ", std::uint64_t{crc}, ": the data was damaged"));
+  }
+}
+
+std::string ZipReader::read(const ZipEntry& entry) const {
+  std::string out;
+  stream(entry, [&](std::uint64_t, std::span<const std::byte> bytes) {
+    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  return out;
+}
+
+void ZipReader::read(const ZipEntry& entry, std::span<std::byte> out) const {
+  if (out.size() != entry.size) {
+    fail(entry, concat("expected room for ", entry.size, " bytes, got ", out.size()));
+  }
+  stream(entry, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+    std::memcpy(out.data() + at, bytes.data(), bytes.size());
+  });
+}
+
+void ZipReader::verify(const ZipEntry& entry) const {
+  stream(entry, [](std::uint64_t, std::span<const std::byte>) {});
+}
+
+}  // namespace danling::inline v0::formats
