@@ -197,30 +197,34 @@ void sync_directory(const std::filesystem::path& directory) {
   }
 }
 
-void publish_alias(const std::filesystem::path& existing, const std::filesystem::path& name) {
-  // A link needs a free name first; a private directory entry is reserved by creating and removing a temporary.
-  const auto link_name = directory_of(name) / concat(".", name.filename().string(), kTemporaryMark, "link");
-  ::unlink(link_name.c_str());
-  if (::link(existing.c_str(), link_name.c_str()) == 0) {
-    // rename() does nothing when both names are links to one file, so the spare name is removed in every case.
-    const int result = ::rename(link_name.c_str(), name.c_str());
-    const int error = errno;
-    ::unlink(link_name.c_str());
-    if (result != 0) {
-      fail_system("checkpoint.write", "rename the new file to", name, error);
-    }
+PendingAlias::PendingAlias(const std::filesystem::path& existing, std::filesystem::path name)
+    : name_(std::move(name)),
+      link_(directory_of(name_) / concat(".", name_.filename().string(), kTemporaryMark, "link")) {
+  ::unlink(link_.c_str());  // of a writer that is gone
+  if (::link(existing.c_str(), link_.c_str()) == 0) {
     return;
   }
   const InputFile source(existing);
-  AtomicFile copy(name);
+  copy_.emplace(name_);
   std::vector<std::byte> piece(std::size_t{1} << 20);
   for (std::uint64_t offset = 0; offset < source.size();) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), source.size() - offset));
     source.read(offset, std::span(piece).first(count));
-    copy.write(std::span<const std::byte>(piece).first(count));
+    copy_->write(std::span<const std::byte>(piece).first(count));
     offset += count;
   }
-  copy.commit();
+  copy_->finish();
+}
+
+// rename() does nothing when both names are links to one file, so the spare name is removed in every case.
+PendingAlias::~PendingAlias() { ::unlink(link_.c_str()); }
+
+void PendingAlias::commit() {
+  if (copy_) {
+    copy_->commit();
+  } else if (::rename(link_.c_str(), name_.c_str()) != 0) {
+    fail_system("checkpoint.write", "rename the new file to", name_, errno);
+  }
 }
 
 std::vector<std::filesystem::path> remove_leftovers(const std::filesystem::path& directory) {

@@ -15,8 +15,9 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"torch._utils", "_rebuild_parameter", Callable::rebuild_parameter},
       {"torch", "Size", Callable::size},
       {"_codecs", "encode", Callable::encode},
-      {"__builtin__", "bytearray", Callable::bytearray},
-      {"builtins", "bytearray", Callable::bytearray},
+      {"__builtin__", "bytearray", Callable::make_bytes},
+      {"builtins", "bytearray", Callable::make_bytes},
+      {"__builtin__", "bytes", Callable::make_bytes},  // how Python writes empty bytes in protocol 2
       {"torch.storage", "UntypedStorage", Callable::untyped_storage},
   };
   for (const auto& known : kNamed) {

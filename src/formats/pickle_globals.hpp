@@ -15,7 +15,7 @@ enum class Callable : std::uint8_t {
   rebuild_parameter,
   size,
   encode,
-  bytearray,
+  make_bytes,       // bytes or a bytearray from bytes
   typed_storage,    // FloatStorage and the like: only named in the identity of a storage
   untyped_storage,
   dtype,

@@ -419,8 +419,8 @@ class PickleReader {
         push_bytes(std::move(encoded));
         return;
       }
-      case Callable::bytearray:
-        need(arguments.size() <= 1, "bytearray");
+      case Callable::make_bytes:
+        need(arguments.size() <= 1, "bytes");
         arguments.empty() ? push_bytes({}) : (node(arguments[0], Kind::bytes), push(arguments[0]));
         return;
       case Callable::rebuild_tensor_v2:

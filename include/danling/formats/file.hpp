@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -71,9 +72,24 @@ class AtomicFile {
 /// Brings the entries of a directory to disk. @throws CheckpointError
 void sync_directory(const std::filesystem::path& directory);
 
-/// Gives the file at `existing` the further name `name`, replacing what had it: by hard link, or by a copy brought to
-/// disk where the file system has no links. The name appears at once or not at all. @throws CheckpointError
-void publish_alias(const std::filesystem::path& existing, const std::filesystem::path& name);
+/// A further name for an existing file, made in two steps: the constructor keeps the file as it is now, by hard link or
+/// by a copy brought to disk where the file system has no links; commit() gives it the name, replacing what had it.
+/// Without commit() nothing remains.
+class PendingAlias {
+ public:
+  /// @throws CheckpointError
+  PendingAlias(const std::filesystem::path& existing, std::filesystem::path name);
+  ~PendingAlias();
+  PendingAlias(const PendingAlias&) = delete;
+  PendingAlias& operator=(const PendingAlias&) = delete;
+  /// @throws CheckpointError
+  void commit();
+
+ private:
+  std::filesystem::path name_;
+  std::filesystem::path link_;
+  std::optional<AtomicFile> copy_;
+};
 
 /// Removes temporaries of AtomicFile in `directory` whose writer is gone. Gives what was removed.
 std::vector<std::filesystem::path> remove_leftovers(const std::filesystem::path& directory);

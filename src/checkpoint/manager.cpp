@@ -1,0 +1,51 @@
+#include <danling/checkpoint/manager.hpp>
+
+#include <danling/core/format.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+std::int64_t progress(const CheckpointRequest& request) {
+  return request.step_mode ? request.global_step : request.epoch + 1;
+}
+
+bool on_interval(const CheckpointRequest& request, std::int64_t interval) {
+  return interval > 0 && progress(request) > 0 && progress(request) % interval == 0;
+}
+
+}  // namespace
+
+void CheckpointHealth::record_failure(const std::string& error, const std::string& target) {
+  ++error_count;
+  if (first_error.empty()) {
+    first_error = error;
+  }
+  last_error = error;
+  last_failed_target = target;
+}
+
+void CheckpointHealth::record_success(const std::string& target, std::vector<std::string> aliases) {
+  last_successful_target = target;
+  last_successful_aliases = std::move(aliases);
+}
+
+CheckpointManager::~CheckpointManager() = default;
+
+bool CheckpointManager::wait(std::optional<double>) { return true; }
+bool CheckpointManager::maybe_wait_for_staging(std::optional<double>) { return true; }
+
+bool should_persist(const CheckpointRequest& request, std::int64_t interval) {
+  return request.force || request.last_step || on_interval(request, interval);
+}
+
+std::optional<std::string> history_name(const CheckpointRequest& request, std::int64_t interval) {
+  if (!on_interval(request, interval)) {
+    return std::nullopt;
+  }
+  const std::string digits = to_text(progress(request));
+  const std::size_t width = request.step_mode ? 12 : 6;
+  return concat(request.step_mode ? "ckpt-s" : "ckpt-e",
+                std::string(width > digits.size() ? width - digits.size() : 0, '0'), digits);
+}
+
+}  // namespace danling::inline v0
