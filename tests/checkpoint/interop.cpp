@@ -1,6 +1,5 @@
 // Files from and for Python. tests/golden/checkpoint_interop.py holds the same reference state in Python; the files in
 // tests/golden/data come from its `make`.
-#include <fstream>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -9,7 +8,7 @@
 
 #include <support/error.hpp>
 #include <support/python.hpp>
-#include <support/temporary_directory.hpp>
+#include <support/temp_dir.hpp>
 
 namespace {
 
@@ -194,17 +193,13 @@ TEST_CASE("load_file: refuses other globals and the format before PyTorch 1.6 by
 }
 
 TEST_CASE("save_file: what is written reads back bit for bit, twice with the same bytes", "[checkpoint]") {
-  const danling_test::TemporaryDirectory directory;
+  const danling_test::TempDir directory;
   danling::save_file(reference_state(), directory / "a.pth");
   check_reference(danling::load_file(directory / "a.pth"));
   danling::verify_file(directory / "a.pth");
   // The whole of the second file is made from what was read: order, sharing and every byte must have survived.
   danling::save_file(danling::load_file(directory / "a.pth"), directory / "another name.pth");
-  const auto bytes = [](const std::filesystem::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  };
-  CHECK(bytes(directory / "a.pth") == bytes(directory / "another name.pth"));
+  CHECK(danling_test::read_file(directory / "a.pth") == danling_test::read_file(directory / "another name.pth"));
   CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 2);
 }
 
@@ -213,7 +208,7 @@ TEST_CASE("save_file: Python loads it with weights_only, mapped, and by computed
     WARN("skipped: no Python with torch; set DANLING_PYTHON");
     return;
   }
-  const danling_test::TemporaryDirectory directory;
+  const danling_test::TempDir directory;
   const auto ours = directory / "ours.pth";
   const auto theirs = directory / "theirs.pth";
   danling::save_file(reference_state(), ours);
