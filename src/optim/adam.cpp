@@ -23,6 +23,7 @@ using detail::Slot;
 namespace {
 
 constexpr const char* buffer_keys[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+constexpr std::string_view option_keys[] = {"betas", "eps", "amsgrad", "maximize", "decoupled_weight_decay"};
 
 template <class Options>
 void validate_adam(const Options& options, const char* where) {
@@ -244,8 +245,7 @@ State AdamBase::state_dict() const {
 void AdamBase::load_state_dict(const State& state) {
   const detail::Target target{concat(name(), ".load_state_dict"), groups_,
                               [this](std::size_t g, std::size_t i) { return describe(g, i); }};
-  const auto saved =
-      detail::read_state(target, state, {"betas", "eps", "amsgrad", "maximize", "decoupled_weight_decay"});
+  const auto saved = detail::read_state(target, state, option_keys);
   std::vector<AdamOptions> options;
   std::vector<Slot> slots;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -259,9 +259,7 @@ void AdamBase::load_state_dict(const State& state) {
     loaded.eps = detail::read_number(target, group, "eps", loaded.eps);
     loaded.amsgrad = detail::read_flag(target, group, "amsgrad", false);
     loaded.maximize = detail::read_flag(target, group, "maximize", false);
-    const auto& betas = group.options->at("betas").items();
-    check<StateError>(betas.size() == 2, target.where, "expected two betas, got ", betas.size());
-    loaded.betas = {betas[0].number(), betas[1].number()};
+    loaded.betas = detail::read_pair(target, group, "betas");
     options.push_back(loaded);
     for (std::size_t i = 0; i < groups_[g].params.size(); ++i) {
       const at::Tensor& param = groups_[g].params[i];

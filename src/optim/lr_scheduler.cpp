@@ -77,13 +77,18 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::int64_t total_steps, LRSched
   on_warning_ = std::move(options.on_warning);
   const auto& groups = optimizer.param_groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    check<ConfigError>(scaling_ == Scaling::numerical || groups[g].initial_lr.value_or(groups[g].lr) > 0, build,
-                       "expected base learning rates above 0 with percentile scaling, got 0 in group ", g);
+    const double base_lr = groups[g].initial_lr.value_or(groups[g].lr);
+    check<ConfigError>(scaling_ == Scaling::numerical || !final_lr_ || base_lr > 0, build,
+                       "expected base learning rates above 0 with final_lr and percentile scaling, got ", base_lr,
+                       " in group ", g);
   }
   start();
 }
 
 double LRScheduler::lr_at(double base_lr, std::int64_t step_count) const {
+  if (base_lr == 0 && !final_lr_) {
+    return 0;
+  }
   const auto step = static_cast<double>(std::min(step_count, total_steps_));
   const double ratio = curve_(std::clamp(step / static_cast<double>(total_steps_), 0.0, 1.0));
   const double final_lr = final_lr_ ? *final_lr_ : base_lr * *final_lr_ratio_;

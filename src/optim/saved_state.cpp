@@ -32,7 +32,7 @@ const State& entry(const Target& target, const State::Map& map, const char* key,
 }
 
 SavedGroup read_group(const Target& target, const State& saved, std::size_t g,
-                      std::initializer_list<std::string_view> options) {
+                      std::span<const std::string_view> options) {
   const std::string what = concat("param_groups[", g, "]");
   check<StateError>(saved.is_map(), target.where, "expected a map for ", what, ", got ", saved.kind());
   SavedGroup out;
@@ -79,7 +79,7 @@ void check_names(const Target& target, const State::Map& saved, std::size_t g) {
 
 std::string shape_text(const at::Tensor& tensor) { return concat("[", join(tensor.sizes()), "]"); }
 
-SavedState read_state(const Target& target, const State& state, std::initializer_list<std::string_view> options) {
+SavedState read_state(const Target& target, const State& state, std::span<const std::string_view> options) {
   check<StateError>(state.is_map(), target.where, "expected a map with state and param_groups, got ", state.kind());
   const State& saved_groups = entry(target, state.map(), "param_groups", "the state");
   const State& saved_params = entry(target, state.map(), "state", "the state");
@@ -120,6 +120,13 @@ SavedState read_state(const Target& target, const State& state, std::initializer
 double read_number(const Target& target, const SavedGroup& group, const char* key, double fallback) {
   const State* found = group.options->find(key);
   return found == nullptr ? fallback : number_of(target, *found, key);
+}
+
+std::pair<double, double> read_pair(const Target& target, const SavedGroup& group, const char* key) {
+  const State& found = entry(target, *group.options, key, "the group");
+  const bool pair = (found.is_tuple() || found.is_list()) && found.items().size() == 2;
+  check<StateError>(pair, target.where, "expected two numbers for ", key, ", got ", found.kind());
+  return {number_of(target, found.items()[0], key), number_of(target, found.items()[1], key)};
 }
 
 bool read_flag(const Target& target, const SavedGroup& group, const char* key, bool fallback) {
@@ -173,13 +180,15 @@ State write_state(const std::vector<ParamGroup>& groups, State::Map per_param,
   std::int64_t number = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const ParamGroup& group = groups[g];
-    State::Map out = options(g);
+    State::Map out;
+    if (!group.names.empty()) {
+      out.set("param_names", State::List(group.names.begin(), group.names.end()));
+    }
+    for (const auto& option : options(g)) {
+      out.set(option.key, option.value);
+    }
     if (group.initial_lr) {
       out.set("initial_lr", *group.initial_lr);
-    }
-    if (!group.names.empty()) {
-      State::List names(group.names.begin(), group.names.end());
-      out.set("param_names", std::move(names));
     }
     State::List params;
     for (std::size_t i = 0; i < group.params.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,9 +38,10 @@ struct Target {
 };
 
 /// @throws StateError when groups, parameters or options do not fit. `options`: the keys beside lr and weight_decay.
-SavedState read_state(const Target& target, const State& state, std::initializer_list<std::string_view> options);
+SavedState read_state(const Target& target, const State& state, std::span<const std::string_view> options);
 
 double read_number(const Target& target, const SavedGroup& group, const char* key, double fallback);
+std::pair<double, double> read_pair(const Target& target, const SavedGroup& group, const char* key);
 bool read_flag(const Target& target, const SavedGroup& group, const char* key, bool fallback);
 
 /// Fails for a key of a parameter's state that is not in `known`.

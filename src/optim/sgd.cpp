@@ -15,6 +15,10 @@ using detail::Plan;
 using detail::Route;
 using detail::Slot;
 
+namespace {
+constexpr std::string_view sgd_option_keys[] = {"momentum", "dampening", "nesterov", "maximize"};
+}
+
 void SGDOptions::validate() const {
   const auto not_negative = [](double value, const char* key) {
     check<ConfigError>(value >= 0 && std::isfinite(value), "SGD.options", "expected ", key, " to be 0 or more, got ",
@@ -166,7 +170,7 @@ State SGD::state_dict() const {
 void SGD::load_state_dict(const State& state) {
   const detail::Target target{concat(name(), ".load_state_dict"), groups_,
                               [this](std::size_t g, std::size_t i) { return describe(g, i); }};
-  const auto saved = detail::read_state(target, state, {"momentum", "dampening", "nesterov", "maximize"});
+  const auto saved = detail::read_state(target, state, sgd_option_keys);
   std::vector<SGDOptions> options;
   std::vector<at::Tensor> buffers;
   for (std::size_t g = 0; g < groups_.size(); ++g) {

@@ -17,13 +17,13 @@ namespace danling::inline v0::optim {
 /// Parameters that share a learning rate and the other options of their optimizer.
 struct ParamGroup {
   /// Leaf tensors. Fixed once the optimizer has them; `step()` refuses a group whose tensors were exchanged.
-  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> params = {};
   /// Empty, or one name per parameter: for messages, patterns and `param_names` in the state.
-  std::vector<std::string> names;
+  std::vector<std::string> names = {};
   /// May be changed between updates, by a scheduler or by hand.
   double lr = 0;
   /// The learning rate that a scheduler starts from. Set by the scheduler.
-  std::optional<double> initial_lr;
+  std::optional<double> initial_lr = std::nullopt;
   double weight_decay = 0;
 };
 

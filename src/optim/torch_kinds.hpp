@@ -1,0 +1,37 @@
+// What the torch adapter knows about each kind of optimizer in torch::optim: its options and states as Python saves them.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include <danling/optim/optimizer.hpp>
+#include <optim/saved_state.hpp>
+
+namespace torch::optim {
+class Optimizer;
+class OptimizerOptions;
+class OptimizerParamState;
+}  // namespace torch::optim
+
+namespace danling::inline v0::optim::detail {
+
+/// One kind of optimizer, by its functions. `read_*` throw StateError and change nothing else.
+struct TorchKind {
+  const char* name;
+  bool (*matches)(const torch::optim::Optimizer&);
+  double (*weight_decay)(const torch::optim::OptimizerOptions&);
+  void (*set_weight_decay)(torch::optim::OptimizerOptions&, double);
+  State::Map (*options)(const torch::optim::OptimizerOptions&);
+  std::span<const std::string_view> option_keys;
+  std::unique_ptr<torch::optim::OptimizerOptions> (*read_options)(const Target&, const SavedGroup&,
+                                                                  const torch::optim::OptimizerOptions& current);
+  State::Map (*state)(const torch::optim::OptimizerParamState&);
+  std::unique_ptr<torch::optim::OptimizerParamState> (*read_state)(const Target&, const std::string& param_name,
+                                                                   const State::Map&, const at::Tensor& param,
+                                                                   const torch::optim::OptimizerOptions& options);
+};
+
+/// The kind of `optimizer`, or null for one that is not known.
+const TorchKind* torch_kind(const torch::optim::Optimizer& optimizer);
+
+}  // namespace danling::inline v0::optim::detail

@@ -1,0 +1,171 @@
+// Optimizers and schedulers from configuration.
+#include <danling/optim/adam.hpp>
+#include <danling/optim/build.hpp>
+#include <danling/optim/lr_scheduler.hpp>
+#include <danling/optim/sgd.hpp>
+
+#include <ATen/ops/ones.h>
+
+#include <support/error.hpp>
+
+namespace {
+
+namespace optim = danling::optim;
+using danling::ConfigError;
+using danling_test::error_of;
+using optim::NamedParameter;
+using optim::OptimizerSpec;
+using optim::SchedulerSpec;
+
+std::vector<NamedParameter> model_parameters() {
+  std::vector<NamedParameter> out;
+  for (const char* name : {"body.0.weight", "body.0.bias", "norm.weight", "head.weight", "head.bias"}) {
+    out.emplace_back(name, at::ones({2}).set_requires_grad(true));
+  }
+  return out;
+}
+
+TEST_CASE("build_optimizer: each type with its options, defaults where none are given", "[optim]") {
+  const auto sgd = std::dynamic_pointer_cast<optim::SGD>(optim::build_optimizer(
+      {.type = "SGD", .options = {.lr = 0.5, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true, .fused = false}},
+      model_parameters()));
+  REQUIRE(sgd != nullptr);
+  CHECK(sgd->options().lr == 0.5);
+  CHECK(sgd->options().weight_decay == 0.1);
+  CHECK(sgd->options().momentum == 0.9);
+  CHECK(sgd->options().nesterov);
+  CHECK_FALSE(sgd->options().fused);
+  CHECK(sgd->param_groups()[0].names[2] == "norm.weight");
+
+  const auto adamw = std::dynamic_pointer_cast<optim::AdamW>(
+      optim::build_optimizer({.type = "adamw", .options = {.betas = std::pair(0.8, 0.9), .amsgrad = true}},
+                             model_parameters()));
+  REQUIRE(adamw != nullptr);
+  CHECK(adamw->options().lr == 1e-3);
+  CHECK(adamw->options().weight_decay == 1e-2);
+  CHECK(adamw->options().betas == std::pair(0.8, 0.9));
+  CHECK(adamw->options().amsgrad);
+  CHECK(adamw->options().fused);
+
+  const auto adam = std::dynamic_pointer_cast<optim::Adam>(
+      optim::build_optimizer({.type = "adam", .options = {.eps = 1e-6, .maximize = true}}, model_parameters()));
+  REQUIRE(adam != nullptr);
+  CHECK(adam->options().eps == 1e-6);
+  CHECK(adam->options().maximize);
+  CHECK(adam->options().weight_decay == 0);
+}
+
+TEST_CASE("build_optimizer: patterns make groups in order, the rest keeps the optimizer's options", "[optim]") {
+  std::vector<std::string> warnings;
+  const OptimizerSpec spec{
+      .type = "adamw",
+      .options = {.lr = 0.5, .weight_decay = 0.25, .betas = std::pair(0.9, 0.99)},
+      .param_groups = {{.pattern = "bias$|norm", .weight_decay_multiplier = 0.0},
+                       {.pattern = "^nothing", .lr_multiplier = 3.0},
+                       {.pattern = "head", .lr_multiplier = 0.5, .beta2 = 0.95, .options = {.eps = 1e-3}}}};
+  const auto built = optim::build_optimizer(spec, model_parameters(), &warnings);
+  const auto adamw = std::dynamic_pointer_cast<optim::AdamW>(built);
+  const auto& groups = built->param_groups();
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[0].names == std::vector<std::string>{"body.0.bias", "norm.weight", "head.bias"});
+  CHECK(groups[0].weight_decay == 0.0);
+  CHECK(groups[0].lr == 0.5);
+  CHECK(groups[1].names == std::vector<std::string>{"head.weight"});
+  CHECK(groups[1].lr == 0.25);
+  CHECK(groups[1].weight_decay == 0.25);
+  CHECK(adamw->options(1).betas == std::pair(0.9, 0.95));
+  CHECK(adamw->options(1).eps == 1e-3);
+  CHECK(groups[2].names == std::vector<std::string>{"body.0.weight"});
+  CHECK(adamw->options(2).eps == 1e-8);
+  CHECK(warnings == std::vector<std::string>{"[optim.param_groups[1]] expected pattern '^nothing' to match a parameter "
+                                             "that no earlier group has, got no match"});
+}
+
+TEST_CASE("build_optimizer: tied weights are trained once", "[optim]") {
+  auto parameters = model_parameters();
+  parameters.emplace_back("decoder.weight", parameters[0].second);
+  CHECK(optim::build_optimizer({.type = "sgd"}, parameters)->param_groups()[0].params.size() == 5);
+}
+
+TEST_CASE("build_optimizer: what is wrong is named", "[optim]") {
+  const auto message = [](const OptimizerSpec& spec) {
+    return error_of<ConfigError>([&] { optim::build_optimizer(spec, model_parameters()); });
+  };
+  CHECK(message({.type = "adamm"}) ==
+        "[optimizer.build] expected one of adam, adamw, sgd, got 'adamm'; did you mean 'adam'?");
+  CHECK(message({.type = "sgd", .options = {.eps = 1e-8}}) ==
+        "[optim] expected options of sgd (lr, momentum, dampening, weight_decay, nesterov, maximize, fused), got 'eps'");
+  CHECK(message({.type = "adam", .options = {.momentum = 0.9}}) ==
+        "[optim] expected options of adam (lr, betas, eps, weight_decay, amsgrad, maximize, fused), got 'momentum'");
+  CHECK(message({.type = "sgd", .param_groups = {{.pattern = "head", .options = {.amsgrad = true}}}}) ==
+        "[optim.param_groups[0]] expected options of sgd (lr, momentum, dampening, weight_decay, nesterov, maximize, "
+        "fused), got 'amsgrad'");
+  CHECK(message({.type = "sgd", .param_groups = {{.pattern = "head", .lr_multiplier = 2.0}}}) ==
+        "[optim.param_groups[0]] expected optim.lr with lr_multiplier, got none");
+  CHECK(message({.type = "sgd", .param_groups = {{.pattern = "head", .weight_decay_multiplier = 2.0}}}) ==
+        "[optim.param_groups[0]] expected optim.weight_decay with weight_decay_multiplier, got none");
+  CHECK(message({.type = "adam", .param_groups = {{.pattern = "head", .beta1 = 0.5}}}) ==
+        "[optim.param_groups[0]] expected optim.betas with beta1 or beta2, got none");
+  CHECK(message({.type = "adam", .param_groups = {{.pattern = ""}}}) ==
+        "[optim.param_groups[0]] expected a pattern, got none");
+  CHECK(ContainsSubstring("[optim.param_groups[0]] expected a regular expression, got '(': ")
+            .match(message({.type = "adam", .param_groups = {{.pattern = "("}}})));
+  CHECK(error_of<ConfigError>([] { optim::build_optimizer({.type = "sgd"}, {}); }) ==
+        "[optimizer.build] expected parameters to train, got none");
+}
+
+TEST_CASE("build_scheduler: each type, the total from the run unless the section sets it", "[optim]") {
+  const auto optimizer = optim::build_optimizer({.type = "sgd", .options = {.lr = 1.0}}, model_parameters());
+  const auto built = [&](const SchedulerSpec& spec, std::optional<std::int64_t> total) {
+    optimizer->param_groups()[0].initial_lr.reset();
+    optimizer->param_groups()[0].lr = 1.0;
+    return optim::build_scheduler(spec, *optimizer, total);
+  };
+  const auto text = [&](const SchedulerSpec& spec, std::optional<std::int64_t> total) {
+    return std::dynamic_pointer_cast<optim::LRScheduler>(built(spec, total))->text();
+  };
+  CHECK(text({.type = "cosine"}, 100) ==
+        "LRScheduler(cosine, scaling=percentile, final_lr_ratio=0.001, total_steps=100, warmup_steps=5, "
+        "cooldown_steps=20)");
+  CHECK(text({.type = "linear", .total_steps = 50, .final_lr = 0.5, .warmup_steps = 0, .cooldown_steps = 1}, 100) ==
+        "LRScheduler(linear, scaling=numerical, final_lr=0.5, total_steps=50, warmup_steps=0, cooldown_steps=1)");
+  CHECK(text({.type = "constant", .final_lr_ratio = 0.5, .min_lr = 0.1, .scaling = "numerical"}, 10) ==
+        "LRScheduler(constant, scaling=numerical, final_lr_ratio=0.5, total_steps=10, warmup_steps=0, cooldown_steps=2)");
+  const auto step = built({.type = "step", .step_size = 1, .gamma = 0.5}, std::nullopt);
+  step->step();
+  CHECK(optimizer->param_groups()[0].lr == 0.5);
+
+  const auto message = [&](const SchedulerSpec& spec) {
+    return error_of<ConfigError>([&] { built(spec, std::nullopt); });
+  };
+  CHECK(message({.type = "cosine"}) ==
+        "[scheduler.build] expected the number of steps for cosine, got a run of unknown length; set "
+        "sched.total_steps, epochs or steps");
+  CHECK(message({.type = "cosine", .gamma = 0.5}) ==
+        "[sched] expected options of cosine (total_steps, final_lr_ratio, final_lr, min_lr, warmup_steps, "
+        "cooldown_steps, scaling), got 'gamma'");
+  CHECK(message({.type = "step", .total_steps = 5, .step_size = 1}) ==
+        "[sched] expected options of step (step_size, gamma), got 'total_steps'");
+  CHECK(message({.type = "step"}) == "[scheduler.build] expected step_size for 'step', got none");
+  CHECK(message({.type = "cosinus"}) == "[scheduler.build] expected one of constant, cosine, linear, step, got "
+                                        "'cosinus'; did you mean 'cosine'?");
+}
+
+TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {
+  optim::optimizers().add("double_sgd", [](const OptimizerSpec& spec, const std::vector<optim::ResolvedGroup>& groups) {
+    optim::expect_options(groups[0], spec.type, {"lr"});
+    return optim::sgd(groups[0].params, {.lr = 2 * groups[0].options.lr.value_or(1)});
+  });
+  optim::schedulers().add("every", [](const SchedulerSpec& spec, optim::Optimizer& optimizer,
+                                      std::optional<std::int64_t>) {
+    optim::expect_options(spec, {});
+    return std::make_shared<optim::StepLR>(optimizer, 1, 0.5);
+  });
+  const auto optimizer = optim::build_optimizer({.type = "double_sgd", .options = {.lr = 0.5}}, model_parameters());
+  const auto scheduler = optim::build_scheduler({.type = "every"}, *optimizer);
+  CHECK(optimizer->param_groups()[0].lr == 1.0);
+  scheduler->step();
+  CHECK(optimizer->param_groups()[0].lr == 0.5);
+}
+
+}  // namespace

@@ -1,0 +1,120 @@
+// Clipping against torch.nn.utils, and gradients that are not finite.
+#include <danling/optim/clip.hpp>
+
+#include <limits>
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+
+#include <optim/golden.hpp>
+#include <support/error.hpp>
+
+namespace {
+
+using namespace danling_test;
+namespace optim = danling::optim;
+
+std::vector<at::Tensor> with_gradients(const Json& grads, at::ScalarType dtype) {
+  std::vector<at::Tensor> params;
+  for (const auto& shape : golden_shapes()) {
+    params.push_back(at::zeros(shape, dtype).set_requires_grad(true));
+  }
+  set_grads(params, grads);
+  params.push_back(at::zeros({2}).set_requires_grad(true));  // none
+  return params;
+}
+
+void check_gradients(const std::vector<at::Tensor>& params, const Json& expected, const std::string& dtype) {
+  std::vector<at::Tensor> grads;
+  for (std::size_t i = 0; i < golden_shapes().size(); ++i) {
+    grads.push_back(params[i].grad());
+  }
+  check_params(grads, expected, dtype);
+}
+
+TEST_CASE("clip_grad_norm, clip_grad_value: the numbers of torch.nn.utils", "[optim]") {
+  for (const auto& [dtype, golden] : optim_numbers()["clipping"].items()) {
+    for (const auto& expected : golden["limits"]) {
+      const double limit = expected["limit"];
+      CAPTURE(dtype, limit);
+      auto params = with_gradients(golden["grads"], dtype_of(dtype));
+      const at::Tensor norm = optim::clip_grad_norm(params, limit);
+      const double epsilon = tolerance_of(dtype).relative;
+      CHECK(norm.item().toDouble() == Approx(expected["norm"].get<double>()).epsilon(epsilon));
+      check_gradients(params, expected["by_norm"], dtype);
+
+      params = with_gradients(golden["grads"], dtype_of(dtype));
+      optim::clip_grad_value(params, limit);
+      check_gradients(params, expected["by_value"], dtype);
+
+      // What the optimizer will divide by does not change what is clipped.
+      params = with_gradients(golden["grads"], dtype_of(dtype));
+      for (std::size_t i = 0; i < golden_shapes().size(); ++i) {
+        params[i].mutable_grad().mul_(8);
+      }
+      CHECK(optim::grad_norm(params, 8).item().toDouble() == Approx(expected["norm"].get<double>()).epsilon(epsilon));
+      optim::clip_grad_norm(params, limit, 8);
+      for (std::size_t i = 0; i < golden_shapes().size(); ++i) {
+        params[i].mutable_grad().div_(8);
+      }
+      check_gradients(params, expected["by_norm"], dtype);
+    }
+  }
+}
+
+TEST_CASE("clip_grad_norm: gradients of several dtypes have one norm, and those within the limit keep their bits",
+          "[optim]") {
+  at::Tensor single = at::zeros({3}).set_requires_grad(true);
+  at::Tensor doubled = at::zeros({4}, at::kDouble).set_requires_grad(true);
+  single.mutable_grad() = at::full({3}, 2.0);
+  doubled.mutable_grad() = at::full({4}, 1.0, at::kDouble);
+  const std::vector<at::Tensor> params = {single, doubled};
+  CHECK(optim::clip_grad_norm(params, 4.5).item().toDouble() == 4.0);
+  CHECK(at::equal(single.grad(), at::full({3}, 2.0)));
+  CHECK(optim::clip_grad_norm(params, 2.0).item().toDouble() == 4.0);
+  CHECK(single.grad()[0].item().toDouble() == Approx(1.0));
+  CHECK(doubled.grad()[0].item().toDouble() == Approx(0.5));
+  optim::clip_grad_value(params, 0.75);
+  CHECK(single.grad()[0].item().toDouble() == 0.75);
+  CHECK(doubled.grad()[0].item().toDouble() == Approx(0.5));
+}
+
+TEST_CASE("clip: no gradients, limits out of range and sparse gradients", "[optim]") {
+  at::Tensor param = at::zeros({2}).set_requires_grad(true);
+  CHECK(optim::clip_grad_norm({param}, 1.0).item().toDouble() == 0);
+  CHECK_FALSE(optim::has_nonfinite({param}));
+  CHECK(error_of<danling::ConfigError>([&] { optim::clip_grad_norm({param}, 0); }) ==
+        "[optim.clip_grad_norm] expected a limit above 0, got 0.0");
+  CHECK(error_of<danling::ConfigError>([&] { optim::clip_grad_value({param}, -1); }) ==
+        "[optim.clip_grad_value] expected a limit above 0, got -1.0");
+  param.mutable_grad() = at::sparse_coo_tensor(at::zeros({1, 1}, at::kLong), at::ones({1}), {2});
+  CHECK(error_of<danling::StateError>([&] { optim::clip_grad_norm({param}, 1); }) ==
+        "[optim.clip_grad_norm] expected dense gradients, got a sparse one");
+}
+
+TEST_CASE("has_nonfinite: finds every infinity and NaN, and does not take large numbers for one", "[optim]") {
+  at::Tensor first = at::zeros({3}).set_requires_grad(true);
+  at::Tensor second = at::zeros({2, 2}, at::kBFloat16).set_requires_grad(true);
+  const std::vector<at::Tensor> params = {first, second};
+  // The squares of these overflow.
+  first.mutable_grad() = at::full({3}, 3e38);
+  second.mutable_grad() = at::full({2, 2}, -3e38, at::kBFloat16);
+  CHECK_FALSE(optim::has_nonfinite(params));
+  CHECK(optim::nonfinite_flag(params).scalar_type() == at::kFloat);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double bad : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
+    CAPTURE(bad);
+    first.mutable_grad() = at::ones({3});
+    second.mutable_grad() = at::ones({2, 2}, at::kBFloat16);
+    CHECK_FALSE(optim::has_nonfinite(params));
+    second.mutable_grad()[1][0].fill_(bad);
+    CHECK(optim::has_nonfinite(params));
+    second.mutable_grad()[1][0].fill_(1);
+    first.mutable_grad()[2].fill_(bad);
+    CHECK(optim::nonfinite_flag(params).item().toDouble() == 1);
+  }
+}
+
+}  // namespace
