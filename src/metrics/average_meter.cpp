@@ -33,6 +33,13 @@ void check_real(const at::Tensor& value, const char* where) {
   }
 }
 
+void check_scalar(const at::Tensor& sum) {
+  check_real(sum, "average_meter.add");
+  if (sum.numel() != 1) [[unlikely]] {
+    fail<MetricError>("average_meter.add", "expected a scalar, got ", detail::tensor_text(sum));
+  }
+}
+
 // Without its graph and dimensions.
 at::Tensor as_scalar(const at::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.detach() : tensor.detach().reshape({});
@@ -119,8 +126,7 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
 }
 
 void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
-  check_real(sum, "average_meter.add");
-  check<MetricError>(sum.numel() == 1, "average_meter.add", "expected a scalar, got ", detail::tensor_text(sum));
+  check_scalar(sum);
   if (sum.is_cpu()) {
     add(detail::read_scalar(sum), n);
     return;
@@ -142,8 +148,7 @@ void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
     add(sum, n.item().toLong());
     return;
   }
-  check_real(sum, "average_meter.add");
-  check<MetricError>(sum.numel() == 1, "average_meter.add", "expected a scalar, got ", detail::tensor_text(sum));
+  check_scalar(sum);
   const at::Tensor scalar = as_scalar(sum).to(n.device());
   const at::Tensor weight = as_scalar(n);
   use_tensors(scalar);
@@ -260,9 +265,18 @@ double AverageMeter::number_of(const at::Tensor& tensor, const char* what) {
   return detail::read_scalar(tensor);
 }
 
-Result::Value AverageMeter::value() const { return value_of(value_tensor()); }
-Result::Value AverageMeter::average() const { return value_of(average_tensor()); }
-Result::Value AverageMeter::total() const { return value_of(sum_tensor()); }
+// Without tensors the numbers are at hand.
+Result::Value AverageMeter::value() const {
+  return tensors_ != nullptr ? value_of(value_tensor()) : Result::Value(val());
+}
+
+Result::Value AverageMeter::average() const {
+  return tensors_ != nullptr ? value_of(average_tensor()) : Result::Value(avg());
+}
+
+Result::Value AverageMeter::total() const {
+  return tensors_ != nullptr ? value_of(sum_tensor()) : Result::Value(sum_);
+}
 
 std::string AverageMeter::text(int precision) const {
   return concat(detail::value_text(value(), precision), " (", detail::value_text(average(), precision), ")");

@@ -13,8 +13,8 @@ AverageMeter& AverageMeters::operator[](std::string_view name) {
 void AverageMeters::update(std::initializer_list<Update> updates) {
   for (const auto& item : updates) {
     AverageMeter& meter = (*this)[item.name];
-    if (item.tensor.defined()) {
-      meter.update(item.tensor, item.n);
+    if (item.tensor != nullptr) {
+      meter.update(*item.tensor, item.n);
     } else {
       meter.update(item.value, item.n);
     }

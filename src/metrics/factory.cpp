@@ -19,9 +19,10 @@ std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const Multic
                                                                       .class_dim = options.class_dim}});
   }
   // The metric finds the class dimension in the shapes, which the usual preprocessing would change.
-  return std::make_shared<StreamMetrics>(std::move(entries), [](const at::Tensor& prediction, const at::Tensor& target) {
+  const auto as_it_is = [](const at::Tensor& prediction, const at::Tensor& target) {
     return std::pair(prediction, target);
-  });
+  };
+  return std::make_shared<StreamMetrics>(std::move(entries), as_it_is);
 }
 
 }  // namespace danling::inline v0::metrics

@@ -60,9 +60,10 @@ std::pair<at::Tensor, at::Tensor> base_preprocess(const at::Tensor& prediction, 
     label = label.index(rows);
   };
   if (options.ignore_index || options.ignore_nan) {
-    check<MetricError>(begins_with(input.sizes(), label.sizes()), "metrics.preprocess",
-                       "expected a prediction whose shape begins with the target's, got ",
-                       detail::shape_text(input.sizes()), " and ", detail::shape_text(label.sizes()));
+    if (!begins_with(input.sizes(), label.sizes())) {
+      fail<MetricError>("metrics.preprocess", "expected a prediction whose shape begins with the target's, got ",
+                        detail::shape_text(input.sizes()), " and ", detail::shape_text(label.sizes()));
+    }
     if (options.ignore_index) {
       keep(label.ne(*options.ignore_index));
     }

@@ -36,7 +36,9 @@ double read_scalar(const at::Tensor& tensor) {
         break;
     }
   }
-  check<MetricError>(!tensor.is_complex(), "metrics.read", "expected a real number, got ", tensor_text(tensor));
+  if (tensor.is_complex()) {
+    fail<MetricError>("metrics.read", "expected a real number, got ", tensor_text(tensor));
+  }
   return tensor.item().toDouble();
 }
 

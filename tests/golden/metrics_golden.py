@@ -1,7 +1,9 @@
-"""Accuracy by DanLing 0.4.8 and torchmetrics, for tests/metrics: python tests/golden/metrics_golden.py > tests/metrics/golden.hpp
+"""Accuracy by DanLing 0.4.8 and torchmetrics, for tests/metrics.
 
-The scores are distinct multiples of 1/64 and so exact in every floating type; no two in a row are equal, since the order
-of equal scores is not defined by torch.topk.
+    python tests/golden/metrics_golden.py > tests/metrics/golden.hpp
+
+The scores are multiples of 1/64 and so exact in every floating type. No two in a row are equal: which of equal scores
+torch.topk takes is not defined.
 """
 
 import random
@@ -51,7 +53,8 @@ def emit(name, batches, metrics):
 
 def main():
     rng = random.Random(3)
-    print(f"// Written by tests/golden/metrics_golden.py with DanLing {version('danling')}, torch {torch.__version__.split('+')[0]}, torchmetrics {version('torchmetrics')}")
+    used = ", ".join(f"{name} {version(package)}" for name, package in (("DanLing", "danling"), ("torch", "torch")))
+    print(f"// Written by tests/golden/metrics_golden.py with {used}, torchmetrics {version('torchmetrics')}")
     print("// clang-format off\n#pragma once\n\n#include <cstdint>\n#include <vector>\n\nnamespace {\n")
     print("struct GoldenRow {\n  double val;\n  double avg;\n  std::int64_t n;\n  std::int64_t count;\n};\n")
     emit(

@@ -159,8 +159,8 @@ TEST_CASE("accuracy: what does not fit is refused with shapes and what to do", "
   CHECK(error_of<MetricError>([&] { accuracy(scores, ids({0, 1})); }) ==
         "[accuracy.compute] expected a prediction of the target's shape and one dimension more, got [4, 3] and [2]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, {.num_classes = 5}); }) ==
-        "[accuracy.compute] expected a prediction of the target's shape and one dimension of 5 classes more, got [4, 3] "
-        "and [4]");
+        "[accuracy.compute] expected a prediction of the target's shape and one dimension of 5 classes more, got "
+        "[4, 3] and [4]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, {.num_classes = 5, .class_dim = 1}); }) ==
         "[accuracy.compute] expected 5 classes in dimension 1, got [4, 3]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, {.class_dim = 2}); }) ==
@@ -174,7 +174,8 @@ TEST_CASE("accuracy: what does not fit is refused with shapes and what to do", "
         "[accuracy.compute] expected a prediction and integer labels, got Float [4, 3] and Float [4]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, at::Tensor()); }) ==
         "[accuracy.compute] expected a prediction and integer labels, got Float [4, 3] and an undefined tensor");
-  CHECK(error_of<MetricError>([&] { accuracy(scores, at::empty({4}, at::TensorOptions(at::kMeta).dtype(at::kLong))); }) ==
+  const auto elsewhere = at::empty({4}, at::TensorOptions(at::kMeta).dtype(at::kLong));
+  CHECK(error_of<MetricError>([&] { accuracy(scores, elsewhere); }) ==
         "[accuracy.compute] expected prediction and target on one device, got cpu and meta");
 }
 
@@ -189,7 +190,7 @@ TEST_CASE("binary_accuracy: logits, probabilities, labels and their errors", "[m
   CHECK(error_of<MetricError>([&] { binary_accuracy(at::zeros({4}), ids({0, 1, 2, 0})); }) ==
         "[binary_accuracy.compute] expected labels 0 and 1, or -100 to ignore, got others");
   CHECK(error_of<MetricError>([&] { binary_accuracy(at::zeros({3}), target); }) ==
-        "[binary_accuracy.compute] expected as many predictions as labels, got Float [3] and Long [4]");
+        "[binary_accuracy.compute] expected as many real predictions as labels, got Float [3] and Long [4]");
 }
 
 }  // namespace

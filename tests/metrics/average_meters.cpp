@@ -39,6 +39,12 @@ TEST_CASE("AverageMeters: updates take tensors, weights and maps", "[metrics]") 
   CHECK(meters.text(2) == "loss: 0.75 (0.75)\tnorms: [1.00, 1.00] ([1.00, 1.00])\tlr: 0.10 (0.10)");
 }
 
+TEST_CASE("AverageMeters: an undefined tensor is refused, not counted as 0", "[metrics]") {
+  AverageMeters meters;
+  CHECK(error_of<MetricError>([&] { meters.update({{"loss", at::Tensor()}}); }) ==
+        "[average_meter.update] expected a real tensor, got an undefined tensor");
+}
+
 TEST_CASE("AverageMeters: a reference stays valid while others are added, reset and loaded", "[metrics]") {
   AverageMeters meters;
   danling::AverageMeter& loss = meters["loss"];

@@ -1,4 +1,4 @@
-// Written by tests/golden/metrics_golden.py with DanLing 0.4.8, torch 2.13.0, torchmetrics 1.9.0
+// Written by tests/golden/metrics_golden.py with DanLing 0.4.8, torch 2.13.0+cpu, torchmetrics 1.9.0
 // clang-format off
 #pragma once
 

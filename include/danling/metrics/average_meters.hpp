@@ -13,15 +13,15 @@ namespace danling::inline v0 {
 /// Average meters by name, in the order of first use (DanLing's AverageMeters).
 class AverageMeters {
  public:
-  /// One item of `update({{"loss", 0.6}, {"r2", value, n}})`.
+  /// One item of `update({{"loss", 0.6}, {"norms", tensor, n}})`. Refers to its arguments: not for keeping.
   struct Update {
     Update(std::string_view meter, double number, std::int64_t weight = 1) : name(meter), value(number), n(weight) {}
     Update(std::string_view meter, const at::Tensor& values, std::int64_t weight = 1)
-        : name(meter), tensor(values), n(weight) {}
+        : name(meter), tensor(&values), n(weight) {}
 
     std::string_view name;
     double value = 0.0;
-    at::Tensor tensor;
+    const at::Tensor* tensor = nullptr;
     std::int64_t n = 1;
   };
 

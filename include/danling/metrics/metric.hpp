@@ -13,8 +13,8 @@ namespace danling::inline v0 {
 
 /// What a metric says of one batch.
 ///
-/// A number or a tensor is the batch's mean and is weighted by the batch size. A sum over `n` items weighs itself: it is
-/// exact over batches also where parts of them do not count, and needs no wait where it was counted on a device.
+/// A number or a tensor is the batch's mean and is weighted by the batch size. A sum over `n` items weighs itself: it
+/// is exact over batches also where parts of them do not count, and needs no wait where it was counted on a device.
 class MetricValue {
  public:
   template <class S, class N>

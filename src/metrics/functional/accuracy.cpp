@@ -108,9 +108,10 @@ MetricValue binary_accuracy(const at::Tensor& prediction, const at::Tensor& targ
                             const BinaryAccuracyOptions& options) {
   constexpr const char* where = "binary_accuracy.compute";
   check_labels(prediction, target, where);
-  check<MetricError>(prediction.numel() == target.numel() && !prediction.is_complex(), where,
-                     "expected as many predictions as labels, got ", tensor_text(prediction), " and ",
-                     tensor_text(target));
+  if (prediction.numel() != target.numel() || prediction.is_complex()) {
+    fail<MetricError>(where, "expected as many real predictions as labels, got ", tensor_text(prediction), " and ",
+                      tensor_text(target));
+  }
   const c10::NoGradGuard no_grad;
   const at::Tensor labels = target.flatten();
   const at::Tensor counted = options.ignore_index ? labels.ne(*options.ignore_index) : at::Tensor();
@@ -119,9 +120,10 @@ MetricValue binary_accuracy(const at::Tensor& prediction, const at::Tensor& targ
     if (counted.defined()) {
       unknown.bitwise_and_(counted);
     }
-    check<MetricError>(!unknown.any().item().toBool(), where, "expected labels 0 and 1",
-                       options.ignore_index ? concat(", or ", *options.ignore_index, " to ignore") : std::string(),
-                       ", got others");
+    if (unknown.any().item().toBool()) {
+      const std::string ignored = options.ignore_index ? concat(", or ", *options.ignore_index, " to ignore") : "";
+      fail<MetricError>(where, "expected labels 0 and 1", ignored, ", got others");
+    }
   }
   at::Tensor scores = prediction.flatten();
   if (at::isIntegralType(scores.scalar_type(), /*includeBool=*/true)) {
