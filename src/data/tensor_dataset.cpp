@@ -1,5 +1,7 @@
+#include <ATen/ops/add.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <danling/core/error.hpp>
 #include <danling/data/tensor_dataset.hpp>
@@ -25,10 +27,22 @@ TensorDataset::TensorDataset(at::Tensor input, at::Tensor target, TensorDatasetO
   if (target_.defined()) {
     check_records(target_, "a target", input_);
   }
+  if (options_.input_transform) {
+    shift_ = at::scalar_tensor(options_.input_transform->shift, at::kFloat);
+  }
   for (const auto& item : options_.extra) {
     check<DataError>(item.tensor.defined(), "data.tensors", "expected a tensor for ", quote(item.name), ", got none");
     check_records(item.tensor, quote(item.name), input_);
   }
+}
+
+at::Tensor TensorDataset::transformed(const at::Tensor& gathered) const {
+  const double scale = options_.input_transform->scale;
+  if (at::isIntegralType(gathered.scalar_type(), /*includeBool=*/false)) {
+    // One kernel that converts, scales and shifts: a third cheaper than three.
+    return at::add(shift_, gathered, scale);
+  }
+  return gathered.to(at::kFloat).mul_(scale).add_(options_.input_transform->shift);
 }
 
 Batch TensorDataset::get_batch(std::span<const std::int64_t> indices) {
@@ -46,10 +60,7 @@ Batch TensorDataset::get_batch(std::span<const std::int64_t> indices) {
   Batch batch;
   batch.input = at::index_select(input_, 0, where);
   if (options_.input_transform) {
-    batch.input = batch.input.to(at::kFloat).mul_(options_.input_transform->scale);
-    if (options_.input_transform->shift != 0.0) {
-      batch.input.add_(options_.input_transform->shift);
-    }
+    batch.input = transformed(batch.input);
   }
   if (target_.defined()) {
     batch.target = at::index_select(target_, 0, where);

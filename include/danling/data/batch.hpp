@@ -22,13 +22,13 @@ struct NamedTensor {
 /// `input`, `target` (undefined where there is none) and further tensors by name.
 struct Batch {
   /// [N, ...]
-  at::Tensor input;
+  at::Tensor input = {};
   /// [N, ...] or undefined.
-  at::Tensor target;
+  at::Tensor target = {};
   /// In order; names are unique.
-  std::vector<NamedTensor> extra;
+  std::vector<NamedTensor> extra = {};
   /// Valid samples or tokens that the mean loss stands for; nothing leaves it to the runner.
-  std::optional<std::int64_t> loss_normalizer;
+  std::optional<std::int64_t> loss_normalizer = {};
 
   /// Samples: the first dimension of `input`. @throws DataError when `input` is undefined or a scalar.
   std::int64_t size() const {

@@ -14,9 +14,9 @@ namespace danling::inline v0::data {
 
 /// One record without the batch dimension.
 struct Sample {
-  at::Tensor input;
+  at::Tensor input = {};
   /// Undefined where there is none.
-  at::Tensor target;
+  at::Tensor target = {};
 };
 
 /// Stacks the samples along a new first dimension. @throws DataError when shapes or dtypes differ, naming the

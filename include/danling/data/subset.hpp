@@ -1,6 +1,7 @@
 // Parts of a dataset: chosen records, and splits that depend on a seed only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,8 +9,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <c10/util/SmallVector.h>
 
 #include <danling/core/error.hpp>
 #include <danling/data/dataset.hpp>
@@ -49,12 +48,13 @@ class Subset final : public Dataset<B> {
 
   std::int64_t size() const override { return indices_.size(); }
   B get_batch(std::span<const std::int64_t> indices) override {
-    c10::SmallVector<std::int64_t, 512> of_base;
-    of_base.reserve(indices.size());
-    for (const std::int64_t index : indices) {
-      of_base.push_back(indices_[checked(index)]);
+    std::array<std::int64_t, 256> few;  // most batches fit: no allocation
+    std::vector<std::int64_t> many(indices.size() > few.size() ? indices.size() : 0);
+    const std::span<std::int64_t> of_base(many.empty() ? few.data() : many.data(), indices.size());
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      of_base[i] = indices_[checked(indices[i])];
     }
-    return base_->get_batch({of_base.data(), of_base.size()});
+    return base_->get_batch(of_base);
   }
   std::string split() const override { return split_; }
   bool train() const override { return train_; }

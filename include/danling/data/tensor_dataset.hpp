@@ -44,9 +44,12 @@ class TensorDataset : public Dataset<Batch> {
   const at::Tensor& target() const { return target_; }
 
  private:
+  at::Tensor transformed(const at::Tensor& gathered) const;
+
   at::Tensor input_;
   at::Tensor target_;
   TensorDatasetOptions options_;
+  at::Tensor shift_;  // of input_transform, float32 []
 };
 
 }  // namespace danling::inline v0::data
