@@ -38,7 +38,10 @@ std::uint64_t order_key(std::uint64_t seed, std::int64_t epoch, std::string_view
   return mix(key ^ (name + golden_ratio));
 }
 
-Permutation::Permutation(std::int64_t size, std::uint64_t key) : size_(size) {
+// Each round draws one number per row or column: with few of them more rounds are needed until all orders are equally
+// frequent (8 rounds leave a bias of 30 % over the orders of five records, 24 none that two million keys show).
+Permutation::Permutation(std::int64_t size, std::uint64_t key)
+    : size_(size), num_rounds_(size < 1024 ? max_rounds : 8) {
   check<DataError>(size >= 0 && size <= (std::int64_t{1} << 62), "data.permutation",
                    "expected a size between 0 and 2^62, got ", size);
   const auto cells = static_cast<std::uint64_t>(size);
@@ -58,8 +61,7 @@ Permutation::Permutation(std::int64_t size, std::uint64_t key) : size_(size) {
 std::uint64_t Permutation::encrypt(std::uint64_t cell) const {
   std::uint64_t row = cell / columns_;
   std::uint64_t column = cell % columns_;
-  for (int round = 0; round < num_rounds; round += 2) {
-    const auto i = static_cast<std::size_t>(round);
+  for (std::size_t i = 0; i < num_rounds_; i += 2) {
     row = shift(row, scale(mix(column ^ keys_[i]), rows_), rows_);
     column = shift(column, scale(mix(row ^ keys_[i + 1]), columns_), columns_);
   }

@@ -198,10 +198,13 @@ TEST_CASE("read_idx: absurd claims are refused before memory is asked for", "[fo
         "4294967295x4294967295x4294967295x0 bytes" + file("overflow"));
   CHECK(refusal(dir.write("limit", header(0x0e, {10, 10}) + pixels(800)), {.max_bytes = 799}) ==
         "[data.idx] expected at most 799 bytes, got a header that claims 10x10 float64 numbers" + file("limit"));
-  // Claims 8 GiB, holds 4 bytes: only what is there is allocated.
-  CHECK(refusal(dir.write("hollow", header(8, {8, 1024, 1024 * 1024}) + "1234")) ==
-        "[data.idx] expected 8 images of 1024x1048576 bytes, got 4 bytes (file '" + (dir.path / "hollow").string() +
-            "', truncated)");
+  // Claims a petabyte, holds 4 bytes: room is made for what the file can hold.
+  const std::string claim = header(8, {1 << 10, 1 << 20, 1 << 20}) + "1234";
+  for (const auto& bytes : {claim, gzip(claim)}) {
+    CHECK(refusal(dir.write("hollow", bytes), {.max_bytes = std::uint64_t{1} << 60}) ==
+          "[data.idx] expected 1024 images of 1048576x1048576 bytes, got 4 bytes (file '" +
+              (dir.path / "hollow").string() + "', truncated)");
+  }
 }
 
 TEST_CASE("read_idx: a compressed bomb is left at the first byte too many", "[formats]") {

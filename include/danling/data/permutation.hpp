@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -24,14 +25,15 @@ class Permutation {
   std::int64_t operator()(std::int64_t index) const;
 
  private:
-  static constexpr int num_rounds = 8;
+  static constexpr std::size_t max_rounds = 24;
 
   std::uint64_t encrypt(std::uint64_t cell) const;
 
   std::int64_t size_;
   std::uint64_t rows_ = 1;
   std::uint64_t columns_ = 1;
-  std::array<std::uint64_t, num_rounds> keys_{};
+  std::size_t num_rounds_;  // even
+  std::array<std::uint64_t, max_rounds> keys_{};
 };
 
 }  // namespace danling::inline v0::data
