@@ -237,7 +237,8 @@ class FileCheckpointManager::Impl {
     if (published.size() > 1) {
       formats::sync_directory(options_.directory);
     }
-    health_.record_success(name, published);
+    const auto history = std::find_if(published.begin(), published.end(), is_history_name);
+    health_.record_success(history == published.end() ? name : *history, published);
     if (first_error) {
       std::rethrow_exception(first_error);
     }

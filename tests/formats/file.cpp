@@ -1,0 +1,85 @@
+#include <danling/formats/file.hpp>
+
+#include <danling/core/error.hpp>
+
+#include <support/error.hpp>
+#include <support/temp_dir.hpp>
+
+namespace {
+
+using danling::CheckpointError;
+using danling::formats::AtomicFile;
+using danling::formats::InputFile;
+using danling_test::error_of;
+
+std::size_t count_entries(const std::filesystem::path& directory) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory), {}));
+}
+
+TEST_CASE("AtomicFile: the name holds the old content until commit and the new one after", "[formats]") {
+  const danling_test::TempDir directory;
+  danling_test::write_file(directory / "a", "old");
+  {
+    AtomicFile file(directory / "a");
+    file.write("new");
+    file.finish();
+    CHECK(danling_test::read_file(directory / "a") == "old");
+    file.commit();
+    CHECK(danling_test::read_file(directory / "a") == "new");
+  }
+  {
+    AtomicFile file(directory / "a");
+    file.write("never committed");
+  }
+  CHECK(danling_test::read_file(directory / "a") == "new");
+  CHECK(count_entries(directory.path()) == 1);
+}
+
+TEST_CASE("AtomicFile: small and large writes arrive in order", "[formats]") {
+  const danling_test::TempDir directory;
+  std::string expected;
+  {
+    AtomicFile file(directory / "a");
+    for (std::size_t size : {1, 100, 65535, 65536, 65537, 3, 1 << 20, 7}) {
+      const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+      file.write(piece);
+      expected += piece;
+    }
+    CHECK(file.size() == expected.size());
+    file.commit();
+  }
+  CHECK(danling_test::read_file(directory / "a") == expected);
+}
+
+TEST_CASE("AtomicFile and InputFile: the system's reason and the path are in the message", "[formats]") {
+  const danling_test::TempDir directory;
+  const std::string missing = (directory / "missing" / "a").string();
+  CHECK(error_of<CheckpointError>([&] { AtomicFile file(missing); }) ==
+        "[checkpoint.write] expected to create '" + missing + "', got errno 2 (No such file or directory)");
+  CHECK(error_of<CheckpointError>([&] { InputFile file(missing); }) ==
+        "[checkpoint.read] expected to open '" + missing + "', got errno 2 (No such file or directory)");
+  CHECK(error_of<CheckpointError>([&] { InputFile file(directory.path()); }) ==
+        "[checkpoint.read] expected a file, got a directory at '" + directory.path().string() + "'");
+}
+
+TEST_CASE("PendingAlias: keeps the file as it was, under a name that appears with commit", "[formats]") {
+  const danling_test::TempDir directory;
+  danling_test::write_file(directory / "a", "one");
+  {
+    danling::formats::PendingAlias alias(directory / "a", directory / "b");
+    AtomicFile file(directory / "a");
+    file.write("two");
+    file.commit();
+    CHECK_FALSE(std::filesystem::exists(directory / "b"));
+    alias.commit();
+  }
+  CHECK(danling_test::read_file(directory / "a") == "two");
+  CHECK(danling_test::read_file(directory / "b") == "one");
+  // To a name of the same file, and without commit: nothing is left over.
+  danling::formats::PendingAlias(directory / "a", directory / "c").commit();
+  danling::formats::PendingAlias(directory / "a", directory / "c").commit();
+  { const danling::formats::PendingAlias dropped(directory / "a", directory / "d"); }
+  CHECK(count_entries(directory.path()) == 3);
+}
+
+}  // namespace
