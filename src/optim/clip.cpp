@@ -1,7 +1,9 @@
 #include <danling/optim/clip.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_clamp_max.h>
@@ -44,28 +46,64 @@ Batches batches(const std::vector<at::Tensor>& params, const char* where) {
   return out;
 }
 
-/// The norms of all gradients as one vector on the first one's device.
-at::Tensor norms_of(const Batches& grads, double order) {
+bool on_cpu(const Batches& grads) {
+  return std::all_of(grads.begin(), grads.end(), [](const auto& batch) { return batch[0].is_cpu(); });
+}
+
+/// One norm per gradient; those of half precision in float32, in which they do not overflow.
+std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& batch, double order) {
+  const bool half = c10::elementSize(batch[0].scalar_type()) == 2;
+  return at::_foreach_norm(batch, order, half ? std::optional(at::kFloat) : std::nullopt);
+}
+
+at::TensorOptions norm_options(const Batches& grads) {
+  const bool wide = !grads.empty() && c10::elementSize(grads[0][0].scalar_type()) >= 8;
+  return at::TensorOptions().dtype(wide ? at::kDouble : at::kFloat);
+}
+
+/// The common norm, on the host.
+double host_norm(const Batches& grads) {
+  double squares = 0;
+  for (const auto& batch : grads) {
+    for (const auto& norm : norms_of(batch, 2)) {
+      const double value = norm.item().toDouble();
+      squares += value * value;
+    }
+  }
+  return std::sqrt(squares);
+}
+
+/// All tensors as one vector on the first one's device.
+at::Tensor gather(std::vector<at::Tensor> scalars) {
+  for (auto& scalar : scalars) {
+    if (scalar.device() != scalars[0].device() || scalar.scalar_type() != scalars[0].scalar_type()) {
+      scalar = scalar.to(scalars[0].options(), /*non_blocking=*/true);
+    }
+  }
+  return at::stack(scalars);
+}
+
+at::Tensor device_norm(const Batches& grads, double grad_divisor) {
   std::vector<at::Tensor> norms;
   for (const auto& batch : grads) {
-    for (auto& norm : at::_foreach_norm(batch, order)) {
+    for (auto& norm : norms_of(batch, 2)) {
       norms.push_back(std::move(norm));
     }
   }
-  for (auto& norm : norms) {
-    if (norm.device() != norms[0].device() || norm.scalar_type() != norms[0].scalar_type()) {
-      norm = norm.to(norms[0].options(), /*non_blocking=*/true);
-    }
-  }
-  return at::stack(norms);
+  at::Tensor norm = at::linalg_vector_norm(gather(std::move(norms)), 2);
+  return grad_divisor == 1.0 ? norm : norm.div_(grad_divisor);
 }
 
-at::Tensor norm_of(const Batches& grads, double grad_divisor) {
-  if (grads.empty()) {
-    return at::scalar_tensor(0.0, at::TensorOptions().dtype(at::kFloat));
+bool host_nonfinite(const std::vector<at::Tensor>& batch) {
+  for (const auto& norm : norms_of(batch, 2)) {
+    if (std::isfinite(norm.item().toDouble())) {
+      continue;
+    }
+    // Large numbers, whose squares overflow, look the same so far. Rare, so that its cost does not count.
+    return std::any_of(batch.begin(), batch.end(),
+                       [](const at::Tensor& grad) { return !at::isfinite(grad).all().item().toBool(); });
   }
-  at::Tensor norm = at::linalg_vector_norm(norms_of(grads, 2), 2);
-  return grad_divisor == 1.0 ? norm : norm.div_(grad_divisor);
+  return false;
 }
 
 void check_limit(double limit, double grad_divisor, const char* where) {
@@ -79,21 +117,29 @@ void check_limit(double limit, double grad_divisor, const char* where) {
 at::Tensor grad_norm(const std::vector<at::Tensor>& params, double grad_divisor) {
   const at::NoGradGuard no_grad;
   check_limit(1.0, grad_divisor, "optim.grad_norm");
-  return norm_of(batches(params, "optim.grad_norm"), grad_divisor);
+  const Batches grads = batches(params, "optim.grad_norm");
+  return on_cpu(grads) ? at::scalar_tensor(host_norm(grads) / grad_divisor, norm_options(grads))
+                       : device_norm(grads, grad_divisor);
 }
 
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double grad_divisor) {
   const at::NoGradGuard no_grad;
   check_limit(max_norm, grad_divisor, "optim.clip_grad_norm");
   const Batches grads = batches(params, "optim.clip_grad_norm");
-  at::Tensor norm = norm_of(grads, grad_divisor);
-  if (grads.empty()) {
-    return norm;
+  constexpr double epsilon = 1e-6;  // torch.nn.utils
+  if (on_cpu(grads)) {
+    const double norm = host_norm(grads) / grad_divisor;
+    const double factor = max_norm / (norm + epsilon);
+    if (!(factor >= 1)) {
+      for (const auto& batch : grads) {
+        at::_foreach_mul_(batch, factor);
+      }
+    }
+    return at::scalar_tensor(norm, norm_options(grads));
   }
-  const at::Tensor factor = norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
-  if (factor.is_cpu() && factor.item().toDouble() == 1.0) {
-    return norm;
-  }
+  at::Tensor norm = device_norm(grads, grad_divisor);
+  // Always multiplied: whether it is needed is known on the device only.
+  const at::Tensor factor = norm.add(epsilon).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   for (const auto& batch : grads) {
     at::_foreach_mul_(batch, factor.to(batch[0].device(), /*non_blocking=*/true));
   }
@@ -113,12 +159,19 @@ void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, do
 at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params) {
   const at::NoGradGuard no_grad;
   const Batches grads = batches(params, "optim.nonfinite_flag");
-  if (grads.empty()) {
-    return at::scalar_tensor(0.0, at::TensorOptions().dtype(at::kFloat));
+  const auto flag = at::TensorOptions().dtype(at::kFloat);
+  if (on_cpu(grads)) {
+    return at::scalar_tensor(std::any_of(grads.begin(), grads.end(), host_nonfinite) ? 1.0 : 0.0, flag);
   }
   // The largest magnitude is NaN or infinite exactly when an element is; unlike the 2-norm it cannot overflow.
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  return at::isfinite(norms_of(grads, infinity)).all().logical_not_().to(at::kFloat);
+  std::vector<at::Tensor> largest;
+  for (const auto& batch : grads) {
+    for (auto& norm : norms_of(batch, infinity)) {
+      largest.push_back(std::move(norm));
+    }
+  }
+  return at::isfinite(gather(std::move(largest))).all().logical_not_().to(at::kFloat);
 }
 
 bool has_nonfinite(const std::vector<at::Tensor>& params) { return nonfinite_flag(params).item().toDouble() != 0; }
