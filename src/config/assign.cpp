@@ -1,12 +1,11 @@
 // Nodes into fields, with every check that needs to know where a value was written.
 #include "config/assign.hpp"
 
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
 #include <limits>
 #include <type_traits>
 #include <utility>
-
-#include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 #include "config/number.hpp"
 
@@ -30,7 +29,7 @@ bool take(const std::optional<T>& value, T& target) {
 }
 
 template <class T>
-  requires std::is_arithmetic_v<T>
+requires std::is_arithmetic_v<T>
 bool read(const Node& node, T& target) {
   if (node.kind != Node::Kind::scalar || node.quoted) return false;
   if constexpr (std::is_same_v<T, bool>) {

@@ -1,7 +1,6 @@
 // The marks of fields against their values: choices, ranges, missing features.
 #include <algorithm>
 #include <cmath>
-
 #include <danling/config/config.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
@@ -120,9 +119,7 @@ std::string objection(const FieldSpec& spec, const std::string& path, const Conf
   return {};
 }
 
-void refuse_unsupported(const Section& section, const Section& standard) {
-  refuse_below(section, standard, "", {});
-}
+void refuse_unsupported(const Section& section, const Section& standard) { refuse_below(section, standard, "", {}); }
 
 std::string unsupported_text(const std::string& path, const ConfigTree& standard, const std::string& got,
                              const std::string& location, const std::string& reason) {

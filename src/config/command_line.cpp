@@ -1,8 +1,7 @@
 // The command line into a config.
-#include <iostream>
-
 #include <danling/config/config.hpp>
 #include <danling/core/error.hpp>
+#include <iostream>
 
 #include "config/assign.hpp"
 #include "config/number.hpp"

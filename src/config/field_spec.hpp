@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <danling/config/fields.hpp>
+#include <danling/config/tree.hpp>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,20 +11,16 @@
 #include <variant>
 #include <vector>
 
-#include <danling/config/fields.hpp>
-#include <danling/config/tree.hpp>
-
 namespace danling::inline v0::detail {
 
 /// Where a field's value lives.
 using Target =
     std::variant<bool*, int*, std::int64_t*, std::size_t*, float*, double*, std::string*, std::optional<bool>*,
-                 std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::size_t>*,
-                 std::optional<float>*, std::optional<double>*, std::optional<std::string>*, std::vector<int>*,
-                 std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
-                 std::optional<std::vector<int>>*, std::optional<std::vector<std::int64_t>>*,
-                 std::optional<std::vector<double>>*, std::optional<std::vector<std::string>>*, Section*, SectionList,
-                 SectionMap>;
+                 std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::size_t>*, std::optional<float>*,
+                 std::optional<double>*, std::optional<std::string>*, std::vector<int>*, std::vector<std::int64_t>*,
+                 std::vector<double>*, std::vector<std::string>*, std::optional<std::vector<int>>*,
+                 std::optional<std::vector<std::int64_t>>*, std::optional<std::vector<double>>*,
+                 std::optional<std::vector<std::string>>*, Section*, SectionList, SectionMap>;
 
 /// A type without its std::optional.
 template <class T>

@@ -1,11 +1,9 @@
 // Fields: collecting the fields of a section and their marks.
-#include <danling/config/fields.hpp>
-
 #include <algorithm>
+#include <danling/config/fields.hpp>
+#include <danling/core/error.hpp>
 #include <limits>
 #include <type_traits>
-
-#include <danling/core/error.hpp>
 
 #include "config/field_spec.hpp"
 #include "config/number.hpp"
@@ -80,11 +78,11 @@ FieldSpec& Fields::add(std::string_view name, std::string_view help) {
   return spec;
 }
 
-#define DANLING_FIELD(type)                                                                  \
-  Field Fields::operator()(std::string_view name, type& value, std::string_view help) {      \
-    FieldSpec& spec = add(name, help);                                                       \
-    spec.target = &value;                                                                    \
-    return Field(spec);                                                                      \
+#define DANLING_FIELD(type)                                                             \
+  Field Fields::operator()(std::string_view name, type& value, std::string_view help) { \
+    FieldSpec& spec = add(name, help);                                                  \
+    spec.target = &value;                                                               \
+    return Field(spec);                                                                 \
   }
 DANLING_FIELD(bool)
 DANLING_FIELD(int)
@@ -119,8 +117,8 @@ Field Fields::list(std::string_view name, detail::SectionList value, std::string
 
 Field Fields::map(std::string_view placeholder, detail::SectionMap value, std::string_view help) {
   for (const auto& spec : specs_) {
-    check<ConfigError>(!spec->is_map(), "config.fields", "expected one others() per section, got ",
-                       quote(placeholder), " beside ", quote(spec->name));
+    check<ConfigError>(!spec->is_map(), "config.fields", "expected one others() per section, got ", quote(placeholder),
+                       " beside ", quote(spec->name));
   }
   FieldSpec& spec = add(placeholder, help);
   spec.target = value;

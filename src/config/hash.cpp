@@ -2,7 +2,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-
 #include <danling/config/tree.hpp>
 
 namespace danling::inline v0 {

@@ -3,9 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
-
 #include <danling/config/config.hpp>
+#include <utility>
 
 #include "config/field_spec.hpp"
 
@@ -33,7 +32,10 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
       lines.push_back(std::move(line));
       line.clear();
     }
-    line += (line.empty() ? "" : " ") + std::string(word);
+    if (!line.empty()) {
+      line += ' ';
+    }
+    line += word;
   }
   lines.push_back(std::move(line));
   return lines;
@@ -78,13 +80,13 @@ class Writer {
 std::string description(const FieldSpec& spec) {
   std::string out = spec.help;
   if (!spec.choices.empty()) {
-    out += "; one of " + join(spec.choices);
+    out += concat("; one of ", join(spec.choices));
   }
   if (spec.low && spec.high) {
-    out += "; " + bounds(spec);
+    out += concat("; ", bounds(spec));
   }
   if (!spec.aliases.empty()) {
-    out += "; also called " + join(spec.aliases);
+    out += concat("; also called ", join(spec.aliases));
   }
   const ConfigTree value = value_of(spec);
   const bool unset = spec.is_list() || spec.is_map() || value.is_null();
@@ -153,8 +155,9 @@ void write_section(Writer& writer, Missing& missing, const Section& section, con
 std::string help(const Config& config, std::string_view program, std::size_t width) {
   detail::Writer writer(width == 0 ? detail::terminal_width() : width);
   writer.text = concat("usage: ", program, " [--config FILE]... [--KEY VALUE]...\n\n");
-  writer.item("--config FILE", "YAML or JSON file with any of the keys below; may be repeated. Later files win over "
-                               "earlier ones, options win over files.");
+  writer.item("--config FILE",
+              "YAML or JSON file with any of the keys below; may be repeated. Later files win over "
+              "earlier ones, options win over files.");
   writer.item("--help", "this text");
   std::vector<std::string> groups;
   const Fields fields(detail::readable(config));

@@ -1,11 +1,9 @@
 // JSON text to nodes.
 #include <cstddef>
-#include <iterator>
-#include <utility>
-
-#include <nlohmann/json.hpp>
-
 #include <danling/core/error.hpp>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "config/node.hpp"
 

@@ -1,11 +1,10 @@
 // Config files into configs.
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include <danling/config/config.hpp>
 #include <danling/core/error.hpp>
+#include <fstream>
+#include <sstream>
 
 #include "config/assign.hpp"
 #include "config/node.hpp"
@@ -38,8 +37,8 @@ void load_file(Section& config, const std::string& path) {
   const std::string text = read_file(path);
   const detail::Origin origin{path, true};
   const bool json = path.ends_with(".json");
-  detail::Assignment(config, origin).assign_all(json ? detail::read_json(text, origin)
-                                                     : detail::read_yaml(text, origin));
+  detail::Assignment(config, origin)
+      .assign_all(json ? detail::read_json(text, origin) : detail::read_yaml(text, origin));
 }
 
 void load_text(Section& config, std::string_view yaml, const std::string& origin) {

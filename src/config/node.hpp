@@ -21,8 +21,8 @@ struct Node {
   struct Entry;
 
   Kind kind = Kind::null;
-  std::string text;      // scalar
-  bool quoted = false;   // a scalar that can only be text
+  std::string text;     // scalar
+  bool quoted = false;  // a scalar that can only be text
   std::vector<Node> items;
   std::vector<Entry> entries;
   int line = 0;

@@ -76,8 +76,9 @@ bool is_null_word(std::string_view text) { return text.empty() || text == "~" ||
 
 bool reads_as_other(std::string_view text) {
   // Digits first covers numbers of every base, times and dates; letters first leaves only words.
-  return is_null_word(text) || !((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z') ||
-                                 text[0] == '_' || text[0] == '/') ||
+  return is_null_word(text) ||
+         !((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z') || text[0] == '_' ||
+           text[0] == '/') ||
          is_one_of(text, {"true", "false", "yes", "no", "on", "off", "y", "n", "none", "inf", "nan", "infinity"});
 }
 

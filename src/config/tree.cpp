@@ -1,10 +1,8 @@
 // Configs to trees and back, and trees compared.
-#include <danling/config/tree.hpp>
-
 #include <algorithm>
-#include <map>
-
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
+#include <map>
 
 #include "config/assign.hpp"
 #include "config/field_spec.hpp"
@@ -115,9 +113,7 @@ bool same(const ConfigTree& a, const ConfigTree& b) { return inline_yaml(a) == i
 
 ConfigTree to_tree(const Section& section) { return detail::section_tree(section, detail::Scope::all, {}); }
 
-ConfigTree semantic_tree(const Section& section) {
-  return detail::section_tree(section, detail::Scope::semantic, {});
-}
+ConfigTree semantic_tree(const Section& section) { return detail::section_tree(section, detail::Scope::semantic, {}); }
 
 void from_tree(Section& section, const ConfigTree& tree, const std::string& origin) {
   detail::Assignment(section, {origin, false}).assign_all(detail::node_of(tree));

@@ -1,7 +1,4 @@
 // YAML text to nodes. Works on yaml-cpp's events, which carry the line of every key and keep duplicates.
-#include <sstream>
-#include <utility>
-
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -9,6 +6,8 @@
 #include <yaml-cpp/parser.h>
 
 #include <danling/core/error.hpp>
+#include <sstream>
+#include <utility>
 
 #include "config/node.hpp"
 #include "config/number.hpp"

@@ -1,6 +1,5 @@
 // Trees to YAML text. Own code: the hash of a config hangs on every byte of it.
 #include <algorithm>
-
 #include <danling/config/tree.hpp>
 
 #include "config/field_spec.hpp"

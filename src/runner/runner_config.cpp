@@ -1,9 +1,7 @@
 // RunnerConfig: every setting of a runner.
-#include <danling/runner/runner_config.hpp>
-
 #include <algorithm>
-
 #include <danling/core/error.hpp>
+#include <danling/runner/runner_config.hpp>
 
 #include "config/field_spec.hpp"
 
@@ -119,7 +117,8 @@ void CheckpointConfig::fields(Fields& f) {
   f("interval", interval, "epochs or steps between saves; unset: every epoch, or 1/20 of the steps").at_least(1);
   f("keep_latest_k", keep_latest_k, "history checkpoints to keep; 0 keeps all").at_least(0);
   f("load_only", load_only, "load checkpoints and write none");
-  f("exclude_from_loading", exclude_from_loading, "parts not to load: optimizer, scheduler, dataloaders, or dotted keys");
+  f("exclude_from_loading", exclude_from_loading,
+    "parts not to load: optimizer, scheduler, dataloaders, or dotted keys");
   f("last_save_model_only", last_save_model_only, "save only the model at the end");
   f("export_dtype", export_dtype, "dtype of the model-only file; unset: as trained")
       .choices({"fp32", "fp16", "bf16", "fp64"})

@@ -1,7 +1,5 @@
-#include <sstream>
-
 #include <danling/config/config.hpp>
-
+#include <sstream>
 #include <support/error.hpp>
 
 #include "sample.hpp"
@@ -43,11 +41,32 @@ TEST_CASE("parse: files in order, then options, then post and validate", "[confi
 
 TEST_CASE("parse: values as people type them", "[config]") {
   SampleConfig config;
-  CHECK_FALSE(parse_words(config, {"--lr",    "1e-3",        "--small",  "-3",         "--verbose", "--shuffle=no",
-                                   "--betas", "0.8, 0.99",   "--sizes",  "[7,8]",      "--words",   "a,\"none\",b",
-                                   "--clip",  "none",        "--splits", "val",        "--tag",     "x=y",
-                                   "--name=", "--data.root=--dashed",  "--steps",  "null",       "--data.train.width",
-                                   "5",       "--layers",    "[{width: 2}, {kind: conv}]"}));
+  CHECK_FALSE(parse_words(config, {"--lr",
+                                   "1e-3",
+                                   "--small",
+                                   "-3",
+                                   "--verbose",
+                                   "--shuffle=no",
+                                   "--betas",
+                                   "0.8, 0.99",
+                                   "--sizes",
+                                   "[7,8]",
+                                   "--words",
+                                   "a,\"none\",b",
+                                   "--clip",
+                                   "none",
+                                   "--splits",
+                                   "val",
+                                   "--tag",
+                                   "x=y",
+                                   "--name=",
+                                   "--data.root=--dashed",
+                                   "--steps",
+                                   "null",
+                                   "--data.train.width",
+                                   "5",
+                                   "--layers",
+                                   "[{width: 2}, {kind: conv}]"}));
   CHECK(config.lr == 1e-3);
   CHECK(config.small == -3);
   CHECK(config.verbose);
@@ -73,8 +92,7 @@ TEST_CASE("parse: a bool takes the next word only when it says true or false", "
   CHECK(config.verbose);
   CHECK_FALSE(parse_words(config, {"--shuffle", "null"}));
   CHECK_FALSE(config.shuffle);
-  CHECK(error_of_words({"--verbose", "maybe"}) ==
-        "[config.parse] expected '--key value', got 'maybe' (command line)");
+  CHECK(error_of_words({"--verbose", "maybe"}) == "[config.parse] expected '--key value', got 'maybe' (command line)");
 }
 
 TEST_CASE("parse: of an option given twice the last counts", "[config]") {

@@ -1,8 +1,6 @@
 #include <cmath>
-
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
-
 #include <support/error.hpp>
 
 #include "sample.hpp"
@@ -78,7 +76,8 @@ mode: quick
 
 TEST_CASE("load: dotted keys, aliases, anchors and empty sections", "[config]") {
   SampleConfig config;
-  danling::load_text(config, "data.root: x\ndata.train.width: &w 4\ndata.val.width: *w\nlearning_rate: 0.5\n", "a.yaml");
+  danling::load_text(config, "data.root: x\ndata.train.width: &w 4\ndata.val.width: *w\nlearning_rate: 0.5\n",
+                     "a.yaml");
   danling::load_text(config, "data:\n# root: y\n", "b.yaml");
   danling::load_text(config, "# nothing\n", "c.yaml");
   CHECK(config.data.root == "x");
@@ -111,8 +110,9 @@ TEST_CASE("load: an unknown key names file, line and the nearest known key", "[c
   CHECK(error_of_yaml("data:\n  train:\n    widht: 3\n") ==
         "[config.parse] expected a known key, got 'data.train.widht' (file 'a.yaml', line 3); "
         "did you mean 'data.train.width'?");
-  CHECK(error_of_yaml("lr.x: 3\n") == "[config.parse] expected a known key, got 'lr.x' (file 'a.yaml', line 1); "
-                                      "did you mean 'lr'?");
+  CHECK(error_of_yaml("lr.x: 3\n") ==
+        "[config.parse] expected a known key, got 'lr.x' (file 'a.yaml', line 1); "
+        "did you mean 'lr'?");
   CHECK(error_of_yaml("entirely_different_thing: 3\n") ==
         "[config.parse] expected a known key, got 'entirely_different_thing' (file 'a.yaml', line 1)");
 }
@@ -134,8 +134,7 @@ TEST_CASE("load: a wrong value says what was expected, what was got and where", 
         "[config.parse] expected an integer of 32 bits for 'small', got '3000000000' (file 'a.yaml', line 1)");
   CHECK(error_of_yaml("count: -1\n") ==
         "[config.parse] expected an integer of at least 0 for 'count', got '-1' (file 'a.yaml', line 1)");
-  CHECK(error_of_yaml("lr: fast\n") ==
-        "[config.parse] expected a number for 'lr', got 'fast' (file 'a.yaml', line 1)");
+  CHECK(error_of_yaml("lr: fast\n") == "[config.parse] expected a number for 'lr', got 'fast' (file 'a.yaml', line 1)");
   CHECK(error_of_yaml("lr: 1e999\n") ==
         "[config.parse] expected a number for 'lr', got '1e999' (file 'a.yaml', line 1)");
   CHECK(error_of_yaml("verbose: 1\n") ==
@@ -157,8 +156,9 @@ TEST_CASE("load: a wrong value says what was expected, what was got and where", 
 }
 
 TEST_CASE("load: choices, ranges and missing features are checked where they are written", "[config]") {
-  CHECK(error_of_yaml("mode: fsat\n") ==
-        "[config.parse] expected one of auto, fast for 'mode', got 'fsat'; did you mean 'fast'? (file 'a.yaml', line 1)");
+  CHECK(
+      error_of_yaml("mode: fsat\n") ==
+      "[config.parse] expected one of auto, fast for 'mode', got 'fsat'; did you mean 'fast'? (file 'a.yaml', line 1)");
   CHECK(error_of_yaml("mode: exact\n") ==
         "[config.parse] expected a value that this release supports for 'mode', got 'exact': not available: exact mode "
         "(file 'a.yaml', line 1)");

@@ -1,13 +1,12 @@
 // A config with every kind of field, as a user would write it.
 #pragma once
 
+#include <danling/config/config.hpp>
+#include <danling/core/error.hpp>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <danling/config/config.hpp>
-#include <danling/core/error.hpp>
 
 namespace danling_test {
 
@@ -77,6 +76,14 @@ struct SampleConfig : danling::Config {
     if (epochs > 1000) {
       throw danling::ConfigError("[sample.validate] expected at most 1000 epochs");
     }
+  }
+};
+
+struct LargerConfig : SampleConfig {
+  int extra = 1;
+  void fields(danling::Fields& f) override {
+    SampleConfig::fields(f);
+    f("extra", extra, "one more");
   }
 };
 

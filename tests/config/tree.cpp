@@ -1,8 +1,6 @@
-#include <limits>
-
 #include <danling/config/stored.hpp>
 #include <danling/config/tree.hpp>
-
+#include <limits>
 #include <support/error.hpp>
 
 #include "sample.hpp"
@@ -191,19 +189,22 @@ TEST_CASE("validate: values set by the program are checked like those of a file"
         "[config.validate] expected one of dense, conv for 'layers[0].kind', got 'x'");
 }
 
-TEST_CASE("StoredConfig: keeps the whole config and refuses its base", "[config]") {
-  struct Larger : SampleConfig {
-    int extra = 1;
-  };
-  Larger larger;
+TEST_CASE("StoredConfig: keeps the whole config, and refuses a reference to its base", "[config]") {
+  danling_test::LargerConfig larger;
   larger.extra = 2;
   const danling::StoredConfig<danling::Config> stored(larger);
-  CHECK(stored.as<Larger>().extra == 2);
+  CHECK(stored.as<danling_test::LargerConfig>().extra == 2);
+  CHECK(&stored.as<SampleConfig>() == &stored.get());
   CHECK(danling::to_yaml(danling::to_tree(stored.get())) == danling::to_yaml(danling::to_tree(larger)));
-  CHECK(danling::canonical(stored.defaults()) == danling::canonical(SampleConfig()));
+  CHECK(danling::canonical(stored.defaults()) == danling::canonical(danling_test::LargerConfig()));
+
   const SampleConfig& base = larger;
-  CHECK_THAT(error_of<ConfigError>([&] { danling::StoredConfig<danling::Config> sliced(base); }),
-             ContainsSubstring("[config.store] expected the whole config, got a reference to its base "));
+  CHECK(error_of<ConfigError>([&] { danling::StoredConfig<danling::Config> sliced(base); }) ==
+        "[config.store] expected the config by its own type, danling_test::LargerConfig, got a reference to its base "
+        "danling_test::SampleConfig, which would lose its fields");
+  const danling::StoredConfig<danling::Config> small{SampleConfig()};
+  CHECK(error_of<ConfigError>([&] { small.as<danling_test::LargerConfig>(); }) ==
+        "[config.as] expected the type of the config, danling_test::SampleConfig, got danling_test::LargerConfig");
 }
 
 }  // namespace

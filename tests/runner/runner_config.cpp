@@ -1,8 +1,6 @@
-#include <sstream>
-
 #include <danling/config/tree.hpp>
 #include <danling/runner/runner_config.hpp>
-
+#include <sstream>
 #include <support/error.hpp>
 
 namespace {
@@ -268,8 +266,7 @@ TEST_CASE("RunnerConfig: contradicting or impossible settings are refused", "[ru
         "[config.validate] expected auto, cpu, cuda or cuda:<index> for 'device', got 'gpu'");
   CHECK(error_of_options("--device", "cuda:") ==
         "[config.validate] expected auto, cpu, cuda or cuda:<index> for 'device', got 'cuda:'");
-  CHECK(error_of_options("--optim.betas", "0.9") ==
-        "[config.validate] expected two numbers for 'optim.betas', got 1");
+  CHECK(error_of_options("--optim.betas", "0.9") == "[config.validate] expected two numbers for 'optim.betas', got 1");
   CHECK(error_of_options("--optim.param_groups", "[{lr: 1}]") ==
         "[config.validate] expected a pattern for 'optim.param_groups[0]', got none");
   CHECK(error_of_options("--optim.param_groups", "[{pattern: a, betas: [0.9]}]") ==
@@ -321,17 +318,18 @@ TEST_CASE("RunnerConfig: the id holds what a run computes, not its length, place
                 "cpu", "--num_threads", "2", "--allocator", "system", "--score_name", "acc", "--score_split", "val",
                 "--patience", "4", "--test_splits", "test");
   CHECK(danling::config_id(config) == id);
-  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"seed", "1"},
-                                                                                   {"deterministic", "true"},
-                                                                                   {"accum_steps", "2"},
-                                                                                   {"optim.lr", "0.1"},
-                                                                                   {"sched.type", "linear"},
-                                                                                   {"dataloader.batch_size", "8"},
-                                                                                   {"dataloader.train.shuffle", "false"},
-                                                                                   {"precision", "bf16"},
-                                                                                   {"max_grad_norm", "1"},
-                                                                                   {"train_splits", "train"},
-                                                                                   {"optim.fused", "false"}}) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"seed", "1"},
+                                                        {"deterministic", "true"},
+                                                        {"accum_steps", "2"},
+                                                        {"optim.lr", "0.1"},
+                                                        {"sched.type", "linear"},
+                                                        {"dataloader.batch_size", "8"},
+                                                        {"dataloader.train.shuffle", "false"},
+                                                        {"precision", "bf16"},
+                                                        {"max_grad_norm", "1"},
+                                                        {"train_splits", "train"},
+                                                        {"optim.fused", "false"}}) {
     CAPTURE(key);
     RunnerConfig other;
     danling::apply(other, key, value);

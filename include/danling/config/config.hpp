@@ -1,11 +1,10 @@
 // Config: the settings of a program, read from files and the command line.
 #pragma once
 
+#include <danling/config/fields.hpp>
 #include <iosfwd>
 #include <string>
 #include <string_view>
-
-#include <danling/config/fields.hpp>
 
 namespace danling::inline v0 {
 
@@ -37,8 +36,7 @@ void load_file(Section& config, const std::string& path);
 void load_text(Section& config, std::string_view yaml, const std::string& origin);
 
 /// Sets one key as the command line does: `apply(config, "optim.betas", "0.9,0.99")`.
-void apply(Section& config, std::string_view key, std::string_view value,
-           const std::string& origin = "command line");
+void apply(Section& config, std::string_view key, std::string_view value, const std::string& origin = "command line");
 
 /// Calls post(), then the validate() below.
 void finish(Config& config);

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <concepts>
-#include <memory>
-#include <typeinfo>
-
 #include <danling/config/config.hpp>
 #include <danling/core/error.hpp>
+#include <memory>
+#include <string>
+#include <typeinfo>
 
 namespace danling::inline v0 {
+
+namespace detail {
+/// The name of a type as it is written in code.
+std::string readable_name(const std::type_info& type);
+}  // namespace detail
 
 /// Holds a copy of a user's config and a default-constructed one to compare it with, both seen through `Base`.
 /// Copies share the held config.
@@ -17,9 +22,10 @@ class StoredConfig {
  public:
   /// @throws ConfigError when `config` is a reference to the base of a larger config, whose fields would be lost.
   template <std::derived_from<Base> C>
-    requires std::copy_constructible<C> && std::default_initializable<C>
+  requires std::copy_constructible<C> && std::default_initializable<C>
   explicit StoredConfig(const C& config)
-      : config_((refuse_slicing(config), std::make_shared<C>(config))), defaults_(std::make_shared<const C>()),
+      : config_((refuse_slicing(config), std::make_shared<C>(config))),
+        defaults_(std::make_shared<const C>()),
         make_([]() -> std::unique_ptr<Base> { return std::make_unique<C>(); }) {}
 
   Base& get() const { return *config_; }
@@ -31,16 +37,22 @@ class StoredConfig {
   template <std::derived_from<Base> C>
   C& as() const {
     C* found = dynamic_cast<C*>(config_.get());
-    check<ConfigError>(found != nullptr, "config.as", "expected the type that the config was given as, got ",
-                       typeid(C).name());
+    if (found == nullptr) {
+      const Base& held = *config_;
+      fail<ConfigError>("config.as", "expected the type of the config, ", detail::readable_name(typeid(held)), ", got ",
+                        detail::readable_name(typeid(C)));
+    }
     return *found;
   }
 
  private:
   template <class C>
   static void refuse_slicing(const C& config) {
-    check<ConfigError>(typeid(config) == typeid(C), "config.store", "expected the whole config, got a reference to ",
-                       "its base ", typeid(C).name(), ": pass the derived type, whose fields would be lost");
+    if (typeid(config) != typeid(C)) {
+      fail<ConfigError>("config.store", "expected the config by its own type, ", detail::readable_name(typeid(config)),
+                        ", got a reference to its base ", detail::readable_name(typeid(C)),
+                        ", which would lose its fields");
+    }
   }
 
   std::shared_ptr<Base> config_;

@@ -1,12 +1,11 @@
 // Configs as values: to and from trees, YAML text, canonical form, hash and differences.
 #pragma once
 
+#include <danling/config/fields.hpp>
+#include <danling/core/tree.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <danling/config/fields.hpp>
-#include <danling/core/tree.hpp>
 
 namespace danling::inline v0 {
 

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <danling/config/config.hpp>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <danling/config/config.hpp>
 
 namespace danling::inline v0 {
 

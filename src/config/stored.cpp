@@ -1,0 +1,16 @@
+// Names of types, for messages about configs held by their base.
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <danling/config/stored.hpp>
+
+namespace danling::inline v0::detail {
+
+std::string readable_name(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status),
+                                                         &std::free);
+  return status == 0 && name ? name.get() : type.name();
+}
+
+}  // namespace danling::inline v0::detail
