@@ -54,7 +54,10 @@ void put_integer(std::string& out, std::int64_t value) {
 void put_number(std::string& out, double value) {
   if (std::isfinite(value)) {
     std::array<char, 32> text;
-    out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
+    const std::string_view digits(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
+    out += digits;
+    // Readers take "-0" for an integer and lose its sign.
+    out += digits.find_first_of(".e") == std::string_view::npos ? ".0" : "";
   } else {
     out += std::isnan(value) ? "\"NaN\"" : value < 0 ? "\"-Infinity\"" : "\"Infinity\"";
   }
@@ -163,16 +166,17 @@ void MetricsLog::append(const MetricsLine& line) {
   }
   buffer_ += "}\n";
 
-  ssize_t written = 0;
-  while ((written = ::write(file_, buffer_.data(), buffer_.size())) < 0 && errno == EINTR) {
-  }
-  if (written != static_cast<ssize_t>(buffer_.size())) {
-    // Part of a line means that the disk is full, which only the next write would say.
-    const int reason = written < 0 ? errno : ENOSPC;
-    if (written > 0 && ftruncate(file_, static_cast<off_t>(offset_)) != 0) {
-      fail_file("metrics_log.append", path_, errno);
+  // One write, unless the disk is filling up: then the second one says why.
+  for (std::string_view rest = buffer_; !rest.empty();) {
+    const ssize_t written = ::write(file_, rest.data(), rest.size());
+    if (written >= 0) {
+      rest.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      const int reason = errno;
+      // A failure here leaves part of a line, which the next opening cuts off.
+      (void)!ftruncate(file_, static_cast<off_t>(offset_));
+      fail_file("metrics_log.append", path_, reason);
     }
-    fail_file("metrics_log.append", path_, reason);
   }
   offset_ += buffer_.size();
   ++lines_;

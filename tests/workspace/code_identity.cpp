@@ -1,10 +1,9 @@
 #include <danling/workspace/code_identity.hpp>
 
-#include <stdlib.h>
-
 #include <chrono>
 #include <cstdlib>
 
+#include <support/environment.hpp>
 #include <support/temp_dir.hpp>
 #include <workspace/command.hpp>
 
@@ -12,6 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using danling_test::TempDir;
+using danling_test::Variable;
 
 void shell(const std::string& command) {
   INFO(command);
@@ -33,23 +33,6 @@ struct Repository {
     danling_test::write_file(dir / "sub/b.txt", "two\n");
     shell(git + "init && " + git + "add . && " + git + "commit -m first");
   }
-};
-
-/// Puts an environment variable back at the end.
-class Variable {
- public:
-  Variable(std::string name, const std::string& value) : name_(std::move(name)) {
-    const char* old = getenv(name_.c_str());
-    had_ = old != nullptr;
-    old_ = had_ ? old : "";
-    setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~Variable() { had_ ? setenv(name_.c_str(), old_.c_str(), 1) : unsetenv(name_.c_str()); }
-
- private:
-  std::string name_;
-  std::string old_;
-  bool had_ = false;
 };
 
 TEST_CASE("read_code_identity: a clean tree is its commit", "[workspace]") {

@@ -18,11 +18,11 @@ class LogFile;
 
 struct LoggerOptions {
   /// Path of the log file, appended to; its folder must exist. Empty: no file.
-  std::string file;
+  std::string file = {};
   /// Whether lines go to the console as well.
   bool console = true;
   /// Put before warnings and errors in the file, as "rank=1/4 host=a". Empty: nothing.
-  std::string context;
+  std::string context = {};
 };
 
 /// Thread-safe. On the console information goes to standard output, the rest to standard error after "warning: " or

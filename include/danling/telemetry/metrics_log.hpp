@@ -27,7 +27,7 @@ struct MetricsLine {
 ///     {"split":"train","mode":"train","epoch":2,"global_step":180,"iteration":50,"loss":0.25,"telemetry":{"time":0.01}}
 ///
 /// Keys keep the order of the result, nested results are nested objects, a number is the shortest text that reads back
-/// as the same number, and NaN and infinities are the strings "NaN", "Infinity" and "-Infinity" (JSON has no others).
+/// as the same double, and NaN and infinities are the strings "NaN", "Infinity" and "-Infinity" (JSON has no others).
 /// Without "telemetry", two runs with the same numbers give the same bytes. Each line is one write: a crash leaves at
 /// most the last line incomplete. Used by one thread of the main process.
 class MetricsLog {
