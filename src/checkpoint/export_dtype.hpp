@@ -1,9 +1,9 @@
 // The names of floating-point types in `checkpoint.export_dtype`.
 #pragma once
 
-#include <string>
-
 #include <c10/core/ScalarType.h>
+
+#include <string>
 
 namespace danling::inline v0 {
 

@@ -1,12 +1,11 @@
 // Models in another floating-point type, for publishing.
+#include <c10/core/Storage.h>
+
+#include <danling/checkpoint/file_manager.hpp>
 #include <map>
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <c10/core/Storage.h>
-
-#include <danling/checkpoint/file_manager.hpp>
 
 #include "export_dtype.hpp"
 

@@ -1,13 +1,11 @@
-#include <danling/checkpoint/file.hpp>
-
-#include <unordered_map>
-
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Storage.h>
 
+#include <danling/checkpoint/file.hpp>
 #include <danling/formats/pth.hpp>
+#include <unordered_map>
 
 #include "dtypes.hpp"
 #include "state_archive.hpp"
@@ -61,9 +59,9 @@ class StorageTable {
 
  private:
   static std::string layout_name(const at::Tensor& tensor) {
-    return tensor.is_quantized() ? "quantized"
-           : tensor.is_nested()  ? "nested"
-           : tensor.is_sparse()  ? "sparse"
+    return tensor.is_quantized()             ? "quantized"
+           : tensor.is_nested()              ? "nested"
+           : tensor.is_sparse()              ? "sparse"
            : tensor.layout() != at::kStrided ? "not strided"
                                              : "strided";
   }

@@ -1,13 +1,11 @@
-#include <danling/checkpoint/file_manager.hpp>
-
-#include <algorithm>
-#include <deque>
-#include <exception>
-
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/file_manager.hpp>
 #include <danling/formats/file.hpp>
+#include <deque>
+#include <exception>
 
 #include "export_dtype.hpp"
 #include "state_archive.hpp"
@@ -46,8 +44,8 @@ std::optional<FileIdentity> identify(const fs::path& path) {
 
 State load_parts(const fs::path& path) {
   State state = load_file(path);
-  check<CheckpointError>(state.is_map(), "checkpoint.read", "expected a checkpoint of named parts, got ",
-                         state.kind(), " (file ", quote(path.string()), ")");
+  check<CheckpointError>(state.is_map(), "checkpoint.read", "expected a checkpoint of named parts, got ", state.kind(),
+                         " (file ", quote(path.string()), ")");
   return state;
 }
 
@@ -123,8 +121,8 @@ class FileCheckpointManager::Impl {
     std::vector<FileIdentity> tried;
     for (const auto& path : candidates()) {
       const auto identity = identify(path);
-      if (identity && std::any_of(tried.begin(), tried.end(),
-                                  [&](const auto& other) { return other.same_file(*identity); })) {
+      if (identity &&
+          std::any_of(tried.begin(), tried.end(), [&](const auto& other) { return other.same_file(*identity); })) {
         continue;  // another name of a file that is listed already
       }
       try {
@@ -152,9 +150,7 @@ class FileCheckpointManager::Impl {
   void close() { closed_ = true; }
 
  private:
-  void check_open() const {
-    check<StateError>(!closed_, "checkpoint.save", "expected no save after close, got one");
-  }
+  void check_open() const { check<StateError>(!closed_, "checkpoint.save", "expected no save after close, got one"); }
 
   State exported_model() const {
     const State state = model_state_();

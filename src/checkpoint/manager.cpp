@@ -1,5 +1,4 @@
 #include <danling/checkpoint/manager.hpp>
-
 #include <danling/core/format.hpp>
 
 namespace danling::inline v0 {

@@ -1,8 +1,6 @@
 // A state taken apart into a described tree and storages, and put together again.
 #pragma once
 
-
-
 #include <danling/formats/file.hpp>
 #include <danling/state/state.hpp>
 

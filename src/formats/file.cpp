@@ -1,17 +1,15 @@
-#include <danling/formats/file.hpp>
-
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstring>
-#include <system_error>
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
+#include <system_error>
 
 namespace danling::inline v0::formats {
 namespace {
@@ -82,8 +80,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
                           size_, " bytes (file ", quote(path_.string()), ")");
   }
   while (!out.empty()) {
-    const ssize_t got =
-        ::pread(descriptor_, out.data(), std::min(out.size(), kPiece), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(descriptor_, out.data(), std::min(out.size(), kPiece), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) {
       continue;
     }
@@ -103,8 +100,8 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
   buffer_.reserve(kBufferSize);
   static std::atomic<unsigned> counter{0};
   for (;;) {
-    temporary_ = directory_of(target_) / concat(".", target_.filename().string(), kTemporaryMark, ::getpid(), "-",
-                                                counter.fetch_add(1));
+    temporary_ = directory_of(target_) /
+                 concat(".", target_.filename().string(), kTemporaryMark, ::getpid(), "-", counter.fetch_add(1));
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno == EEXIST) {
       continue;

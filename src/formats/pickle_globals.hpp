@@ -1,10 +1,9 @@
 // The globals that a pickle may name.
 #pragma once
 
+#include <danling/formats/tensor_record.hpp>
 #include <optional>
 #include <string_view>
-
-#include <danling/formats/tensor_record.hpp>
 
 namespace danling::inline v0::formats::pickle {
 
@@ -15,8 +14,8 @@ enum class Callable : std::uint8_t {
   rebuild_parameter,
   size,
   encode,
-  make_bytes,       // bytes or a bytearray from bytes
-  typed_storage,    // FloatStorage and the like: only named in the identity of a storage
+  make_bytes,     // bytes or a bytearray from bytes
+  typed_storage,  // FloatStorage and the like: only named in the identity of a storage
   untyped_storage,
   dtype,
 };

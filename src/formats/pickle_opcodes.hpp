@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace danling::inline v0::formats::pickle {
 
@@ -52,36 +53,41 @@ enum class Op : std::uint8_t {
 
 /// The name of an opcode that is not read, or an empty string for a byte that is no opcode.
 constexpr std::string_view refused_name(std::uint8_t byte) {
-  switch (byte) {
-    case '0': return "POP";
-    case '1': return "POP_MARK";
-    case '2': return "DUP";
-    case 'F': return "FLOAT";
-    case 'I': return "INT";
-    case 'L': return "LONG";
-    case 'P': return "PERSID";
-    case 'S': return "STRING";
-    case 'T': return "BINSTRING";
-    case 'U': return "SHORT_BINSTRING";
-    case 'V': return "UNICODE";
-    case 'd': return "DICT";
-    case 'g': return "GET";
-    case 'i': return "INST";
-    case 'l': return "LIST";
-    case 'o': return "OBJ";
-    case 'p': return "PUT";
-    case 0x81: return "NEWOBJ";
-    case 0x82: return "EXT1";
-    case 0x83: return "EXT2";
-    case 0x84: return "EXT4";
-    case 0x8f: return "EMPTY_SET";
-    case 0x90: return "ADDITEMS";
-    case 0x91: return "FROZENSET";
-    case 0x92: return "NEWOBJ_EX";
-    case 0x97: return "NEXT_BUFFER";
-    case 0x98: return "READONLY_BUFFER";
-    default: return "";
+  constexpr std::pair<std::uint8_t, std::string_view> refused[] = {
+      {'0', "POP"},
+      {'1', "POP_MARK"},
+      {'2', "DUP"},
+      {'F', "FLOAT"},
+      {'I', "INT"},
+      {'L', "LONG"},
+      {'P', "PERSID"},
+      {'S', "STRING"},
+      {'T', "BINSTRING"},
+      {'U', "SHORT_BINSTRING"},
+      {'V', "UNICODE"},
+      {'d', "DICT"},
+      {'g', "GET"},
+      {'i', "INST"},
+      {'l', "LIST"},
+      {'o', "OBJ"},
+      {'p', "PUT"},
+      {0x81, "NEWOBJ"},
+      {0x82, "EXT1"},
+      {0x83, "EXT2"},
+      {0x84, "EXT4"},
+      {0x8f, "EMPTY_SET"},
+      {0x90, "ADDITEMS"},
+      {0x91, "FROZENSET"},
+      {0x92, "NEWOBJ_EX"},
+      {0x97, "NEXT_BUFFER"},
+      {0x98, "READONLY_BUFFER"},
+  };
+  for (const auto& [code, name] : refused) {
+    if (code == byte) {
+      return name;
+    }
   }
+  return {};
 }
 
 }  // namespace danling::inline v0::formats::pickle

@@ -1,14 +1,11 @@
-// A pickle machine without calls. Values are nodes in one table, referred to by number: pickles share and even nest
-// values in themselves, trees cannot. Once STOP is reached the nodes are copied out into a tree.
-#include <bit>
+// A pickle machine without calls: opcodes in, a graph of plain values and tensor records out.
+#include <danling/core/error.hpp>
+#include <danling/formats/pickle.hpp>
 #include <string>
 #include <unordered_map>
 
-#include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
-
 #include "little_endian.hpp"
-#include "pickle_globals.hpp"
+#include "pickle_graph.hpp"
 #include "pickle_opcodes.hpp"
 #include "utf8.hpp"
 
@@ -19,51 +16,19 @@ using pickle::Callable;
 using pickle::Global;
 using pickle::Op;
 
-enum class Kind : std::uint8_t { none, boolean, integer, number, text, bytes, list, tuple, map, tensor, storage, global };
-
-constexpr const char* kKindNames[] = {"None",    "a bool", "an integer", "a number", "text",      "bytes",
-                                      "a list",  "a tuple", "a dict",    "a tensor", "a storage", "a global"};
-
-struct Node {
-  Kind kind = Kind::none;
-  bool ordered = false;        // of a map: an OrderedDict, which may have attributes
-  std::int64_t integer = 0;    // a bool or an integer, the bits of a number, or an index into the table of the kind
-};
-
-struct StorageUse {
-  std::size_t storage;
-  bool typed;
-  DType dtype;
-};
-
-class PickleReader {
+class PickleReader : private PickleGraph {
  public:
-  PickleReader(std::string_view bytes, std::string_view source) : bytes_(bytes), source_(source) {
-    budget_ = (std::uint64_t{1} << 26) + 128 * std::uint64_t{bytes.size()};
-  }
+  PickleReader(std::string_view bytes, std::string_view source) : PickleGraph(bytes.size(), source), bytes_(bytes) {}
 
   PickledTree read() {
-    const std::size_t root = run();
+    const std::uint32_t root = run();
     PickledTree out;
-    out.tree = convert(root, 0);
+    out.tree = tree(root);
     out.storages = std::move(storages_);
     return out;
   }
 
  private:
-  template <class... Parts>
-  [[noreturn]] void refuse(const Parts&... parts) const {
-    fail<CheckpointError>("checkpoint.read", "expected ", parts..., " (", source_, ", byte ", op_at_, ")");
-  }
-
-  // Takes from what the input's size allows to be held.
-  void charge(std::uint64_t amount) {
-    if (amount > budget_) {
-      refuse("values in proportion to ", bytes_.size(), " bytes of pickle, got far more");
-    }
-    budget_ -= amount;
-  }
-
   // --- input
 
   std::string_view take(std::uint64_t count) {
@@ -90,13 +55,7 @@ class PickleReader {
     return out;
   }
 
-  // --- nodes and stack
-
-  std::uint32_t add(Kind kind, std::int64_t value = 0) {
-    charge(sizeof(Node));
-    nodes_.push_back(Node{kind, false, value});
-    return static_cast<std::uint32_t>(nodes_.size() - 1);
-  }
+  // --- stack
 
   void push(std::uint32_t node) { stack_.push_back(node); }
   void push(Kind kind, std::int64_t value = 0) { push(add(kind, value)); }
@@ -130,14 +89,6 @@ class PickleReader {
     return out;
   }
 
-  const Node& node(std::uint32_t number, Kind kind) const {
-    const Node& found = nodes_[number];
-    if (found.kind != kind) {
-      refuse(kKindNames[static_cast<int>(kind)], ", got ", kKindNames[static_cast<int>(found.kind)]);
-    }
-    return found;
-  }
-
   template <class Table>
   void push_entry(Kind kind, Table& table, typename Table::value_type value) {
     charge(sizeof(value));
@@ -161,18 +112,6 @@ class PickleReader {
   void push_items(Kind kind, std::vector<std::uint32_t> items) {
     charge(items.size() * sizeof(std::uint32_t));
     push_entry(kind, items_, std::move(items));
-  }
-
-  const std::string& text(std::uint32_t number) const {
-    return texts_[static_cast<std::size_t>(node(number, Kind::text).integer)];
-  }
-  const std::vector<std::uint32_t>& tuple(std::uint32_t number) const {
-    return items_[static_cast<std::size_t>(node(number, Kind::tuple).integer)];
-  }
-  std::vector<std::uint32_t>& items(const Node& node) { return items_[static_cast<std::size_t>(node.integer)]; }
-  std::int64_t integer(std::uint32_t number) const { return node(number, Kind::integer).integer; }
-  const Global& global(std::uint32_t number) const {
-    return globals_[static_cast<std::size_t>(node(number, Kind::global).integer)];
   }
 
   // --- opcodes
@@ -199,23 +138,54 @@ class PickleReader {
 
   bool constant(Op op) {
     switch (op) {
-      case Op::none: push(Kind::none); return true;
-      case Op::newtrue: push(Kind::boolean, 1); return true;
-      case Op::newfalse: push(Kind::boolean, 0); return true;
-      case Op::binint: push(Kind::integer, static_cast<std::int32_t>(take_little<std::uint32_t>())); return true;
-      case Op::binint1: push(Kind::integer, take_little<std::uint8_t>()); return true;
-      case Op::binint2: push(Kind::integer, take_little<std::uint16_t>()); return true;
-      case Op::long1: push_long(take(take_little<std::uint8_t>())); return true;
-      case Op::long4: push_long(take(take_little<std::uint32_t>())); return true;
-      case Op::binfloat: push_number(take(8)); return true;
-      case Op::short_binunicode: push_text(take(take_little<std::uint8_t>())); return true;
-      case Op::binunicode: push_text(take(take_little<std::uint32_t>())); return true;
-      case Op::binunicode8: push_text(take(take_little<std::uint64_t>())); return true;
-      case Op::short_binbytes: push_bytes(std::string(take(take_little<std::uint8_t>()))); return true;
-      case Op::binbytes: push_bytes(std::string(take(take_little<std::uint32_t>()))); return true;
+      case Op::none:
+        push(Kind::none);
+        return true;
+      case Op::newtrue:
+        push(Kind::boolean, 1);
+        return true;
+      case Op::newfalse:
+        push(Kind::boolean, 0);
+        return true;
+      case Op::binint:
+        push(Kind::integer, static_cast<std::int32_t>(take_little<std::uint32_t>()));
+        return true;
+      case Op::binint1:
+        push(Kind::integer, take_little<std::uint8_t>());
+        return true;
+      case Op::binint2:
+        push(Kind::integer, take_little<std::uint16_t>());
+        return true;
+      case Op::long1:
+        push_long(take(take_little<std::uint8_t>()));
+        return true;
+      case Op::long4:
+        push_long(take(take_little<std::uint32_t>()));
+        return true;
+      case Op::binfloat:
+        push_number(take(8));
+        return true;
+      case Op::short_binunicode:
+        push_text(take(take_little<std::uint8_t>()));
+        return true;
+      case Op::binunicode:
+        push_text(take(take_little<std::uint32_t>()));
+        return true;
+      case Op::binunicode8:
+        push_text(take(take_little<std::uint64_t>()));
+        return true;
+      case Op::short_binbytes:
+        push_bytes(std::string(take(take_little<std::uint8_t>())));
+        return true;
+      case Op::binbytes:
+        push_bytes(std::string(take(take_little<std::uint32_t>())));
+        return true;
       case Op::binbytes8:
-      case Op::bytearray8: push_bytes(std::string(take(take_little<std::uint64_t>()))); return true;
-      default: return false;
+      case Op::bytearray8:
+        push_bytes(std::string(take(take_little<std::uint64_t>())));
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -240,28 +210,49 @@ class PickleReader {
 
   bool collection(Op op) {
     switch (op) {
-      case Op::mark: marks_.push_back(stack_.size()); return true;
-      case Op::empty_list: push_items(Kind::list, {}); return true;
-      case Op::empty_dict: push_items(Kind::map, {}); return true;
-      case Op::empty_tuple: push_items(Kind::tuple, {}); return true;
-      case Op::tuple: push_items(Kind::tuple, pop_mark()); return true;
-      case Op::tuple1: short_tuple(1); return true;
-      case Op::tuple2: short_tuple(2); return true;
-      case Op::tuple3: short_tuple(3); return true;
+      case Op::mark:
+        marks_.push_back(stack_.size());
+        return true;
+      case Op::empty_list:
+        push_items(Kind::list, {});
+        return true;
+      case Op::empty_dict:
+        push_items(Kind::map, {});
+        return true;
+      case Op::empty_tuple:
+        push_items(Kind::tuple, {});
+        return true;
+      case Op::tuple:
+        push_items(Kind::tuple, pop_mark());
+        return true;
+      case Op::tuple1:
+        short_tuple(1);
+        return true;
+      case Op::tuple2:
+        short_tuple(2);
+        return true;
+      case Op::tuple3:
+        short_tuple(3);
+        return true;
       case Op::append: {
         const std::uint32_t item = pop();
         extend(Kind::list, {item});
         return true;
       }
-      case Op::appends: extend(Kind::list, pop_mark()); return true;
+      case Op::appends:
+        extend(Kind::list, pop_mark());
+        return true;
       case Op::setitem: {
         const std::uint32_t value = pop();
         const std::uint32_t key = pop();
         extend(Kind::map, {key, value});
         return true;
       }
-      case Op::setitems: extend(Kind::map, pop_mark()); return true;
-      default: return false;
+      case Op::setitems:
+        extend(Kind::map, pop_mark());
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -296,12 +287,23 @@ class PickleReader {
         }
         return true;
       }
-      case Op::binput: put_memo(take_little<std::uint8_t>()); return true;
-      case Op::long_binput: put_memo(take_little<std::uint32_t>()); return true;
-      case Op::memoize: put_memo(memo_.size()); return true;
-      case Op::binget: get_memo(take_little<std::uint8_t>()); return true;
-      case Op::long_binget: get_memo(take_little<std::uint32_t>()); return true;
-      default: return false;
+      case Op::binput:
+        put_memo(take_little<std::uint8_t>());
+        return true;
+      case Op::long_binput:
+        put_memo(take_little<std::uint32_t>());
+        return true;
+      case Op::memoize:
+        put_memo(memo_.size());
+        return true;
+      case Op::binget:
+        get_memo(take_little<std::uint8_t>());
+        return true;
+      case Op::long_binget:
+        get_memo(take_little<std::uint32_t>());
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -338,7 +340,9 @@ class PickleReader {
         push_global(text(module), text(name));
         return true;
       }
-      case Op::binpersid: push_storage(tuple(pop())); return true;
+      case Op::binpersid:
+        push_storage(tuple(pop()));
+        return true;
       case Op::reduce: {
         const std::uint32_t arguments = pop();
         call(global(pop()).callable, arguments);
@@ -350,15 +354,16 @@ class PickleReader {
           refuse("attributes of an OrderedDict, got a plain dict");
         }
         return true;
-      default: return false;
+      default:
+        return false;
     }
   }
 
   void push_global(std::string_view module, std::string_view name) {
     const auto found = pickle::find_global(module, name);
     if (!found) {
-      refuse("plain values and tensors, got the global ", quote(concat(module.substr(0, 200), ".", name.substr(0, 200))),
-             ", which is not read");
+      refuse("plain values and tensors, got the global ",
+             quote(concat(module.substr(0, 200), ".", name.substr(0, 200))), ", which is not read");
     }
     push_entry(Kind::global, globals_, *found);
   }
@@ -439,7 +444,8 @@ class PickleReader {
         push_tensor(std::move(record));
         return;
       }
-      default: refuse("a function that makes a value, got a type");
+      default:
+        refuse("a function that makes a value, got a type");
     }
   }
 
@@ -509,77 +515,11 @@ class PickleReader {
     push_entry(Kind::tensor, tensors_, std::move(record));
   }
 
-  // --- nodes to tree
-
-  RecordTree convert(std::size_t number, std::size_t depth) {
-    const Node& from = nodes_[number];
-    const auto index = static_cast<std::size_t>(from.integer);
-    charge(sizeof(RecordTree) / 2);
-    switch (from.kind) {
-      case Kind::none: return nullptr;
-      case Kind::boolean: return from.integer != 0;
-      case Kind::integer: return from.integer;
-      case Kind::number: return std::bit_cast<double>(from.integer);
-      case Kind::text: charge(texts_[index].size()); return texts_[index];
-      case Kind::bytes: charge(texts_[index].size()); return Bytes{texts_[index]};
-      case Kind::tensor: charge(sizeof(TensorRecord)); return tensors_[index];
-      case Kind::list: return RecordTree(convert_items(items_[index], depth));
-      case Kind::tuple: return RecordTree(RecordTree::Tuple{convert_items(items_[index], depth)});
-      case Kind::map: return RecordTree(convert_map(items_[index], depth));
-      default: refuse("plain values and tensors, got ", kKindNames[static_cast<int>(from.kind)], " as a value");
-    }
-  }
-
-  void check_depth(std::size_t depth) const {
-    if (depth >= max_depth) {
-      refuse("at most ", max_depth, " levels of nesting, got more, or a value that contains itself");
-    }
-  }
-
-  RecordTree::List convert_items(const std::vector<std::uint32_t>& numbers, std::size_t depth) {
-    check_depth(depth);
-    RecordTree::List out;
-    out.reserve(numbers.size());
-    for (const auto number : numbers) {
-      out.push_back(convert(number, depth + 1));
-    }
-    return out;
-  }
-
-  RecordTree::Map convert_map(const std::vector<std::uint32_t>& pairs, std::size_t depth) {
-    check_depth(depth);
-    RecordTree::Map out;
-    for (std::size_t i = 0; i < pairs.size(); i += 2) {
-      const Node& key = nodes_[pairs[i]];
-      if (key.kind != Kind::text && key.kind != Kind::integer) {
-        refuse("a string or an integer as key, got ", kKindNames[static_cast<int>(key.kind)]);
-      }
-      if (key.kind == Kind::text) {
-        const auto& name = texts_[static_cast<std::size_t>(key.integer)];
-        charge(2 * name.size());
-        out.set(name, convert(pairs[i + 1], depth + 1));
-      } else {
-        out.set(key.integer, convert(pairs[i + 1], depth + 1));
-      }
-    }
-    return out;
-  }
-
   std::string_view bytes_;
-  std::string_view source_;
   std::size_t at_ = 0;
-  std::size_t op_at_ = 0;  // for messages
-  std::uint64_t budget_ = 0;
-  std::vector<Node> nodes_;
   std::vector<std::uint32_t> stack_;
   std::vector<std::size_t> marks_;
   std::vector<std::uint32_t> memo_;
-  std::vector<std::string> texts_;
-  std::vector<std::vector<std::uint32_t>> items_;
-  std::vector<TensorRecord> tensors_;
-  std::vector<StorageUse> uses_;
-  std::vector<Global> globals_;
-  std::vector<PickledStorage> storages_;
   std::unordered_map<std::string, std::size_t> storage_numbers_;
 };
 

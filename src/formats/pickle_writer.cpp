@@ -1,10 +1,9 @@
 // Trees as pickles that Python reads without running code.
 #include <bit>
-#include <limits>
-#include <unordered_map>
-
 #include <danling/core/error.hpp>
 #include <danling/formats/pickle.hpp>
+#include <limits>
+#include <unordered_map>
 
 #include "little_endian.hpp"
 #include "pickle_opcodes.hpp"
@@ -89,8 +88,8 @@ class PickleWriter {
       first = dtype;
     }
     // Python knows a storage by the type of its first tensor, unless it is written as untyped.
-    mixed_[record.storage] = mixed_[record.storage] || first != dtype ||
-                             sizes_[record.storage] % dtype_size(record.dtype) != 0;
+    mixed_[record.storage] =
+        mixed_[record.storage] || first != dtype || sizes_[record.storage] % dtype_size(record.dtype) != 0;
   }
 
   void put(Op op) { out_.push_back(static_cast<char>(op)); }

@@ -1,11 +1,9 @@
-#include <danling/formats/pth.hpp>
-
 #include <charconv>
+#include <danling/core/error.hpp>
+#include <danling/formats/pth.hpp>
+#include <danling/formats/zip_writer.hpp>
 #include <optional>
 #include <unordered_map>
-
-#include <danling/core/error.hpp>
-#include <danling/formats/zip_writer.hpp>
 
 namespace danling::inline v0::formats {
 namespace {
@@ -121,8 +119,7 @@ PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
       zip_.fail(*order, concat("expected byte order 'little', got ", quote(text)));
     }
   }
-  pickled_ = read_pickle(zip_.read(pickle),
-                         concat("file ", quote(path.string()), ", record ", quote(pickle.name)));
+  pickled_ = read_pickle(zip_.read(pickle), concat("file ", quote(path.string()), ", record ", quote(pickle.name)));
   entries_.reserve(pickled_.storages.size());
   for (const auto& storage : pickled_.storages) {
     const ZipEntry& entry = require("data/" + storage.key);
@@ -167,8 +164,8 @@ void PthReader::check_manifest() {
     }
   }
   if (lines->size() + 1 != zip_.entries().size()) {
-    zip_.fail(*manifest, concat("expected ", lines->size(), " records beside the manifest, got ",
-                                zip_.entries().size() - 1));
+    zip_.fail(*manifest,
+              concat("expected ", lines->size(), " records beside the manifest, got ", zip_.entries().size() - 1));
   }
 }
 

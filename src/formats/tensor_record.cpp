@@ -1,8 +1,6 @@
-#include <danling/formats/tensor_record.hpp>
-
 #include <array>
-
 #include <danling/core/format.hpp>
+#include <danling/formats/tensor_record.hpp>
 
 namespace danling::inline v0::formats {
 namespace {
@@ -66,13 +64,13 @@ std::string misfit(const TensorRecord& record, std::uint64_t storage_bytes) {
     const std::int64_t size = record.sizes[i];
     const std::int64_t stride = record.strides[i];
     std::int64_t reach = 0;
-    overflow = size < 0 || stride < 0 || __builtin_mul_overflow(count, size, &count) ||
-               (size > 1 && (__builtin_mul_overflow(size - 1, stride, &reach) ||
-                             __builtin_add_overflow(last, reach, &last)));
+    overflow =
+        size < 0 || stride < 0 || __builtin_mul_overflow(count, size, &count) ||
+        (size > 1 && (__builtin_mul_overflow(size - 1, stride, &reach) || __builtin_add_overflow(last, reach, &last)));
   }
   const auto elements = storage_bytes / dtype_size(record.dtype);
-  const bool inside = count == 0 ? static_cast<std::uint64_t>(record.offset) <= elements
-                                 : static_cast<std::uint64_t>(last) < elements;
+  const bool inside =
+      count == 0 ? static_cast<std::uint64_t>(record.offset) <= elements : static_cast<std::uint64_t>(last) < elements;
   if (overflow || !inside) {
     return concat("a view inside its storage of ", elements, " elements, got offset ", record.offset, ", sizes [",
                   join(record.sizes), "] and strides [", join(record.strides), "]");

@@ -1,12 +1,10 @@
-#include <danling/formats/zip_reader.hpp>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-
-#include <zlib.h>
-
 #include <danling/core/error.hpp>
+#include <danling/formats/zip_reader.hpp>
+#include <memory>
 
 #include "little_endian.hpp"
 #include "zip_layout.hpp"
@@ -103,7 +101,8 @@ ZipReader::Directory ZipReader::find_directory() const {
   const std::uint64_t end_offset = size - tail_size + end;
   Directory out{get_little<std::uint32_t>(tail, end + 16), get_little<std::uint32_t>(tail, end + 12),
                 get_little<std::uint16_t>(tail, end + 10)};
-  bool one_disk = get_little<std::uint32_t>(tail, end + 4) == 0 && get_little<std::uint16_t>(tail, end + 8) == out.count;
+  bool one_disk =
+      get_little<std::uint32_t>(tail, end + 4) == 0 && get_little<std::uint16_t>(tail, end + 8) == out.count;
   std::uint64_t directory_end = end_offset;
   if (end_offset >= zip::locator64_size + zip::end64_size) {
     const std::string locator = read_text(file_, end_offset - zip::locator64_size, zip::locator64_size);
@@ -164,8 +163,7 @@ void ZipReader::parse_directory(const Directory& directory) {
     entry.header_offset = get_little<std::uint32_t>(rest, 42);
     bool sound = true;
     std::string_view zip64 = find_zip64(rest.substr(zip::central_size + name_size, extra_size), sound);
-    if (!sound || !widen(entry.size, zip64) || !widen(entry.stored_size, zip64) ||
-        !widen(entry.header_offset, zip64)) {
+    if (!sound || !widen(entry.size, zip64) || !widen(entry.stored_size, zip64) || !widen(entry.header_offset, zip64)) {
       fail(entry, "expected sound zip64 fields, got too few bytes");
     }
     const auto method = get_little<std::uint16_t>(rest, 10);
@@ -181,8 +179,7 @@ void ZipReader::parse_directory(const Directory& directory) {
     rest.remove_prefix(total);
   }
   if (!rest.empty()) {
-    fail(concat("expected the directory to end after ", directory.count, " entries, got ", rest.size(),
-                " more bytes"));
+    fail(concat("expected the directory to end after ", directory.count, " entries, got ", rest.size(), " more bytes"));
   }
   index_.reserve(entries_.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -199,18 +196,18 @@ void ZipReader::locate(ZipEntry& entry, std::uint64_t limit) const {
   const std::string header = read_text(file_, entry.header_offset, zip::local_size + entry.name.size());
   const std::uint64_t name_size = get_little<std::uint16_t>(header, 26);
   const bool described = (get_little<std::uint16_t>(header, 6) & zip::flag_descriptor) != 0;
-  const bool sizes_agree = described || (get_little<std::uint32_t>(header, 14) == entry.crc &&
-                                         (get_little<std::uint32_t>(header, 18) == entry.stored_size ||
-                                          get_little<std::uint32_t>(header, 18) == zip::escape32) &&
-                                         (get_little<std::uint32_t>(header, 22) == entry.size ||
-                                          get_little<std::uint32_t>(header, 22) == zip::escape32));
+  const bool sizes_agree =
+      described ||
+      (get_little<std::uint32_t>(header, 14) == entry.crc &&
+       (get_little<std::uint32_t>(header, 18) == entry.stored_size ||
+        get_little<std::uint32_t>(header, 18) == zip::escape32) &&
+       (get_little<std::uint32_t>(header, 22) == entry.size || get_little<std::uint32_t>(header, 22) == zip::escape32));
   if (get_little<std::uint32_t>(header, 0) != zip::local_signature || name_size != entry.name.size() ||
       header.compare(zip::local_size, entry.name.size(), entry.name) != 0 || !sizes_agree ||
       get_little<std::uint16_t>(header, 8) != (entry.deflated ? zip::method_deflated : zip::method_stored)) {
     fail(entry, "expected the entry's own header to agree with the directory, got another one");
   }
-  entry.data_offset =
-      entry.header_offset + zip::local_size + name_size + get_little<std::uint16_t>(header, 28);
+  entry.data_offset = entry.header_offset + zip::local_size + name_size + get_little<std::uint16_t>(header, 28);
   if (entry.data_offset > limit || entry.stored_size > limit - entry.data_offset) {
     fail(entry, concat("expected the entry's data before offset ", limit, ", got ", entry.stored_size,
                        " bytes at offset ", entry.data_offset));

@@ -1,10 +1,8 @@
-#include <danling/formats/zip_writer.hpp>
-
-#include <algorithm>
-
 #include <zlib.h>
 
+#include <algorithm>
 #include <danling/core/error.hpp>
+#include <danling/formats/zip_writer.hpp>
 
 #include "little_endian.hpp"
 #include "zip_layout.hpp"
@@ -96,8 +94,8 @@ void ZipWriter::finish() {
     put_little(entry, zip::central_signature);
     put_little(entry, std::uint16_t{0});  // made by
     put_little(entry, std::uint16_t{0});  // version needed
-    put_little(entry, record.size == 0 ? zip::flag_utf8
-                                       : static_cast<std::uint16_t>(zip::flag_utf8 | zip::flag_descriptor));
+    put_little(entry,
+               record.size == 0 ? zip::flag_utf8 : static_cast<std::uint16_t>(zip::flag_utf8 | zip::flag_descriptor));
     put_little(entry, zip::method_stored);
     put_little(entry, std::uint32_t{0});  // time and date
     put_little(entry, record.crc);

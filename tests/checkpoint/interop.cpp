@@ -1,11 +1,9 @@
 // Files from and for Python. tests/golden/checkpoint_interop.py holds the same reference state in Python; the files in
 // tests/golden/data come from its `make`.
-#include <limits>
-
 #include <ATen/ATen.h>
 
 #include <danling/checkpoint/file.hpp>
-
+#include <limits>
 #include <support/error.hpp>
 #include <support/python.hpp>
 #include <support/temp_dir.hpp>
@@ -92,9 +90,7 @@ State reference_plain() {
 
 State reference_state() {
   const at::Tensor base = at::arange(12, at::kFloat);
-  const auto complex = [] {
-    return at::complex(at::tensor({1.0F, 3.0F}), at::tensor({2.0F, -4.0F}));
-  };
+  const auto complex = [] { return at::complex(at::tensor({1.0F, 3.0F}), at::tensor({2.0F, -4.0F})); };
   State state;
   state["dtypes"] = reference_dtypes();
   state["views"]["base"] = base;
@@ -184,7 +180,8 @@ TEST_CASE("load_file: one Python list under two names becomes two equal lists", 
 TEST_CASE("load_file: refuses other globals and the format before PyTorch 1.6 by name", "[checkpoint]") {
   const auto forbidden = golden("forbidden").string();
   CHECK(error_of<danling::CheckpointError>([&] { danling::load_file(forbidden); }) ==
-        "[checkpoint.read] expected plain values and tensors, got the global '__builtin__.set', which is not read (file '" +
+        "[checkpoint.read] expected plain values and tensors, got the global '__builtin__.set', which is not read "
+        "(file '" +
             forbidden + "', record 'checkpoint_forbidden/data.pkl', byte 15)");
   const auto legacy = golden("legacy").string();
   CHECK(error_of<danling::CheckpointError>([&] { danling::load_file(legacy); }) ==

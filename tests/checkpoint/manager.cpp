@@ -1,16 +1,14 @@
 // What a manager leaves on disk, in which order, and after failures.
+#include <ATen/ATen.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <csignal>
-#include <set>
-
-#include <ATen/ATen.h>
-
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/formats/file.hpp>
-
+#include <set>
+#include <support/child.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 
@@ -39,7 +37,8 @@ struct CountingRun {
     return out;
   }
   FileCheckpointManager manager(CheckpointOptions options) {
-    return FileCheckpointManager(std::move(options), [this] { return full(); }, [this] { return model(); });
+    return FileCheckpointManager(
+        std::move(options), [this] { return full(); }, [this] { return model(); });
   }
 };
 
@@ -107,7 +106,8 @@ TEST_CASE("should_persist and history_name: the interval counts epochs or steps 
   CHECK(danling::should_persist(request, 0));
 }
 
-TEST_CASE("FileCheckpointManager: saves on the interval, keeps the file before and the newest history", "[checkpoint]") {
+TEST_CASE("FileCheckpointManager: saves on the interval, keeps the file before and the newest history",
+          "[checkpoint]") {
   const danling_test::TempDir directory;
   CountingRun run;
   auto manager = run.manager({.directory = directory / "checkpoints", .interval = 2, .keep_latest_k = 2});
@@ -182,7 +182,8 @@ TEST_CASE("FileCheckpointManager: the last step saves the model alone too, with 
         danling_test::read_file(directory / "b" / "model.pth"));
 }
 
-TEST_CASE("FileCheckpointManager: last_save_model_only makes the last save a model, other names alike", "[checkpoint]") {
+TEST_CASE("FileCheckpointManager: last_save_model_only makes the last save a model, other names alike",
+          "[checkpoint]") {
   const danling_test::TempDir directory;
   CountingRun run;
   auto manager = run.manager({.directory = directory.path(), .interval = 1, .last_save_model_only = true});
@@ -216,11 +217,10 @@ TEST_CASE("FileCheckpointManager: export_dtype casts floating-point tensors of m
   for (const char* alias : {"fp16", "half", "float16"}) {
     CHECK(danling::export_state(run.model(), alias).at("model").at("weight").tensor().scalar_type() == at::kHalf);
   }
-  CHECK(error_of<danling::ConfigError>([&] {
-          run.manager({.directory = directory.path(), .export_dtype = "int8"});
-        }) ==
-        "[checkpoint.export_dtype] expected one of bf16, bfloat16, double, float, float16, float32, float64, fp16, fp32, "
-        "fp64, half, got 'int8'");
+  CHECK(
+      error_of<danling::ConfigError>([&] { run.manager({.directory = directory.path(), .export_dtype = "int8"}); }) ==
+      "[checkpoint.export_dtype] expected one of bf16, bfloat16, double, float, float16, float32, float64, fp16, fp32, "
+      "fp64, half, got 'int8'");
   CHECK(error_of<danling::ConfigError>([&] { run.manager({.directory = directory.path(), .keep_latest_k = -1}); }) ==
         "[checkpoint.keep_latest_k] expected 0 or more, got -1");
 }
@@ -361,8 +361,8 @@ TEST_CASE("FileCheckpointManager: a state that cannot be written is named by its
           "[checkpoint]") {
   const danling_test::TempDir directory;
   State state = State::Map{{"step", 1}};
-  FileCheckpointManager manager({.directory = directory.path(), .interval = 1}, [&] { return state; },
-                                [&] { return state; });
+  FileCheckpointManager manager(
+      {.directory = directory.path(), .interval = 1}, [&] { return state; }, [&] { return state; });
   manager.save_checkpoint(epoch_request(0));
   state["model"]["weight"] = at::eye(2).to_sparse();
   CHECK(error_of<CheckpointError>([&] { manager.save_checkpoint(epoch_request(1)); }) ==
@@ -393,8 +393,51 @@ TEST_CASE("FileCheckpointManager: temporaries of a process that died are removed
   CountingRun run;
   auto manager = run.manager({.directory = directory.path(), .interval = 1});
   manager.save_checkpoint(epoch_request(0));
-  CHECK(names_in(directory.path()) ==
-        Names{"latest.pth", "ckpt-e000001.pth", living.temporary().filename().string()});
+  CHECK(names_in(directory.path()) == Names{"latest.pth", "ckpt-e000001.pth", living.temporary().filename().string()});
+}
+
+TEST_CASE("FileCheckpointManager: killed at any moment, two sound checkpoints of neighbouring saves remain",
+          "[checkpoint]") {
+  const danling_test::TempDir directory;
+  for (int round = 0; round < 20; ++round) {
+    const auto where = directory / std::to_string(round);
+    {
+      danling_test::Child child([&](const auto& ready) {
+        CountingRun run;
+        run.size = 20000;
+        auto manager = run.manager({.directory = where, .interval = 1, .keep_latest_k = 1});
+        for (std::int64_t epoch = 0;; ++epoch) {
+          run.step = epoch;
+          manager.save_checkpoint(epoch_request(epoch));
+          if (epoch == 1) {
+            ready();
+          }
+        }
+        return 0;
+      });
+      child.wait_ready();
+      ::usleep(static_cast<useconds_t>(700 * round));
+      child.send(SIGKILL);
+      CHECK(child.wait() == -SIGKILL);
+    }
+    const auto latest = step_in(where / "latest.pth");
+    CHECK(inode_of(where / "latest.pth") != inode_of(where / "previous.pth"));
+    // Between the two renames `previous` is still the one before the one before.
+    const auto previous = step_in(where / "previous.pth");
+    CHECK((previous == latest - 1 || previous == latest - 2));
+
+    // The next process goes on and clears what the killed one left.
+    CountingRun run;
+    auto manager = run.manager({.directory = where, .interval = 1, .keep_latest_k = 1});
+    REQUIRE(manager.newest_sound());
+    CHECK(manager.newest_sound()->state.at("state").at("step").integer() == latest);
+    run.step = latest + 1;
+    manager.save_checkpoint(epoch_request(latest + 1));
+    CHECK(step_in(where / "previous.pth") == latest);
+    for (const auto& name : names_in(where)) {
+      CHECK(name.front() != '.');
+    }
+  }
 }
 
 }  // namespace

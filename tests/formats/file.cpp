@@ -1,7 +1,5 @@
-#include <danling/formats/file.hpp>
-
 #include <danling/core/error.hpp>
-
+#include <danling/formats/file.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 

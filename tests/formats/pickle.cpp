@@ -1,9 +1,6 @@
-#include <danling/formats/pickle.hpp>
-
-#include <limits>
-
 #include <danling/core/error.hpp>
-
+#include <danling/formats/pickle.hpp>
+#include <limits>
 #include <support/error.hpp>
 
 namespace {
@@ -110,8 +107,9 @@ TEST_CASE("write_pickle: values that Python could not read are named by their pa
   CHECK(error(tree) ==
         "[checkpoint.write] expected UTF-8 text, got byte 233 at position 3 (key 'a.b[1]'); store it as bytes");
   tree["a"]["b"] = TensorRecord{DType::float32, 0, 0, {3}, {1}, false, false, false};
-  CHECK(error(tree, {8}) == "[checkpoint.write] expected a view inside its storage of 2 elements, got offset 0, sizes "
-                            "[3] and strides [1] (key 'a.b')");
+  CHECK(error(tree, {8}) ==
+        "[checkpoint.write] expected a view inside its storage of 2 elements, got offset 0, sizes "
+        "[3] and strides [1] (key 'a.b')");
   CHECK(error(tree) == "[checkpoint.write] expected one of 0 storages, got number 0 (key 'a.b')");
   RecordTree deep;
   for (int i = 0; i < 300; ++i) {
@@ -130,15 +128,16 @@ TEST_CASE("read_pickle: globals that could run code are refused by name, whereve
         "plain values and tensors, got the global 'torch.load', which is not read (pickle, byte 2)");
   CHECK(refusal(kProto + "ctorch\n\n.") ==
         "plain values and tensors, got the global 'torch.', which is not read (pickle, byte 2)");
-  CHECK(refusal(kProto + "ctorch\nFloatStorage\n)R.") ==
-        "a function that makes a value, got a type (pickle, byte 23)");
+  CHECK(refusal(kProto + "ctorch\nFloatStorage\n)R.") == "a function that makes a value, got a type (pickle, byte 23)");
   CHECK(refusal(kProto + "ctorch\nfloat32\n.") ==
         "plain values and tensors, got a global as a value (pickle, byte 17)");
 }
 
 TEST_CASE("read_pickle: opcodes beyond plain values are refused by name", "[formats]") {
-  CHECK(refusal(kProto + "(ios\nsystem\n.") == "an opcode for plain values, got INST, which is not read (pickle, byte 3)");
-  CHECK(refusal(kProto + "K\x01" "0.") == "an opcode for plain values, got POP, which is not read (pickle, byte 4)");
+  CHECK(refusal(kProto + "(ios\nsystem\n.") ==
+        "an opcode for plain values, got INST, which is not read (pickle, byte 3)");
+  CHECK(refusal(kProto + "K\x01"
+                         "0.") == "an opcode for plain values, got POP, which is not read (pickle, byte 4)");
   CHECK(refusal(kProto + ")\x81.") == "an opcode for plain values, got NEWOBJ, which is not read (pickle, byte 3)");
   CHECK(refusal("\x80\x04\x8f.") == "an opcode for plain values, got EMPTY_SET, which is not read (pickle, byte 2)");
   CHECK(refusal(kProto + "I1\n.") == "an opcode for plain values, got INT, which is not read (pickle, byte 2)");
@@ -156,7 +155,8 @@ TEST_CASE("read_pickle: keys, integers and text that a state cannot hold are ref
   CHECK(refusal(kProto + "\x8a\x09" + std::string(8, '\xff') + '\0' + ".") ==
         "an integer of at most 64 bits with its sign, got 9 bytes (pickle, byte 2)");
   CHECK(refusal(kProto + py_text("\xff") + ".") == "UTF-8 text, got other bytes (pickle, byte 2)");
-  CHECK(refusal(kProto + "NK\x01" "a.") == "a list, got None (pickle, byte 5)");
+  CHECK(refusal(kProto + "NK\x01"
+                         "a.") == "a list, got None (pickle, byte 5)");
 }
 
 TEST_CASE("read_pickle: tensors outside their storage are refused, whatever the arithmetic", "[formats]") {
@@ -178,7 +178,8 @@ TEST_CASE("read_pickle: tensors outside their storage are refused, whatever the 
   CHECK_THAT(refusal(PyTensor{.count = -1}.pickle()), ContainsSubstring("a storage size in 63 bits, got -1 elements"));
   CHECK_THAT(refusal(PyTensor{.count = largest}.pickle()), ContainsSubstring("a storage size in 63 bits, got "));
   CHECK_THAT(refusal(PyTensor{.strides = {1}}.pickle()), ContainsSubstring("as many strides as sizes, got 1 and 2"));
-  CHECK_THAT(refusal(PyTensor{.storage_class = "torch\nSize"}.pickle()), ContainsSubstring("a storage class, got another global"));
+  CHECK_THAT(refusal(PyTensor{.storage_class = "torch\nSize"}.pickle()),
+             ContainsSubstring("a storage class, got another global"));
   CHECK_THAT(refusal(PyTensor{.hooks = "}K\1Ns"}.pickle()), ContainsSubstring("a tensor without hooks, got hooks"));
   CHECK_THAT(refusal(PyTensor{.sizes = std::vector<std::int64_t>(65, 1)}.pickle()),
              ContainsSubstring("at most 64 dimensions, got 65"));
@@ -186,7 +187,8 @@ TEST_CASE("read_pickle: tensors outside their storage are refused, whatever the 
 
 TEST_CASE("read_pickle: deep, cyclic and exploding values end with an error", "[formats]") {
   const std::string deep = kProto + std::string(10000, ']') + std::string(9999, 'a') + ".";
-  const std::string too_deep = "at most 256 levels of nesting, got more, or a value that contains itself (pickle, byte ";
+  const std::string too_deep =
+      "at most 256 levels of nesting, got more, or a value that contains itself (pickle, byte ";
   CHECK(refusal(deep) == too_deep + "20001)");
   CHECK(refusal(kProto + std::string(10000, '(') + std::string(10000, 't') + ".") == too_deep + "20002)");
   // A list and a dict that hold themselves, and a cycle of two.
@@ -218,9 +220,11 @@ TEST_CASE("read_pickle: memo, stack and lengths are checked", "[formats]") {
   CHECK(refusal(kProto + "R.") == "a value on the stack, got none (pickle, byte 2)");
   CHECK(refusal(kProto + ".") == "a value on the stack, got none (pickle, byte 2)");
   CHECK(refusal("") == "1 more bytes, got 0: the pickle was cut off (pickle, byte 0)");
-  CHECK(refusal(kProto + "X\xff\xff\xff\xff" "a.") == "4294967295 more bytes, got 2: the pickle was cut off (pickle, byte 2)");
-  CHECK(refusal("\x80\x04\x8d" + std::string(7, '\0') + "\x80" "a.") ==
-        "9223372036854775808 more bytes, got 2: the pickle was cut off (pickle, byte 2)");
+  CHECK(refusal(kProto + "X\xff\xff\xff\xff"
+                         "a.") == "4294967295 more bytes, got 2: the pickle was cut off (pickle, byte 2)");
+  CHECK(refusal("\x80\x04\x8d" + std::string(7, '\0') +
+                "\x80"
+                "a.") == "9223372036854775808 more bytes, got 2: the pickle was cut off (pickle, byte 2)");
   CHECK(refusal("\x80\x04\x95" + std::string(8, '\x7f') + "N.") ==
         "a frame of at most 2 bytes, got 9187201950435737471 (pickle, byte 2)");
   CHECK(refusal(kProto + "ctorch") == "a line, got the end of the pickle (pickle, byte 2)");

@@ -1,7 +1,5 @@
-#include <danling/formats/pth.hpp>
-
 #include <danling/core/error.hpp>
-
+#include <danling/formats/pth.hpp>
 #include <formats/archives.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
@@ -28,8 +26,7 @@ void write_small_pth(const std::filesystem::path& path) {
   const std::vector<std::string> storages = {kFloats, ""};
   const std::vector<std::uint64_t> sizes = {8, 0};
   AtomicFile file(path);
-  danling::formats::write_pth(file, tree, sizes,
-                              [&](std::size_t i) { return std::as_bytes(std::span(storages[i])); });
+  danling::formats::write_pth(file, tree, sizes, [&](std::size_t i) { return std::as_bytes(std::span(storages[i])); });
   file.commit();
 }
 
@@ -126,7 +123,8 @@ TEST_CASE("PthReader: says what is missing or of another kind", "[formats]") {
   CHECK(archive_error({{"a/readme", "hello"}}) ==
         "[checkpoint.read] expected a record 'data.pkl', got none among 1 (file 'x.pth')");
   CHECK(archive_error({{"a/data.pkl", kNothing}, {"a/constants.pkl", kNothing}}) ==
-        "[checkpoint.read] expected an archive of torch.save, got one of TorchScript (file 'x.pth', record 'a/data.pkl')");
+        "[checkpoint.read] expected an archive of torch.save, got one of TorchScript (file 'x.pth', record "
+        "'a/data.pkl')");
   CHECK(archive_error({{"a/data.pkl", kNothing}, {"a/byteorder", "big"}}) ==
         "[checkpoint.read] expected byte order 'little', got 'big' (file 'x.pth', record 'a/byteorder')");
   const RecordTree tree = TensorRecord{DType::float32, 0, 0, {2}, {1}, false, false, false};
@@ -136,7 +134,9 @@ TEST_CASE("PthReader: says what is missing or of another kind", "[formats]") {
         "[checkpoint.read] expected a record 'data/0', got none among 1 (file 'x.pth')");
   CHECK(archive_error({{"a/data.pkl", pickle}, {"a/data/0", "short"}}) ==
         "[checkpoint.read] expected a storage of 8 bytes, got 5 (file 'x.pth', record 'a/data/0')");
-  CHECK(archive_error({{"a/data.pkl", "\x80\x02" "cposix\nsystem\n."}}) ==
+  CHECK(archive_error({{"a/data.pkl",
+                        "\x80\x02"
+                        "cposix\nsystem\n."}}) ==
         "[checkpoint.read] expected plain values and tensors, got the global 'posix.system', which is not read (file "
         "'x.pth', record 'a/data.pkl', byte 2)");
 }

@@ -1,14 +1,11 @@
-#include <danling/formats/zip_reader.hpp>
-#include <danling/formats/zip_writer.hpp>
-
-#include <cstring>
-#include <optional>
-
 #include <zlib.h>
 
+#include <cstring>
 #include <danling/core/error.hpp>
-
+#include <danling/formats/zip_reader.hpp>
+#include <danling/formats/zip_writer.hpp>
 #include <formats/archives.hpp>
+#include <optional>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 
@@ -33,9 +30,9 @@ std::string little(T value) {
 // An archive by hand, as other programs write it, to be damaged field by field.
 struct HandEntry {
   std::string name;
-  std::string data;          // as stored
-  std::uint32_t crc = 0;     // of the content
-  std::uint64_t size = 0;    // of the content
+  std::string data;        // as stored
+  std::uint32_t crc = 0;   // of the content
+  std::uint64_t size = 0;  // of the content
   std::uint16_t method = 0;
   std::uint16_t flags = 0;
   std::optional<std::uint32_t> claimed_offset = std::nullopt;
@@ -72,8 +69,8 @@ std::string hand_zip(const std::vector<HandEntry>& entries, const std::string& c
                                little(static_cast<std::uint32_t>(entry.size)) +
                                little(static_cast<std::uint16_t>(entry.name.size())) + little(std::uint16_t{0});
     out += "PK\3\4" + little(std::uint16_t{20}) + fields + entry.name + entry.data;
-    directory += "PK\1\2" + little(std::uint16_t{20}) + little(std::uint16_t{20}) + fields +
-                 std::string(10, '\0') + little(entry.claimed_offset.value_or(offset)) + entry.name;
+    directory += "PK\1\2" + little(std::uint16_t{20}) + little(std::uint16_t{20}) + fields + std::string(10, '\0') +
+                 little(entry.claimed_offset.value_or(offset)) + entry.name;
   }
   const auto count = static_cast<std::uint16_t>(entries.size());
   const auto start = static_cast<std::uint32_t>(out.size());
@@ -139,7 +136,8 @@ TEST_CASE("ZipReader: reads stored and deflated entries of other programs, and c
 }
 
 TEST_CASE("ZipReader: what is no archive, and every archive cut off, is an error", "[formats]") {
-  CHECK(zip_error("") == "[checkpoint.read] expected a PyTorch zip archive, got 0 bytes that do not start with 'PK' (file 'x.zip')");
+  CHECK(zip_error("") ==
+        "[checkpoint.read] expected a PyTorch zip archive, got 0 bytes that do not start with 'PK' (file 'x.zip')");
   CHECK(zip_error("hello, world!") ==
         "[checkpoint.read] expected a PyTorch zip archive, got 13 bytes that do not start with 'PK' (file 'x.zip')");
   const std::string whole = hand_zip({stored("a", "content"), deflated("b", "more content")});
@@ -163,13 +161,13 @@ TEST_CASE("ZipReader: bombs are refused by what they claim and by what they hold
         "without compression (file 'x.zip', record 'b')");
   HandEntry modest = deflated("a", zeros);
   modest.size = 10;  // and then a megabyte comes out
-  CHECK(zip_error(hand_zip({modest})) ==
-        "[checkpoint.read] expected 10 bytes, got more (file 'x.zip', record 'a')");
+  CHECK(zip_error(hand_zip({modest})) == "[checkpoint.read] expected 10 bytes, got more (file 'x.zip', record 'a')");
   HandEntry boastful = deflated("a", "tiny");
   boastful.size = 0xfffffff0;
-  CHECK(zip_error(hand_zip({boastful})) ==
-        danling::concat("[checkpoint.read] expected ", boastful.data.size(),
-                        " deflated bytes to hold what they claim, got a claim of 4294967280 (file 'x.zip', record 'a')"));
+  CHECK(
+      zip_error(hand_zip({boastful})) ==
+      danling::concat("[checkpoint.read] expected ", boastful.data.size(),
+                      " deflated bytes to hold what they claim, got a claim of 4294967280 (file 'x.zip', record 'a')"));
   HandEntry fake = stored("a", "tiny");
   fake.size = 0xfffffff0;
   CHECK(zip_error(hand_zip({fake})) ==
@@ -194,7 +192,8 @@ TEST_CASE("ZipReader: entries that overlap, share a name or lie elsewhere are re
   HandEntry away = stored("a", "content");
   away.claimed_offset = 0x7fffffff;
   CHECK(zip_error(hand_zip({away})) ==
-        "[checkpoint.read] expected the entry's header before offset 38, got offset 2147483647 (file 'x.zip', record 'a')");
+        "[checkpoint.read] expected the entry's header before offset 38, got offset 2147483647 (file 'x.zip', record "
+        "'a')");
   HandEntry encrypted = stored("a", "content");
   encrypted.flags = 1;
   CHECK(zip_error(hand_zip({encrypted})) ==
@@ -224,8 +223,8 @@ TEST_CASE("ZipReader: sizes and offsets of 2^63 and more are refused without mem
     bytes.replace(entry + 30, 2, little(std::uint16_t{20}));
     bytes += "a" + little(std::uint16_t{1}) + little(std::uint16_t{16}) + little(huge) + little(huge);
     const auto size = static_cast<std::uint32_t>(bytes.size() - entry);
-    bytes += "PK\5\6" + little(std::uint32_t{0}) + little(std::uint16_t{1}) + little(std::uint16_t{1}) +
-             little(size) + little(static_cast<std::uint32_t>(entry)) + little(std::uint16_t{0});
+    bytes += "PK\5\6" + little(std::uint32_t{0}) + little(std::uint16_t{1}) + little(std::uint16_t{1}) + little(size) +
+             little(static_cast<std::uint32_t>(entry)) + little(std::uint16_t{0});
     CHECK(zip_error(bytes) == danling::concat("[checkpoint.read] expected the entry's data before offset ", entry,
                                               ", got ", huge, " bytes at offset 64 (file 'x.zip', record 'a')"));
   }

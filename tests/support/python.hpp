@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <string>
-
 #include <support/catch.hpp>
 
 namespace danling_test {

@@ -1,9 +1,8 @@
 // One state, one file that Python's torch.load opens too.
 #pragma once
 
-#include <filesystem>
-
 #include <danling/state/state.hpp>
+#include <filesystem>
 
 namespace danling::inline v0 {
 

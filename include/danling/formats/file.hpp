@@ -33,7 +33,8 @@ class InputFile {
 };
 
 /// A new file that takes its name only when it is complete and on disk. Until then it is a temporary in the same
-/// directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed when this object goes first.
+/// directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed when this object goes
+/// first.
 class AtomicFile {
  public:
   /// @throws CheckpointError with the system's reason when the directory cannot be written.

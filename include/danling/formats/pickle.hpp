@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <danling/formats/tensor_record.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <danling/formats/tensor_record.hpp>
 
 namespace danling::inline v0::formats {
 
@@ -16,8 +15,8 @@ inline constexpr std::size_t max_depth = 256;
 
 /// A storage that a pickle refers to.
 struct PickledStorage {
-  std::string key;          ///< its record is `data/<key>`
-  std::uint64_t size = 0;   ///< bytes
+  std::string key;         ///< its record is `data/<key>`
+  std::uint64_t size = 0;  ///< bytes
 };
 
 /// What a pickle holds. `TensorRecord::storage` counts in `storages`.

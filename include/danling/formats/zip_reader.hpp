@@ -3,20 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <danling/formats/file.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include <danling/formats/file.hpp>
-
 namespace danling::inline v0::formats {
 
 /// One entry of an archive.
 struct ZipEntry {
   std::string name;
-  std::uint64_t size = 0;        ///< bytes of content
+  std::uint64_t size = 0;         ///< bytes of content
   std::uint64_t stored_size = 0;  ///< bytes in the file: less than `size` when deflated
   std::uint32_t crc = 0;
   bool deflated = false;

@@ -1,0 +1,116 @@
+// The values of a pickle while it is read. They are nodes in one table, referred to by number: pickles share values and
+// even nest them in themselves, trees cannot. At the end the nodes are copied out into a tree.
+#pragma once
+
+#include <danling/core/error.hpp>
+#include <danling/formats/pickle.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pickle_globals.hpp"
+
+namespace danling::inline v0::formats {
+
+enum class Kind : std::uint8_t {
+  none,
+  boolean,
+  integer,
+  number,
+  text,
+  bytes,
+  list,
+  tuple,
+  map,
+  tensor,
+  storage,
+  global
+};
+
+inline constexpr const char* kKindNames[] = {"None",   "a bool",  "an integer", "a number", "text",      "bytes",
+                                             "a list", "a tuple", "a dict",     "a tensor", "a storage", "a global"};
+
+struct Node {
+  Kind kind = Kind::none;
+  bool ordered = false;      // of a map: an OrderedDict, which may have attributes
+  std::int64_t integer = 0;  // a bool or an integer, the bits of a number, or an index into the table of the kind
+};
+
+/// A storage as one tensor names it.
+struct StorageUse {
+  std::size_t storage;
+  bool typed;
+  DType dtype;
+};
+
+class PickleGraph {
+ public:
+  /// What may be held grows with the input's size. `source` names the input in messages.
+  PickleGraph(std::size_t input_size, std::string_view source)
+      : input_size_(input_size), source_(source), budget_((std::uint64_t{1} << 26) + 128 * std::uint64_t{input_size}) {}
+
+ protected:
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail<CheckpointError>("checkpoint.read", "expected ", parts..., " (", source_, ", byte ", op_at_, ")");
+  }
+
+  // Takes from what the input's size allows to be held.
+  void charge(std::uint64_t amount) {
+    if (amount > budget_) {
+      refuse("values in proportion to ", input_size_, " bytes of pickle, got far more");
+    }
+    budget_ -= amount;
+  }
+
+  std::uint32_t add(Kind kind, std::int64_t value = 0) {
+    charge(sizeof(Node));
+    nodes_.push_back(Node{kind, false, value});
+    return static_cast<std::uint32_t>(nodes_.size() - 1);
+  }
+
+  const Node& node(std::uint32_t number, Kind kind) const {
+    const Node& found = nodes_[number];
+    if (found.kind != kind) {
+      refuse(kKindNames[static_cast<int>(kind)], ", got ", kKindNames[static_cast<int>(found.kind)]);
+    }
+    return found;
+  }
+
+  const std::string& text(std::uint32_t number) const {
+    return texts_[static_cast<std::size_t>(node(number, Kind::text).integer)];
+  }
+  const std::vector<std::uint32_t>& tuple(std::uint32_t number) const {
+    return items_[static_cast<std::size_t>(node(number, Kind::tuple).integer)];
+  }
+  std::vector<std::uint32_t>& items(const Node& node) { return items_[static_cast<std::size_t>(node.integer)]; }
+  std::int64_t integer(std::uint32_t number) const { return node(number, Kind::integer).integer; }
+  const pickle::Global& global(std::uint32_t number) const {
+    return globals_[static_cast<std::size_t>(node(number, Kind::global).integer)];
+  }
+
+  /// The value of a node and all that it holds. @throws CheckpointError for cycles and deep nesting
+  RecordTree tree(std::uint32_t root) { return convert(root, 0); }
+
+  std::size_t op_at_ = 0;  // where the current opcode stands, for messages
+  std::vector<Node> nodes_;
+  std::vector<std::string> texts_;
+  std::vector<std::vector<std::uint32_t>> items_;
+  std::vector<TensorRecord> tensors_;
+  std::vector<StorageUse> uses_;
+  std::vector<pickle::Global> globals_;
+  std::vector<PickledStorage> storages_;
+
+ private:
+  RecordTree convert(std::size_t number, std::size_t depth);
+  void check_depth(std::size_t depth) const;
+  RecordTree::List convert_items(const std::vector<std::uint32_t>& numbers, std::size_t depth);
+  RecordTree::Map convert_map(const std::vector<std::uint32_t>& pairs, std::size_t depth);
+
+  std::size_t input_size_;
+  std::string_view source_;
+  std::uint64_t budget_;
+};
+
+}  // namespace danling::inline v0::formats
