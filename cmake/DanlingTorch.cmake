@@ -6,7 +6,7 @@ set(danling_torch_tested 2.13)
 # A LibTorch with CUDA makes CMake look for the CUDA toolkit and fail far from the reason; look before it does.
 function(danling_check_cuda_toolkit)
   find_file(DANLING_TORCH_CONFIG TorchConfig.cmake NO_CACHE HINTS "${Torch_DIR}" "$ENV{Torch_DIR}"
-    PATH_SUFFIXES share/cmake/Torch)
+    PATH_SUFFIXES share/cmake/Torch Torch)
   get_filename_component(root "${DANLING_TORCH_CONFIG}/../../../.." ABSOLUTE)
   if(NOT DANLING_TORCH_CONFIG OR NOT EXISTS "${root}/lib/libtorch_cuda.so")
     set(danling_torch_cuda OFF PARENT_SCOPE)
@@ -14,7 +14,7 @@ function(danling_check_cuda_toolkit)
   endif()
   set(danling_torch_cuda ON PARENT_SCOPE)
   find_program(nvcc nvcc NO_CACHE HINTS "${CUDAToolkit_ROOT}" "${CUDA_TOOLKIT_ROOT_DIR}" "$ENV{CUDAToolkit_ROOT}"
-    "$ENV{CUDA_HOME}" "$ENV{CUDA_PATH}" /usr/local/cuda PATH_SUFFIXES bin)
+    "$ENV{CUDA_HOME}" "$ENV{CUDA_PATH}" PATHS /usr/local/cuda PATH_SUFFIXES bin)
   if(NOT nvcc)
     message(FATAL_ERROR "danling: the LibTorch in ${root} is built for CUDA and needs the CUDA toolkit (nvcc), which "
       "was not found. Install the toolkit and set CUDA_HOME, or give a CPU LibTorch by CMAKE_PREFIX_PATH.")
@@ -41,7 +41,7 @@ if(Torch_VERSION VERSION_LESS danling_torch_oldest)
 elseif(danling_torch_version VERSION_EQUAL danling_torch_tested)
   message(STATUS "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 elseif(danling_torch_version VERSION_LESS danling_torch_tested)
-  message(STATUS "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX} is accepted but untested "
+  message(NOTICE "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX} is accepted but untested "
     "(tested: ${danling_torch_tested})")
 else()
   message(WARNING "danling: LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX} is newer than the tested "
