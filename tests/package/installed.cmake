@@ -1,0 +1,20 @@
+# Installs danling, moves it, and builds a program elsewhere that finds it, and LibTorch, by its place alone.
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+
+file(REMOVE_RECURSE "${work}")
+run("${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/staged")
+file(RENAME "${work}/staged" "${work}/moved")
+
+file(GLOB_RECURSE configs "${work}/moved/*.cmake")
+foreach(config IN LISTS configs)
+  file(READ "${config}" text)
+  foreach(path IN ITEMS "${source}" "${build}" "${work}")
+    string(FIND "${text}" "${path}/" found)
+    if(NOT found EQUAL -1 AND NOT torch_root MATCHES "^${path}/")
+      message(FATAL_ERROR "${config} names ${path}, which need not exist where the package is used")
+    endif()
+  endforeach()
+endforeach()
+
+set(include "${work}/moved/include")
+build_consumer("${CMAKE_CURRENT_LIST_DIR}/consumer" "${work}/build" "-DCMAKE_PREFIX_PATH=${work}/moved")
