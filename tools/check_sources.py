@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Checks the rules of the house that no compiler knows: who may include whom, and how a file begins and ends.
+
+Usage: check_sources.py [DIRECTORY]
+"""
+
+import re
+import sys
+from pathlib import Path
+
+MAX_LINES = 450
+
+# What each module may include besides itself: the edges of docs/architecture.md. The runner may include all.
+EDGES = {
+    "core": set(),
+    "formats": {"core"},
+    "config": {"core"},
+    "state": {"core"},
+    "distributed": {"core"},
+    "tensors": {"core", "state"},
+    "workspace": {"core", "config"},
+    "data": {"core", "formats", "state", "distributed", "tensors"},
+    "optim": {"core", "state", "distributed", "tensors"},
+    "metrics": {"core", "state", "distributed", "tensors"},
+    "checkpoint": {"core", "formats", "state", "distributed", "tensors", "workspace"},
+    "telemetry": {"core", "workspace"},
+}
+EDGES["runner"] = set(EDGES)
+TORCH_FREE = {"core", "formats", "config", "workspace", "telemetry", "distributed"}
+# Headers directly in include/danling that any module may include; the umbrella is for users only.
+COMMON = {"version.hpp", "fwd.hpp"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
+WHOLE_LIBTORCH = re.compile(r"(torch/(torch|all|extension)\.h|ATen/ATen\.h)$")
+HIDDEN = re.compile(r"(fmt|spdlog|yaml-cpp|nlohmann|CLI|catch2)/|zlib\.h$")
+CODE = {".hpp", ".cpp"}
+SCRIPTS = {".py", ".sh", ".cmake"}
+
+
+def module_of(path):
+    """The module of a file under include/danling or src; empty for a header directly in include/danling."""
+    parts = path.parts
+    if parts[:2] == ("include", "danling"):
+        return parts[2] if len(parts) > 3 else ""
+    return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+
+
+def included_module(path, quoted, target):
+    """(module, header) of danling's own that an include names, or None."""
+    if target.startswith("danling/"):
+        parts = target.split("/")
+        return (parts[1], target) if len(parts) > 2 else ("", parts[1])
+    if quoted:
+        parts = target.split("/")
+        if ".." not in parts:
+            return (parts[0], target) if len(parts) > 1 and parts[0] in EDGES else None
+        resolved = []
+        for part in [*path.parts[:-1], *parts]:
+            if part == "..":
+                resolved.pop()
+            elif part != ".":
+                resolved.append(part)
+        module = module_of(Path(*resolved))
+        return (module, target) if module else None
+    first = target.split("/")[0]
+    return (first, target) if "/" in target and first in EDGES else None
+
+
+def check_include(path, quoted, target):
+    module, public = module_of(path), path.parts[0] == "include"
+    if LIBTORCH.match(target):
+        if module in TORCH_FREE:
+            yield f"{module} is built without LibTorch, and includes {target}"
+        if public and WHOLE_LIBTORCH.match(target):
+            yield f"a public header includes all of {target}; include the parts that it needs"
+    if public and HIDDEN.match(target):
+        yield f"a public header includes {target}, which users would need too"
+    if target.startswith("spdlog/") and module != "telemetry":
+        yield f"{target} is for src/telemetry only, the one module whose symbols are kept apart"
+    own = included_module(path, quoted, target)
+    if own is None or module is None:
+        return
+    other, header = own
+    if other == "":
+        if header not in COMMON and module != "":
+            yield f"{module} includes danling/{header}, which includes everything"
+    elif other not in EDGES:
+        yield f"{target} belongs to no module that check_sources.py knows"
+    elif module != "" and other != module and other not in EDGES.get(module, ()):
+        yield f"{module} must not include {other} ({target}); it may include: {', '.join(sorted(EDGES.get(module, ()))) or 'nothing'}"
+
+
+def check_file(path, text):
+    """Yields (line, complaint) for one file; `path` is relative to the root."""
+    lines = text.splitlines()
+    if path.suffix in CODE:
+        # The body of a header begins with it; a test file's cases say what it is about.
+        own = f"{path.stem}.hpp" if path.parts[0] != "tests" else ""
+        if not re.match(rf"(// ?\S|#include <.*{own})", (lines or [""])[0]) or path.suffix == ".hpp" and lines[0][0] == "#":
+            yield 1, "the first line is neither a comment that says what the file is about nor its own header"
+        if path.suffix == ".hpp" and "#pragma once" not in lines[:12]:
+            yield 1, "a header without #pragma once"
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            if match:
+                for complaint in check_include(path, match[1] == '"', match[2]):
+                    yield number, complaint
+    elif path.suffix in SCRIPTS or path.name == "CMakeLists.txt":
+        first = lines[1] if len(lines) > 1 and lines[0].startswith("#!") else (lines or [""])[0]
+        if any(lines) and not re.match(r'(#|""")\s?\S', first) and not first.startswith("cmake_minimum_required"):
+            yield 1, "the file does not begin with a comment that says what it is about"
+    if path.parts[0] in ("include", "src"):
+        if len(lines) > MAX_LINES:
+            yield MAX_LINES, f"{len(lines)} lines; a file has one subject and at most {MAX_LINES}"
+        module = module_of(path)
+        if module and module not in EDGES:
+            yield 1, f"{module} is no module that check_sources.py knows"
+    if text and not text.endswith("\n"):
+        yield len(lines), "no newline at the end"
+
+
+def check_tree(root):
+    """Yields `file:line: complaint` for all files of the project under `root`."""
+    for folder in ("include", "src", "tests", "examples", "bench", "apps", "tools", "cmake"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and (path.suffix in CODE | SCRIPTS or path.name == "CMakeLists.txt"):
+                relative = path.relative_to(root)
+                for line, complaint in check_file(relative, path.read_text(encoding="utf-8")):
+                    yield f"{relative}:{line}: {complaint}"
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    complaints = list(check_tree(root))
+    print("\n".join(complaints) if complaints else "check_sources: every file keeps to the rules")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

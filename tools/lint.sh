@@ -1,0 +1,73 @@
+#!/bin/sh
+# All checks that need no build: rules of the house, format, shell scripts, clang-tidy. Called by ./dev lint, which
+# installs the tools and gives the build directory whose compile_commands.json says how each source is compiled.
+#
+# Usage: DANLING_BUILD_DIR=<directory> lint.sh [--all | --fix]
+#   --all  clang-tidy on every source; by default only on those that do not include LibTorch and on those that differ
+#          from the main branch
+#   --fix  rewrite the sources in the project's format, and check nothing
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root"
+mode=${1:-}
+case $mode in
+  '' | --all | --fix) ;;
+  *) echo "lint: expected --all, --fix or nothing, got $mode" >&2 && exit 2 ;;
+esac
+failed=''
+
+# check NAME COMMAND...
+check() {
+  name=$1
+  shift
+  if "$@"; then echo "lint: $name: ok"; else failed="$failed $name"; fi
+}
+
+sources() { git ls-files --cached --others --exclude-standard -- '*.cpp' '*.hpp'; }
+
+if [ "$mode" = --fix ]; then
+  sources | xargs clang-format -i
+  exit
+fi
+
+format() {
+  if ! clang-format --version | grep -q 'version 14\.'; then
+    echo "lint: format: skipped; clang-format 14 decides, this is $(clang-format --version)"
+    return 0
+  fi
+  sources | xargs -P "${DANLING_JOBS:-1}" -n 40 clang-format --dry-run -Werror || {
+    echo 'lint: ./dev lint --fix rewrites the sources'
+    return 1
+  }
+}
+
+# Sources of the library that clang-tidy reads: one with LibTorch takes half a minute, one without a few seconds.
+tidy_sources() {
+  if [ "$mode" = --all ]; then
+    find src -name '*.cpp'
+    return
+  fi
+  for module in core formats config workspace telemetry distributed; do
+    [ ! -d "src/$module" ] || find "src/$module" -name '*.cpp'
+  done
+  for base in origin/main main; do
+    base=$(git merge-base HEAD "$base" 2>/dev/null) || continue
+    { git diff --name-only --diff-filter=d "$base" && git ls-files --others --exclude-standard; } | grep '^src/.*\.cpp$' || true
+    break
+  done
+}
+
+tidy() {
+  tidy_sources | sort -u | xargs -P "${DANLING_JOBS:-1}" -n 1 clang-tidy --quiet -p "$DANLING_BUILD_DIR" 2>/dev/null
+}
+
+check 'rules, self-test' sh -c 'python3 tools/check_sources_test.py 2>&1 | tail -n 1 | grep -q "^OK"'
+check rules python3 tools/check_sources.py
+check shell shellcheck dev .ci/run tools/*.sh
+check format format
+check clang-tidy tidy
+[ -z "$failed" ] || {
+  echo "lint: failed:$failed"
+  exit 1
+}
