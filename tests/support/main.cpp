@@ -1,3 +1,4 @@
+// The main function of every test program.
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_RUNNER
 #endif
