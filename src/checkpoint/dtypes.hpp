@@ -1,10 +1,11 @@
 // LibTorch's element types and those of the file format.
 #pragma once
 
+#include <optional>
+
 #include <c10/core/ScalarType.h>
 
 #include <danling/formats/tensor_record.hpp>
-#include <optional>
 
 namespace danling::inline v0 {
 

@@ -1,9 +1,9 @@
 // The names of floating-point types in `checkpoint.export_dtype`.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <string>
+
+#include <c10/core/ScalarType.h>
 
 namespace danling::inline v0 {
 

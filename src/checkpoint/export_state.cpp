@@ -1,11 +1,12 @@
 // Models in another floating-point type, for publishing.
-#include <c10/core/Storage.h>
-
-#include <danling/checkpoint/file_manager.hpp>
 #include <map>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include <c10/core/Storage.h>
+
+#include <danling/checkpoint/file_manager.hpp>
 
 #include "export_dtype.hpp"
 

@@ -1,11 +1,13 @@
+#include <danling/checkpoint/file.hpp>
+
+#include <unordered_map>
+
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Storage.h>
 
-#include <danling/checkpoint/file.hpp>
 #include <danling/formats/pth.hpp>
-#include <unordered_map>
 
 #include "dtypes.hpp"
 #include "state_archive.hpp"

@@ -1,11 +1,13 @@
-#include <sys/stat.h>
+#include <danling/checkpoint/file_manager.hpp>
 
 #include <algorithm>
-#include <danling/checkpoint/file.hpp>
-#include <danling/checkpoint/file_manager.hpp>
-#include <danling/formats/file.hpp>
 #include <deque>
 #include <exception>
+
+#include <sys/stat.h>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/formats/file.hpp>
 
 #include "export_dtype.hpp"
 #include "state_archive.hpp"

@@ -1,4 +1,5 @@
 #include <danling/checkpoint/manager.hpp>
+
 #include <danling/core/format.hpp>
 
 namespace danling::inline v0 {

@@ -1,15 +1,17 @@
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <danling/formats/file.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <danling/core/error.hpp>
-#include <danling/formats/file.hpp>
 #include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <danling/core/error.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

@@ -1,9 +1,10 @@
 // The globals that a pickle may name.
 #pragma once
 
-#include <danling/formats/tensor_record.hpp>
 #include <optional>
 #include <string_view>
+
+#include <danling/formats/tensor_record.hpp>
 
 namespace danling::inline v0::formats::pickle {
 

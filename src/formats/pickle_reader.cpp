@@ -1,8 +1,9 @@
 // A pickle machine without calls: opcodes in, a graph of plain values and tensor records out.
-#include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
 #include <string>
 #include <unordered_map>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/pickle.hpp>
 
 #include "little_endian.hpp"
 #include "pickle_graph.hpp"

@@ -1,9 +1,10 @@
 // Trees as pickles that Python reads without running code.
 #include <bit>
-#include <danling/core/error.hpp>
-#include <danling/formats/pickle.hpp>
 #include <limits>
 #include <unordered_map>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/pickle.hpp>
 
 #include "little_endian.hpp"
 #include "pickle_opcodes.hpp"

@@ -1,9 +1,11 @@
-#include <charconv>
-#include <danling/core/error.hpp>
 #include <danling/formats/pth.hpp>
-#include <danling/formats/zip_writer.hpp>
+
+#include <charconv>
 #include <optional>
 #include <unordered_map>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/zip_writer.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

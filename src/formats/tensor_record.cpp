@@ -1,6 +1,8 @@
-#include <array>
-#include <danling/core/format.hpp>
 #include <danling/formats/tensor_record.hpp>
+
+#include <array>
+
+#include <danling/core/format.hpp>
 
 namespace danling::inline v0::formats {
 namespace {

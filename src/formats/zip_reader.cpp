@@ -1,10 +1,12 @@
-#include <zlib.h>
+#include <danling/formats/zip_reader.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <danling/core/error.hpp>
-#include <danling/formats/zip_reader.hpp>
 #include <memory>
+
+#include <zlib.h>
+
+#include <danling/core/error.hpp>
 
 #include "little_endian.hpp"
 #include "zip_layout.hpp"

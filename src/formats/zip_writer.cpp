@@ -1,8 +1,10 @@
-#include <zlib.h>
+#include <danling/formats/zip_writer.hpp>
 
 #include <algorithm>
+
+#include <zlib.h>
+
 #include <danling/core/error.hpp>
-#include <danling/formats/zip_writer.hpp>
 
 #include "little_endian.hpp"
 #include "zip_layout.hpp"

@@ -1,9 +1,11 @@
 // Files from and for Python. tests/golden/checkpoint_interop.py holds the same reference state in Python; the files in
 // tests/golden/data come from its `make`.
+#include <limits>
+
 #include <ATen/ATen.h>
 
 #include <danling/checkpoint/file.hpp>
-#include <limits>
+
 #include <support/error.hpp>
 #include <support/python.hpp>
 #include <support/temp_dir.hpp>

@@ -1,13 +1,17 @@
 // What a manager leaves on disk, in which order, and after failures.
-#include <ATen/ATen.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <set>
+
+#include <ATen/ATen.h>
+
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/formats/file.hpp>
-#include <set>
+
 #include <support/child.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>

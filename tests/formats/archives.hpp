@@ -1,11 +1,12 @@
 // Archives for tests.
 #pragma once
 
-#include <danling/formats/zip_writer.hpp>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <danling/formats/zip_writer.hpp>
 
 namespace danling_test {
 

@@ -1,5 +1,7 @@
-#include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
+
+#include <danling/core/error.hpp>
+
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 

@@ -1,6 +1,9 @@
-#include <danling/core/error.hpp>
 #include <danling/formats/pickle.hpp>
+
 #include <limits>
+
+#include <danling/core/error.hpp>
+
 #include <support/error.hpp>
 
 namespace {

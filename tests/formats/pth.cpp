@@ -1,5 +1,7 @@
-#include <danling/core/error.hpp>
 #include <danling/formats/pth.hpp>
+
+#include <danling/core/error.hpp>
+
 #include <formats/archives.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>

@@ -1,11 +1,14 @@
-#include <zlib.h>
-
-#include <cstring>
-#include <danling/core/error.hpp>
 #include <danling/formats/zip_reader.hpp>
 #include <danling/formats/zip_writer.hpp>
-#include <formats/archives.hpp>
+
+#include <cstring>
 #include <optional>
+
+#include <zlib.h>
+
+#include <danling/core/error.hpp>
+
+#include <formats/archives.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 

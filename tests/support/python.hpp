@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <string>
+
 #include <support/catch.hpp>
 
 namespace danling_test {

@@ -1,8 +1,9 @@
 // One state, one file that Python's torch.load opens too.
 #pragma once
 
-#include <danling/state/state.hpp>
 #include <filesystem>
+
+#include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
 

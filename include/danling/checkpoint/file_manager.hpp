@@ -1,11 +1,12 @@
 // Checkpoints as files in one directory, each written whole before it takes its name.
 #pragma once
 
-#include <danling/checkpoint/manager.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+
+#include <danling/checkpoint/manager.hpp>
 
 namespace danling::inline v0 {
 

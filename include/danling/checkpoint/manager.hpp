@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <danling/state/state.hpp>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
 

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <danling/formats/tensor_record.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <danling/formats/tensor_record.hpp>
 
 namespace danling::inline v0::formats {
 

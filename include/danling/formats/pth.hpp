@@ -3,12 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <danling/formats/pickle.hpp>
-#include <danling/formats/zip_reader.hpp>
 #include <filesystem>
 #include <functional>
 #include <span>
 #include <vector>
+
+#include <danling/formats/pickle.hpp>
+#include <danling/formats/zip_reader.hpp>
 
 namespace danling::inline v0::formats {
 

@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <danling/core/tree.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <danling/core/tree.hpp>
 
 namespace danling::inline v0::formats {
 

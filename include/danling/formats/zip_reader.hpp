@@ -3,12 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <danling/formats/file.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {
 
