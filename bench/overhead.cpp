@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <danling/danling.hpp>
-#include <danling/metrics/accuracy.hpp>
+#include <danling/metrics/functional/accuracy.hpp>
 
 namespace dl = danling;
 

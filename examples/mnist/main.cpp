@@ -22,6 +22,7 @@ struct MnistConfig : dl::RunnerConfig {
 
   MnistConfig() {
     seed = 1031;
+    num_threads = 1;  // the net is too small for more
     epochs = 20;
     score_name = "acc";
     test_splits = {"test"};

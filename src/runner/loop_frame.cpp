@@ -73,6 +73,9 @@ void LoopFrame::write_line() {
   std::vector<ProgressField> fields;
   for (const auto& [name, value] : values) {
     if (const auto* number = std::get_if<double>(&value)) {
+      if (runner_.meters.contains(name) && runner_.meters.at(name).count() == 0) {
+        continue;  // kept from another split
+      }
       const double* average = averages.number(name);
       const bool varies = average != nullptr && name != "lr";
       fields.push_back({name, *number, varies ? std::optional<double>(*average) : std::nullopt});

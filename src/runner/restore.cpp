@@ -6,6 +6,7 @@
 
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/config/tree.hpp>
+#include <danling/telemetry/text.hpp>
 
 #include "runner/services.hpp"
 
@@ -265,10 +266,12 @@ void BaseRunner::append_result(std::int64_t index, const Result& result) {
   std::string text;
   for (const auto& [split, numbers] : result) {
     if (const auto* nested = std::get_if<Result>(&numbers)) {
-      text += concat("  ", split, ": ", nested->text());
+      text += concat("  ", split);
+      for (const auto& [path, value] : nested->flatten(".")) {
+        text += path == "lr" ? std::string() : concat(" ", path, " ", format_number(value));
+      }
     }
   }
-  std::replace(text.begin(), text.end(), '\t', ' ');
   const auto total = epochs();
   services.logger.info(concat(total ? concat("epoch ", index + 1, "/", *total) : concat("step ", index), text,
                               results_.score_split() && results_.is_best() ? "  (best)" : ""));

@@ -86,7 +86,7 @@ void print_results(TorchRunnerBase& runner) {
   std::vector<std::string> names;
   for (const auto& row : rows) {
     for (const auto& [path, value] : row.second->flatten(".")) {
-      if (std::find(names.begin(), names.end(), path) == names.end()) {
+      if (path != "lr" && std::find(names.begin(), names.end(), path) == names.end()) {
         names.push_back(path);
       }
     }

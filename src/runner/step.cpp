@@ -56,7 +56,7 @@ bool TorchRunnerBase::optimizer_step() {
   if (divisor == 0.0) {
     return false;  // no micro-batch of the window had a valid target
   }
-  checkpoint_manager_->maybe_wait_for_staging();
+  checkpoint_manager_->maybe_wait_for_staging(std::nullopt);
   if (clips_) {
     const auto& options = config();
     for (auto& group : optimizer->param_groups()) {
