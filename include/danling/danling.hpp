@@ -7,6 +7,7 @@
 #include <danling/core/result.hpp>
 
 #include <danling/config/config.hpp>
+#include <danling/workspace/workspace.hpp>
 
 #include <danling/state/state.hpp>
 
@@ -23,10 +24,17 @@
 #include <danling/optim/build.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
+#include <danling/optim/torch_adapter.hpp>
 
 #include <danling/metrics/average_meters.hpp>
 #include <danling/metrics/factory.hpp>
+#include <danling/metrics/functional/accuracy.hpp>
 #include <danling/metrics/stream_metrics.hpp>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/file_manager.hpp>
+
+#include <danling/telemetry/logger.hpp>
 
 #include <danling/runner/run.hpp>
 #include <danling/runner/runner_config.hpp>

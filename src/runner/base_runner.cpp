@@ -10,6 +10,7 @@
 
 #include <danling/config/tree.hpp>
 #include <danling/core/signals.hpp>
+#include <danling/core/suggest.hpp>
 #include <danling/workspace/timestamp.hpp>
 
 #include "runner/services.hpp"
@@ -210,6 +211,7 @@ void BaseRunner::initialize_once() {
   open_workspace();
   init_checkpoint_manager();
   init_fault_tolerance();
+  check_split_names();
   build_dataloaders();
   materialize_model();
   build_optimizer();
@@ -225,6 +227,33 @@ void BaseRunner::init_distributed() {
 }
 
 void BaseRunner::init_fault_tolerance() {}
+
+void BaseRunner::check_split_names() const {
+  std::vector<std::string> known;
+  for (const auto& split : splits()) {
+    known.push_back(split.name);
+  }
+  const auto expect = [&](const std::string& name, std::string_view key) {
+    check<ConfigError>(std::find(known.begin(), known.end(), name) != known.end(), "runner.splits",
+                       "expected a split among [", join(known), "] in ", key, ", got ", quote(name),
+                       did_you_mean(name, known));
+  };
+  for (const auto& entry : config().dataloader.splits) {
+    expect(entry.first, "dataloader");
+  }
+  for (const auto& name : train_splits()) {
+    expect(name, "train_splits");
+  }
+  for (const auto& name : evaluate_splits()) {
+    expect(name, "evaluate_splits");
+  }
+  for (const auto& name : test_splits()) {
+    expect(name, "test_splits");
+  }
+  if (config().score_split) {
+    expect(*config().score_split, "score_split");
+  }
+}
 
 void BaseRunner::open_workspace() {
   CodeIdentity code = read_code_identity();

@@ -182,6 +182,11 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
     logger().info(concat("train: nothing to do, ", state_.train.global_step, " of ", *total, " steps are done"));
     return;
   }
+  // Passes over the data need not end where rounds do: each loader goes on where it, or the checkpoint, left it.
+  for (const auto& split : train_splits) {
+    data::LoaderBase& loader = this->loader(split);
+    loader.start_epoch(std::max<std::int64_t>(loader.epoch(), 0));
+  }
   Result last;
   while (state_.train.global_step < *total) {
     maybe_stop(/*save=*/true);

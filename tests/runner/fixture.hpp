@@ -124,8 +124,7 @@ inline std::string metrics_of(const fs::path& dir) {
   std::string line;
   std::string out;
   while (std::getline(in, line)) {
-    const auto cut = line.find(",\"telemetry\":");
-    out += line.substr(0, cut) + "\n";
+    out += line.substr(0, std::min(line.find(",\"telemetry\":"), line.rfind('}'))) + "\n";
   }
   return out;
 }

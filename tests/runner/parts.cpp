@@ -124,7 +124,8 @@ TEST_CASE("ModelHandle: the state has Python's names in Python's order", "[runne
   // Python: nn.Module.state_dict() lists a module's parameters, its buffers, then its children.
   dl::ModelHandle model = Block();
   std::string names;
-  for (const auto& entry : model.state_dict().map()) {
+  const dl::State state = model.state_dict();
+  for (const auto& entry : state.map()) {
     names += entry.key.string() + " ";
   }
   CHECK(names == "scale offset norm.weight norm.bias norm.running_mean norm.running_var norm.num_batches_tracked ");

@@ -246,6 +246,7 @@ class BaseRunner {
 
   void initialize_once();
   void open_workspace();
+  void check_split_names() const;
   void write_metadata();
   std::filesystem::path restore_source();
   void check_same_meaning(const State& stored_config) const;
