@@ -194,6 +194,7 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
       loop_.round = Result();
     }
     const std::int64_t before = state_.train.global_step;
+    const bool resumed_round = continuing_;
     for (std::size_t index = 0; index < train_splits.size() && state_.train.global_step < *total; ++index) {
       const std::string& split = train_splits[index];
       if (loop_.round.contains(split)) {
@@ -227,7 +228,7 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
       loop_.round.set(split, frame.finish());
     }
     continuing_ = false;
-    if (state_.train.global_step == before) {
+    if (state_.train.global_step == before && !resumed_round) {
       logger().warning(concat("train: a whole pass made no update; stopped at step ", before, " of ", *total));
       break;
     }
