@@ -5,6 +5,10 @@ target_compile_features(danling_flags INTERFACE cxx_std_20)
 target_compile_options(danling_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Woverloaded-virtual
   $<$<BOOL:${DANLING_WERROR}>:-Werror>)
 target_compile_definitions(danling_flags INTERFACE FMT_HEADER_ONLY)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 sees overlapping copies inside std::string that cannot happen (GCC bug 105651).
+  target_compile_options(danling_flags INTERFACE -Wno-restrict)
+endif()
 
 set_property(GLOBAL PROPERTY danling_objects "")
 set_property(GLOBAL PROPERTY danling_links "")
@@ -25,7 +29,11 @@ function(danling_module name)
   target_compile_definitions(danling_${name} PRIVATE ${arg_DEFINES})
   if(arg_TORCH)
     target_link_libraries(danling_${name} PRIVATE torch)
-    set_target_properties(danling_${name} PROPERTIES UNITY_BUILD "${DANLING_UNITY}" UNITY_BUILD_BATCH_SIZE 12)
+    if(DANLING_UNITY)
+      set_target_properties(danling_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+      # An anonymous namespace of an included file is no danger when that file is a source.
+      target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    endif()
   endif()
   set_property(GLOBAL APPEND PROPERTY danling_objects $<TARGET_OBJECTS:danling_${name}>)
   set_property(GLOBAL APPEND PROPERTY danling_links ${arg_LINK})

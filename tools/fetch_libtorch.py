@@ -60,8 +60,10 @@ class Pip:
         options = [*action, "--no-deps", "--disable-pip-version-check", "--retries", "2", *arguments]
         environment = dict(os.environ, PIP_NO_INPUT="1")
         if source:
-            # Only this index: what the configuration adds to it would win with a higher local version.
-            environment.update(PIP_EXTRA_INDEX_URL="", PIP_FIND_LINKS="", PIP_INDEX_URL=source)
+            # Only this index, not what the configuration adds to it; but the configured way to reach it.
+            for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
+                environment.pop(name, None)
+            environment.update(self.connection(), PIP_CONFIG_FILE=os.devnull, PIP_INDEX_URL=source)
         process = subprocess.run(
             [*self.command, *options],
             env=environment,
@@ -75,6 +77,12 @@ class Pip:
                 raise Unavailable("it could not be reached", final=True)
             errors = [line for line in process.stderr.splitlines() if line.startswith("ERROR")]
             raise Unavailable(errors[-1][len("ERROR: ") :] if errors else process.stderr.strip()[-200:])
+
+    def connection(self):
+        """The configured settings of the network as environment variables."""
+        listed = subprocess.run([*self.command, "config", "list"], capture_output=True, text=True, check=False).stdout
+        settings = re.findall(r"^[^=]*\.(cert|client-cert|proxy|timeout|default-timeout|trusted-host)='(.*)'$", listed, re.M)
+        return {"PIP_" + name.upper().replace("-", "_"): value for name, value in settings}
 
     def other_python(self, version):
         tags = [f"manylinux_2_28_{platform.machine()}", f"manylinux2014_{platform.machine()}"]
@@ -101,22 +109,23 @@ class Pip:
         """Downloads a CPU wheel from one source and returns its path."""
         labelled, plain = f"torch=={version}+cpu", f"torch=={version}"
         reason = None
-        for options in [[], *map(self.other_python, OTHER_PYTHONS)]:
-            for requirement in (labelled, plain):
-                try:
-                    if requirement == plain:
-                        if self.version < (22, 2) and not source:
-                            continue  # cannot ask without downloading gigabytes
-                        if self.version >= (22, 2) and not self.is_cpu_build(plain, source, options):
-                            raise Unavailable("its build is not for CPU only", final=True)
-                    self.run(["download"], source, ["--dest", directory, *options, requirement], quiet=False)
-                except Unavailable as error:
-                    if error.final:
-                        raise
-                    reason = reason or error
-                    continue
-                (wheel,) = (name for name in os.listdir(directory) if name.endswith(".whl"))
-                return os.path.join(directory, wheel)
+        wheels = [[], *map(self.other_python, OTHER_PYTHONS)]
+        # All wheels with the label first: a CUDA build for this Python does not mean that there is no CPU build.
+        for requirement, options in [(labelled, other) for other in wheels] + [(plain, other) for other in wheels]:
+            try:
+                if requirement == plain:
+                    if self.version < (22, 2) and not source:
+                        continue  # cannot ask without downloading gigabytes
+                    if self.version >= (22, 2) and not self.is_cpu_build(plain, source, options):
+                        raise Unavailable("its build is not for CPU only", final=True)
+                self.run(["download"], source, ["--dest", directory, *options, requirement], quiet=False)
+            except Unavailable as error:
+                if error.final:
+                    raise
+                reason = reason or error
+                continue
+            (wheel,) = (name for name in os.listdir(directory) if name.endswith(".whl"))
+            return os.path.join(directory, wheel)
         raise reason
 
 
