@@ -5,12 +5,15 @@
 //   (b) As a user would write it: torch::optim in one process, the runner with its defaults in another.
 #include <torch/torch.h>
 
-#include <sys/wait.h>
+#include <fcntl.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -212,7 +215,7 @@ bool same_losses(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
   return count > 0;
 }
 
-bool paired(const std::string& type, std::int64_t hidden, bool everything, int blocks, const std::string& folder) {
+bool paired(const std::string& type, std::int64_t hidden, bool everything, int blocks, const std::string& folder, std::FILE* report) {
   const auto batches = make_batches();
   BareLoop bare(type, hidden, batches, everything);
   BareLoop control(type, hidden, batches, everything);
@@ -242,7 +245,7 @@ bool paired(const std::string& type, std::int64_t hidden, bool everything, int b
   }
   const Interval cost = median_interval(added);
   const Interval zero = median_interval(noise);
-  std::fprintf(stderr, "%-5s %4ld  %-28s  bare %7.2f us  added %+6.2f us [%+.2f, %+.2f]  control %+5.2f us [%+.2f, %+.2f]  "
+  std::fprintf(report, "%-5s %4ld  %-28s  bare %7.2f us  added %+6.2f us [%+.2f, %+.2f]  control %+5.2f us [%+.2f, %+.2f]  "
                "%zu pairs  losses %s\n",
                type.c_str(), static_cast<long>(hidden), everything ? "accuracy, console, jsonl" : "nothing on",
                median(timings.bare), cost.middle, cost.low, cost.high, zero.middle, zero.low, zero.high, n,
@@ -255,13 +258,17 @@ bool paired(const std::string& type, std::int64_t hidden, bool everything, int b
 constexpr int user_warm = 200;
 constexpr int user_steps = 2000;
 
+struct UserConfig : BenchConfig {
+  std::int64_t hidden = 128;
+  void fields(dl::Fields& f) override { f("hidden", hidden, "hidden units"); }
+};
+
 class UserRunner : public dl::TorchRunner {
  public:
-  UserRunner(const BenchConfig& config, const std::string&, std::int64_t hidden, const std::vector<dl::Batch>& batches)
-      : TorchRunner(config) {
-    model = make_net(hidden);
+  explicit UserRunner(const UserConfig& config) : TorchRunner(config), batches_(make_batches()) {
+    model = make_net(config.hidden);
     criterion = torch::nn::CrossEntropyLoss();
-    datasets["train"] = Feed{&batches};
+    datasets["train"] = Feed{&batches_};
   }
   double us_per_step() const { return microseconds(begin_, end_) / user_steps; }
   float last_loss() const { return loss_.item<float>(); }
@@ -289,6 +296,7 @@ class UserRunner : public dl::TorchRunner {
       return (*batches)[static_cast<std::size_t>(step++ % num_batches)];
     }
   };
+  std::vector<dl::Batch> batches_;
   Clock::time_point begin_, end_;
   at::Tensor loss_;
 };
@@ -322,26 +330,22 @@ int child_torch(const std::string& type, std::int64_t hidden) {
   return 0;
 }
 
-struct UserConfig : BenchConfig {};
-
-int child_danling(const std::string& type, std::int64_t hidden, const std::string& folder) {
-  const auto batches = make_batches();
-  // dl::run, as a user's main would have it: process settings included. Its report goes to stderr.
-  std::vector<std::string> arguments = {"bench", "--optim.type", type, "--optim.lr", type == "sgd" ? "0.01" : "1e-3",
-                                        "--steps", std::to_string(user_warm + user_steps), "--num_threads", "1",
-                                        "--workspace_root", folder, "--dataloader.train.shuffle", "false",
-                                        "--dataloader.batch_size", std::to_string(batch_size)};
+int child_danling(const std::string& type, const std::string& hidden, const std::string& folder) {
+  // dl::run, as a user's main would have it: process settings included.
+  std::vector<std::string> arguments = {"bench",
+                                        "--hidden=" + hidden,
+                                        "--optim.type=" + type,
+                                        type == "sgd" ? "--optim.lr=0.01" : "--optim.lr=1e-3",
+                                        "--steps=" + std::to_string(user_warm + user_steps),
+                                        "--num_threads=1",
+                                        "--workspace_root=" + folder,
+                                        "--dataloader.train.shuffle=false",
+                                        "--dataloader.batch_size=" + std::to_string(batch_size)};
   std::vector<char*> argv;
   for (auto& argument : arguments) {
     argv.push_back(argument.data());
   }
-  static const std::vector<dl::Batch>* shared = &batches;
-  static std::string static_type = type;
-  static std::int64_t static_hidden = hidden;
-  struct Runner : UserRunner {
-    explicit Runner(const UserConfig& config) : UserRunner(config, static_type, static_hidden, *shared) {}
-  };
-  return dl::run<Runner, UserConfig>(static_cast<int>(argv.size()), argv.data(), [](Runner& runner) {
+  return dl::run<UserRunner, UserConfig>(static_cast<int>(argv.size()), argv.data(), [](UserRunner& runner) {
     runner.train();
     report_child(runner.us_per_step(), runner.last_loss());
   });
@@ -364,7 +368,7 @@ Child spawn(const std::string& program, const std::string& arguments) {
 }
 
 bool as_a_user(const std::string& program, const std::string& type, std::int64_t hidden, int pairs,
-               const std::string& folder) {
+               const std::string& folder, std::FILE* report) {
   std::vector<double> torch_us, danling_us, ratios;
   double difference = 0;
   for (int i = 0; i < pairs; ++i) {
@@ -378,7 +382,7 @@ bool as_a_user(const std::string& program, const std::string& type, std::int64_t
   }
   const Interval ratio = median_interval(ratios);
   const bool equal = difference <= 1e-6;
-  std::fprintf(stderr, "%-5s %4ld  torch::optim %7.2f us  runner %7.2f us  ratio %.3f [%.3f, %.3f]  %d pairs  "
+  std::fprintf(report, "%-5s %4ld  torch::optim %7.2f us  runner %7.2f us  ratio %.3f [%.3f, %.3f]  %d pairs  "
                "last losses %s 1e-6 apart (%.1e)\n",
                type.c_str(), static_cast<long>(hidden), median(torch_us), median(danling_us), ratio.middle, ratio.low,
                ratio.high, pairs, equal ? "at most" : "MORE THAN", difference);
@@ -392,25 +396,36 @@ int main(int argc, char** argv) {
   if (arguments.size() == 5 && arguments[0] == "--child") {
     const std::int64_t hidden = std::stol(arguments[3]);
     return arguments[1] == "torch" ? child_torch(arguments[2], hidden)
-                                   : child_danling(arguments[2], hidden, arguments[4]);
+                                   : child_danling(arguments[2], arguments[3], arguments[4]);
   }
   const bool quick = std::find(arguments.begin(), arguments.end(), "--quick") != arguments.end();
   torch::set_num_threads(1);
+  // Both loops of (a) run with what dl::run sets for a process.
+  mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
+  mallopt(M_TRIM_THRESHOLD, 2'145'386'496);
   const auto folder = std::filesystem::temp_directory_path() / ("danling-bench-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
+  // The console of the measured runners goes to a file; what is found goes to where this program was started.
+  std::FILE* const report = fdopen(dup(STDOUT_FILENO), "w");
+  const int file = open((folder / "console.txt").c_str(), O_WRONLY | O_CREAT, 0600);
+  if (report == nullptr || file < 0 || dup2(file, STDOUT_FILENO) < 0) {
+    std::perror("bench_overhead");
+    return 1;
+  }
+  setvbuf(report, nullptr, _IONBF, 0);
   bool equal = true;
-  std::fprintf(stderr, "(a) one process, alternating blocks of %d steps, same optimizer code, one thread\n", block_steps);
+  std::fprintf(report, "(a) one process, alternating blocks of %d steps, same optimizer code, one thread\n", block_steps);
   for (const bool everything : {false, true}) {
     for (const std::int64_t hidden : {128L, 32L}) {
       for (const char* type : {"sgd", "adamw"}) {
-        equal = paired(type, hidden, everything, quick ? 200 : 3000, folder.string()) && equal;
+        equal = paired(type, hidden, everything, quick ? 200 : 3000, folder.string(), report) && equal;
       }
     }
   }
-  std::fprintf(stderr, "(b) as a user would write it, each in its own process\n");
+  std::fprintf(report, "(b) as a user would write it, each in its own process\n");
   for (const std::int64_t hidden : {128L, 32L}) {
     for (const char* type : {"sgd", "adamw"}) {
-      equal = as_a_user(argv[0], type, hidden, quick ? 3 : 11, folder.string()) && equal;
+      equal = as_a_user(argv[0], type, hidden, quick ? 3 : 11, folder.string(), report) && equal;
     }
   }
   std::filesystem::remove_all(folder);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <danling/config/tree.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/telemetry/logger.hpp>
@@ -86,6 +88,17 @@ void TorchRunnerBase::materialize_model() {
 }
 
 NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return model.named_parameters(); }
+
+void TorchRunnerBase::keep_gradient_accumulators() {
+  // Autograd makes a parameter's accumulator anew in every forward pass when nothing of the last graph lives on.
+  gradient_accumulators_.clear();
+  for (const auto& item : model.named_parameters()) {
+    if (item.second.requires_grad() && item.second.is_leaf()) {
+      gradient_accumulators_.push_back(std::make_shared<c10::intrusive_ptr<torch::autograd::Node>>(
+          torch::autograd::impl::grad_accumulator(item.second)));
+    }
+  }
+}
 
 void TorchRunnerBase::build_optimizer() {
   if (optimizer != nullptr || !config().optim.type) {

@@ -115,9 +115,6 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   if (!is_main_process() && !manager.is_collective()) {
     return;
   }
-  if (services_->metrics_log) {
-    services_->metrics_log->sync();  // the checkpoint says how many lines there are
-  }
   manager.save_checkpoint({.name = name,
                            .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
                            .global_step = state_.train.global_step,
@@ -143,7 +140,12 @@ State BaseRunner::state_dict() {
   out["seed"] = static_cast<std::int64_t>(seed_);
   out["dataloaders"] = dataloader_state();
   out["results"] = results_.state_dict();
-  out["metrics_lines"] = services_ != nullptr && services_->metrics_log ? services_->metrics_log->lines() : 0;
+  std::int64_t lines = 0;
+  if (services_ != nullptr && services_->metrics_log) {
+    services_->metrics_log->sync();  // a checkpoint must not count lines that a crash can lose
+    lines = services_->metrics_log->lines();
+  }
+  out["metrics_lines"] = lines;
   return out;
 }
 

@@ -64,11 +64,11 @@ std::string message_of(const std::exception& error) {
 }
 
 void print_results(TorchRunnerBase& runner) {
-  std::vector<std::pair<std::string, const Result*>> rows;
+  std::vector<std::pair<std::string, Result>> rows;
   const auto add = [&rows](const Result& result, std::string_view note) {
     for (const auto& [split, numbers] : result) {
       if (const auto* nested = std::get_if<Result>(&numbers)) {
-        rows.emplace_back(concat(split, note), nested);
+        rows.emplace_back(concat(split, note), *nested);
       }
     }
   };
@@ -85,7 +85,7 @@ void print_results(TorchRunnerBase& runner) {
   add(runner.test_result(), "");
   std::vector<std::string> names;
   for (const auto& row : rows) {
-    for (const auto& [path, value] : row.second->flatten(".")) {
+    for (const auto& [path, value] : row.second.flatten(".")) {
       if (path != "lr" && std::find(names.begin(), names.end(), path) == names.end()) {
         names.push_back(path);
       }
@@ -98,7 +98,7 @@ void print_results(TorchRunnerBase& runner) {
     for (const auto& [label, result] : rows) {
       std::vector<std::string> cells = {label};
       for (const auto& name : names) {
-        const double* value = result->number(name);
+        const double* value = result.number(name);
         cells.push_back(value == nullptr ? "" : format_number(*value));
       }
       table.add_row(std::move(cells));

@@ -41,11 +41,13 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   logger().info(concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ",
                        join(evaluate_splits)));
   results_.select(score_split(), config().score_name);
+  keep_gradient_accumulators();
   if (is_step_mode()) {
     train_steps(train_splits, evaluate_splits);
   } else {
     train_epochs(train_splits, evaluate_splits);
   }
+  gradient_accumulators_.clear();
   split_.clear();
   return results_;
 }
@@ -158,7 +160,7 @@ void TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, bool last_of_p
     frame.lr().update(optimizer->param_groups().front().lr);
   }
   if (output.loss.defined() && normalizer.value_or(1) > 0) {
-    frame.loss().update(output.loss.detach(), normalizer.value_or(1));
+    frame.loss().update(output.loss, normalizer.value_or(1));
   }
   frame.observe(frame.loader().batch_size());
 

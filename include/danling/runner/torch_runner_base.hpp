@@ -167,6 +167,7 @@ class TorchRunnerBase : public BaseRunner {
   std::int64_t step_budget(std::int64_t remaining_steps, std::size_t remaining_splits, const data::LoaderBase& loader);
   void step_epoch_scheduler(const Result& result);
   void zero_grad();
+  void keep_gradient_accumulators();
   State loop_state() const;
   void load_loop_state(const State& state);
 
@@ -185,6 +186,7 @@ class TorchRunnerBase : public BaseRunner {
   bool scheduler_by_step_ = true;
   CheckpointManager* checkpoint_manager_ = nullptr;
 
+  std::vector<std::shared_ptr<void>> gradient_accumulators_;
   AccumulationWindow window_;
   std::vector<at::Tensor> clip_params_;
   bool flush_ = false;  // the current micro-batch closes its window
