@@ -88,11 +88,11 @@ class BareLoop {
     for (int i = 0; i < block_steps; ++i, ++step_) {
       const dl::Batch& batch = batches_[static_cast<std::size_t>(step_ % num_batches)];
       optimizer_->zero_grad();
-      const auto prediction = net_->forward(batch.input);
-      const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
+      prediction_ = net_->forward(batch.input);
+      const auto loss = torch::nn::functional::cross_entropy(prediction_, batch.target);
       if (accuracy_) {
         const at::NoGradGuard no_grad;
-        correct_ += dl::metrics::accuracy(prediction, batch.target).number();
+        correct_ += dl::metrics::accuracy(prediction_, batch.target).number();
       }
       loss.backward();
       optimizer_->step();
@@ -109,6 +109,7 @@ class BareLoop {
   std::shared_ptr<dl::optim::Optimizer> optimizer_;
   const std::vector<dl::Batch>& batches_;
   bool accuracy_;
+  at::Tensor prediction_;
   std::int64_t step_ = 0;
   double correct_ = 0;
 };

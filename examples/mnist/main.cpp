@@ -30,6 +30,7 @@ struct MnistConfig : dl::RunnerConfig {
     optim.type = "adamw";
     optim.lr = 3e-3;
     sched.type = "cosine";
+    sched.scaling = "numerical";
   }
 
   void fields(dl::Fields& f) override {

@@ -1,11 +1,15 @@
 #include "runner/loop_frame.hpp"
 
+#include <chrono>
+
 #include <danling/metrics/metrics.hpp>
 
 #include "runner/services.hpp"
 
 namespace danling::inline v0::detail {
 namespace {
+
+constexpr std::chrono::seconds quiet(5);
 
 // A group of metrics with one member is shown by its own name.
 void merge_flat(Result& into, const Result& from) {
@@ -35,6 +39,7 @@ void LoopFrame::start(std::int64_t done) {
   done_ = done;
   runner_.services().progress.start(label(), total_, done);
   telemetry_.start();
+  next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
 
 std::string LoopFrame::label() const {
@@ -51,6 +56,7 @@ void LoopFrame::progress(std::int64_t done) { runner_.services().progress.update
 
 void LoopFrame::write_line() {
   logged_ = done_;
+  next_line_ = now_ + quiet;
   const RunnerMode mode = runner_.mode();
   Result values = runner_.meters.value();
   Result averages = runner_.meters.average();
@@ -86,7 +92,7 @@ void LoopFrame::write_line() {
 }
 
 Result LoopFrame::finish() {
-  if (total_ == 0 && interval_ > 0 && done_ > 0 && logged_ != done_) {
+  if (total_ == 0 && interval_ > 0 && done_ > 0 && logged_ != done_ && due()) {
     write_line();
   }
   runner_.meters.synchronize();

@@ -41,7 +41,7 @@ class LoopFrame {
   /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written.
   void log(std::int64_t done) {
     done_ = done;
-    if (interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_)) [[unlikely]] {
+    if (interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_) && due()) [[unlikely]] {
       write_line();
     } else {
       progress(done);
@@ -52,6 +52,8 @@ class LoopFrame {
   Result finish();
 
  private:
+  /// The lines of an evaluation are not kept: they only say, every few seconds, that it goes on.
+  bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);
   void write_line();
   std::string label() const;
@@ -67,6 +69,7 @@ class LoopFrame {
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;
   LoopTelemetry::Clock::time_point now_;
+  LoopTelemetry::Clock::time_point next_line_;
 };
 
 }  // namespace danling::inline v0::detail

@@ -287,6 +287,12 @@ TEST_CASE("mnist: steps, batch size, intervals and a full resume work from the c
   CHECK(dl::load_file(path / "checkpoints" / "latest.pth").at("state").at("train").at("global_step").integer() == 40);
 }
 
+TEST_CASE("README: its program is examples/quickstart, word for word", "[readme]") {
+  const fs::path root = DANLING_SOURCE_DIR;
+  const auto program = read_file(root / "examples" / "quickstart" / "main.cpp");
+  CHECK_THAT(read_file(root / "README.md"), ContainsSubstring("```cpp\n" + program + "```"));
+}
+
 TEST_CASE("mnist: Python reads the weights", "[mnist]") {
   if (danling_test::python_with_torch().empty()) {
     WARN("skipped: no Python with torch (set DANLING_PYTHON)");
