@@ -2,7 +2,7 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
-#include <cmath>
+#include <exception>
 #include <random>
 
 #include <ATen/Context.h>
@@ -272,6 +272,18 @@ void BaseRunner::open_workspace() {
   // Decided before the directory is taken: a run that goes on in it must not be moved aside.
   services.restore_from = restore_source();
   const auto& from = services.restore_from;
+  if (!from.empty()) {
+    // Read and compared before anything moves: a wrong path or config must leave the directory as it is.
+    if (services.restore_state.is_null()) {
+      services.restore_state = read_checkpoint(from);
+    }
+    if (const State* stored = services.weights_only || !services.restore_state.is_map()
+                                  ? nullptr
+                                  : services.restore_state.find("runner");
+        stored != nullptr && !excluded_from_loading("runner")) {
+      check_same_meaning(*stored);
+    }
+  }
   const bool going_on = !from.empty() && !services.weights_only && services.workspace.holds(from);
   const auto moved = services.workspace.open(going_on);
   if (config().log) {
@@ -310,15 +322,24 @@ bool BaseRunner::close(std::optional<double> timeout) {
   }
   if (services_ != nullptr) {
     auto& services = *services_;
-    if (services.checkpoint_manager != nullptr &&
-        !services.checkpoint_manager->close(timeout ? timeout : config().checkpoint.wait_timeout)) {
-      services.logger.warning("runner.close: checkpoints were not drained in time");
-      return false;
+    std::exception_ptr failure;
+    try {
+      if (services.checkpoint_manager != nullptr &&
+          !services.checkpoint_manager->close(timeout ? timeout : config().checkpoint.wait_timeout)) {
+        services.logger.warning("runner.close: checkpoints were not drained in time");
+        return false;
+      }
+    } catch (...) {
+      failure = std::current_exception();  // the rest is closed all the same
     }
     services.progress.finish();
     services.metrics_log.reset();
     services.logger.close();
     services.workspace.close();
+    phase_ = Phase::closed;
+    if (failure != nullptr) {
+      std::rethrow_exception(failure);
+    }
   }
   phase_ = Phase::closed;
   return true;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/telemetry/text.hpp>
@@ -101,10 +102,10 @@ void BaseRunner::auto_restore() {
     return;
   }
   if (services.weights_only) {
-    load_pretrained(services.restore_from);
+    load_pretrained(std::exchange(services.restore_state, State()));
+    services.logger.info(concat("loaded the weights of ", services.restore_from.string()));
   } else {
-    load_checkpoint(services.restore_state.is_null() ? read_checkpoint(services.restore_from)
-                                                     : std::exchange(services.restore_state, State()));
+    load_checkpoint(std::exchange(services.restore_state, State()));
     services.logger.info(concat("resumed ", services.restore_from.string(), " at epoch ", state_.train.epoch, ", step ",
                                 state_.train.global_step));
   }
@@ -247,7 +248,7 @@ void BaseRunner::load_pretrained(const State& checkpoint) {
 }
 
 State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
-  return checkpoint_manager().load_checkpoint(path);
+  return load_file(path);
 }
 
 void BaseRunner::append_result(std::int64_t index, const Result& result) {

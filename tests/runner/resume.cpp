@@ -239,6 +239,14 @@ TEST_CASE("TorchRunner: a config that means something else is refused with the d
                ContainsSubstring("expected weights of the same architecture, got other shapes: 0.weight expects Float "
                                  "[9, 4], got Float [8, 4]"));
   }
+  config.checkpoint.exclude_from_loading.clear();
+  config.hidden = 8;
+  config.resume = (folder.path() / "none.pth").string();
+  {
+    TinyRunner runner(config);
+    CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }), ContainsSubstring("none.pth"));
+  }
+  // The attempt that the wrong path could have moved aside is where it was.
   CHECK(read_file(latest) == before);
 }
 

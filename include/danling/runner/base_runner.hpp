@@ -163,8 +163,9 @@ class BaseRunner {
   /// Writes summary.json: how the run ended. `dl::run` calls it; `error` is empty unless the run crashed.
   void write_summary(const std::string& status, const std::string& error = "", int signal = 0, int exit_code = 0);
 
-  /// Reads a payload. Called when: load_checkpoint and load_pretrained are given a path, once. Override it to read
-  /// another place or format; do not apply anything here.
+  /// Reads a payload. Called when: load_checkpoint or load_pretrained is given a path, and once in initialize() for
+  /// `resume` and `pretrained`, before the run's directory is taken. Override it to read another place or format; do
+  /// not apply anything here.
   virtual State read_checkpoint(const std::filesystem::path& path);
 
   // ---- services, after initialize() ---------------------------------------------------------------------------------
