@@ -95,9 +95,12 @@ def check_file(path, text):
     """Yields (line, complaint) for one file; `path` is relative to the root."""
     lines = text.splitlines()
     if path.suffix in CODE:
-        # The body of a header begins with it; a test file's cases say what it is about.
-        own = f"{path.stem}.hpp" if path.parts[0] != "tests" else ""
-        if not re.match(rf"(// ?\S|#include <.*{own})", (lines or [""])[0]) or path.suffix == ".hpp" and lines[0][0] == "#":
+        # The body of a header begins with it; the cases of a test and the folder of an example say what they are about.
+        first = (lines or [""])[0]
+        begins = re.match(r"// ?\S", first) or path.suffix == ".cpp" and (
+            path.parts[0] in ("tests", "examples") or re.match(rf'#include [<"](.*/)?{path.stem}\.hpp', first)
+        )
+        if not begins:
             yield 1, "the first line is neither a comment that says what the file is about nor its own header"
         if path.suffix == ".hpp" and "#pragma once" not in lines[:12]:
             yield 1, "a header without #pragma once"

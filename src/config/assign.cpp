@@ -130,7 +130,7 @@ void Assignment::assign_entries(const Place& place, const Node& map) {
   }
 }
 
-void Assignment::assign_key(Place place, std::string_view key, const Node& value, int line) {
+void Assignment::assign_key(const Place& place, std::string_view key, const Node& value, int line) {
   const auto dot = key.find('.');
   const std::string head(key.substr(0, dot));
   const std::string_view rest = dot == std::string_view::npos ? std::string_view() : key.substr(dot + 1);

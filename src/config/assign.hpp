@@ -28,7 +28,7 @@ class Assignment {
   };
 
   void assign_entries(const Place& place, const Node& map);
-  void assign_key(Place place, std::string_view key, const Node& value, int line);
+  void assign_key(const Place& place, std::string_view key, const Node& value, int line);
   void assign_field(const FieldSpec& spec, const Place& place, const Node& value, int line);
   void assign_list(const FieldSpec& spec, const std::string& path, const Inherited& inherited, const Node& value,
                    int line);

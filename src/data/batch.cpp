@@ -1,5 +1,6 @@
-#include <danling/core/error.hpp>
 #include <danling/data/batch.hpp>
+
+#include <danling/core/error.hpp>
 
 namespace danling::inline v0::data {
 

@@ -1,8 +1,9 @@
+#include <danling/data/loader_base.hpp>
+
 #include <algorithm>
 #include <utility>
 
 #include <danling/core/error.hpp>
-#include <danling/data/loader_base.hpp>
 
 namespace danling::inline v0::data {
 
@@ -94,7 +95,6 @@ bool LoaderBase::next() {
   untouched_ = false;
   return sampler_ != nullptr ? next_indexed() : next_from_stream();
 }
-
 
 bool LoaderBase::next_indexed() {
   const std::int64_t count = size_of_next();

@@ -1,3 +1,5 @@
+#include <danling/data/mnist.hpp>
+
 #include <array>
 #include <cstring>
 #include <system_error>
@@ -5,7 +7,6 @@
 #include <ATen/ops/empty.h>
 
 #include <danling/core/error.hpp>
-#include <danling/data/mnist.hpp>
 #include <danling/formats/idx.hpp>
 
 namespace danling::inline v0::data {

@@ -1,7 +1,8 @@
+#include <danling/data/permutation.hpp>
+
 #include <cmath>
 
 #include <danling/core/error.hpp>
-#include <danling/data/permutation.hpp>
 
 namespace danling::inline v0::data {
 

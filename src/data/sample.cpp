@@ -1,9 +1,10 @@
+#include <danling/data/sample.hpp>
+
 #include <string>
 
 #include <ATen/ops/stack.h>
 
 #include <danling/core/error.hpp>
-#include <danling/data/sample.hpp>
 
 namespace danling::inline v0::data {
 

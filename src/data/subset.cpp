@@ -1,6 +1,6 @@
-#include <cmath>
-
 #include <danling/data/subset.hpp>
+
+#include <cmath>
 
 namespace danling::inline v0::data {
 

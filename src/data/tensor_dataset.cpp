@@ -1,10 +1,11 @@
+#include <danling/data/tensor_dataset.hpp>
+
 #include <ATen/ops/add.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <danling/core/error.hpp>
-#include <danling/data/tensor_dataset.hpp>
 
 namespace danling::inline v0::data {
 

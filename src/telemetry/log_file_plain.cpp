@@ -1,3 +1,4 @@
+// The log file written by code of our own, without spdlog.
 #include <sys/time.h>
 
 #include <array>

@@ -1,3 +1,4 @@
+// Loops over scores on the host: how many labels are among the first k.
 #include <algorithm>
 #include <cmath>
 #include <tuple>

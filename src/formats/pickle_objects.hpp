@@ -1,0 +1,98 @@
+// Makes the objects that a pickle calls for: tensors, their storages, and the few plain values that Python writes as
+// calls. The operands lie on a stack.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "pickle_graph.hpp"
+#include "utf8.hpp"
+
+namespace danling::inline v0::formats {
+
+class PickleObjects : protected PickleGraph {
+ protected:
+  using PickleGraph::PickleGraph;
+
+  void push(std::uint32_t node) { stack_.push_back(node); }
+  void push(Kind kind, std::int64_t value = 0) { push(add(kind, value)); }
+
+  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+
+  std::uint32_t pop() {
+    if (stack_.size() <= floor()) {
+      refuse("a value on the stack, got none");
+    }
+    const std::uint32_t out = stack_.back();
+    stack_.pop_back();
+    return out;
+  }
+
+  std::uint32_t top() const {
+    if (stack_.size() <= floor()) {
+      refuse("a value on the stack, got none");
+    }
+    return stack_.back();
+  }
+
+  std::vector<std::uint32_t> pop_mark() {
+    if (marks_.empty()) {
+      refuse("a mark on the stack, got none");
+    }
+    const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    std::vector<std::uint32_t> out(begin, stack_.end());
+    stack_.erase(begin, stack_.end());
+    marks_.pop_back();
+    return out;
+  }
+
+  template <class Table>
+  void push_entry(Kind kind, Table& table, typename Table::value_type value) {
+    charge(sizeof(value));
+    table.push_back(std::move(value));
+    push(kind, static_cast<std::int64_t>(table.size() - 1));
+  }
+
+  void push_text(std::string_view text) {
+    if (find_invalid_utf8(text) != std::string_view::npos) {
+      refuse("UTF-8 text, got other bytes");
+    }
+    push_entry(Kind::text, texts_, std::string(text));
+    charge(text.size());
+  }
+
+  void push_bytes(std::string bytes) {
+    charge(bytes.size());
+    push_entry(Kind::bytes, texts_, std::move(bytes));
+  }
+
+  void push_items(Kind kind, std::vector<std::uint32_t> items) {
+    charge(items.size() * sizeof(std::uint32_t));
+    push_entry(kind, items_, std::move(items));
+  }
+
+  /// Any global but the known ones is refused.
+  void push_global(std::string_view module, std::string_view name);
+  /// `id`: ('storage', class, key, location, number of elements); where it was does not matter.
+  void push_storage(const std::vector<std::uint32_t>& id);
+  /// Pushes what the function makes of the arguments, a tuple.
+  void call(pickle::Callable callable, std::uint32_t arguments_node);
+
+  std::vector<std::uint32_t> stack_;
+  std::vector<std::size_t> marks_;
+
+ private:
+  void check_hooks(std::uint32_t number);
+  std::vector<std::int64_t> integers(std::uint32_t number);
+  // (storage, offset, sizes, strides, requires_grad, hooks[, dtype][, metadata])
+  void rebuild(const std::vector<std::uint32_t>& arguments, bool names_dtype);
+  void read_metadata(std::uint32_t number, TensorRecord& record);
+  void push_tensor(TensorRecord record);
+
+  std::unordered_map<std::string, std::size_t> storage_numbers_;
+};
+
+}  // namespace danling::inline v0::formats
