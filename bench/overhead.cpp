@@ -199,9 +199,7 @@ Interval median_interval(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto n = static_cast<double>(values.size());
   const double half = 0.98 * std::sqrt(n);  // 1.96 * sqrt(n) / 2
-  const auto at = [&](double position) {
-    return values[static_cast<std::size_t>(std::clamp(position, 0.0, n - 1))];
-  };
+  const auto at = [&](double position) { return values[static_cast<std::size_t>(std::clamp(position, 0.0, n - 1))]; };
   return {at(n / 2 - half), median(values), at(n / 2 + half)};
 }
 
@@ -216,7 +214,8 @@ bool same_losses(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
   return count > 0;
 }
 
-bool paired(const std::string& type, std::int64_t hidden, bool everything, int blocks, const std::string& folder, std::FILE* report) {
+bool paired(const std::string& type, std::int64_t hidden, bool everything, int blocks, const std::string& folder,
+            std::FILE* report) {
   const auto batches = make_batches();
   BareLoop bare(type, hidden, batches, everything);
   BareLoop control(type, hidden, batches, everything);
@@ -246,7 +245,8 @@ bool paired(const std::string& type, std::int64_t hidden, bool everything, int b
   }
   const Interval cost = median_interval(added);
   const Interval zero = median_interval(noise);
-  std::fprintf(report, "%-5s %4ld  %-28s  bare %7.2f us  added %+6.2f us [%+.2f, %+.2f]  control %+5.2f us [%+.2f, %+.2f]  "
+  std::fprintf(report,
+               "%-5s %4ld  %-28s  bare %7.2f us  added %+6.2f us [%+.2f, %+.2f]  control %+5.2f us [%+.2f, %+.2f]  "
                "%zu pairs  losses %s\n",
                type.c_str(), static_cast<long>(hidden), everything ? "accuracy, console, jsonl" : "nothing on",
                median(timings.bare), cost.middle, cost.low, cost.high, zero.middle, zero.low, zero.high, n,
@@ -383,7 +383,8 @@ bool as_a_user(const std::string& program, const std::string& type, std::int64_t
   }
   const Interval ratio = median_interval(ratios);
   const bool equal = difference <= 1e-6;
-  std::fprintf(report, "%-5s %4ld  torch::optim %7.2f us  runner %7.2f us  ratio %.3f [%.3f, %.3f]  %d pairs  "
+  std::fprintf(report,
+               "%-5s %4ld  torch::optim %7.2f us  runner %7.2f us  ratio %.3f [%.3f, %.3f]  %d pairs  "
                "last losses %s 1e-6 apart (%.1e)\n",
                type.c_str(), static_cast<long>(hidden), median(torch_us), median(danling_us), ratio.middle, ratio.low,
                ratio.high, pairs, equal ? "at most" : "MORE THAN", difference);
@@ -415,7 +416,8 @@ int main(int argc, char** argv) {
   }
   setvbuf(report, nullptr, _IONBF, 0);
   bool equal = true;
-  std::fprintf(report, "(a) one process, alternating blocks of %d steps, same optimizer code, one thread\n", block_steps);
+  std::fprintf(report, "(a) one process, alternating blocks of %d steps, same optimizer code, one thread\n",
+               block_steps);
   for (const bool everything : {false, true}) {
     for (const std::int64_t hidden : {128L, 32L}) {
       for (const char* type : {"sgd", "adamw"}) {

@@ -44,12 +44,12 @@ struct MnistConfig : dl::RunnerConfig {
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(const MnistConfig& config)
       : conv1(register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, config.channels, 3).padding(1)))),
-        conv2(register_module("conv2", torch::nn::Conv2d(
-                                           torch::nn::Conv2dOptions(config.channels, 2 * config.channels, 3).padding(1)))),
+        conv2(register_module(
+            "conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(config.channels, 2 * config.channels, 3).padding(1)))),
         dropout(register_module("dropout", torch::nn::Dropout(config.dropout))),
         fc(register_module("fc", torch::nn::Linear(2 * config.channels * 7 * 7, 10))) {}
 
-  torch::Tensor forward(torch::Tensor x) {                   // [N, 1, 28, 28]
+  torch::Tensor forward(torch::Tensor x) {                     // [N, 1, 28, 28]
     x = torch::max_pool2d(torch::relu(conv1->forward(x)), 2);  // [N, C, 14, 14]
     x = torch::max_pool2d(torch::relu(conv2->forward(x)), 2);  // [N, 2C, 7, 7]
     return fc->forward(dropout->forward(x.flatten(1)));        // [N, 10]

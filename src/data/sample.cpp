@@ -23,11 +23,12 @@ at::Tensor stack_all(const std::vector<Sample>& samples, at::Tensor Sample::*mem
   tensors.reserve(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const at::Tensor& tensor = samples[i].*member;
-    const bool alike = tensor.defined() == first.defined() &&
-                       (!first.defined() || (tensor.scalar_type() == first.scalar_type() &&
-                                             tensor.sizes() == first.sizes()));
-    if (!alike) fail<DataError>("data.collate", "expected ", name, " ", describe(first), " as in sample 0, got ",
-                     describe(tensor), " in sample ", i);
+    const bool alike =
+        tensor.defined() == first.defined() &&
+        (!first.defined() || (tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes()));
+    if (!alike)
+      fail<DataError>("data.collate", "expected ", name, " ", describe(first), " as in sample 0, got ",
+                      describe(tensor), " in sample ", i);
     tensors.push_back(tensor);
   }
   return first.defined() ? at::stack(tensors) : at::Tensor();

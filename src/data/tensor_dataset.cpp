@@ -53,8 +53,8 @@ Batch TensorDataset::get_batch(std::span<const std::int64_t> indices) {
                      index);
   }
   // Only read from, and only during this call: a copy to a device leaves pageable memory before it returns.
-  at::Tensor where = at::from_blob(const_cast<std::int64_t*>(indices.data()),
-                                   {static_cast<std::int64_t>(indices.size())}, at::kLong);
+  at::Tensor where =
+      at::from_blob(const_cast<std::int64_t*>(indices.data()), {static_cast<std::int64_t>(indices.size())}, at::kLong);
   if (!input_.is_cpu()) {
     where = where.to(input_.device(), /*non_blocking=*/true);
   }

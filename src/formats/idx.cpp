@@ -169,9 +169,7 @@ class GzipContent final : public Content {
   bool cut_off_ = false;
 };
 
-bool is_type(std::uint8_t code) {
-  return code == 0x08 || code == 0x09 || (code >= 0x0b && code <= 0x0e);
-}
+bool is_type(std::uint8_t code) { return code == 0x08 || code == 0x09 || (code >= 0x0b && code <= 0x0e); }
 
 /// `1437 images of 28x28 bytes`, `1437 bytes`, `2x3 float32 numbers`.
 std::string describe(const IdxArray& array) {
@@ -212,12 +210,18 @@ void to_native(IdxArray& array) {
 
 const char* name(IdxType type) {
   switch (type) {
-    case IdxType::u8: return "uint8";
-    case IdxType::i8: return "int8";
-    case IdxType::i16: return "int16";
-    case IdxType::i32: return "int32";
-    case IdxType::f32: return "float32";
-    case IdxType::f64: return "float64";
+    case IdxType::u8:
+      return "uint8";
+    case IdxType::i8:
+      return "int8";
+    case IdxType::i16:
+      return "int16";
+    case IdxType::i32:
+      return "int32";
+    case IdxType::f32:
+      return "float32";
+    case IdxType::f64:
+      return "float64";
   }
   return "unknown";
 }
@@ -225,11 +229,15 @@ const char* name(IdxType type) {
 std::int64_t width(IdxType type) {
   switch (type) {
     case IdxType::u8:
-    case IdxType::i8: return 1;
-    case IdxType::i16: return 2;
+    case IdxType::i8:
+      return 1;
+    case IdxType::i16:
+      return 2;
     case IdxType::i32:
-    case IdxType::f32: return 4;
-    case IdxType::f64: return 8;
+    case IdxType::f32:
+      return 4;
+    case IdxType::f64:
+      return 8;
   }
   return 1;
 }
@@ -256,8 +264,8 @@ IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options) 
     for (const std::uint8_t byte : head) {
       bytes += concat(bytes.empty() ? "" : " ", digits[byte >> 4], digits[byte & 15]);
     }
-    file.refuse("not IDX", "expected the magic number 00 00 <type> <rank> with a type of 08, 09, 0b, 0c, 0d or 0e, got ",
-                bytes);
+    file.refuse("not IDX",
+                "expected the magic number 00 00 <type> <rank> with a type of 08, 09, 0b, 0c, 0d or 0e, got ", bytes);
   }
 
   if (head[3] == 0) {

@@ -11,8 +11,8 @@ using pickle::Global;
 void PickleObjects::push_global(std::string_view module, std::string_view name) {
   const auto found = pickle::find_global(module, name);
   if (!found) {
-    refuse("plain values and tensors, got the global ",
-           quote(concat(module.substr(0, 200), ".", name.substr(0, 200))), ", which is not read");
+    refuse("plain values and tensors, got the global ", quote(concat(module.substr(0, 200), ".", name.substr(0, 200))),
+           ", which is not read");
   }
   push_entry(Kind::global, globals_, *found);
 }

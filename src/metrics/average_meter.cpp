@@ -66,7 +66,10 @@ struct AverageMeter::Tensors {
   Tensors() = default;
   // The two that are added to in place are this meter's own; the others are only ever replaced.
   Tensors(const Tensors& other)
-      : last(other.last), last_n(other.last_n), last_is_sum(other.last_is_sum), sum(other.sum.clone()),
+      : last(other.last),
+        last_n(other.last_n),
+        last_is_sum(other.last_is_sum),
+        sum(other.sum.clone()),
         count(other.count.defined() ? other.count.clone() : other.count) {}
   Tensors& operator=(const Tensors&) = delete;
 
@@ -83,7 +86,10 @@ AverageMeter::AverageMeter(AverageMeter&&) noexcept = default;
 AverageMeter& AverageMeter::operator=(AverageMeter&&) noexcept = default;
 AverageMeter& AverageMeter::operator=(const AverageMeter& other) { return *this = AverageMeter(other); }
 AverageMeter::AverageMeter(const AverageMeter& other)
-    : value_(other.value_), sum_(other.sum_), n_(other.n_), count_(other.count_),
+    : value_(other.value_),
+      sum_(other.sum_),
+      n_(other.n_),
+      count_(other.count_),
       tensors_(other.tensors_ != nullptr ? std::make_unique<Tensors>(*other.tensors_) : nullptr) {}
 
 void AverageMeter::reset() {
@@ -274,9 +280,7 @@ Result::Value AverageMeter::average() const {
   return tensors_ != nullptr ? value_of(average_tensor()) : Result::Value(avg());
 }
 
-Result::Value AverageMeter::total() const {
-  return tensors_ != nullptr ? value_of(sum_tensor()) : Result::Value(sum_);
-}
+Result::Value AverageMeter::total() const { return tensors_ != nullptr ? value_of(sum_tensor()) : Result::Value(sum_); }
 
 std::string AverageMeter::text(int precision) const {
   return concat(detail::value_text(value(), precision), " (", detail::value_text(average(), precision), ")");

@@ -273,8 +273,7 @@ void AdamBase::load_state_dict(const State& state) {
       slot.count = detail::read_step(target, what, *entry, "step");
       slot.step = new_step(slot.count);
       for (std::size_t b = 0; b < 3; ++b) {
-        slot.buffers[b] =
-            detail::read_buffer(target, what, *entry, buffer_keys[b], param, b < 2 || loaded.amsgrad);
+        slot.buffers[b] = detail::read_buffer(target, what, *entry, buffer_keys[b], param, b < 2 || loaded.amsgrad);
       }
     }
   }

@@ -57,8 +57,7 @@ void take(T& to, const std::optional<U>& from) {
 std::shared_ptr<Optimizer> build_sgd(const OptimizerSpec& spec, const std::vector<ResolvedGroup>& groups) {
   auto optimizer = std::make_shared<SGD>(std::vector<at::Tensor>{}, SGDOptions{});
   for (const auto& group : groups) {
-    expect_options(group, spec.type,
-                   {"lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "fused"});
+    expect_options(group, spec.type, {"lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "fused"});
     SGDOptions options;
     take(options.lr, group.options.lr);
     take(options.momentum, group.options.momentum);
@@ -92,8 +91,8 @@ std::shared_ptr<Optimizer> build_adam(const OptimizerSpec& spec, const std::vect
 
 std::shared_ptr<Scheduler> build_curve(const SchedulerSpec& spec, Optimizer& optimizer,
                                        std::optional<std::int64_t> total_steps, const char* method) {
-  expect_options(spec, {"total_steps", "final_lr_ratio", "final_lr", "min_lr", "warmup_steps", "cooldown_steps",
-                        "scaling"});
+  expect_options(spec,
+                 {"total_steps", "final_lr_ratio", "final_lr", "min_lr", "warmup_steps", "cooldown_steps", "scaling"});
   const auto total = spec.total_steps ? spec.total_steps : total_steps;
   check<ConfigError>(total.has_value(), "scheduler.build", "expected the number of steps for ", method,
                      ", got a run of unknown length; set sched.total_steps, epochs or steps");

@@ -52,7 +52,8 @@ Scaling parse_scaling(std::string_view name) {
     return Scaling::numerical;
   }
   const std::vector<std::string> known = {"percentile", "numerical"};
-  fail<ConfigError>(build, "expected scaling to be one of ", join(known), ", got ", quote(name), did_you_mean(name, known));
+  fail<ConfigError>(build, "expected scaling to be one of ", join(known), ", got ", quote(name),
+                    did_you_mean(name, known));
 }
 
 LRScheduler::LRScheduler(Optimizer& optimizer, std::int64_t total_steps, LRSchedulerOptions options)
@@ -118,8 +119,8 @@ void LRScheduler::compute(std::vector<double>& lrs, std::optional<double>) {
   if (step_count() > total_steps_ + 1 && !warned_) {
     warned_ = true;
     if (on_warning_) {
-      on_warning_(concat("[scheduler.step] expected at most total_steps + 1 = ", total_steps_ + 1, " steps, got ", step_count(),
-                         "; the learning rate stays at its final value"));
+      on_warning_(concat("[scheduler.step] expected at most total_steps + 1 = ", total_steps_ + 1, " steps, got ",
+                         step_count(), "; the learning rate stays at its final value"));
     }
   }
   restore(lrs);

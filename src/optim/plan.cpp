@@ -68,7 +68,8 @@ void Plan::settle() {
   routes = next;
 }
 
-void check_same(std::string_view optimizer, const Plan& plan, const std::vector<at::Tensor>& params, std::size_t group) {
+void check_same(std::string_view optimizer, const Plan& plan, const std::vector<at::Tensor>& params,
+                std::size_t group) {
   bool same = params.size() == plan.slots.size();
   for (std::size_t i = 0; same && i < params.size(); ++i) {
     same = params[i].is_same(plan.slots[i].param);
@@ -77,7 +78,8 @@ void check_same(std::string_view optimizer, const Plan& plan, const std::vector<
                     " as they were added, got others; use add_param_group, or build a new optimizer");
 }
 
-void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad, const std::string& what) {
+void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad,
+                    const std::string& what) {
   const std::string where = concat(optimizer, ".step");
   if (grad.layout() != c10::kStrided) {
     fail<StateError>(where, "expected a dense gradient of ", what,
@@ -87,14 +89,15 @@ void throw_gradient(std::string_view optimizer, const at::Tensor& param, const a
     fail<StateError>(where, "expected the gradient of ", what, " with shape ", shape_text(param), ", got ",
                      shape_text(grad));
   }
-  fail<StateError>(where, "expected the gradient of ", what, " on ", param.device().str(), ", got ", grad.device().str());
+  fail<StateError>(where, "expected the gradient of ", what, " on ", param.device().str(), ", got ",
+                   grad.device().str());
 }
 
 void throw_buffer(std::string_view optimizer, const at::Tensor& param, const at::Tensor& buffer, const char* key,
                   const std::string& what) {
-  fail<StateError>(concat(optimizer, ".step"), "expected ", key, " of ", what, " as ", c10::toString(param.scalar_type()),
-                   " ", shape_text(param), " on ", param.device().str(), ", got ", c10::toString(buffer.scalar_type()),
-                   " ", shape_text(buffer), " on ", buffer.device().str(),
+  fail<StateError>(concat(optimizer, ".step"), "expected ", key, " of ", what, " as ",
+                   c10::toString(param.scalar_type()), " ", shape_text(param), " on ", param.device().str(), ", got ",
+                   c10::toString(buffer.scalar_type()), " ", shape_text(buffer), " on ", buffer.device().str(),
                    "; move or convert the model before the first update");
 }
 

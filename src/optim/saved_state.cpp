@@ -16,8 +16,8 @@ constexpr std::string_view execution_keys[] = {"foreach", "capturable", "differe
 
 double number_of(const Target& target, const State& value, const std::string& what) {
   if (value.is_tensor()) {
-    check<StateError>(value.tensor().numel() == 1, target.where, "expected a number for ", what, ", got a tensor of shape ",
-                      shape_text(value.tensor()));
+    check<StateError>(value.tensor().numel() == 1, target.where, "expected a number for ", what,
+                      ", got a tensor of shape ", shape_text(value.tensor()));
     return value.tensor().item().toDouble();
   }
   check<StateError>(value.is_double() || value.is_integer(), target.where, "expected a number for ", what, ", got ",
@@ -70,8 +70,8 @@ void check_names(const Target& target, const State::Map& saved, std::size_t g) {
   check<StateError>(items.size() == own.size(), target.where, "expected ", own.size(), " names in param_groups[", g,
                     "], got ", items.size());
   for (std::size_t i = 0; i < own.size(); ++i) {
-    check<StateError>(items[i].string() == own[i], target.where, "expected parameter ", quote(own[i]), " at position ", i,
-                      " of group ", g, ", got ", quote(items[i].string()));
+    check<StateError>(items[i].string() == own[i], target.where, "expected parameter ", quote(own[i]), " at position ",
+                      i, " of group ", g, ", got ", quote(items[i].string()));
   }
 }
 
@@ -97,8 +97,8 @@ SavedState read_state(const Target& target, const State& state, std::span<const 
     check<StateError>(params.size() == target.groups[g].params.size(), target.where, "expected ",
                       target.groups[g].params.size(), " parameters in group ", g, ", got ", params.size());
     for (const auto& param : params) {
-      check<StateError>(positions.emplace(param.integer(), count).second, target.where, "expected each parameter once, got ",
-                        param.integer(), " twice");
+      check<StateError>(positions.emplace(param.integer(), count).second, target.where,
+                        "expected each parameter once, got ", param.integer(), " twice");
       ++count;
     }
     check_names(target, items[g].map(), g);
@@ -106,8 +106,8 @@ SavedState read_state(const Target& target, const State& state, std::span<const 
   out.params.resize(count, nullptr);
   for (const auto& item : saved_params.map()) {
     const auto found = item.key.is_string() ? positions.end() : positions.find(item.key.integer());
-    check<StateError>(found != positions.end(), target.where, "expected states of the parameters in param_groups, got one of ",
-                      item.key.text());
+    check<StateError>(found != positions.end(), target.where,
+                      "expected states of the parameters in param_groups, got one of ", item.key.text());
     check<StateError>(item.value.is_map(), target.where, "expected a map for the state of parameter ", item.key.text(),
                       ", got ", item.value.kind());
     if (!item.value.map().empty()) {

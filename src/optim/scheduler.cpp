@@ -69,7 +69,8 @@ void Scheduler::load_state_dict(const State& state) {
       out.push_back(rate.number());
     }
     check<StateError>(out.size() == optimizer_->param_groups().size(), where, "expected ",
-                      optimizer_->param_groups().size(), " rates in ", key, ", one per parameter group, got ", out.size());
+                      optimizer_->param_groups().size(), " rates in ", key, ", one per parameter group, got ",
+                      out.size());
     return out;
   };
   auto base_lrs = rates("base_lrs");

@@ -69,9 +69,9 @@ class TorchAdapter final : public Optimizer {
       options.push_back(kind.read_options(target, saved.groups[g], torch_->param_groups()[g].options()));
       for (std::size_t i = 0; i < groups_[g].params.size(); ++i) {
         const State::Map* entry = saved.params[states.size()];
-        states.push_back(entry == nullptr ? nullptr
-                                          : kind.read_state(target, describe(g, i), *entry, groups_[g].params[i],
-                                                            *options.back()));
+        states.push_back(entry == nullptr
+                             ? nullptr
+                             : kind.read_state(target, describe(g, i), *entry, groups_[g].params[i], *options.back()));
       }
     }
     std::size_t number = 0;

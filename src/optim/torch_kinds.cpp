@@ -129,15 +129,9 @@ struct Rmsprop {
   static constexpr std::string_view keys[] = {"momentum", "alpha", "eps", "centered", "maximize"};
 
   static State::Map options(const Options& o) {
-    return {{"lr", o.lr()},
-            {"momentum", o.momentum()},
-            {"alpha", o.alpha()},
-            {"eps", o.eps()},
-            {"centered", o.centered()},
-            {"weight_decay", o.weight_decay()},
-            {"capturable", false},
-            {"foreach", nullptr},
-            {"maximize", false},
+    return {{"lr", o.lr()},           {"momentum", o.momentum()}, {"alpha", o.alpha()},
+            {"eps", o.eps()},         {"centered", o.centered()}, {"weight_decay", o.weight_decay()},
+            {"capturable", false},    {"foreach", nullptr},       {"maximize", false},
             {"differentiable", false}};
   }
   static void read(const Target& target, const SavedGroup& group, Options& o) {
@@ -208,8 +202,8 @@ TorchKind kind() {
       [](to::OptimizerOptions& o, double value) { static_cast<typename K::Options&>(o).weight_decay(value); },
       [](const to::OptimizerOptions& o) { return K::options(static_cast<const typename K::Options&>(o)); },
       K::keys,
-      [](const Target& target, const SavedGroup& group, const to::OptimizerOptions& current)
-          -> std::unique_ptr<to::OptimizerOptions> {
+      [](const Target& target, const SavedGroup& group,
+         const to::OptimizerOptions& current) -> std::unique_ptr<to::OptimizerOptions> {
         auto out = std::make_unique<typename K::Options>(static_cast<const typename K::Options&>(current));
         refuse_maximize(target, group);
         out->lr(group.lr);
@@ -230,9 +224,9 @@ TorchKind kind() {
 }  // namespace
 
 const TorchKind* torch_kind(const torch::optim::Optimizer& optimizer) {
-  static const TorchKind kinds[] = {
-      kind<Sgd>(), kind<AdamKind<to::Adam, to::AdamOptions, to::AdamParamState, false>>(),
-      kind<AdamKind<to::AdamW, to::AdamWOptions, to::AdamWParamState, true>>(), kind<Rmsprop>(), kind<AdagradKind>()};
+  static const TorchKind kinds[] = {kind<Sgd>(), kind<AdamKind<to::Adam, to::AdamOptions, to::AdamParamState, false>>(),
+                                    kind<AdamKind<to::AdamW, to::AdamWOptions, to::AdamWParamState, true>>(),
+                                    kind<Rmsprop>(), kind<AdagradKind>()};
   for (const auto& known : kinds) {
     if (known.matches(optimizer)) {
       return &known;

@@ -1,4 +1,5 @@
-// What the torch adapter knows about each kind of optimizer in torch::optim: its options and states as Python saves them.
+// What the torch adapter knows about each kind of optimizer in torch::optim: its options and states as Python saves
+// them.
 #pragma once
 
 #include <memory>

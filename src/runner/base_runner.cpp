@@ -188,8 +188,8 @@ void BaseRunner::initialize() {
     case Phase::initializing:
       fail<StateError>("runner.initialize", "expected to be called once, got a call from one of its own hooks");
     case Phase::failed:
-      fail<StateError>("runner.initialize", "expected a runner that initialised, got one that failed before: ",
-                       failure_);
+      fail<StateError>("runner.initialize",
+                       "expected a runner that initialised, got one that failed before: ", failure_);
     case Phase::closed:
       fail<StateError>("runner.initialize", "expected an open runner, got a closed one");
     case Phase::constructed:
@@ -277,9 +277,8 @@ void BaseRunner::open_workspace() {
     if (services.restore_state.is_null()) {
       services.restore_state = read_checkpoint(from);
     }
-    if (const State* stored = services.weights_only || !services.restore_state.is_map()
-                                  ? nullptr
-                                  : services.restore_state.find("runner");
+    if (const State* stored =
+            services.weights_only || !services.restore_state.is_map() ? nullptr : services.restore_state.find("runner");
         stored != nullptr && !excluded_from_loading("runner")) {
       check_same_meaning(*stored);
     }

@@ -134,8 +134,8 @@ Result TorchRunnerBase::summary_details() const {
 
 InferStream TorchRunnerBase::infer_stream(std::string_view split, std::optional<std::int64_t> steps) {
   initialize();
-  check<ConfigError>(steps.value_or(0) >= 0, "runner.infer",
-                     "expected a number of batches that is not negative, got ", steps.value_or(0));
+  check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
+                     steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
   enter(RunnerMode::infer, split);
   loader.start_epoch(0);

@@ -146,7 +146,8 @@ void ModelHandle::load_state_dict(const State& state) const {
         return;
       }
       constexpr std::size_t shown = 4;
-      std::vector<std::string> head(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(shown, names.size())));
+      std::vector<std::string> head(names.begin(),
+                                    names.begin() + static_cast<std::ptrdiff_t>(std::min(shown, names.size())));
       text += concat(text.back() == 't' ? " " : "; ", label, join(head));
       if (names.size() > shown) {
         text += concat(" and ", names.size() - shown, " more");

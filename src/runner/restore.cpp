@@ -62,8 +62,9 @@ void BaseRunner::init_checkpoint_manager() {
 std::filesystem::path BaseRunner::restore_source() {
   auto& services = *services_;
   if (config().resume.has_value() + config().auto_resume + config().pretrained.has_value() > 1) {
-    services.logger.warning("runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
-                            "goes before auto_resume, and auto_resume before pretrained");
+    services.logger.warning(
+        "runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
+        "goes before auto_resume, and auto_resume before pretrained");
   }
   if (config().resume) {
     return std::filesystem::absolute(*config().resume);
@@ -167,8 +168,8 @@ void BaseRunner::check_same_meaning(const State& stored) const {
   }
   std::string text;
   for (const auto& difference : found) {
-    text += concat(text.empty() ? "" : "; ", difference.key, " is ", difference.first, " there and ",
-                   difference.second, " here");
+    text += concat(text.empty() ? "" : "; ", difference.key, " is ", difference.first, " there and ", difference.second,
+                   " here");
   }
   fail<ConfigError>(where, "expected a config that means the same as the checkpoint's, got one where ", text,
                     " (start a new run, align the config, or put 'runner' into checkpoint.exclude_from_loading)");
@@ -193,9 +194,7 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
   }
 }
 
-void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
-  load_checkpoint(read_checkpoint(path));
-}
+void BaseRunner::load_checkpoint(const std::filesystem::path& path) { load_checkpoint(read_checkpoint(path)); }
 
 void BaseRunner::load_checkpoint(const State& original) {
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
@@ -240,16 +239,14 @@ void BaseRunner::load_pretrained(const State& checkpoint) {
     return;
   }
   // A plain state_dict, as torch.save(model.state_dict()) writes it.
-  const bool plain = !checkpoint.map().empty() &&
-                     std::all_of(checkpoint.map().begin(), checkpoint.map().end(),
-                                 [](const auto& entry) { return entry.value.is_tensor(); });
+  const bool plain =
+      !checkpoint.map().empty() && std::all_of(checkpoint.map().begin(), checkpoint.map().end(),
+                                               [](const auto& entry) { return entry.value.is_tensor(); });
   check<CheckpointError>(plain, operation, "expected 'ema', 'model' or a map of tensors, got none of them");
   load_model(checkpoint);
 }
 
-State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
-  return load_file(path);
-}
+State BaseRunner::read_checkpoint(const std::filesystem::path& path) { return load_file(path); }
 
 void BaseRunner::append_result(std::int64_t index, const Result& result) {
   results_.append(index, result);

@@ -3,8 +3,8 @@
 
 #include <malloc.h>
 
-#include <cstdio>
 #include <algorithm>
+#include <cstdio>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -79,8 +79,8 @@ void print_results(TorchRunnerBase& runner) {
   if (best != nullptr && best != runner.results().latest() && runner.results().best_score()) {
     Result score_only;
     score_only[*runner.results().score_split()] = std::get<Result>(*best->result.find(*runner.results().score_split()));
-    add(score_only, concat(", best (", runner.epochs() ? concat("epoch ", best->index + 1) : concat("step ", best->index),
-                           ")"));
+    add(score_only,
+        concat(", best (", runner.epochs() ? concat("epoch ", best->index + 1) : concat("step ", best->index), ")"));
   }
   add(runner.test_result(), "");
   std::vector<std::string> names;

@@ -16,7 +16,10 @@ namespace danling::inline v0::detail {
 
 struct RunnerServices {
   RunnerServices(WorkspaceOptions options, CodeIdentity identity, bool console)
-      : workspace(std::move(options)), code(std::move(identity)), logger({.file = "", .console = console, .context = ""}), progress(logger) {}
+      : workspace(std::move(options)),
+        code(std::move(identity)),
+        logger({.file = "", .console = console, .context = ""}),
+        progress(logger) {}
 
   Workspace workspace;
   CodeIdentity code;

@@ -38,8 +38,8 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   const auto evaluate_splits = resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train");
   check<StateError>(static_cast<bool>(optimizer), "runner.train",
                     "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
-  logger().info(concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ",
-                       join(evaluate_splits)));
+  logger().info(
+      concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ", join(evaluate_splits)));
   results_.select(score_split(), config().score_name);
   keep_gradient_accumulators();
   if (is_step_mode()) {
@@ -56,9 +56,7 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
                                    const std::vector<std::string>& evaluate_splits) {
   const std::int64_t total = *epochs();
   const std::int64_t interval = checkpoint_interval();
-  const auto out_of_patience = [this] {
-    return static_cast<double>(loop_.rounds_without_best) > config().patience;
-  };
+  const auto out_of_patience = [this] { return static_cast<double>(loop_.rounds_without_best) > config().patience; };
   if (state_.train.epoch >= total || out_of_patience()) {
     logger().info(concat("train: nothing to do, ", state_.train.epoch, " of ", total, " epochs are done",
                          out_of_patience() ? " and early stopping has ended the run" : ""));
@@ -93,8 +91,8 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
       save_checkpoint();
     }
     if (out_of_patience()) {
-      logger().info(concat("train: early stop, ", loop_.rounds_without_best, " epochs without a better ",
-                           config().score_name));
+      logger().info(
+          concat("train: early stop, ", loop_.rounds_without_best, " epochs without a better ", config().score_name));
       break;
     }
   }
@@ -205,8 +203,8 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
       data::LoaderBase& loader = this->loader(split);
       const bool resumed = continuing_ && loop_.split == split;
       if (!resumed) {
-        loop_.target_step = state_.train.global_step + step_budget(*total - state_.train.global_step,
-                                                                   train_splits.size() - index, loader);
+        loop_.target_step = state_.train.global_step +
+                            step_budget(*total - state_.train.global_step, train_splits.size() - index, loader);
       }
       detail::LoopFrame frame(*this, split, loader,
                               loop_.target_step - (resumed ? loop_.first_step : state_.train.global_step));

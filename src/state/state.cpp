@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-
 #include <c10/core/ScalarType.h>
 
 namespace danling::inline v0 {

@@ -58,8 +58,8 @@ void Logger::print(LogLevel level, std::string_view text) {
   }
   const bool error = level == LogLevel::error;
   const bool color = console_.color(Console::Stream::error);
-  console_.print(concat(color ? (error ? "\x1b[31m" : "\x1b[33m") : "", error ? "error:" : "warning:",
-                        color ? "\x1b[0m " : " ", text),
+  console_.print(concat(color ? (error ? "\x1b[31m" : "\x1b[33m") : "",
+                        error ? "error:" : "warning:", color ? "\x1b[0m " : " ", text),
                  Console::Stream::error);
 }
 

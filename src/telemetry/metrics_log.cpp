@@ -17,7 +17,8 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr std::array<std::string_view, 6> own_keys = {"split", "mode", "epoch", "global_step", "iteration", "telemetry"};
+constexpr std::array<std::string_view, 6> own_keys = {"split",       "mode",      "epoch",
+                                                      "global_step", "iteration", "telemetry"};
 
 void put_string(std::string& out, std::string_view text) {
   static constexpr std::string_view digits = "0123456789abcdef";
@@ -198,7 +199,8 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
     fail_file("metrics_log.truncate_to", path_, errno);
   }
   check<StateError>(last == '\n', "metrics_log.truncate_to", "expected a line of ", path_.string(), " to end at byte ",
-                    offset, ", got the middle of one; it is not the file of this checkpoint: move it away to start a "
+                    offset,
+                    ", got the middle of one; it is not the file of this checkpoint: move it away to start a "
                     "new one");
   if (ftruncate(file_, static_cast<off_t>(offset)) != 0) {
     fail_file("metrics_log.truncate_to", path_, errno);

@@ -77,9 +77,7 @@ void Progress::draw(Clock::time_point now) {
   logger_.console().set_live_line(line(logger_.console().width()));
 }
 
-std::string Progress::count() const {
-  return total_ > 0 ? concat(done_, "/", total_) : std::to_string(done_);
-}
+std::string Progress::count() const { return total_ > 0 ? concat(done_, "/", total_) : std::to_string(done_); }
 
 std::string Progress::tail(Clock::time_point now) const {
   std::string out;

@@ -79,8 +79,8 @@ std::string format_number(double value) {
 }
 
 std::size_t text_width(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
 }
 
 Table::Table(std::vector<std::string> columns) : columns_(std::move(columns)) {}
@@ -146,7 +146,8 @@ Table::Style Table::style_of_terminal() {
     const char* value = std::getenv(name);
     if (value != nullptr && *value != '\0') {
       const std::string_view locale = value;
-      const bool utf8 = locale.find("UTF-8") != std::string_view::npos || locale.find("utf8") != std::string_view::npos ||
+      const bool utf8 = locale.find("UTF-8") != std::string_view::npos ||
+                        locale.find("utf8") != std::string_view::npos ||
                         locale.find("UTF8") != std::string_view::npos || locale.find("utf-8") != std::string_view::npos;
       return utf8 ? Style::box : Style::plain;
     }

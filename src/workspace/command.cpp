@@ -152,8 +152,8 @@ CommandOutput run_command(const std::vector<std::string>& words, const std::stri
   const auto deadline = Clock::now() + limit;
   Pipe out;
   Pipe error;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(input.empty() ? std::fopen("/dev/null", "re") : file_of(input),
-                                                           &std::fclose);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
+      input.empty() ? std::fopen("/dev/null", "re") : file_of(input), &std::fclose);
   if (in == nullptr || !out.open() || !error.open()) {
     result.error = std::strerror(errno);
     return result;

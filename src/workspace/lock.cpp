@@ -60,8 +60,8 @@ void Workspace::Lock::sign(const std::string& timestamp) {
   gethostname(host.data(), host.size() - 1);
   const std::string text =
       concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", host.data(), "\ntimestamp: ", timestamp, "\n");
-  const bool written = ftruncate(file_, 0) == 0 &&
-                       pwrite(file_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  const bool written =
+      ftruncate(file_, 0) == 0 && pwrite(file_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
   check<ConfigError>(written, "workspace.create", "expected a directory that can be written, got ",
                      quote(std::strerror(errno)), " for ", path_.string(), "; set workspace_root to another one");
 }

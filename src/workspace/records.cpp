@@ -41,10 +41,9 @@ void Workspace::write_metadata(std::string_view full, std::string_view canonical
   write_atomic(folder / "config.diff.yaml", diff);
   // A JSON string is a YAML string, and the one in which nothing needs care.
   const auto text = [](const std::string& value) { return value.empty() ? std::string("null") : dump(value, -1); };
-  write_atomic(folder / "git.yaml",
-               concat("commit: ", text(options_.code_id), "\nrevision: ", text(code.commit), "\ndirty: ", code.dirty,
-                      "\nid: ", text(id_), "\ntimestamp: ", text(options_.timestamp),
-                      "\nproblem: ", text(code.problem), "\n"));
+  write_atomic(folder / "git.yaml", concat("commit: ", text(options_.code_id), "\nrevision: ", text(code.commit),
+                                           "\ndirty: ", code.dirty, "\nid: ", text(id_), "\ntimestamp: ",
+                                           text(options_.timestamp), "\nproblem: ", text(code.problem), "\n"));
   if (!code.diff.empty()) {
     write_atomic(folder / "git.diff", code.diff);
   } else {

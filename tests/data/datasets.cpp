@@ -226,16 +226,18 @@ TEST_CASE("TensorDataset: the transform is input * scale + shift in float32", "[
 }
 
 TEST_CASE("TensorDataset: what does not fit is named", "[data]") {
-  CHECK(error_of<danling::DataError>([] { data::TensorDataset(at::zeros({1437, 1}), at::zeros({360})); }) ==
-        "[data.tensors] expected a target of 1437 records as in the input, got shape [360]");
+  CHECK(error_of<danling::DataError>([] {
+          data::TensorDataset(at::zeros({1437, 1}), at::zeros({360}));
+        }) == "[data.tensors] expected a target of 1437 records as in the input, got shape [360]");
   CHECK(error_of<danling::DataError>([] { data::TensorDataset(at::Tensor()); }) ==
         "[data.tensors] expected an input with a first dimension that counts records, got none");
   CHECK(error_of<danling::DataError>([] {
           data::TensorDataset(at::zeros({2}), {}, {.extra = {{"mask", at::zeros({2}, at::kMeta)}}});
         }) == "[data.tensors] expected 'mask' on cpu as the input, got meta");
   data::TensorDataset dataset(at::zeros({3}));
-  CHECK(error_of<danling::DataError>([&] { dataset.get_batch(Indices{0, 3}); }) ==
-        "[data.tensors] expected an index in [0, 3), got 3");
+  CHECK(error_of<danling::DataError>([&] {
+          dataset.get_batch(Indices{0, 3});
+        }) == "[data.tensors] expected an index in [0, 3), got 3");
   CHECK(error_of<danling::DataError>([&] { dataset.get_batch(Indices{-1}); }) ==
         "[data.tensors] expected an index in [0, 3), got -1");
 }
@@ -333,16 +335,19 @@ TEST_CASE("split_by_fraction: sizes follow torch's random_split, and wrong fract
   CHECK(sizes({0.7, 0.2, 0.1}) == Indices{1006, 288, 143});  // floors 1005, 287, 143; two left over
   CHECK(sizes({0.5, 0.25}) == Indices{718, 359});
   CHECK(sizes({1.0}) == Indices{1437});
-  CHECK(error_of<danling::DataError>([&] { sizes({0.7, 0.4}); }) ==
-        "[data.split] expected fractions that add up to at most 1, got 1.1");
+  CHECK(error_of<danling::DataError>([&] {
+          sizes({0.7, 0.4});
+        }) == "[data.split] expected fractions that add up to at most 1, got 1.1");
   CHECK(error_of<danling::DataError>([&] { sizes({-0.5}); }) ==
         "[data.split] expected fractions between 0 and 1, got -0.5");
-  CHECK(error_of<danling::DataError>([&] { data::split_by_count(whole, {1400, 38}, 1); }) ==
-        "[data.split] expected counts of at least 0 that add up to at most 1437 records, got 1400, 38");
+  CHECK(error_of<danling::DataError>([&] {
+          data::split_by_count(whole, {1400, 38}, 1);
+        }) == "[data.split] expected counts of at least 0 that add up to at most 1437 records, got 1400, 38");
   CHECK(error_of<danling::DataError>([&] { data::hold_out(whole, 1438, 1); }) ==
         "[data.split] expected counts of at least 0 that add up to at most 1437 records, got 1438");
-  CHECK(error_of<danling::DataError>([&] { data::subset(whole, {0, 1437}); }) ==
-        "[data.subset] expected indices in [0, 1437), got 1437 at position 1");
+  CHECK(error_of<danling::DataError>([&] {
+          data::subset(whole, {0, 1437});
+        }) == "[data.subset] expected indices in [0, 1437), got 1437 at position 1");
   CHECK(error_of<danling::DataError>([&] { data::subset(whole, {0})->get_batch(Indices{1}); }) ==
         "[data.subset] expected an index in [0, 1), got 1");
 }

@@ -145,8 +145,7 @@ TEST_CASE("Loader: a loaded state is for its epoch only, once", "[data]") {
   REQUIRE(loader.next());
   const State state = loader.state_dict();
   loader.load_state_dict(state);
-  CHECK(error_of<danling::StateError>([&] { loader.next(); }) ==
-        "[data.loader] expected start_epoch() before next()");
+  CHECK(error_of<danling::StateError>([&] { loader.next(); }) == "[data.loader] expected start_epoch() before next()");
   CHECK(epoch_of(loader, 3) == std::vector<std::int64_t>{4, 5, 6, 7, 8, 9});
   CHECK(epoch_of(loader, 3) == counting(10));
   loader.load_state_dict(state);
@@ -231,8 +230,7 @@ TEST_CASE("Loader: wrong options and misuse are named", "[data]") {
                         {.shuffle = true, .sampler = std::make_shared<danling::data::SequentialSampler>(4)});
         }) == "[data.loader] expected either shuffle or a sampler, got both");
   Loader<Batch> loader(numbers(4));
-  CHECK(error_of<danling::StateError>([&] { loader.next(); }) ==
-        "[data.loader] expected start_epoch() before next()");
+  CHECK(error_of<danling::StateError>([&] { loader.next(); }) == "[data.loader] expected start_epoch() before next()");
   CHECK(error_of<danling::StateError>([&] { loader.batch(); }) ==
         "[data.loader] expected a current batch, got none: call next() first");
   CHECK(error_of<danling::StateError>([&] { loader.start_epoch(-1); }) ==

@@ -8,9 +8,9 @@
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/tensor.h>
 
+#include <unistd.h>
 #include <danling/core/error.hpp>
 #include <support/error.hpp>
-#include <unistd.h>
 
 namespace {
 
@@ -87,8 +87,7 @@ TEST_CASE("mnist: batches are float32, normalised as (p / 255 - mean) / std", "[
     const auto dataset = mnist(digits, Part::train, options);
     const danling::Batch batch = dataset->get_batch(indices);
     REQUIRE(batch.input.scalar_type() == at::kFloat);
-    REQUIRE(batch.input.sizes() ==
-            (options.flatten ? at::IntArrayRef({4, 784}) : at::IntArrayRef({4, 1, 28, 28})));
+    REQUIRE(batch.input.sizes() == (options.flatten ? at::IntArrayRef({4, 784}) : at::IntArrayRef({4, 1, 28, 28})));
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const at::Tensor exact = (raw[indices[i]].to(at::kDouble) / 255.0 - mean) / std;
       const at::Tensor got = batch.input[static_cast<std::int64_t>(i)].to(at::kDouble).view_as(exact);
@@ -123,13 +122,15 @@ TEST_CASE("mnist: what is missing or does not fit is named", "[data]") {
         "[data.mnist] expected a directory with the data, got '" + root + "/none', which does not exist");
   CHECK(refusal(dir.path) ==
         "[data.mnist] expected one of the files train-images-idx3-ubyte, train-images-idx3-ubyte.gz, "
-        "train-images.idx3-ubyte, train-images.idx3-ubyte.gz in '" + root + "', got none of them");
+        "train-images.idx3-ubyte, train-images.idx3-ubyte.gz in '" +
+            root + "', got none of them");
   dir.write("train-images-idx3-ubyte", idx({2, 1, 3}, "abcdef"));
   CHECK(refusal(dir.path / "train-images-idx3-ubyte") ==
         "[data.mnist] expected a directory with the data, got '" + root + "/train-images-idx3-ubyte', which is a file");
   CHECK(refusal(dir.path) ==
         "[data.mnist] expected one of the files train-labels-idx1-ubyte, train-labels-idx1-ubyte.gz, "
-        "train-labels.idx1-ubyte, train-labels.idx1-ubyte.gz in '" + root + "', got none of them");
+        "train-labels.idx1-ubyte, train-labels.idx1-ubyte.gz in '" +
+            root + "', got none of them");
   dir.write("train-labels-idx1-ubyte", idx({3}, "abc"));
   CHECK(refusal(dir.path) == "[data.mnist] expected as many labels as images (2 in '" + root +
                                  "/train-images-idx3-ubyte'), got 3 in '" + root + "/train-labels-idx1-ubyte'");
@@ -137,8 +138,8 @@ TEST_CASE("mnist: what is missing or does not fit is named", "[data]") {
   CHECK(refusal(dir.path) == "[data.mnist] expected labels as a uint8 array of rank 1, got uint8 of rank 2 (file '" +
                                  root + "/train-labels-idx1-ubyte')");
   dir.write("train-labels-idx1-ubyte", idx({2}, "a"));
-  CHECK(refusal(dir.path) == "[data.idx] expected 2 bytes, got 1 bytes (file '" + root +
-                                 "/train-labels-idx1-ubyte', truncated)");
+  CHECK(refusal(dir.path) ==
+        "[data.idx] expected 2 bytes, got 1 bytes (file '" + root + "/train-labels-idx1-ubyte', truncated)");
   CHECK(refusal(dir.path, {.std = 0.0}) == "[data.mnist] expected a std above 0, got 0.0");
 }
 

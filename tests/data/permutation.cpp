@@ -63,7 +63,8 @@ TEST_CASE("Permutation: a bijection around squares and powers of two", "[data]")
 }
 
 TEST_CASE("Permutation: huge sizes stay in range, without collisions or a list", "[data]") {
-  for (const std::int64_t size : {std::int64_t{1'000'000'000'000}, std::int64_t{1} << 62, (std::int64_t{1} << 53) + 1}) {
+  for (const std::int64_t size :
+       {std::int64_t{1'000'000'000'000}, std::int64_t{1} << 62, (std::int64_t{1} << 53) + 1}) {
     const Permutation order(size, 7);
     std::set<std::int64_t> seen;
     for (std::int64_t i = 0; i < 20'000; ++i) {

@@ -149,9 +149,8 @@ TEST_CASE("Loader: an error while looking ahead belongs to the next batch", "[da
 }
 
 TEST_CASE("Loader: what a stream cannot do is refused by name", "[data]") {
-  CHECK(error_of<danling::ConfigError>([] {
-          data::Loader<Batch>(Counter(), {.shuffle = true, .split = "train"});
-        }) == "[data.loader] expected shuffle: false for a stream, got true (split 'train'); shuffle inside the stream");
+  CHECK(error_of<danling::ConfigError>([] { data::Loader<Batch>(Counter(), {.shuffle = true, .split = "train"}); }) ==
+        "[data.loader] expected shuffle: false for a stream, got true (split 'train'); shuffle inside the stream");
   CHECK(error_of<danling::ConfigError>([] {
           data::Loader<Batch>(Counter(), {.sampler = std::make_shared<data::SequentialSampler>(4)});
         }) == "[data.loader] expected no sampler for a stream, got one");

@@ -81,8 +81,8 @@ TEST_CASE("read_idx: the same array from a plain and a gzip'd file, whatever the
   const std::string body = pixels(3 * 5 * 7);
   const std::string whole = header(8, {3, 5, 7}) + body;
   const std::string halves = gzip(whole.substr(0, 20)) + gzip(whole.substr(20));  // two members, as gzip(1) joins them
-  for (const auto& path : {dir.write("plain.gz", whole), dir.write("zipped", gzip(whole)),
-                           dir.write("members", halves)}) {
+  for (const auto& path :
+       {dir.write("plain.gz", whole), dir.write("zipped", gzip(whole)), dir.write("members", halves)}) {
     const auto array = read_idx(path);
     CHECK(array.type == IdxType::u8);
     CHECK(array.dims == std::vector<std::int64_t>{3, 5, 7});
@@ -181,10 +181,12 @@ TEST_CASE("read_idx: damaged and foreign files are told apart", "[formats]") {
         "[data.idx] expected 99 bytes, got more than 99 bytes" + file("long", "trailing bytes"));
   CHECK(refusal(dir.write("text", "hello, world")) ==
         "[data.idx] expected the magic number 00 00 <type> <rank> with a type of 08, 09, 0b, 0c, 0d or 0e, got "
-        "68 65 6c 6c" + file("text", "not IDX"));
+        "68 65 6c 6c" +
+            file("text", "not IDX"));
   CHECK(refusal(dir.write("type", header(0x0a, {1}) + "x")) ==
         "[data.idx] expected the magic number 00 00 <type> <rank> with a type of 08, 09, 0b, 0c, 0d or 0e, got "
-        "00 00 0a 01" + file("type", "not IDX"));
+        "00 00 0a 01" +
+            file("type", "not IDX"));
   CHECK(refusal(dir.write("scalar", header(8, {}) + "x")) ==
         "[data.idx] expected at least one dimension, got none" + file("scalar", "not IDX"));
 }
@@ -195,7 +197,8 @@ TEST_CASE("read_idx: absurd claims are refused before memory is asked for", "[fo
   const auto file = [&](const char* name) { return " (file '" + (dir.path / name).string() + "')"; };
   CHECK(refusal(dir.write("overflow", header(8, {most, most, most, 0}))) ==
         "[data.idx] expected at most 17179869184 bytes, got a header that claims "
-        "4294967295x4294967295x4294967295x0 bytes" + file("overflow"));
+        "4294967295x4294967295x4294967295x0 bytes" +
+            file("overflow"));
   CHECK(refusal(dir.write("limit", header(0x0e, {10, 10}) + pixels(800)), {.max_bytes = 799}) ==
         "[data.idx] expected at most 799 bytes, got a header that claims 10x10 float64 numbers" + file("limit"));
   // Claims a petabyte, holds 4 bytes: room is made for what the file can hold.
@@ -232,9 +235,15 @@ TEST_CASE("read_idx: whatever the bytes, an array that fits its header or an err
       // Half of the changes hit the header, where they do most.
       const std::size_t at = draw(draw(2) == 0 ? std::min<std::size_t>(bytes.size(), 16) : bytes.size());
       switch (draw(3)) {
-        case 0: bytes[at] = static_cast<char>(draw(256)); break;
-        case 1: bytes.erase(at, 1 + draw(4)); break;
-        default: bytes.insert(at, 1 + draw(4), static_cast<char>(draw(256))); break;
+        case 0:
+          bytes[at] = static_cast<char>(draw(256));
+          break;
+        case 1:
+          bytes.erase(at, 1 + draw(4));
+          break;
+        default:
+          bytes.insert(at, 1 + draw(4), static_cast<char>(draw(256)));
+          break;
       }
     }
     const fs::path path = dir.write("any", bytes);

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -202,7 +202,8 @@ TEST_CASE("mnist: twenty epochs in one go equal a run stopped by SIGTERM again a
   check_same(trace_of(run_dir(dir / "whole")), trace_of(run_dir(dir / "parts")));
 }
 
-TEST_CASE("mnist: ten epochs extended to twenty equal twenty in one go, without a schedule on the boundary", "[mnist]") {
+TEST_CASE("mnist: ten epochs extended to twenty equal twenty in one go, without a schedule on the boundary",
+          "[mnist]") {
   const TempDir dir;
   const auto arguments = [](const std::string& root, const std::string& epochs) {
     return std::vector<std::string>{"--channels=4",       "--sched.type=constant",    "--sched.warmup_steps=0",
@@ -249,10 +250,11 @@ TEST_CASE("mnist: what is wrong ends with one clear line, a code, and earlier ch
 
   danling_test::write_file(dir / "file", "not a folder");
   check_one_line(run(dir, {"--workspace_root=file/below"}), 2, "file/below");
-  check_one_line(run(dir, {"--epochs=2", "--channels=4", "--resume", latest.string()}), 2, "channels is 16 there and 4 here");
-  check_one_line(run(dir, {"--epochs=2", "--channels=4", "--checkpoint.exclude_from_loading=runner", "--resume",
-                           latest.string()}),
-                 1, "expected weights of the same architecture");
+  check_one_line(run(dir, {"--epochs=2", "--channels=4", "--resume", latest.string()}), 2,
+                 "channels is 16 there and 4 here");
+  check_one_line(
+      run(dir, {"--epochs=2", "--channels=4", "--checkpoint.exclude_from_loading=runner", "--resume", latest.string()}),
+      1, "expected weights of the same architecture");
   CHECK(read_file(latest) == before);
 }
 
@@ -260,10 +262,10 @@ TEST_CASE("mnist: help lists the program's own options and those of the runner",
   const TempDir dir;
   const auto ended = run(dir, {"--help"});
   CHECK(ended.code == 0);
-  for (const auto* option : {"--channels", "--data.root", "--epochs", "--steps", "--seed", "--optim.lr",
-                             "--dataloader.batch_size", "--workspace_root", "--resume", "--auto_resume",
-                             "--checkpoint.interval", "--sched.type", "--sched.warmup_steps",
-                             "--sched.cooldown_steps"}) {
+  for (const auto* option :
+       {"--channels", "--data.root", "--epochs", "--steps", "--seed", "--optim.lr", "--dataloader.batch_size",
+        "--workspace_root", "--resume", "--auto_resume", "--checkpoint.interval", "--sched.type",
+        "--sched.warmup_steps", "--sched.cooldown_steps"}) {
     CHECK_THAT(ended.output, ContainsSubstring(option));
   }
   CHECK_FALSE(fs::exists(dir / "experiments"));
@@ -301,8 +303,7 @@ TEST_CASE("mnist: Python reads the weights", "[mnist]") {
   const TempDir dir;
   REQUIRE(run(dir, {"--epochs=1"}).code == 0);
   const auto model = run_dir(dir / "experiments") / "checkpoints" / "model.pth";
-  const auto command = danling_test::python_with_torch() +
-                       " -c \"import torch; s = torch.load('" + model.string() +
+  const auto command = danling_test::python_with_torch() + " -c \"import torch; s = torch.load('" + model.string() +
                        "', weights_only=True)['model']; assert list(s) == ['conv1.weight', 'conv1.bias', "
                        "'conv2.weight', 'conv2.bias', 'fc.weight', 'fc.bias'], list(s); "
                        "assert s['fc.weight'].shape == (10, 1568)\"";

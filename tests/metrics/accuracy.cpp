@@ -110,11 +110,11 @@ TEST_CASE("accuracy: of equal scores the first wins, and nan is above all number
 }
 
 TEST_CASE("accuracy: a batch without labels that count is nan and weighs nothing", "[metrics]") {
-  for (const auto& answer : {accuracy(at::empty({0, 3}), at::empty({0}, at::kLong)),
-                             accuracy(at::zeros({2, 3}), ids({-100, -100})),
-                             accuracy_on_device(at::zeros({2, 3}), ids({-100, -100}), 1, 1, -100),
-                             binary_accuracy(at::empty({0}), at::empty({0}, at::kLong)),
-                             binary_accuracy(at::zeros({2}), ids({-100, -100}))}) {
+  for (const auto& answer :
+       {accuracy(at::empty({0, 3}), at::empty({0}, at::kLong)), accuracy(at::zeros({2, 3}), ids({-100, -100})),
+        accuracy_on_device(at::zeros({2, 3}), ids({-100, -100}), 1, 1, -100),
+        binary_accuracy(at::empty({0}), at::empty({0}, at::kLong)),
+        binary_accuracy(at::zeros({2}), ids({-100, -100}))}) {
     CHECK(std::isnan(answer.number()));
   }
 }
@@ -152,11 +152,15 @@ TEST_CASE("accuracy: on a device nothing is read back", "[metrics]") {
 TEST_CASE("accuracy: what does not fit is refused with shapes and what to do", "[metrics]") {
   const auto scores = at::zeros({4, 3});
   const auto target = ids({0, 1, 2, 0});
-  CHECK(error_of<MetricError>([&] { accuracy(scores, ids({0, 1, 3, 0})); }) ==
-        "[accuracy.compute] expected labels from 0 to 2, got 3 at position 2");
-  CHECK(error_of<MetricError>([&] { accuracy(scores, ids({0, -1, 2, 0})); }) ==
-        "[accuracy.compute] expected labels from 0 to 2, got -1 at position 1");
-  CHECK(error_of<MetricError>([&] { accuracy(scores, ids({0, 1})); }) ==
+  CHECK(error_of<MetricError>([&] {
+          accuracy(scores, ids({0, 1, 3, 0}));
+        }) == "[accuracy.compute] expected labels from 0 to 2, got 3 at position 2");
+  CHECK(error_of<MetricError>([&] {
+          accuracy(scores, ids({0, -1, 2, 0}));
+        }) == "[accuracy.compute] expected labels from 0 to 2, got -1 at position 1");
+  CHECK(error_of<MetricError>([&] {
+          accuracy(scores, ids({0, 1}));
+        }) ==
         "[accuracy.compute] expected a prediction of the target's shape and one dimension more, got [4, 3] and [2]");
   CHECK(error_of<MetricError>([&] { accuracy(scores, target, {.num_classes = 5}); }) ==
         "[accuracy.compute] expected a prediction of the target's shape and one dimension of 5 classes more, got "
@@ -187,8 +191,9 @@ TEST_CASE("binary_accuracy: logits, probabilities, labels and their errors", "[m
   CHECK(binary_accuracy(at::tensor({0.9F, 0.4F, 0.2F, 0.0F}), target, {.threshold = 0.1}).number() == Approx(2.0 / 3));
   CHECK(binary_accuracy(at::tensor({2.0F, -1.0F, 0.7F, 0.0F}).to(at::kBFloat16), target).number() == 1.0);
   CHECK(binary_accuracy(ids({1, 1, 1, 1}), target).number() == Approx(2.0 / 3));
-  CHECK(error_of<MetricError>([&] { binary_accuracy(at::zeros({4}), ids({0, 1, 2, 0})); }) ==
-        "[binary_accuracy.compute] expected labels 0 and 1, or -100 to ignore, got others");
+  CHECK(error_of<MetricError>([&] {
+          binary_accuracy(at::zeros({4}), ids({0, 1, 2, 0}));
+        }) == "[binary_accuracy.compute] expected labels 0 and 1, or -100 to ignore, got others");
   CHECK(error_of<MetricError>([&] { binary_accuracy(at::zeros({3}), target); }) ==
         "[binary_accuracy.compute] expected as many real predictions as labels, got Float [3] and Long [4]");
 }

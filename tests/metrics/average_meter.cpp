@@ -87,16 +87,17 @@ TEST_CASE("AverageMeter: sums over items are exact, and over no items leave the 
   CHECK(std::isnan(meter.val()));
   CHECK(meter.n() == 0);
   CHECK(meter.avg() == 7.0 / 9.0);
-  CHECK(error_of<MetricError>([&] { meter.add(row({1, 2}), 1); }) ==
-        "[average_meter.add] expected a scalar, got Double [2]");
+  CHECK(error_of<MetricError>([&] {
+          meter.add(row({1, 2}), 1);
+        }) == "[average_meter.add] expected a scalar, got Double [2]");
   CHECK(error_of<MetricError>([&] { meter.add(at::full({}, 1.0F), at::full({}, 1.0F)); }) ==
         "[average_meter.add] expected an integer scalar as weight, got Float []");
 }
 
 TEST_CASE("AverageMeter: scalar tensors of every real type are read as numbers", "[metrics]") {
   AverageMeter meter;
-  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort,
-                          at::kByte}) {
+  for (const auto type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kByte}) {
     INFO(c10::toString(type));
     meter.update(at::full({}, 3, type));
     CHECK(meter.val() == 3.0);
@@ -154,7 +155,9 @@ TEST_CASE("AverageMeter: tensors of one shape are averaged element by element", 
 TEST_CASE("AverageMeter: scalars and shapes do not mix until reset", "[metrics]") {
   AverageMeter meter;
   meter.update(row({1, 2, 3}));
-  CHECK(error_of<MetricError>([&] { meter.update(row({1, 2})); }) ==
+  CHECK(error_of<MetricError>([&] {
+          meter.update(row({1, 2}));
+        }) ==
         "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [2]; call reset() "
         "between the two");
   CHECK(error_of<MetricError>([&] { meter.update(1.0); }) ==
@@ -163,7 +166,9 @@ TEST_CASE("AverageMeter: scalars and shapes do not mix until reset", "[metrics]"
   CHECK(meter.count() == 1);
   meter.reset();
   meter.update(1.0);
-  CHECK(error_of<MetricError>([&] { meter.update(row({1, 2})); }) ==
+  CHECK(error_of<MetricError>([&] {
+          meter.update(row({1, 2}));
+        }) ==
         "[average_meter.update] expected a scalar as before, got a tensor of shape [2]; call reset() between the two");
   CHECK(meter.avg() == 1.0);
   CHECK(meter.count() == 1);
@@ -316,8 +321,7 @@ TEST_CASE("AverageMeter: a state that does not fit is refused and changes nothin
   CHECK(error_of<StateError>([&] { meter.load_state_dict(state); }) ==
         "[average_meter.load_state_dict] expected value and sum of one shape, got Double [2] and Double [3]");
   state["value"] = 1.0;
-  CHECK(error_of<StateError>([&] { meter.load_state_dict(state); }) ==
-        "[state.read] expected a tensor, got a number");
+  CHECK(error_of<StateError>([&] { meter.load_state_dict(state); }) == "[state.read] expected a tensor, got a number");
   state.map().erase("n");
   CHECK(error_of<StateError>([&] { meter.load_state_dict(state); }) ==
         "[state.at] expected key 'n', got keys ['value', 'sum', 'count']");

@@ -86,11 +86,9 @@ TEST_CASE("MetricMeter: preprocessing comes before the metric and before the bat
   const danling::Preprocess drop_nan = [](const at::Tensor& prediction, const at::Tensor& target) {
     return danling::base_preprocess(prediction, target, {.ignore_nan = true});
   };
-  MetricMeter error(
-      [](const at::Tensor& prediction, const at::Tensor& target) {
-        return MetricValue((prediction.sub(target)).square().mean());
-      },
-      drop_nan);
+  MetricMeter error([](const at::Tensor& prediction,
+                       const at::Tensor& target) { return MetricValue((prediction.sub(target)).square().mean()); },
+                    drop_nan);
   error.update(scores({1, 2, 3}), scores({2, NAN, 5}));
   CHECK(error.val() == 2.5);
   CHECK(error.count() == 2);
@@ -140,8 +138,9 @@ TEST_CASE("base_preprocess: drops what is ignored with its predictions", "[metri
       danling::base_preprocess(scores({1, 2, 3, 4}).view({2, 2}), labels({-1, 1}), {.ignore_index = -1});
   CHECK(rows.equal(scores({3, 4}).view({1, 2})));
   CHECK(kept.equal(labels({1})));
-  CHECK(error_of<MetricError>([] { danling::base_preprocess(at::ones({3}), labels({1, 2}), {.ignore_index = 0}); }) ==
-        "[metrics.preprocess] expected a prediction whose shape begins with the target's, got [3] and [2]");
+  CHECK(error_of<MetricError>([] {
+          danling::base_preprocess(at::ones({3}), labels({1, 2}), {.ignore_index = 0});
+        }) == "[metrics.preprocess] expected a prediction whose shape begins with the target's, got [3] and [2]");
 }
 
 TEST_CASE("StreamMetrics: multiclass accuracy with ignored labels is DanLing's", "[metrics]") {
@@ -214,8 +213,9 @@ TEST_CASE("multiclass: options that do not fit are refused", "[metrics]") {
         "[metrics.multiclass] expected at least one top_k, got none");
   CHECK(error_of<MetricError>([] { multiclass(3, {.top_k = {4}}); }) ==
         "[metrics.multiclass] expected top_k from 1 to num_classes, 3, got 4");
-  CHECK(error_of<MetricError>([] { multiclass(3, {.top_k = {1, 1}}); }) ==
-        "[meters.add] expected a new name, got 'acc', which is taken");
+  CHECK(error_of<MetricError>([] {
+          multiclass(3, {.top_k = {1, 1}});
+        }) == "[meters.add] expected a new name, got 'acc', which is taken");
 }
 
 }  // namespace

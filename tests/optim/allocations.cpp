@@ -64,9 +64,8 @@ TEST_CASE("Optimizer: an update allocates what its kernel allocates, and no more
   CHECK(allocations_of([] { ::operator delete(::operator new(8)); }) == 1);  // the counter counts
 
   const at::NoGradGuard no_grad;
-  const auto adamw_kernel = allocations_of([&] {
-    at::_fused_adamw_(params, grads, first, second, {}, steps, 1e-3, 0.9, 0.999, 0.01, 1e-8, false, false);
-  });
+  const auto adamw_kernel = allocations_of(
+      [&] { at::_fused_adamw_(params, grads, first, second, {}, steps, 1e-3, 0.9, 0.999, 0.01, 1e-8, false, false); });
   const auto sgd_kernel = allocations_of(
       [&] { at::_fused_sgd_(params, grads, first, 0, 0.9, 1e-3, 0, false, false, false, std::nullopt); });
   const auto adamw = optim::adamw(params);

@@ -37,9 +37,8 @@ TEST_CASE("build_optimizer: each type with its options, defaults where none are 
   CHECK_FALSE(sgd->options().fused);
   CHECK(sgd->param_groups()[0].names[2] == "norm.weight");
 
-  const auto adamw = std::dynamic_pointer_cast<optim::AdamW>(
-      optim::build_optimizer({.type = "adamw", .options = {.betas = std::pair(0.8, 0.9), .amsgrad = true}},
-                             model_parameters()));
+  const auto adamw = std::dynamic_pointer_cast<optim::AdamW>(optim::build_optimizer(
+      {.type = "adamw", .options = {.betas = std::pair(0.8, 0.9), .amsgrad = true}}, model_parameters()));
   REQUIRE(adamw != nullptr);
   CHECK(adamw->options().lr == 1e-3);
   CHECK(adamw->options().weight_decay == 1e-2);
@@ -93,8 +92,9 @@ TEST_CASE("build_optimizer: what is wrong is named", "[optim]") {
   };
   CHECK(message({.type = "adamm"}) ==
         "[optimizer.build] expected one of adam, adamw, sgd, got 'adamm'; did you mean 'adam'?");
-  CHECK(message({.type = "sgd", .options = {.eps = 1e-8}}) ==
-        "[optim] expected options of sgd (lr, momentum, dampening, weight_decay, nesterov, maximize, fused), got 'eps'");
+  CHECK(
+      message({.type = "sgd", .options = {.eps = 1e-8}}) ==
+      "[optim] expected options of sgd (lr, momentum, dampening, weight_decay, nesterov, maximize, fused), got 'eps'");
   CHECK(message({.type = "adam", .options = {.momentum = 0.9}}) ==
         "[optim] expected options of adam (lr, betas, eps, weight_decay, amsgrad, maximize, fused), got 'momentum'");
   CHECK(message({.type = "sgd", .param_groups = {{.pattern = "head", .options = {.amsgrad = true}}}}) ==
@@ -129,8 +129,9 @@ TEST_CASE("build_scheduler: each type, the total from the run unless the section
         "cooldown_steps=20)");
   CHECK(text({.type = "linear", .total_steps = 50, .final_lr = 0.5, .warmup_steps = 0, .cooldown_steps = 1}, 100) ==
         "LRScheduler(linear, scaling=numerical, final_lr=0.5, total_steps=50, warmup_steps=0, cooldown_steps=1)");
-  CHECK(text({.type = "constant", .final_lr_ratio = 0.5, .min_lr = 0.1, .scaling = "numerical"}, 10) ==
-        "LRScheduler(constant, scaling=numerical, final_lr_ratio=0.5, total_steps=10, warmup_steps=0, cooldown_steps=2)");
+  CHECK(
+      text({.type = "constant", .final_lr_ratio = 0.5, .min_lr = 0.1, .scaling = "numerical"}, 10) ==
+      "LRScheduler(constant, scaling=numerical, final_lr_ratio=0.5, total_steps=10, warmup_steps=0, cooldown_steps=2)");
   const auto step = built({.type = "step", .step_size = 1, .gamma = 0.5}, std::nullopt);
   step->step();
   CHECK(optimizer->param_groups()[0].lr == 0.5);
@@ -147,8 +148,9 @@ TEST_CASE("build_scheduler: each type, the total from the run unless the section
   CHECK(message({.type = "step", .total_steps = 5, .step_size = 1}) ==
         "[sched] expected options of step (step_size, gamma), got 'total_steps'");
   CHECK(message({.type = "step"}) == "[scheduler.build] expected step_size for 'step', got none");
-  CHECK(message({.type = "cosinus"}) == "[scheduler.build] expected one of constant, cosine, linear, step, got "
-                                        "'cosinus'; did you mean 'cosine'?");
+  CHECK(message({.type = "cosinus"}) ==
+        "[scheduler.build] expected one of constant, cosine, linear, step, got "
+        "'cosinus'; did you mean 'cosine'?");
 }
 
 TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {
@@ -156,11 +158,11 @@ TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {
     optim::expect_options(groups[0], spec.type, {"lr"});
     return optim::sgd(groups[0].params, {.lr = 2 * groups[0].options.lr.value_or(1)});
   });
-  optim::schedulers().add("every", [](const SchedulerSpec& spec, optim::Optimizer& optimizer,
-                                      std::optional<std::int64_t>) {
-    optim::expect_options(spec, {});
-    return std::make_shared<optim::StepLR>(optimizer, 1, 0.5);
-  });
+  optim::schedulers().add("every",
+                          [](const SchedulerSpec& spec, optim::Optimizer& optimizer, std::optional<std::int64_t>) {
+                            optim::expect_options(spec, {});
+                            return std::make_shared<optim::StepLR>(optimizer, 1, 0.5);
+                          });
   const auto optimizer = optim::build_optimizer({.type = "double_sgd", .options = {.lr = 0.5}}, model_parameters());
   const auto scheduler = optim::build_scheduler({.type = "every"}, *optimizer);
   CHECK(optimizer->param_groups()[0].lr == 1.0);

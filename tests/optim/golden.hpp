@@ -91,8 +91,8 @@ inline danling::State state_of(const Json& json) {
   if (json.is_object() && json.contains("map")) {
     State::Map map;
     for (const auto& item : json["map"]) {
-      const danling::Key key = item[0].is_string() ? danling::Key(item[0].get<std::string>())
-                                                   : danling::Key(item[0].get<std::int64_t>());
+      const danling::Key key =
+          item[0].is_string() ? danling::Key(item[0].get<std::string>()) : danling::Key(item[0].get<std::int64_t>());
       map.set(key, state_of(item[1]));
     }
     return map;

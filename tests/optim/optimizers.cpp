@@ -6,13 +6,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/randn.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
-#include <ATen/ops/equal.h>
 
 #include <optim/golden.hpp>
 #include <support/error.hpp>
@@ -201,11 +201,11 @@ TEST_CASE("Optimizer: gradients and parameters of any layout give the update of 
   const at::Tensor base = at::randn({4, 6});
   const at::Tensor image = at::randn({2, 3, 4, 4});
   const std::vector<std::pair<at::Tensor, at::Tensor>> layouts = {
-      {base.t().detach().clone(at::MemoryFormat::Preserve), at::randn({6, 4})},             // contiguous gradient
-      {at::randn({6, 4}), at::randn({4, 6}).t()},                                           // transposed gradient
-      {at::randn({4, 8}).narrow(1, 0, 6), at::randn({4, 8}).narrow(1, 0, 6)},               // both with gaps
-      {at::randn({5, 4}), at::randn({4}).expand({5, 4})},                                   // broadcast gradient
-      {image.clone(at::MemoryFormat::ChannelsLast), at::randn({2, 3, 4, 4})},               // channels last
+      {base.t().detach().clone(at::MemoryFormat::Preserve), at::randn({6, 4})},  // contiguous gradient
+      {at::randn({6, 4}), at::randn({4, 6}).t()},                                // transposed gradient
+      {at::randn({4, 8}).narrow(1, 0, 6), at::randn({4, 8}).narrow(1, 0, 6)},    // both with gaps
+      {at::randn({5, 4}), at::randn({4}).expand({5, 4})},                        // broadcast gradient
+      {image.clone(at::MemoryFormat::ChannelsLast), at::randn({2, 3, 4, 4})},    // channels last
       {image.clone(at::MemoryFormat::ChannelsLast), image.clone(at::MemoryFormat::ChannelsLast)},
   };
   for (std::size_t i = 0; i < layouts.size(); ++i) {
@@ -314,10 +314,13 @@ TEST_CASE("Optimizer: groups and options are checked when they are given", "[opt
   CHECK(message([&] { optim::sgd(params, {.lr = -1}); }) == "[SGD.options] expected lr to be 0 or more, got -1.0");
   CHECK(message([&] { optim::sgd(params, {.nesterov = true}); }) ==
         "[SGD.options] expected momentum above 0 and no dampening with nesterov, got momentum 0.0 and dampening 0.0");
-  CHECK(message([&] { optim::adamw(params, {.betas = {0.9, 1.0}}); }) ==
-        "[AdamW.options] expected betas from 0 to below 1, got 1.0");
+  CHECK(message([&] {
+          optim::adamw(params, {.betas = {0.9, 1.0}});
+        }) == "[AdamW.options] expected betas from 0 to below 1, got 1.0");
   CHECK(message([&] { optim::adam(params, {.eps = -1}); }) == "[Adam.options] expected eps to be 0 or more, got -1.0");
-  CHECK(message([&] { optim::sgd({params[0], params[0]}); }) ==
+  CHECK(message([&] {
+          optim::sgd({params[0], params[0]});
+        }) ==
         "[SGD.add_param_group] expected each parameter once, got one that the optimizer has already for parameter 1");
   CHECK(message([&] { optim::Adam(params, {}, {"a"}); }) ==
         "[Adam.add_param_group] expected 2 names, one per parameter, got 1");
@@ -368,8 +371,9 @@ TEST_CASE("Optimizer: a state that does not fit is refused by name and changes n
         "[AdamW.load_state_dict] expected 1 parameter groups, got 0");
   CHECK(message([&](State& s) { group(s)["params"] = State::List{0}; }) ==
         "[AdamW.load_state_dict] expected 2 parameters in group 0, got 1");
-  CHECK(message([&](State& s) { group(s)["param_names"] = State::List{"fc.bias", "fc.weight"}; }) ==
-        "[AdamW.load_state_dict] expected parameter 'fc.weight' at position 0 of group 0, got 'fc.bias'");
+  CHECK(message([&](State& s) {
+          group(s)["param_names"] = State::List{"fc.bias", "fc.weight"};
+        }) == "[AdamW.load_state_dict] expected parameter 'fc.weight' at position 0 of group 0, got 'fc.bias'");
   CHECK(message([&](State& s) { group(s)["momentum"] = 0.9; }) ==
         "[AdamW.load_state_dict] expected the options of this kind of optimizer in param_groups[0], got 'momentum'");
   CHECK(message([&](State& s) { group(s)["decoupled_weight_decay"] = false; }) ==

@@ -49,8 +49,7 @@ TEST_CASE("LRScheduler: the numbers of DanLing's docstring", "[optim]") {
   check_rounded(first_rates(linear, 5), {0.1, 0.01, 0.001, 0.0001, 1e-09}, 1e-10);
   LRScheduler cosine(*optimizer, 5, {.final_lr_ratio = 1e-5, .method = "cosine"});
   check_rounded(first_rates(cosine, 5), {0.3330753446, 0.0187302031, 0.000533897, 3.00232e-05, 1e-09}, 1e-10);
-  LRScheduler numerical(*optimizer, 5,
-                        {.final_lr_ratio = 1e-5, .method = "linear", .scaling = Scaling::numerical});
+  LRScheduler numerical(*optimizer, 5, {.final_lr_ratio = 1e-5, .method = "linear", .scaling = Scaling::numerical});
   check_rounded(first_rates(numerical, 5), {0.8, 0.6, 0.4, 0.2, 0.0}, 1e-2);
 }
 
@@ -89,11 +88,11 @@ TEST_CASE("LRScheduler: every step of many schedules equals Python's", "[optim]"
 TEST_CASE("LRScheduler: past its end it warns once and stays where it ended", "[optim]") {
   const auto optimizer = with_rates({1.0});
   std::vector<std::string> warnings;
-  LRScheduler scheduler(*optimizer, 4,
-                        {.final_lr = 0.25,
-                         .method = "linear",
-                         .cooldown_steps = 0,
-                         .on_warning = [&](const std::string& text) { warnings.push_back(text); }});
+  LRScheduler scheduler(
+      *optimizer, 4,
+      {.final_lr = 0.25, .method = "linear", .cooldown_steps = 0, .on_warning = [&](const std::string& text) {
+         warnings.push_back(text);
+       }});
   for (int i = 0; i < 4; ++i) {
     scheduler.step();
   }
@@ -129,7 +128,8 @@ TEST_CASE("LRScheduler: options that contradict each other are refused", "[optim
     return error_of<danling::ConfigError>([&] { LRScheduler(*optimizer, total_steps, options); });
   };
   CHECK(message(0, {}) == "[scheduler.build] expected total_steps above 0, got 0");
-  CHECK(message(9, {.warmup_steps = 10}) == "[scheduler.build] expected warmup_steps of at most total_steps = 9, got 10");
+  CHECK(message(9, {.warmup_steps = 10}) ==
+        "[scheduler.build] expected warmup_steps of at most total_steps = 9, got 10");
   CHECK(message(9, {.warmup_steps = -1}) == "[scheduler.build] expected warmup_steps of 0 or more, got -1");
   CHECK(message(9, {.cooldown_steps = 10}) ==
         "[scheduler.build] expected cooldown_steps of at most total_steps = 9, got 10");
@@ -144,7 +144,8 @@ TEST_CASE("LRScheduler: options that contradict each other are refused", "[optim
   CHECK(message(9, {.method = "cosin"}) ==
         "[scheduler.build] expected method to be one of linear, cosine, constant, got 'cosin'; did you mean 'cosine'?");
   CHECK(message(9, {.final_lr = 0.5, .scaling = Scaling::percentile}) ==
-        "[scheduler.build] expected base learning rates above 0 with final_lr and percentile scaling, got 0.0 in group 1");
+        "[scheduler.build] expected base learning rates above 0 with final_lr and percentile scaling, got 0.0 in group "
+        "1");
   CHECK(error_of<danling::ConfigError>([] { danling::optim::parse_scaling("percent"); }) ==
         "[scheduler.build] expected scaling to be one of percentile, numerical, got 'percent'");
   CHECK_FALSE(optimizer->param_groups()[0].initial_lr.has_value());

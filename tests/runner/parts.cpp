@@ -131,7 +131,8 @@ TEST_CASE("ModelHandle: the state has Python's names in Python's order", "[runne
   CHECK(names == "scale offset norm.weight norm.bias norm.running_mean norm.running_var norm.num_batches_tracked ");
 }
 
-TEST_CASE("ModelHandle: weights of another architecture are refused by name and leave the model as it was", "[runner]") {
+TEST_CASE("ModelHandle: weights of another architecture are refused by name and leave the model as it was",
+          "[runner]") {
   dl::ModelHandle model = torch::nn::Linear(2, 3);
   const auto before = dl::clone(model.state_dict());
   dl::ModelHandle other = torch::nn::Linear(4, 3);

@@ -160,20 +160,62 @@ class OrderRunner : public TinyRunner {
 
  protected:
   void note(const char* name) { calls += std::string(" ") + name; }
-  void init_distributed() override { note("init_distributed"); TinyRunner::init_distributed(); }
-  void init_checkpoint_manager() override { note("init_checkpoint_manager"); TinyRunner::init_checkpoint_manager(); }
-  void init_fault_tolerance() override { note("init_fault_tolerance"); TinyRunner::init_fault_tolerance(); }
-  void build_dataloaders() override { note("build_dataloaders"); TinyRunner::build_dataloaders(); }
-  void materialize_model() override { note("materialize_model"); TinyRunner::materialize_model(); }
-  void build_optimizer() override { note("build_optimizer"); TinyRunner::build_optimizer(); }
-  void build_scheduler() override { note("build_scheduler"); TinyRunner::build_scheduler(); }
-  void auto_restore() override { note("auto_restore"); TinyRunner::auto_restore(); }
-  dl::StepOutput train_step(dl::Batch& batch) override { note("train_step"); return TorchRunner::train_step(batch); }
-  dl::PrecisionContext train_context() override { note("train_context"); return TinyRunner::train_context(); }
-  void backward(const at::Tensor& loss) override { note("backward"); TinyRunner::backward(loss); }
-  bool optimizer_step() override { note("optimizer_step"); return TinyRunner::optimizer_step(); }
-  dl::StepOutput evaluate_step(dl::Batch& batch) override { note("evaluate_step"); return TorchRunner::evaluate_step(batch); }
-  dl::PrecisionContext forward_context() override { note("forward_context"); return TinyRunner::forward_context(); }
+  void init_distributed() override {
+    note("init_distributed");
+    TinyRunner::init_distributed();
+  }
+  void init_checkpoint_manager() override {
+    note("init_checkpoint_manager");
+    TinyRunner::init_checkpoint_manager();
+  }
+  void init_fault_tolerance() override {
+    note("init_fault_tolerance");
+    TinyRunner::init_fault_tolerance();
+  }
+  void build_dataloaders() override {
+    note("build_dataloaders");
+    TinyRunner::build_dataloaders();
+  }
+  void materialize_model() override {
+    note("materialize_model");
+    TinyRunner::materialize_model();
+  }
+  void build_optimizer() override {
+    note("build_optimizer");
+    TinyRunner::build_optimizer();
+  }
+  void build_scheduler() override {
+    note("build_scheduler");
+    TinyRunner::build_scheduler();
+  }
+  void auto_restore() override {
+    note("auto_restore");
+    TinyRunner::auto_restore();
+  }
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    note("train_step");
+    return TorchRunner::train_step(batch);
+  }
+  dl::PrecisionContext train_context() override {
+    note("train_context");
+    return TinyRunner::train_context();
+  }
+  void backward(const at::Tensor& loss) override {
+    note("backward");
+    TinyRunner::backward(loss);
+  }
+  bool optimizer_step() override {
+    note("optimizer_step");
+    return TinyRunner::optimizer_step();
+  }
+  dl::StepOutput evaluate_step(dl::Batch& batch) override {
+    note("evaluate_step");
+    return TorchRunner::evaluate_step(batch);
+  }
+  dl::PrecisionContext forward_context() override {
+    note("forward_context");
+    return TinyRunner::forward_context();
+  }
 };
 
 TEST_CASE("TorchRunner: hooks are called in the documented order", "[runner]") {

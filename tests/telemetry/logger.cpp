@@ -134,7 +134,8 @@ TEST_CASE("Logger: appends to the file of an earlier part of the attempt", "[tel
   CHECK(lines_of(danling_test::read_file(dir / "run.log")).size() == 2);
 }
 
-TEST_CASE("Logger: a file that cannot be opened is an error, one that fails later is said once", "[telemetry][logger]") {
+TEST_CASE("Logger: a file that cannot be opened is an error, one that fails later is said once",
+          "[telemetry][logger]") {
   const TempDir dir;
   CHECK(danling_test::error_of<danling::Error>([&] { Logger logger({.file = (dir / "no/run.log").string()}); }) ==
         "[logger.open] expected a log file that can be written, got 'No such file or directory' for " +

@@ -58,7 +58,12 @@ TEST_CASE("MetricsLog: one object per line, keys in order", "[telemetry][metrics
               .iteration = 50,
               .metrics = metrics,
               .telemetry = telemetry});
-  log.append({.split = "a \"b\"\n", .mode = "infer", .epoch = {}, .global_step = 180, .iteration = {}, .metrics = {},
+  log.append({.split = "a \"b\"\n",
+              .mode = "infer",
+              .epoch = {},
+              .global_step = 180,
+              .iteration = {},
+              .metrics = {},
               .telemetry = {}});
   const std::string expected =
       R"({"split":"train","mode":"train","epoch":2,"global_step":180,"iteration":50,"loss":0.1,"acc":1.0,)"
@@ -76,7 +81,12 @@ TEST_CASE("MetricsLog: every number reads back as it was", "[telemetry][metrics_
   MetricsLog log(dir / "metrics.jsonl");
   const double values[] = {0.1, 1.0 / 3.0, -0.0, 1e300, 5e-324, 123456789.0, 1e22, std::nextafter(1.0, 2.0)};
   for (const double value : values) {
-    log.append({.split = "s", .mode = "m", .epoch = {}, .global_step = 0, .iteration = {}, .metrics = numbers(value),
+    log.append({.split = "s",
+                .mode = "m",
+                .epoch = {},
+                .global_step = 0,
+                .iteration = {},
+                .metrics = numbers(value),
                 .telemetry = {}});
   }
   std::ifstream file(dir / "metrics.jsonl");
@@ -96,8 +106,8 @@ TEST_CASE("MetricsLog: what is not finite is a string, so that the line stays JS
   metrics.set("a", std::nan(""));
   metrics.set("b", std::numeric_limits<double>::infinity());
   metrics.set("c", -std::numeric_limits<double>::infinity());
-  log.append({.split = "s", .mode = "m", .epoch = {}, .global_step = 0, .iteration = {}, .metrics = metrics,
-              .telemetry = {}});
+  log.append(
+      {.split = "s", .mode = "m", .epoch = {}, .global_step = 0, .iteration = {}, .metrics = metrics, .telemetry = {}});
   CHECK(nlohmann::ordered_json::parse(read_file(dir / "metrics.jsonl")).dump() ==
         R"({"split":"s","mode":"m","global_step":0,"a":"NaN","b":"Infinity","c":"-Infinity"})");
 }
@@ -173,7 +183,12 @@ TEST_CASE("MetricsLog: a metric named like a key of the line is refused", "[tele
   Result metrics;
   metrics.set("epoch", 1.0);
   CHECK(error_of<danling::MetricError>([&] {
-          log.append({.split = "s", .mode = "m", .epoch = {}, .global_step = 0, .iteration = {}, .metrics = metrics,
+          log.append({.split = "s",
+                      .mode = "m",
+                      .epoch = {},
+                      .global_step = 0,
+                      .iteration = {},
+                      .metrics = metrics,
                       .telemetry = {}});
         }) ==
         "[metrics_log.append] expected a metric named other than the line's own keys (split, mode, epoch, "
@@ -181,7 +196,8 @@ TEST_CASE("MetricsLog: a metric named like a key of the line is refused", "[tele
   CHECK(read_file(dir / "metrics.jsonl").empty());
 }
 
-TEST_CASE("MetricsLog: a file that cannot be opened or grow is an error, and whole lines stay", "[telemetry][metrics_log]") {
+TEST_CASE("MetricsLog: a file that cannot be opened or grow is an error, and whole lines stay",
+          "[telemetry][metrics_log]") {
   const TempDir dir;
   CHECK(error_of<danling::Error>([&] { MetricsLog log(dir / "no/metrics.jsonl"); }) ==
         "[metrics_log.open] expected to write " + (dir / "no/metrics.jsonl").string() +

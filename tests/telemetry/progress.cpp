@@ -36,9 +36,9 @@ TEST_CASE("Progress: one line on a terminal, redrawn at most ten times a second"
     const auto screen = terminal.screen();
     REQUIRE(screen.size() == 1);
     INFO(screen[0]);
-    CHECK(std::regex_match(screen[0],
-                           std::regex(R"(epoch 3/20  \[=+> +\] 45/90  loss 0\.1234 \(0\.1500\)  acc 0\.9800  )"
-                                      R"(lr 1\.0e-03  12,345 samples/s  0:[0-9]{2} left)")));
+    CHECK(
+        std::regex_match(screen[0], std::regex(R"(epoch 3/20  \[=+> +\] 45/90  loss 0\.1234 \(0\.1500\)  acc 0\.9800  )"
+                                               R"(lr 1\.0e-03  12,345 samples/s  0:[0-9]{2} left)")));
     logger.info("checkpoint saved");
     CHECK(terminal.screen().size() == 2);
     CHECK(terminal.screen()[0] == "checkpoint saved");

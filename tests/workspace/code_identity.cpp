@@ -118,8 +118,8 @@ TEST_CASE("read_code_identity: another repository in GIT_DIR does not mislead", 
 }
 
 TEST_CASE("run_command: ends a program that prints too much", "[workspace]") {
-  const auto out = danling::detail::run_command({"sh", "-c", "while :; do echo more; done"}, "",
-                                                std::chrono::seconds(30), 100000);
+  const auto out =
+      danling::detail::run_command({"sh", "-c", "while :; do echo more; done"}, "", std::chrono::seconds(30), 100000);
   CHECK(out.too_long);
   CHECK_FALSE(out.ok);
   CHECK(out.out.size() > 100000);

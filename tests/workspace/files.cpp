@@ -74,8 +74,9 @@ TEST_CASE("to_json: keeps order, rounds as Python's round, and is valid for what
   result["val"].set("low", -std::numeric_limits<double>::infinity());
   result["val"].set("big", 1.5e300);
   const auto json = nlohmann::ordered_json::parse(danling::to_json(result));
-  CHECK(json.dump() ==
-        R"({"loss":0.12345679,"acc":1.0,"nan":"NaN","per_class":[0.5,"Infinity"],"val":{"low":"-Infinity","big":1.5e+300}})");
+  CHECK(
+      json.dump() ==
+      R"({"loss":0.12345679,"acc":1.0,"nan":"NaN","per_class":[0.5,"Infinity"],"val":{"low":"-Infinity","big":1.5e+300}})");
   // Python 3.11: round(2.675, 2), round(1.005, 2) and round(0.5000000050000001, 8).
   danling::Result close;
   close.set("a", 2.675);

@@ -218,7 +218,7 @@ TEST_CASE("Workspace: a directory of another user is one clear error", "[workspa
     Workspace workspace(options_in(dir));
     const auto text = error_of<danling::ConfigError>([&] { workspace.open(false); });
     return text == "[workspace.create] expected a directory that can be written, got 'Permission denied' for " +
-                           workspace.dir().string() + "; set workspace_root to another one"
+                       workspace.dir().string() + "; set workspace_root to another one"
                ? 0
                : 2;
   });

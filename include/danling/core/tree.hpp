@@ -20,12 +20,12 @@ namespace danling::inline v0 {
 /// Key of a map: a string, or an integer (optimizer states are keyed by parameter number).
 class Key {
  public:
-  Key(std::string name) : value_(std::move(name)) {}       // NOLINT(google-explicit-constructor)
+  Key(std::string name) : value_(std::move(name)) {}         // NOLINT(google-explicit-constructor)
   Key(std::string_view name) : value_(std::string(name)) {}  // NOLINT(google-explicit-constructor)
-  Key(const char* name) : value_(std::string(name)) {}     // NOLINT(google-explicit-constructor)
+  Key(const char* name) : value_(std::string(name)) {}       // NOLINT(google-explicit-constructor)
   template <std::integral I>
-    requires(!std::same_as<I, bool>)
-  Key(I number) : value_(static_cast<std::int64_t>(number)) {}  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<I, bool>) Key(I number)
+      : value_(static_cast<std::int64_t>(number)) {}  // NOLINT(google-explicit-constructor)
 
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   /// @throws StateError when the key is an integer.
@@ -143,8 +143,8 @@ class Tree {
   using Value = std::variant<Null, bool, std::int64_t, double, std::string, Bytes, Tensor, List, Tuple, Map>;
 
   Tree() = default;
-  Tree(std::nullptr_t) {}                                   // NOLINT(google-explicit-constructor)
-  Tree(const char* text) : value_(std::string(text)) {}      // NOLINT(google-explicit-constructor)
+  Tree(std::nullptr_t) {}                                     // NOLINT(google-explicit-constructor)
+  Tree(const char* text) : value_(std::string(text)) {}       // NOLINT(google-explicit-constructor)
   Tree(std::string_view text) : value_(std::string(text)) {}  // NOLINT(google-explicit-constructor)
   template <std::integral I>
   Tree(I number) {  // NOLINT(google-explicit-constructor)

@@ -72,8 +72,7 @@ auto read_batch(T& object, std::span<const std::int64_t> indices) {
 
 /// The batch type of a dataset-like type.
 template <DatasetLike T>
-using batch_of =
-    std::remove_cvref_t<decltype(detail::read_batch(std::declval<T&>(), std::span<const std::int64_t>()))>;
+using batch_of = std::remove_cvref_t<decltype(detail::read_batch(std::declval<T&>(), std::span<const std::int64_t>()))>;
 
 /// Any object that satisfies `DatasetLike`, as a `Dataset`. Its `split()` and `train()` are used where it has them.
 template <DatasetLike T>
@@ -83,18 +82,20 @@ class DatasetAdapter final : public Dataset<batch_of<T>> {
 
   T& object() { return object_; }
   std::int64_t size() const override { return static_cast<std::int64_t>(object_.size()); }
-  batch_of<T> get_batch(std::span<const std::int64_t> indices) override {
-    return detail::read_batch(object_, indices);
-  }
+  batch_of<T> get_batch(std::span<const std::int64_t> indices) override { return detail::read_batch(object_, indices); }
   std::string split() const override {
-    if constexpr (requires { { object_.split() } -> std::convertible_to<std::string>; }) {
+    if constexpr (requires {
+                    { object_.split() } -> std::convertible_to<std::string>;
+                  }) {
       return object_.split();
     } else {
       return {};
     }
   }
   bool train() const override {
-    if constexpr (requires { { object_.train() } -> std::convertible_to<bool>; }) {
+    if constexpr (requires {
+                    { object_.train() } -> std::convertible_to<bool>;
+                  }) {
       return object_.train();
     } else {
       return Dataset<batch_of<T>>::train();

@@ -35,7 +35,7 @@ concept FreeCollate = requires(std::vector<S> samples) {
 
 /// The object's own collate, else the one beside the sample's type.
 template <class T, class S>
-  requires MemberCollate<T, S> || FreeCollate<S>
+requires MemberCollate<T, S> || FreeCollate<S>
 auto collate_with(T& object, std::vector<S> samples) {
   if constexpr (MemberCollate<T, S>) {
     return object.collate(std::move(samples));

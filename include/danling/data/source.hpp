@@ -22,19 +22,25 @@ struct pointee<std::shared_ptr<T>> {
   using type = T;
 };
 template <class P, class Base>
-concept SharedOf = requires { requires std::derived_from<typename pointee<P>::type, Base>; };
+concept SharedOf = requires {
+  requires std::derived_from<typename pointee<P>::type, Base>;
+};
 
 template <class T, class B>
-concept DatasetOf = DatasetLike<T> && requires { requires std::same_as<batch_of<T>, B>; };
+concept DatasetOf = DatasetLike<T> && requires {
+  requires std::same_as<batch_of<T>, B>;
+};
 template <class T, class B>
-concept StreamOf = StreamLike<T> && requires { requires std::same_as<stream_batch_of<T>, B>; };
+concept StreamOf = StreamLike<T> && requires {
+  requires std::same_as<stream_batch_of<T>, B>;
+};
 }  // namespace detail
 
 /// What a `Source<B>` can be made from: a shared pointer to a `Dataset<B>` or `Stream<B>`, or an object that is
 /// like one.
 template <class T, class B>
 concept SourceOf = detail::SharedOf<T, Dataset<B>> || detail::SharedOf<T, Stream<B>> || detail::DatasetOf<T, B> ||
-                   detail::StreamOf<T, B>;
+    detail::StreamOf<T, B>;
 
 /// A shared handle to a dataset or a stream of batches of type `B`; empty by default.
 template <class B>
@@ -43,14 +49,13 @@ class Source {
   Source() = default;
 
   template <class T>
-    requires(!std::same_as<std::remove_cvref_t<T>, Source> && SourceOf<std::remove_cvref_t<T>, B>)
-  Source(T&& from) {  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<std::remove_cvref_t<T>, Source> && SourceOf<std::remove_cvref_t<T>, B>)
+      Source(T&& from) {  // NOLINT(google-explicit-constructor)
     set(std::forward<T>(from));
   }
 
   template <class T>
-    requires(!std::same_as<std::remove_cvref_t<T>, Source>)
-  Source& operator=(T&& from) {
+  requires(!std::same_as<std::remove_cvref_t<T>, Source>) Source& operator=(T&& from) {
     static_assert(SourceOf<std::remove_cvref_t<T>, B>,
                   "a split takes a std::shared_ptr to a danling::data::Dataset<B> or Stream<B>, or an object with "
                   "size() const and get_batch(indices) or get(index) + collate(samples) (a dataset), or with next(), "

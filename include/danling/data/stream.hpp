@@ -39,7 +39,9 @@ class Stream {
 
 namespace detail {
 template <class T>
-concept Restartable = Checkpointable<T> && requires(T& object, std::int64_t epoch) { object.reset(epoch); };
+concept Restartable = Checkpointable<T> && requires(T& object, std::int64_t epoch) {
+  object.reset(epoch);
+};
 
 template <class Optional>
 struct unwrapped {};
@@ -50,17 +52,20 @@ struct unwrapped<std::optional<V>> {
 template <class T>
 using yielded = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next())>>::type;
 template <class T>
-using yielded_batch =
-    typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next(std::int64_t{}))>>::type;
+using yielded_batch = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next(std::int64_t{}))>>::type;
 }  // namespace detail
 
 /// `next(num_samples)` yields std::optional of a batch; `reset(epoch)`, `state_dict()`, `load_state_dict(state)`.
 template <class T>
-concept BatchStream = detail::Restartable<T> && requires { requires BatchType<detail::yielded_batch<T>>; };
+concept BatchStream = detail::Restartable<T> && requires {
+  requires BatchType<detail::yielded_batch<T>>;
+};
 
 /// `next()` yields std::optional of a sample that has a `collate`; the rest as for `BatchStream`.
 template <class T>
-concept SampleStream = detail::Restartable<T> && requires { requires Collates<T, detail::yielded<T>>; };
+concept SampleStream = detail::Restartable<T> && requires {
+  requires Collates<T, detail::yielded<T>>;
+};
 
 /// What `make_stream` takes.
 template <class T>
@@ -106,14 +111,18 @@ class StreamAdapter final : public Stream<stream_batch_of<T>> {
   State state_dict() const override { return object_.state_dict(); }
   void load_state_dict(const State& state) override { object_.load_state_dict(state); }
   std::string split() const override {
-    if constexpr (requires { { object_.split() } -> std::convertible_to<std::string>; }) {
+    if constexpr (requires {
+                    { object_.split() } -> std::convertible_to<std::string>;
+                  }) {
       return object_.split();
     } else {
       return {};
     }
   }
   bool train() const override {
-    if constexpr (requires { { object_.train() } -> std::convertible_to<bool>; }) {
+    if constexpr (requires {
+                    { object_.train() } -> std::convertible_to<bool>;
+                  }) {
       return object_.train();
     } else {
       return Stream<stream_batch_of<T>>::train();

@@ -61,7 +61,8 @@ class Subset final : public Dataset<B> {
 
  private:
   std::int64_t checked(std::int64_t index) const {
-    check<DataError>(index >= 0 && index < size(), "data.subset", "expected an index in [0, ", size(), ")", ", got ", index);
+    check<DataError>(index >= 0 && index < size(), "data.subset", "expected an index in [0, ", size(), ")", ", got ",
+                     index);
     return index;
   }
 

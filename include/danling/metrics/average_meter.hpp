@@ -52,9 +52,7 @@ class AverageMeter {
 
   /// Takes `sum` over `n` items, as `update(sum / n, n)` without the rounding; nothing with `n` = 0, when nan becomes
   /// the last value. @throws MetricError as `update`.
-  void add(double sum, std::int64_t n) {
-    record_number(n > 0 ? sum / static_cast<double>(n) : nan, sum, n);
-  }
+  void add(double sum, std::int64_t n) { record_number(n > 0 ? sum / static_cast<double>(n) : nan, sum, n); }
   /// The same for a scalar tensor. `n` may be counted on the device too: an integer scalar, not negative, and with
   /// a sum of 0 where it is 0.
   void add(const at::Tensor& sum, std::int64_t n);

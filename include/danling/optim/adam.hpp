@@ -75,7 +75,8 @@ class AdamW final : public AdamBase {
  public:
   /// Where `add_param_group` follows, `params` may be empty. `names`: empty or one per parameter.
   AdamW(std::vector<at::Tensor> params, const AdamWOptions& options, std::vector<std::string> names = {});
-  void add_param_group(std::vector<at::Tensor> params, const AdamWOptions& options, std::vector<std::string> names = {});
+  void add_param_group(std::vector<at::Tensor> params, const AdamWOptions& options,
+                       std::vector<std::string> names = {});
   /// The options of a group, its current learning rate and weight decay included.
   AdamWOptions options(std::size_t group = 0) const;
   void set_options(std::size_t group, const AdamWOptions& options);

@@ -43,8 +43,8 @@ struct LRSchedulerOptions {
 
 /// A curve from the base rate to the final rate over `total_steps`, between a linear warm-up from and a linear
 /// cool-down to `min_lr` (DanLing's LRScheduler). Update k, from 1, runs at the rate of progress k / total_steps.
-/// Stepped further than total_steps + 1, it warns once and keeps the rate of its end. A group with base rate 0 is frozen
-/// and stays so, unless `final_lr` is given.
+/// Stepped further than total_steps + 1, it warns once and keeps the rate of its end. A group with base rate 0 is
+/// frozen and stays so, unless `final_lr` is given.
 class LRScheduler final : public Scheduler {
  public:
   /// @throws ConfigError for options that contradict each other or are out of range.

@@ -1,4 +1,5 @@
-// The interface of optimizers: parameter groups, one update, gradients to zero, and a state in the layout of torch.optim.
+// The interface of optimizers: parameter groups, one update, gradients to zero, and a state in the layout of
+// torch.optim.
 #pragma once
 
 #include <cstddef>

@@ -103,7 +103,8 @@ class BaseRunner {
   std::int64_t checkpoint_interval() const;
   /// Micro-batches (epoch mode) or updates (step mode) between log lines.
   std::int64_t log_interval() const;
-  /// The split that the best checkpoint is chosen by: configured, else the first that begins with "val", else the first.
+  /// The split that the best checkpoint is chosen by: configured, else the first that begins with "val", else the
+  /// first.
   std::optional<std::string> score_split() const;
 
   /// Configured or inferred split names, sorted.

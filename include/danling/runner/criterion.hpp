@@ -33,8 +33,8 @@ class CriterionHandle {
   CriterionHandle() = default;
 
   template <class T>
-    requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>)
-  CriterionHandle(T&& criterion) {  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>)
+      CriterionHandle(T&& criterion) {  // NOLINT(google-explicit-constructor)
     assign(std::forward<T>(criterion));
   }
 
@@ -67,7 +67,10 @@ class CriterionHandle {
     using C = std::remove_cvref_t<T>;
     if constexpr (detail::ModuleHolder<C>) {
       set(std::shared_ptr<typename C::ContainedType>(criterion.ptr()));
-    } else if constexpr (requires { typename C::element_type; requires detail::NnModule<typename C::element_type>; }) {
+    } else if constexpr (requires {
+                           typename C::element_type;
+                           requires detail::NnModule<typename C::element_type>;
+                         }) {
       set(std::shared_ptr<typename C::element_type>(std::forward<T>(criterion)));
     } else if constexpr (detail::LossCallable<C>) {
       function_ = std::forward<T>(criterion);
@@ -82,7 +85,9 @@ class CriterionHandle {
   void set(std::shared_ptr<Impl> impl) {
     static_assert(detail::LossModule<Impl>, "danling: the criterion's forward must take (prediction, target)");
     check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
-    if constexpr (requires { { impl->options.ignore_index() } -> std::convertible_to<std::int64_t>; }) {
+    if constexpr (requires {
+                    { impl->options.ignore_index() } -> std::convertible_to<std::int64_t>;
+                  }) {
       ignore_index_ = impl->options.ignore_index();
     }
     if constexpr (requires { impl->options.reduction().index(); }) {

@@ -128,7 +128,7 @@ class CallableModel final : public ModelConcept {
 /// What can be assigned to a runner's `model`.
 template <class T>
 concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::ScriptModule<T> ||
-                    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&>;
+    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&>;
 
 /// A value handle: copies share the module. Empty until something is assigned.
 ///
@@ -141,8 +141,8 @@ class ModelHandle {
   ModelHandle() = default;
 
   template <class T>
-    requires(!std::same_as<std::remove_cvref_t<T>, ModelHandle>)
-  ModelHandle(T&& model) {  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<std::remove_cvref_t<T>, ModelHandle>)
+      ModelHandle(T&& model) {  // NOLINT(google-explicit-constructor)
     assign(std::forward<T>(model));
   }
 
@@ -188,7 +188,10 @@ class ModelHandle {
     using M = std::remove_cvref_t<T>;
     if constexpr (detail::ModuleHolder<M>) {
       set(std::shared_ptr<typename M::ContainedType>(model.ptr()));
-    } else if constexpr (requires { typename M::element_type; requires detail::NnModule<typename M::element_type>; }) {
+    } else if constexpr (requires {
+                           typename M::element_type;
+                           requires detail::NnModule<typename M::element_type>;
+                         }) {
       set(std::shared_ptr<typename M::element_type>(std::forward<T>(model)));
     } else if constexpr (detail::ScriptModule<M>) {
       concept_ = std::make_shared<detail::ScriptModel<M>>(std::forward<T>(model));

@@ -32,11 +32,11 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
 
 }  // namespace detail
 
-/// Parses the command line into a `C`, builds an `R` from it, trains, evaluates the test splits and prints a table of the
-/// result. Owns what belongs to the process: signal handlers, allocator settings, thread counts. Every error ends as
-/// one clear line on stderr and an exit code.
+/// Parses the command line into a `C`, builds an `R` from it, trains, evaluates the test splits and prints a table of
+/// the result. Owns what belongs to the process: signal handlers, allocator settings, thread counts. Every error ends
+/// as one clear line on stderr and an exit code.
 template <class R, std::derived_from<RunnerConfig> C>
-  requires std::derived_from<R, TorchRunnerBase>
+requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv) {
   C config;
   return detail::run(
@@ -45,7 +45,7 @@ int run(int argc, char** argv) {
 
 /// The same with your own work in place of train-then-test: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`.
 template <class R, std::derived_from<RunnerConfig> C, std::invocable<R&> Work>
-  requires std::derived_from<R, TorchRunnerBase>
+requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv, Work work) {
   C config;
   return detail::run(

@@ -126,7 +126,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     if (const std::optional<std::int64_t> given = data::loss_normalizer(batch)) {
       return given;
     }
-    if constexpr (requires { { batch.target } -> std::convertible_to<const at::Tensor&>; }) {
+    if constexpr (requires {
+                    { batch.target } -> std::convertible_to<const at::Tensor&>;
+                  }) {
       return criterion.loss_normalizer(batch.target);
     }
     return std::nullopt;
@@ -167,14 +169,18 @@ class BasicTorchRunner : public TorchRunnerBase {
   static B& batch_of(data::LoaderBase& loader) { return static_cast<data::Loader<B>&>(loader).batch(); }
 
   static decltype(auto) input_of(const B& batch) {
-    if constexpr (requires { { batch.input } -> std::convertible_to<const at::Tensor&>; }) {
+    if constexpr (requires {
+                    { batch.input } -> std::convertible_to<const at::Tensor&>;
+                  }) {
       return static_cast<const at::Tensor&>(batch.input);
     } else {
       return no_member("input");
     }
   }
   static decltype(auto) target_of(const B& batch) {
-    if constexpr (requires { { batch.target } -> std::convertible_to<const at::Tensor&>; }) {
+    if constexpr (requires {
+                    { batch.target } -> std::convertible_to<const at::Tensor&>;
+                  }) {
       return static_cast<const at::Tensor&>(batch.target);
     } else {
       return no_member("target");

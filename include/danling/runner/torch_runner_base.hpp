@@ -31,9 +31,9 @@ class LoopFrame;
 
 class InferStream;
 
-/// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components in
-/// their constructor and override the hooks that their task needs. Drivers (`train`, `evaluate`, `infer`, `step`) are
-/// not virtual; the hooks they call are.
+/// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components
+/// in their constructor and override the hooks that their task needs. Drivers (`train`, `evaluate`, `infer`, `step`)
+/// are not virtual; the hooks they call are.
 class TorchRunnerBase : public BaseRunner {
  public:
   ~TorchRunnerBase() override;
@@ -148,11 +148,11 @@ class TorchRunnerBase : public BaseRunner {
 
   /// Where in an epoch a run is: what a checkpoint needs to go on in the middle of one.
   struct LoopState {
-    std::string split;            ///< training split in progress; empty at a boundary
-    std::int64_t iteration = 0;   ///< micro-batches of it that are done
-    std::int64_t first_step = 0;  ///< global_step when it began
+    std::string split;             ///< training split in progress; empty at a boundary
+    std::int64_t iteration = 0;    ///< micro-batches of it that are done
+    std::int64_t first_step = 0;   ///< global_step when it began
     std::int64_t target_step = 0;  ///< step mode: global_step at which it ends
-    Result round;                 ///< results of the splits of this epoch that are done
+    Result round;                  ///< results of the splits of this epoch that are done
     std::int64_t rounds_without_best = 0;
   };
 
@@ -189,9 +189,9 @@ class TorchRunnerBase : public BaseRunner {
   std::vector<std::shared_ptr<void>> gradient_accumulators_;
   AccumulationWindow window_;
   std::vector<at::Tensor> clip_params_;
-  bool flush_ = false;  // the current micro-batch closes its window
+  bool flush_ = false;            // the current micro-batch closes its window
   std::int64_t steps_taken_ = 0;  // calls of step() since the loop last looked
-  at::Tensor seed_;  // of backward: the weight of the micro-batch
+  at::Tensor seed_;               // of backward: the weight of the micro-batch
   double seed_weight_ = 0.0;
   Metrics* active_metrics_ = nullptr;
 };

@@ -12,7 +12,8 @@ namespace danling::inline v0 {
 std::string format_duration(double seconds);
 /// `1,234,567`.
 std::string format_count(std::int64_t count);
-/// Four decimal places, or an exponent up to 0.001 and from a million: `0.1234`, `12.5000`, `1.0e-03`, `1.235e+07`, `nan`.
+/// Four decimal places, or an exponent up to 0.001 and from a million: `0.1234`, `12.5000`, `1.0e-03`, `1.235e+07`,
+/// `nan`.
 std::string format_number(double value);
 /// Columns that `text` takes on a terminal, one per character; not exact for wide or combining characters.
 std::size_t text_width(std::string_view text);

@@ -17,8 +17,8 @@ void write_atomic(const std::filesystem::path& path, std::string_view text);
 /// The content of a small file. @throws Error with the path and the system's reason.
 std::string read_text(const std::filesystem::path& path);
 
-/// `result` as indented JSON, numbers rounded to `digits` decimal places (RoundDict.round). JSON has no word for what is
-/// not a finite number: such a value becomes the string "NaN", "Infinity" or "-Infinity", which Python's float() and
+/// `result` as indented JSON, numbers rounded to `digits` decimal places (RoundDict.round). JSON has no word for what
+/// is not a finite number: such a value becomes the string "NaN", "Infinity" or "-Infinity", which Python's float() and
 /// JavaScript's Number() read back.
 std::string to_json(const Result& result, int digits = 8);
 

@@ -99,9 +99,8 @@ MetricValue accuracy(const at::Tensor& prediction, const at::Tensor& target, con
     fail<MetricError>("accuracy.compute", "expected top_k from 1 to the number of classes, ", prediction.size(dim),
                       ", got ", options.top_k);
   }
-  return prediction.is_cpu()
-             ? detail::accuracy_on_host(prediction, target, dim, options.top_k, options.ignore_index)
-             : detail::accuracy_on_device(prediction, target, dim, options.top_k, options.ignore_index);
+  return prediction.is_cpu() ? detail::accuracy_on_host(prediction, target, dim, options.top_k, options.ignore_index)
+                             : detail::accuracy_on_device(prediction, target, dim, options.top_k, options.ignore_index);
 }
 
 MetricValue binary_accuracy(const at::Tensor& prediction, const at::Tensor& target,

@@ -66,7 +66,9 @@ Count count_rows(const at::Tensor& scores, const at::Tensor& labels, std::int64_
         }
         return count;
       },
-      [](const Count& a, const Count& b) { return Count{a.right + b.right, a.counted + b.counted}; });
+      [](const Count& a, const Count& b) {
+        return Count{a.right + b.right, a.counted + b.counted};
+      });
 }
 
 }  // namespace
