@@ -5,7 +5,7 @@
 namespace dl = danling;
 
 struct Config : dl::RunnerConfig {
-  Config() { epochs = 5, score_name = "acc", optim.type = "adamw", optim.lr = 1e-2, dataloader.batch_size = 64; }
+  Config() { seed = 1, epochs = 5, optim.type = "adamw", optim.lr = 1e-2, dataloader.batch_size = 64; }
 };
 
 class Circle : public dl::TorchRunner {  // learns which points of a square lie in a circle

@@ -78,7 +78,7 @@ class FileCheckpointManager::Impl {
     }
     check_open();
     const bool model_only = request.last_step && options_.last_save_model_only;
-    const auto history = due ? history_name(request, options_.interval) : std::nullopt;
+    const auto history = due && request.history ? history_name(request, options_.interval) : std::nullopt;
     std::vector<std::string> aliases;
     if (history) {
       aliases.push_back(*history);

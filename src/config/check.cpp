@@ -130,6 +130,8 @@ std::string unsupported_text(const std::string& path, const ConfigTree& standard
 
 }  // namespace detail
 
+void Config::base_post(const std::vector<std::string>&) {}
+
 void Config::post() {}
 void Config::validate() const {}
 void Config::base_validate() const {}

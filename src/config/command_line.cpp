@@ -1,5 +1,6 @@
 // The command line into a config.
 #include <danling/config/config.hpp>
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <iostream>
 
@@ -88,7 +89,8 @@ Node node_of(std::string_view text, const Found& found, const Origin& origin) {
     return list;
   }
   if (text.empty()) {
-    return found.kind == Found::Kind::text ? Node::quoted_text("", 0) : Node();
+    // An unset shell variable must not turn an option back to its default: null is written as null.
+    return Node::quoted_text("", 0);
   }
   return word(text);
 }
@@ -152,6 +154,7 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
       return true;
     }
   }
+  const ConfigTree before = to_tree(config);
   const auto options = detail::options_of(config, argc, argv);
   for (const auto& option : options) {
     if (option.key == "config") {
@@ -171,6 +174,12 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
                        "expected a value after ", quote(concat("--", option.key)), ", got none (command line)");
     detail::set(config, option.key, option.value.value_or(flag ? "true" : ""), found, origin);
   }
+  const ConfigTree after = to_tree(config);
+  std::vector<std::string> keys;
+  for (const auto& entry : changed(after, before).map()) {
+    keys.push_back(entry.key.string());
+  }
+  config.base_post(keys);
   finish(config);
   return false;
 }

@@ -208,15 +208,18 @@ void BaseRunner::initialize() {
 
 void BaseRunner::initialize_once() {
   init_distributed();
-  open_workspace();
+  find_workspace();
   init_checkpoint_manager();
   init_fault_tolerance();
   check_split_names();
   build_dataloaders();
+  check_lengths();
   materialize_model();
   build_optimizer();
   build_scheduler();
   auto_restore();
+  // Last, so that whatever is wrong above leaves the directory and an earlier attempt in it as they are.
+  open_workspace();
   write_metadata();
 }
 
@@ -250,12 +253,25 @@ void BaseRunner::check_split_names() const {
   for (const auto& name : test_splits()) {
     expect(name, "test_splits");
   }
+  const auto training = train_splits();
+  for (const auto& name : evaluate_splits()) {
+    check<ConfigError>(std::find(training.begin(), training.end(), name) == training.end(), "runner.splits",
+                       "expected evaluation splits that do not train, got ", quote(name), " in both");
+  }
   if (config().score_split) {
     expect(*config().score_split, "score_split");
   }
 }
 
-void BaseRunner::open_workspace() {
+void BaseRunner::check_lengths() const {
+  for (const auto& name : train_splits()) {
+    const auto length = split_length(name);
+    check<ConfigError>(!length || *length > 0, "runner.build_dataloaders", "expected at least one batch in split ",
+                       quote(name), ", got fewer records than dataloader.batch_size, which drop_last leaves out");
+  }
+}
+
+void BaseRunner::find_workspace() {
   CodeIdentity code = read_code_identity();
   code_id_ = code.id;
   WorkspaceOptions options;
@@ -268,25 +284,25 @@ void BaseRunner::open_workspace() {
   options.checkpoint_dir_name = config().checkpoint.dir_name;
   services_ = std::make_unique<detail::RunnerServices>(std::move(options), std::move(code), config().console);
   auto& services = *services_;
-
-  // Decided before the directory is taken: a run that goes on in it must not be moved aside.
   services.restore_from = restore_source();
-  const auto& from = services.restore_from;
-  if (!from.empty()) {
-    // Read and compared before anything moves: a wrong path or config must leave the directory as it is.
-    if (services.restore_state.is_null()) {
-      services.restore_state = read_checkpoint(from);
-    }
-    if (const State* stored =
-            services.weights_only || !services.restore_state.is_map() ? nullptr : services.restore_state.find("runner");
-        stored != nullptr && !excluded_from_loading("runner")) {
-      check_same_meaning(*stored);
-    }
+  if (!services.restore_from.empty() && services.restore_state.is_null()) {
+    services.restore_state = read_checkpoint(services.restore_from);
   }
-  const bool going_on = !from.empty() && !services.weights_only && services.workspace.holds(from);
-  const auto moved = services.workspace.open(going_on);
+}
+
+void BaseRunner::open_workspace() {
+  auto& services = *services_;
+  auto& workspace = services.workspace;
+  const auto& from = services.restore_from;
+  // A run goes on in its directory when it resumes the newest state there. From an older one it starts a new attempt,
+  // so that what came after that state is kept.
+  const bool inside = !from.empty() && !services.weights_only && workspace.holds(from);
+  std::error_code ignored;
+  const bool newest = std::filesystem::equivalent(from, workspace.checkpoint_dir() / "latest.pth", ignored);
+  const bool going_on = inside && (newest || !config().resume);
+  const auto moved = workspace.open(going_on);
   if (config().log) {
-    services.logger.open_file(services.workspace.log_file().string());
+    services.logger.open_file(workspace.log_file().string());
   }
   if (!moved.empty()) {
     services.logger.info(concat("workspace: moved an earlier attempt to ", moved.string()));
@@ -295,17 +311,33 @@ void BaseRunner::open_workspace() {
     services.logger.note(concat("workspace: ", services.code.problem));
   }
   if (!from.empty() && !services.weights_only && !going_on) {
-    // The numbers up to the checkpoint belong to this run too.
-    const auto earlier = from.parent_path().parent_path() / services.workspace.metrics_file().filename();
-    std::error_code error;
-    if (std::filesystem::exists(earlier, error)) {
-      std::filesystem::copy_file(earlier, services.workspace.metrics_file(), error);
-      if (error) {
-        services.logger.warning(concat("workspace: could not copy ", earlier.string(), ": ", error.message()));
+    // The numbers up to the checkpoint belong to this run too, and so does its state until the first save.
+    auto run = from.parent_path();
+    for (const auto& part : std::filesystem::path(config().checkpoint.dir_name)) {
+      run = part.empty() ? run : run.parent_path();
+    }
+    run = inside ? moved : run;
+    const auto copy = [&](const std::filesystem::path& source, const std::filesystem::path& target) {
+      std::error_code error;
+      if (std::filesystem::exists(source, error) && !std::filesystem::copy_file(source, target, error)) {
+        services.logger.warning(concat("workspace: could not copy ", source.string(), ": ", error.message()));
       }
+    };
+    if (std::filesystem::exists(run / "metadata", ignored)) {
+      copy(run / workspace.metrics_file().filename(), workspace.metrics_file());
+    }
+    if (inside) {
+      copy(moved / std::filesystem::relative(from, workspace.dir(), ignored), workspace.checkpoint_dir() / "latest.pth");
     }
   }
-  services.metrics_log.emplace(services.workspace.metrics_file());
+  auto& log = services.metrics_log.emplace(workspace.metrics_file());
+  if (services.restored_lines > log.lines()) {
+    services.logger.warning(concat("workspace: the checkpoint counts ", services.restored_lines, " lines of metrics, ",
+                                   workspace.metrics_file().string(), " has ", log.lines(),
+                                   ": those before the checkpoint are missing"));
+  } else if (services.restored_lines >= 0) {
+    log.truncate_to_lines(services.restored_lines);  // what was logged after the checkpoint is logged again
+  }
 }
 
 void BaseRunner::write_metadata() {
@@ -384,6 +416,8 @@ CheckpointManager& BaseRunner::checkpoint_manager() {
 
 void BaseRunner::set_checkpoint_manager(std::unique_ptr<CheckpointManager> manager) {
   auto& current = services().checkpoint_manager;
+  check<StateError>(phase_ == Phase::initializing, "runner.set_checkpoint_manager",
+                    "expected a call from init_checkpoint_manager, got one at another time");
   if (current != nullptr) {
     current->close(0.0);
   }

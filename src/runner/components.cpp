@@ -80,14 +80,15 @@ void TorchRunnerBase::materialize_model() {
   model.to(device());
   ema.to(device());
   criterion.to(device());
-  const std::string_view precision = config().precision_name();
-  autocast_dtype_ = precision == "bf16" ? std::optional(at::kBFloat16) : std::nullopt;
-  accum_steps_ = accum_steps();
-  clips_ = config().skip_nonfinite_grad || config().max_grad_norm || config().max_grad_value;
-  checkpoint_manager_ = &checkpoint_manager();
 }
 
 NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return model.named_parameters(); }
+
+void TorchRunnerBase::read_options() {
+  autocast_dtype_ = config().precision_name() == "bf16" ? std::optional(at::kBFloat16) : std::nullopt;
+  accum_steps_ = accum_steps();
+  clips_ = config().skip_nonfinite_grad || config().max_grad_norm || config().max_grad_value;
+}
 
 void TorchRunnerBase::keep_gradient_accumulators() {
   // Autograd makes a parameter's accumulator anew in every forward pass when nothing of the last graph lives on.
@@ -116,8 +117,15 @@ void TorchRunnerBase::build_scheduler() {
   if (scheduler == nullptr && optimizer != nullptr && sched.type) {
     std::optional<std::int64_t> total = steps();
     const std::string interval = sched.interval.value_or("step");
-    if (interval != "step" && epochs()) {
-      total = epochs();  // it is stepped once an epoch
+    if (interval != "step") {
+      // It is stepped once an epoch, or once a round over the splits.
+      const auto per_epoch = steps_per_epoch();
+      check<ConfigError>(epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
+                         "expected data of known length for sched.interval ", interval, " with `steps`, got a stream");
+      total = epochs() ? epochs() : std::optional((*total + *per_epoch - 1) / *per_epoch);
+    }
+    if (total) {
+      total = std::max<std::int64_t>(*total, 1);  // of a run with nothing to do
     }
     scheduler = optim::build_scheduler(to_spec(sched), *optimizer, total);
   }
@@ -187,6 +195,11 @@ std::optional<std::int64_t> TorchRunnerBase::steps_per_epoch() const {
   return total;
 }
 
+std::optional<std::int64_t> TorchRunnerBase::split_length(std::string_view split) const {
+  const data::LoaderBase* loader = find_loader(split);
+  return loader == nullptr ? std::nullopt : loader->length();
+}
+
 // ---- state ----------------------------------------------------------------------------------------------------------
 
 State TorchRunnerBase::model_state_dict() const {
@@ -212,6 +225,7 @@ State TorchRunnerBase::loop_state() const {
   State out;
   out["split"] = loop_.split;
   out["iteration"] = loop_.iteration;
+  out["last"] = to_state(loop_.last);
   out["first_step"] = loop_.first_step;
   out["target_step"] = loop_.target_step;
   out["round"] = to_state(loop_.round);
@@ -227,6 +241,7 @@ void TorchRunnerBase::load_loop_state(const State& state) {
   LoopState loop;
   loop.split = state.at("split").string();
   loop.iteration = state.at("iteration").integer();
+  loop.last = result_from_state(state.at("last"));
   loop.first_step = state.at("first_step").integer();
   loop.target_step = state.at("target_step").integer();
   loop.round = result_from_state(state.at("round"));

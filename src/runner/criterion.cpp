@@ -13,8 +13,8 @@ void CriterionHandle::to(at::Device device) const {
 }
 
 std::optional<std::int64_t> CriterionHandle::loss_normalizer(const at::Tensor& target) const {
-  if (!target.defined()) {
-    return std::nullopt;
+  if (!target.defined() || !mean_) {
+    return std::nullopt;  // a sum grows with its targets by itself
   }
   if (ignore_index_) {
     const std::int64_t ignored = *ignore_index_;
@@ -30,10 +30,7 @@ std::optional<std::int64_t> CriterionHandle::loss_normalizer(const at::Tensor& t
     }
     return at::ne(target, ignored).sum().item<std::int64_t>();
   }
-  if (mean_) {
-    return target.numel();
-  }
-  return std::nullopt;
+  return target.numel();
 }
 
 }  // namespace danling::inline v0

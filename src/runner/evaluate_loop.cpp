@@ -28,9 +28,12 @@ void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
 }
 
 Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {
-  const c10::InferenceMode inference;
   data::LoaderBase& loader = this->loader(split);
   enter(RunnerMode::evaluate, split);
+  // A split that also trains goes on afterwards where training left it.
+  const auto training = train_splits();
+  const bool trains = std::find(training.begin(), training.end(), split) != training.end();
+  const State position = trains && loader.epoch() >= 0 ? loader.state_dict() : State();
   const auto total = steps ? steps : loader.length();
   detail::LoopFrame frame(*this, split, loader, total);
   frame.start();
@@ -39,6 +42,8 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
   while ((!steps || done < *steps) && loader.next()) {
     const auto normalizer = loss_normalizer(loader);
     frame.data_ready();
+    // Not around the loader: what a dataset keeps from its first use must serve training too.
+    const c10::InferenceMode inference;
     const StepOutput output = run_evaluate_step(loader);
     if (output.loss.defined() && normalizer.value_or(1) > 0) {
       frame.loss().update(output.loss, normalizer.value_or(1));
@@ -46,6 +51,9 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
     frame.observe(loader.batch_size());
     frame.log(++done);
     maybe_stop(/*save=*/saves_on_stop_);
+  }
+  if (!position.is_null()) {
+    loader.load_state_dict(position);
   }
   check<DataError>(!steps || done == *steps, "runner.evaluate_steps", "expected ", steps.value_or(0),
                    " batches in split ", quote(split), ", got ", done);
@@ -82,6 +90,9 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
     check<ConfigError>(total.has_value(), "runner.evaluate_steps",
                        "expected a number of batches, got none; pass `steps` or set `steps` in the config");
     steps = std::max<std::int64_t>(*total / 20, 1);
+    if (const auto length = loader(split).length()) {
+      steps = std::min(*steps, *length);  // not asked for by number, so a short split is no error
+    }
   }
   check<ConfigError>(*steps >= 0, "runner.evaluate_steps", "expected a number of batches that is not negative, got ",
                      *steps);
@@ -147,11 +158,11 @@ std::optional<at::Tensor> InferStream::next() {
     return std::nullopt;
   }
   runner_->maybe_stop(/*save=*/false);
-  const c10::InferenceMode inference;
   if (!loader_->next()) {
     return std::nullopt;
   }
   ++done_;
+  const c10::InferenceMode inference;
   return runner_->run_infer_step(*loader_);
 }
 

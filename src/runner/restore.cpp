@@ -76,6 +76,13 @@ std::filesystem::path BaseRunner::restore_source() {
       if (!found) {
         continue;
       }
+      if (found->state.find("state") == nullptr) {
+        // checkpoint.last_save_model_only: the last save kept the weights alone, the one before is a whole run.
+        found->path = manager.path_of("previous");
+        services.logger.warning(concat("auto_resume: the last save of ", run.dir.string(),
+                                       " is of the model alone; goes on from ", found->path.string()));
+        found->state = load_file(found->path);
+      }
       for (const auto& damaged : found->skipped) {
         services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
       }
@@ -103,10 +110,15 @@ void BaseRunner::auto_restore() {
     return;
   }
   if (services.weights_only) {
-    load_pretrained(std::exchange(services.restore_state, State()));
+    load_pretrained(services.restore_state);
+    services.restore_state = State();
     services.logger.info(concat("loaded the weights of ", services.restore_from.string()));
   } else {
-    load_checkpoint(std::exchange(services.restore_state, State()));
+    const State checkpoint = std::exchange(services.restore_state, State());
+    load_checkpoint(checkpoint);
+    if (const State* lines = checkpoint.find("metrics_lines")) {
+      services.restored_lines = lines->integer();
+    }
     services.logger.info(concat("resumed ", services.restore_from.string(), " at epoch ", state_.train.epoch, ", step ",
                                 state_.train.global_step));
   }
@@ -117,13 +129,19 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   if (!is_main_process() && !manager.is_collective()) {
     return;
   }
+  // Whether the last result is that of this very state: only then it can be the best, and only where an epoch ends (or,
+  // by steps, anywhere) it is a point of the history.
+  const std::int64_t here = is_step_mode() ? state_.train.global_step : state_.train.epoch - 1;
+  const auto* latest = results_.latest();
+  const bool scored = latest != nullptr && latest->index == here && at_boundary();
   manager.save_checkpoint({.name = name,
                            .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
                            .global_step = state_.train.global_step,
                            .step_mode = is_step_mode(),
-                           .is_best = results_.is_best(),
+                           .is_best = scored && results_.is_best(),
                            .save_best = save_best,
                            .last_step = last_step,
+                           .history = is_step_mode() || scored,
                            .force = force});
 }
 
@@ -196,7 +214,7 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
 
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) { load_checkpoint(read_checkpoint(path)); }
 
-void BaseRunner::load_checkpoint(const State& original) {
+void BaseRunner::restore(const State& original) {
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || excluded_from_loading("state"), where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
@@ -214,12 +232,6 @@ void BaseRunner::load_checkpoint(const State& original) {
   if (const State* data = checkpoint.find("dataloaders")) {
     load_dataloader_state(*data);
   }
-  if (auto& log = services().metrics_log) {
-    // What was logged after the checkpoint is logged again.
-    if (const State* lines = checkpoint.find("metrics_lines")) {
-      log->truncate_to_lines(lines->integer());
-    }
-  }
 }
 
 void BaseRunner::load_pretrained(const std::filesystem::path& path) {
@@ -227,7 +239,7 @@ void BaseRunner::load_pretrained(const std::filesystem::path& path) {
   logger().info(concat("loaded the weights of ", path.string()));
 }
 
-void BaseRunner::load_pretrained(const State& checkpoint) {
+void BaseRunner::restore_weights(const State& checkpoint) {
   constexpr auto operation = "runner.load_pretrained";
   check<CheckpointError>(checkpoint.is_map(), operation, "expected a map, got ", checkpoint.kind());
   if (const State* ema = checkpoint.find("ema"); ema != nullptr && !ema->is_null()) {

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 
 #include <ATen/Context.h>
@@ -136,6 +137,9 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     }
     apply_process_settings(config);
     const SignalGuard signals;
+    // A full disk quota and a closed pipe then are errors of the write, with a message, not the end of the process.
+    std::signal(SIGXFSZ, SIG_IGN);
+    std::signal(SIGPIPE, SIG_IGN);
     try {
       runner = make();
       if (work) {

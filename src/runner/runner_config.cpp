@@ -335,6 +335,15 @@ void RunnerConfig::base_fields(Fields& f) {
   f("deepspeed", deepspeed, "").unsupported("DeepSpeed, which is Python's");
 }
 
+void RunnerConfig::base_post(const std::vector<std::string>& changed) {
+  const auto given = [&](std::string_view key) { return std::find(changed.begin(), changed.end(), key) != changed.end(); };
+  if (steps && given("steps") && !given("epochs")) {
+    epochs.reset();
+  } else if (epochs && given("epochs") && !given("steps")) {
+    steps.reset();
+  }
+}
+
 void RunnerConfig::base_validate() const {
   static constexpr std::string_view where = "config.validate";
   detail::refuse_unsupported(*this, RunnerConfig());

@@ -32,6 +32,8 @@ struct RunnerServices {
   bool weights_only = false;
   /// Its content, where finding it meant reading it.
   State restore_state;
+  /// Lines of metrics.jsonl that the restored checkpoint counts; -1: nothing was restored.
+  std::int64_t restored_lines = -1;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 

@@ -2,6 +2,7 @@
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <danling/telemetry/logger.hpp>
 
@@ -42,6 +43,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
       concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ", join(evaluate_splits)));
   results_.select(score_split(), config().score_name);
   keep_gradient_accumulators();
+  checkpoint_manager_ = &checkpoint_manager();
   if (is_step_mode()) {
     train_steps(train_splits, evaluate_splits);
   } else {
@@ -55,7 +57,6 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
 void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
                                    const std::vector<std::string>& evaluate_splits) {
   const std::int64_t total = *epochs();
-  const std::int64_t interval = checkpoint_interval();
   const auto out_of_patience = [this] { return static_cast<double>(loop_.rounds_without_best) > config().patience; };
   if (state_.train.epoch >= total || out_of_patience()) {
     logger().info(concat("train: nothing to do, ", state_.train.epoch, " of ", total, " epochs are done",
@@ -87,8 +88,8 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
     loop_.rounds_without_best = results_.is_best() ? 0 : loop_.rounds_without_best + 1;
     loop_.round = Result();
     const bool last = state_.train.epoch == total || out_of_patience();
-    if (!last && interval > 0 && state_.train.epoch % interval == 0) {
-      save_checkpoint();
+    if (!last) {
+      save_checkpoint();  // on the interval, or when the score is the best so far
     }
     if (out_of_patience()) {
       logger().info(
@@ -178,7 +179,8 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
   const auto total = steps();
   check<ConfigError>(total.has_value(), "runner.train",
                      "expected a number of steps, got none; set `steps` or `epochs` in the config");
-  if (state_.train.global_step >= *total && !results_.empty()) {
+  const auto* done = results_.latest();
+  if (state_.train.global_step >= *total && done != nullptr && done->index >= state_.train.global_step) {
     logger().info(concat("train: nothing to do, ", state_.train.global_step, " of ", *total, " steps are done"));
     return;
   }
@@ -187,7 +189,6 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
     data::LoaderBase& loader = this->loader(split);
     loader.start_epoch(std::max<std::int64_t>(loader.epoch(), 0));
   }
-  Result last;
   while (state_.train.global_step < *total) {
     maybe_stop(/*save=*/true);
     if (!continuing_) {
@@ -233,14 +234,17 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
       break;
     }
     step_epoch_scheduler(loop_.round);
-    last = loop_.round;
-    loop_.round = Result();
+    loop_.last = std::exchange(loop_.round, Result());
     ++state_.train.epoch;
   }
+  continuing_ = false;
   for (const auto& split : evaluate_splits) {
-    last.set(split, evaluate_in_training(split, /*whole=*/false));
+    if (!loop_.last.contains(split)) {
+      loop_.last.set(split, evaluate_in_training(split, /*whole=*/false));
+    }
+    maybe_stop(/*save=*/true);
   }
-  append_result(state_.train.global_step, last);
+  append_result(state_.train.global_step, std::exchange(loop_.last, Result()));
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
 }
 

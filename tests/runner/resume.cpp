@@ -289,4 +289,145 @@ TEST_CASE("TorchRunner: parts can be left out of a resume, and pretrained takes 
   }
 }
 
+TEST_CASE("TorchRunner: what is wrong at the start leaves an earlier attempt where it is", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  fs::path checkpoints;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    checkpoints = runner.workspace().dir() / "checkpoints";
+  }
+  const auto before = read_file(checkpoints / "latest.pth");
+  SECTION("an unknown split") { config.score_split = "vall"; }
+  SECTION("a resume from nowhere") { config.resume = (folder.path() / "none.pth").string(); }
+  SECTION("batches larger than the data") { config.dataloader.splits["train"] = {}; config.records = 3; config.dataloader.drop_last = true; }
+  SECTION("a split that trains and evaluates") { config.evaluate_splits = {"train"}; }
+  {
+    TinyRunner runner(config);
+    CHECK_THROWS_AS(runner.train(), dl::Error);
+  }
+  CHECK(read_file(checkpoints / "latest.pth") == before);
+  CHECK_FALSE(fs::exists(checkpoints.parent_path() / "attempts"));
+}
+
+TEST_CASE("TorchRunner: resuming an older checkpoint of the run keeps what came after it", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.log_interval = 2;
+  config.epochs = 3;
+  fs::path dir;
+  Outcome whole;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    dir = runner.workspace().dir();
+    whole = outcome_of(dir);
+  }
+  const auto newest = read_file(dir / "checkpoints" / "latest.pth");
+  config.resume = (dir / "checkpoints" / "ckpt-e000001.pth").string();
+  {
+    TinyRunner runner(config);
+    runner.train();
+    CHECK(runner.workspace().dir() == dir);
+  }
+  check_same(whole, outcome_of(dir));
+  REQUIRE(fs::exists(dir / "attempts"));
+  for (const auto& attempt : fs::directory_iterator(dir / "attempts")) {
+    CHECK(read_file(attempt.path() / "checkpoints" / "latest.pth") == newest);
+  }
+}
+
+TEST_CASE("TorchRunner: a checkpoint that was copied elsewhere is resumed too", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    fs::create_directories(folder.path() / "copy");
+    fs::copy_file(runner.workspace().dir() / "checkpoints" / "ckpt-e000001.pth", folder.path() / "copy" / "x.pth");
+  }
+  config.resume = (folder.path() / "copy" / "x.pth").string();
+  TinyRunner runner(config);
+  runner.train();
+  CHECK(runner.state().train.epoch == 2);
+  TinyRunner other(TinyConfig{folder});
+  other.load_pretrained((folder.path() / "copy" / "x.pth").string());
+}
+
+TEST_CASE("TorchRunner: a stop inside an epoch is no point of the history", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 4;
+  TinyRunner runner(config);
+  runner.before_step = [](TinyRunner& self, std::int64_t done) {
+    if (done == 10) {
+      self.request_stop();
+    }
+  };
+  CHECK_THROWS_AS(runner.train(), dl::Stopped);
+  const auto history = runner.workspace().dir() / "checkpoints" / "ckpt-e000001.pth";
+  CHECK(dl::load_file(history).at("state").at("train").at("global_step").integer() == 7);
+  CHECK_FALSE(fs::exists(runner.workspace().dir() / "checkpoints" / "ckpt-e000002.pth"));
+}
+
+TEST_CASE("TorchRunner: an extended run that is stopped in its last evaluation finishes when resumed", "[runner]") {
+  struct Stopping : TinyRunner {
+    using TinyRunner::TinyRunner;
+    bool stops = false;
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      if (stops) {
+        request_stop();
+      }
+      return TinyRunner::evaluate_step(batch);
+    }
+  };
+  const auto train = [](bool stopped) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.log_interval = 5;
+    config.sched.type = "constant";
+    config.sched.warmup_steps = 0;
+    config.sched.cooldown_steps = 0;
+    config.checkpoint.interval = 4;
+    config.auto_resume = true;
+    fs::path dir;
+    for (const std::int64_t steps : {10, 24, 24}) {
+      config.steps = steps;
+      Stopping runner(config);
+      runner.stops = stopped && steps == 24 && dir != fs::path("again");
+      try {
+        runner.train();
+      } catch (const dl::Stopped&) {
+        dir = "again";
+        continue;
+      }
+      dir = runner.workspace().dir();
+    }
+    return outcome_of(dir);
+  };
+  check_same(train(false), train(true));
+}
+
+TEST_CASE("TorchRunner: best.pth is the best epoch, also off the interval", "[runner]") {
+  struct Scored : TinyRunner {
+    using TinyRunner::TinyRunner;
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      auto output = TinyRunner::evaluate_step(batch);
+      output.loss = torch::full({}, state().train.epoch == 2 ? 0.0 : 1.0 + static_cast<double>(state().train.epoch));
+      return output;
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 7;
+  config.checkpoint.interval = 5;
+  Scored runner(config);
+  runner.train();
+  const auto best = dl::load_file(runner.workspace().dir() / "checkpoints" / "best.pth");
+  CHECK(best.at("state").at("train").at("epoch").integer() == 3);
+}
+
 }  // namespace runner_test

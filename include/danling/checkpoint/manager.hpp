@@ -20,6 +20,7 @@ struct CheckpointRequest {
   bool is_best = false;          ///< the run's score is the best so far
   bool save_best = true;         ///< publish `best` too when `is_best`
   bool last_step = false;        ///< the last save of the run: due whatever the interval
+  bool history = true;           ///< the run is where an epoch (or step) ends: it may enter the history
   bool force = false;            ///< due whatever the interval
 };
 

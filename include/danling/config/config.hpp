@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace danling::inline v0 {
 
@@ -12,6 +13,9 @@ namespace danling::inline v0 {
 /// fields(). Precedence: defaults < files in the order given < command line < post().
 class Config : public Section {
  public:
+  /// What a class of the library does once the sources are read, ahead of post(): `changed` are the top-level keys
+  /// whose values the sources changed.
+  virtual void base_post(const std::vector<std::string>& changed);
   /// Called once after the sources are read, before validation: derive settings from others here (DanLing's `post`).
   virtual void post();
   /// Called after post() and by runners at construction: @throws ConfigError when settings contradict each other.

@@ -16,7 +16,8 @@
 
 namespace danling::inline v0::data {
 
-/// Yields batches until it has no more.
+/// Yields batches until it has no more. For a resume to be exact it must draw random numbers from a generator of its
+/// own, which its state holds: the loader reads one batch ahead, so the process's generator is not where it was.
 template <class B>
 class Stream {
  public:

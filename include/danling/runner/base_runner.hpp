@@ -115,8 +115,8 @@ class BaseRunner {
 
   // ---- life cycle ---------------------------------------------------------------------------------------------------
 
-  /// Runs the second phase once: process group, checkpoint manager, fault tolerance, workspace and logs, data, model,
-  /// optimizer, scheduler, restore, metadata. The drivers call it; calling it again does nothing.
+  /// Runs the second phase once: process group, checkpoint manager, fault tolerance, data, model, optimizer, scheduler,
+  /// restore, and last the run's directory, logs and metadata. The drivers call it; calling it again does nothing.
   /// @throws StateError on re-entry from a hook, after a failure (it says again what failed) and after close().
   void initialize();
   Phase phase() const { return phase_; }
@@ -144,11 +144,17 @@ class BaseRunner {
   /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position.
   /// @throws CheckpointError, ConfigError when parts are missing or the config differs in what it means.
   void load_checkpoint(const std::filesystem::path& path);
-  void load_checkpoint(const State& checkpoint);
+  template <std::same_as<State> S>  // a State is made from text too, and text here means a path
+  void load_checkpoint(const S& checkpoint) {
+    restore(checkpoint);
+  }
 
   /// Loads model weights alone; those of the EMA when there are any.
   void load_pretrained(const std::filesystem::path& path);
-  void load_pretrained(const State& checkpoint);
+  template <std::same_as<State> S>
+  void load_pretrained(const S& checkpoint) {
+    restore_weights(checkpoint);
+  }
 
   /// The payload of a checkpoint: the config ("runner"), counters and generators ("state"), data position
   /// ("dataloaders"), results and the place in the epoch ("loop"); derived runners add their components.
@@ -174,7 +180,7 @@ class BaseRunner {
   Workspace& workspace();
   Logger& logger();
   CheckpointManager& checkpoint_manager();
-  /// Replaces the manager; the one before is closed. Call it from init_checkpoint_manager.
+  /// Replaces the manager; the one before is closed. @throws StateError anywhere but in init_checkpoint_manager.
   void set_checkpoint_manager(std::unique_ptr<CheckpointManager> manager);
 
  protected:
@@ -188,11 +194,12 @@ class BaseRunner {
   /// Joins the processes. Before: config, identity. Do not build the model or data here.
   /// This release runs one process: @throws DistributedError when WORLD_SIZE is larger.
   virtual void init_distributed();
-  /// Binds the checkpoint manager, through set_checkpoint_manager(). Before: processes joined, directories made.
+  /// Binds the checkpoint manager, through set_checkpoint_manager(). Before: processes joined, paths known; the run's
+  /// directory is not taken yet, so write nothing.
   virtual void init_checkpoint_manager();
   /// Optional fault tolerance; does nothing here. Before: the checkpoint manager is bound.
   virtual void init_fault_tolerance();
-  /// Builds loaders for the datasets that have none. Before: logging works. After it the length of an epoch is known.
+  /// Builds loaders for the datasets that have none. Before: the console works. After it the length of an epoch is known.
   virtual void build_dataloaders() = 0;
   /// Moves the model to the device and prepares it. Do not build the optimizer here.
   virtual void materialize_model() = 0;
@@ -209,11 +216,15 @@ class BaseRunner {
   // ---- what derived runners supply ----------------------------------------------------------------------------------
 
   virtual std::optional<std::int64_t> steps_per_epoch() const = 0;
+  /// Batches in a split's epoch; nothing when it has no length.
+  virtual std::optional<std::int64_t> split_length(std::string_view split) const = 0;
   struct SplitInfo {
     std::string name;
     bool train;  ///< the dataset says that it is for training
   };
   virtual std::vector<SplitInfo> splits() const = 0;
+  /// Whether no epoch is in progress.
+  virtual bool at_boundary() const = 0;
   virtual State dataloader_state() const = 0;
   virtual void load_dataloader_state(const State& state) = 0;
   /// Component state beyond `state_dict()` that load_checkpoint restores: model, EMA, optimizer, scheduler.
@@ -247,8 +258,12 @@ class BaseRunner {
   explicit BaseRunner(StoredConfig<RunnerConfig> config);
 
   void initialize_once();
+  void restore(const State& checkpoint);
+  void restore_weights(const State& checkpoint);
+  void find_workspace();
   void open_workspace();
   void check_split_names() const;
+  void check_lengths() const;
   void write_metadata();
   std::filesystem::path restore_source();
   void check_same_meaning(const State& stored_config) const;

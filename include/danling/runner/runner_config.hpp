@@ -241,6 +241,8 @@ struct RunnerConfig : Config {
   void fields(Fields& f) override;
   void base_fields(Fields& f) override;
   void base_validate() const override;
+  /// A boundary that was given replaces the program's default one: `--steps 100` unsets `epochs`, and the reverse.
+  void base_post(const std::vector<std::string>& changed) override;
 
   /// `stack` by its one name: "ddp".
   std::string_view stack_name() const;

@@ -93,7 +93,9 @@ class TorchRunnerBase : public BaseRunner {
 
  protected:
   template <std::derived_from<RunnerConfig> C>
-  explicit TorchRunnerBase(const C& config) : BaseRunner(config) {}
+  explicit TorchRunnerBase(const C& config) : BaseRunner(config) {
+    read_options();
+  }
 
   // ---- hooks of a step, on every rank -------------------------------------------------------------------------------
 
@@ -112,7 +114,10 @@ class TorchRunnerBase : public BaseRunner {
   /// scheduler. Called when: step() reaches the end of a window.
   /// @return whether the parameters were updated: only then is the update counted. Do not count it, zero gradients or
   /// save here. With `max_grad_norm` nothing waits for the device; `skip_nonfinite_grad` waits once.
+  /// An override divides the gradients by `grad_divisor()`: they are sums over the window, weighted by samples.
   virtual bool optimizer_step();
+  /// The sum of the weights of the window's micro-batches; 0 when none of them counts (then there is no update).
+  double grad_divisor() const { return window_.divisor(); }
 
   void materialize_model() override;
   void build_optimizer() override;
@@ -131,6 +136,8 @@ class TorchRunnerBase : public BaseRunner {
   virtual std::optional<std::int64_t> loss_normalizer(data::LoaderBase& loader) = 0;
 
   std::optional<std::int64_t> steps_per_epoch() const override;
+  std::optional<std::int64_t> split_length(std::string_view split) const override;
+  bool at_boundary() const override { return loop_.split.empty() && loop_.round.empty(); }
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
   State model_state_dict() const override;
@@ -148,6 +155,7 @@ class TorchRunnerBase : public BaseRunner {
 
   /// Where in an epoch a run is: what a checkpoint needs to go on in the middle of one.
   struct LoopState {
+    Result last;                  ///< step mode: what the round before gave
     std::string split;             ///< training split in progress; empty at a boundary
     std::int64_t iteration = 0;    ///< micro-batches of it that are done
     std::int64_t first_step = 0;   ///< global_step when it began
@@ -167,6 +175,7 @@ class TorchRunnerBase : public BaseRunner {
   std::int64_t step_budget(std::int64_t remaining_steps, std::size_t remaining_splits, const data::LoaderBase& loader);
   void step_epoch_scheduler(const Result& result);
   void zero_grad();
+  void read_options();
   void keep_gradient_accumulators();
   State loop_state() const;
   void load_loop_state(const State& state);
