@@ -327,7 +327,8 @@ void BaseRunner::open_workspace() {
       copy(run / workspace.metrics_file().filename(), workspace.metrics_file());
     }
     if (inside) {
-      copy(moved / std::filesystem::relative(from, workspace.dir(), ignored), workspace.checkpoint_dir() / "latest.pth");
+      copy(moved / std::filesystem::relative(from, workspace.dir(), ignored),
+           workspace.checkpoint_dir() / "latest.pth");
     }
   }
   auto& log = services.metrics_log.emplace(workspace.metrics_file());

@@ -336,7 +336,9 @@ void RunnerConfig::base_fields(Fields& f) {
 }
 
 void RunnerConfig::base_post(const std::vector<std::string>& changed) {
-  const auto given = [&](std::string_view key) { return std::find(changed.begin(), changed.end(), key) != changed.end(); };
+  const auto given = [&](std::string_view key) {
+    return std::find(changed.begin(), changed.end(), key) != changed.end();
+  };
   if (steps && given("steps") && !given("epochs")) {
     epochs.reset();
   } else if (epochs && given("epochs") && !given("steps")) {

@@ -1,10 +1,6 @@
 // Counts every block that a training step takes from the allocator: the runner's against a bare loop's.
 #include <torch/torch.h>
 
-#include <malloc.h>
-
-#include <atomic>
-#include <cstddef>
 #include <filesystem>
 
 #include <danling/danling.hpp>
@@ -12,35 +8,7 @@
 #include <support/catch.hpp>
 #include <support/temp_dir.hpp>
 
-extern "C" {
-void* __libc_malloc(std::size_t);
-void* __libc_calloc(std::size_t, std::size_t);
-void* __libc_realloc(void*, std::size_t);
-void* __libc_memalign(std::size_t, std::size_t);
-}
-
-namespace allocations {
-std::atomic<std::int64_t> count{0};
-}
-
-// Everything in the process, LibTorch included, allocates through these.
-extern "C" void* malloc(std::size_t size) {
-  allocations::count.fetch_add(1, std::memory_order_relaxed);
-  return __libc_malloc(size);
-}
-extern "C" void* calloc(std::size_t number, std::size_t size) {
-  allocations::count.fetch_add(1, std::memory_order_relaxed);
-  return __libc_calloc(number, size);
-}
-extern "C" void* realloc(void* block, std::size_t size) {
-  allocations::count.fetch_add(1, std::memory_order_relaxed);
-  return __libc_realloc(block, size);
-}
-extern "C" int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
-  allocations::count.fetch_add(1, std::memory_order_relaxed);
-  *block = __libc_memalign(alignment, size);
-  return *block == nullptr ? 12 : 0;
-}
+#include "count.hpp"
 
 namespace allocations {
 

@@ -273,17 +273,16 @@ TEST_CASE("mnist: help lists the program's own options and those of the runner",
 
 TEST_CASE("mnist: steps, batch size, intervals and a full resume work from the command line", "[mnist]") {
   const TempDir dir;
-  auto ended = run(dir, {"--steps=100", "--dataloader.batch_size=32", "--checkpoint.interval=10",
-                         "--sched.type=linear", "--optim.lr=0.002", "--channels=4"});
+  auto ended = run(dir, {"--steps=100", "--dataloader.batch_size=32", "--checkpoint.interval=10", "--sched.type=linear",
+                         "--optim.lr=0.002", "--channels=4"});
   INFO(ended.output);
   REQUIRE(ended.code == 0);
   const auto path = run_dir(dir / "experiments");
   for (const auto* name : {"ckpt-s000000000010.pth", "ckpt-s000000000020.pth", "ckpt-s000000000100.pth"}) {
     CHECK(fs::exists(path / "checkpoints" / name));
   }
-  ended = run(dir, {"--steps=120", "--dataloader.batch_size=32", "--checkpoint.interval=10",
-                    "--sched.type=linear", "--optim.lr=0.002", "--channels=4", "--resume",
-                    (path / "checkpoints" / "latest.pth").string()});
+  ended = run(dir, {"--steps=120", "--dataloader.batch_size=32", "--checkpoint.interval=10", "--sched.type=linear",
+                    "--optim.lr=0.002", "--channels=4", "--resume", (path / "checkpoints" / "latest.pth").string()});
   INFO(ended.output);
   CHECK(ended.code == 0);
   CHECK(dl::load_file(path / "checkpoints" / "latest.pth").at("state").at("train").at("global_step").integer() == 120);

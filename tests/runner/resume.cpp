@@ -302,7 +302,11 @@ TEST_CASE("TorchRunner: what is wrong at the start leaves an earlier attempt whe
   const auto before = read_file(checkpoints / "latest.pth");
   SECTION("an unknown split") { config.score_split = "vall"; }
   SECTION("a resume from nowhere") { config.resume = (folder.path() / "none.pth").string(); }
-  SECTION("batches larger than the data") { config.dataloader.splits["train"] = {}; config.records = 3; config.dataloader.drop_last = true; }
+  SECTION("batches larger than the data") {
+    config.dataloader.splits["train"] = {};
+    config.records = 3;
+    config.dataloader.drop_last = true;
+  }
   SECTION("a split that trains and evaluates") { config.evaluate_splits = {"train"}; }
   {
     TinyRunner runner(config);

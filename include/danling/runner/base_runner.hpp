@@ -199,7 +199,8 @@ class BaseRunner {
   virtual void init_checkpoint_manager();
   /// Optional fault tolerance; does nothing here. Before: the checkpoint manager is bound.
   virtual void init_fault_tolerance();
-  /// Builds loaders for the datasets that have none. Before: the console works. After it the length of an epoch is known.
+  /// Builds loaders for the datasets that have none. Before: the console works. After it the length of an epoch is
+  /// known.
   virtual void build_dataloaders() = 0;
   /// Moves the model to the device and prepares it. Do not build the optimizer here.
   virtual void materialize_model() = 0;

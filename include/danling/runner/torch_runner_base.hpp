@@ -155,7 +155,7 @@ class TorchRunnerBase : public BaseRunner {
 
   /// Where in an epoch a run is: what a checkpoint needs to go on in the middle of one.
   struct LoopState {
-    Result last;                  ///< step mode: what the round before gave
+    Result last;                   ///< step mode: what the round before gave
     std::string split;             ///< training split in progress; empty at a boundary
     std::int64_t iteration = 0;    ///< micro-batches of it that are done
     std::int64_t first_step = 0;   ///< global_step when it began

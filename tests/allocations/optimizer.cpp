@@ -1,6 +1,4 @@
 // An update costs no allocation beyond those of the kernel that it calls.
-#include <atomic>
-#include <cstdlib>
 #include <new>
 
 #include <ATen/core/grad_mode.h>
@@ -14,29 +12,7 @@
 #include <danling/optim/sgd.hpp>
 #include <support/catch.hpp>
 
-namespace {
-std::atomic<std::int64_t> optim_allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  ++optim_allocations;
-  void* out = alignment > alignof(std::max_align_t)
-                  ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
-                  : std::malloc(size == 0 ? 1 : size);
-  if (out == nullptr) {
-    throw std::bad_alloc();
-  }
-  return out;
-}
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size, 0); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* pointer) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::align_val_t) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept { std::free(pointer); }
+#include "count.hpp"
 
 namespace {
 
@@ -46,9 +22,9 @@ template <class Call>
 std::int64_t allocations_of(Call&& call) {
   call();
   call();
-  const std::int64_t before = optim_allocations;
+  const std::int64_t before = allocations::count;
   call();
-  return optim_allocations - before;
+  return allocations::count - before;
 }
 
 TEST_CASE("Optimizer: an update allocates what its kernel allocates, and no more", "[optim]") {
