@@ -174,9 +174,9 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
                        "expected a value after ", quote(concat("--", option.key)), ", got none (command line)");
     detail::set(config, option.key, option.value.value_or(flag ? "true" : ""), found, origin);
   }
-  const ConfigTree after = to_tree(config);
+  const ConfigTree different = changed(to_tree(config), before);
   std::vector<std::string> keys;
-  for (const auto& entry : changed(after, before).map()) {
+  for (const auto& entry : different.map()) {
     keys.push_back(entry.key.string());
   }
   config.base_post(keys);

@@ -206,6 +206,12 @@ void BaseRunner::initialize() {
   phase_ = Phase::ready;
 }
 
+void BaseRunner::initialize_unless_initializing() {
+  if (phase_ != Phase::initializing) {
+    initialize();
+  }
+}
+
 void BaseRunner::initialize_once() {
   init_distributed();
   find_workspace();

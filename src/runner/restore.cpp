@@ -215,6 +215,7 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) { load_checkpoint(read_checkpoint(path)); }
 
 void BaseRunner::restore(const State& original) {
+  initialize_unless_initializing();
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || excluded_from_loading("state"), where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
@@ -240,6 +241,7 @@ void BaseRunner::load_pretrained(const std::filesystem::path& path) {
 }
 
 void BaseRunner::restore_weights(const State& checkpoint) {
+  initialize_unless_initializing();
   constexpr auto operation = "runner.load_pretrained";
   check<CheckpointError>(checkpoint.is_map(), operation, "expected a map, got ", checkpoint.kind());
   if (const State* ema = checkpoint.find("ema"); ema != nullptr && !ema->is_null()) {

@@ -357,6 +357,7 @@ TEST_CASE("TorchRunner: a checkpoint that was copied elsewhere is resumed too", 
   TinyRunner runner(config);
   runner.train();
   CHECK(runner.state().train.epoch == 2);
+  runner.close();
   TinyRunner other(TinyConfig{folder});
   other.load_pretrained((folder.path() / "copy" / "x.pth").string());
 }

@@ -259,6 +259,7 @@ class BaseRunner {
   explicit BaseRunner(StoredConfig<RunnerConfig> config);
 
   void initialize_once();
+  void initialize_unless_initializing();
   void restore(const State& checkpoint);
   void restore_weights(const State& checkpoint);
   void find_workspace();
