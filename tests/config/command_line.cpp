@@ -110,7 +110,8 @@ TEST_CASE("parse: errors name the option and the command line", "[config]") {
         "[config.parse] expected a known key, got 'data.rot' (command line); did you mean 'data.root'?");
   CHECK(error_of_words({"--epochs", "ten"}) ==
         "[config.parse] expected an integer for 'epochs', got 'ten' (command line)");
-  CHECK(error_of_words({"--epochs", ""}) == "[config.parse] expected an integer for 'epochs', got null (command line)");
+  CHECK(error_of_words({"--epochs", ""}) ==
+        "[config.parse] expected an integer for 'epochs', got '' in quotes (command line)");
   CHECK(error_of_words({"--epochs"}) == "[config.parse] expected a value after '--epochs', got none (command line)");
   CHECK(error_of_words({"--epochs", "--verbose"}) ==
         "[config.parse] expected a value after '--epochs', got none (command line)");
