@@ -214,8 +214,20 @@ bool same_losses(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
   return count > 0;
 }
 
-bool paired(const std::string& type, std::int64_t hidden, bool everything, int blocks, const std::string& folder,
-            std::FILE* report) {
+/// One start: writes a line for each pair of blocks, "added noise bare" in microseconds a step, then whether the losses
+/// were equal.
+int child_paired(const std::string& type, std::int64_t hidden, bool everything, int blocks, const std::string& folder) {
+  // Both loops run with what dl::run sets for a process.
+  mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
+  mallopt(M_TRIM_THRESHOLD, 2'145'386'496);
+  torch::set_num_threads(1);
+  // The console of the measured runner goes to a file; what is found goes to the process that started this one.
+  std::FILE* const report = fdopen(dup(STDOUT_FILENO), "w");
+  const int file = open((folder + "/console.txt").c_str(), O_WRONLY | O_CREAT, 0600);
+  if (report == nullptr || file < 0 || dup2(file, STDOUT_FILENO) < 0) {
+    std::perror("bench_overhead");
+    return 1;
+  }
   const auto batches = make_batches();
   BareLoop bare(type, hidden, batches, everything);
   BareLoop control(type, hidden, batches, everything);
@@ -228,29 +240,49 @@ bool paired(const std::string& type, std::int64_t hidden, bool everything, int b
   config.console = everything;
   config.log = everything;
   config.log_interval = everything ? 50 : 1'000'000'000;
-  config.lineage = everything ? "everything" : "nothing";
-  config.experiment = type + std::to_string(hidden);
   PairedRunner runner(config, type, hidden, everything, Interleaver(batches, bare, control, timings));
   runner.train();
   const bool equal = same_losses(runner.losses, bare.losses) && same_losses(bare.losses, control.losses);
   runner.close();
-
-  std::vector<double> added;
-  std::vector<double> noise;
   const std::size_t n = std::min(timings.runner.size(), timings.bare.size());
   for (std::size_t i = 0; i < n; ++i) {
-    // A block of the runner lies between two visits here; the bare block that ran just before it is its pair.
-    added.push_back(timings.runner[i] - timings.bare[i]);
-    noise.push_back(timings.control[i] - timings.bare[i]);
+    // A block of the runner lies between two visits of the interleaver; the bare block just before it is its pair.
+    std::fprintf(report, "%.4f %.4f %.4f\n", timings.runner[i] - timings.bare[i], timings.control[i] - timings.bare[i],
+                 timings.bare[i]);
+  }
+  std::fclose(report);
+  return equal ? 0 : 1;
+}
+
+/// Pairs of several starts: where a process happens to lay its memory moves a loop by some microseconds.
+bool paired(const std::string& program, const std::string& type, std::int64_t hidden, bool everything, int starts,
+            int blocks, const std::string& folder) {
+  std::vector<double> added, noise, bare;
+  bool equal = true;
+  for (int start = 0; start < starts; ++start) {
+    const std::string command = program + " --paired " + type + " " + std::to_string(hidden) + " " +
+                                (everything ? "1 " : "0 ") + std::to_string(blocks) + " " + folder;
+    std::FILE* pipe = popen(command.c_str(), "r");
+    double a = 0, b = 0, c = 0;
+    while (pipe != nullptr && std::fscanf(pipe, "%lf %lf %lf", &a, &b, &c) == 3) {
+      added.push_back(a);
+      noise.push_back(b);
+      bare.push_back(c);
+    }
+    equal = pipe != nullptr && pclose(pipe) == 0 && equal;
+  }
+  if (added.empty()) {
+    std::fprintf(stderr, "error: nothing was measured\n");
+    return false;
   }
   const Interval cost = median_interval(added);
   const Interval zero = median_interval(noise);
-  std::fprintf(report,
-               "%-5s %4ld  %-28s  bare %7.2f us  added %+6.2f us [%+.2f, %+.2f]  control %+5.2f us [%+.2f, %+.2f]  "
-               "%zu pairs  losses %s\n",
-               type.c_str(), static_cast<long>(hidden), everything ? "accuracy, console, jsonl" : "nothing on",
-               median(timings.bare), cost.middle, cost.low, cost.high, zero.middle, zero.low, zero.high, n,
-               equal ? "bit-equal" : "DIFFER");
+  std::printf(
+      "%-5s %4ld  %-24s  bare %7.2f us  added %+6.2f us [%+.2f, %+.2f]  control %+5.2f us [%+.2f, %+.2f]  %zu pairs, "
+      "%d starts  losses %s\n",
+      type.c_str(), static_cast<long>(hidden), everything ? "accuracy, console, jsonl" : "nothing on", median(bare),
+      cost.middle, cost.low, cost.high, zero.middle, zero.low, zero.high, added.size(), starts,
+      equal ? "bit-equal" : "DIFFER");
   return equal;
 }
 
@@ -369,7 +401,7 @@ Child spawn(const std::string& program, const std::string& arguments) {
 }
 
 bool as_a_user(const std::string& program, const std::string& type, std::int64_t hidden, int pairs,
-               const std::string& folder, std::FILE* report) {
+               const std::string& folder) {
   std::vector<double> torch_us, danling_us, ratios;
   double difference = 0;
   for (int i = 0; i < pairs; ++i) {
@@ -383,11 +415,11 @@ bool as_a_user(const std::string& program, const std::string& type, std::int64_t
   }
   const Interval ratio = median_interval(ratios);
   const bool equal = difference <= 1e-6;
-  std::fprintf(report,
-               "%-5s %4ld  torch::optim %7.2f us  runner %7.2f us  ratio %.3f [%.3f, %.3f]  %d pairs  "
-               "last losses %s 1e-6 apart (%.1e)\n",
-               type.c_str(), static_cast<long>(hidden), median(torch_us), median(danling_us), ratio.middle, ratio.low,
-               ratio.high, pairs, equal ? "at most" : "MORE THAN", difference);
+  std::printf(
+      "%-5s %4ld  torch::optim %7.2f us  runner %7.2f us  ratio %.3f [%.3f, %.3f]  %d pairs  "
+      "last losses %s 1e-6 apart (%.1e)\n",
+      type.c_str(), static_cast<long>(hidden), median(torch_us), median(danling_us), ratio.middle, ratio.low,
+      ratio.high, pairs, equal ? "at most" : "MORE THAN", difference);
   return equal;
 }
 
@@ -396,39 +428,30 @@ bool as_a_user(const std::string& program, const std::string& type, std::int64_t
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() == 5 && arguments[0] == "--child") {
-    const std::int64_t hidden = std::stol(arguments[3]);
-    return arguments[1] == "torch" ? child_torch(arguments[2], hidden)
+    return arguments[1] == "torch" ? child_torch(arguments[2], std::stol(arguments[3]))
                                    : child_danling(arguments[2], arguments[3], arguments[4]);
   }
+  if (arguments.size() == 6 && arguments[0] == "--paired") {
+    return child_paired(arguments[1], std::stol(arguments[2]), arguments[3] == "1", std::stoi(arguments[4]),
+                        arguments[5]);
+  }
   const bool quick = std::find(arguments.begin(), arguments.end(), "--quick") != arguments.end();
-  torch::set_num_threads(1);
-  // Both loops of (a) run with what dl::run sets for a process.
-  mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
-  mallopt(M_TRIM_THRESHOLD, 2'145'386'496);
   const auto folder = std::filesystem::temp_directory_path() / ("danling-bench-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  // The console of the measured runners goes to a file; what is found goes to where this program was started.
-  std::FILE* const report = fdopen(dup(STDOUT_FILENO), "w");
-  const int file = open((folder / "console.txt").c_str(), O_WRONLY | O_CREAT, 0600);
-  if (report == nullptr || file < 0 || dup2(file, STDOUT_FILENO) < 0) {
-    std::perror("bench_overhead");
-    return 1;
-  }
-  setvbuf(report, nullptr, _IONBF, 0);
+  setvbuf(stdout, nullptr, _IOLBF, 0);
   bool equal = true;
-  std::fprintf(report, "(a) one process, alternating blocks of %d steps, same optimizer code, one thread\n",
-               block_steps);
+  std::printf("(a) one process, alternating blocks of %d steps, same optimizer code, one thread\n", block_steps);
   for (const bool everything : {false, true}) {
     for (const std::int64_t hidden : {128L, 32L}) {
       for (const char* type : {"sgd", "adamw"}) {
-        equal = paired(type, hidden, everything, quick ? 200 : 3000, folder.string(), report) && equal;
+        equal = paired(argv[0], type, hidden, everything, quick ? 2 : 6, quick ? 100 : 500, folder.string()) && equal;
       }
     }
   }
-  std::fprintf(report, "(b) as a user would write it, each in its own process\n");
+  std::printf("(b) as a user would write it, each in its own process\n");
   for (const std::int64_t hidden : {128L, 32L}) {
     for (const char* type : {"sgd", "adamw"}) {
-      equal = as_a_user(argv[0], type, hidden, quick ? 3 : 11, folder.string(), report) && equal;
+      equal = as_a_user(argv[0], type, hidden, quick ? 3 : 11, folder.string()) && equal;
     }
   }
   std::filesystem::remove_all(folder);
