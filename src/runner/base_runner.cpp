@@ -313,6 +313,9 @@ void BaseRunner::open_workspace() {
   if (!moved.empty()) {
     services.logger.info(concat("workspace: moved an earlier attempt to ", moved.string()));
   }
+  if (!config().seed) {
+    services.logger.info(concat("seed: ", seed_));
+  }
   if (!services.code.problem.empty()) {
     services.logger.note(concat("workspace: ", services.code.problem));
   }

@@ -56,7 +56,7 @@ optim::OptimizerSpec to_spec(const OptimConfig& config) {
   return spec;
 }
 
-// Options of schedulers that this release does not have are refused by the scheduler's name, so all are passed on.
+// Keys of schedules that this release does not have were refused by the config; one that the type does not know is by it.
 optim::SchedulerSpec to_spec(const SchedConfig& config) {
   return {.type = *config.type,
           .total_steps = config.total_steps,
