@@ -56,7 +56,7 @@ optim::OptimizerSpec to_spec(const OptimConfig& config) {
   return spec;
 }
 
-// Keys of schedules that this release does not have were refused by the config; one that the type does not know is by it.
+// Keys of schedules that are not there yet were refused by the config; one that the type does not know is by the type.
 optim::SchedulerSpec to_spec(const SchedConfig& config) {
   return {.type = *config.type,
           .total_steps = config.total_steps,
