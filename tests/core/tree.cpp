@@ -36,4 +36,21 @@ TEST_CASE("Tree: reading another kind says what was expected and what was there"
   CHECK(tree.at("epoch").number() == 3.0);
 }
 
+TEST_CASE("Tree: a temporary gives its values away, so that a loop over them reads no dead memory", "[core]") {
+  const auto make = [] {
+    Text tree;
+    tree["long enough to lie on the heap"] = Text::List{"another text that lies on the heap", 2};
+    return tree;
+  };
+  std::string seen;
+  for (const auto& entry : make().map()) {
+    seen += entry.key.string();
+  }
+  CHECK(seen == "long enough to lie on the heap");
+  const Text::List items = Text(make().at("long enough to lie on the heap")).items();
+  CHECK(Text(items[0]).string() == "another text that lies on the heap");
+  STATIC_REQUIRE(std::is_same_v<decltype(make().map()), Text::Map>);
+  STATIC_REQUIRE(std::is_same_v<decltype(make().string()), std::string>);
+}
+
 }  // namespace

@@ -184,16 +184,24 @@ class Tree {
   double number() const {
     return is_integer() ? static_cast<double>(std::get<std::int64_t>(value_)) : get<double>("a number");
   }
-  const std::string& string() const { return get<std::string>("a string"); }
-  const Bytes& bytes() const { return get<Bytes>("bytes"); }
-  const Tensor& tensor() const { return get<Tensor>("a tensor"); }
-  const List& list() const { return get<List>("a list"); }
-  const List& tuple() const { return get<Tuple>("a tuple").items; }
-  const Map& map() const { return get<Map>("a map"); }
-  List& list() { return const_cast<List&>(std::as_const(*this).list()); }
-  Map& map() { return const_cast<Map&>(std::as_const(*this).map()); }
+  // A temporary gives its value away, so that `for (auto& entry : part.state_dict().map())` reads no dead memory.
+  const std::string& string() const& { return get<std::string>("a string"); }
+  std::string string() && { return std::move(const_cast<std::string&>(string())); }
+  const Bytes& bytes() const& { return get<Bytes>("bytes"); }
+  Bytes bytes() && { return std::move(const_cast<Bytes&>(bytes())); }
+  const Tensor& tensor() const& { return get<Tensor>("a tensor"); }
+  Tensor tensor() && { return std::move(const_cast<Tensor&>(tensor())); }
+  const List& list() const& { return get<List>("a list"); }
+  List& list() & { return const_cast<List&>(std::as_const(*this).list()); }
+  List list() && { return std::move(list()); }
+  const List& tuple() const& { return get<Tuple>("a tuple").items; }
+  List tuple() && { return std::move(const_cast<List&>(tuple())); }
+  const Map& map() const& { return get<Map>("a map"); }
+  Map& map() & { return const_cast<Map&>(std::as_const(*this).map()); }
+  Map map() && { return std::move(map()); }
   /// The items of a list or a tuple.
-  const List& items() const { return is_tuple() ? std::get<Tuple>(value_).items : get<List>("a list or tuple"); }
+  const List& items() const& { return is_tuple() ? std::get<Tuple>(value_).items : get<List>("a list or tuple"); }
+  List items() && { return std::move(const_cast<List&>(items())); }
 
   /// Shorthand for `map().at(key)` and `map().find(key)`.
   const Tree& at(const Key& key) const { return map().at(key); }

@@ -1,0 +1,50 @@
+// What follows a command's name: positional arguments and `--options`.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace danling_command {
+
+/// One option that a command knows.
+struct Option {
+  std::string_view name;        ///< with its dashes
+  std::string_view value = {};  ///< what the value is called in the help; empty for a switch
+  std::string_view help = {};
+};
+
+/// Positional arguments and options in any order; `--name value` and `--name=value` are the same, and all that follows
+/// `--` is left alone. @throws danling::ConfigError that names the nearest option for an unknown one, and for an option
+/// that is given twice or lacks its value
+class Arguments {
+ public:
+  /// `command` stands in messages.
+  Arguments(std::string_view command, std::span<const std::string> words, std::initializer_list<Option> options);
+
+  const std::vector<std::string>& positional() const { return positional_; }
+  /// What came after `--`.
+  const std::vector<std::string>& rest() const { return rest_; }
+  bool has(std::string_view option) const { return value(option).has_value(); }
+  std::optional<std::string> value(std::string_view option) const;
+  /// The value as a whole number of at least `minimum`. @throws danling::ConfigError
+  std::optional<std::int64_t> integer(std::string_view option, std::int64_t minimum) const;
+  /// @throws danling::ConfigError when there are not exactly `count` positional arguments; `what` names them
+  void expect(std::size_t count, std::string_view what) const;
+
+ private:
+  std::string command_;
+  std::vector<std::string> positional_;
+  std::vector<std::string> rest_;
+  std::vector<std::pair<std::string, std::string>> values_;
+};
+
+/// The options in lines of a help text.
+std::string describe(std::initializer_list<Option> options);
+
+}  // namespace danling_command

@@ -1,0 +1,12 @@
+// The commands of `danling`, each in a file of its own name.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace danling_command {
+
+/// What a command gets: the words after its name. Gives the exit code; throws danling::Error for bad input.
+using Command = int (*)(std::span<const std::string> words);
+
+}  // namespace danling_command

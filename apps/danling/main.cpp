@@ -1,0 +1,64 @@
+// Finds the command by its name and turns every error into one line.
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+#include <danling/version.hpp>
+
+#include "commands.hpp"
+
+namespace {
+
+struct Entry {
+  std::string_view name;
+  danling_command::Command run;
+  std::string_view help;
+};
+
+const std::vector<Entry>& commands() {
+  static const std::vector<Entry> known = {};
+  return known;
+}
+
+void print_help() {
+  std::puts("Usage: danling COMMAND [options]; danling COMMAND --help tells more\n");
+  for (const auto& entry : commands()) {
+    std::printf("  %-15s%s\n", std::string(entry.name).c_str(), std::string(entry.help).c_str());
+  }
+}
+
+int dispatch(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] == "help" || words[0] == "--help" || words[0] == "-h") {
+    print_help();
+    return words.empty() ? 2 : 0;
+  }
+  if (words[0] == "--version") {
+    std::printf("danling %s\n", danling::version);
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const auto& entry : commands()) {
+    if (entry.name == words[0]) {
+      return entry.run(std::span(words).subspan(1));
+    }
+    names.emplace_back(entry.name);
+  }
+  danling::fail<danling::ConfigError>("danling", "expected a command, got ", danling::quote(words[0]),
+                                      danling::did_you_mean(words[0], names), "; danling --help lists them");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+}
