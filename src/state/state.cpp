@@ -45,8 +45,8 @@ std::string tensor_difference(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) {
     return concat(describe(a), " and ", describe(b));
   }
-  const at::Tensor left = a.detach().cpu().contiguous();
-  const at::Tensor right = b.detach().cpu().contiguous();
+  const at::Tensor left = a.detach().cpu().resolve_conj().resolve_neg().contiguous();
+  const at::Tensor right = b.detach().cpu().resolve_conj().resolve_neg().contiguous();
   const auto bytes = static_cast<std::size_t>(left.numel()) * left.element_size();
   if (bytes == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), bytes) == 0) {
     return {};
