@@ -33,6 +33,7 @@
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
+#include <danling/checkpoint/weights.hpp>
 
 #include <danling/telemetry/logger.hpp>
 

@@ -1,0 +1,85 @@
+// Safetensors files: named dense tensors behind a JSON header. Python's safetensors reads them, and we read its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <danling/formats/file.hpp>
+#include <danling/formats/tensor_record.hpp>
+
+namespace danling::inline v0::formats {
+
+/// Longest header that is read or written, in bytes; the limit of Python's safetensors.
+inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
+
+/// One tensor of a file: row-major elements, one after another.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> sizes;
+  std::uint64_t offset = 0;  ///< of its first byte in the file; set by the reader
+  std::uint64_t bytes = 0;   ///< set by the reader
+
+  bool operator==(const SafetensorsEntry&) const = default;
+};
+
+/// The header's `__metadata__`.
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+/// The format's name of an element type, such as `BF16`; empty for complex32 and complex128, which it does not have.
+std::string_view safetensors_dtype(DType dtype);
+
+/// Takes the next bytes of a tensor.
+using PieceSink = std::function<void(std::span<const std::byte> piece)>;
+/// Gives all bytes of tensor number `tensor` to `sink`, in pieces of any size.
+using TensorSource = std::function<void(std::size_t tensor, const PieceSink& sink)>;
+
+/// Writes `entries` in the order of Python's safetensors (element types from wide to narrow, then names), so that every
+/// tensor lies at a multiple of its element size. `source` is asked once for each, in that order, by its number in
+/// `entries`. Equal input gives equal bytes, without metadata of ours the same as Python's.
+/// @throws CheckpointError for a name that is taken, `__metadata__` or not UTF-8, for an element type that the format
+/// does not have, and when `source` gives another number of bytes than the shape says
+void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entries, const SafetensorsMetadata& metadata,
+                       const TensorSource& source);
+
+/// Whether the file begins as a safetensors file does. @throws CheckpointError when it cannot be read
+bool is_safetensors(const std::filesystem::path& path);
+
+/// A file open for reading. The constructor reads the header and refuses tensors that overlap, leave gaps or do not
+/// have the size of their shape, names that come twice, and whatever the format does not know. Every error is a
+/// CheckpointError that names file, tensor and reason. No memory is taken that the file's own size does not justify.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  /// In the order of their data.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  /// The entry called `name`, or null.
+  const SafetensorsEntry* find(std::string_view name) const;
+  const SafetensorsMetadata& metadata() const { return metadata_; }
+  /// The further names of tied weights and the tensors they mean, as save_safetensors and Python's `save_model` leave
+  /// them in the metadata.
+  SafetensorsMetadata aliases() const;
+
+  /// Fills `out`, which has the tensor's size.
+  void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
+  /// Fills `out` from byte `offset` of the tensor.
+  void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  InputFile file_;
+  std::vector<SafetensorsEntry> entries_;
+  SafetensorsMetadata metadata_;
+  std::unordered_map<std::string_view, std::size_t> index_;
+};
+
+}  // namespace danling::inline v0::formats
