@@ -86,6 +86,11 @@ std::optional<std::unordered_map<std::string, ManifestLine>> parse_manifest(std:
 
 void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
                const StorageSource& storage) {
+  write_pth(out, tree, storage_sizes, [&](std::size_t i, const PieceSink& sink) { sink(storage(i)); });
+}
+
+void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
+               const StoragePieces& storage) {
   ZipWriter zip(out);
   const auto name = [](std::string_view record) { return concat(kFolder, record); };
   // The order matters: PyTorch computes where storages lie from the records before them.
@@ -94,10 +99,7 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
   zip.add(name(".storage_alignment"), "64");
   zip.add(name("byteorder"), "little");
   for (std::size_t i = 0; i < storage_sizes.size(); ++i) {
-    const auto bytes = storage(i);
-    check<CheckpointError>(bytes.size() == storage_sizes[i], "checkpoint.write", "expected ", storage_sizes[i],
-                           " bytes of storage ", i, ", got ", bytes.size());
-    zip.add(name(concat("data/", i)), bytes);
+    zip.add(name(concat("data/", i)), storage_sizes[i], [&](const PieceSink& sink) { storage(i, sink); });
   }
   zip.add(name("version"), "3\n");
   zip.add(name(kManifest), manifest_text(zip.records()));
@@ -175,9 +177,15 @@ void PthReader::read_storage(std::size_t storage, std::span<std::byte> out) cons
   zip_.read(*entries_.at(storage), out);
 }
 
+void PthReader::read_storage(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const {
+  zip_.read(*entries_.at(storage), offset, out);
+}
+
+void PthReader::verify_record(const ZipEntry& record) const { zip_.verify(record); }
+
 void PthReader::verify() const {
   for (const auto& entry : zip_.entries()) {
-    zip_.verify(entry);
+    verify_record(entry);
   }
 }
 

@@ -316,6 +316,14 @@ void ZipReader::read(const ZipEntry& entry, std::span<std::byte> out) const {
   });
 }
 
+void ZipReader::read(const ZipEntry& entry, std::uint64_t offset, std::span<std::byte> out) const {
+  if (entry.deflated || offset > entry.size || out.size() > entry.size - offset) {
+    fail(entry, concat("expected a range inside ", entry.size, " stored bytes, got ", out.size(), " at offset ", offset,
+                       entry.deflated ? " of a deflated entry" : ""));
+  }
+  file_.read(entry.data_offset + offset, out);
+}
+
 void ZipReader::verify(const ZipEntry& entry) const {
   stream(entry, [](std::uint64_t, std::span<const std::byte>) {});
 }

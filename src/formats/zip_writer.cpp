@@ -41,9 +41,14 @@ std::string zip64_extra(std::uint64_t size, std::uint64_t header_offset) {
 }  // namespace
 
 void ZipWriter::add(std::string_view name, std::span<const std::byte> data) {
+  add(name, data.size(), [&](const PieceSink& sink) { sink(data); });
+}
+
+void ZipWriter::add(std::string_view name, std::uint64_t size,
+                    const std::function<void(const PieceSink& sink)>& source) {
   check<CheckpointError>(name.size() < zip::escape16 && names_.emplace(name).second, "checkpoint.write",
                          "expected a new record name, got ", name);
-  ZipRecord record{std::string(name), data.size(), 0, out_.size()};
+  ZipRecord record{std::string(name), size, 0, out_.size()};
 
   std::string extra = zip64_extra(record.size, record.header_offset);
   const std::uint64_t start = record.header_offset + zip::local_size + name.size() + extra.size() + 4;
@@ -52,7 +57,7 @@ void ZipWriter::add(std::string_view name, std::span<const std::byte> data) {
   put_little(extra, padding);
   extra.append(padding, 'Z');
 
-  const std::uint16_t flags = data.empty() ? zip::flag_utf8 : zip::flag_utf8 | zip::flag_descriptor;
+  const std::uint16_t flags = size == 0 ? zip::flag_utf8 : zip::flag_utf8 | zip::flag_descriptor;
   std::string header;
   put_little(header, zip::local_signature);
   put_little(header, std::uint16_t{0});  // version needed
@@ -68,14 +73,20 @@ void ZipWriter::add(std::string_view name, std::span<const std::byte> data) {
   out_.write(header);
 
   uLong crc = crc32_z(0, nullptr, 0);
-  for (std::size_t done = 0; done < data.size(); done += kPiece) {
-    const auto piece = data.subspan(done, std::min(kPiece, data.size() - done));
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
-    out_.write(piece);
-  }
+  std::uint64_t given = 0;
+  source([&](std::span<const std::byte> data) {
+    given += data.size();
+    for (std::size_t done = 0; done < data.size(); done += kPiece) {
+      const auto piece = data.subspan(done, std::min(kPiece, data.size() - done));
+      crc = crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
+      out_.write(piece);
+    }
+  });
+  check<CheckpointError>(given == size, "checkpoint.write", "expected ", size, " bytes of record ", quote(name),
+                         ", got ", given);
   record.crc = static_cast<std::uint32_t>(crc);
 
-  if (!data.empty()) {
+  if (size != 0) {
     std::string descriptor;
     put_little(descriptor, zip::descriptor_signature);
     put_little(descriptor, record.crc);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -31,6 +32,9 @@ class InputFile {
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
+
+/// Takes the next bytes of something that is written piece by piece.
+using PieceSink = std::function<void(std::span<const std::byte> piece)>;
 
 /// A new file that takes its name only when it is complete and on disk. Until then it is a temporary in the same
 /// directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed when this object goes

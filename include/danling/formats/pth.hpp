@@ -19,11 +19,17 @@ inline constexpr int manifest_version = 1;
 /// Gives the bytes of a storage, valid until the next call.
 using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
 
+/// Gives all bytes of a storage to `sink`, in pieces of any size.
+using StoragePieces = std::function<void(std::size_t storage, const PieceSink& sink)>;
+
 /// Writes an archive laid out as torch.save does (a reader may map storages or compute their offsets), plus the record
 /// `danling/manifest`: our version and the size and checksum of every other record. The bytes depend on the tree and
 /// the storages alone, not on the file's name or the time. @throws CheckpointError
 void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
                const StorageSource& storage);
+/// The same from storages that are not in memory as a whole.
+void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
+               const StoragePieces& storage);
 
 /// An archive written by write_pth or by torch.save (1.6 and later), open for reading.
 class PthReader {
@@ -41,6 +47,13 @@ class PthReader {
 
   /// Fills `out`, which has the storage's size, and verifies the checksum. @throws CheckpointError
   void read_storage(std::size_t storage, std::span<std::byte> out) const;
+  /// Fills `out` from byte `offset` of a storage. Nothing is verified: see verify_record.
+  void read_storage(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const;
+  /// The record that holds a storage.
+  const ZipEntry& storage_record(std::size_t storage) const { return *entries_.at(storage); }
+  const std::vector<ZipEntry>& records() const { return zip_.entries(); }
+  /// Reads one record and verifies its checksum. @throws CheckpointError
+  void verify_record(const ZipEntry& record) const;
   /// Reads every record and verifies its checksum. @throws CheckpointError
   void verify() const;
 

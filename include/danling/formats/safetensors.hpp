@@ -37,8 +37,6 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 /// The format's name of an element type, such as `BF16`; empty for complex32 and complex128, which it does not have.
 std::string_view safetensors_dtype(DType dtype);
 
-/// Takes the next bytes of a tensor.
-using PieceSink = std::function<void(std::span<const std::byte> piece)>;
 /// Gives all bytes of tensor number `tensor` to `sink`, in pieces of any size.
 using TensorSource = std::function<void(std::size_t tensor, const PieceSink& sink)>;
 

@@ -41,6 +41,8 @@ class ZipReader {
   std::string read(const ZipEntry& entry) const;
   /// The content into `out`, which has the entry's size; its checksum verified.
   void read(const ZipEntry& entry, std::span<std::byte> out) const;
+  /// Fills `out` from byte `offset` of the content of an entry that is not deflated. Nothing is verified.
+  void read(const ZipEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
   /// Reads the content and verifies its checksum without keeping it.
   void verify(const ZipEntry& entry) const;
 

@@ -31,6 +31,9 @@ class ZipWriter {
 
   /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a name that is taken.
   void add(std::string_view name, std::span<const std::byte> data);
+  /// The same for data of `size` bytes that `source` gives in pieces. @throws CheckpointError also when it gives
+  /// another number of bytes
+  void add(std::string_view name, std::uint64_t size, const std::function<void(const PieceSink& sink)>& source);
   void add(std::string_view name, std::string_view text) { add(name, std::as_bytes(std::span(text))); }
 
   /// Writes the directory of entries. Nothing can be added afterwards.
