@@ -1,5 +1,8 @@
 #include <danling/checkpoint/manager.hpp>
 
+#include <utility>
+
+#include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
 namespace danling::inline v0 {
@@ -15,24 +18,60 @@ bool on_interval(const CheckpointRequest& request, std::int64_t interval) {
 
 }  // namespace
 
-void CheckpointHealth::record_failure(const std::string& error, const std::string& target) {
+void CheckpointHealth::record_failure(const std::string& error, const std::string& target, const std::string& alias) {
   ++error_count;
+  ++failures_in_a_row;
   if (first_error.empty()) {
     first_error = error;
   }
   last_error = error;
   last_failed_target = target;
+  last_failed_alias = alias;
 }
 
 void CheckpointHealth::record_success(const std::string& target, std::vector<std::string> aliases) {
+  failures_in_a_row = 0;
   last_successful_target = target;
   last_successful_aliases = std::move(aliases);
 }
 
 CheckpointManager::~CheckpointManager() = default;
 
+void CheckpointManager::throw_failure() {
+  if (!has_failure()) {
+    return;
+  }
+  std::string text;
+  {
+    const std::lock_guard lock(health_mutex_);
+    text.swap(failure_);
+    unthrown_.store(false, std::memory_order_relaxed);
+  }
+  throw CheckpointError(text);
+}
+
 bool CheckpointManager::wait(std::optional<double>) { return true; }
 bool CheckpointManager::maybe_wait_for_staging(std::optional<double>) { return true; }
+
+CheckpointHealth CheckpointManager::checkpoint_health() const {
+  const std::lock_guard lock(health_mutex_);
+  return health_;
+}
+
+void CheckpointManager::record_success(const std::string& target, std::vector<std::string> aliases) {
+  const std::lock_guard lock(health_mutex_);
+  health_.record_success(target, std::move(aliases));
+}
+
+void CheckpointManager::record_failure(const std::string& error, const std::string& target, const std::string& alias,
+                                       bool thrown) {
+  const std::lock_guard lock(health_mutex_);
+  health_.record_failure(error, target, alias);
+  if (!thrown && !unthrown_.load(std::memory_order_relaxed)) {
+    failure_ = error;
+    unthrown_.store(true, std::memory_order_relaxed);
+  }
+}
 
 bool should_persist(const CheckpointRequest& request, std::int64_t interval) {
   return request.force || request.last_step || on_interval(request, interval);

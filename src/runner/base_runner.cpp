@@ -370,8 +370,14 @@ bool BaseRunner::close(std::optional<double> timeout) {
         services.logger.warning("runner.close: checkpoints were not drained in time");
         return false;
       }
+    } catch (const CheckpointError& error) {
+      if (services.checkpoint_manager->checkpoint_health().failures_in_a_row > 0) {
+        failure = std::current_exception();  // the rest is closed all the same
+      } else {
+        services.logger.warning(error.what());  // an earlier save, made good since
+      }
     } catch (...) {
-      failure = std::current_exception();  // the rest is closed all the same
+      failure = std::current_exception();
     }
     services.progress.finish();
     services.metrics_log.reset();
@@ -395,6 +401,7 @@ void BaseRunner::set_deterministic() {
 bool BaseRunner::stop_requested() const { return stop_.load(std::memory_order_relaxed) != 0 || stop_signal() != 0; }
 
 void BaseRunner::maybe_stop(bool save) {
+  poll_checkpoints();
   if (!stop_requested()) [[likely]] {
     return;
   }
@@ -404,6 +411,7 @@ void BaseRunner::maybe_stop(bool save) {
   services.progress.finish();
   if (save) {
     save_checkpoint("latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true);
+    settle_checkpoints();
   }
   throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " at epoch ", state_.train.epoch,
                                ", step ", state_.train.global_step, save ? "; the run is saved" : ""));

@@ -1,4 +1,4 @@
-// Checkpoints of a runner: what is saved, where a run restores from, what must agree.
+// Restoring a run: what a checkpoint holds, where a run restores from, what must agree.
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
@@ -46,18 +46,6 @@ void drop(State& state, const std::vector<std::string>& path, std::size_t depth)
 }
 
 }  // namespace
-
-void BaseRunner::init_checkpoint_manager() {
-  const auto& options = config().checkpoint;
-  set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
-      CheckpointOptions{.directory = workspace().checkpoint_dir(),
-                        .interval = checkpoint_interval(),
-                        .keep_latest_k = options.keep_latest_k,
-                        .load_only = options.load_only,
-                        .last_save_model_only = options.last_save_model_only,
-                        .export_dtype = options.export_dtype},
-      [this] { return state_dict(); }, [this] { return model_state_dict(); }));
-}
 
 std::filesystem::path BaseRunner::restore_source() {
   auto& services = *services_;
@@ -124,27 +112,6 @@ void BaseRunner::auto_restore() {
   }
 }
 
-void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
-  CheckpointManager& manager = checkpoint_manager();
-  if (!is_main_process() && !manager.is_collective()) {
-    return;
-  }
-  // Whether the last result is that of this very state: only then it can be the best, and only where an epoch ends (or,
-  // by steps, anywhere) it is a point of the history.
-  const std::int64_t here = is_step_mode() ? state_.train.global_step : state_.train.epoch - 1;
-  const auto* latest = results_.latest();
-  const bool scored = latest != nullptr && latest->index == here && at_boundary();
-  manager.save_checkpoint({.name = name,
-                           .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
-                           .global_step = state_.train.global_step,
-                           .step_mode = is_step_mode(),
-                           .is_best = scored && results_.is_best(),
-                           .save_best = save_best,
-                           .last_step = last_step,
-                           .history = is_step_mode() || scored,
-                           .force = force});
-}
-
 State BaseRunner::state_dict() {
   if (!rng_frozen_) {
     state_.rng.capture();
@@ -162,7 +129,6 @@ State BaseRunner::state_dict() {
   out["results"] = results_.state_dict();
   std::int64_t lines = 0;
   if (services_ != nullptr && services_->metrics_log) {
-    services_->metrics_log->sync();  // a checkpoint must not count lines that a crash can lose
     lines = services_->metrics_log->lines();
   }
   out["metrics_lines"] = lines;
@@ -260,7 +226,12 @@ void BaseRunner::restore_weights(const State& checkpoint) {
   load_model(checkpoint);
 }
 
-State BaseRunner::read_checkpoint(const std::filesystem::path& path) { return load_file(path); }
+State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
+  if (services_ != nullptr && services_->checkpoint_manager != nullptr) {
+    return services_->checkpoint_manager->load_checkpoint(path);  // which waits for what is being written
+  }
+  return load_file(path);
+}
 
 void BaseRunner::append_result(std::int64_t index, const Result& result) {
   results_.append(index, result);
@@ -296,6 +267,12 @@ void BaseRunner::write_summary(const std::string& status, const std::string& err
   if (services_ == nullptr || !services_->workspace.is_open()) {
     return;
   }
+  Result details = summary_details();
+  if (services_->checkpoint_manager != nullptr) {
+    if (const auto errors = services_->checkpoint_manager->checkpoint_health().error_count; errors > 0) {
+      details.set("checkpoint_errors", static_cast<double>(errors));
+    }
+  }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - services_->started;
   services_->workspace.write_summary({.status = status,
                                       .error = error,
@@ -304,7 +281,7 @@ void BaseRunner::write_summary(const std::string& status, const std::string& err
                                       .epoch = state_.train.epoch,
                                       .global_step = state_.train.global_step,
                                       .seconds = elapsed.count(),
-                                      .details = summary_details()});
+                                      .details = std::move(details)});
 }
 
 }  // namespace danling::inline v0

@@ -115,7 +115,11 @@ DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
 void CheckpointConfig::fields(Fields& f) {
   f("dir_name", dir_name, "directory of checkpoints below the run");
   f("interval", interval, "epochs or steps between saves; unset: every epoch, or 1/20 of the steps").at_least(1);
-  f("keep_latest_k", keep_latest_k, "history checkpoints to keep; 0 keeps all").at_least(0);
+  f("keep_latest_k", keep_latest_k,
+    "newest history checkpoints to keep; 0 keeps all, unless one of the next two is set")
+      .at_least(0);
+  f("keep_best_k", keep_best_k, "history checkpoints with the best scores to keep too").at_least(0);
+  f("keep_every_hours", keep_every_hours, "keep the first history checkpoint of every so many hours too").at_least(0);
   f("load_only", load_only, "load checkpoints and write none");
   f("exclude_from_loading", exclude_from_loading,
     "parts not to load: optimizer, scheduler, dataloaders, or dotted keys");
@@ -131,13 +135,12 @@ void CheckpointConfig::fields(Fields& f) {
   f("backend", backend, "format; auto means file").choices({"auto", "file"}).refuse("dcp", "sharded checkpoints");
   f("wait_timeout", wait_timeout, "seconds to wait at the end for writes that have not finished; unset: no limit")
       .at_least(0);
-  // DanLing's default is true; with synchronous saves true and false mean the same.
-  f("async_enabled", async_enabled, "kept for DanLing's files: saves are synchronous either way in this release");
-  f("async_mode", async_mode, "unset or disabled")
-      .choices({"disabled"})
-      .refuse("async", "asynchronous checkpoints")
-      .refuse("async_with_pinned_mem", "asynchronous checkpoints");
-  const std::string_view async = "asynchronous checkpoints";
+  f("on_error", on_error, "what a failed save does: continue training, or stop").choices({"continue", "stop"});
+  f("export_safetensors", export_safetensors, "write model.safetensors beside model.pth");
+  f("async_enabled", async_enabled, "write checkpoints while training goes on");
+  f("async_mode", async_mode, "disabled, async, or async_with_pinned_mem; unset: by async_enabled")
+      .choices({"disabled", "async", "async_with_pinned_mem"});
+  const std::string_view async = "sharded checkpoints";
   f("dedicated_async_process_group", dedicated_async_process_group, "").unsupported(async);
   f("async_process_group_backend", async_process_group_backend, "").unsupported(async);
   const std::string_view replicas = "fault tolerance across replica groups (TorchFT)";

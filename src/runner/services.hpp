@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/telemetry/logger.hpp>
@@ -27,6 +29,14 @@ struct RunnerServices {
   Progress progress;
   std::optional<MetricsLog> metrics_log;
   std::unique_ptr<CheckpointManager> checkpoint_manager;
+  /// Saves asked for inside an accumulation window.
+  struct DeferredSave {
+    std::string name;
+    bool save_best, last_step, force;
+  };
+  std::vector<DeferredSave> deferred_saves;
+  /// The failure that was told last; empty since the last success.
+  std::string checkpoint_failure;
   /// What the run restores from; empty for a fresh start. `weights_only` for `pretrained`.
   std::filesystem::path restore_from;
   bool weights_only = false;

@@ -28,6 +28,18 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
   return splits;
 }
 
+template <class Action>
+class Finally {
+ public:
+  explicit Finally(Action action) : action_(std::move(action)) {}
+  ~Finally() { action_(); }
+  Finally(const Finally&) = delete;
+  Finally& operator=(const Finally&) = delete;
+
+ private:
+  Action action_;
+};
+
 }  // namespace
 
 const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
@@ -44,6 +56,8 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   results_.select(score_split(), config().score_name);
   keep_gradient_accumulators();
   checkpoint_manager_ = &checkpoint_manager();
+  // After a step that throws, a save takes what there is.
+  const Finally settle([this] { settled_ = true; });
   if (is_step_mode()) {
     train_steps(train_splits, evaluate_splits);
   } else {
@@ -98,6 +112,7 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
     }
   }
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
+  settle_checkpoints();
 }
 
 Result TorchRunnerBase::train_epoch(std::string_view split) {
@@ -139,6 +154,7 @@ void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) 
 void TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, bool last_of_pass) {
   // Whether this micro-batch closes its window, and whether it is the only one in it.
   frame.data_ready();
+  settled_ = false;
   const std::int64_t accum = accum_steps_;
   const bool boundary = accum <= 1 || (state_.train.micro_step + 1) % accum == 0;
   const bool opens = accum <= 1 || state_.train.micro_step % accum == 0;
@@ -163,14 +179,25 @@ void TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, bool last_of_p
   }
   frame.observe(frame.loader().batch_size());
 
+  bool due = false;
   if (!is_step_mode()) {
     frame.log(loop_.iteration);
   } else if (state_.train.global_step != updates) {
     frame.log(state_.train.global_step - loop_.first_step);
     const std::int64_t interval = checkpoint_interval();
     if (interval > 0 && state_.train.global_step % interval == 0) {
-      save_checkpoint();
+      due = true;
     }
+  }
+  if (!flush_) {
+    return;
+  }
+  settled_ = true;
+  if (due) {
+    save_checkpoint();
+  }
+  if (!services().deferred_saves.empty()) [[unlikely]] {
+    save_deferred();
   }
 }
 
@@ -246,6 +273,7 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
   }
   append_result(state_.train.global_step, std::exchange(loop_.last, Result()));
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
+  settle_checkpoints();
 }
 
 std::int64_t TorchRunnerBase::step_budget(std::int64_t remaining_steps, std::size_t remaining_splits,

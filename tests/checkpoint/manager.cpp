@@ -294,6 +294,7 @@ TEST_CASE("FileCheckpointManager: a damaged newest file is named and the one bef
   CHECK(older->skipped[0].reason == reason);
 
   // The damaged file must not push out the sound one that the run went on from.
+  CHECK(manager.close());
   auto resumed = run.manager({.directory = directory.path(), .interval = 1});
   run.step = 4;
   resumed.save_checkpoint(epoch_request(3));

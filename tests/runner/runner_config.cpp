@@ -213,9 +213,6 @@ TEST_CASE("RunnerConfig: a key whose feature is missing is refused by name", "[r
   CHECK(error_of_options("--dataloader.train.num_workers", "4") ==
         "[config.parse] expected 'dataloader.train.num_workers' to keep its default 0, got '4' (command line); "
         "not available in this release: loader workers, pinned memory and prefetching");
-  CHECK(error_of_options("--checkpoint.async_mode", "async") ==
-        "[config.parse] expected a value that this release supports for 'checkpoint.async_mode', got 'async': "
-        "not available: asynchronous checkpoints (command line)");
   CHECK(error_of_options("--stack", "deepspeed") ==
         "[config.parse] expected a value that this release supports for 'stack', got 'deepspeed': not available: "
         "DeepSpeed, which is Python's (command line)");
@@ -251,10 +248,17 @@ TEST_CASE("RunnerConfig: a missing feature that the program itself asks for is r
         "this release: loader workers, pinned memory and prefetching");
 }
 
-TEST_CASE("RunnerConfig: explicitly synchronous saves are accepted", "[runner]") {
+TEST_CASE("RunnerConfig: saves are asynchronous by default, and any of DanLing's modes is accepted", "[runner]") {
   RunnerConfig config;
-  parse_options(config, "--checkpoint.async_enabled", "false", "--checkpoint.async_mode", "disabled");
+  CHECK(config.checkpoint.async_enabled);
+  parse_options(config, "--checkpoint.async_enabled", "false", "--checkpoint.async_mode", "async_with_pinned_mem");
   CHECK_FALSE(config.checkpoint.async_enabled);
+  CHECK(config.checkpoint.async_mode == "async_with_pinned_mem");
+  CHECK(error_of_options("--checkpoint.async_mode", "pinned") ==
+        "[config.parse] expected one of disabled, async, async_with_pinned_mem for 'checkpoint.async_mode', got "
+        "'pinned' (command line)");
+  CHECK(error_of_options("--checkpoint.on_error", "ignore") ==
+        "[config.parse] expected one of continue, stop for 'checkpoint.on_error', got 'ignore' (command line)");
 }
 
 TEST_CASE("RunnerConfig: contradicting or impossible settings are refused", "[runner]") {

@@ -10,40 +10,68 @@
 
 namespace danling::inline v0 {
 
+/// Whether training waits for the disk.
+enum class AsyncMode {
+  disabled,              ///< a save returns when it is on disk
+  async,                 ///< a save returns when the state is copied to host memory
+  async_with_pinned_mem  ///< the same, to pinned memory: from a device, training does not wait for the copy either
+};
+
+/// `disabled`, `async` or `async_with_pinned_mem`. @throws ConfigError that lists the names
+AsyncMode async_mode_from(const std::string& name);
+
 /// What a FileCheckpointManager takes from the config's `checkpoint` section.
 struct CheckpointOptions {
   std::filesystem::path directory;
-  std::int64_t interval = 0;          ///< epochs or steps between saves; 0: none by interval
-  std::int64_t keep_latest_k = 0;     ///< history checkpoints to keep; 0: all
+  std::int64_t interval = 0;  ///< epochs or steps between saves; 0: none by interval
+  // A history checkpoint stays when one of these rules keeps it. Without any, all stay.
+  std::int64_t keep_latest_k = 0;     ///< so many of the newest
+  std::int64_t keep_best_k = 0;       ///< so many of those with the best score
+  double keep_every_hours = 0.0;      ///< the first in each span of so many hours
   bool load_only = false;             ///< save nothing
   bool last_save_model_only = false;  ///< the last step saves the model instead of the whole state
   /// Floating-point type of saved models: float32, float16, bfloat16, float64 or an alias (fp32, half, bf16, double
   /// ...).
   std::optional<std::string> export_dtype = std::nullopt;
+  bool export_safetensors = false;  ///< beside each model in `.pth`, its weights in `.safetensors`
+  AsyncMode async_mode = AsyncMode::disabled;
+  /// A file that must be on disk before a checkpoint takes its name, if it exists: the log whose lines it counts.
+  std::filesystem::path sync_first = {};
 };
 
-/// Saves synchronously into `<directory>/<name>.pth`:
-/// - `latest`: the newest state. `previous`: the one that `latest` was before, so that from the second save on there
-/// are
-///   two sound checkpoints in different files, at every moment, whatever else is a link to them.
+/// Saves into `<directory>/<name>.pth`:
+/// - `latest`: the newest state. `previous`: what `latest` was before, so that from the second save on two sound
+///   checkpoints lie in different files, at every moment, whatever else is a link to them.
 /// - `best`: as `latest` at the best score; saved when the score improves, also off the interval.
-/// - `ckpt-e000012`, `ckpt-s000000012000`: history, kept by `keep_latest_k`.
+/// - `ckpt-e000012`, `ckpt-s000000012000`: history, kept by the rules above. Old ones are removed only after the new
+///   one was read back and its checksums agreed.
 /// - `model`: the model alone, at the last step.
 /// `best` and history are further names (hard links) of the file of `latest`, or copies where links are not possible.
-/// A state is written once. The next save may change the model as soon as save_checkpoint returns.
+/// A state is written once. The model may change as soon as save_checkpoint returns.
+///
+/// Asynchronous saves: one is written while at most one more waits, so memory is bounded by two copies of the state.
+/// A waiting save that only renews `latest` is dropped for a newer one. History, best, forced and last saves are never
+/// dropped: the next save then waits until it is its turn. Failures are counted and thrown by throw_failure(), wait(),
+/// close().
+///
+/// The directory is locked from the first save to close(), by a lock that dies with the process.
 class FileCheckpointManager : public CheckpointManager {
  public:
   using StateFunction = std::function<State()>;
 
   /// `full_state` gives what a run needs to go on, `model_state` what `pretrained` needs (`model` and, with EMA,
-  /// `ema`). Touches no file. @throws ConfigError for an unknown export_dtype or a negative keep_latest_k
+  /// `ema`). Touches no file. @throws ConfigError for an unknown export_dtype or a negative number
   FileCheckpointManager(CheckpointOptions options, StateFunction full_state, StateFunction model_state);
+  /// Waits for saves in progress, unless a wait() ran out of time before.
   ~FileCheckpointManager() override;
 
+  /// @throws StateError when another manager or process saves into the directory, or after close()
   void save_checkpoint(const CheckpointRequest& request) override;
   void save_model_checkpoint(const std::string& name = "model") override;
   State load_checkpoint(const std::filesystem::path& path) override;
   std::optional<SoundCheckpoint> newest_sound() override;
+  bool wait(std::optional<double> timeout = std::nullopt) override;
+  bool maybe_wait_for_staging(std::optional<double> timeout = std::nullopt) override;
   bool close(std::optional<double> timeout = std::nullopt) override;
 
   const CheckpointOptions& options() const;

@@ -1,8 +1,10 @@
 // What saves and restores the checkpoints of a run, whatever they are stored in.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +24,9 @@ struct CheckpointRequest {
   bool last_step = false;        ///< the last save of the run: due whatever the interval
   bool history = true;           ///< the run is where an epoch (or step) ends: it may enter the history
   bool force = false;            ///< due whatever the interval
+  std::optional<double> score =
+      std::nullopt;  ///< of the state as it is, where it has one: what `keep_best_k` chooses by
+  bool higher_is_better = false;
 };
 
 /// How saving went so far (DanLing's CheckpointHealth). Texts are empty as long as there is nothing to say.
@@ -30,10 +35,12 @@ struct CheckpointHealth {
   std::string first_error;
   std::string last_error;
   std::string last_failed_target;
+  std::string last_failed_alias;
   std::string last_successful_target;
   std::vector<std::string> last_successful_aliases;
+  std::int64_t failures_in_a_row = 0;  ///< since the last success; not in DanLing
 
-  void record_failure(const std::string& error, const std::string& target);
+  void record_failure(const std::string& error, const std::string& target, const std::string& alias = "");
   void record_success(const std::string& target, std::vector<std::string> aliases);
 };
 
@@ -50,7 +57,7 @@ struct SoundCheckpoint {
   std::vector<SkippedCheckpoint> skipped;
 };
 
-/// Saves and restores checkpoints of one run. One thread at a time.
+/// Saves and restores checkpoints of one run. Called by one thread at a time; a manager may write on its own.
 class CheckpointManager {
  public:
   virtual ~CheckpointManager();
@@ -58,7 +65,8 @@ class CheckpointManager {
   /// Whether every rank must call the saving functions together, or only the main process calls them.
   virtual bool is_collective() const { return false; }
 
-  /// Saves when the request is due: forced, the last step, on the interval, or the best so far.
+  /// Saves when the request is due: forced, the last step, on the interval, or the best so far. A manager that writes
+  /// on its own thread returns once the state is copied; throw_failure() tells how it went.
   /// @throws CheckpointError; earlier checkpoints stay whole and the failure is counted in checkpoint_health()
   virtual void save_checkpoint(const CheckpointRequest& request) = 0;
   /// Saves the model alone, for publishing and `pretrained`.
@@ -70,17 +78,31 @@ class CheckpointManager {
   /// @throws CheckpointError that lists every one and its reason when there are some and none is sound
   virtual std::optional<SoundCheckpoint> newest_sound() = 0;
 
-  /// Waits until everything asked for is on disk, at most `timeout` seconds; says whether it is.
+  /// Whether a save on another thread failed and was not thrown yet. Costs one load: ask at every step boundary.
+  bool has_failure() const { return unthrown_.load(std::memory_order_relaxed); }
+  /// Throws the first failure of a save on another thread that was not thrown yet. @throws CheckpointError
+  void throw_failure();
+  /// Waits until everything asked for is on disk, at most `timeout` seconds; says whether it is. Then throw_failure().
   virtual bool wait(std::optional<double> timeout);
-  /// Waits until tensors may be changed again, that is, until what is being saved has been copied.
+  /// Call before tensors change: afterwards changes are ordered behind the copies that a save has begun. Waits neither
+  /// for the disk nor, on a device, for the copies themselves.
   virtual bool maybe_wait_for_staging(std::optional<double> timeout);
-  /// Waits as wait() does, then accepts no further saves. May be called again.
+  /// Waits as wait() does, then accepts no further saves. May be called again. After a timeout nothing is closed.
   virtual bool close(std::optional<double> timeout) = 0;
 
-  const CheckpointHealth& checkpoint_health() const { return health_; }
+  /// A copy: saving may go on meanwhile.
+  CheckpointHealth checkpoint_health() const;
 
  protected:
+  void record_success(const std::string& target, std::vector<std::string> aliases);
+  /// `thrown`: the caller learns of it by an exception; otherwise throw_failure() will throw it.
+  void record_failure(const std::string& error, const std::string& target, const std::string& alias, bool thrown);
+
+ private:
+  mutable std::mutex health_mutex_;
   CheckpointHealth health_;
+  std::string failure_;
+  std::atomic<bool> unthrown_{false};
 };
 
 /// Whether the interval, `force` or `last_step` ask for a save. An interval of 0 or less never does.

@@ -135,11 +135,22 @@ class BaseRunner {
 
   /// Saves through the checkpoint manager. All ranks call it when the manager is collective; otherwise the others
   /// return at once.
+  /// By default the disk is written while training goes on (`checkpoint.async_mode`). Inside a training step or an
+  /// accumulation window the save is taken where the window ends: partial gradients are never part of a checkpoint.
   /// @param name alias to write, "latest" usually.
   /// @param last_step the final save of a run: the model alone is exported too.
   /// @param force save whatever the manager's cadence says.
+  /// @throws CheckpointError when the last or a forced save fails, and with `checkpoint.on_error: stop`; other failures
+  /// are logged and counted in checkpoint_manager().checkpoint_health().
   void save_checkpoint(const std::string& name = "latest", bool save_best = true, bool last_step = false,
                        bool force = false);
+  /// Saves the state that a run starts from, to start others from the same one: through the path of the last save, so
+  /// that `checkpoint.last_save_model_only` applies. Warns when training has advanced.
+  void save_seed_checkpoint(const std::string& name = "seed");
+  /// Waits until everything saved is on disk, at most `checkpoint.wait_timeout` seconds.
+  /// Called by train() at its end and before a stop. @throws CheckpointError when the newest save failed or the time is
+  /// over
+  void settle_checkpoints();
 
   /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position.
   /// @throws CheckpointError, ConfigError when parts are missing or the config differs in what it means.
@@ -226,6 +237,10 @@ class BaseRunner {
   virtual std::vector<SplitInfo> splits() const = 0;
   /// Whether no epoch is in progress.
   virtual bool at_boundary() const = 0;
+  /// Whether a checkpoint taken now resumes exactly: no step and no accumulation window is open.
+  virtual bool is_settled() const { return true; }
+  /// Takes the saves that were asked for while the run was not settled.
+  void save_deferred();
   virtual State dataloader_state() const = 0;
   virtual void load_dataloader_state(const State& state) = 0;
   /// Component state beyond `state_dict()` that load_checkpoint restores: model, EMA, optimizer, scheduler.
@@ -242,6 +257,9 @@ class BaseRunner {
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
   /// false where nothing changed since the last save.
   void maybe_stop(bool save);
+  /// Reports saves that failed on their own thread since the last call: a warning, or with `checkpoint.on_error: stop`
+  /// a CheckpointError. The loops call it at every step boundary; it costs a load when there is nothing to tell.
+  void poll_checkpoints();
   bool stop_requested() const;
 
   /// Whether `checkpoint.exclude_from_loading` names this top-level key of a checkpoint.
@@ -268,6 +286,7 @@ class BaseRunner {
   void check_lengths() const;
   void write_metadata();
   std::filesystem::path restore_source();
+  void on_checkpoint_failure(const std::string& text);
   void check_same_meaning(const State& stored_config) const;
 
   StoredConfig<RunnerConfig> config_;

@@ -72,15 +72,19 @@ struct DataloaderConfig : DataloaderOptions {
 struct CheckpointConfig : Section {
   std::string dir_name = "checkpoints";
   std::optional<std::int64_t> interval;  ///< epochs or steps; unset: every epoch, or 1/20 of the steps
-  std::int64_t keep_latest_k = 0;        ///< 0 keeps every history checkpoint
+  std::int64_t keep_latest_k = 0;        ///< history checkpoints; 0 keeps all, unless one of the next two is set
+  std::int64_t keep_best_k = 0;          ///< not in DanLing
+  double keep_every_hours = 0.0;         ///< not in DanLing
   bool load_only = false;
   std::vector<std::string> exclude_from_loading;
   bool last_save_model_only = false;
   std::optional<std::string> export_dtype;
   std::string backend = "auto";
   std::optional<double> wait_timeout;  ///< seconds
-  bool async_enabled = true;           ///< DanLing's default; saves are synchronous in this release
-  std::optional<std::string> async_mode;
+  std::string on_error = "continue";   ///< DanLing's behaviour; "stop" is not in DanLing
+  bool export_safetensors = true;      ///< not in DanLing
+  bool async_enabled = true;
+  std::optional<std::string> async_mode;  ///< wins over async_enabled
   bool dedicated_async_process_group = true;
   std::string async_process_group_backend = "gloo";
   bool enable_ft_dataloader_checkpoints = false;

@@ -138,6 +138,7 @@ class TorchRunnerBase : public BaseRunner {
   std::optional<std::int64_t> steps_per_epoch() const override;
   std::optional<std::int64_t> split_length(std::string_view split) const override;
   bool at_boundary() const override { return loop_.split.empty() && loop_.round.empty(); }
+  bool is_settled() const override { return settled_; }
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
   State model_state_dict() const override;
@@ -199,6 +200,7 @@ class TorchRunnerBase : public BaseRunner {
   AccumulationWindow window_;
   std::vector<at::Tensor> clip_params_;
   bool flush_ = false;            // the current micro-batch closes its window
+  bool settled_ = true;           // no step and no window is open
   std::int64_t steps_taken_ = 0;  // calls of step() since the loop last looked
   at::Tensor seed_;               // of backward: the weight of the micro-batch
   double seed_weight_ = 0.0;

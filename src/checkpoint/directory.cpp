@@ -1,0 +1,285 @@
+#include "directory.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <system_error>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/formats/file.hpp>
+#include <danling/formats/pth.hpp>
+
+#include "state_archive.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSuffix = ".pth";
+
+bool is_history_name(const std::string& stem) {
+  return (stem.starts_with("ckpt-e") || stem.starts_with("ckpt-s")) && stem.size() > 6 &&
+         stem.find_first_not_of("0123456789", 6) == std::string::npos;
+}
+
+std::optional<FileIdentity> identify(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return std::nullopt;
+  }
+  return FileIdentity{status.st_dev, status.st_ino, status.st_size,
+                      status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec};
+}
+
+// What publish() wrote beside the state; nothing for a file that it did not write, or that cannot be read.
+std::optional<double> score_in(const fs::path& path) {
+  try {
+    const formats::PthReader reader(path);
+    if (const auto* note = reader.tree().find("checkpoint"); note != nullptr && note->is_map()) {
+      if (const auto* score = note->find("score"); score != nullptr && score->is_double()) {
+        return score->number();
+      }
+    }
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
+void sync_file(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0 && errno == ENOENT) {
+    return;
+  }
+  const int error = descriptor < 0 || ::fdatasync(descriptor) != 0 ? errno : 0;
+  if (descriptor >= 0) {
+    ::close(descriptor);
+  }
+  check<CheckpointError>(error == 0, "checkpoint.write", "expected to bring to disk ", quote(path.string()),
+                         ", got errno ", error, " (", std::generic_category().message(error), ")");
+}
+
+}  // namespace
+
+CheckpointDirectory::~CheckpointDirectory() { unlock(); }
+
+fs::path CheckpointDirectory::path_of(const std::string& name) const { return directory_ / (name + kSuffix); }
+
+void CheckpointDirectory::prepare(bool with_scores) {
+  if (prepared_) {
+    return;
+  }
+  fs::create_directories(directory_);
+  if (lock_ < 0) {
+    // The directory itself is locked: the lock leaves no file behind and dies with its owner. File systems without
+    // locks do not keep anyone from saving.
+    const int descriptor = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      ::close(descriptor);
+      fail<StateError>("checkpoint.lock", "expected ", quote(directory_.string()),
+                       " to be free, got another manager that saves into it; close that one, or save elsewhere");
+    }
+    lock_ = descriptor;
+  }
+  formats::remove_leftovers(directory_);
+  history_ = history_on_disk(with_scores);
+  prepared_ = true;
+}
+
+void CheckpointDirectory::unlock() {
+  if (lock_ >= 0) {
+    ::close(lock_);
+  }
+  lock_ = -1;
+  prepared_ = false;
+}
+
+Published CheckpointDirectory::publish(const Publication& what, const State& state) {
+  Published out;
+  try {
+    write(what, state, out);
+    if (what.history && out.error.empty()) {
+      prune(what, out);
+    }
+  } catch (const fs::filesystem_error& error) {
+    out.error = concat("[checkpoint.write] expected to write checkpoint ", quote(what.name), ", got ", error.what());
+  } catch (const std::exception& error) {
+    out.error = error.what();
+  }
+  return out;
+}
+
+void CheckpointDirectory::write(const Publication& what, const State& state, Published& out) {
+  const fs::path path = path_of(what.name);
+  formats::AtomicFile file(path);
+  const bool has_room = state.is_map() && (state.find("checkpoint") == nullptr || state.at("checkpoint").is_map());
+  if (what.score && has_room) {
+    State noted = state;
+    noted["checkpoint"]["score"] = *what.score;
+    write_state(noted, file);
+  } else {
+    write_state(state, file);
+  }
+  file.finish();
+  if (!what.sync_first.empty()) {
+    sync_file(what.sync_first);
+  }
+
+  // The old file gets its second name before the new one takes the first, and `previous` is replaced last: whenever
+  // the process dies, two different sound files have names.
+  std::optional<formats::PendingAlias> previous;
+  if (what.name == "latest" && is_sound(path)) {
+    previous.emplace(path, path_of("previous"));
+  }
+  file.commit();
+  out.names.push_back(what.name);
+  if (what.name == "latest") {
+    known_sound_ = identify(path);
+  }
+  const auto attempt = [&](const std::string& alias, formats::PendingAlias* pending) {
+    try {
+      pending != nullptr ? pending->commit() : formats::PendingAlias(path, path_of(alias)).commit();
+      out.names.push_back(alias);
+    } catch (const CheckpointError& error) {
+      if (out.error.empty()) {
+        out.error = error.what();
+        out.failed_alias = alias;
+      }
+    }
+  };
+  if (previous) {
+    attempt("previous", &*previous);
+  }
+  for (const auto& alias : what.aliases) {
+    attempt(alias, nullptr);
+  }
+  if (out.names.size() > 1) {
+    formats::sync_directory(directory_);
+  }
+}
+
+void CheckpointDirectory::prune(const Publication& what, Published& out) {
+  const fs::path newest = path_of(*what.history);
+  std::erase_if(history_, [&](const auto& entry) { return entry.name == *what.history; });
+  history_.push_back({*what.history, identify(newest).value_or(FileIdentity()).modified, what.score});
+  const auto old = superseded(history_, what.rules);
+  if (old.empty()) {
+    return;
+  }
+  verify_file(newest);  // only what was read back may replace what is known to be sound
+  for (const auto& name : old) {
+    std::error_code error;
+    fs::remove(path_of(name), error);
+    if (error && out.error.empty()) {  // the new checkpoint is safe: told, and not tried again
+      out.error = concat("[checkpoint.prune] expected to remove ", quote(path_of(name).string()), ", got errno ",
+                         error.value(), " (", error.message(), ")");
+      out.failed_alias = name;
+    }
+    std::erase_if(history_, [&](const auto& entry) { return entry.name == name; });
+  }
+}
+
+State CheckpointDirectory::load(const fs::path& path) {
+  const auto before = identify(path);
+  State state = load_file(path);
+  check<CheckpointError>(state.is_map(), "checkpoint.read", "expected a checkpoint of named parts, got ", state.kind(),
+                         " (file ", quote(path.string()), ")");
+  if (before == identify(path) && before == identify(path_of("latest"))) {
+    known_sound_ = before;
+  }
+  return state;
+}
+
+std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound() {
+  SoundCheckpoint out;
+  std::vector<FileIdentity> tried;
+  for (const auto& path : candidates()) {
+    const auto identity = identify(path);
+    if (identity &&
+        std::any_of(tried.begin(), tried.end(), [&](const auto& other) { return other.same_file(*identity); })) {
+      continue;  // another name of a file that is listed already
+    }
+    try {
+      out.state = load(path);
+      out.path = path;
+      return out;
+    } catch (const CheckpointError& error) {
+      out.skipped.push_back({path, error.what()});
+    }
+    if (identity) {
+      tried.push_back(*identity);
+    }
+  }
+  if (out.skipped.empty()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> reasons;
+  for (const auto& skipped : out.skipped) {
+    reasons.push_back(skipped.reason);
+  }
+  fail<CheckpointError>("checkpoint.newest", "expected a sound checkpoint in ", quote(directory_.string()), ", got ",
+                        reasons.size(), " that cannot be read:\n  ", join(reasons, "\n  "));
+}
+
+// A damaged `latest` must not push out a sound `previous`. Files that this object wrote or read are known; another is
+// read once.
+bool CheckpointDirectory::is_sound(const fs::path& path) const {
+  const auto identity = identify(path);
+  if (!identity) {
+    return false;
+  }
+  if (identity == known_sound_) {
+    return true;
+  }
+  try {
+    verify_file(path);
+    return true;
+  } catch (const CheckpointError&) {
+    return false;  // what was wrong with it is told by newest_sound() and load()
+  }
+}
+
+// Oldest first, by the time they were written: after a resume from an earlier checkpoint the numbers start over.
+std::vector<HistoryEntry> CheckpointDirectory::history_on_disk(bool with_scores) const {
+  std::vector<HistoryEntry> found;
+  std::error_code missing;
+  if (!fs::is_directory(directory_, missing)) {
+    return found;
+  }
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    const auto identity = identify(entry.path());
+    if (identity && entry.path().extension() == kSuffix && is_history_name(entry.path().stem().string())) {
+      found.push_back(
+          {entry.path().stem().string(), identity->modified, with_scores ? score_in(entry.path()) : std::nullopt});
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return a.modified != b.modified ? a.modified < b.modified : a.name < b.name;
+  });
+  return found;
+}
+
+std::vector<fs::path> CheckpointDirectory::candidates() const {
+  std::vector<fs::path> out;
+  for (const char* name : {"latest", "previous"}) {
+    if (identify(path_of(name))) {
+      out.push_back(path_of(name));
+    }
+  }
+  std::vector<HistoryEntry> others = history_on_disk(false);
+  if (const auto best = identify(path_of("best"))) {
+    others.push_back({"best", best->modified, std::nullopt});
+  }
+  std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.modified > b.modified; });
+  for (const auto& entry : others) {
+    out.push_back(path_of(entry.name));
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0

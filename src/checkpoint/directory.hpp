@@ -1,0 +1,87 @@
+// The files of one directory of checkpoints: published under several names, found again, pruned.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/state/state.hpp>
+
+#include "retention.hpp"
+
+namespace danling::inline v0 {
+
+/// What stays the same as long as a file is not written again.
+struct FileIdentity {
+  dev_t device = 0;
+  ino_t number = 0;
+  off_t size = 0;
+  std::int64_t modified = 0;  ///< nanoseconds
+
+  bool operator==(const FileIdentity&) const = default;
+  bool same_file(const FileIdentity& other) const { return device == other.device && number == other.number; }
+};
+
+/// One state to write, and the names it gets.
+struct Publication {
+  std::string name;                    ///< written as `<name>.pth`
+  std::vector<std::string> aliases;    ///< further names of the same file
+  std::optional<std::string> history;  ///< the one of `aliases` that enters the history
+  std::optional<double> score = std::nullopt;
+  RetentionRules rules;
+  std::filesystem::path sync_first = {};  ///< see CheckpointOptions
+  bool weights = false;                   ///< the state is of a model: its weights go into a `.safetensors` too
+};
+
+/// What came of it: the names that were published and, where something failed, the first reason.
+struct Published {
+  std::vector<std::string> names;
+  std::string error;
+  std::string failed_alias;  ///< the name that failed after the file itself was written
+};
+
+/// One thread at a time.
+class CheckpointDirectory {
+ public:
+  explicit CheckpointDirectory(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  ~CheckpointDirectory();
+  CheckpointDirectory(const CheckpointDirectory&) = delete;
+  CheckpointDirectory& operator=(const CheckpointDirectory&) = delete;
+
+  /// `<directory>/<name>.pth`
+  std::filesystem::path path_of(const std::string& name) const;
+
+  /// Makes the directory and takes its lock; call it before publish(). `with_scores`: later rules need the scores of
+  /// what is there. @throws StateError when another process or manager saves into it, std::filesystem::filesystem_error
+  void prepare(bool with_scores);
+  /// Writes the state, gives it its names and prunes the history. Earlier files stay whole whatever happens. Failures
+  /// are told, not thrown.
+  Published publish(const Publication& what, const State& state);
+
+  /// @throws CheckpointError
+  State load(const std::filesystem::path& path);
+  /// See CheckpointManager::newest_sound().
+  std::optional<SoundCheckpoint> newest_sound();
+
+  /// Lets another manager save here.
+  void unlock();
+
+ private:
+  void write(const Publication& what, const State& state, Published& out);
+  void prune(const Publication& what, Published& out);
+  bool is_sound(const std::filesystem::path& path) const;
+  std::vector<HistoryEntry> history_on_disk(bool with_scores) const;
+  std::vector<std::filesystem::path> candidates() const;
+
+  std::filesystem::path directory_;
+  int lock_ = -1;
+  bool prepared_ = false;
+  std::vector<HistoryEntry> history_;        // oldest first
+  std::optional<FileIdentity> known_sound_;  // of `latest`
+};
+
+}  // namespace danling::inline v0

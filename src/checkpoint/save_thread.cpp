@@ -1,0 +1,133 @@
+#include "save_thread.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+#include "staging.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+constexpr double kLongest = 1e9;  // seconds that a clock can still count
+
+}  // namespace
+
+struct SaveThread::Shared {
+  struct Save {
+    State state;
+    Work work;
+    std::size_t buffer;
+    bool reliable;
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Save> waiting;
+  std::optional<std::size_t> writing;  // the buffer that is written from
+  bool closing = false;
+  bool left_alone = false;
+  std::array<StagingBuffer, 2> buffers;
+  std::size_t last_staged = 0;
+  std::thread thread;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return waiting.has_value() || closing; });
+      if (!waiting) {
+        return;
+      }
+      Save save = std::move(*waiting);
+      waiting.reset();
+      writing = save.buffer;
+      changed.notify_all();
+      lock.unlock();
+      std::exception_ptr copying_failed;
+      try {
+        buffers[save.buffer].wait();
+      } catch (...) {
+        copying_failed = std::current_exception();
+      }
+      save.work(save.state, copying_failed);
+      save = Save();  // whatever it holds goes before the buffer is free
+      lock.lock();
+      writing.reset();
+      changed.notify_all();
+    }
+  }
+};
+
+SaveThread::SaveThread() : shared_(std::make_shared<Shared>()) {}
+
+SaveThread::~SaveThread() {
+  if (!shared_->thread.joinable()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->closing = true;
+    shared_->changed.notify_all();
+  }
+  shared_->left_alone ? shared_->thread.detach() : shared_->thread.join();
+}
+
+void SaveThread::save(const State& state, bool pinned, bool reliable, Work work) {
+  Shared& shared = *shared_;
+  if (!shared.thread.joinable()) {
+    start();
+  }
+  std::size_t buffer = 0;
+  {
+    std::unique_lock lock(shared.mutex);
+    if (shared.waiting && !shared.waiting->reliable) {
+      shared.waiting.reset();
+    }
+    shared.changed.wait(lock, [&] { return !shared.waiting; });
+    // The same buffer as long as saves do not overlap: the other one then takes no memory.
+    buffer = shared.writing == shared.last_staged ? 1 - shared.last_staged : shared.last_staged;
+  }
+  Shared::Save save{shared.buffers[buffer].stage(state, pinned), std::move(work), buffer, reliable};
+  const std::lock_guard lock(shared.mutex);
+  shared.last_staged = buffer;
+  shared.waiting = std::move(save);
+  shared.left_alone = false;
+  shared.changed.notify_all();
+}
+
+// Signals are for the threads of the program: a new thread inherits the mask.
+void SaveThread::start() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    shared_->thread = std::thread([shared = shared_] { shared->run(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+bool SaveThread::wait(std::optional<double> timeout) {
+  std::unique_lock lock(shared_->mutex);
+  const auto idle = [&] { return !shared_->waiting && !shared_->writing; };
+  if (!timeout) {
+    shared_->changed.wait(lock, idle);
+    return true;
+  }
+  shared_->left_alone =
+      !shared_->changed.wait_for(lock, std::chrono::duration<double>(std::min(*timeout, kLongest)), idle);
+  return !shared_->left_alone;
+}
+
+void SaveThread::order_current_stream() { shared_->buffers[shared_->last_staged].order_current_stream(); }
+
+}  // namespace danling::inline v0

@@ -1,0 +1,131 @@
+// Saving a run: when a checkpoint is taken, what a failed one does, when the last one is on disk.
+#include <danling/runner/base_runner.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <danling/checkpoint/file_manager.hpp>
+
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+void BaseRunner::init_checkpoint_manager() {
+  const auto& options = config().checkpoint;
+  set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
+      CheckpointOptions{
+          .directory = workspace().checkpoint_dir(),
+          .interval = checkpoint_interval(),
+          .keep_latest_k = options.keep_latest_k,
+          .keep_best_k = options.keep_best_k,
+          .keep_every_hours = options.keep_every_hours,
+          .load_only = options.load_only,
+          .last_save_model_only = options.last_save_model_only,
+          .export_dtype = options.export_dtype,
+          .export_safetensors = options.export_safetensors,
+          .async_mode = async_mode_from(options.async_mode.value_or(options.async_enabled ? "async" : "disabled")),
+          .sync_first = workspace().metrics_file()},
+      [this] { return state_dict(); }, [this] { return model_state_dict(); }));
+}
+
+void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
+  CheckpointManager& manager = checkpoint_manager();
+  if (!is_main_process() && !manager.is_collective()) {
+    return;
+  }
+  if (!is_settled()) {
+    services_->deferred_saves.push_back({name, save_best, last_step, force});
+    return;
+  }
+  // Whether the last result is that of this very state: only then it can be the best, and only where an epoch ends (or,
+  // by steps, anywhere) it is a point of the history.
+  const std::int64_t here = is_step_mode() ? state_.train.global_step : state_.train.epoch - 1;
+  const auto* latest = results_.latest();
+  const bool scored = latest != nullptr && latest->index == here && at_boundary();
+  try {
+    manager.save_checkpoint({.name = name,
+                             .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
+                             .global_step = state_.train.global_step,
+                             .step_mode = is_step_mode(),
+                             .is_best = scored && results_.is_best(),
+                             .save_best = save_best,
+                             .last_step = last_step,
+                             .history = is_step_mode() || scored,
+                             .force = force,
+                             .score = scored ? results_.latest_score() : std::nullopt,
+                             .higher_is_better = results_.score_name() != "loss"});
+  } catch (const CheckpointError& error) {
+    if (last_step || force) {
+      throw;  // nothing will try again
+    }
+    on_checkpoint_failure(error.what());
+  }
+  poll_checkpoints();
+}
+
+void BaseRunner::save_deferred() {
+  for (const auto& save : std::exchange(services_->deferred_saves, {})) {
+    save_checkpoint(save.name, save.save_best, save.last_step, save.force);
+  }
+}
+
+void BaseRunner::save_seed_checkpoint(const std::string& name) {
+  initialize();
+  if (state_.train.global_step != 0 || state_.train.epoch != 0) {
+    logger().warning(concat("runner.save_seed_checkpoint: expected a run that has not advanced, got epoch ",
+                            state_.train.epoch, ", step ", state_.train.global_step));
+  }
+  save_checkpoint(name, /*save_best=*/false, /*last_step=*/true, /*force=*/true);
+}
+
+void BaseRunner::poll_checkpoints() {
+  auto& services = *services_;
+  CheckpointManager& manager = *services.checkpoint_manager;
+  if (manager.has_failure()) [[unlikely]] {
+    try {
+      manager.throw_failure();
+    } catch (const CheckpointError& error) {
+      on_checkpoint_failure(error.what());
+    }
+  }
+  if (!services.checkpoint_failure.empty()) [[unlikely]] {
+    const auto health = manager.checkpoint_health();
+    if (health.failures_in_a_row == 0) {
+      services.checkpoint_failure.clear();
+      services.logger.info(concat("checkpoint: saves succeed again; ", health.error_count, " failed so far"));
+    }
+  }
+}
+
+void BaseRunner::on_checkpoint_failure(const std::string& text) {
+  if (config().checkpoint.on_error == "stop") {
+    throw CheckpointError(text);
+  }
+  auto& services = *services_;
+  if (text != services.checkpoint_failure) {  // a full disk says the same at every save
+    services.checkpoint_failure = text;
+    services.logger.warning(concat(text, "; training goes on, earlier checkpoints are whole"));
+  }
+}
+
+void BaseRunner::settle_checkpoints() {
+  CheckpointManager& manager = checkpoint_manager();
+  const auto timeout = config().checkpoint.wait_timeout;
+  bool done = false;
+  try {
+    done = manager.wait(timeout);
+  } catch (const CheckpointError& error) {
+    done = true;
+    if (manager.checkpoint_health().failures_in_a_row == 0) {
+      on_checkpoint_failure(error.what());  // an earlier one, made good since
+    }
+  }
+  check<CheckpointError>(done, "runner.save_checkpoint", "expected the last checkpoint on disk within ",
+                         timeout.value_or(0.0), " s (checkpoint.wait_timeout), got no answer from the disk");
+  const auto health = manager.checkpoint_health();
+  if (health.failures_in_a_row > 0) {
+    throw CheckpointError(health.last_error);
+  }
+}
+
+}  // namespace danling::inline v0

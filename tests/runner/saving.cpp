@@ -1,0 +1,281 @@
+// Saving while training: where in a step, on which thread, and what a failed save does.
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/manager.hpp>
+
+#include "fixture.hpp"
+
+namespace runner_test {
+
+// As long as it lives, no file can grow beyond `bytes`: the kernel's answer is EFBIG, as ENOSPC of a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+// Large enough that checkpoints break a limit under which logs and results can still be written.
+TinyConfig wide_config(const Folder& folder) {
+  TinyConfig config(folder);
+  config.hidden = 20000;
+  config.epochs = 4;
+  config.log_interval = 1000;
+  return config;
+}
+
+constexpr rlim_t kTooSmall = 200000;
+
+std::string log_of(const fs::path& dir) {
+  std::string out;
+  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
+    out += read_file(entry.path());
+  }
+  return out;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t out = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) {
+    ++out;
+  }
+  return out;
+}
+
+TEST_CASE("TorchRunner: synchronous and asynchronous saves leave the same checkpoints", "[runner]") {
+  std::vector<std::map<std::string, dl::State>> seen;
+  for (const char* mode : {"disabled", "async", "async_with_pinned_mem"}) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 5;
+    config.checkpoint.async_mode = mode;
+    config.checkpoint.keep_latest_k = 2;
+    TinyRunner runner(config);
+    runner.train();
+    const auto dir = runner.workspace().dir() / "checkpoints";
+    auto& files = seen.emplace_back();  // train() has waited for the disk: no close() needed
+    for (const auto& entry : fs::directory_iterator(dir)) {
+      if (entry.path().extension() != ".pth") {
+        continue;
+      }
+      dl::State state = dl::load_file(entry.path());
+      state.map().erase("runner");  // holds the mode and the folder
+      files[entry.path().filename().string()] = std::move(state);
+    }
+  }
+  CHECK(seen[0].size() == 6);
+  for (const auto& [name, state] : seen[0]) {
+    CAPTURE(name);
+    REQUIRE(seen[1].contains(name));
+    REQUIRE(seen[2].contains(name));
+    CHECK(dl::first_difference(state, seen[1].at(name)) == "");
+    CHECK(dl::first_difference(state, seen[2].at(name)) == "");
+  }
+}
+
+TEST_CASE("TorchRunner: a save asked for inside a step or a window is taken where the window ends, and resumes exactly",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 3;
+  config.accum_steps = 3;
+  config.log_interval = 2;
+  dl::State whole;
+  {
+    TinyRunner runner(config);
+    runner.before_step = [](TinyRunner& self, std::int64_t done) {
+      if (done == 8) {  // the second micro-batch of the first window of the second epoch (7 batches an epoch)
+        self.save_checkpoint("inside", /*save_best=*/false, /*last_step=*/false, /*force=*/true);
+      }
+    };
+    runner.train();
+    CHECK(runner.close());
+    whole = dl::load_file(runner.workspace().dir() / "checkpoints" / "latest.pth");
+    const auto inside = dl::load_file(runner.workspace().dir() / "checkpoints" / "inside.pth");
+    CHECK(inside.at("state").at("train").at("micro_step").integer() % 3 == 0);
+    CHECK(inside.at("state").at("train").at("global_step").integer() == 4);
+    CHECK(inside.at("loop").at("iteration").integer() == 3);
+    config.resume = (runner.workspace().dir() / "checkpoints" / "inside.pth").string();
+  }
+  const Folder other;
+  config.workspace_root = other.path().string();
+  TinyRunner resumed(config);
+  resumed.train();
+  dl::State again = dl::load_file(resumed.workspace().dir() / "checkpoints" / "latest.pth");
+  whole.map().erase("runner");
+  again.map().erase("runner");
+  CHECK(dl::first_difference(whole, again) == "");
+}
+
+TEST_CASE("TorchRunner: failed saves are told once and counted, training goes on, and the next ones are made good",
+          "[runner]") {
+  const Folder folder;
+  auto config = wide_config(folder);
+  SECTION("asynchronous") {}
+  SECTION("synchronous") { config.checkpoint.async_mode = "disabled"; }
+  TinyRunner runner(config);
+  std::optional<FileSizeLimit> full;
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+    if (done == 7) {
+      self.checkpoint_manager().wait(std::nullopt);
+      full.emplace(kTooSmall);  // after the first epoch
+    } else if (done == 27) {
+      full.reset();  // before the last save
+    }
+  };
+  runner.train();
+  const auto dir = runner.workspace().dir();
+  const auto health = runner.checkpoint_manager().checkpoint_health();
+  CHECK(health.error_count == 2);
+  CHECK(health.failures_in_a_row == 0);
+  CHECK(health.first_error == "[checkpoint.write] expected to write '" + (dir / "checkpoints/latest.pth").string() +
+                                  "', got errno 27 (File too large)");
+  runner.write_summary("finished");
+  CHECK(runner.close());
+  const auto log = log_of(dir);
+  CHECK(count(log, health.first_error + "; training goes on, earlier checkpoints are whole") == 1);
+  CHECK(count(log, "checkpoint: saves succeed again; 2 failed so far") == 1);
+  CHECK_THAT(read_file(dir / "summary.json"), Catch::Matchers::Contains("\"checkpoint_errors\": 2"));
+  CHECK(dl::load_file(dir / "checkpoints" / "latest.pth").at("state").at("train").at("epoch").integer() == 4);
+  CHECK(dl::load_file(dir / "checkpoints" / "previous.pth").at("state").at("train").at("epoch").integer() == 1);
+}
+
+TEST_CASE("TorchRunner: with checkpoint.on_error stop the first failed save ends training", "[runner]") {
+  const Folder folder;
+  auto config = wide_config(folder);
+  config.checkpoint.on_error = "stop";
+  SECTION("asynchronous: at a later step boundary") {}
+  SECTION("synchronous: at the save") { config.checkpoint.async_mode = "disabled"; }
+  TinyRunner runner(config);
+  std::optional<FileSizeLimit> full;
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+    if (done == 7) {
+      self.checkpoint_manager().wait(std::nullopt);
+      full.emplace(kTooSmall);
+    } else if (done == 15) {
+      while (config.checkpoint.async_mode != "disabled" && !self.checkpoint_manager().has_failure()) {
+        usleep(1000);
+      }
+    }
+  };
+  CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }),
+             Catch::Matchers::EndsWith("got errno 27 (File too large)"));
+  full.reset();
+  CHECK(runner.state().train.epoch == 2);
+  CHECK(dl::load_file(runner.workspace().dir() / "checkpoints" / "latest.pth")
+            .at("state")
+            .at("train")
+            .at("epoch")
+            .integer() == 1);
+}
+
+TEST_CASE("TorchRunner: a last save that fails is an error, whatever on_error says", "[runner]") {
+  const Folder folder;
+  auto config = wide_config(folder);
+  SECTION("asynchronous") {}
+  SECTION("synchronous") { config.checkpoint.async_mode = "disabled"; }
+  TinyRunner runner(config);
+  std::optional<FileSizeLimit> full;
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+    if (done == 27) {
+      self.checkpoint_manager().wait(std::nullopt);
+      full.emplace(kTooSmall);
+    }
+  };
+  CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }),
+             Catch::Matchers::EndsWith("got errno 27 (File too large)"));
+  full.reset();
+}
+
+TEST_CASE("TorchRunner: a stop whose save fails does not claim that the run is saved", "[runner]") {
+  const Folder folder;
+  auto config = wide_config(folder);
+  TinyRunner runner(config);
+  std::optional<FileSizeLimit> full;
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+    if (done == 10) {
+      self.checkpoint_manager().wait(std::nullopt);
+      full.emplace(kTooSmall);
+      self.request_stop();
+    }
+  };
+  CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }),
+             Catch::Matchers::EndsWith("got errno 27 (File too large)"));
+  full.reset();
+  CHECK(dl::load_file(runner.workspace().dir() / "checkpoints" / "latest.pth")
+            .at("state")
+            .at("train")
+            .at("epoch")
+            .integer() == 1);
+}
+
+TEST_CASE("TorchRunner: a seed checkpoint starts other runs from the same state", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  runner.save_seed_checkpoint();
+  const auto seed = runner.workspace().dir() / "checkpoints" / "seed.pth";
+  runner.settle_checkpoints();
+  CHECK(dl::load_file(seed).at("state").at("train").at("global_step").integer() == 0);
+  runner.train();
+  const auto trained = runner.model.state_dict();
+  CHECK(runner.close());
+
+  const Folder other;
+  config.workspace_root = other.path().string();
+  config.resume = seed.string();
+  TinyRunner again(config);
+  again.train();
+  CHECK(dl::first_difference(trained, again.model.state_dict()) == "");
+  again.save_seed_checkpoint("late");
+  CHECK(again.close());
+  CHECK_THAT(log_of(again.workspace().dir()),
+             Catch::Matchers::Contains(
+                 "runner.save_seed_checkpoint: expected a run that has not advanced, got epoch 1, step 7"));
+}
+
+TEST_CASE("TorchRunner: the history keeps the checkpoints with the best scores", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 8;
+  config.checkpoint.keep_best_k = 2;
+  TinyRunner runner(config);
+  const auto scores = runner.train().scores();
+  CHECK(runner.close());
+  // By loss: lower is better, and the newest of all stays as well.
+  std::vector<std::pair<double, std::int64_t>> order;
+  for (const auto& [epoch, loss] : scores) {
+    order.emplace_back(loss, epoch);
+  }
+  std::sort(order.begin(), order.end());
+  std::set<std::string> expected = {"ckpt-e000008"};
+  for (int i = 0; i < 2; ++i) {
+    expected.insert("ckpt-e00000" + std::to_string(order[static_cast<std::size_t>(i)].second + 1));
+  }
+  std::set<std::string> found;
+  for (const auto& entry : fs::directory_iterator(runner.workspace().dir() / "checkpoints")) {
+    if (entry.path().stem().string().starts_with("ckpt-")) {
+      found.insert(entry.path().stem().string());
+    }
+  }
+  CHECK(found == expected);
+}
+
+}  // namespace runner_test
