@@ -11,9 +11,12 @@
 #include <system_error>
 
 #include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/weights.hpp>
 #include <danling/formats/file.hpp>
 #include <danling/formats/pth.hpp>
+#include <danling/formats/safetensors.hpp>
 
+#include "dtypes.hpp"
 #include "state_archive.hpp"
 
 namespace danling::inline v0 {
@@ -49,6 +52,21 @@ std::optional<double> score_in(const fs::path& path) {
   } catch (const Error&) {
   }
   return std::nullopt;
+}
+
+// Named dense tensors of types that the format has.
+bool fits_safetensors(const State& state) {
+  if (state.is_map()) {
+    return std::all_of(state.map().begin(), state.map().end(),
+                       [](const auto& entry) { return entry.key.is_string() && fits_safetensors(entry.value); });
+  }
+  if (!state.is_tensor() || !state.tensor().defined()) {
+    return false;
+  }
+  const at::Tensor& tensor = state.tensor();
+  const auto dtype = to_file_dtype(tensor.scalar_type());
+  return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() && tensor.has_storage() &&
+         !tensor.is_meta() && dtype && !formats::safetensors_dtype(*dtype).empty();
 }
 
 void sync_file(const fs::path& path) {
@@ -141,9 +159,9 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
   if (what.name == "latest") {
     known_sound_ = identify(path);
   }
-  const auto attempt = [&](const std::string& alias, formats::PendingAlias* pending) {
+  const auto attempt = [&](const std::string& alias, const auto& make) {
     try {
-      pending != nullptr ? pending->commit() : formats::PendingAlias(path, path_of(alias)).commit();
+      make();
       out.names.push_back(alias);
     } catch (const CheckpointError& error) {
       if (out.error.empty()) {
@@ -153,10 +171,19 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
     }
   };
   if (previous) {
-    attempt("previous", &*previous);
+    attempt("previous", [&] { previous->commit(); });
   }
   for (const auto& alias : what.aliases) {
-    attempt(alias, nullptr);
+    attempt(alias, [&] { formats::PendingAlias(path, path_of(alias)).commit(); });
+  }
+  if (!what.weights.empty()) {
+    for (const auto& [part, suffix] : {std::pair("model", ""), std::pair("ema", "-ema")}) {
+      const State* weights = state.find(part);
+      if (weights != nullptr && weights->is_map() && fits_safetensors(*weights)) {
+        const std::string name = concat(what.weights, suffix, ".safetensors");
+        attempt(name, [&] { save_safetensors(*weights, directory_ / name); });
+      }
+    }
   }
   if (out.names.size() > 1) {
     formats::sync_directory(directory_);
@@ -186,7 +213,7 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
 
 State CheckpointDirectory::load(const fs::path& path) {
   const auto before = identify(path);
-  State state = load_file(path);
+  State state = load_weights(path);
   check<CheckpointError>(state.is_map(), "checkpoint.read", "expected a checkpoint of named parts, got ", state.kind(),
                          " (file ", quote(path.string()), ")");
   if (before == identify(path) && before == identify(path_of("latest"))) {

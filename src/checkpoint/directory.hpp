@@ -34,7 +34,9 @@ struct Publication {
   std::optional<double> score = std::nullopt;
   RetentionRules rules;
   std::filesystem::path sync_first = {};  ///< see CheckpointOptions
-  bool weights = false;                   ///< the state is of a model: its weights go into a `.safetensors` too
+  /// The state is of a model: its weights go into `<this>.safetensors`, those of its EMA into `<this>-ema.safetensors`.
+  /// Empty: no.
+  std::string weights = {};
 };
 
 /// What came of it: the names that were published and, where something failed, the first reason.

@@ -74,7 +74,7 @@ class FileCheckpointManager::Impl {
     }
     if (with_model && model_only) {
       what.aliases.push_back("model");
-      what.weights = options_.export_safetensors;
+      what.weights = options_.export_safetensors ? "model" : "";
     }
     const bool reliable = what.history || best || request.last_step || request.force || request.name != "latest";
     publish(what, reliable, [&] { return model_only ? exported_model() : full_state_(); });
@@ -89,7 +89,7 @@ class FileCheckpointManager::Impl {
     }
     Publication what;
     what.name = name;
-    what.weights = options_.export_safetensors;
+    what.weights = options_.export_safetensors ? name : "";
     publish(what, /*reliable=*/true, [&] { return exported_model(); });
   }
 

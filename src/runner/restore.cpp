@@ -6,6 +6,7 @@
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
+#include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/telemetry/text.hpp>
 
@@ -230,7 +231,7 @@ State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
   if (services_ != nullptr && services_->checkpoint_manager != nullptr) {
     return services_->checkpoint_manager->load_checkpoint(path);  // which waits for what is being written
   }
-  return load_file(path);
+  return load_weights(path);
 }
 
 void BaseRunner::append_result(std::int64_t index, const Result& result) {

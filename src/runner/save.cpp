@@ -126,6 +126,7 @@ void BaseRunner::settle_checkpoints() {
   if (health.failures_in_a_row > 0) {
     throw CheckpointError(health.last_error);
   }
+  poll_checkpoints();
 }
 
 }  // namespace danling::inline v0

@@ -17,6 +17,7 @@
 #include <checkpoint/staging.hpp>
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
+#include <danling/checkpoint/weights.hpp>
 
 #include <support/child.hpp>
 #include <support/error.hpp>
@@ -200,6 +201,42 @@ TEST_CASE("FileCheckpointManager: asynchronous saves write what synchronous ones
             .at("weight")
             .tensor()
             .equal(at::full({1000}, 19.0)));
+}
+
+TEST_CASE("FileCheckpointManager: the weights of a model and of its EMA are exported as safetensors too",
+          "[checkpoint]") {
+  const danling_test::TempDir directory;
+  State model;
+  model["model"]["layer"]["weight"] = at::arange(6, at::kFloat).reshape({2, 3});
+  model["ema"]["layer.weight"] = at::ones({2, 3});
+  const auto state = [&] { return model; };
+  const auto save = [&](const std::string& name, std::optional<std::string> dtype) {
+    danling::FileCheckpointManager manager({.directory = directory / name,
+                                            .export_dtype = std::move(dtype),
+                                            .export_safetensors = true,
+                                            .async_mode = AsyncMode::async},
+                                           state, state);
+    manager.save_checkpoint({.last_step = true});
+    CHECK(manager.close());
+    CHECK(manager.checkpoint_health().error_count == 0);
+    return manager.checkpoint_health().last_successful_aliases;
+  };
+  CHECK(save("plain", std::nullopt) == std::vector<std::string>{"model", "model.safetensors", "model-ema.safetensors"});
+  const State weights = danling::load_safetensors(directory / "plain" / "model.safetensors");
+  CHECK(weights.map().size() == 1);
+  CHECK(weights.at("layer.weight").tensor().equal(model.at("model").at("layer").at("weight").tensor()));
+  CHECK(danling::load_safetensors(directory / "plain" / "model-ema.safetensors")
+            .at("layer.weight")
+            .tensor()
+            .equal(at::ones({2, 3})));
+  save("half", "fp16");
+  CHECK(danling::load_safetensors(directory / "half" / "model.safetensors").at("layer.weight").tensor().scalar_type() ==
+        at::kHalf);
+
+  model["model"]["phase"] = at::ones({2}, at::kComplexDouble);  // a type that safetensors does not have
+  CHECK(save("complex", std::nullopt) == std::vector<std::string>{"model", "model-ema.safetensors"});
+  CHECK(danling::load_file(directory / "complex" / "model.pth").at("model").at("phase").tensor().scalar_type() ==
+        at::kComplexDouble);
 }
 
 TEST_CASE("FileCheckpointManager: a failed asynchronous save is counted, thrown once, and made good by the next",
