@@ -1,6 +1,9 @@
 #include "staging.hpp"
 
 #include <sys/mman.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -67,6 +70,25 @@ struct Plan {
   }
 };
 
+// Writes past the caches: nobody reads the copy soon, and what training has there stays. memcpy does the same for
+// blocks larger than a cache only; in pieces it took 1.5 times as long. `to` is a multiple of 16.
+void copy_piece(char* to, const char* from, std::size_t bytes) {
+#ifdef __SSE2__
+  const std::size_t whole = bytes / 64 * 64;
+  for (std::size_t at = 0; at < whole; at += 64) {
+    for (std::size_t part = at; part < at + 64; part += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + part),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part)));
+    }
+  }
+  _mm_sfence();
+  to += whole;
+  from += whole;
+  bytes -= whole;
+#endif
+  std::memcpy(to, from, bytes);
+}
+
 void copy_host_memory(const std::vector<Plan::Part>& parts, char* to) {
   struct Piece {
     char* to;
@@ -88,7 +110,7 @@ void copy_host_memory(const std::vector<Plan::Part>& parts, char* to) {
   at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<std::size_t>(i)];
-      std::memcpy(piece.to, piece.from, piece.bytes);
+      copy_piece(piece.to, piece.from, piece.bytes);
     }
   });
 }
