@@ -1,26 +1,20 @@
 // Models in another floating-point type, for publishing.
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
-
-#include <c10/core/Storage.h>
 
 #include <danling/checkpoint/file_manager.hpp>
 
 #include "export_dtype.hpp"
+#include "identity.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
-// Tied weights are one tensor under two names; they must still be one in the file.
-using Identity = std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, int>;
-
-State cast(const State& state, c10::ScalarType dtype, std::map<Identity, at::Tensor>& done) {
+State cast(const State& state, c10::ScalarType dtype, std::map<TensorIdentity, at::Tensor>& done) {
   if (state.is_tensor() && state.tensor().defined() && state.tensor().is_floating_point()) {
     const at::Tensor tensor = state.tensor().detach();
-    const Identity identity(tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec(),
-                            tensor.strides().vec(), static_cast<int>(tensor.scalar_type()));
+    const TensorIdentity identity = identity_of(tensor);
     const auto [found, added] = done.try_emplace(identity);
     if (added) {
       found->second = tensor.to(dtype);
@@ -74,7 +68,7 @@ c10::ScalarType resolve_export_dtype(const std::string& name) {
 }
 
 State export_state(const State& state, const std::string& dtype) {
-  std::map<Identity, at::Tensor> done;
+  std::map<TensorIdentity, at::Tensor> done;
   return cast(state, resolve_export_dtype(dtype), done);
 }
 

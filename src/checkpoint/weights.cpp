@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,22 +11,13 @@
 #include <danling/checkpoint/file.hpp>
 
 #include "dtypes.hpp"
+#include "identity.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
 using formats::SafetensorsEntry;
 using formats::SafetensorsMetadata;
-
-// Two tensors of one identity are one view of one storage.
-using Identity =
-    std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, int, bool, bool>;
-
-Identity identity_of(const at::Tensor& tensor) {
-  return {
-      tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(),
-      static_cast<int>(tensor.scalar_type()),  tensor.is_conj(),        tensor.is_neg()};
-}
 
 void check_dense(const at::Tensor& tensor, const std::string& name) {
   const auto refuse = [&](const auto&... got) {
@@ -71,7 +61,7 @@ void save_safetensors(const State& weights, const std::filesystem::path& path, S
   flatten(weights, "", named);
   metadata.try_emplace("format", "pt");
 
-  std::map<Identity, std::string> written;
+  std::map<TensorIdentity, std::string> written;
   std::vector<SafetensorsEntry> entries;
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : named) {
