@@ -161,10 +161,12 @@ class FileCheckpointManager::Impl {
     } catch (const std::filesystem::filesystem_error& error) {
       done.error = concat("[checkpoint.write] expected to write checkpoint ", quote(what.history.value_or(what.name)),
                           ", got ", error.what());
-    } catch (const std::exception& error) {
+    } catch (const Error& error) {
       done.error = error.what();
       shared_->record(what, done, /*thrown=*/true);
       throw;
+    } catch (const std::exception& error) {
+      done.error = no_copy(error);  // no memory
     }
     shared_->record(what, done, /*thrown=*/true);
     if (!done.error.empty()) {
@@ -176,8 +178,13 @@ class FileCheckpointManager::Impl {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& error) {
-      out.error = concat("[checkpoint.write] expected a copy of the state, got ", error.what());
+      out.error = no_copy(error);
     }
+  }
+
+  static std::string no_copy(const std::exception& error) {
+    const std::string_view text = error.what();  // LibTorch's goes on with a backtrace
+    return concat("[checkpoint.write] expected memory for a copy of the state, got ", text.substr(0, text.find('\n')));
   }
 
   CheckpointOptions options_;

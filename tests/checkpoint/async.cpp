@@ -286,6 +286,28 @@ TEST_CASE("FileCheckpointManager: a failed asynchronous save is counted, thrown 
   CHECK(saved_step(directory / "previous.pth") == 1);
 }
 
+TEST_CASE("FileCheckpointManager: no memory for the copy is a failed save, and the next one succeeds", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  std::int64_t step = 1;
+  State large = counted_state(0);
+  // 2^62 bytes that nobody touches: a view of one element, its storage said to be as large as that.
+  large["model"]["weight"] = at::zeros({1});
+  large["model"]["weight"].tensor().storage().set_nbytes(std::size_t{1} << 62);
+  const auto state = [&] { return step == 2 ? large : counted_state(step); };
+  danling::FileCheckpointManager manager({.directory = directory.path(), .interval = 1, .async_mode = AsyncMode::async},
+                                         state, state);
+  manager.save_checkpoint({});
+  step = 2;
+  CHECK_THAT(error_of<danling::CheckpointError>([&] { manager.save_checkpoint({.epoch = 1}); }),
+             ContainsSubstring("[checkpoint.write] expected memory for a copy of the state, got "));
+  step = 3;
+  manager.save_checkpoint({.epoch = 2});
+  CHECK(manager.close());
+  CHECK(manager.checkpoint_health().error_count == 1);
+  CHECK(saved_step(directory / "latest.pth") == 3);
+  CHECK(saved_step(directory / "previous.pth") == 1);
+}
+
 TEST_CASE("FileCheckpointManager: wait and close give up after their timeout and say so", "[checkpoint]") {
   const danling_test::TempDir directory;
   // Opening a pipe for reading hangs until somebody writes, as a dead file server does.
