@@ -1,6 +1,10 @@
 #include <danling/checkpoint/file.hpp>
 
+#include <algorithm>
+#include <memory>
 #include <unordered_map>
+
+#include <sys/mman.h>
 
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
@@ -17,6 +21,8 @@ namespace {
 
 using formats::RecordTree;
 using formats::TensorRecord;
+
+constexpr std::int64_t kDevicePiece = std::int64_t{1} << 24;
 
 // The storages of a state, numbered in the order in which they first appear.
 class StorageTable {
@@ -52,11 +58,24 @@ class StorageTable {
 
   const std::vector<std::uint64_t>& sizes() const { return sizes_; }
 
-  std::span<const std::byte> bytes(std::size_t number) {
+  // Storages on a device come in pieces through one buffer on the host, so that they may be larger than its memory.
+  void give(std::size_t number, const formats::PieceSink& sink) {
     const c10::Storage& storage = storages_[number];
-    host_ = storage.device().is_cpu() ? at::Tensor() : whole(storage).cpu();
-    const void* data = host_.defined() ? host_.const_data_ptr() : storage.data();
-    return {static_cast<const std::byte*>(data), static_cast<std::size_t>(storage.nbytes())};
+    const auto size = static_cast<std::int64_t>(storage.nbytes());
+    if (storage.device().is_cpu()) {
+      sink({static_cast<const std::byte*>(storage.data()), static_cast<std::size_t>(size)});
+      return;
+    }
+    if (!buffer_.defined()) {
+      buffer_ = at::empty({kDevicePiece}, at::TensorOptions().dtype(at::kByte));
+    }
+    const at::Tensor whole =
+        at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device())).set_(storage, 0, {size}, {1});
+    for (std::int64_t done = 0; done < size; done += kDevicePiece) {
+      const std::int64_t count = std::min(kDevicePiece, size - done);
+      buffer_.narrow(0, 0, count).copy_(whole.narrow(0, done, count));
+      sink({static_cast<const std::byte*>(buffer_.const_data_ptr()), static_cast<std::size_t>(count)});
+    }
   }
 
  private:
@@ -68,15 +87,10 @@ class StorageTable {
                                              : "strided";
   }
 
-  static at::Tensor whole(const c10::Storage& storage) {
-    at::Tensor view = at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()));
-    return view.set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
-  }
-
   std::unordered_map<const c10::StorageImpl*, std::size_t> numbers_;
   std::vector<c10::Storage> storages_;
   std::vector<std::uint64_t> sizes_;
-  at::Tensor host_;
+  at::Tensor buffer_;
 };
 
 RecordTree to_records(const State& state, StorageTable& storages, const std::string& path, std::size_t depth) {
@@ -121,6 +135,17 @@ RecordTree to_records(const State& state, StorageTable& storages, const std::str
     return state.bytes();
   }
   return nullptr;
+}
+
+// Fresh memory costs more in page faults than the reading: with huge pages a load takes a third of the time. A hint for
+// the pages that lie wholly inside; whatever the system answers, the memory is the same.
+void ask_for_huge_pages(std::span<std::byte> memory) {
+  constexpr std::size_t huge = std::size_t{1} << 21;
+  void* begin = memory.data();
+  std::size_t size = memory.size();
+  if (std::align(huge, huge, begin, size) != nullptr) {
+    ::madvise(begin, size / huge * huge, MADV_HUGEPAGE);
+  }
 }
 
 at::Tensor to_tensor(const TensorRecord& record, const c10::Storage& storage) {
@@ -178,7 +203,8 @@ State to_state(const RecordTree& tree, const std::vector<c10::Storage>& storages
 void write_state(const State& state, formats::AtomicFile& out) {
   StorageTable storages;
   const RecordTree records = to_records(state, storages, "", 0);
-  formats::write_pth(out, records, storages.sizes(), [&](std::size_t number) { return storages.bytes(number); });
+  formats::write_pth(out, records, storages.sizes(),
+                     [&](std::size_t number, const formats::PieceSink& sink) { storages.give(number, sink); });
 }
 
 void save_file(const State& state, const std::filesystem::path& path) {
@@ -190,13 +216,15 @@ void save_file(const State& state, const std::filesystem::path& path) {
 State load_file(const std::filesystem::path& path) {
   const formats::PthReader reader(path);
   std::vector<c10::Storage> storages;
-  storages.reserve(reader.num_storages());
+  std::vector<std::span<std::byte>> destinations;
   for (std::size_t i = 0; i < reader.num_storages(); ++i) {
-    const auto size = reader.storage_size(i);
-    const at::Tensor holder = at::empty({static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
-    reader.read_storage(i, {static_cast<std::byte*>(holder.mutable_data_ptr()), static_cast<std::size_t>(size)});
+    const auto size = static_cast<std::int64_t>(reader.storage_size(i));
+    const at::Tensor holder = at::empty({size}, at::TensorOptions().dtype(at::kByte));
     storages.push_back(holder.storage());
+    destinations.emplace_back(static_cast<std::byte*>(holder.mutable_data_ptr()), static_cast<std::size_t>(size));
+    ask_for_huge_pages(destinations.back());
   }
+  reader.read_storages(destinations);
   return to_state(reader.tree(), storages);
 }
 

@@ -1,10 +1,7 @@
 #include <danling/formats/file.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <system_error>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -13,18 +10,14 @@
 
 #include <danling/core/error.hpp>
 
+#include "system_error.hpp"
+#include "temporary_name.hpp"
+
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::size_t kBufferSize = std::size_t{1} << 16;
-// One call may move at most 2 GiB; smaller pieces let a full disk be noticed early.
+// One call may move at most 2 GiB.
 constexpr std::size_t kPiece = std::size_t{1} << 26;
-
-[[noreturn]] void fail_system(std::string_view where, std::string_view what, const std::filesystem::path& path,
-                              int error) {
-  fail<CheckpointError>(where, "expected to ", what, " ", quote(path.string()), ", got errno ", error, " (",
-                        std::generic_category().message(error), ")");
-}
 
 class Descriptor {
  public:
@@ -41,12 +34,6 @@ class Descriptor {
  private:
   int value_;
 };
-
-std::filesystem::path directory_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-}
-
-constexpr std::string_view kTemporaryMark = ".tmp-";
 
 }  // namespace
 
@@ -98,96 +85,6 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
-  buffer_.reserve(kBufferSize);
-  static std::atomic<unsigned> counter{0};
-  for (;;) {
-    temporary_ = directory_of(target_) /
-                 concat(".", target_.filename().string(), kTemporaryMark, ::getpid(), "-", counter.fetch_add(1));
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ < 0 && errno == EEXIST) {
-      continue;
-    }
-    if (descriptor_ < 0) {
-      fail_system("checkpoint.write", "create", target_, errno);
-    }
-    // Held until the descriptor closes, also by a crash: this is how remove_leftovers knows that the writer is gone.
-    ::flock(descriptor_, LOCK_EX | LOCK_NB);
-    struct stat status {};
-    if (::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) {
-      return;
-    }
-    ::close(descriptor_);  // taken for a leftover before it was locked
-  }
-}
-
-AtomicFile::~AtomicFile() {
-  if (!committed_) {
-    ::unlink(temporary_.c_str());
-  }
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
-}
-
-void AtomicFile::write(std::span<const std::byte> bytes) {
-  check<CheckpointError>(!finished_, "checkpoint.write", "expected no more bytes after finish, got ", bytes.size());
-  size_ += bytes.size();
-  if (buffer_.size() + bytes.size() > kBufferSize) {
-    flush();
-  }
-  if (bytes.size() > kBufferSize) {
-    append(bytes);
-  } else {
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-  }
-}
-
-void AtomicFile::flush() {
-  append(buffer_);
-  buffer_.clear();
-}
-
-void AtomicFile::append(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t done = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kPiece));
-    if (done < 0 && errno == EINTR) {
-      continue;
-    }
-    if (done < 0) {
-      fail_system("checkpoint.write", "write", target_, errno);
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(done));
-  }
-}
-
-void AtomicFile::finish() {
-  if (finished_) {
-    return;
-  }
-  flush();
-  if (::fsync(descriptor_) != 0) {
-    fail_system("checkpoint.write", "bring to disk", target_, errno);
-  }
-  struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) {
-    fail_system("checkpoint.write", "examine", target_, errno);
-  }
-  check<CheckpointError>(static_cast<std::uint64_t>(status.st_size) == size_, "checkpoint.write", "expected ", size_,
-                         " bytes on disk, got ", static_cast<std::uint64_t>(status.st_size), " (file ",
-                         quote(target_.string()), ")");
-  finished_ = true;
-}
-
-void AtomicFile::commit() {
-  finish();
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
-    fail_system("checkpoint.write", "rename the new file to", target_, errno);
-  }
-  committed_ = true;
-  sync_directory(directory_of(target_));
-}
-
 void sync_directory(const std::filesystem::path& directory) {
   const Descriptor descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a directory and say so with EINVAL.
@@ -198,20 +95,13 @@ void sync_directory(const std::filesystem::path& directory) {
 
 PendingAlias::PendingAlias(const std::filesystem::path& existing, std::filesystem::path name)
     : name_(std::move(name)),
-      link_(directory_of(name_) / concat(".", name_.filename().string(), kTemporaryMark, "link")) {
+      link_(directory_of(name_) / concat(".", name_.filename().string(), temporary_mark, "link")) {
   ::unlink(link_.c_str());  // of a writer that is gone
   if (::link(existing.c_str(), link_.c_str()) == 0) {
     return;
   }
-  const InputFile source(existing);
   copy_.emplace(name_);
-  std::vector<std::byte> piece(std::size_t{1} << 20);
-  for (std::uint64_t offset = 0; offset < source.size();) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), source.size() - offset));
-    source.read(offset, std::span(piece).first(count));
-    copy_->write(std::span<const std::byte>(piece).first(count));
-    offset += count;
-  }
+  copy_->write(InputFile(existing));
   copy_->finish();
 }
 
@@ -231,7 +121,7 @@ std::vector<std::filesystem::path> remove_leftovers(const std::filesystem::path&
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.front() != '.' || name.find(kTemporaryMark) == std::string::npos || !entry.is_regular_file(error)) {
+    if (name.front() != '.' || name.find(temporary_mark) == std::string::npos || !entry.is_regular_file(error)) {
       continue;
     }
     const Descriptor descriptor(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));

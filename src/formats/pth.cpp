@@ -7,6 +7,8 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/zip_writer.hpp>
 
+#include "record_reads.hpp"
+
 namespace danling::inline v0::formats {
 namespace {
 
@@ -18,10 +20,10 @@ constexpr std::string_view kManifestTitle = "danling-checkpoint";
 struct ManifestLine {
   std::uint64_t size = 0;
   std::uint32_t crc = 0;
+  std::optional<Hash128> hash;
 };
 
-// One line per record, `crc32:<8 hex digits> <size> <name>`, after a line with title and version. A further checksum
-// is a further `name:value` word before the size.
+// One line per record, `crc32:<8 hex digits> xxh3:<32 hex digits> <size> <name>`, after a line with title and version.
 std::string manifest_text(const std::vector<ZipRecord>& records) {
   std::string out = concat(kManifestTitle, " ", manifest_version, "\n");
   for (const auto& record : records) {
@@ -29,7 +31,7 @@ std::string manifest_text(const std::vector<ZipRecord>& records) {
     for (std::size_t i = 0; i < 8; ++i) {
       digits[i] = "0123456789abcdef"[(record.crc >> (28 - 4 * i)) & 0xf];
     }
-    out += concat("crc32:", std::string_view(digits, 8), " ", record.size, " ",
+    out += concat("crc32:", std::string_view(digits, 8), " xxh3:", to_hex(record.hash), " ", record.size, " ",
                   std::string_view(record.name).substr(kFolder.size()), "\n");
   }
   return out;
@@ -64,15 +66,24 @@ std::optional<std::unordered_map<std::string, ManifestLine>> parse_manifest(std:
       if (take_word(line) != kManifestTitle || !parse(line, version)) {
         return std::nullopt;
       }
-      if (version != manifest_version) {
+      if (version < 1 || version > manifest_version) {
         return out;
       }
       continue;
     }
     ManifestLine entry;
     const std::string_view crc = take_word(line);
-    if (!crc.starts_with("crc32:") || !parse(crc.substr(6), entry.crc, 16) || !parse(take_word(line), entry.size) ||
-        !out.emplace(line, entry).second) {
+    if (!crc.starts_with("crc32:") || !parse(crc.substr(6), entry.crc, 16)) {
+      return std::nullopt;
+    }
+    if (version > 1) {
+      const std::string_view hash = take_word(line);
+      entry.hash = hash.starts_with("xxh3:") ? parse_hash128(hash.substr(5)) : std::nullopt;
+      if (!entry.hash) {
+        return std::nullopt;
+      }
+    }
+    if (!parse(take_word(line), entry.size) || !out.emplace(line, entry).second) {
       return std::nullopt;
     }
   }
@@ -123,7 +134,8 @@ PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
       zip_.fail(*order, concat("expected byte order 'little', got ", quote(text)));
     }
   }
-  pickled_ = read_pickle(zip_.read(pickle), concat("file ", quote(path.string()), ", record ", quote(pickle.name)));
+  pickled_ = read_pickle(zip_.read(pickle, record_hash(pickle)),
+                         concat("file ", quote(path.string()), ", record ", quote(pickle.name)));
   entries_.reserve(pickled_.storages.size());
   for (const auto& storage : pickled_.storages) {
     const ZipEntry& entry = require("data/" + storage.key);
@@ -154,8 +166,8 @@ void PthReader::check_manifest() {
   if (!lines) {
     zip_.fail(*manifest, "expected a manifest of title, version and one line per record, got something else");
   }
-  if (version != manifest_version) {
-    zip_.fail(*manifest, concat("expected manifest version ", manifest_version, ", got ", version,
+  if (version < 1 || version > manifest_version) {
+    zip_.fail(*manifest, concat("expected manifest version 1 to ", manifest_version, ", got ", version,
                                 "; a newer danling wrote this file"));
   }
   for (const auto& entry : zip_.entries()) {
@@ -166,6 +178,9 @@ void PthReader::check_manifest() {
     if (found == lines->end() || found->second.size != entry.size || found->second.crc != entry.crc) {
       zip_.fail(entry, "expected a record as the manifest lists it, got another size or checksum");
     }
+    if (found->second.hash) {
+      hashes_.emplace(&entry, *found->second.hash);
+    }
   }
   if (lines->size() + 1 != zip_.entries().size()) {
     zip_.fail(*manifest,
@@ -173,20 +188,39 @@ void PthReader::check_manifest() {
   }
 }
 
+const Hash128* PthReader::record_hash(const ZipEntry& record) const {
+  const auto found = hashes_.find(&record);
+  return found == hashes_.end() ? nullptr : &found->second;
+}
+
 void PthReader::read_storage(std::size_t storage, std::span<std::byte> out) const {
-  zip_.read(*entries_.at(storage), out);
+  const ZipEntry& entry = storage_record(storage);
+  zip_.read(entry, out, record_hash(entry));
+}
+
+void PthReader::read_storages(std::span<const std::span<std::byte>> out) const {
+  check<CheckpointError>(out.size() == entries_.size(), "checkpoint.read", "expected ", entries_.size(),
+                         " destinations, got ", out.size(), " (file ", quote(zip_.path().string()), ")");
+  std::vector<RecordRead> reads;
+  reads.reserve(out.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    reads.push_back({entries_[i], record_hash(*entries_[i]), out[i]});
+  }
+  read_records(zip_, reads);
 }
 
 void PthReader::read_storage(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const {
-  zip_.read(*entries_.at(storage), offset, out);
+  zip_.read(storage_record(storage), offset, out);
 }
 
-void PthReader::verify_record(const ZipEntry& record) const { zip_.verify(record); }
+void PthReader::verify_record(const ZipEntry& record) const { zip_.verify(record, record_hash(record)); }
 
 void PthReader::verify() const {
+  std::vector<RecordRead> reads;
   for (const auto& entry : zip_.entries()) {
-    verify_record(entry);
+    reads.push_back({&entry, record_hash(entry), {}});
   }
+  verify_records(zip_, reads);
 }
 
 }  // namespace danling::inline v0::formats

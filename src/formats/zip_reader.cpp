@@ -1,10 +1,6 @@
 #include <danling/formats/zip_reader.hpp>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
-
-#include <zlib.h>
 
 #include <danling/core/error.hpp>
 
@@ -14,7 +10,6 @@
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{1} << 18;
 constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;  // three million entries
 constexpr std::uint64_t kMaxRatio = 1032;                        // deflate cannot expand a byte further
 
@@ -53,10 +48,6 @@ std::string_view find_zip64(std::string_view extra, bool& sound) {
   }
   return {};
 }
-
-struct InflateEnd {
-  void operator()(z_stream* stream) const { inflateEnd(stream); }
-};
 
 }  // namespace
 
@@ -244,88 +235,6 @@ void ZipReader::check_layout(std::uint64_t max_inflated) const {
       fail(*order[i], concat("expected entries apart, got one that overlaps ", quote(order[i - 1]->name)));
     }
   }
-}
-
-template <class Take>
-void ZipReader::stream(const ZipEntry& entry, Take take) const {
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size)));
-  std::vector<std::byte> inflated;
-  z_stream state{};
-  std::unique_ptr<z_stream, InflateEnd> guard;
-  int result = Z_OK;
-  if (entry.deflated) {
-    check<CheckpointError>(inflateInit2(&state, -MAX_WBITS) == Z_OK, "checkpoint.read",
-                           "expected zlib to start, got no memory");
-    guard.reset(&state);
-    inflated.resize(kPiece);
-  }
-  uLong crc = crc32_z(0, nullptr, 0);
-  std::uint64_t produced = 0;
-  const auto give = [&](std::span<const std::byte> bytes) {
-    if (bytes.size() > entry.size - produced) {
-      fail(entry, concat("expected ", entry.size, " bytes, got more"));
-    }
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-    take(produced, bytes);
-    produced += bytes.size();
-  };
-  for (std::uint64_t done = 0; done < entry.stored_size && result == Z_OK;) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size - done));
-    const auto bytes = std::span(piece).first(count);
-    file_.read(entry.data_offset + done, bytes);
-    done += count;
-    if (!entry.deflated) {
-      give(bytes);
-      continue;
-    }
-    state.next_in = reinterpret_cast<Bytef*>(bytes.data());
-    state.avail_in = static_cast<uInt>(count);
-    do {
-      state.next_out = reinterpret_cast<Bytef*>(inflated.data());
-      state.avail_out = static_cast<uInt>(inflated.size());
-      result = inflate(&state, Z_NO_FLUSH);
-      if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
-        fail(entry, "expected deflated data, got damaged data");
-      }
-      give(std::span<const std::byte>(inflated).first(inflated.size() - state.avail_out));
-    } while (result == Z_OK && state.avail_out == 0);
-    result = result == Z_BUF_ERROR ? Z_OK : result;
-  }
-  if (produced != entry.size) {
-    fail(entry, concat("expected ", entry.size, " bytes, got ", produced));
-  }
-  if (crc != entry.crc) {
-    fail(entry, concat("expected checksum ", entry.crc, ", got ", std::uint64_t{crc}, ": the data was damaged"));
-  }
-}
-
-std::string ZipReader::read(const ZipEntry& entry) const {
-  std::string out;
-  stream(entry, [&](std::uint64_t, std::span<const std::byte> bytes) {
-    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  });
-  return out;
-}
-
-void ZipReader::read(const ZipEntry& entry, std::span<std::byte> out) const {
-  if (out.size() != entry.size) {
-    fail(entry, concat("expected room for ", entry.size, " bytes, got ", out.size()));
-  }
-  stream(entry, [&](std::uint64_t at, std::span<const std::byte> bytes) {
-    std::memcpy(out.data() + at, bytes.data(), bytes.size());
-  });
-}
-
-void ZipReader::read(const ZipEntry& entry, std::uint64_t offset, std::span<std::byte> out) const {
-  if (entry.deflated || offset > entry.size || out.size() > entry.size - offset) {
-    fail(entry, concat("expected a range inside ", entry.size, " stored bytes, got ", out.size(), " at offset ", offset,
-                       entry.deflated ? " of a deflated entry" : ""));
-  }
-  file_.read(entry.data_offset + offset, out);
-}
-
-void ZipReader::verify(const ZipEntry& entry) const {
-  stream(entry, [](std::uint64_t, std::span<const std::byte>) {});
 }
 
 }  // namespace danling::inline v0::formats

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <zlib.h>
-
 #include <danling/core/error.hpp>
 
 #include "little_endian.hpp"
@@ -12,8 +10,10 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Small enough to stay in the cache between the checksum and the write.
+// Small enough to stay in the cache between the two checksums.
 constexpr std::size_t kPiece = std::size_t{1} << 18;
+// From here on a second thread writes while this one computes; below, the handing over would cost more than it saves.
+constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
 
 std::uint32_t clamp32(std::uint64_t value) {
   return value >= zip::escape32 ? zip::escape32 : static_cast<std::uint32_t>(value);
@@ -40,15 +40,10 @@ std::string zip64_extra(std::uint64_t size, std::uint64_t header_offset) {
 
 }  // namespace
 
-void ZipWriter::add(std::string_view name, std::span<const std::byte> data) {
-  add(name, data.size(), [&](const PieceSink& sink) { sink(data); });
-}
-
-void ZipWriter::add(std::string_view name, std::uint64_t size,
-                    const std::function<void(const PieceSink& sink)>& source) {
+ZipRecord ZipWriter::begin(std::string_view name, std::uint64_t size) {
   check<CheckpointError>(name.size() < zip::escape16 && names_.emplace(name).second, "checkpoint.write",
                          "expected a new record name, got ", name);
-  ZipRecord record{std::string(name), size, 0, out_.size()};
+  ZipRecord record{std::string(name), size, 0, {}, out_.size()};
 
   std::string extra = zip64_extra(record.size, record.header_offset);
   const std::uint64_t start = record.header_offset + zip::local_size + name.size() + extra.size() + 4;
@@ -72,21 +67,39 @@ void ZipWriter::add(std::string_view name, std::uint64_t size,
   header.append(name).append(extra);
   out_.write(header);
 
-  uLong crc = crc32_z(0, nullptr, 0);
+  return record;
+}
+
+void ZipWriter::add(std::string_view name, std::span<const std::byte> data) {
+  add(name, data.size(), [&](const PieceSink& sink) { sink(data); });
+}
+
+void ZipWriter::add(std::string_view name, std::uint64_t size,
+                    const std::function<void(const PieceSink& sink)>& content) {
+  ZipRecord record = begin(name, size);
+  Hasher hasher;
   std::uint64_t given = 0;
-  source([&](std::span<const std::byte> data) {
+  content([&](std::span<const std::byte> data) {
     given += data.size();
-    for (std::size_t done = 0; done < data.size(); done += kPiece) {
-      const auto piece = data.subspan(done, std::min(kPiece, data.size() - done));
-      crc = crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
-      out_.write(piece);
+    const auto compute = [&] {
+      for (std::size_t done = 0; done < data.size(); done += kPiece) {
+        const auto piece = data.subspan(done, std::min(kPiece, data.size() - done));
+        record.crc = extend_crc32(record.crc, piece);
+        hasher.update(piece);
+      }
+    };
+    if (data.size() >= kWorthAThread) {
+      out_.write(data, compute);
+    } else {
+      compute();
+      out_.write(data);
     }
   });
   check<CheckpointError>(given == size, "checkpoint.write", "expected ", size, " bytes of record ", quote(name),
                          ", got ", given);
-  record.crc = static_cast<std::uint32_t>(crc);
+  record.hash = hasher.digest();
 
-  if (size != 0) {
+  if (size > 0) {
     std::string descriptor;
     put_little(descriptor, zip::descriptor_signature);
     put_little(descriptor, record.crc);

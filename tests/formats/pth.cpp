@@ -81,8 +81,8 @@ TEST_CASE("write_pth: has the records of torch.save in its order, and a manifest
   CHECK(zip.read(*zip.find("archive/version")) == "3\n");
   CHECK(zip.read(*zip.find("archive/byteorder")) == "little");
   const std::string manifest = zip.read(*zip.find("archive/danling/manifest"));
-  CHECK_THAT(manifest, ContainsSubstring("danling-checkpoint 1\n"));
-  CHECK_THAT(manifest, ContainsSubstring("\ncrc32:00000000 0 data/1\n"));
+  CHECK_THAT(manifest, ContainsSubstring("danling-checkpoint 2\n"));
+  CHECK_THAT(manifest, ContainsSubstring("\ncrc32:00000000 xxh3:99aa06d3014798d86001c324468d497f 0 data/1\n"));
   const PthReader reader(directory / "a.pth");
   CHECK(reader.has_manifest());
   CHECK(reader.tree().at("epoch").integer() == 3);
@@ -143,19 +143,42 @@ TEST_CASE("PthReader: says what is missing or of another kind", "[formats]") {
         "'x.pth', record 'a/data.pkl', byte 2)");
 }
 
+TEST_CASE("PthReader: reads the manifest of version 1, which has no hashes", "[formats]") {
+  const danling_test::TempDir directory;
+  write_zip(directory / "x.pth",
+            {{"a/data.pkl", kNothing}, {"a/danling/manifest", "danling-checkpoint 1\ncrc32:7db5d20d 4 data.pkl\n"}});
+  const PthReader reader(directory / "x.pth");
+  reader.verify();
+  CHECK(reader.has_manifest());
+  CHECK(reader.record_hash(reader.records().front()) == nullptr);
+}
+
+TEST_CASE("PthReader: verifies by the manifest's hash", "[formats]") {
+  // The archive's own checksum is right, the hash is of something else.
+  const std::string text =
+      archive_error({{"a/data.pkl", kNothing},
+                     {"a/danling/manifest",
+                      "danling-checkpoint 2\ncrc32:7db5d20d xxh3:99aa06d3014798d86001c324468d497f 4 data.pkl\n"}});
+  CHECK(text == "[checkpoint.read] expected XXH3-128 99aa06d3014798d86001c324468d497f, got " +
+                    danling::formats::to_hex(danling::formats::hash128(std::as_bytes(std::span(kNothing)))) +
+                    ": the data was damaged (file 'x.pth', record 'a/data.pkl')");
+}
+
 TEST_CASE("PthReader: the manifest's version, records, sizes and checksums must hold", "[formats]") {
   const auto with_manifest = [](const std::string& manifest) {
     return archive_error({{"a/data.pkl", kNothing}, {"a/danling/manifest", manifest}});
   };
-  CHECK(with_manifest("danling-checkpoint 2\nanything") ==
-        "[checkpoint.read] expected manifest version 1, got 2; a newer danling wrote this file (file 'x.pth', record "
-        "'a/danling/manifest')");
+  CHECK(with_manifest("danling-checkpoint 3\nanything") ==
+        "[checkpoint.read] expected manifest version 1 to 2, got 3; a newer danling wrote this file (file 'x.pth', "
+        "record 'a/danling/manifest')");
   const std::string malformed =
       "[checkpoint.read] expected a manifest of title, version and one line per record, got something else (file "
       "'x.pth', record 'a/danling/manifest')";
   CHECK(with_manifest("") == malformed);
   CHECK(with_manifest("danling-checkpoint one\n") == malformed);
   CHECK(with_manifest("danling-checkpoint 1\nsha:00 4 data.pkl\n") == malformed);
+  CHECK(with_manifest("danling-checkpoint 2\ncrc32:5d8b6dab 4 data.pkl\n") == malformed);
+  CHECK(with_manifest("danling-checkpoint 2\ncrc32:5d8b6dab xxh3:00 4 data.pkl\n") == malformed);
   CHECK(with_manifest("danling-checkpoint 1\ncrc32:00000000 99 data.pkl\n") ==
         "[checkpoint.read] expected a record as the manifest lists it, got another size or checksum (file 'x.pth', "
         "record 'a/data.pkl')");

@@ -5,12 +5,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace danling::inline v0::formats {
+
+class BackgroundWriter;
+
+/// Takes the next bytes of something that is written piece by piece.
+using PieceSink = std::function<void(std::span<const std::byte> piece)>;
 
 /// A file open for positioned reads.
 class InputFile {
@@ -25,20 +31,20 @@ class InputFile {
   /// Bytes in the file when it was opened.
   std::uint64_t size() const { return size_; }
   /// Fills `out` from `offset`. @throws CheckpointError when the file ends before or cannot be read.
+  /// Several threads may read at a time.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
+  friend class AtomicFile;
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
 
-/// Takes the next bytes of something that is written piece by piece.
-using PieceSink = std::function<void(std::span<const std::byte> piece)>;
-
 /// A new file that takes its name only when it is complete and on disk. Until then it is a temporary in the same
 /// directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed when this object goes
-/// first.
+/// first. After an error it can only be dropped: what a system says after a failed write or sync means nothing.
+/// Memory: two buffers of 1 MiB. One thread at a time.
 class AtomicFile {
  public:
   /// @throws CheckpointError with the system's reason when the directory cannot be written.
@@ -47,9 +53,16 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Appends. @throws CheckpointError with the system's reason (disk full, file too large).
+  /// Appends. @throws CheckpointError with the system's reason (disk full, file too large), of this or an earlier
+  /// write.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  /// Appends on a second thread while `meanwhile` runs on this one, and returns when both are done. For large pieces,
+  /// which both may read. @throws CheckpointError as above, and what `meanwhile` throws
+  void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile);
+  /// Appends the whole of another file: by sharing its blocks where the file system can and this file is empty, else by
+  /// copying. @throws CheckpointError
+  void write(const InputFile& source);
   /// Bytes written so far.
   std::uint64_t size() const { return size_; }
 
@@ -62,14 +75,19 @@ class AtomicFile {
   const std::filesystem::path& temporary() const { return temporary_; }
 
  private:
+  void begin_write(std::size_t bytes);
   void flush();
-  void append(std::span<const std::byte> bytes);
+  void check_system(int error, std::string_view what);
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
   int descriptor_ = -1;
+  int owner_ = 0;  // the process
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_;
+  std::vector<std::byte> leaving_;  // what the writer is at
+  std::unique_ptr<BackgroundWriter> writer_;
+  bool failed_ = false;
   bool finished_ = false;
   bool committed_ = false;
 };
@@ -77,9 +95,9 @@ class AtomicFile {
 /// Brings the entries of a directory to disk. @throws CheckpointError
 void sync_directory(const std::filesystem::path& directory);
 
-/// A further name for an existing file, made in two steps: the constructor keeps the file as it is now, by hard link or
-/// by a copy brought to disk where the file system has no links; commit() gives it the name, replacing what had it.
-/// Without commit() nothing remains.
+/// A further name for an existing file, made in two steps: the constructor keeps the file as it is now, by hard link,
+/// where that is impossible by sharing its blocks, and where that is too by a copy brought to disk; commit() gives it
+/// the name, replacing what had it. Without commit() nothing remains.
 class PendingAlias {
  public:
   /// @throws CheckpointError

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include <danling/formats/pickle.hpp>
@@ -13,21 +14,20 @@
 
 namespace danling::inline v0::formats {
 
-/// Version of the manifest that is written, and the newest that is read.
-inline constexpr int manifest_version = 1;
+/// Version of the manifest that is written, and the newest that is read. Version 1 had no hashes.
+inline constexpr int manifest_version = 2;
 
 /// Gives the bytes of a storage, valid until the next call.
 using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
-
 /// Gives all bytes of a storage to `sink`, in pieces of any size.
 using StoragePieces = std::function<void(std::size_t storage, const PieceSink& sink)>;
 
 /// Writes an archive laid out as torch.save does (a reader may map storages or compute their offsets), plus the record
-/// `danling/manifest`: our version and the size and checksum of every other record. The bytes depend on the tree and
-/// the storages alone, not on the file's name or the time. @throws CheckpointError
+/// `danling/manifest`: our version and the size, CRC-32 and XXH3-128 of every other record. The bytes depend on the
+/// tree and the storages alone, not on the file's name or the time. Every storage is asked for once, in order.
+/// @throws CheckpointError
 void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
                const StorageSource& storage);
-/// The same from storages that are not in memory as a whole.
 void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
                const StoragePieces& storage);
 
@@ -44,17 +44,26 @@ class PthReader {
   std::uint64_t storage_size(std::size_t storage) const { return pickled_.storages[storage].size; }
   /// Whether the archive has a manifest: files of torch.save have none.
   bool has_manifest() const { return has_manifest_; }
-
-  /// Fills `out`, which has the storage's size, and verifies the checksum. @throws CheckpointError
-  void read_storage(std::size_t storage, std::span<std::byte> out) const;
-  /// Fills `out` from byte `offset` of a storage. Nothing is verified: see verify_record.
-  void read_storage(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const;
-  /// The record that holds a storage.
-  const ZipEntry& storage_record(std::size_t storage) const { return *entries_.at(storage); }
+  /// The records of the archive, in the order of its directory.
   const std::vector<ZipEntry>& records() const { return zip_.entries(); }
-  /// Reads one record and verifies its checksum. @throws CheckpointError
+  /// The record that holds a storage: its name and where its bytes lie in the file.
+  const ZipEntry& storage_record(std::size_t storage) const { return *entries_.at(storage); }
+  /// The hash of one of `records()` from the manifest, or null where there is none.
+  const Hash128* record_hash(const ZipEntry& record) const;
+
+  // Verified means: by the manifest's hash, or by the archive's CRC-32 where there is none.
+
+  /// Fills `out`, which has the storage's size, and verifies it. @throws CheckpointError
+  void read_storage(std::size_t storage, std::span<std::byte> out) const;
+  /// Fills one destination for each storage, each of its size, and verifies them; on all cores when there is enough to
+  /// read. @throws CheckpointError for the first storage that is damaged
+  void read_storages(std::span<const std::span<std::byte>> out) const;
+  /// Fills `out` from byte `offset` of a storage. Nothing is verified: see verify_record. Slow for a deflated record,
+  /// which torch.save does not write. @throws CheckpointError
+  void read_storage(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const;
+  /// Reads one record and verifies it. @throws CheckpointError
   void verify_record(const ZipEntry& record) const;
-  /// Reads every record and verifies its checksum. @throws CheckpointError
+  /// Reads every record and verifies it, on all cores when there is enough to read. @throws CheckpointError
   void verify() const;
 
  private:
@@ -65,6 +74,7 @@ class PthReader {
   std::string prefix_;
   PickledTree pickled_;
   std::vector<const ZipEntry*> entries_;
+  std::unordered_map<const ZipEntry*, Hash128> hashes_;
   bool has_manifest_ = false;
 };
 

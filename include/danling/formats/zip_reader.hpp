@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <danling/formats/checksum.hpp>
 #include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {
@@ -37,14 +38,21 @@ class ZipReader {
   /// The entry called `name`, or null.
   const ZipEntry* find(std::string_view name) const;
 
-  /// The content, its checksum verified.
-  std::string read(const ZipEntry& entry) const;
-  /// The content into `out`, which has the entry's size; its checksum verified.
-  void read(const ZipEntry& entry, std::span<std::byte> out) const;
-  /// Fills `out` from byte `offset` of the content of an entry that is not deflated. Nothing is verified.
+  // Content is verified by `hash` where one is given, else by the archive's CRC-32. Several threads may read at a time.
+
+  /// The content, verified.
+  std::string read(const ZipEntry& entry, const Hash128* hash = nullptr) const;
+  /// The content into `out`, which has the entry's size; verified.
+  void read(const ZipEntry& entry, std::span<std::byte> out, const Hash128* hash = nullptr) const;
+  /// Reads the content and verifies it without keeping it.
+  void verify(const ZipEntry& entry, const Hash128* hash = nullptr) const;
+  /// Fills `out` from byte `offset` of the content. Nothing is verified where the entry is stored; a deflated entry is
+  /// inflated from its beginning each time.
   void read(const ZipEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
-  /// Reads the content and verifies its checksum without keeping it.
-  void verify(const ZipEntry& entry) const;
+
+  /// Throws when what was read has another checksum than expected.
+  void check_hash(const ZipEntry& entry, const Hash128& expected, const Hash128& got) const;
+  void check_crc(const ZipEntry& entry, std::uint32_t got) const;
 
   /// Throws `[checkpoint.read] <reason> (file '...', record '...')`.
   [[noreturn]] void fail(const ZipEntry& entry, const std::string& reason) const;
@@ -61,7 +69,9 @@ class ZipReader {
   void locate(ZipEntry& entry, std::uint64_t limit) const;
   void check_layout(std::uint64_t max_inflated) const;
   template <class Take>
-  void stream(const ZipEntry& entry, Take take) const;
+  void stream(const ZipEntry& entry, std::span<std::byte> room, Take take) const;
+  template <class Take>
+  void inflate(const ZipEntry& entry, Take take) const;
 
   InputFile file_;
   std::vector<ZipEntry> entries_;

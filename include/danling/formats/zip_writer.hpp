@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include <danling/formats/checksum.hpp>
 #include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {
@@ -18,12 +20,14 @@ struct ZipRecord {
   std::string name;
   std::uint64_t size = 0;
   std::uint32_t crc = 0;
+  Hash128 hash;
   std::uint64_t header_offset = 0;
 };
 
 /// Writes entries one after another, each in one pass: checksum and size follow the data. The bytes are those that
 /// PyTorch's own writer would produce, so that a reader may compute where an entry's data lies without its header.
-/// Memory use does not grow with the size of an entry. Equal input gives equal bytes.
+/// Memory use does not grow with the size of an entry. Equal input gives equal bytes. Checksums are computed beside the
+/// writing, on another core where there is one.
 class ZipWriter {
  public:
   /// Data starts at multiples of `alignment` bytes.
@@ -31,9 +35,9 @@ class ZipWriter {
 
   /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a name that is taken.
   void add(std::string_view name, std::span<const std::byte> data);
-  /// The same for data of `size` bytes that `source` gives in pieces. @throws CheckpointError also when it gives
-  /// another number of bytes
-  void add(std::string_view name, std::uint64_t size, const std::function<void(const PieceSink& sink)>& source);
+  /// Adds an entry of `size` bytes that `content` gives to the sink in pieces. @throws CheckpointError also when it
+  /// gives another number of bytes, and then the archive is incomplete.
+  void add(std::string_view name, std::uint64_t size, const std::function<void(const PieceSink& sink)>& content);
   void add(std::string_view name, std::string_view text) { add(name, std::as_bytes(std::span(text))); }
 
   /// Writes the directory of entries. Nothing can be added afterwards.
@@ -42,6 +46,8 @@ class ZipWriter {
   const std::vector<ZipRecord>& records() const { return records_; }
 
  private:
+  ZipRecord begin(std::string_view name, std::uint64_t size);
+
   AtomicFile& out_;
   std::size_t alignment_;
   std::vector<ZipRecord> records_;

@@ -1,0 +1,46 @@
+// Checksums of content: XXH3-128, and CRC-32 as zip has it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace danling::inline v0::formats {
+
+/// An XXH3-128 hash. Finds damage; it is no proof against someone who makes it on purpose.
+struct Hash128 {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  bool operator==(const Hash128&) const = default;
+};
+
+/// The 32 hexadecimal digits that `xxhsum -H2` prints.
+std::string to_hex(const Hash128& hash);
+/// The hash of 32 lower-case hexadecimal digits, or nothing for any other text.
+std::optional<Hash128> parse_hash128(std::string_view text);
+
+/// The XXH3-128 of bytes that come in pieces.
+class Hasher {
+ public:
+  Hasher();
+  void update(std::span<const std::byte> bytes);
+  /// The hash of all bytes so far.
+  Hash128 digest() const;
+
+ private:
+  alignas(64) std::byte state_[576];  // libxxhash's own state; its size is checked where its header is seen
+};
+
+/// The XXH3-128 of `bytes`.
+Hash128 hash128(std::span<const std::byte> bytes);
+
+/// The CRC-32 of what had `crc` followed by `bytes`; 0 is that of nothing.
+std::uint32_t extend_crc32(std::uint32_t crc, std::span<const std::byte> bytes);
+/// The CRC-32 of a first part followed by a second one of `second_size` bytes.
+std::uint32_t combine_crc32(std::uint32_t first, std::uint32_t second, std::uint64_t second_size);
+
+}  // namespace danling::inline v0::formats

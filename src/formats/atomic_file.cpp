@@ -1,0 +1,164 @@
+// AtomicFile: written beside its name, on a thread where that pays, and renamed when it is on disk.
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <exception>
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/file.hpp>
+
+#include "background_writer.hpp"
+#include "system_error.hpp"
+#include "temporary_name.hpp"
+
+namespace danling::inline v0::formats {
+namespace {
+
+constexpr std::size_t kBufferSize = std::size_t{1} << 20;
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)), owner_(::getpid()) {
+  static std::atomic<unsigned> counter{0};
+  for (;;) {
+    temporary_ = directory_of(target_) /
+                 concat(".", target_.filename().string(), temporary_mark, owner_, "-", counter.fetch_add(1));
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && errno == EEXIST) {
+      continue;
+    }
+    if (descriptor_ < 0) {
+      fail_system("checkpoint.write", "create", target_, errno);
+    }
+    // Held until the descriptor closes, also by a crash: this is how remove_leftovers knows that the writer is gone.
+    ::flock(descriptor_, LOCK_EX | LOCK_NB);
+    struct stat status {};
+    if (::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) {
+      break;
+    }
+    ::close(descriptor_);  // taken for a leftover before it was locked
+  }
+  writer_ = std::make_unique<BackgroundWriter>(descriptor_);
+}
+
+AtomicFile::~AtomicFile() {
+  // A process that was forked off meanwhile has no say in the file, nor the thread that the writer would wait for.
+  const bool mine = owner_ == ::getpid();
+  if (!mine) {
+    static_cast<void>(writer_.release());
+  }
+  writer_.reset();
+  if (mine && !committed_) {
+    ::unlink(temporary_.c_str());
+  }
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+void AtomicFile::check_system(int error, std::string_view what) {
+  if (error != 0) {
+    failed_ = true;
+    fail_system("checkpoint.write", what, target_, error);
+  }
+}
+
+void AtomicFile::begin_write(std::size_t bytes) {
+  check<CheckpointError>(!finished_, "checkpoint.write", "expected no more bytes after finish, got ", bytes);
+  check<CheckpointError>(!failed_, "checkpoint.write", "expected no use after an error, got one (file ",
+                         quote(target_.string()), ")");
+  size_ += bytes;
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  begin_write(bytes.size());
+  if (buffer_.size() + bytes.size() > kBufferSize) {
+    flush();
+  }
+  if (bytes.size() > kBufferSize) {
+    check_system(writer_->write(bytes), "write");
+  } else {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile) {
+  begin_write(bytes.size());
+  flush();
+  writer_->start(bytes);
+  std::exception_ptr thrown;
+  try {
+    meanwhile();
+  } catch (...) {  // the bytes must stay until they are written
+    thrown = std::current_exception();
+  }
+  const int error = writer_->wait();
+  if (thrown) {
+    std::rethrow_exception(thrown);
+  }
+  check_system(error, "write");
+}
+
+void AtomicFile::write(const InputFile& source) {
+  if (size_ == 0 && source.size() > 0 && ::ioctl(descriptor_, FICLONE, source.descriptor_) == 0) {
+    begin_write(static_cast<std::size_t>(source.size()));
+    ::lseek(descriptor_, 0, SEEK_END);  // what is appended comes after it
+    return;
+  }
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kBufferSize, source.size())));
+  for (std::uint64_t offset = 0; offset < source.size();) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), source.size() - offset));
+    source.read(offset, std::span(piece).first(count));
+    write(std::span<const std::byte>(piece).first(count));
+    offset += count;
+  }
+}
+
+void AtomicFile::flush() {
+  check_system(writer_->wait(), "write");
+  leaving_.swap(buffer_);
+  buffer_.clear();
+  writer_->start(leaving_);
+}
+
+void AtomicFile::finish() {
+  if (finished_) {
+    return;
+  }
+  begin_write(0);
+  check_system(writer_->write(buffer_), "write");
+  if (::fsync(descriptor_) != 0) {
+    check_system(errno, "bring to disk");
+  }
+  // Some file systems tell of a lost write only at close. This closes a second descriptor: the first keeps the lock.
+  const int twin = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  if (twin >= 0 && ::close(twin) != 0 && errno != EINTR) {
+    check_system(errno, "close");
+  }
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) {
+    check_system(errno, "examine");
+  }
+  failed_ = static_cast<std::uint64_t>(status.st_size) != size_;
+  check<CheckpointError>(!failed_, "checkpoint.write", "expected ", size_, " bytes on disk, got ",
+                         static_cast<std::uint64_t>(status.st_size), " (file ", quote(target_.string()), ")");
+  finished_ = true;
+}
+
+void AtomicFile::commit() {
+  finish();
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    check_system(errno, "rename the new file to");
+  }
+  committed_ = true;
+  sync_directory(directory_of(target_));
+}
+
+}  // namespace danling::inline v0::formats

@@ -1,0 +1,55 @@
+#include "parallel.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "signal_mask.hpp"
+
+namespace danling::inline v0::formats {
+
+void parallel_for(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::size_t first_failed = count;
+  std::exception_ptr error;
+  const auto run = [&] {
+    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+      try {
+        work(i);
+      } catch (...) {
+        next.store(count);
+        const std::lock_guard lock(mutex);
+        if (i < first_failed) {
+          first_failed = i;
+          error = std::current_exception();
+        }
+      }
+    }
+  };
+  threads = std::min({threads, count, static_cast<std::size_t>(std::max(1U, std::thread::hardware_concurrency()))});
+  std::vector<std::thread> helpers;
+  helpers.reserve(threads);
+  {
+    const SignalMask quiet;  // a program's handlers run on threads of its own
+    try {
+      while (helpers.size() + 1 < threads) {
+        helpers.emplace_back(run);
+      }
+    } catch (const std::system_error&) {  // no more threads for this process: then with fewer
+    }
+  }
+  run();
+  for (auto& helper : helpers) {
+    helper.join();
+  }
+  if (error) {
+    std::rethrow_exception(error);
+  }
+}
+
+}  // namespace danling::inline v0::formats

@@ -1,0 +1,132 @@
+// Content goes by pread() into its destination, and its checksum is computed while it is in the cache. Reading through
+// a mapping is no faster (the destination's page faults cost most of the time), and a file that is cut off meanwhile is
+// an error here, where a mapping would end the process with SIGBUS.
+#include "record_reads.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "parallel.hpp"
+
+namespace danling::inline v0::formats {
+namespace {
+
+// Less work than this is not worth a further thread.
+constexpr std::uint64_t kPerThread = std::uint64_t{1} << 22;
+// Records from twice this size on are read by several threads at once, in pieces of this size.
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 23;
+constexpr std::size_t kStep = std::size_t{1} << 18;
+
+std::size_t threads_for(std::span<const RecordRead> reads) {
+  std::uint64_t total = 0;
+  for (const auto& read : reads) {
+    total += read.entry->size;
+  }
+  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kPerThread));
+}
+
+// A large record: its pieces are read in any order. CRC-32s of pieces are combined; an XXH3 cannot be, so whichever
+// thread brings the piece that is next in order goes on with the hash, over all that have come, while others read.
+class LargeRecord {
+ public:
+  LargeRecord(const ZipReader& zip, const RecordRead& read)
+      : zip_(zip), read_(read), pieces_(static_cast<std::size_t>((read.out.size() + kPiece - 1) / kPiece)) {}
+
+  std::size_t num_pieces() const { return pieces_.size(); }
+
+  void bring(std::size_t number) {
+    const auto bytes = piece(number);
+    std::uint32_t crc = 0;
+    for (std::size_t done = 0; done < bytes.size(); done += kStep) {
+      const auto step = bytes.subspan(done, std::min(kStep, bytes.size() - done));
+      zip_.read(*read_.entry, number * kPiece + done, step);
+      if (read_.hash == nullptr) {
+        crc = extend_crc32(crc, step);
+      }
+    }
+    std::unique_lock lock(mutex_);
+    pieces_[number] = {true, crc};
+    if (busy_) {
+      return;
+    }
+    busy_ = true;
+    for (; next_ < pieces_.size() && pieces_[next_].here; ++next_) {
+      const auto arrived = piece(next_);
+      crc_ = combine_crc32(crc_, pieces_[next_].crc, arrived.size());
+      if (read_.hash != nullptr) {
+        lock.unlock();
+        hasher_.update(arrived);
+        lock.lock();
+      }
+    }
+    busy_ = false;
+    if (next_ < pieces_.size()) {
+      return;
+    }
+    lock.unlock();
+    if (read_.hash != nullptr) {
+      zip_.check_hash(*read_.entry, *read_.hash, hasher_.digest());
+    } else {
+      zip_.check_crc(*read_.entry, crc_);
+    }
+  }
+
+ private:
+  struct Piece {
+    bool here = false;
+    std::uint32_t crc = 0;
+  };
+
+  std::span<std::byte> piece(std::size_t number) const {
+    const auto begin = static_cast<std::size_t>(number * kPiece);
+    return read_.out.subspan(begin, std::min(static_cast<std::size_t>(kPiece), read_.out.size() - begin));
+  }
+
+  const ZipReader& zip_;
+  const RecordRead& read_;
+  std::mutex mutex_;
+  std::vector<Piece> pieces_;
+  std::size_t next_ = 0;
+  bool busy_ = false;
+  std::uint32_t crc_ = 0;
+  Hasher hasher_;  // of the thread that is busy
+};
+
+}  // namespace
+
+void read_records(const ZipReader& zip, std::span<const RecordRead> reads) {
+  const std::size_t threads = threads_for(reads);
+  struct Item {
+    const RecordRead* read;
+    LargeRecord* large;
+    std::size_t piece;
+  };
+  std::vector<Item> items;
+  std::vector<std::unique_ptr<LargeRecord>> large;
+  for (const auto& read : reads) {
+    if (threads == 1 || read.entry->deflated || read.out.size() < 2 * kPiece || read.out.size() != read.entry->size) {
+      items.push_back({&read, nullptr, 0});
+      continue;
+    }
+    large.push_back(std::make_unique<LargeRecord>(zip, read));
+    for (std::size_t i = 0; i < large.back()->num_pieces(); ++i) {
+      items.push_back({&read, large.back().get(), i});
+    }
+  }
+  parallel_for(items.size(), threads, [&](std::size_t i) {
+    const Item& item = items[i];
+    if (item.large != nullptr) {
+      item.large->bring(item.piece);
+    } else {
+      zip.read(*item.read->entry, item.read->out, item.read->hash);
+    }
+  });
+}
+
+void verify_records(const ZipReader& zip, std::span<const RecordRead> reads) {
+  parallel_for(reads.size(), threads_for(reads), [&](std::size_t i) { zip.verify(*reads[i].entry, reads[i].hash); });
+}
+
+}  // namespace danling::inline v0::formats

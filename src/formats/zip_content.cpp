@@ -1,0 +1,175 @@
+// The content of an archive's entries, verified while it is read.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include <zlib.h>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/zip_reader.hpp>
+
+namespace danling::inline v0::formats {
+namespace {
+
+// Small enough to be in the cache still when its checksum is computed.
+constexpr std::size_t kPiece = std::size_t{1} << 18;
+
+struct InflateEnd {
+  void operator()(z_stream* stream) const { inflateEnd(stream); }
+};
+
+// The one of the two checksums that is asked for.
+class Verification {
+ public:
+  Verification(const ZipReader& zip, const ZipEntry& entry, const Hash128* hash)
+      : zip_(zip), entry_(entry), expected_(hash) {
+    if (expected_ != nullptr) {
+      hasher_.emplace();
+    }
+  }
+  void update(std::span<const std::byte> bytes) {
+    if (hasher_) {
+      hasher_->update(bytes);
+    } else {
+      crc_ = extend_crc32(crc_, bytes);
+    }
+  }
+  void finish() const {
+    if (hasher_) {
+      zip_.check_hash(entry_, *expected_, hasher_->digest());
+    } else {
+      zip_.check_crc(entry_, crc_);
+    }
+  }
+
+ private:
+  const ZipReader& zip_;
+  const ZipEntry& entry_;
+  const Hash128* expected_;
+  std::optional<Hasher> hasher_;
+  std::uint32_t crc_ = 0;
+};
+
+}  // namespace
+
+void ZipReader::check_hash(const ZipEntry& entry, const Hash128& expected, const Hash128& got) const {
+  if (got != expected) {
+    fail(entry, concat("expected XXH3-128 ", to_hex(expected), ", got ", to_hex(got), ": the data was damaged"));
+  }
+}
+
+void ZipReader::check_crc(const ZipEntry& entry, std::uint32_t got) const {
+  if (got != entry.crc) {
+    fail(entry, concat("expected checksum ", entry.crc, ", got ", got, ": the data was damaged"));
+  }
+}
+
+template <class Take>
+void ZipReader::inflate(const ZipEntry& entry, Take take) const {
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size)));
+  std::vector<std::byte> inflated(kPiece);
+  z_stream state{};
+  check<CheckpointError>(inflateInit2(&state, -MAX_WBITS) == Z_OK, "checkpoint.read",
+                         "expected zlib to start, got no memory");
+  const std::unique_ptr<z_stream, InflateEnd> guard(&state);
+  int result = Z_OK;
+  std::uint64_t produced = 0;
+  for (std::uint64_t done = 0; done < entry.stored_size && result == Z_OK;) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.stored_size - done));
+    file_.read(entry.data_offset + done, std::span(piece).first(count));
+    done += count;
+    state.next_in = reinterpret_cast<Bytef*>(piece.data());
+    state.avail_in = static_cast<uInt>(count);
+    do {
+      state.next_out = reinterpret_cast<Bytef*>(inflated.data());
+      state.avail_out = static_cast<uInt>(inflated.size());
+      result = ::inflate(&state, Z_NO_FLUSH);
+      if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
+        fail(entry, "expected deflated data, got damaged data");
+      }
+      const auto bytes = std::span<const std::byte>(inflated).first(inflated.size() - state.avail_out);
+      if (bytes.size() > entry.size - produced) {
+        fail(entry, concat("expected ", entry.size, " bytes, got more"));
+      }
+      take(produced, bytes);
+      produced += bytes.size();
+    } while (result == Z_OK && state.avail_out == 0);
+    result = result == Z_BUF_ERROR ? Z_OK : result;
+  }
+  if (produced != entry.size) {
+    fail(entry, concat("expected ", entry.size, " bytes, got ", produced));
+  }
+}
+
+// Gives the content in order. `room` is where to read stored content to: all of it, or a piece at a time.
+template <class Take>
+void ZipReader::stream(const ZipEntry& entry, std::span<std::byte> room, Take take) const {
+  if (entry.deflated) {
+    inflate(entry, take);
+    return;
+  }
+  std::vector<std::byte> piece;
+  const bool whole = room.size() == entry.size;
+  if (!whole) {
+    piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.size)));
+  }
+  for (std::uint64_t done = 0; done < entry.size;) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.size - done));
+    const auto bytes = whole ? room.subspan(static_cast<std::size_t>(done), count) : std::span(piece).first(count);
+    file_.read(entry.data_offset + done, bytes);
+    take(done, std::span<const std::byte>(bytes));
+    done += count;
+  }
+}
+
+std::string ZipReader::read(const ZipEntry& entry, const Hash128* hash) const {
+  std::string out;
+  Verification verification(*this, entry, hash);
+  stream(entry, {}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+    verification.update(bytes);
+    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  verification.finish();
+  return out;
+}
+
+void ZipReader::read(const ZipEntry& entry, std::span<std::byte> out, const Hash128* hash) const {
+  if (out.size() != entry.size) {
+    fail(entry, concat("expected room for ", entry.size, " bytes, got ", out.size()));
+  }
+  Verification verification(*this, entry, hash);
+  stream(entry, out, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+    verification.update(bytes);
+    if (entry.deflated && !bytes.empty()) {
+      std::memcpy(out.data() + at, bytes.data(), bytes.size());
+    }
+  });
+  verification.finish();
+}
+
+void ZipReader::verify(const ZipEntry& entry, const Hash128* hash) const {
+  Verification verification(*this, entry, hash);
+  stream(entry, {}, [&](std::uint64_t, std::span<const std::byte> bytes) { verification.update(bytes); });
+  verification.finish();
+}
+
+void ZipReader::read(const ZipEntry& entry, std::uint64_t offset, std::span<std::byte> out) const {
+  if (offset > entry.size || out.size() > entry.size - offset) {
+    fail(entry, concat("expected a range inside ", entry.size, entry.deflated ? " inflated" : " stored", " bytes, got ",
+                       out.size(), " at offset ", offset));
+  }
+  if (!entry.deflated) {
+    file_.read(entry.data_offset + offset, out);
+    return;
+  }
+  inflate(entry, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+    const std::uint64_t begin = std::max(at, offset);
+    const std::uint64_t end = std::min(at + bytes.size(), offset + out.size());
+    if (begin < end) {
+      std::memcpy(out.data() + (begin - offset), bytes.data() + (begin - at), static_cast<std::size_t>(end - begin));
+    }
+  });
+}
+
+}  // namespace danling::inline v0::formats
