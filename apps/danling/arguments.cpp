@@ -37,15 +37,15 @@ Arguments::Arguments(std::string_view command, std::span<const std::string> word
       danling::fail<ConfigError>(command_, "expected an option of this command, got ", quote(name),
                                  danling::did_you_mean(name, names), "; --help lists them");
     }
-    check<ConfigError>(!has(name), command_, "expected ", name, " once, got it twice");
+    check<ConfigError>(known->repeatable || !has(name), command_, "expected ", name, " once, got it twice");
     std::string text;
     if (known->value.empty()) {
       check<ConfigError>(sign == std::string::npos, command_, "expected ", name, " without a value, got ", quote(word));
     } else if (sign != std::string::npos) {
       text = word.substr(sign + 1);
     } else {
-      check<ConfigError>(i + 1 < words.size() && words[i + 1] != "--", command_, "expected ", name, " ", known->value,
-                         ", got no value");
+      check<ConfigError>(i + 1 < words.size() && !words[i + 1].starts_with("--"), command_, "expected ", name, " ",
+                         known->value, ", got no value");
       text = words[++i];
     }
     values_.emplace_back(name, std::move(text));
@@ -59,6 +59,28 @@ std::optional<std::string> Arguments::value(std::string_view option) const {
     }
   }
   return std::nullopt;
+}
+
+std::vector<std::string> Arguments::values(std::string_view option) const {
+  std::vector<std::string> out;
+  for (const auto& [name, text] : values_) {
+    if (name == option) {
+      out.push_back(text);
+    }
+  }
+  return out;
+}
+
+std::optional<double> Arguments::number(std::string_view option) const {
+  const auto text = value(option);
+  if (!text) {
+    return std::nullopt;
+  }
+  double out = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), out);
+  check<ConfigError>(error == std::errc() && end == text->data() + text->size() && out >= 0, command_, "expected ",
+                     option, " with a number of at least 0, got ", quote(*text));
+  return out;
 }
 
 std::optional<std::int64_t> Arguments::integer(std::string_view option, std::int64_t minimum) const {

@@ -17,11 +17,12 @@ struct Option {
   std::string_view name;        ///< with its dashes
   std::string_view value = {};  ///< what the value is called in the help; empty for a switch
   std::string_view help = {};
+  bool repeatable = false;
 };
 
 /// Positional arguments and options in any order; `--name value` and `--name=value` are the same, and all that follows
-/// `--` is left alone. @throws danling::ConfigError that names the nearest option for an unknown one, and for an option
-/// that is given twice or lacks its value
+/// `--` is left alone. A value that begins with two dashes needs the form `--name=value`. @throws danling::ConfigError
+/// that names the nearest option for an unknown one, and for an option that is given twice or lacks its value
 class Arguments {
  public:
   /// `command` stands in messages.
@@ -32,6 +33,10 @@ class Arguments {
   const std::vector<std::string>& rest() const { return rest_; }
   bool has(std::string_view option) const { return value(option).has_value(); }
   std::optional<std::string> value(std::string_view option) const;
+  /// Every value of a repeatable option, in order.
+  std::vector<std::string> values(std::string_view option) const;
+  /// The value as a number of at least 0. @throws danling::ConfigError
+  std::optional<double> number(std::string_view option) const;
   /// The value as a whole number of at least `minimum`. @throws danling::ConfigError
   std::optional<std::int64_t> integer(std::string_view option, std::int64_t minimum) const;
   /// @throws danling::ConfigError when there are not exactly `count` positional arguments; `what` names them

@@ -9,4 +9,7 @@ namespace danling_command {
 /// What a command gets: the words after its name. Gives the exit code; throws danling::Error for bad input.
 using Command = int (*)(std::span<const std::string> words);
 
+/// Looks into checkpoints of any origin, compares, verifies and converts them.
+int ckpt(std::span<const std::string> words);
+
 }  // namespace danling_command

@@ -21,7 +21,9 @@ struct Entry {
 };
 
 const std::vector<Entry>& commands() {
-  static const std::vector<Entry> known = {};
+  static const std::vector<Entry> known = {
+      {"ckpt", danling_command::ckpt, "look into checkpoints of any origin, verify, compare and convert them"},
+  };
   return known;
 }
 
@@ -56,7 +58,10 @@ int dispatch(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   try {
-    return dispatch(std::vector<std::string>(argv + 1, argv + argc));
+    const int code = dispatch(std::vector<std::string>(argv + 1, argv + argc));
+    danling::check<danling::Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "danling",
+                                   "expected to write all output, got an error");
+    return code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;

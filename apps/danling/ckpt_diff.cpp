@@ -1,0 +1,270 @@
+// danling ckpt diff: where two files differ.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+
+#include <danling/core/error.hpp>
+
+#include "arguments.hpp"
+#include "ckpt.hpp"
+#include "ckpt_json.hpp"
+#include "elements.hpp"
+
+namespace danling_command {
+namespace {
+
+using danling::concat;
+using danling::formats::dtype_name;
+using danling::formats::dtype_size;
+
+const std::initializer_list<Option> kOptions = {
+    {"--tolerance", "X", "numbers that are at most this far apart count as the same (default: the same bits)"},
+    {"--any-dtype", "", "tensors of different types are compared by value; their types are no difference"},
+    {"--key", "PREFIX", "of a file that has this key only what is below it, without it in the names"},
+    {"--json", "", "print JSON for programs"},
+    {"--help", "", "print this"}};
+
+struct Difference {
+  std::string key;
+  std::string kind;  // only_in_a, only_in_b, kind, dtype, shape, value, elements
+  std::string a;     // what each file has there, for people
+  std::string b;
+  // Of elements:
+  std::uint64_t count = 0;
+  std::uint64_t differing = 0;
+  std::vector<std::int64_t> first;
+  double largest = 0;
+};
+
+struct Side {
+  TensorFile file;
+  std::vector<Leaf> leaves;
+  bool has_key = true;
+  std::unordered_map<std::string_view, const RecordTree*> by_key;
+
+  Side(const std::string& path, const std::string& key) : file(path), leaves(leaves_of(file.tree())) {
+    has_key = key.empty() ||
+              std::any_of(leaves.begin(), leaves.end(), [&](const Leaf& leaf) { return is_below(leaf.path, key); });
+    if (has_key && !key.empty()) {
+      std::erase_if(leaves, [&](const Leaf& leaf) { return !is_below(leaf.path, key); });
+      for (auto& leaf : leaves) {
+        const std::string rest = leaf.path.substr(key.size());
+        leaf.path = rest.empty() ? key : rest.substr(rest.starts_with('.') ? 1 : 0);
+      }
+    }
+    for (const auto& leaf : leaves) {
+      by_key.emplace(leaf.path, leaf.value);
+    }
+  }
+};
+
+std::string summary(const RecordTree& value) {
+  return value.is_tensor() ? concat(dtype_name(value.tensor().dtype), " ", shape_text(value.tensor()))
+                           : value_text(value, 4);
+}
+
+std::vector<std::int64_t> position(std::span<const std::int64_t> sizes, std::uint64_t element) {
+  std::vector<std::int64_t> out(sizes.size());
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    const auto size = static_cast<std::uint64_t>(sizes[i]);
+    out[i] = static_cast<std::int64_t>(element % size);
+    element /= size;
+  }
+  return out;
+}
+
+class Comparison {
+ public:
+  Comparison(Side& a, Side& b, std::optional<double> tolerance, bool any_dtype)
+      : a_(a), b_(b), tolerance_(tolerance), any_dtype_(any_dtype) {
+    for (const auto& [path, value] : a_.leaves) {
+      const auto found = b_.by_key.find(path);
+      if (found == b_.by_key.end()) {
+        out_.push_back({path, "only_in_a", summary(*value), "", 0, 0, {}, 0});
+      } else {
+        ++compared_;
+        compare(path, *value, *found->second);
+      }
+    }
+    for (const auto& [path, value] : b_.leaves) {
+      if (!a_.by_key.contains(path)) {
+        out_.push_back({path, "only_in_b", "", summary(*value), 0, 0, {}, 0});
+      }
+    }
+  }
+
+  const std::vector<Difference>& differences() const { return out_; }
+  std::uint64_t compared() const { return compared_; }
+
+ private:
+  void add(const std::string& key, std::string kind, std::string a, std::string b) {
+    out_.push_back({key, std::move(kind), std::move(a), std::move(b), 0, 0, {}, 0});
+  }
+
+  void compare(const std::string& key, const RecordTree& a, const RecordTree& b) {
+    if (kind_text(a) != kind_text(b)) {
+      add(key, "kind", concat(kind_text(a), " ", summary(a)), concat(kind_text(b), " ", summary(b)));
+    } else if (!a.is_tensor()) {
+      compare_values(key, a, b);
+    } else if (a.tensor().sizes != b.tensor().sizes) {
+      add(key, "shape", summary(a), summary(b));
+    } else {
+      if (a.tensor().dtype != b.tensor().dtype && !any_dtype_) {
+        add(key, "dtype", summary(a), summary(b));
+      }
+      compare_elements(key, a.tensor(), b.tensor());
+    }
+  }
+
+  void compare_values(const std::string& key, const RecordTree& a, const RecordTree& b) {
+    if (a.is_bytes() ? a.bytes() == b.bytes() : value_text(a, SIZE_MAX) == value_text(b, SIZE_MAX)) {
+      return;
+    }
+    if (a.is_double() && tolerance_) {
+      const double left = a.number();
+      const double right = b.number();
+      if (element_distance(DType::float64, reinterpret_cast<const std::byte*>(&left), DType::float64,
+                           reinterpret_cast<const std::byte*>(&right)) <= *tolerance_) {
+        return;
+      }
+    }
+    if (!a.is_list() && !a.is_tuple()) {
+      add(key, "value", value_text(a, 4), value_text(b, 4));
+      return;
+    }
+    const auto& left = a.items();
+    const auto& right = b.items();
+    if (left.size() != right.size()) {
+      add(key, "value", count_text(left.size(), "item"), count_text(right.size(), "item"));
+      return;
+    }
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      compare(concat(key, "[", i, "]"), left[i], right[i]);
+    }
+  }
+
+  bool differ(const TensorRecord& a, const std::byte* left, const TensorRecord& b, const std::byte* right) const {
+    if (a.dtype == b.dtype && (std::memcmp(left, right, dtype_size(a.dtype)) == 0 || !tolerance_)) {
+      return std::memcmp(left, right, dtype_size(a.dtype)) != 0;
+    }
+    return element_distance(a.dtype, left, b.dtype, right) > tolerance_.value_or(0);
+  }
+
+  void compare_elements(const std::string& key, const TensorRecord& a, const TensorRecord& b) {
+    const std::size_t a_width = dtype_size(a.dtype);
+    const std::size_t b_width = dtype_size(b.dtype);
+    const std::uint64_t most = kPieceBytes / std::max(a_width, b_width);
+    ElementStream a_stream(a_.file, a);
+    ElementStream b_stream(b_.file, b);
+    Difference found{key, "elements", "", "", num_elements(a), 0, {}, 0};
+    std::uint64_t start = 0;
+    for (;;) {
+      const auto left = a_stream.next(most);
+      const auto right = b_stream.next(most);
+      if (left.empty()) {
+        break;
+      }
+      const std::size_t count = left.size() / a_width;
+      if (a.dtype != b.dtype || std::memcmp(left.data(), right.data(), left.size()) != 0) {
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::byte* p = left.data() + i * a_width;
+          const std::byte* q = right.data() + i * b_width;
+          if (!differ(a, p, b, q)) {
+            continue;
+          }
+          if (found.differing++ == 0) {
+            found.first = position(a.sizes, start + i);
+            found.a = element_text(a.dtype, p);
+            found.b = element_text(b.dtype, q);
+          }
+          found.largest = std::max(found.largest, element_distance(a.dtype, p, b.dtype, q));
+        }
+      }
+      start += count;
+    }
+    if (found.differing != 0) {
+      out_.push_back(std::move(found));
+    }
+  }
+
+  Side& a_;
+  Side& b_;
+  std::optional<double> tolerance_;
+  bool any_dtype_;
+  std::vector<Difference> out_;
+  std::uint64_t compared_ = 0;
+};
+
+std::string line_of(const Difference& difference) {
+  const std::string& kind = difference.kind;
+  if (kind == "only_in_a" || kind == "only_in_b") {
+    return concat(difference.key, ": only in ", kind == "only_in_a" ? "A: " : "B: ", difference.a, difference.b);
+  }
+  if (kind == "elements") {
+    return concat(difference.key, ": ", difference.differing, " of ", count_text(difference.count, "element"),
+                  " differ, first at [", danling::join(difference.first), "]: ", difference.a, " and ", difference.b,
+                  "; largest difference ", danling::to_text(difference.largest));
+  }
+  return concat(difference.key, ": ", kind, ": ", difference.a, " and ", difference.b);
+}
+
+Json json_of(const Difference& difference) {
+  Json out = {{"key", difference.key}, {"kind", difference.kind}};
+  if (difference.kind != "only_in_b") {
+    out["a"] = difference.a;
+  }
+  if (difference.kind != "only_in_a") {
+    out["b"] = difference.b;
+  }
+  if (difference.kind == "elements") {
+    out["elements"] = difference.count;
+    out["differing"] = difference.differing;
+    out["first"] = difference.first;
+    out["largest_difference"] = json_number(difference.largest);
+  }
+  return out;
+}
+
+}  // namespace
+
+int ckpt_diff(std::span<const std::string> words) {
+  const Arguments arguments("danling ckpt diff", words, kOptions);
+  if (arguments.has("--help")) {
+    std::printf(
+        "Usage: danling ckpt diff A B [options]\n\n"
+        "One line per difference: keys that only one has, kinds, types, shapes, values, elements. The order of keys,\n"
+        "the layout of tensors in the file, what shares memory and what requires gradients make no difference.\n\n%s\n"
+        "Example: danling ckpt diff latest.pth model.safetensors --key model\n"
+        "Exit code: 0 when they are the same, 1 when they differ, 2 for an error, such as a damaged file.\n",
+        describe(kOptions).c_str());
+    return 0;
+  }
+  arguments.expect(2, "two files");
+  const auto tolerance = arguments.number("--tolerance");
+  const std::string key = arguments.value("--key").value_or("");
+  Side a(arguments.positional()[0], key);
+  Side b(arguments.positional()[1], key);
+  danling::check<danling::ConfigError>(a.has_key || b.has_key, "danling ckpt diff",
+                                       "expected a key that one of the files has, got ", danling::quote(key));
+  const Comparison comparison(a, b, tolerance, arguments.has("--any-dtype"));
+  const auto& differences = comparison.differences();
+  if (arguments.has("--json")) {
+    Json out = {{"same", differences.empty()}, {"compared", comparison.compared()}, {"differences", Json::array()}};
+    for (const auto& difference : differences) {
+      out["differences"].push_back(json_of(difference));
+    }
+    print_json(out);
+  } else {
+    for (const auto& difference : differences) {
+      std::printf("%s\n", line_of(difference).c_str());
+    }
+    std::printf("%s; %s compared\n",
+                differences.empty() ? "no difference" : count_text(differences.size(), "difference").c_str(),
+                count_text(comparison.compared(), "common value").c_str());
+  }
+  return differences.empty() ? 0 : 1;
+}
+
+}  // namespace danling_command

@@ -1,0 +1,217 @@
+// danling ckpt ls: one line per value of a file, one line per file of a directory.
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <danling/core/error.hpp>
+
+#include "arguments.hpp"
+#include "ckpt.hpp"
+#include "ckpt_json.hpp"
+
+namespace danling_command {
+namespace {
+
+using danling::concat;
+
+const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for programs"},
+                                                {"--help", "", "print this"}};
+
+struct FileLine {
+  std::string name;
+  std::string kind;  // run, model, weights, other; empty when it cannot be read
+  std::string reason;
+  std::uint64_t bytes = 0;
+  std::int64_t modified = 0;
+  std::optional<std::int64_t> epoch;
+  std::optional<std::int64_t> step;
+  std::string same_as;  // the first name of the same file
+};
+
+std::string kind_of(const RecordTree& tree) {
+  if (!tree.is_map()) {
+    return "other";
+  }
+  if (tree.find("model") != nullptr) {
+    return tree.find("optimizer") != nullptr || tree.find("state") != nullptr ? "run" : "model";
+  }
+  const auto leaves = leaves_of(tree);
+  for (const auto& leaf : leaves) {
+    if (!leaf.value->is_tensor()) {
+      return "other";
+    }
+  }
+  return leaves.empty() ? "other" : "weights";
+}
+
+// An integer that a map of the tree has, whoever wrote it.
+std::optional<std::int64_t> integer_at(const RecordTree* tree, const char* key) {
+  const RecordTree* found = tree != nullptr && tree->is_map() ? tree->find(key) : nullptr;
+  return found != nullptr && found->is_integer() ? std::optional(found->integer()) : std::nullopt;
+}
+
+FileLine describe_file(const std::filesystem::path& path) {
+  FileLine line;
+  line.name = path.filename().string();
+  try {
+    const TensorFile file(path);
+    const RecordTree& tree = file.tree();
+    line.kind = kind_of(tree);
+    if (tree.is_map()) {
+      const RecordTree* state = tree.find("state");
+      const RecordTree* train = state != nullptr && state->is_map() ? state->find("train") : nullptr;
+      line.epoch = train != nullptr ? integer_at(train, "epoch") : integer_at(&tree, "epoch");
+      line.step = train != nullptr ? integer_at(train, "global_step") : integer_at(&tree, "global_step");
+    }
+  } catch (const danling::CheckpointError& error) {
+    line.reason = error.what();
+  }
+  return line;
+}
+
+std::string age_text(std::int64_t seconds) {
+  if (seconds < 0) {
+    return "future";
+  }
+  static constexpr std::pair<std::int64_t, const char*> kUnits[] = {{86400, " d"}, {3600, " h"}, {60, " min"}};
+  for (const auto& [length, name] : kUnits) {
+    if (seconds >= 2 * length) {
+      return concat(seconds / length, name);
+    }
+  }
+  return concat(seconds, " s");
+}
+
+std::vector<FileLine> describe_directory(const std::filesystem::path& directory) {
+  std::vector<FileLine> out;
+  std::map<std::pair<dev_t, ino_t>, std::size_t> first;
+  for (const auto& path : checkpoints_in(directory)) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) {
+      continue;  // removed since: a run goes on in this directory
+    }
+    const auto [found, added] = first.try_emplace({status.st_dev, status.st_ino}, out.size());
+    FileLine line = added ? describe_file(path) : out[found->second];
+    if (!added) {
+      line.name = path.filename().string();
+      line.same_as = out[found->second].name;
+    }
+    line.bytes = static_cast<std::uint64_t>(status.st_size);
+    line.modified = status.st_mtime;
+    out.push_back(std::move(line));
+  }
+  return out;
+}
+
+Json json_line(const FileLine& line, const std::filesystem::path& directory) {
+  Json out = {{"file", (directory / line.name).string()},
+              {"kind", line.kind},
+              {"bytes", line.bytes},
+              {"modified", line.modified}};
+  if (line.epoch) {
+    out["epoch"] = *line.epoch;
+  }
+  if (line.step) {
+    out["step"] = *line.step;
+  }
+  if (!line.same_as.empty()) {
+    out["same_as"] = line.same_as;
+  }
+  if (!line.reason.empty()) {
+    out["error"] = line.reason;
+  }
+  return out;
+}
+
+void print_directory(const std::vector<FileLine>& lines) {
+  const auto now = static_cast<std::int64_t>(std::time(nullptr));
+  std::vector<std::vector<std::string>> rows = {{"name", "kind", "size", "age", "epoch", "step", "same file as"}};
+  std::uint64_t total = 0;
+  for (const auto& line : lines) {
+    const auto number = [](const auto& value) { return value ? danling::to_text(*value) : std::string(); };
+    rows.push_back({line.name, line.kind.empty() ? "unreadable" : line.kind, bytes_text(line.bytes),
+                    age_text(now - line.modified), number(line.epoch), number(line.step), line.same_as});
+    total += line.same_as.empty() ? line.bytes : 0;
+  }
+  print_table(rows, {false, false, true, true, true, true, false});
+  std::printf("%s, %s on disk\n", count_text(lines.size(), "name").c_str(), bytes_text(total).c_str());
+  for (const auto& line : lines) {
+    if (!line.reason.empty() && line.same_as.empty()) {
+      std::printf("%s: %s\n", line.name.c_str(), line.reason.c_str());
+    }
+  }
+}
+
+void print_file(const TensorFile& file) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [path, value] : leaves_of(file.tree())) {
+    if (value->is_tensor()) {
+      const auto& record = value->tensor();
+      rows.push_back({path, std::string(danling::formats::dtype_name(record.dtype)), shape_text(record),
+                      bytes_text(num_elements(record) * danling::formats::dtype_size(record.dtype))});
+    } else {
+      rows.push_back({path, kind_text(*value), value_text(*value, 4), ""});
+    }
+  }
+  print_table(rows, {false, false, false, true});
+}
+
+}  // namespace
+
+int ckpt_ls(std::span<const std::string> words) {
+  const Arguments arguments("danling ckpt ls", words, kOptions);
+  if (arguments.has("--help")) {
+    std::printf(
+        "Usage: danling ckpt ls FILE|DIRECTORY...\n\n"
+        "Of a file one line per value: key, type, shape or value, size. Of a directory one line per checkpoint: name,\n"
+        "kind (run, model, weights, other), size, age, the epochs and steps that the run had done, and which names "
+        "are\n"
+        "links to one file.\n\n%s\n"
+        "Example: danling ckpt ls runs/mnist/checkpoints\n"
+        "Exit code: 0; 1 when a file of a directory cannot be read; 2 for any other error.\n",
+        describe(kOptions).c_str());
+    return 0;
+  }
+  const auto& names = arguments.positional();
+  danling::check<danling::ConfigError>(!names.empty(), "danling ckpt ls", "expected files or directories, got none");
+  bool sound = true;
+  Json all = Json::array();
+  for (const auto& name : names) {
+    const bool json = arguments.has("--json");
+    if (names.size() > 1 && !json) {
+      std::printf("%s%s:\n", &name == &names.front() ? "" : "\n", name.c_str());
+    }
+    if (std::filesystem::is_directory(name)) {
+      const auto lines = describe_directory(name);
+      for (const auto& line : lines) {
+        sound = sound && line.reason.empty();
+        all.push_back(json_line(line, name));
+      }
+      if (!json) {
+        print_directory(lines);
+      }
+      continue;
+    }
+    const TensorFile file(name);
+    if (!json) {
+      print_file(file);
+      continue;
+    }
+    Json out = json_file(file);
+    out["values"] = Json::array();
+    for (const auto& leaf : leaves_of(file.tree())) {
+      out["values"].push_back(json_leaf(leaf));
+    }
+    all.push_back(std::move(out));
+  }
+  if (arguments.has("--json")) {
+    print_json(all);
+  }
+  return sound ? 0 : 1;
+}
+
+}  // namespace danling_command

@@ -1,0 +1,151 @@
+// What the commands of `danling ckpt` find and print alike.
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+#include <danling/core/error.hpp>
+
+#include "ckpt.hpp"
+
+namespace danling_command {
+
+using danling::concat;
+using danling::quote;
+
+std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory) {
+  static constexpr std::string_view kEndings[] = {".pth", ".pt", ".bin", ".ckpt", ".safetensors"};
+  std::vector<std::filesystem::path> out;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && !name.starts_with('.') &&
+        std::find(std::begin(kEndings), std::end(kEndings), entry.path().extension().string()) != std::end(kEndings)) {
+      out.push_back(entry.path());
+    }
+  }
+  std::sort(out.begin(), out.end());
+  danling::check<danling::CheckpointError>(!out.empty(), "danling ckpt", "expected files called ",
+                                           "*.pth, *.pt, *.bin, *.ckpt or *.safetensors, got none in ",
+                                           quote(directory.string()));
+  return out;
+}
+
+std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>& words) {
+  std::vector<std::filesystem::path> out;
+  for (const auto& word : words) {
+    std::error_code error;
+    const auto status = std::filesystem::status(word, error);
+    danling::check<danling::CheckpointError>(std::filesystem::exists(status), "danling ckpt",
+                                             "expected a file or a directory, got none at ", quote(word));
+    if (std::filesystem::is_directory(status)) {
+      const auto found = checkpoints_in(word);
+      out.insert(out.end(), found.begin(), found.end());
+    } else {
+      out.emplace_back(word);
+    }
+  }
+  return out;
+}
+
+std::vector<Leaf> leaves_below(const TensorFile& file, const std::string& key) {
+  auto out = leaves_of(file.tree());
+  std::erase_if(out, [&](const Leaf& leaf) { return !is_below(leaf.path, key); });
+  if (out.empty() && !key.empty()) {
+    std::string known = "no keys";
+    if (file.tree().is_map()) {
+      std::vector<std::string> names;
+      for (const auto& entry : file.tree().map()) {
+        names.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
+      }
+      constexpr std::size_t kMost = 20;
+      const bool more = names.size() > kMost;
+      names.resize(std::min(names.size(), kMost));
+      known = danling::join(names) + (more ? ", ..." : "");
+    }
+    danling::fail<danling::ConfigError>("danling ckpt", "expected a key that the file has, got ", quote(key),
+                                        "; it has ", known, " (file ", quote(file.path().string()), ")");
+  }
+  return out;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  static constexpr std::string_view kUnits[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+  if (bytes < 1000) {
+    return concat(bytes, " B");
+  }
+  double value = static_cast<double>(bytes) / 1000;
+  std::size_t unit = 0;
+  while (value >= 999.95 && unit + 1 < std::size(kUnits)) {
+    value /= 1000;
+    ++unit;
+  }
+  return concat(danling::to_fixed(value, 1), " ", kUnits[unit]);
+}
+
+std::string count_text(std::uint64_t count, std::string_view what) {
+  return concat(count, " ", what, count == 1 ? "" : "s");
+}
+
+std::string shape_text(const TensorRecord& record) { return concat("[", danling::join(record.sizes), "]"); }
+
+std::string value_text(const RecordTree& value, std::size_t most) {
+  if (value.is_null()) {
+    return "null";
+  }
+  if (value.is_bool()) {
+    return danling::to_text(value.boolean());
+  }
+  if (value.is_integer()) {
+    return danling::to_text(value.integer());
+  }
+  if (value.is_double()) {
+    return danling::to_text(value.number());
+  }
+  if (value.is_string()) {
+    constexpr std::size_t kLongest = 100;
+    const std::string& text = value.string();
+    return most >= text.size() || text.size() <= kLongest
+               ? quote(text)
+               : concat(quote(text.substr(0, kLongest)), "... (", text.size(), " bytes)");
+  }
+  if (value.is_bytes()) {
+    return count_text(value.bytes().data.size(), "byte");
+  }
+  if (value.is_map()) {
+    return "{}";
+  }
+  const auto& items = value.items();
+  std::string out;
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i) {
+    out += concat(i == 0 ? "" : ", ", value_text(items[i], most));
+  }
+  if (items.size() > most) {
+    out += concat(", ... (", items.size(), " items)");
+  }
+  return value.is_tuple() ? concat("(", out, items.size() == 1 ? ",)" : ")") : concat("[", out, "]");
+}
+
+std::string kind_text(const RecordTree& value) {
+  const std::string_view kind = value.kind();  // "a number", "an integer", "null"
+  const auto space = kind.find(' ');
+  return std::string(space == std::string_view::npos ? kind : kind.substr(space + 1));
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
+  std::vector<std::size_t> width(right.size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      width[i] = std::max(width[i], row[i].size());
+    }
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(width[i] - row[i].size(), ' ');
+      line += concat(i == 0 ? "" : "  ", right[i] ? padding : "", row[i], right[i] ? "" : padding);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    std::puts(line.c_str());
+  }
+}
+
+}  // namespace danling_command

@@ -1,0 +1,87 @@
+// danling ckpt verify: every checksum.
+#include <cstdio>
+
+#include <danling/core/error.hpp>
+
+#include "arguments.hpp"
+#include "ckpt.hpp"
+#include "ckpt_json.hpp"
+
+namespace danling_command {
+namespace {
+
+const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for programs"},
+                                                {"--help", "", "print this"}};
+
+struct Verdict {
+  std::string checked;  // what was checked, for people
+  std::vector<Damage> damage;
+};
+
+Verdict verify(const std::filesystem::path& path) {
+  const danling::formats::InputFile opened(path);  // what cannot be opened says nothing about its content
+  try {
+    const TensorFile file(path);
+    const std::string checks = file.checks();
+    Verdict out;
+    out.checked = danling::concat(
+        checks.empty() ? "its header" : checks, checks.empty() ? "" : " of ",
+        checks.empty() ? "" : count_text(file.num_records(), file.is_safetensors() ? "tensor" : "record"),
+        file.has_hashes() ? ""
+        : checks.empty()  ? "; the file has no checksums"
+                          : "; the file has no hashes of danling");
+    out.damage = file.verify();
+    return out;
+  } catch (const danling::CheckpointError& error) {
+    return {"", {{"", error.what()}}};
+  }
+}
+
+}  // namespace
+
+int ckpt_verify(std::span<const std::string> words) {
+  const Arguments arguments("danling ckpt verify", words, kOptions);
+  if (arguments.has("--help")) {
+    std::printf(
+        "Usage: danling ckpt verify FILE|DIRECTORY...\n\n"
+        "Reads every byte and checks what the file has to check it with: hashes and CRCs of danling's files, CRCs of\n"
+        "torch.save's; of safetensors files that danling did not write the header alone, since they have no "
+        "checksums.\n"
+        "\n%s\n"
+        "Example: danling ckpt verify runs/mnist/checkpoints\n"
+        "Exit code: 0 when all are sound, 1 when one is damaged, 2 for any other error, such as a missing file.\n",
+        describe(kOptions).c_str());
+    return 0;
+  }
+  danling::check<danling::ConfigError>(!arguments.positional().empty(), "danling ckpt verify",
+                                       "expected files or directories, got none");
+  bool sound = true;
+  Json all = Json::array();
+  for (const auto& path : checkpoints_of(arguments.positional())) {
+    const Verdict verdict = verify(path);
+    sound = sound && verdict.damage.empty();
+    if (arguments.has("--json")) {
+      Json damage = Json::array();
+      for (const auto& [record, reason] : verdict.damage) {
+        damage.push_back({{"record", record}, {"reason", reason}});
+      }
+      all.push_back({{"file", path.string()},
+                     {"sound", verdict.damage.empty()},
+                     {"checked", verdict.checked},
+                     {"damage", std::move(damage)}});
+    } else if (verdict.damage.empty()) {
+      std::printf("%s: sound, checked %s\n", path.c_str(), verdict.checked.c_str());
+    } else {
+      std::printf("%s: %s\n", path.c_str(), verdict.checked.empty() ? "UNREADABLE" : "DAMAGED");
+      for (const auto& damage : verdict.damage) {
+        std::printf("  %s\n", damage.reason.c_str());
+      }
+    }
+  }
+  if (arguments.has("--json")) {
+    print_json(all);
+  }
+  return sound ? 0 : 1;
+}
+
+}  // namespace danling_command

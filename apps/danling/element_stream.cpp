@@ -1,0 +1,110 @@
+// Tensors as pieces of their elements in row-major order, whatever their strides.
+#include <algorithm>
+#include <cstring>
+
+#include <danling/core/error.hpp>
+
+#include "tensor_file.hpp"
+
+namespace danling_command {
+
+using danling::formats::dtype_size;
+
+namespace {
+
+bool is_complex(DType dtype) { return dtype >= DType::complex32; }
+
+// The number with another sign, `bytes` long. Floating-point numbers have their sign in the last bit; integers do not.
+void flip_sign(std::span<std::byte> number) { number.back() ^= std::byte{0x80}; }
+
+}  // namespace
+
+std::uint64_t num_elements(const TensorRecord& record) {
+  std::uint64_t count = 1;
+  for (const auto size : record.sizes) {
+    count *= static_cast<std::uint64_t>(size);
+  }
+  return count;
+}
+
+std::vector<std::int64_t> row_major(std::span<const std::int64_t> sizes) {
+  std::vector<std::int64_t> out(sizes.size(), 1);
+  for (std::size_t i = sizes.size(); i-- > 1;) {
+    out[i - 1] = out[i] * std::max<std::int64_t>(sizes[i], 1);
+  }
+  return out;
+}
+
+bool is_row_major(const TensorRecord& record) {
+  const auto expected = row_major(record.sizes);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (record.sizes[i] > 1 && record.strides[i] != expected[i]) {
+      return num_elements(record) == 0;
+    }
+  }
+  return true;
+}
+
+ElementStream::ElementStream(TensorFile& file, const TensorRecord& record)
+    : file_(file),
+      record_(record),
+      width_(dtype_size(record.dtype)),
+      left_(num_elements(record)),
+      direct_(is_row_major(record)) {
+  const bool has_sign_bit = record.dtype <= DType::float8_e5m2 || is_complex(record.dtype);
+  danling::check<danling::CheckpointError>(!record.negative || has_sign_bit, "checkpoint.read",
+                                           "expected a negated view of floating-point numbers, got one of ",
+                                           danling::formats::dtype_name(record.dtype), " (file ",
+                                           danling::quote(file.path().string()), ")");
+  if (direct_ || left_ == 0) {
+    return;
+  }
+  std::uint64_t span = 1;
+  for (std::size_t i = 0; i < record_.sizes.size(); ++i) {
+    span += static_cast<std::uint64_t>((record_.sizes[i] - 1) * record_.strides[i]);
+  }
+  whole_.resize(static_cast<std::size_t>(span) * width_);
+  file_.read(record_.storage, static_cast<std::uint64_t>(record_.offset) * width_, whole_);
+  index_.resize(record_.sizes.size(), 0);
+}
+
+std::span<const std::byte> ElementStream::next(std::uint64_t most) {
+  const std::uint64_t count = std::min(most, left_);
+  piece_.resize(static_cast<std::size_t>(count) * width_);
+  if (count == 0) {
+    return {};
+  }
+  if (direct_) {
+    file_.read(record_.storage, (static_cast<std::uint64_t>(record_.offset) + done_) * width_, piece_);
+  } else {
+    gather(piece_);
+  }
+  const std::size_t part = is_complex(record_.dtype) ? width_ / 2 : width_;
+  for (std::size_t at = 0; (record_.conjugate || record_.negative) && at < piece_.size(); at += part) {
+    const bool imaginary = at % width_ != 0;
+    if (record_.negative != (record_.conjugate && imaginary)) {
+      flip_sign(std::span(piece_).subspan(at, part));
+    }
+  }
+  done_ += count;
+  left_ -= count;
+  return piece_;
+}
+
+void ElementStream::gather(std::span<std::byte> out) {
+  for (std::size_t at = 0; at < out.size(); at += width_) {
+    std::int64_t position = 0;
+    for (std::size_t i = 0; i < index_.size(); ++i) {
+      position += index_[i] * record_.strides[i];
+    }
+    std::memcpy(out.data() + at, whole_.data() + static_cast<std::size_t>(position) * width_, width_);
+    for (std::size_t i = index_.size(); i-- > 0;) {
+      if (++index_[i] < record_.sizes[i]) {
+        break;
+      }
+      index_[i] = 0;
+    }
+  }
+}
+
+}  // namespace danling_command

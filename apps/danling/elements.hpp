@@ -1,0 +1,52 @@
+// Elements of tensors as numbers and text. No LibTorch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <danling/formats/tensor_record.hpp>
+
+namespace danling_command {
+
+using danling::formats::DType;
+
+/// An element as it is printed: the shortest text that reads back as the same element, `nan`, `inf`, `1.0-2.0j`.
+std::string element_text(DType dtype, const std::byte* element);
+
+/// How far two elements are apart: 0 when both are the same infinity or both not numbers, infinity when only one is.
+/// Of complex numbers the modulus of the difference.
+double element_distance(DType a_type, const std::byte* a, DType b_type, const std::byte* b);
+
+/// Of the elements of one tensor together. Of complex numbers the moduli count.
+class ElementStatistics {
+ public:
+  void add(DType dtype, std::span<const std::byte> elements);
+
+  std::uint64_t count() const { return count_; }
+  /// Infinities and NaNs; they count in nothing else.
+  std::uint64_t non_finite() const { return non_finite_; }
+  bool any() const { return count_ > non_finite_; }
+  std::string minimum() const { return text(minimum_); }
+  std::string maximum() const { return text(maximum_); }
+  double mean() const { return mean_; }
+
+ private:
+  std::uint64_t count_ = 0;
+  std::uint64_t non_finite_ = 0;
+  // An element and the number that orders it.
+  struct Extreme {
+    std::array<std::byte, 16> element = {};
+    double value = 0;
+  };
+  std::string text(const Extreme& extreme) const;
+
+  DType dtype_ = DType::float32;
+  Extreme minimum_;
+  Extreme maximum_;
+  double mean_ = 0;
+};
+
+}  // namespace danling_command

@@ -1,0 +1,166 @@
+#include "tensor_file.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/pth.hpp>
+
+namespace danling_command {
+
+using danling::concat;
+using danling::formats::PthReader;
+using danling::formats::SafetensorsReader;
+
+namespace {
+
+template <class Check>
+void collect(std::vector<Damage>& out, const std::string& record, Check&& check) {
+  try {
+    check();
+  } catch (const danling::CheckpointError& error) {
+    out.push_back({record, error.what()});
+  }
+}
+
+}  // namespace
+
+struct TensorFile::Backing {
+  std::optional<PthReader> pth;
+  std::optional<SafetensorsReader> safetensors;
+  RecordTree tree;  // of safetensors
+  std::vector<bool> verified;
+  std::vector<std::byte> inflated;  // of one storage that is deflated
+  std::size_t inflated_storage = SIZE_MAX;
+};
+
+TensorFile::TensorFile(const std::filesystem::path& path) : path_(path), backing_(std::make_unique<Backing>()) {
+  if (danling::formats::is_safetensors(path)) {
+    const auto& reader = backing_->safetensors.emplace(path);
+    RecordTree::Map map;
+    for (const auto& entry : reader.entries()) {
+      map.set(entry.name,
+              TensorRecord{entry.dtype, map.size(), 0, entry.sizes, row_major(entry.sizes), false, false, false});
+    }
+    metadata_ = reader.metadata();
+    for (const auto& [name, target] : reader.aliases()) {
+      map.set(name, map.at(target).tensor());
+      metadata_.erase(name);
+    }
+    backing_->tree = std::move(map);
+  } else {
+    backing_->pth.emplace(path);
+  }
+  size_ = std::filesystem::file_size(path);
+  backing_->verified.resize(num_storages(), false);
+}
+
+TensorFile::~TensorFile() = default;
+
+bool TensorFile::is_safetensors() const { return backing_->safetensors.has_value(); }
+
+std::string TensorFile::format() const {
+  const bool ours = has_hashes() || (backing_->pth && backing_->pth->has_manifest());
+  return concat(is_safetensors() ? "safetensors file" : "PyTorch archive", ours ? " of danling" : "");
+}
+
+const RecordTree& TensorFile::tree() const { return backing_->pth ? backing_->pth->tree() : backing_->tree; }
+
+std::size_t TensorFile::num_storages() const {
+  return backing_->pth ? backing_->pth->num_storages() : backing_->safetensors->entries().size();
+}
+
+std::uint64_t TensorFile::storage_size(std::size_t storage) const {
+  return backing_->pth ? backing_->pth->storage_size(storage) : backing_->safetensors->entries().at(storage).bytes;
+}
+
+void TensorFile::read(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) {
+  auto& backing = *backing_;
+  if (backing.safetensors) {
+    const auto& entry = backing.safetensors->entries().at(storage);
+    backing.safetensors->read(entry, offset, out);
+    return;
+  }
+  const auto& record = backing.pth->storage_record(storage);
+  if (!backing.verified[storage]) {
+    backing.pth->verify_record(record);
+    backing.verified[storage] = true;
+  }
+  if (!record.deflated) {
+    backing.pth->read_storage(storage, offset, out);
+    return;
+  }
+  if (backing.inflated_storage != storage) {
+    backing.inflated.resize(static_cast<std::size_t>(storage_size(storage)));
+    backing.pth->read_storage(storage, backing.inflated);
+    backing.inflated_storage = storage;
+  }
+  danling::check<danling::CheckpointError>(
+      offset <= backing.inflated.size() && out.size() <= backing.inflated.size() - offset, "checkpoint.read",
+      "expected a range inside the storage, got one outside");
+  std::copy_n(backing.inflated.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
+}
+
+std::string TensorFile::checks() const {
+  if (is_safetensors()) {
+    return "";
+  }
+  return "CRC-32";
+}
+
+bool TensorFile::has_hashes() const { return false; }
+
+std::size_t TensorFile::num_records() const {
+  return backing_->pth ? backing_->pth->records().size() : backing_->safetensors->entries().size();
+}
+
+std::vector<Damage> TensorFile::verify() const {
+  std::vector<Damage> out;
+  if (backing_->pth) {
+    for (const auto& record : backing_->pth->records()) {
+      collect(out, record.name, [&] { backing_->pth->verify_record(record); });
+    }
+    return out;
+  }
+  return out;
+}
+
+bool is_plain_list(const RecordTree& tree) {
+  return (tree.is_list() || tree.is_tuple()) &&
+         std::all_of(tree.items().begin(), tree.items().end(), [](const RecordTree& item) {
+           return !item.is_tensor() && !item.is_map() && (!(item.is_list() || item.is_tuple()) || is_plain_list(item));
+         });
+}
+
+namespace {
+
+void add_leaves(const RecordTree& tree, const std::string& path, std::vector<Leaf>& out) {
+  if (tree.is_map() && !tree.map().empty()) {
+    for (const auto& [key, value] : tree.map()) {
+      const std::string name = key.is_string() ? key.string() : key.text();
+      add_leaves(value, path.empty() ? name : concat(path, ".", name), out);
+    }
+  } else if ((tree.is_list() || tree.is_tuple()) && !is_plain_list(tree)) {
+    for (std::size_t i = 0; i < tree.items().size(); ++i) {
+      add_leaves(tree.items()[i], concat(path, "[", i, "]"), out);
+    }
+  } else {
+    out.push_back({path, &tree});
+  }
+}
+
+}  // namespace
+
+std::vector<Leaf> leaves_of(const RecordTree& tree) {
+  std::vector<Leaf> out;
+  add_leaves(tree, "", out);
+  return out;
+}
+
+bool is_below(std::string_view path, std::string_view prefix) {
+  return path.starts_with(prefix) &&
+         (prefix.empty() || path.size() == prefix.size() || path[prefix.size()] == '.' || path[prefix.size()] == '[');
+}
+
+}  // namespace danling_command

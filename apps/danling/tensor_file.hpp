@@ -1,0 +1,112 @@
+// One view of .pth archives and safetensors files: a tree of values, tensors read in pieces. No LibTorch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/formats/safetensors.hpp>
+#include <danling/formats/tensor_record.hpp>
+
+namespace danling_command {
+
+using danling::formats::DType;
+using danling::formats::RecordTree;
+using danling::formats::TensorRecord;
+
+/// A part of a file that is not what was written, and why.
+struct Damage {
+  std::string record;  ///< of a .pth archive its record, of a safetensors file the tensor
+  std::string reason;
+};
+
+/// A file open for reading, its kind found by its content. Memory does not grow with its tensors, except for archives
+/// that were compressed afterwards: of those one storage at a time is held.
+/// Every error is a danling::CheckpointError that names file, record and reason.
+class TensorFile {
+ public:
+  explicit TensorFile(const std::filesystem::path& path);
+  ~TensorFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  bool is_safetensors() const;
+  /// For people: `PyTorch archive of danling`, `safetensors file`.
+  std::string format() const;
+  /// Bytes of the file.
+  std::uint64_t size() const { return size_; }
+
+  /// The values. Tied weights of a safetensors file, which it holds once, are tensors of one storage.
+  const RecordTree& tree() const;
+  /// Of a safetensors file, without the names of tied weights.
+  const danling::formats::SafetensorsMetadata& metadata() const { return metadata_; }
+
+  std::size_t num_storages() const;
+  std::uint64_t storage_size(std::size_t storage) const;
+  /// Fills `out` from byte `offset` of a storage; the first read of a storage verifies all of it.
+  void read(std::size_t storage, std::uint64_t offset, std::span<std::byte> out);
+
+  /// What verify() can check, for people: `XXH3-128 and CRC-32`, `CRC-32`.
+  std::string checks() const;
+  /// Whether the file holds hashes that danling wrote.
+  bool has_hashes() const;
+  std::size_t num_records() const;
+  /// Reads everything and verifies every checksum there is.
+  std::vector<Damage> verify() const;
+
+ private:
+  struct Backing;
+  std::filesystem::path path_;
+  std::uint64_t size_ = 0;
+  danling::formats::SafetensorsMetadata metadata_;
+  std::unique_ptr<Backing> backing_;
+};
+
+/// A value of a tree with its place, such as `optimizer.param_groups[0].lr`.
+struct Leaf {
+  std::string path;
+  const RecordTree* value;
+};
+
+/// All tensors and plain values in order. A list without maps and tensors in it is one value, and so is an empty map.
+std::vector<Leaf> leaves_of(const RecordTree& tree);
+/// Whether a list or tuple holds nothing but plain values and such lists.
+bool is_plain_list(const RecordTree& tree);
+/// Whether `path` is `prefix` or lies below it; an empty prefix is above everything.
+bool is_below(std::string_view path, std::string_view prefix);
+
+/// Elements of a tensor, also where the tensor's strides skip or repeat some.
+std::uint64_t num_elements(const TensorRecord& record);
+/// The strides of a tensor without gaps in row-major order.
+std::vector<std::int64_t> row_major(std::span<const std::int64_t> sizes);
+/// Whether the tensor's elements lie one after another as its storage has them.
+bool is_row_major(const TensorRecord& record);
+
+/// The elements of a tensor in row-major order, piece by piece, what conjugated and negated views stand for. A tensor
+/// that is not stored in that order is held in memory as long as this object lives.
+class ElementStream {
+ public:
+  ElementStream(TensorFile& file, const TensorRecord& record);
+
+  /// The next elements, at most `most` of them; empty at the end. Valid until the next call.
+  std::span<const std::byte> next(std::uint64_t most);
+
+ private:
+  void gather(std::span<std::byte> out);
+
+  TensorFile& file_;
+  TensorRecord record_;
+  std::size_t width_;
+  std::uint64_t left_;
+  std::uint64_t done_ = 0;
+  bool direct_;
+  std::vector<std::byte> whole_;
+  std::vector<std::int64_t> index_;
+  std::vector<std::byte> piece_;
+};
+
+}  // namespace danling_command
