@@ -76,6 +76,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   };
 
   bool open(Node::Kind kind) {
+    check<ConfigError>(stack_.size() < max_depth, "config.load", "expected at most ", max_depth,
+                       " levels of nesting, got more (", origin_.at(line_), ")");
     Node node;
     node.kind = kind;
     stack_.push_back({std::move(node), {}, 0});

@@ -4,7 +4,7 @@
 #include <danling/config/config.hpp>
 #include <danling/core/error.hpp>
 #include <fstream>
-#include <sstream>
+#include <string>
 
 #include "config/assign.hpp"
 #include "config/node.hpp"
@@ -12,23 +12,27 @@
 namespace danling::inline v0 {
 namespace {
 
+constexpr std::streamsize max_file = std::streamsize{1} << 24;
+
 std::string read_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  // A directory opens and fails at the first read; an empty file sets the fail bit of `text` and is no failure.
-  if (file) {
-    file.peek();
+  std::string text;
+  // By pieces, and no more than the limit: the file may be a pipe or a device without an end.
+  while (file && static_cast<std::streamsize>(text.size()) <= max_file) {
+    char piece[4096];
+    file.read(piece, sizeof piece);
+    text.append(piece, static_cast<std::size_t>(file.gcount()));
   }
   if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
     const int code = errno;
     fail<ConfigError>("config.load", "expected a readable config file, got ", quote(path), ": ",
                       code == 0 ? "cannot be read" : std::strerror(code));
   }
-  if (!file.eof()) {
-    text << file.rdbuf();
-  }
-  return text.str();
+  check<ConfigError>(static_cast<std::streamsize>(text.size()) <= max_file, "config.load",
+                     "expected a config file of at most ", std::int64_t{max_file}, " bytes, got more (file ",
+                     quote(path), ")");
+  return text;
 }
 
 }  // namespace

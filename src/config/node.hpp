@@ -1,11 +1,15 @@
 // What a YAML file, a JSON file or the command line says, before it meets a field list.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace danling::inline v0::detail {
+
+/// Deepest nesting of lists and mappings that is read. Nodes are copied and destroyed by recursion.
+inline constexpr std::size_t max_depth = 100;
 
 /// Where text comes from, for messages.
 struct Origin {
@@ -42,9 +46,10 @@ struct Node::Entry {
 /// Adds an entry. @throws ConfigError when the key is there already.
 void add_entry(Node& map, Node::Entry entry, const Origin& origin);
 
-/// @throws ConfigError with origin and line for text that is not YAML, or holds several documents.
+/// @throws ConfigError with origin and line for text that is not YAML, holds several documents, nests deeper than
+/// `max_depth`, or grows beyond measure by its aliases.
 Node read_yaml(std::string_view text, const Origin& origin);
-/// @throws ConfigError with origin and line for text that is not JSON.
+/// @throws ConfigError with origin and line for text that is not JSON, or nests deeper than `max_depth`.
 Node read_json(std::string_view text, const Origin& origin);
 
 }  // namespace danling::inline v0::detail

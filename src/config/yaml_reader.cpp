@@ -15,13 +15,29 @@
 namespace danling::inline v0::detail {
 namespace {
 
-constexpr std::size_t max_nodes = 100000;  // what aliases of aliases may grow to
+// What aliases of aliases may grow to.
+constexpr std::size_t max_nodes = 100000;
+constexpr std::size_t max_text = std::size_t{1} << 24;
 
-std::size_t count(const Node& node) {
-  std::size_t total = 1;
-  for (const auto& item : node.items) total += count(item);
-  for (const auto& entry : node.entries) total += count(entry.value);
-  return total;
+struct Amount {
+  std::size_t nodes = 0;
+  std::size_t text = 0;  // bytes
+};
+
+void add_amount(const Node& node, Amount& total) {
+  ++total.nodes;
+  total.text += node.text.size();
+  for (const auto& item : node.items) add_amount(item, total);
+  for (const auto& entry : node.entries) {
+    total.text += entry.key.size();
+    add_amount(entry.value, total);
+  }
+}
+
+// What yaml-cpp says may quote the text at fault as it stands; messages are one line.
+std::string one_line(const std::string& text) {
+  const std::string quoted = quote(text);
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 class Builder : public YAML::EventHandler {
@@ -42,11 +58,11 @@ class Builder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     check<ConfigError>(anchor < anchored_.size() && anchored_[anchor].second, "config.load",
                        "expected an alias of a complete value (", origin_.at(line(mark)), ")");
-    Node node = anchored_[anchor].first;
-    nodes_ += count(node);
-    check<ConfigError>(nodes_ <= max_nodes, "config.load", "expected at most ", max_nodes, " values (",
-                       origin_.at(line(mark)), ")");
-    add(std::move(node), YAML::NullAnchor);
+    add_amount(anchored_[anchor].first, aliased_);
+    check<ConfigError>(aliased_.nodes <= max_nodes && aliased_.text <= max_text, "config.load",
+                       "expected aliases for at most ", max_nodes, " values and ", max_text,
+                       " bytes of text, got more (", origin_.at(line(mark)), ")");
+    add(Node(anchored_[anchor].first), YAML::NullAnchor);
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -79,6 +95,8 @@ class Builder : public YAML::EventHandler {
   static int line(const YAML::Mark& mark) { return mark.line + 1; }
 
   void open(Node::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
+    check<ConfigError>(stack_.size() < max_depth, "config.load", "expected at most ", max_depth,
+                       " levels of nesting, got more (", origin_.at(line(mark)), ")");
     Node node;
     node.kind = kind;
     node.line = line(mark);
@@ -92,7 +110,6 @@ class Builder : public YAML::EventHandler {
   }
 
   void add(Node node, YAML::anchor_t anchor) {
-    ++nodes_;
     if (anchor != YAML::NullAnchor) {
       if (anchored_.size() <= anchor) {
         anchored_.resize(anchor + 1);
@@ -122,7 +139,7 @@ class Builder : public YAML::EventHandler {
   Node root_;
   std::vector<Frame> stack_;
   std::vector<std::pair<Node, bool>> anchored_;
-  std::size_t nodes_ = 0;
+  Amount aliased_;
 };
 
 }  // namespace
@@ -140,7 +157,7 @@ Node read_yaml(std::string_view text, const Origin& origin) {
     }
     return builder.take();
   } catch (const YAML::Exception& error) {
-    fail<ConfigError>("config.load", "expected YAML, got a syntax error: ", error.msg, " (",
+    fail<ConfigError>("config.load", "expected YAML, got a syntax error: ", one_line(error.msg), " (",
                       origin.at(error.mark.line + 1), ")");
   }
 }

@@ -197,6 +197,8 @@ TEST_CASE("load: text that is no YAML names the line", "[config]") {
   CHECK(error_of_yaml("[a]: 1\n") == "[config.load] expected a key, got a list (file 'a.yaml', line 1)");
   CHECK(error_of_yaml("layers: &a [*a]\n") ==
         "[config.load] expected an alias of a complete value (file 'a.yaml', line 1)");
+  CHECK(error_of_yaml("name: \"\\\x01\"\n") ==
+        "[config.load] expected YAML, got a syntax error: unknown escape character: \\x01 (file 'a.yaml', line 1)");
 }
 
 TEST_CASE("load: aliases of aliases cannot exhaust the memory", "[config]") {
@@ -205,7 +207,35 @@ TEST_CASE("load: aliases of aliases cannot exhaust the memory", "[config]") {
     const std::vector<std::string> aliases(10, danling::concat("*a", i - 1));
     text += danling::concat("a", i, ": &a", i, " [", danling::join(aliases), "]\n");
   }
-  CHECK_THAT(error_of_yaml(text), ContainsSubstring("expected at most 100000 values"));
+  CHECK(error_of_yaml(text) ==
+        "[config.load] expected aliases for at most 100000 values and 16777216 bytes of text, got more (file 'a.yaml', "
+        "line 5)");
+  // One long text, many times.
+  text = "words: [&a " + std::string(std::size_t{1} << 20, 'x');
+  for (int i = 0; i < 1000; ++i) {
+    text += ",\n*a";
+  }
+  CHECK(error_of_yaml(text + "]\n") ==
+        "[config.load] expected aliases for at most 100000 values and 16777216 bytes of text, got more (file 'a.yaml', "
+        "line 18)");
+}
+
+TEST_CASE("load: 10,000 levels of nesting are an error", "[config]") {
+  const std::string expected = "[config.load] expected at most 100 levels of nesting, got more (file 'a.yaml', line ";
+  const std::size_t depth = 10000;
+  CHECK(error_of_yaml("words: " + std::string(depth, '[') + std::string(depth, ']') + "\n") == expected + "1)");
+  std::string maps;
+  for (std::size_t i = 0; i < depth; ++i) {
+    maps += "{a: ";
+  }
+  CHECK(error_of_yaml(maps) == expected + "1)");
+  std::string lines;
+  for (std::size_t i = 0; i < 1000; ++i) {
+    lines += std::string(i, ' ') + "a:\n";
+  }
+  CHECK(error_of_yaml(lines) == expected + "101)");
+  CHECK(error_of_yaml("words:\n- " + std::string(98, '[') + std::string(98, ']') + "\n") ==
+        "[config.parse] expected a list of texts for 'words', got a list in the list (file 'a.yaml', line 1)");
 }
 
 TEST_CASE("load_file: JSON, with the line of each key", "[config]") {
@@ -238,6 +268,8 @@ TEST_CASE("load_file: JSON, with the line of each key", "[config]") {
   CHECK(error_of_json("{\"lr\": 1,\n}") ==
         "[config.load] expected JSON, got a syntax error while parsing object key - unexpected '}'; expected string "
         "literal (file 'b.json', line 2)");
+  CHECK(error_of_json("{\"words\":\n" + std::string(10000, '[')) ==
+        "[config.load] expected at most 100 levels of nesting, got more (file 'b.json', line 2)");
 }
 
 TEST_CASE("load_file: a file that cannot be read says why", "[config]") {
@@ -251,6 +283,8 @@ TEST_CASE("load_file: a file that cannot be read says why", "[config]") {
         "[config.load] expected a readable config file, got '" + missing + "': No such file or directory");
   CHECK(message(files.path("")) ==
         "[config.load] expected a readable config file, got '" + files.path("") + "': Is a directory");
+  CHECK(message("/dev/zero") ==
+        "[config.load] expected a config file of at most 16777216 bytes, got more (file '/dev/zero')");
   danling::load_file(config, files.write("empty.yaml", ""));
   CHECK(config.lr == 1e-3);
 }
