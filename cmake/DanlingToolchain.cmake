@@ -31,3 +31,10 @@ if(DANLING_SANITIZE)
   # With its instrumentation g++ warns falsely, as its manual says.
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
+
+if(DANLING_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "danling: DANLING_FUZZ needs clang, got ${CMAKE_CXX_COMPILER}. Set CMAKE_CXX_COMPILER, or run ./dev fuzz.")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

@@ -1,0 +1,27 @@
+// Pickles: what is read is written, and reads as the same.
+#include <danling/formats/pickle.hpp>
+
+#include "records.hpp"
+#include "target.hpp"
+
+namespace danling_fuzz {
+
+const Allowance allowance{std::size_t{1} << 23, 1024};
+
+void run(std::string_view input) {
+  const auto first = danling::formats::read_pickle(input);
+  std::vector<std::uint64_t> sizes;
+  for (const auto& storage : first.storages) {
+    sizes.push_back(storage.size);
+  }
+  std::string written;
+  try {
+    written = danling::formats::write_pickle(first.tree, sizes);
+  } catch (const danling::Error& error) {
+    require(false, danling::concat("that what was read can be written, got ", error.what()));
+  }
+  const auto second = danling::formats::read_pickle(written);
+  require(same(first.tree, second.tree, second), "the same tree after writing and reading");
+}
+
+}  // namespace danling_fuzz

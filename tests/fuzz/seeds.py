@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Writes the inputs that fuzzing starts from: python tests/fuzz/seeds.py DIR [FILE...]
+
+DIR/<target>/ gets small valid inputs of each kind, made by Python's own writers and from tests/golden/data. Further
+FILEs, such as checkpoints of danling, are added to the target that their suffix names (.pth, .safetensors, .yaml,
+.json). Needs no torch.
+"""
+
+import gzip
+import io
+import json
+import pathlib
+import pickle
+import struct
+import sys
+import zipfile
+import zlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "data"
+
+PLAIN = {
+    "none": None, "bools": [True, False], "integers": [0, -1, 255, 256, 65536, 2**31, -(2**63), 2**63 - 1],
+    "floats": [0.0, -0.0, 0.1, float("inf"), float("nan"), 1e-310], "text": "schön 世界 \U0001f600",
+    "bytes": bytes(range(256)), "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)], 3: {-7: {}}, "empty": [[], {}],
+    "bytearray": bytearray(b"a\xff"),
+}  # fmt: skip
+
+CONFIG = {
+    "verbose": True, "small": -3, "epochs": 7, "count": 18446744073709551615, "rate": 0.25, "lr": 1e-9,
+    "name": "a 'name'\n\twith: [all] #kinds\x01", "shuffle": None, "steps": 12, "clip": float("inf"), "tag": "true",
+    "sizes": [1, 2, 3], "betas": [0.9, 0.999], "words": ["", "no", "1e3", "~"], "splits": ["a b", "c,d"],
+    "data": {"root": "/data", "train": {"kind": "conv", "width": 3}}, "layers": [{"kind": "dense"}, {"width": 2}],
+    "mode": "quick",
+}  # fmt: skip
+
+YAML = {
+    "block": """
+# a comment
+verbose: yes
+small: 0x1
+lr: .5
+name: "quoted \\x41 \\u00e9 \\n"
+tag: 'it''s'
+sizes: [1, 2]
+words:
+  - a
+  - "b"
+  - |
+    literal
+    text
+  - >-
+    folded
+    text
+data:
+  root: data
+  train: {kind: conv, width: ~}
+layers:
+- kind: dense
+  width: 1
+- {kind: conv}
+""",
+    "anchors": "data: &d\n  root: x\n  train: &t {kind: conv}\n  test: *t\nwords: &w [a, b]\nsplits: *w\n",
+    "tags": "%YAML 1.2\n---\nname: !!str 12\ntag: !local x\n? epochs\n: 4\ndata.root: y\n...\n",
+}
+
+
+def zipped(records, method=zipfile.ZIP_STORED, comment=b""):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name, content in records:
+            archive.writestr(zipfile.ZipInfo(name), content, method)
+        archive.comment = comment
+    return out.getvalue()
+
+
+def manifest(records):
+    lines = [f"crc32:{zlib.crc32(content):08x} {len(content)} {name.split('/', 1)[1]}" for name, content in records]
+    return "\n".join(["danling-checkpoint 1", *lines, ""]).encode()
+
+
+def records_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return [(info.filename, archive.read(info)) for info in archive.infolist()]
+
+
+def zip64(name, content):
+    """An archive of one entry whose sizes are in the zip64 fields, as those above 4 GiB are."""
+    crc = zlib.crc32(content)
+    fields = struct.pack("<HHQQ", 1, 16, len(content), len(content))
+    local = struct.pack("<IHHHIIIIHH", 0x04034B50, 45, 0, 0, 0, crc, 2**32 - 1, 2**32 - 1, len(name), len(fields))
+    entry = local + name + fields + content
+    fields = struct.pack("<HHQQQ", 1, 24, len(content), len(content), 0)
+    central = struct.pack("<IHHHHIIIIHHHHHII", 0x02014B50, 45, 45, 0, 0, 0, crc, 2**32 - 1, 2**32 - 1, len(name),
+                          len(fields), 0, 0, 0, 0, 2**32 - 1)  # fmt: skip
+    central += name + fields
+    end = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, 1, 1, len(central), len(entry))
+    locator = struct.pack("<IIQI", 0x07064B50, 0, len(entry) + len(central), 1)
+    last = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 2**16 - 1, 2**16 - 1, 2**32 - 1, 2**32 - 1, 0)
+    return entry + central + end + locator + last
+
+
+def seeds():
+    for protocol in range(2, 6):
+        yield "pickle", f"protocol{protocol}", pickle.dumps(PLAIN, protocol)
+    for path in sorted(GOLDEN.glob("checkpoint_*.pth")):
+        name = path.stem.removeprefix("checkpoint_")
+        yield "pth", name, path.read_bytes()
+        if name == "legacy":
+            continue
+        records = records_of(path)
+        yield "pickle", name, dict(records)[next(n for n, _ in records if n.endswith("/data.pkl"))]
+        if name in ("module", "aliases"):
+            short = [(n, c) for n, c in records if "/.data/" not in n]
+            yield "pth", f"{name}_manifest", zipped([*short, (f"{short[0][0].split('/')[0]}/danling/manifest",
+                                                              manifest(short))])  # fmt: skip
+            yield "pth", f"{name}_deflated", zipped(records, zipfile.ZIP_DEFLATED)
+    yield "zip", "stored", zipped([("a/one", b"1"), ("a/empty", b""), ("a/two", b"22" * 40)])
+    yield "zip", "deflated", zipped([("one", b"1" * 3000), ("empty", b"")], zipfile.ZIP_DEFLATED, b"a comment")
+    yield "zip", "zip64", zip64(b"a/wide", b"content")
+    yield "zip", "none", zipped([])
+    yield "json", "all", json.dumps(CONFIG, indent=1).replace("Infinity", '".inf"').encode()
+    yield "json", "dotted", b'{"data.root": "x", "layers": [{}], "name": "\\ud83d\\ude00\\n", "lr": 1E+2}'
+    for name, text in YAML.items():
+        yield "yaml", name, text.encode()
+    yield "yaml", "flow", json.dumps(CONFIG).replace("Infinity", ".inf").encode()
+    for code, width in ((8, 1), (9, 1), (11, 2), (12, 4), (13, 4), (14, 8)):
+        plain = bytes([0, 0, code, 2]) + struct.pack(">II", 2, 3) + bytes(range(6 * width))
+        yield "idx", f"type{code}", plain
+        if width == 1:
+            yield "idx", f"type{code}.gz", gzip.compress(plain, mtime=0)
+    yield "idx", "empty", bytes([0, 0, 8, 1, 0, 0, 0, 0])
+    targets = {".pth": "pth", ".safetensors": "safetensors", ".yaml": "yaml", ".json": "json"}
+    for path in map(pathlib.Path, sys.argv[2:]):
+        yield targets[path.suffix], path.stem, path.read_bytes()
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    for target, name, content in seeds():
+        directory = pathlib.Path(sys.argv[1]) / target
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()
