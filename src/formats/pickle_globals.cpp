@@ -8,17 +8,55 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
     std::string_view name;
     Callable callable;
   };
+  // What is read of Python beyond opcodes. None of it is called: each stands for a value that we make ourselves.
   static constexpr Named kNamed[] = {
+      // torch.save of tensors, state dicts, parameters and buffers
       {"collections", "OrderedDict", Callable::ordered_dict},
       {"torch._utils", "_rebuild_tensor_v2", Callable::rebuild_tensor_v2},
       {"torch._utils", "_rebuild_tensor_v3", Callable::rebuild_tensor_v3},
       {"torch._utils", "_rebuild_parameter", Callable::rebuild_parameter},
+      {"torch._utils", "_rebuild_parameter_with_state", Callable::rebuild_parameter_with_state},
+      {"torch._tensor", "_rebuild_from_type_v2", Callable::rebuild_from_type},
+      {"torch", "Tensor", Callable::tensor_class},
+      {"torch.nn.parameter", "Parameter", Callable::tensor_class},
+      {"torch.storage", "UntypedStorage", Callable::untyped_storage},
       {"torch", "Size", Callable::size},
+      {"torch", "device", Callable::device},
+      // how protocol 2 writes bytes, bytearrays, sets; and the containers that metrics and samplers keep
       {"_codecs", "encode", Callable::encode},
       {"__builtin__", "bytearray", Callable::make_bytes},
       {"builtins", "bytearray", Callable::make_bytes},
-      {"__builtin__", "bytes", Callable::make_bytes},  // how Python writes empty bytes in protocol 2
-      {"torch.storage", "UntypedStorage", Callable::untyped_storage},
+      {"__builtin__", "bytes", Callable::make_bytes},
+      {"__builtin__", "set", Callable::make_list},
+      {"builtins", "set", Callable::make_list},
+      {"__builtin__", "frozenset", Callable::make_list},
+      {"builtins", "frozenset", Callable::make_list},
+      {"collections", "Counter", Callable::counter},
+      {"collections", "defaultdict", Callable::default_dict},
+      {"__builtin__", "list", Callable::plain_type},
+      {"builtins", "list", Callable::plain_type},
+      {"__builtin__", "dict", Callable::plain_type},
+      {"builtins", "dict", Callable::plain_type},
+      {"__builtin__", "int", Callable::plain_type},
+      {"builtins", "int", Callable::plain_type},
+      {"__builtin__", "float", Callable::plain_type},
+      {"builtins", "float", Callable::plain_type},
+      // numpy's random state in DanLing's checkpoints, and numbers that came from numpy; before and since numpy 2
+      {"numpy.core.multiarray", "_reconstruct", Callable::array_reconstruct},
+      {"numpy._core.multiarray", "_reconstruct", Callable::array_reconstruct},
+      {"numpy.core.multiarray", "scalar", Callable::array_scalar},
+      {"numpy._core.multiarray", "scalar", Callable::array_scalar},
+      {"numpy.core.numeric", "_frombuffer", Callable::array_from_buffer},
+      {"numpy._core.numeric", "_frombuffer", Callable::array_from_buffer},
+      {"numpy", "ndarray", Callable::array_class},
+      {"numpy", "dtype", Callable::array_dtype},
+      // DanLing's configs, where a program saves one as it is
+      {"chanfig.flat_dict", "FlatDict", Callable::dict_class},
+      {"chanfig.default_dict", "DefaultDict", Callable::dict_class},
+      {"chanfig.nested_dict", "NestedDict", Callable::dict_class},
+      {"chanfig.config", "Config", Callable::dict_class},
+      {"danling.runners.config", "RunnerConfig", Callable::dict_class},
+      {"chanfig.utils.null", "NULL", Callable::null},
   };
   for (const auto& known : kNamed) {
     if (known.module == module && known.name == name) {

@@ -15,7 +15,22 @@ enum class Callable : std::uint8_t {
   rebuild_parameter,
   size,
   encode,
-  make_bytes,     // bytes or a bytearray from bytes
+  make_bytes,    // bytes or a bytearray from bytes
+  make_list,     // a set or frozenset, in the order in which Python had it
+  counter,       // a map from a map
+  default_dict,  // an empty map; what it would make of a missing key is not read
+  dict_class,    // a dict with attributes, which are dropped
+  device,        // text such as `cuda:0`
+  rebuild_parameter_with_state,
+  rebuild_from_type,  // a tensor with attributes, which are dropped
+  tensor_class,       // only named by rebuild_from_type
+  array_reconstruct,  // numpy's: an array that its state fills
+  array_from_buffer,
+  array_scalar,
+  array_class,  // only named by array_reconstruct
+  array_dtype,
+  plain_type,     // only named by default_dict
+  null,           // a class whose one object stands for None
   typed_storage,  // FloatStorage and the like: only named in the identity of a storage
   untyped_storage,
   dtype,

@@ -25,16 +25,31 @@ enum class Kind : std::uint8_t {
   map,
   tensor,
   storage,
-  global
+  global,
+  array,  // of numpy, without its state
+  array_dtype
 };
 
-inline constexpr const char* kKindNames[] = {"None",   "a bool",  "an integer", "a number", "text",      "bytes",
-                                             "a list", "a tuple", "a dict",     "a tensor", "a storage", "a global"};
+inline constexpr const char* kKindNames[] = {"None",
+                                             "a bool",
+                                             "an integer",
+                                             "a number",
+                                             "text",
+                                             "bytes",
+                                             "a list",
+                                             "a tuple",
+                                             "a dict",
+                                             "a tensor",
+                                             "a storage",
+                                             "a global",
+                                             "an array without content",
+                                             "a numpy dtype"};
 
 struct Node {
   Kind kind = Kind::none;
-  bool ordered = false;      // of a map: an OrderedDict, which may have attributes
-  std::int64_t integer = 0;  // a bool or an integer, the bits of a number, or an index into the table of the kind
+  bool ordered = false;  // of a map: one that may have attributes, such as an OrderedDict
+  // A bool or an integer, the bits of a number, a DType, or an index into the table of the kind.
+  std::int64_t integer = 0;
 };
 
 /// A storage as one tensor names it.
@@ -48,7 +63,7 @@ class PickleGraph {
  public:
   /// What may be held grows with the input's size. `source` names the input in messages.
   PickleGraph(std::size_t input_size, std::string_view source)
-      : input_size_(input_size), source_(source), budget_((std::uint64_t{1} << 26) + 128 * std::uint64_t{input_size}) {}
+      : input_size_(input_size), source_(source), budget_((std::uint64_t{1} << 20) + 128 * std::uint64_t{input_size}) {}
 
  protected:
   template <class... Parts>

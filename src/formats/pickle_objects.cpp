@@ -44,23 +44,87 @@ void PickleObjects::push_storage(const std::vector<std::uint32_t>& id) {
   push_entry(Kind::storage, uses_, StorageUse{found->second, typed, type.dtype});
 }
 
+void PickleObjects::check_arguments(bool sound, const char* what, std::size_t count) const {
+  if (!sound) {
+    refuse("arguments of ", what, ", got ", count, " others");
+  }
+}
+
 void PickleObjects::call(Callable callable, std::uint32_t arguments_node) {
   const auto& arguments = tuple(arguments_node);
-  const auto need = [&](bool sound, const char* what) {
-    if (!sound) {
-      refuse("arguments of ", what, ", got ", arguments.size(), " others");
+  const auto need = [&](bool sound, const char* what) { check_arguments(sound, what, arguments.size()); };
+  switch (callable) {
+    case Callable::rebuild_tensor_v2:
+      need(arguments.size() == 6 || arguments.size() == 7, "_rebuild_tensor_v2");
+      rebuild(arguments, false);
+      return;
+    case Callable::rebuild_tensor_v3:
+      need(arguments.size() == 7 || arguments.size() == 8, "_rebuild_tensor_v3");
+      rebuild(arguments, true);
+      return;
+    case Callable::rebuild_parameter:
+    case Callable::rebuild_parameter_with_state: {
+      need(arguments.size() == (callable == Callable::rebuild_parameter ? 3 : 4), "_rebuild_parameter");
+      TensorRecord record = tensors_[static_cast<std::size_t>(node(arguments[0], Kind::tensor).integer)];
+      record.requires_grad = node(arguments[1], Kind::boolean).integer != 0;
+      check_hooks(arguments[2]);
+      push_tensor(std::move(record));
+      return;
     }
-  };
+    case Callable::rebuild_from_type: {
+      need(arguments.size() == 4 && global(arguments[1]).callable == Callable::tensor_class, "_rebuild_from_type_v2");
+      const Callable rebuild = global(arguments[0]).callable;
+      need(rebuild == Callable::rebuild_tensor_v2 || rebuild == Callable::rebuild_tensor_v3 ||
+               rebuild == Callable::rebuild_parameter,
+           "_rebuild_from_type_v2");
+      call(rebuild, arguments[2]);
+      return;
+    }
+    case Callable::array_reconstruct:
+    case Callable::array_from_buffer:
+    case Callable::array_scalar:
+    case Callable::array_dtype:
+      call_array(callable, arguments);
+      return;
+    default:
+      call_plain(callable, arguments);
+  }
+}
+
+void PickleObjects::call_plain(Callable callable, const std::vector<std::uint32_t>& arguments) {
+  const auto need = [&](bool sound, const char* what) { check_arguments(sound, what, arguments.size()); };
   switch (callable) {
     case Callable::ordered_dict:
       need(arguments.empty(), "an empty OrderedDict");
       push_items(Kind::map, {});
       nodes_[stack_.back()].ordered = true;
       return;
+    case Callable::default_dict:
+      need(arguments.size() <= 1, "defaultdict");
+      if (!arguments.empty() && nodes_[arguments[0]].kind != Kind::none) {
+        need(global(arguments[0]).callable == Callable::plain_type, "defaultdict");
+      }
+      push_items(Kind::map, {});
+      return;
+    case Callable::counter:
+      need(arguments.size() == 1, "Counter");
+      node(arguments[0], Kind::map);
+      push(arguments[0]);
+      return;
+    case Callable::make_list:
+      need(arguments.size() == 1, "a set");
+      node(arguments[0], Kind::list);
+      push(arguments[0]);
+      return;
     case Callable::size:
       need(arguments.size() == 1, "torch.Size");
       tuple(arguments[0]);
       push(arguments[0]);
+      return;
+    case Callable::device:
+      need(arguments.size() == 1 || arguments.size() == 2, "torch.device");
+      push_text(arguments.size() == 1 ? std::string(text(arguments[0]))
+                                      : concat(text(arguments[0]), ":", integer(arguments[1])));
       return;
     case Callable::encode: {
       need(arguments.size() == 2 && text(arguments[1]) == "latin1", "_codecs.encode for bytes");
@@ -76,24 +140,39 @@ void PickleObjects::call(Callable callable, std::uint32_t arguments_node) {
       need(arguments.size() <= 1, "bytes");
       arguments.empty() ? push_bytes({}) : (node(arguments[0], Kind::bytes), push(arguments[0]));
       return;
-    case Callable::rebuild_tensor_v2:
-      need(arguments.size() == 6 || arguments.size() == 7, "_rebuild_tensor_v2");
-      rebuild(arguments, false);
-      return;
-    case Callable::rebuild_tensor_v3:
-      need(arguments.size() == 7 || arguments.size() == 8, "_rebuild_tensor_v3");
-      rebuild(arguments, true);
-      return;
-    case Callable::rebuild_parameter: {
-      need(arguments.size() == 3, "_rebuild_parameter");
-      TensorRecord record = tensors_[static_cast<std::size_t>(node(arguments[0], Kind::tensor).integer)];
-      record.requires_grad = node(arguments[1], Kind::boolean).integer != 0;
-      check_hooks(arguments[2]);
-      push_tensor(std::move(record));
-      return;
-    }
     default:
       refuse("a function that makes a value, got a type");
+  }
+}
+
+void PickleObjects::make_object(Callable callable, std::uint32_t arguments_node) {
+  if (callable != Callable::dict_class && callable != Callable::null) {
+    refuse("a class of dicts, got another global");
+  }
+  check_arguments(tuple(arguments_node).empty(), "an empty dict", tuple(arguments_node).size());
+  if (callable == Callable::null) {
+    push(Kind::none);
+    return;
+  }
+  push_items(Kind::map, {});
+  nodes_[stack_.back()].ordered = true;
+}
+
+void PickleObjects::build(std::uint32_t state_node) {
+  Node& target = nodes_[top()];
+  if (target.kind == Kind::array_dtype) {
+    check_array_dtype(static_cast<DType>(target.integer), state_node);
+  } else if (target.kind == Kind::array) {
+    // (version, shape, dtype, whether column by column, bytes); the first version had no number.
+    const auto& state = tuple(state_node);
+    check_arguments(state.size() == 5 || state.size() == 4, "an array", state.size());
+    const auto* parts = &state[state.size() - 4];
+    const DType dtype = array_dtype(parts[1]);
+    const bool column_major = node(parts[2], Kind::boolean).integer != 0;
+    const std::uint32_t filled = add_array(dtype, parts[0], parts[3], column_major);
+    nodes_[top()] = nodes_[filled];
+  } else if (!node(top(), Kind::map).ordered) {
+    refuse("attributes of an OrderedDict, got a plain dict");
   }
 }
 

@@ -2,6 +2,7 @@
 // calls. The operands lie on a stack.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -50,10 +51,15 @@ class PickleObjects : protected PickleGraph {
   }
 
   template <class Table>
-  void push_entry(Kind kind, Table& table, typename Table::value_type value) {
+  std::uint32_t add_entry(Kind kind, Table& table, typename Table::value_type value) {
     charge(sizeof(value));
     table.push_back(std::move(value));
-    push(kind, static_cast<std::int64_t>(table.size() - 1));
+    return add(kind, static_cast<std::int64_t>(table.size() - 1));
+  }
+
+  template <class Table>
+  void push_entry(Kind kind, Table& table, typename Table::value_type value) {
+    push(add_entry(kind, table, std::move(value)));
   }
 
   void push_text(std::string_view text) {
@@ -80,6 +86,10 @@ class PickleObjects : protected PickleGraph {
   void push_storage(const std::vector<std::uint32_t>& id);
   /// Pushes what the function makes of the arguments, a tuple.
   void call(pickle::Callable callable, std::uint32_t arguments_node);
+  /// Pushes an empty dict for a class that is one, and None for chanfig's NULL.
+  void make_object(pickle::Callable callable, std::uint32_t arguments_node);
+  /// Gives the value on top of the stack its state: fills an array; attributes of a dict are dropped.
+  void build(std::uint32_t state_node);
 
   std::vector<std::uint32_t> stack_;
   std::vector<std::size_t> marks_;
@@ -91,6 +101,16 @@ class PickleObjects : protected PickleGraph {
   void rebuild(const std::vector<std::uint32_t>& arguments, bool names_dtype);
   void read_metadata(std::uint32_t number, TensorRecord& record);
   void push_tensor(TensorRecord record);
+  void call_plain(pickle::Callable callable, const std::vector<std::uint32_t>& arguments);
+  void call_array(pickle::Callable callable, const std::vector<std::uint32_t>& arguments);
+  void check_arguments(bool sound, const char* what, std::size_t count) const;
+  DType array_dtype(std::uint32_t number) const;
+  void check_array_dtype(DType dtype, std::uint32_t state) const;
+  // What `tolist()` gives of an array: numbers in lists, one level for each dimension.
+  std::uint32_t add_array(DType dtype, std::uint32_t shape, std::uint32_t bytes_node, bool column_major);
+  std::uint32_t add_array_part(DType dtype, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                               std::string_view bytes);
+  std::uint32_t add_array_number(DType dtype, std::string_view bytes);
 
   std::unordered_map<std::string, std::size_t> storage_numbers_;
 };

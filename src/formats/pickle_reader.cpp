@@ -154,6 +154,7 @@ class PickleReader : private PickleObjects {
         marks_.push_back(stack_.size());
         return true;
       case Op::empty_list:
+      case Op::empty_set:  // sets become lists
         push_items(Kind::list, {});
         return true;
       case Op::empty_dict:
@@ -179,7 +180,11 @@ class PickleReader : private PickleObjects {
         extend(Kind::list, {item});
         return true;
       }
+      case Op::frozenset:
+        push_items(Kind::list, pop_mark());
+        return true;
       case Op::appends:
+      case Op::additems:
         extend(Kind::list, pop_mark());
         return true;
       case Op::setitem: {
@@ -288,11 +293,13 @@ class PickleReader : private PickleObjects {
         call(global(pop()).callable, arguments);
         return true;
       }
+      case Op::newobj: {
+        const std::uint32_t arguments = pop();
+        make_object(global(pop()).callable, arguments);
+        return true;
+      }
       case Op::build:
-        pop();
-        if (!node(top(), Kind::map).ordered) {
-          refuse("attributes of an OrderedDict, got a plain dict");
-        }
+        build(pop());
         return true;
       default:
         return false;

@@ -17,6 +17,9 @@ constexpr std::string_view kFolder = "archive/";
 constexpr std::string_view kManifest = "danling/manifest";
 constexpr std::string_view kManifestTitle = "danling-checkpoint";
 
+// Values take more memory than their pickle; one that was inflated a thousand times over would take far too much.
+constexpr std::uint64_t kMaxInflation = 64;
+
 struct ManifestLine {
   std::uint64_t size = 0;
   std::uint32_t crc = 0;
@@ -133,6 +136,10 @@ PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
     if (text != "little") {
       zip_.fail(*order, concat("expected byte order 'little', got ", quote(text)));
     }
+  }
+  if (pickle.deflated && pickle.size / kMaxInflation > pickle.stored_size) {
+    zip_.fail(pickle, concat("expected a pickle of at most ", kMaxInflation, " times its compressed size, got ",
+                             pickle.size, " bytes in ", pickle.stored_size, "; save the archive without compression"));
   }
   pickled_ = read_pickle(zip_.read(pickle, record_hash(pickle)),
                          concat("file ", quote(path.string()), ", record ", quote(pickle.name)));

@@ -13,6 +13,9 @@ namespace {
 constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;  // three million entries
 constexpr std::uint64_t kMaxRatio = 1032;                        // deflate cannot expand a byte further
 
+// The pickled number 0x1950a86a20f9469cfc6c, which starts files of torch.save before PyTorch 1.6.
+constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+
 std::string read_text(const InputFile& file, std::uint64_t offset, std::uint64_t size) {
   std::string out(static_cast<std::size_t>(size), '\0');
   file.read(offset, std::as_writable_bytes(std::span(out)));
@@ -73,7 +76,12 @@ void ZipReader::fail(const ZipEntry& entry, const std::string& reason) const {
 
 ZipReader::Directory ZipReader::find_directory() const {
   const std::uint64_t size = file_.size();
-  const std::string head = read_text(file_, 0, std::min<std::uint64_t>(size, 4));
+  const std::string head = read_text(file_, 0, std::min<std::uint64_t>(size, kLegacyMagic.size()));
+  if (head == kLegacyMagic) {
+    fail(
+        "expected a PyTorch zip archive, got the format before PyTorch 1.6; convert it in Python with "
+        "torch.save(torch.load(path), path)");
+  }
   if (!head.starts_with("PK")) {
     fail(concat("expected a PyTorch zip archive, got ", size, " bytes that do not start with 'PK'"));
   }

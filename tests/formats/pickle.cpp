@@ -141,8 +141,9 @@ TEST_CASE("read_pickle: opcodes beyond plain values are refused by name", "[form
         "an opcode for plain values, got INST, which is not read (pickle, byte 3)");
   CHECK(refusal(kProto + "K\x01"
                          "0.") == "an opcode for plain values, got POP, which is not read (pickle, byte 4)");
-  CHECK(refusal(kProto + ")\x81.") == "an opcode for plain values, got NEWOBJ, which is not read (pickle, byte 3)");
-  CHECK(refusal("\x80\x04\x8f.") == "an opcode for plain values, got EMPTY_SET, which is not read (pickle, byte 2)");
+  CHECK(refusal(kProto + "))}\x92.") ==
+        "an opcode for plain values, got NEWOBJ_EX, which is not read (pickle, byte 5)");
+  CHECK(refusal(kProto + "ctorch\nSize\n)\x81.") == "a class of dicts, got another global (pickle, byte 15)");
   CHECK(refusal(kProto + "I1\n.") == "an opcode for plain values, got INT, which is not read (pickle, byte 2)");
   CHECK(refusal(kProto + "\xfe.") == "a pickle opcode, got byte 254 (pickle, byte 2)");
   CHECK(refusal("\x80\x09N.") == "pickle protocol 2 to 5, got 9 (pickle, byte 0)");

@@ -32,10 +32,12 @@ struct PickledTree {
 /// tensor outside its storage, nesting deeper than `max_depth`.
 std::string write_pickle(const RecordTree& tree, std::span<const std::uint64_t> storage_sizes);
 
-/// Reads what torch.save writes for plain values, state dicts and parameters (protocols 2 to 5). OrderedDicts become
-/// maps (their attributes, such as a module's `_metadata`, are dropped), bytearrays become bytes, torch.Size a tuple.
-/// Anything else, such as a global that is not on the list, is refused by name. Memory stays within a fixed multiple
-/// of the input's size. `source` is added to messages.
+/// Reads what torch.save writes for plain values, state dicts, parameters and DanLing's checkpoints (protocols 2 to 5).
+/// OrderedDict, defaultdict, Counter and chanfig's configs become maps (their attributes, such as a module's
+/// `_metadata`, are dropped); sets become lists, bytearrays bytes, torch.Size a tuple, torch.device text; arrays and
+/// scalars of numpy become what their `tolist()` gives. Anything else, such as a global that is not on the list of
+/// src/formats/pickle_globals.cpp, is refused by name. Memory stays within a fixed multiple of the input's size.
+/// `source` is added to messages.
 /// @throws CheckpointError
 PickledTree read_pickle(std::string_view bytes, std::string_view source = "pickle");
 
