@@ -100,6 +100,16 @@ def zip64(name, content):
     return entry + central + end + locator + last
 
 
+def safetensors(header, data=b""):
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
 def seeds():
     for protocol in range(2, 6):
         yield "pickle", f"protocol{protocol}", pickle.dumps(PLAIN, protocol)
@@ -119,6 +129,14 @@ def seeds():
     yield "zip", "deflated", zipped([("one", b"1" * 3000), ("empty", b"")], zipfile.ZIP_DEFLATED, b"a comment")
     yield "zip", "zip64", zip64(b"a/wide", b"content")
     yield "zip", "none", zipped([])
+    two = {"a.weight": tensor("F32", [2, 1], 0, 8), "b": tensor("BF16", [], 8, 10), "empty": tensor("I64", [0, 3], 10, 10)}
+    yield "safetensors", "two", safetensors(two, bytes(range(10)))
+    yield "safetensors", "metadata", safetensors({"__metadata__": {"format": "pt", "b": "a.weight"}, **two}, bytes(10))
+    yield "safetensors", "none", safetensors({})
+    names = ("F64", "F16", "F8_E4M3", "F8_E5M2", "I32", "I16", "I8", "U8", "U16", "U32", "U64", "BOOL", "C64")
+    sizes = (8, 2, 1, 1, 4, 2, 1, 1, 2, 4, 8, 1, 8)
+    each = {name: tensor(name, [1], sum(sizes[:i]), sum(sizes[: i + 1])) for i, name in enumerate(names)}
+    yield "safetensors", "dtypes", safetensors(each, bytes(sum(sizes)))
     yield "json", "all", json.dumps(CONFIG, indent=1).replace("Infinity", '".inf"').encode()
     yield "json", "dotted", b'{"data.root": "x", "layers": [{}], "name": "\\ud83d\\ude00\\n", "lr": 1E+2}'
     for name, text in YAML.items():
