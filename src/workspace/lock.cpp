@@ -60,10 +60,17 @@ void Workspace::Lock::sign(const std::string& timestamp) {
   gethostname(host.data(), host.size() - 1);
   const std::string text =
       concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", host.data(), "\ntimestamp: ", timestamp, "\n");
-  const bool written =
-      ftruncate(file_, 0) == 0 && pwrite(file_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-  check<ConfigError>(written, "workspace.create", "expected a directory that can be written, got ",
-                     quote(std::strerror(errno)), " for ", path_.string(), "; set workspace_root to another one");
+  int reason = ftruncate(file_, 0) == 0 ? 0 : errno;
+  for (std::size_t done = 0; reason == 0 && done < text.size();) {
+    const ssize_t written = pwrite(file_, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (written >= 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (errno != EINTR) {
+      reason = errno;
+    }
+  }
+  check<ConfigError>(reason == 0, "workspace.create", "expected a directory that can be written, got ",
+                     quote(std::strerror(reason)), " for ", path_.string(), "; set workspace_root to another one");
 }
 
 }  // namespace danling::inline v0
