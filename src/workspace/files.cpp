@@ -123,6 +123,17 @@ void write_atomic(const std::filesystem::path& path, std::string_view text) {
   }
 }
 
+void remove_temporaries(const std::filesystem::path& folder) noexcept {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const auto name = entry->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with('.') && name.find(".tmp-") != std::string::npos && entry->is_regular_file(ignored)) {
+      std::filesystem::remove(entry->path(), ignored);
+    }
+  }
+}
+
 std::string read_text(const std::filesystem::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string out;

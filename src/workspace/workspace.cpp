@@ -106,6 +106,8 @@ fs::path Workspace::open(bool resuming) {
     make_directories(checkpoint_dir());
     make_directories(dir_ / "logs");
     make_directories(dir_ / "metadata");
+    remove_temporaries(dir_);
+    remove_temporaries(dir_ / "metadata");
     // Last: until here the lock names the attempt that is moved, also when this one dies in between.
     lock_->sign(options_.timestamp);
   } catch (...) {

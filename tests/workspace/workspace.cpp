@@ -137,6 +137,23 @@ TEST_CASE("Workspace: a resumed attempt keeps everything where it is", "[workspa
   CHECK_FALSE(fs::exists(second.dir() / "attempts"));
 }
 
+TEST_CASE("Workspace: what a process that died in a write left is removed when the run goes on", "[workspace]") {
+  const TempDir dir;
+  Workspace first(options_in(dir));
+  first.open(false);
+  danling_test::write_file(first.dir() / ".best.json.tmp-123-4", "{");
+  danling_test::write_file(first.dir() / "metadata/.git.yaml.tmp-123-5", "");
+  danling_test::write_file(first.dir() / "best.json", "{}");
+  danling_test::write_file(first.dir() / ".notes", "a user's own");
+  first.close();
+  Workspace second(options_in(dir));
+  second.open(true);
+  CHECK_FALSE(fs::exists(second.dir() / ".best.json.tmp-123-4"));
+  CHECK_FALSE(fs::exists(second.dir() / "metadata/.git.yaml.tmp-123-5"));
+  CHECK(read_file(second.dir() / "best.json") == "{}");
+  CHECK(read_file(second.dir() / ".notes") == "a user's own");
+}
+
 TEST_CASE("Workspace: holds what lies in it, but not earlier attempts nor a neighbour", "[workspace]") {
   const TempDir dir;
   Workspace workspace(options_in(dir));

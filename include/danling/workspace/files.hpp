@@ -14,6 +14,10 @@ namespace danling::inline v0 {
 /// @throws Error with the path and the system's reason; the old content and no temporary file remain.
 void write_atomic(const std::filesystem::path& path, std::string_view text);
 
+/// Removes what calls of write_atomic in `folder` left whose process died in them. For the owner of the folder alone:
+/// a call in progress loses its file too.
+void remove_temporaries(const std::filesystem::path& folder) noexcept;
+
 /// The content of a small file. @throws Error with the path and the system's reason.
 std::string read_text(const std::filesystem::path& path);
 
