@@ -148,17 +148,6 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
     sync_file(what.sync_first);
   }
 
-  // The old file gets its second name before the new one takes the first, and `previous` is replaced last: whenever
-  // the process dies, two different sound files have names.
-  std::optional<formats::PendingAlias> previous;
-  if (what.name == "latest" && is_sound(path)) {
-    previous.emplace(path, path_of("previous"));
-  }
-  file.commit();
-  out.names.push_back(what.name);
-  if (what.name == "latest") {
-    known_sound_ = identify(path);
-  }
   const auto attempt = [&](const std::string& alias, const auto& make) {
     try {
       make();
@@ -170,11 +159,24 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
       }
     }
   };
+  // History and `best` come first: a run that dies in between goes on from the old `latest`, comes by here again and
+  // makes them anew. The other way round it would go on behind them, and they would never be.
+  for (const auto& alias : what.aliases) {
+    attempt(alias, [&] { formats::PendingAlias(file.temporary(), path_of(alias)).commit(); });
+  }
+  // The old file gets its second name before the new one takes the first, and `previous` is replaced last: whenever
+  // the process dies, two different sound files have names.
+  std::optional<formats::PendingAlias> previous;
+  if (what.name == "latest" && is_sound(path)) {
+    previous.emplace(path, path_of("previous"));
+  }
+  file.commit();
+  out.names.insert(out.names.begin(), what.name);
+  if (what.name == "latest") {
+    known_sound_ = identify(path);
+  }
   if (previous) {
     attempt("previous", [&] { previous->commit(); });
-  }
-  for (const auto& alias : what.aliases) {
-    attempt(alias, [&] { formats::PendingAlias(path, path_of(alias)).commit(); });
   }
   if (!what.weights.empty()) {
     for (const auto& [part, suffix] : {std::pair("model", ""), std::pair("ema", "-ema")}) {

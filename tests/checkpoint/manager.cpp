@@ -128,7 +128,7 @@ TEST_CASE("FileCheckpointManager: saves on the interval, keeps the file before a
   CHECK(manager.checkpoint_health().error_count == 0);
   CHECK(manager.checkpoint_health().last_successful_target == "ckpt-e000008");
   CHECK(manager.checkpoint_health().last_successful_aliases ==
-        std::vector<std::string>{"latest", "previous", "ckpt-e000008"});
+        std::vector<std::string>{"latest", "ckpt-e000008", "previous"});
 }
 
 TEST_CASE("FileCheckpointManager: two sound checkpoints in different files after two saves", "[checkpoint]") {
@@ -360,6 +360,22 @@ TEST_CASE("FileCheckpointManager: a failing save leaves earlier checkpoints whol
   manager.save_checkpoint(epoch_request(2));
   CHECK(step_in(directory / "latest.pth") == 3);
   CHECK(manager.checkpoint_health().error_count == 1);
+}
+
+// A run that dies between the names goes on from `latest`: what is named after it would never be made.
+TEST_CASE("FileCheckpointManager: history and best have their names before latest has", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  std::filesystem::create_directories(directory / "latest.pth" / "in the way");
+  CountingRun run;
+  run.step = 1;
+  auto manager = run.manager({.directory = directory.path(), .interval = 1});
+  auto request = epoch_request(0);
+  request.is_best = true;
+  const std::string text = error_of<CheckpointError>([&] { manager.save_checkpoint(request); });
+  CHECK(text == "[checkpoint.write] expected to rename the new file to '" + (directory / "latest.pth").string() +
+                    "', got errno 21 (Is a directory)");
+  CHECK(step_in(directory / "ckpt-e000001.pth") == 1);
+  CHECK(step_in(directory / "best.pth") == 1);
 }
 
 TEST_CASE("FileCheckpointManager: a state that cannot be written is named by its key and changes nothing",
