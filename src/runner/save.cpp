@@ -129,4 +129,12 @@ void BaseRunner::settle_checkpoints() {
   poll_checkpoints();
 }
 
+void BaseRunner::save_finished_model() {
+  CheckpointManager& manager = checkpoint_manager();
+  if (results_.latest() != nullptr && (is_main_process() || manager.is_collective())) {
+    manager.save_model_checkpoint("model");
+    settle_checkpoints();
+  }
+}
+
 }  // namespace danling::inline v0

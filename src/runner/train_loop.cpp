@@ -75,6 +75,7 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
   if (state_.train.epoch >= total || out_of_patience()) {
     logger().info(concat("train: nothing to do, ", state_.train.epoch, " of ", total, " epochs are done",
                          out_of_patience() ? " and early stopping has ended the run" : ""));
+    save_finished_model();
     return;
   }
   while (state_.train.epoch < total) {
@@ -209,6 +210,7 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
   const auto* done = results_.latest();
   if (state_.train.global_step >= *total && done != nullptr && done->index >= state_.train.global_step) {
     logger().info(concat("train: nothing to do, ", state_.train.global_step, " of ", *total, " steps are done"));
+    save_finished_model();
     return;
   }
   // Passes over the data need not end where rounds do: each loader goes on where it, or the checkpoint, left it.

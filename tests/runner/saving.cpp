@@ -225,6 +225,31 @@ TEST_CASE("TorchRunner: a stop whose save fails does not claim that the run is s
             .integer() == 1);
 }
 
+TEST_CASE("TorchRunner: a finished run whose process died before it saved the model does so at the next start",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  SECTION("epochs") {}
+  SECTION("steps") {
+    config.epochs.reset();
+    config.steps = 9;
+  }
+  fs::path model;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    model = runner.workspace().checkpoint_dir() / "model.pth";
+  }
+  const auto bytes = read_file(model);
+  fs::rename(model, model.parent_path() / ".model.pth.tmp-1-0");
+  config.auto_resume = true;
+  TinyRunner runner(config);
+  runner.train();
+  CHECK(read_file(model) == bytes);
+  CHECK_FALSE(fs::exists(model.parent_path() / ".model.pth.tmp-1-0"));
+}
+
 TEST_CASE("TorchRunner: a seed checkpoint starts other runs from the same state", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

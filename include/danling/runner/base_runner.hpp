@@ -151,6 +151,8 @@ class BaseRunner {
   /// Called by train() at its end and before a stop. @throws CheckpointError when the newest save failed or the time is
   /// over
   void settle_checkpoints();
+  /// Saves the model of a run that is done already: the process that finished it may have died before it could.
+  void save_finished_model();
 
   /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position.
   /// @throws CheckpointError, ConfigError when parts are missing or the config differs in what it means.
