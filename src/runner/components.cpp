@@ -232,6 +232,11 @@ State TorchRunnerBase::loop_state() const {
   out["rounds_without_best"] = loop_.rounds_without_best;
   out["skipped_updates"] = skipped_updates_;
   const bool inside = !loop_.split.empty();
+  if (inside && continuing_) {  // stopped before the split went on: its meters are still where the checkpoint put them
+    out["meters"] = saved_meters_;
+    out["metrics"] = saved_metrics_;
+    return out;
+  }
   out["meters"] = inside ? meters.state_dict() : State();
   out["metrics"] = inside && active_metrics_ != nullptr ? active_metrics_->state_dict() : State();
   return out;

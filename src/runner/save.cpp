@@ -42,6 +42,8 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   const std::int64_t here = is_step_mode() ? state_.train.global_step : state_.train.epoch - 1;
   const auto* latest = results_.latest();
   const bool scored = latest != nullptr && latest->index == here && at_boundary();
+  // A stop comes after the save that the interval asked for, which is the history's.
+  const bool stopping = force && stop_requested();
   try {
     manager.save_checkpoint({.name = name,
                              .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
@@ -50,7 +52,7 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
                              .is_best = scored && results_.is_best(),
                              .save_best = save_best,
                              .last_step = last_step,
-                             .history = is_step_mode() || scored,
+                             .history = (is_step_mode() || scored) && !stopping,
                              .force = force,
                              .score = scored ? results_.latest_score() : std::nullopt,
                              .higher_is_better = results_.score_name() != "loss"});

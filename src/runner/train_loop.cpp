@@ -218,20 +218,21 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
     data::LoaderBase& loader = this->loader(split);
     loader.start_epoch(std::max<std::int64_t>(loader.epoch(), 0));
   }
-  while (state_.train.global_step < *total) {
+  // A run may have stopped at its last step, but before the split and the round ended.
+  while (state_.train.global_step < *total || continuing_) {
     maybe_stop(/*save=*/true);
     if (!continuing_) {
       loop_.round = Result();
     }
     const std::int64_t before = state_.train.global_step;
     const bool resumed_round = continuing_;
-    for (std::size_t index = 0; index < train_splits.size() && state_.train.global_step < *total; ++index) {
+    for (std::size_t index = 0; index < train_splits.size(); ++index) {
       const std::string& split = train_splits[index];
-      if (loop_.round.contains(split)) {
+      const bool resumed = continuing_ && loop_.split == split;
+      if (loop_.round.contains(split) || (state_.train.global_step >= *total && !resumed)) {
         continue;
       }
       data::LoaderBase& loader = this->loader(split);
-      const bool resumed = continuing_ && loop_.split == split;
       if (!resumed) {
         loop_.target_step = state_.train.global_step +
                             step_budget(*total - state_.train.global_step, train_splits.size() - index, loader);

@@ -90,6 +90,66 @@ TEST_CASE("TorchRunner: a run that is stopped and resumed equals one that is not
   check_same(whole, run_stopped(config, {12}));
 }
 
+TEST_CASE("TorchRunner: a run that is stopped at its last step ends its round when it goes on", "[runner]") {
+  TinyConfig config;
+  config.steps = 26;  // the fourth round ends before its pass over the data
+  config.log_interval = 2;
+  config.checkpoint.interval = 13;
+  check_same(run_through(config), run_stopped(config, {25}));
+}
+
+TEST_CASE("TorchRunner: a run that is stopped again before it went on keeps its meters", "[runner]") {
+  TinyConfig config;
+  config.log_interval = 2;
+  SECTION("epochs") { config.epochs = 3; }
+  SECTION("steps") { config.steps = 20; }
+  const auto whole = run_through(config);
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.auto_resume = true;
+  for (int attempt = 0;; ++attempt) {
+    TinyRunner runner(config);
+    if (attempt == 0) {
+      runner.before_step = [](TinyRunner& self, std::int64_t done) {
+        if (done == 9) {
+          self.request_stop();
+        }
+      };
+    } else if (attempt == 1) {
+      runner.request_stop();
+    }
+    try {
+      runner.train();
+    } catch (const dl::Stopped&) {
+      REQUIRE(attempt < 2);
+      continue;
+    }
+    CHECK(attempt == 2);
+    const auto dir = runner.workspace().dir();
+    runner.close();
+    check_same(whole, outcome_of(dir));
+    break;
+  }
+}
+
+TEST_CASE("TorchRunner: a stop where a checkpoint of the history was just saved leaves that as it is", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 20;
+  config.checkpoint.interval = 7;  // also the length of a pass: the run stops behind the end of the round
+  TinyRunner runner(config);
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+    if (done == 6) {
+      self.request_stop();
+    }
+  };
+  CHECK_THROWS_AS(runner.train(), dl::Stopped);
+  const auto checkpoints = runner.workspace().checkpoint_dir();
+  runner.close();
+  CHECK(dl::load_file(checkpoints / "ckpt-s000000000007.pth").at("loop").at("split").string() == "train");
+  CHECK(dl::load_file(checkpoints / "latest.pth").at("state").at("train").at("global_step").integer() == 7);
+}
+
 TEST_CASE("TorchRunner: a stop inside an evaluation repeats that evaluation, generators included", "[runner]") {
   struct Noisy : TinyRunner {
     using TinyRunner::TinyRunner;
