@@ -12,4 +12,7 @@ using Command = int (*)(std::span<const std::string> words);
 /// Looks into checkpoints of any origin, compares, verifies and converts them.
 int ckpt(std::span<const std::string> words);
 
+/// Runs a program through, then interrupted and resumed, and compares.
+int verify_resume(std::span<const std::string> words);
+
 }  // namespace danling_command

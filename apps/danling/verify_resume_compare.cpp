@@ -1,0 +1,303 @@
+#include "verify_resume_compare.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/core/error.hpp>
+#include <danling/core/format.hpp>
+
+namespace danling_command {
+namespace {
+
+namespace fs = std::filesystem;
+using danling::concat;
+using danling::State;
+using nlohmann::ordered_json;
+
+std::string name_of(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+bool is_history(const std::string& path) { return name_of(path).starts_with("ckpt-") && path.ends_with(".pth"); }
+
+bool is_temporary(const std::string& path) {
+  const auto name = name_of(path);
+  return name.starts_with(".") && name.find(".tmp-") != std::string::npos;
+}
+
+// What belongs to an attempt, or depends on where the run was interrupted.
+bool belongs_to_attempt(const std::string& path) {
+  for (const auto* folder : {"logs/", "attempts/", "tensorboard/", "profiles/", "heartbeats/"}) {
+    if (path.starts_with(folder) || path.find(concat("/", folder)) != std::string::npos) {
+      return true;
+    }
+  }
+  const auto name = name_of(path);
+  return name == ".lock" || name == "previous.pth" || path.ends_with("metadata/git.yaml");
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string value_text(const ordered_json& value) {
+  const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
+}
+
+// The first entry in which two JSON values differ: its path and both values.
+std::string json_difference(const ordered_json& a, const ordered_json& b, const std::string& path) {
+  const auto below = [&](const std::string& key) { return path.empty() ? key : concat(path, ".", key); };
+  if (a.is_object() && b.is_object()) {
+    for (const auto& [key, value] : a.items()) {
+      if (!b.contains(key)) {
+        return concat(below(key), " is missing");
+      }
+      if (auto text = json_difference(value, b[key], below(key)); !text.empty()) {
+        return text;
+      }
+    }
+    for (const auto& [key, value] : b.items()) {
+      if (!a.contains(key)) {
+        return concat(below(key), " is ", value_text(value), ", not in the reference");
+      }
+    }
+    return {};
+  }
+  if (a.is_array() && b.is_array() && a.size() == b.size()) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (auto text = json_difference(a[i], b[i], below(danling::to_text(static_cast<std::int64_t>(i))));
+          !text.empty()) {
+        return text;
+      }
+    }
+    return {};
+  }
+  return a == b ? std::string() : concat(path, " is ", value_text(a), " in the reference, ", value_text(b), " here");
+}
+
+// Line by line, without the sub-object of times and rates.
+std::string lines_difference(const fs::path& reference, const fs::path& run, bool whole) {
+  std::istringstream left(read(reference));
+  std::istringstream right(read(run));
+  std::string a;
+  std::string b;
+  for (std::int64_t line = 1;; ++line) {
+    const bool more_left = static_cast<bool>(std::getline(left, a));
+    const bool more_right = static_cast<bool>(std::getline(right, b)) && (whole || !right.eof());
+    if (!more_left || !more_right) {
+      if (more_left == more_right || (!whole && more_left)) {
+        return {};
+      }
+      return concat("line ", line, " is ", more_right ? "one too many" : "missing", ": ", more_right ? b : a);
+    }
+    if (a == b) {
+      continue;
+    }
+    auto first = ordered_json::parse(a, nullptr, false);
+    auto second = ordered_json::parse(b, nullptr, false);
+    if (first.is_discarded() || second.is_discarded() || !first.is_object() || !second.is_object()) {
+      return concat("line ", line, ": ", a, " in the reference, ", b, " here");
+    }
+    first.erase("telemetry");
+    second.erase("telemetry");
+    if (const auto text = json_difference(first, second, ""); !text.empty()) {
+      std::string place;
+      for (const auto* key : {"split", "epoch", "global_step"}) {
+        if (first.contains(key)) {
+          place += concat(place.empty() ? "" : ", ", key, " ",
+                          first[key].is_string() ? first[key].get<std::string>() : first[key].dump());
+        }
+      }
+      return concat("line ", line, " (", place, "): ", text);
+    }
+  }
+}
+
+std::string json_file_difference(const fs::path& reference, const fs::path& run) {
+  auto a = ordered_json::parse(read(reference), nullptr, false);
+  auto b = ordered_json::parse(read(run), nullptr, false);
+  if (a.is_discarded() || b.is_discarded()) {
+    return "is no JSON";
+  }
+  for (const auto* key : {"timestamp", "seconds", "finished_at", "host", "pid", "log_file"}) {
+    if (a.is_object() && b.is_object()) {
+      a.erase(key);
+      b.erase(key);
+    }
+  }
+  return json_difference(a, b, "");
+}
+
+// Where a checkpoint stands, as far as it says so.
+std::string place_of(const State& state) {
+  const State* run = state.is_map() ? state.find("state") : nullptr;
+  const State* train = run != nullptr && run->is_map() ? run->find("train") : nullptr;
+  if (train == nullptr || !train->is_map() || train->find("global_step") == nullptr) {
+    return {};
+  }
+  std::string out = concat(" (step ", train->at("global_step").integer());
+  if (const State* epoch = train->find("epoch")) {
+    out += concat(", epoch ", epoch->integer());
+  }
+  return out + ")";
+}
+
+std::string checkpoint_difference(const fs::path& reference, const fs::path& run) {
+  State a;
+  State b;
+  try {
+    a = danling::load_file(reference);
+    b = danling::load_file(run);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  if (!a.is_map() || !b.is_map()) {
+    return danling::first_difference(a, b);
+  }
+  // The weights first: what a user looks for. One line for each part that differs.
+  std::vector<std::string> parts = {"model", "ema", "optimizer", "scheduler"};
+  for (const auto& entry : a.map()) {
+    const std::string key = entry.key.is_string() ? entry.key.string() : entry.key.text();
+    if (std::find(parts.begin(), parts.end(), key) == parts.end()) {
+      parts.push_back(key);
+    }
+  }
+  std::vector<std::string> found;
+  for (const auto& key : parts) {
+    const State* left = a.find(key);
+    const State* right = b.find(key);
+    if ((left == nullptr) != (right == nullptr)) {
+      found.push_back(concat(key, " is ", left == nullptr ? "not in the reference" : "missing"));
+    } else if (left != nullptr) {
+      if (const auto text = danling::first_difference(*left, *right); !text.empty()) {
+        found.push_back(concat(key, text.starts_with("[") || text.starts_with(":") ? "" : ".", text));
+      }
+    }
+  }
+  if (found.empty()) {
+    const auto text = danling::first_difference(a, b);
+    return text.empty() ? text : concat(place_of(a), ": ", text);
+  }
+  return concat(place_of(a).empty() ? "" : place_of(a).substr(1) + ": ", danling::join(found, "; "));
+}
+
+bool same_bytes(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return fs::file_size(a, error) == fs::file_size(b, error) && !error && read(a) == read(b);
+}
+
+std::string file_difference(const fs::path& reference, const fs::path& run) {
+  const std::string path = run.string();
+  if (path.ends_with(".jsonl")) {
+    return lines_difference(reference, run, /*whole=*/true);
+  }
+  if (same_bytes(reference, run)) {
+    return {};
+  }
+  if (path.ends_with(".json")) {
+    return json_file_difference(reference, run);
+  }
+  if (path.ends_with(".pth")) {
+    const auto text = checkpoint_difference(reference, run);
+    return text.empty() && name_of(path) == "model.pth" ? "its bytes differ, though the same is read from them" : text;
+  }
+  return "its bytes differ";
+}
+
+// Metrics, history, other checkpoints, the rest; by name among themselves.
+std::pair<int, std::string> order_of(const std::string& path) {
+  const int group = path.ends_with("metrics.jsonl") ? 0 : is_history(path) ? 1 : path.ends_with(".pth") ? 2 : 3;
+  return {group, path};
+}
+
+}  // namespace
+
+bool matches_glob(std::string_view glob, std::string_view text) {
+  if (glob.empty()) {
+    return text.empty();
+  }
+  if (glob.front() != '*') {
+    return !text.empty() && text.front() == glob.front() && matches_glob(glob.substr(1), text.substr(1));
+  }
+  for (std::size_t from = 0; from <= text.size(); ++from) {
+    if (matches_glob(glob.substr(1), text.substr(from))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<std::string> files_below(const fs::path& root) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->is_regular_file(error)) {
+      out.push_back(entry->path().lexically_relative(root).string());
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& run, const CompareOptions& options) {
+  const auto skipped = [&](const std::string& path) {
+    return belongs_to_attempt(path) || std::any_of(options.ignored.begin(), options.ignored.end(),
+                                                   [&](const auto& glob) { return matches_glob(glob, path); });
+  };
+  const auto left = files_below(reference);
+  const auto right = files_below(run);
+  std::vector<std::string> all;
+  std::set_union(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(all));
+  std::erase_if(all, skipped);
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return order_of(a) < order_of(b); });
+  std::vector<Difference> out;
+  std::int64_t excuses = options.lost_saves;
+  for (const auto& path : all) {
+    const bool there = std::binary_search(left.begin(), left.end(), path);
+    const bool here = std::binary_search(right.begin(), right.end(), path);
+    if (there && here) {
+      auto text = file_difference(reference / path, run / path);
+      if (!text.empty() && (options.lost_saves == 0 || name_of(path) != "best.pth")) {
+        out.push_back({path, std::move(text)});
+      }
+    } else if (is_temporary(path)) {
+      out.push_back({path, "a temporary file that was left behind"});
+    } else if (options.lost_saves == 0 || !there || !(is_history(path) ? excuses-- > 0 : name_of(path) == "best.pth")) {
+      out.push_back({path, here ? "not in the reference" : "missing"});
+    }
+  }
+  return out;
+}
+
+std::optional<Difference> PartialComparison::check(const fs::path& reference, const fs::path& run) {
+  for (const auto& path : files_below(reference)) {
+    std::error_code error;
+    if (belongs_to_attempt(path) || !fs::exists(run / path, error)) {
+      continue;
+    }
+    if (path.ends_with("metrics.jsonl")) {
+      if (auto text = lines_difference(reference / path, run / path, /*whole=*/false); !text.empty()) {
+        return Difference{path, std::move(text)};
+      }
+    } else if (is_history(path) && !provisional_.contains(path)) {
+      const std::pair identity(fs::file_size(run / path, error), fs::last_write_time(run / path, error));
+      const auto known = same_.find(path);
+      if (known != same_.end() && known->second == identity) {
+        continue;
+      }
+      if (auto text = file_difference(reference / path, run / path); !text.empty()) {
+        return Difference{path, std::move(text)};
+      }
+      same_[path] = identity;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace danling_command

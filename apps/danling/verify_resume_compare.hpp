@@ -1,0 +1,53 @@
+// Two runs on disk, compared file by file; what differs is told by step and tensor.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace danling_command {
+
+struct Difference {
+  std::string path;  ///< below the workspace root
+  std::string text;
+};
+
+struct CompareOptions {
+  std::vector<std::string> ignored;  ///< globs of paths that are not compared
+  /// Saves that failed by an injected error: so many checkpoints of the history may be missing, and after one `best`
+  /// may be an earlier one.
+  std::int64_t lost_saves = 0;
+};
+
+/// Compares all files of two finished runs but logs, attempts/, locks, `previous.pth` (what `latest` was before depends
+/// on where the run was interrupted), and, inside files, what belongs to an attempt: times, rates, process, host.
+/// Metrics first, then the checkpoints of the history in their order, then the rest.
+std::vector<Difference> compare_runs(const std::filesystem::path& reference, const std::filesystem::path& run,
+                                     const CompareOptions& options);
+
+/// Compares what an interrupted run has so far: its lines of metrics and its history.
+/// Remembers files that were compared and are as they were.
+class PartialComparison {
+ public:
+  /// `provisional`: files that a whole run writes more than once, and which may therefore differ before its end.
+  explicit PartialComparison(const std::set<std::string>& provisional) : provisional_(provisional) {}
+
+  std::optional<Difference> check(const std::filesystem::path& reference, const std::filesystem::path& run);
+
+ private:
+  const std::set<std::string>& provisional_;
+  std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> same_;
+};
+
+/// Whether `*` and letters of `glob` match all of `text`.
+bool matches_glob(std::string_view glob, std::string_view text);
+
+/// Every regular file below `root`, by its path there.
+std::vector<std::string> files_below(const std::filesystem::path& root);
+
+}  // namespace danling_command

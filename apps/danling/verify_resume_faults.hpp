@@ -1,0 +1,89 @@
+// How a run is interrupted: the kinds of interruptions, the windows of a save, and the plan that draws among them.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verify_resume_start.hpp"
+
+namespace danling_command {
+
+enum class FaultKind { kill, save, term, interrupt, size, full, io, readonly, quota, brief };
+
+struct FaultName {
+  FaultKind kind;
+  std::string_view name;  ///< as --faults takes it
+  std::string_view text;  ///< as the report says it
+  int weight;             ///< how often it is drawn among all
+};
+
+/// All kinds, in the order of the report.
+const std::vector<FaultName>& fault_names();
+/// The kinds in a list such as "kill,term". @throws danling::ConfigError that names the nearest for an unknown one
+std::vector<FaultKind> parse_faults(std::string_view text);
+
+/// A kind of file call that a run makes: killing before each of them hits every moment of a save.
+struct Window {
+  std::string call;
+  std::string glob;  ///< of the file, for a rule
+  bool checkpoint = false;
+  std::int64_t calls = 0;  ///< in the reference run
+  std::int64_t hits = 0;
+  bool operator==(const Window& other) const { return call == other.call && glob == other.glob; }
+};
+
+/// One interruption, planned.
+struct Fault {
+  FaultKind kind = FaultKind::kill;
+  std::string rules;
+  std::optional<std::uint64_t> size;
+  Blow blow;
+  std::string text;  ///< for --verbose and reports
+  /// Whether the program is told of it by an error that it may report, rather than stopped from outside.
+  bool is_error() const;
+};
+
+/// What a plan takes from the run without interruptions.
+struct ReferenceTimes {
+  double seconds = 0;
+  double began = 0;  ///< until its first file call
+  std::uint64_t largest_file = 0;
+};
+
+class FaultPlan {
+ public:
+  /// `checkpoint_dir`: name of the folder of the checkpoints.
+  FaultPlan(std::vector<FaultKind> kinds, std::uint64_t seed, const std::vector<FileCall>& reference,
+            ReferenceTimes times, const std::string& checkpoint_dir);
+
+  /// The next interruption. `must_advance`: one that lets at least one save through first.
+  Fault next(bool must_advance);
+  /// Notes which windows the calls of a start hit.
+  void note(const std::vector<FileCall>& calls);
+  /// Those of the checkpoints.
+  std::vector<Window> checkpoint_windows() const;
+
+ private:
+  double uniform(double from, double to) { return std::uniform_real_distribution<double>(from, to)(random_); }
+  std::int64_t whole(std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
+  }
+  Window window_of(const FileCall& call) const;
+  FaultKind draw_kind();
+  void strike_at_random(Fault& fault, int signal);
+  void aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls);
+
+  std::vector<FaultKind> kinds_;
+  std::vector<FaultKind> deck_;
+  std::mt19937_64 random_;
+  std::vector<Window> windows_;
+  ReferenceTimes times_;
+  std::string checkpoint_dir_;
+  std::int64_t calls_ = 0;
+  std::int64_t writes_ = 0;
+};
+
+}  // namespace danling_command

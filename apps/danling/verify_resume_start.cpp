@@ -1,0 +1,234 @@
+#include "verify_resume_start.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+
+#include <danling/core/error.hpp>
+#include <danling/core/signals.hpp>
+
+namespace danling_command {
+namespace {
+
+using danling::check;
+using danling::concat;
+using danling::StateError;
+
+constexpr auto where = "verify-resume.start";
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// What a child wrote and this process reads.
+class Pipe {
+ public:
+  Pipe() {
+    check<StateError>(pipe2(ends_.data(), O_CLOEXEC) == 0, where, "expected a pipe, got ", std::strerror(errno));
+    fcntl(ends_[0], F_SETFL, O_NONBLOCK);
+  }
+  ~Pipe() {
+    ::close(ends_[0]);
+    close_writer();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int reader() const { return ends_[0]; }
+  int writer() const { return ends_[1]; }
+  void close_writer() {
+    if (ends_[1] >= 0) {
+      ::close(ends_[1]);
+      ends_[1] = -1;
+    }
+  }
+  /// Appends what has arrived; says whether more can come.
+  bool read(std::string& out) const {
+    std::array<char, 65536> block;
+    ssize_t got = 0;
+    while ((got = ::read(ends_[0], block.data(), block.size())) > 0) {
+      out.append(block.data(), static_cast<std::size_t>(got));
+    }
+    return got < 0 && (errno == EAGAIN || errno == EINTR);
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
+std::vector<std::string> environment_of(const StartOptions& options, int trace) {
+  std::vector<std::string> out;
+  std::string preload = options.library.string();
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (text.starts_with("LD_PRELOAD=")) {
+      preload += concat(":", text.substr(11));
+    } else if (!text.starts_with("DANLING_FAULTS")) {
+      out.emplace_back(text);
+    }
+  }
+  out.push_back("LD_PRELOAD=" + preload);
+  out.push_back("DANLING_FAULTS=" + options.rules);
+  out.push_back("DANLING_FAULTS_UNDER=" + options.root.string());
+  out.push_back(concat("DANLING_FAULTS_TRACE=/proc/self/fd/", trace));
+  return out;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (auto& text : texts) {
+    out.push_back(text.data());
+  }
+  out.push_back(nullptr);
+  return out;
+}
+
+// Only calls that are safe between fork and exec.
+[[noreturn]] void become(const StartOptions& options, char** argv, char** environment, int printed, int trace,
+                         int failed, pid_t parent) {
+  // Its own group, so that Ctrl-C reaches this command alone; no longer than this command.
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) {
+    _exit(127);
+  }
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, 0);
+  dup2(printed, 1);
+  dup2(printed, 2);
+  fcntl(trace, F_SETFD, 0);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ}) {
+    signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (options.size) {
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = *options.size;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  execvpe(argv[0], argv, environment);
+  const int reason = errno;
+  (void)!write(failed, &reason, sizeof reason);
+  _exit(127);
+}
+
+// Takes the whole lines off `text`.
+void take_calls(std::string& text, double at, std::vector<FileCall>& out) {
+  std::size_t from = 0;
+  for (std::size_t end = 0; (end = text.find('\n', from)) != std::string::npos; from = end + 1) {
+    const auto line = std::string_view(text).substr(from, end - from);
+    const auto first = line.find(' ');
+    const auto second = first == std::string_view::npos ? first : line.find(' ', first + 1);
+    if (second != std::string_view::npos) {
+      out.push_back({std::string(line.substr(0, first)), std::string(line.substr(first + 1, second - first - 1)),
+                     std::string(line.substr(second + 1)), at});
+    }
+  }
+  text.erase(0, from);
+}
+
+}  // namespace
+
+bool begins_save(const FileCall& call) {
+  return call.call == "open" && call.path.find("/.latest.pth.tmp-") != std::string::npos;
+}
+
+bool ends_save(const FileCall& call) {
+  return call.call == "rename" && call.outcome == "ok" && call.path.ends_with("/latest.pth");
+}
+
+StartEnd run_start(const StartOptions& options) {
+  Pipe printed;
+  Pipe traced;
+  Pipe failed;
+  std::vector<std::string> words = options.command;
+  std::vector<std::string> variables = environment_of(options, traced.writer());
+  const auto argv = pointers(words);
+  const auto environment = pointers(variables);
+  const pid_t parent = getpid();
+  const double start = now();
+  const pid_t child = fork();
+  check<StateError>(child >= 0, where, "expected a new process, got ", std::strerror(errno));
+  if (child == 0) {
+    become(options, const_cast<char**>(argv.data()), const_cast<char**>(environment.data()), printed.writer(),
+           traced.writer(), failed.writer(), parent);
+  }
+  setpgid(child, child);
+  for (Pipe* pipe : {&printed, &traced, &failed}) {
+    pipe->close_writer();
+  }
+
+  StartEnd out;
+  std::string lines;
+  std::string text;
+  std::size_t seen = 0;
+  std::int64_t saves = 0;
+  bool reading = true;
+  std::array<pollfd, 2> ready{pollfd{printed.reader(), POLLIN, 0}, pollfd{traced.reader(), POLLIN, 0}};
+  for (;;) {
+    const double elapsed = now() - start;
+    // Waits for output, and a little at most: then the clock is looked at again.
+    if (reading) {
+      poll(ready.data(), ready.size(), 1);
+    } else {
+      poll(nullptr, 0, 1);
+    }
+    const bool more_printed = printed.read(text);
+    const bool more_traced = traced.read(lines);
+    reading = more_printed && more_traced;
+    take_calls(lines, now() - start, out.calls);
+    for (; seen < out.calls.size(); ++seen) {
+      out.began = out.began == 0 ? out.calls[seen].at : out.began;
+      saves += begins_save(out.calls[seen]) ? 1 : 0;
+    }
+    const Blow& blow = options.blow;
+    if (blow.signal != 0 && !out.struck) {
+      const bool due = blow.saves > 0      ? saves >= blow.saves
+                       : !blow.after_begin ? elapsed >= blow.seconds
+                                           : out.began > 0 && elapsed - out.began >= blow.seconds;
+      if (due) {
+        out.struck = kill(child, blow.signal) == 0;
+      }
+    }
+    if (elapsed > options.timeout || danling::stop_signal() != 0) {
+      out.hung = elapsed > options.timeout;
+      kill(-child, SIGKILL);
+    }
+    int status = 0;
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended == child) {
+      out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+      break;
+    }
+  }
+  kill(-child, SIGKILL);  // helpers that it left behind
+  out.seconds = now() - start;
+  printed.read(text);
+  traced.read(lines);
+  take_calls(lines, out.seconds, out.calls);
+  std::string reason;
+  failed.read(reason);
+  if (reason.size() == sizeof(int)) {
+    int number = 0;
+    std::memcpy(&number, reason.data(), sizeof number);
+    danling::fail<danling::ConfigError>("verify-resume", "expected a program that can be started, got ",
+                                        danling::quote(options.command.front()), " (", std::strerror(number), ")");
+  }
+  std::ofstream(options.output, std::ios::binary) << text;
+  out.output = std::move(text);
+  return out;
+}
+
+}  // namespace danling_command
