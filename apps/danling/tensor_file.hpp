@@ -50,7 +50,7 @@ class TensorFile {
   /// Fills `out` from byte `offset` of a storage; the first read of a storage verifies all of it.
   void read(std::size_t storage, std::uint64_t offset, std::span<std::byte> out);
 
-  /// What verify() can check, for people: `XXH3-128 and CRC-32`, `CRC-32`.
+  /// What verify() can check, for people: `XXH3-128` or `CRC-32`; empty when the file has no checksums.
   std::string checks() const;
   /// Whether the file holds hashes that danling wrote.
   bool has_hashes() const;
@@ -59,6 +59,8 @@ class TensorFile {
   std::vector<Damage> verify() const;
 
  private:
+  void verify_storage(std::size_t storage) const;
+
   struct Backing;
   std::filesystem::path path_;
   std::uint64_t size_ = 0;

@@ -86,11 +86,13 @@ void save_safetensors(const State& weights, const std::filesystem::path& path, S
 State load_safetensors(const std::filesystem::path& path) {
   const formats::SafetensorsReader reader(path);
   State::Map out;
+  std::vector<std::span<std::byte>> destinations;
   for (const auto& entry : reader.entries()) {
     const at::Tensor tensor = at::empty(entry.sizes, at::TensorOptions().dtype(to_scalar_type(entry.dtype)));
-    reader.read(entry, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+    destinations.emplace_back(static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes());
     out.set(entry.name, tensor);
   }
+  reader.read_all(destinations);
   for (const auto& [name, target] : reader.aliases()) {
     out.set(name, out.at(target).tensor());
   }

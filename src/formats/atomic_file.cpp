@@ -121,6 +121,24 @@ void AtomicFile::write(const InputFile& source) {
   }
 }
 
+void AtomicFile::rewrite(std::uint64_t offset, std::string_view text) {
+  begin_write(0);
+  check<CheckpointError>(offset <= size_ && text.size() <= size_ - offset, "checkpoint.write",
+                         "expected to replace bytes that were written, got ", text.size(), " bytes at offset ", offset,
+                         " of ", size_, " (file ", quote(target_.string()), ")");
+  check_system(writer_->write(buffer_), "write");
+  buffer_.clear();
+  while (!text.empty()) {
+    const ssize_t done = ::pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno != EINTR) {
+      check_system(errno, "write");
+    }
+    const auto count = static_cast<std::size_t>(std::max<ssize_t>(done, 0));
+    offset += count;
+    text.remove_prefix(count);
+  }
+}
+
 void AtomicFile::flush() {
   check_system(writer_->wait(), "write");
   leaving_.swap(buffer_);

@@ -7,25 +7,19 @@
 #include <danling/core/error.hpp>
 
 #include "little_endian.hpp"
+#include "parallel.hpp"
 #include "safetensors_header.hpp"
 
 namespace danling::inline v0::formats {
 namespace {
 
-// The element types of Python's safetensors in the order of its data, from the last to the first.
-constexpr DType kOrder[] = {
-    DType::boolean,         DType::uint8,           DType::int8,
-    DType::float8_e5m2,     DType::float8_e4m3fn,   DType::float8_e8m0fnu,
-    DType::float8_e4m3fnuz, DType::float8_e5m2fnuz, DType::int16,
-    DType::uint16,          DType::float16,         DType::bfloat16,
-    DType::int32,           DType::uint32,          DType::float32,
-    DType::complex64,       DType::float64,         DType::int64,
-    DType::uint64,
-};
-
-std::size_t rank_of(DType dtype) {
-  return static_cast<std::size_t>(std::find(std::begin(kOrder), std::end(kOrder), dtype) - std::begin(kOrder));
-}
+constexpr std::string_view kHashesVersion = "1";
+// Small enough to stay in the cache between the disk and the hash.
+constexpr std::size_t kPiece = std::size_t{1} << 18;
+// From here on a second thread writes while this one computes; below, the handing over would cost more than it saves.
+constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
+// Less work than this is not worth a further thread.
+constexpr std::uint64_t kPerThread = std::uint64_t{1} << 22;
 
 std::string read_header(const InputFile& file) {
   const auto refuse = [&](const auto&... parts) {
@@ -74,6 +68,59 @@ std::vector<SafetensorsEntry> sized(std::span<const SafetensorsEntry> entries) {
   return out;
 }
 
+Hash128 header_hash(const std::vector<const SafetensorsEntry*>& order, const SafetensorsMetadata& metadata) {
+  const std::string text = safetensors_header(order, metadata);
+  return hash128(std::as_bytes(std::span(text)));
+}
+
+std::string hashes_text(const std::vector<Hash128>& hashes) {
+  std::string out(kHashesVersion);
+  for (const auto& hash : hashes) {
+    out += concat(" ", to_hex(hash));
+  }
+  return out;
+}
+
+// Where the hashes stand in a header that was written here. A quote inside of a name or value would be escaped.
+std::size_t hashes_place(std::string_view header) {
+  for (const std::string_view before : {"{", ","}) {
+    const std::string key = concat(before, "\"", safetensors_hashes_key, "\":\"");
+    if (const auto found = header.find(key); found != std::string_view::npos) {
+      return found + key.size();
+    }
+  }
+  fail<CheckpointError>("checkpoint.write", "expected a header with a place for hashes, got none");
+}
+
+// Hashed while it is written.
+Hash128 write_tensor(AtomicFile& out, const SafetensorsEntry& entry,
+                     const std::function<void(const PieceSink& sink)>& content) {
+  std::uint64_t left = entry.bytes;
+  Hasher hasher;
+  content([&](std::span<const std::byte> piece) {
+    check<CheckpointError>(piece.size() <= left, "checkpoint.write", "expected ", entry.bytes, " bytes of tensor ",
+                           quote(entry.name), ", got more");
+    left -= piece.size();
+    if (piece.size() >= kWorthAThread) {
+      out.write(piece, [&] { hasher.update(piece); });
+    } else {
+      hasher.update(piece);
+      out.write(piece);
+    }
+  });
+  check<CheckpointError>(left == 0, "checkpoint.write", "expected ", entry.bytes, " bytes of tensor ",
+                         quote(entry.name), ", got ", entry.bytes - left);
+  return hasher.digest();
+}
+
+std::size_t threads_for(const std::vector<SafetensorsEntry>& entries) {
+  std::uint64_t total = 0;
+  for (const auto& entry : entries) {
+    total += entry.bytes;
+  }
+  return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kPerThread));
+}
+
 }  // namespace
 
 void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entries, const SafetensorsMetadata& metadata,
@@ -84,30 +131,28 @@ void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entrie
   for (const auto& entry : tensors) {
     order.push_back(&entry);
   }
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    const auto left = rank_of(a->dtype);
-    const auto right = rank_of(b->dtype);
-    return left != right ? left > right : a->name < b->name;
-  });
-  const std::string header = safetensors_header(order, metadata);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return safetensors_before(*a, *b); });
+  // The hashes come before the data: their place is kept, and filled when they are known.
+  SafetensorsMetadata all = metadata;
+  all.erase(std::string(safetensors_hashes_key));
+  std::vector<Hash128> hashes = {header_hash(order, all)};
+  hashes.resize(order.size() + 1);
+  all[std::string(safetensors_hashes_key)] = hashes_text(hashes);
+  const std::string header = safetensors_header(order, all);
   check<CheckpointError>(header.size() <= max_safetensors_header, "checkpoint.write",
                          "expected names and metadata that make a header of at most ", max_safetensors_header,
                          " bytes, got ", header.size());
+  const std::uint64_t start = out.size();
   std::string length;
   put_little(length, std::uint64_t{header.size()});
   out.write(length);
   out.write(header);
-  for (const auto* entry : order) {
-    std::uint64_t left = entry->bytes;
-    source(static_cast<std::size_t>(entry - tensors.data()), [&](std::span<const std::byte> piece) {
-      check<CheckpointError>(piece.size() <= left, "checkpoint.write", "expected ", entry->bytes, " bytes of tensor ",
-                             quote(entry->name), ", got more");
-      out.write(piece);
-      left -= piece.size();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    hashes[i + 1] = write_tensor(out, *order[i], [&](const PieceSink& sink) {
+      source(static_cast<std::size_t>(order[i] - tensors.data()), sink);
     });
-    check<CheckpointError>(left == 0, "checkpoint.write", "expected ", entry->bytes, " bytes of tensor ",
-                           quote(entry->name), ", got ", entry->bytes - left);
   }
+  out.rewrite(start + length.size() + hashes_place(header), hashes_text(hashes));
 }
 
 bool is_safetensors(const std::filesystem::path& path) {
@@ -126,6 +171,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : file_(
       parse_safetensors_header(read_header(file_), file_.size(), concat("file ", quote(path.string())));
   entries_ = std::move(header.entries);
   metadata_ = std::move(header.metadata);
+  take_hashes();
   index_.reserve(entries_.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     index_.emplace(entries_[i].name, i);
@@ -148,10 +194,93 @@ SafetensorsMetadata SafetensorsReader::aliases() const {
   return out;
 }
 
+void SafetensorsReader::take_hashes() {
+  const auto found = metadata_.find(std::string(safetensors_hashes_key));
+  if (found == metadata_.end()) {
+    return;
+  }
+  const auto refuse = [&](const auto&... parts) {
+    fail<CheckpointError>("checkpoint.read", parts..., " (file ", quote(path().string()), ", metadata ",
+                          quote(safetensors_hashes_key), ")");
+  };
+  std::string_view text = found->second;
+  const std::string_view version = text.substr(0, text.find(' '));
+  if (version != kHashesVersion) {
+    refuse("expected hashes of version ", kHashesVersion, ", got ", quote(version.substr(0, 20)),
+           "; a newer danling wrote this file");
+  }
+  text.remove_prefix(version.size());
+  constexpr std::size_t kDigits = 32;
+  for (; !text.empty(); text.remove_prefix(kDigits + 1)) {
+    const auto hash =
+        text.size() > kDigits && text.front() == ' ' ? parse_hash128(text.substr(1, kDigits)) : std::nullopt;
+    if (!hash) {
+      refuse("expected hashes of 32 digits, got ", quote(text.substr(0, kDigits + 1)));
+    }
+    hashes_.push_back(*hash);
+  }
+  if (hashes_.size() != entries_.size() + 1) {
+    refuse("expected ", entries_.size() + 1, " hashes, got ", hashes_.size());
+  }
+  metadata_.erase(found);
+  std::vector<const SafetensorsEntry*> order;
+  for (const auto& entry : entries_) {
+    order.push_back(&entry);
+  }
+  if (const Hash128 got = header_hash(order, metadata_); got != hashes_.front()) {
+    refuse("expected a header of XXH3-128 ", to_hex(hashes_.front()), ", got ", to_hex(got),
+           ": it was damaged, or another program changed the file and kept danling's hashes");
+  }
+  hashes_.erase(hashes_.begin());
+}
+
+void SafetensorsReader::check_hash(const SafetensorsEntry& entry, const Hash128& got) const {
+  const Hash128& expected = hashes_[static_cast<std::size_t>(&entry - entries_.data())];
+  if (got != expected) {
+    fail<CheckpointError>("checkpoint.read", "expected XXH3-128 ", to_hex(expected), ", got ", to_hex(got),
+                          ": the data was damaged, or another program changed it and kept danling's hashes (file ",
+                          quote(path().string()), ", tensor ", quote(entry.name), ")");
+  }
+}
+
 void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte> out) const {
   check<CheckpointError>(out.size() == entry.bytes, "checkpoint.read", "expected room for ", entry.bytes,
                          " bytes of tensor ", quote(entry.name), ", got ", out.size());
-  read(entry, 0, out);
+  Hasher hasher;
+  for (std::size_t done = 0; done < out.size(); done += kPiece) {
+    const auto piece = out.subspan(done, std::min(kPiece, out.size() - done));
+    read(entry, done, piece);
+    if (has_hashes()) {
+      hasher.update(piece);
+    }
+  }
+  if (has_hashes()) {
+    check_hash(entry, hasher.digest());
+  }
+}
+
+void SafetensorsReader::read_all(std::span<const std::span<std::byte>> out) const {
+  check<CheckpointError>(out.size() == entries_.size(), "checkpoint.read", "expected ", entries_.size(),
+                         " destinations, got ", out.size());
+  parallel_for(entries_.size(), threads_for(entries_), [&](std::size_t i) { read(entries_[i], out[i]); });
+}
+
+void SafetensorsReader::verify(const SafetensorsEntry& entry) const {
+  Hasher hasher;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.bytes)));
+  for (std::uint64_t done = 0; done < entry.bytes; done += kPiece) {
+    const auto piece =
+        std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.bytes - done)));
+    read(entry, done, piece);
+    hasher.update(piece);
+  }
+  if (has_hashes()) {
+    check_hash(entry, hasher.digest());
+  }
+}
+
+void SafetensorsReader::verify() const {
+  parallel_for(entries_.size(), threads_for(entries_), [&](std::size_t i) { verify(entries_[i]); });
 }
 
 void SafetensorsReader::read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const {

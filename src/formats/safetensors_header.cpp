@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <unordered_set>
 
 #include <nlohmann/json.hpp>
@@ -21,6 +23,21 @@ constexpr std::array<std::string_view, dtype_count> kNames = {
     "F8_E5M2FNUZ", "F8_E8M0", "I64", "I32",  "I16",     "I8",      "U8",
     "U16",         "U32",     "U64", "BOOL", "",        "C64",     "",
 };
+
+// The element types of Python's safetensors in the order of its data, from the last to the first.
+constexpr DType kOrder[] = {
+    DType::boolean,         DType::uint8,           DType::int8,
+    DType::float8_e5m2,     DType::float8_e4m3fn,   DType::float8_e8m0fnu,
+    DType::float8_e4m3fnuz, DType::float8_e5m2fnuz, DType::int16,
+    DType::uint16,          DType::float16,         DType::bfloat16,
+    DType::int32,           DType::uint32,          DType::float32,
+    DType::complex64,       DType::float64,         DType::int64,
+    DType::uint64,
+};
+
+std::size_t rank_of(DType dtype) {
+  return static_cast<std::size_t>(std::find(std::begin(kOrder), std::end(kOrder), dtype) - std::begin(kOrder));
+}
 
 std::optional<DType> find_dtype(std::string_view name) {
   const auto* found = std::find(kNames.begin(), kNames.end(), name);
@@ -204,6 +221,12 @@ std::string json_text(const std::string& text) {
 
 std::string_view safetensors_dtype(DType dtype) { return kNames.at(static_cast<std::size_t>(dtype)); }
 
+bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  const auto left = rank_of(a.dtype);
+  const auto right = rank_of(b.dtype);
+  return left != right ? left > right : a.name < b.name;
+}
+
 std::uint64_t safetensors_bytes(const SafetensorsEntry& entry, std::uint64_t fallback) {
   // Sizes of 0 do not hide what the others make: strides are their products.
   std::int64_t count = static_cast<std::int64_t>(dtype_size(entry.dtype));
@@ -228,7 +251,9 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
   SafetensorsHeader header = parser.take();
   auto& entries = header.entries;
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
+    return std::tie(a.offset, a.bytes) != std::tie(b.offset, b.bytes)
+               ? std::tie(a.offset, a.bytes) < std::tie(b.offset, b.bytes)
+               : safetensors_before(a, b);
   });
   const std::uint64_t start = json.size() + sizeof(std::uint64_t);
   const std::uint64_t data = file_size - start;

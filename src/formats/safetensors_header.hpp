@@ -23,6 +23,9 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
 std::string safetensors_header(const std::vector<const SafetensorsEntry*>& entries,
                                const SafetensorsMetadata& metadata);
 
+/// Whether Python's safetensors puts `a` before `b`: element types from wide to narrow, then names.
+bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b);
+
 /// Bytes that the entry's shape and type make, or `fallback` when there are 2^63 elements or more.
 std::uint64_t safetensors_bytes(const SafetensorsEntry& entry, std::uint64_t fallback);
 

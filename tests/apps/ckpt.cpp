@@ -60,24 +60,27 @@ TEST_CASE("danling ckpt ls: one line per checkpoint of a directory, links known 
   danling_test::write_file(directory / "notes.txt", "no checkpoint");
   danling_test::write_file(directory / ".latest.pth.tmp-1-1", "a temporary");
   set_age(directory / "latest.pth", 3 * 3600 + 100);
-  set_age(directory / "model.pth", 5);
+  set_age(directory / "model.pth", 330);
   set_age(directory / "model.safetensors", 50 * 3600);
   const auto size = std::filesystem::file_size(directory / "latest.pth");
   const auto model_size = std::filesystem::file_size(directory / "model.pth");
+  const std::uint64_t weights_size = std::filesystem::file_size(directory / "model.safetensors");
   const auto kilobytes = [](std::uintmax_t bytes) { return danling::to_fixed(static_cast<double>(bytes) / 1000, 1); };
 
   const auto result = run_danling({"ckpt", "ls", directory.path().string()});
   CHECK(result.err == "");
   CHECK(result.code == 0);
   CHECK(result.out ==
-        "name               kind       size  age  epoch  step  same file as\n"
+        "name               kind       size    age  epoch  step  same file as\n"
         "best.pth           run      " +
-            kilobytes(size) + " kB  3 h      3   120\n" + "latest.pth         run      " + kilobytes(size) +
-            " kB  3 h      3   120  best.pth\n" + "model.pth          model    " + kilobytes(model_size) +
-            " kB  5 s\n"
-            "model.safetensors  weights   212 B  2 d\n"
+            kilobytes(size) + " kB    3 h      3   120\n" + "latest.pth         run      " + kilobytes(size) +
+            " kB    3 h      3   120  best.pth\n" + "model.pth          model    " + kilobytes(model_size) +
+            " kB  5 min\n"
+            "model.safetensors  weights   " +
+            danling::to_text(weights_size) +
+            " B    2 d\n"
             "4 names, " +
-            kilobytes(size + model_size + 212) + " kB on disk\n");
+            kilobytes(size + model_size + weights_size) + " kB on disk\n");
 
   danling_test::write_file(directory / "torn.pth", "PK");
   const auto torn = run_danling({"ckpt", "ls", "--json", directory.path().string()});
@@ -90,7 +93,7 @@ TEST_CASE("danling ckpt ls: one line per checkpoint of a directory, links known 
   CHECK(lines[1].at("same_as") == "best.pth");
   CHECK_FALSE(lines[0].contains("same_as"));
   CHECK(lines[2].at("kind") == "model");
-  CHECK(lines[3].at("bytes") == 212);
+  CHECK(lines[3].at("bytes") == weights_size);
   CHECK(lines[4].at("error").get<std::string>().find("torn.pth") != std::string::npos);
 }
 
@@ -236,7 +239,7 @@ TEST_CASE("danling ckpt verify: says which record is damaged, and what a file ha
   flip_byte(directory / "b.pth", floats);
   const auto damaged = run_danling({"ckpt", "verify", directory.path().string()});
   CHECK(damaged.code == 1);
-  CHECK(damaged.out.find((directory / "a.pth").string() + ": sound, checked ") == 0);
+  CHECK(damaged.out.find((directory / "a.pth").string() + ": sound, checked XXH3-128 of 8 records\n") == 0);
   CHECK(damaged.out.find((directory / "b.pth").string() + ": DAMAGED\n") != std::string::npos);
   CHECK(damaged.out.find("record 'archive/data/0'") != std::string::npos);
   const json verdicts = json::parse(run_danling({"ckpt", "verify", "--json", directory.path().string()}).out);

@@ -79,11 +79,32 @@ std::string save_refusal(const State& weights, danling::formats::SafetensorsMeta
   return text;
 }
 
-TEST_CASE("save_safetensors: every byte is as Python's save_file writes it", "[checkpoint]") {
+TEST_CASE("save_safetensors: the data is as Python's save_file writes it, hashes beside it", "[checkpoint]") {
   const danling_test::TempDir directory;
   danling::save_safetensors(reference_weights(), directory / "a");
-  CHECK(danling_test::read_file(directory / "a") ==
-        danling_test::read_file(weights_golden("safetensors_reference.safetensors")));
+  danling::save_safetensors(reference_weights(), directory / "b");
+  const danling::formats::SafetensorsReader ours(directory / "a");
+  const danling::formats::SafetensorsReader theirs(weights_golden("safetensors_reference.safetensors"));
+  CHECK(ours.has_hashes());
+  CHECK(ours.metadata() == theirs.metadata());
+  const auto data_of = [](const danling::formats::SafetensorsReader& reader) {
+    return danling_test::read_file(reader.path()).substr(reader.entries().front().offset);
+  };
+  CHECK(data_of(ours) == data_of(theirs));
+  CHECK(danling_test::read_file(directory / "a") == danling_test::read_file(directory / "b"));
+}
+
+TEST_CASE("load_safetensors: a damaged tensor is an error by its name", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  State state;
+  state["first"] = at::zeros({4});
+  state["second"] = at::ones({4});
+  danling::save_safetensors(state, directory / "a");
+  std::string bytes = danling_test::read_file(directory / "a");
+  bytes.back() = '\x40';
+  danling_test::write_file(directory / "a", bytes);
+  const auto text = error_of<CheckpointError>([&] { danling::load_weights(directory / "a"); });
+  CHECK_THAT(text, ContainsSubstring(": the data was damaged") && ContainsSubstring("tensor 'second'"));
 }
 
 TEST_CASE("load_safetensors: reads every dtype, name and shape of Python's save_file", "[checkpoint]") {

@@ -51,6 +51,24 @@ TEST_CASE("AtomicFile: small and large writes arrive in order", "[formats]") {
   CHECK(danling_test::read_file(directory / "a") == expected);
 }
 
+TEST_CASE("AtomicFile: rewrites what was written, in its buffer or on disk, and nothing beyond", "[formats]") {
+  const danling_test::TempDir directory;
+  AtomicFile file(directory / "a");
+  file.write("0123");
+  file.rewrite(1, "ab");
+  const std::string large(3'000'000, 'x');
+  file.write(large);
+  file.rewrite(3, "yyy");
+  file.write("end");
+  CHECK(error_of<CheckpointError>([&] { file.rewrite(3'000'005, "abc"); }) ==
+        "[checkpoint.write] expected to replace bytes that were written, got 3 bytes at offset 3000005 of 3000007 "
+        "(file '" +
+            (directory / "a").string() + "')");
+  file.rewrite(3'000'004, "END");
+  file.commit();
+  CHECK(danling_test::read_file(directory / "a") == "0abyyy" + large.substr(2) + "END");
+}
+
 TEST_CASE("AtomicFile and InputFile: the system's reason and the path are in the message", "[formats]") {
   const danling_test::TempDir directory;
   const std::string missing = (directory / "missing" / "a").string();

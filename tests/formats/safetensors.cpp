@@ -93,16 +93,140 @@ std::string tensor(const std::string& name, const std::string& dtype, const std:
   return concat("\"", name, R"(":{"dtype":")", dtype, R"(","shape":[)", shape, R"(],"data_offsets":[)", offsets, "]}");
 }
 
-TEST_CASE("write_safetensors: every byte is as Python's safetensors writes it", "[formats]") {
+// The header without its padding, and the data.
+std::pair<std::string, std::string> header_and_data(const std::filesystem::path& path) {
+  const std::string bytes = danling_test::read_file(path);
+  std::size_t length = 0;
+  for (std::size_t i = 8; i-- > 0;) {
+    length = length << 8 | static_cast<unsigned char>(bytes.at(i));
+  }
+  CHECK(length % 8 == 0);
+  std::string header = bytes.substr(8, length);
+  header.erase(header.find_last_not_of(' ') + 1);
+  return {header, bytes.substr(8 + length)};
+}
+
+// What stands at danling.xxh3 in the header; taken out of it.
+std::string take_hashes(std::string& header) {
+  const std::string key = R"("danling.xxh3":")";
+  const auto start = header.find(key);
+  REQUIRE(start != std::string::npos);
+  const auto end = header.find('"', start + key.size());
+  const std::string out = header.substr(start + key.size(), end - start - key.size());
+  header.erase(start, end + 1 - start + (header[end + 1] == ',' ? 1 : 0));
+  return out;
+}
+
+TEST_CASE("write_safetensors: every byte but the hashes is as Python's safetensors writes it", "[formats]") {
   const danling_test::TempDir directory;
   auto tensors = reference_tensors();
   write_tensors(directory / "a", tensors, {{"format", "pt"}});
-  CHECK(danling_test::read_file(directory / "a") == danling_test::read_file(golden_safetensors("reference")));
+  auto [header, data] = header_and_data(directory / "a");
+  const std::string hashes = take_hashes(header);
+  CHECK(std::pair(header, data) == header_and_data(golden_safetensors("reference")));
+
   std::reverse(tensors.begin(), tensors.end());
-  write_tensors(directory / "b", tensors, {{"format", "pt"}}, true);
-  CHECK(danling_test::read_file(directory / "b") == danling_test::read_file(golden_safetensors("reference")));
-  write_tensors(directory / "c", {}, {});
-  CHECK(danling_test::read_file(directory / "c") == danling_test::read_file(golden_safetensors("empty")));
+  write_tensors(directory / "b", tensors, {{"format", "pt"}, {"danling.xxh3", "another file's"}}, true);
+  CHECK(danling_test::read_file(directory / "a") == danling_test::read_file(directory / "b"));
+
+  // The hashes: of Python's own header, and of every tensor in the order of the data.
+  const std::string golden = danling_test::read_file(golden_safetensors("reference"));
+  const auto hash = [&](std::uint64_t offset, std::uint64_t bytes) {
+    const auto part = std::as_bytes(std::span(golden)).subspan(offset, bytes);
+    return " " + danling::formats::to_hex(danling::formats::hash128(part));
+  };
+  const SafetensorsReader reader(golden_safetensors("reference"));
+  CHECK_FALSE(reader.has_hashes());
+  std::string expected = "1" + hash(8, reader.entries().front().offset - 8);
+  for (const auto& entry : reader.entries()) {
+    expected += hash(entry.offset, entry.bytes);
+  }
+  CHECK(hashes == expected);
+  // That of nothing, as libxxhash documents it, stands for the empty tensor.
+  CHECK(hashes.find("99aa06d3014798d86001c324468d497f") != std::string::npos);
+}
+
+TEST_CASE("SafetensorsReader: whatever byte changes, what is read is as written or an error", "[formats]") {
+  const danling_test::TempDir directory;
+  write_tensors(directory / "x",
+                {{{"a", DType::uint8, {2}, 0, 0}, "ab"},
+                 {{"b", DType::int16, {1}, 0, 0}, "cd"},
+                 {{"none", DType::float32, {0}, 0, 0}, ""},
+                 {{"nothing", DType::float32, {0}, 0, 0}, ""},
+                 {{"zero", DType::float64, {0}, 0, 0}, ""}},
+                {{"author", "nobody"}});
+  const std::string whole = danling_test::read_file(directory / "x");
+  const auto read_everything = [&](const std::string& bytes) {
+    danling_test::write_file(directory / "x", bytes);
+    const SafetensorsReader reader(directory / "x");
+    reader.verify();
+    std::vector<std::string> content;
+    for (const auto& entry : reader.entries()) {
+      content.emplace_back(entry.bytes, '?');
+    }
+    std::vector<std::span<std::byte>> destinations;
+    for (auto& text : content) {
+      destinations.push_back(std::as_writable_bytes(std::span(text)));
+    }
+    reader.read_all(destinations);
+    std::string out;
+    for (std::size_t i = 0; i < content.size(); ++i) {
+      out += reader.entries()[i].name + "=" + content[i] + " ";
+    }
+    return reader.has_hashes() ? out + reader.metadata().at("author") : "no hashes";
+  };
+  const std::string content = "zero= none= nothing= b=cd a=ab nobody";
+  REQUIRE(read_everything(whole) == content);
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (const int mask : {0x01, 0x20, 0x80}) {
+      std::string bytes = whole;
+      bytes[at] = static_cast<char>(bytes[at] ^ mask);
+      INFO("byte " << at << " flipped by " << mask);
+      try {
+        const std::string got = read_everything(bytes);
+        // Where the name of the hashes is hit they are not looked for.
+        const auto name = whole.find("danling.xxh3");
+        CHECK((got == content || (got == "no hashes" && at >= name && at < name + 12)));
+      } catch (const CheckpointError&) {
+      }
+    }
+  }
+  const std::string path = (directory / "x").string();
+  const auto damaged = [&](const std::string& from, const std::string& to) {
+    std::string bytes = whole;
+    bytes.replace(bytes.find(from), from.size(), to);
+    return error_of<CheckpointError>([&] { read_everything(bytes); });
+  };
+  const auto hash_of = [](const std::string& text) {
+    return danling::formats::to_hex(danling::formats::hash128(std::as_bytes(std::span(text))));
+  };
+  CHECK(damaged("cdab", "cdaB") ==
+        "[checkpoint.read] expected XXH3-128 " + hash_of("ab") + ", got " + hash_of("aB") +
+            ": the data was damaged, or another program changed it and kept danling's hashes (file '" + path +
+            "', tensor 'a')");
+  CHECK_THAT(damaged("nobody", "Nobody"),
+             Catch::Matchers::StartsWith("[checkpoint.read] expected a header of XXH3-128 ") &&
+                 Catch::Matchers::EndsWith(": it was damaged, or another program changed the file and kept danling's "
+                                           "hashes (file '" +
+                                           path + "', metadata 'danling.xxh3')"));
+  CHECK(damaged(R"("danling.xxh3":"1 )", R"("danling.xxh3":"2 )") ==
+        "[checkpoint.read] expected hashes of version 1, got '2'; a newer danling wrote this file (file '" + path +
+            "', metadata 'danling.xxh3')");
+}
+
+TEST_CASE("SafetensorsReader: refuses hashes that are not one for the header and one for each tensor", "[formats]") {
+  const auto refused = [&](const std::string& text) {
+    return refusal(R"({"__metadata__":{"danling.xxh3":")" + text + R"("}})", 0);
+  };
+  const std::string where = " (file 'x', metadata 'danling.xxh3')";
+  const std::string zero(32, '0');
+  CHECK(refused("1") == "[checkpoint.read] expected 1 hashes, got 0" + where);
+  CHECK(refused("1 " + zero + " " + zero) == "[checkpoint.read] expected 1 hashes, got 2" + where);
+  CHECK(refused("1 abc") == "[checkpoint.read] expected hashes of 32 digits, got ' abc'" + where);
+  CHECK(refused("1 " + zero + "0") == "[checkpoint.read] expected hashes of 32 digits, got '0'" + where);
+  CHECK(refused("1 " + zero + " ") == "[checkpoint.read] expected hashes of 32 digits, got ' '" + where);
+  CHECK(refused("") ==
+        "[checkpoint.read] expected hashes of version 1, got ''; a newer danling wrote this file" + where);
 }
 
 TEST_CASE("SafetensorsReader: reads every element type, name and shape that Python wrote", "[formats]") {
@@ -331,7 +455,7 @@ TEST_CASE("write_safetensors: refuses what the format cannot hold and leaves no 
   CHECK(refused({negative}) ==
         "[checkpoint.write] expected sizes that make less than 2^63 bytes, got [-2] (tensor 'a')");
   CHECK(refused({one}, {{"key", std::string(100'000'000, 'x')}}) ==
-        "[checkpoint.write] expected names and metadata that make a header of at most 100000000 bytes, got 100000080");
+        "[checkpoint.write] expected names and metadata that make a header of at most 100000000 bytes, got 100000168");
   NamedBytes longer = one;
   longer.bytes = "abc";
   CHECK(refused({longer}) == "[checkpoint.write] expected 2 bytes of tensor 'a', got more");

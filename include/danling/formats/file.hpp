@@ -63,6 +63,9 @@ class AtomicFile {
   /// Appends the whole of another file: by sharing its blocks where the file system can and this file is empty, else by
   /// copying. @throws CheckpointError
   void write(const InputFile& source);
+  /// Replaces bytes that were written, from byte `offset` on, such as a checksum that stands before its content.
+  /// @throws CheckpointError also when there are fewer bytes
+  void rewrite(std::uint64_t offset, std::string_view text);
   /// Bytes written so far.
   std::uint64_t size() const { return size_; }
 

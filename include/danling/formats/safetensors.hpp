@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <danling/formats/checksum.hpp>
 #include <danling/formats/file.hpp>
 #include <danling/formats/tensor_record.hpp>
 
@@ -40,9 +41,14 @@ std::string_view safetensors_dtype(DType dtype);
 /// Gives all bytes of tensor number `tensor` to `sink`, in pieces of any size.
 using TensorSource = std::function<void(std::size_t tensor, const PieceSink& sink)>;
 
+/// The metadata that danling's hashes are in: a version, then the XXH3-128 of the header without them and of each
+/// tensor in the order of the data, in hexadecimal digits with a space between.
+inline constexpr std::string_view safetensors_hashes_key = "danling.xxh3";
+
 /// Writes `entries` in the order of Python's safetensors (element types from wide to narrow, then names), so that every
 /// tensor lies at a multiple of its element size. `source` is asked once for each, in that order, by its number in
-/// `entries`. Equal input gives equal bytes, without metadata of ours the same as Python's.
+/// `entries`. The metadata gets the hashes of what is written. Equal input gives equal bytes, but for the hashes the
+/// same as Python's.
 /// @throws CheckpointError for a name that is taken, `__metadata__` or not UTF-8, for an element type that the format
 /// does not have, and when `source` gives another number of bytes than the shape says
 void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entries, const SafetensorsMetadata& metadata,
@@ -63,20 +69,33 @@ class SafetensorsReader {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   /// The entry called `name`, or null.
   const SafetensorsEntry* find(std::string_view name) const;
+  /// Without danling's hashes.
   const SafetensorsMetadata& metadata() const { return metadata_; }
+  /// Whether the file has danling's hashes. Without them nothing but the header can be verified.
+  bool has_hashes() const { return !hashes_.empty(); }
   /// The further names of tied weights and the tensors they mean, as save_safetensors and Python's `save_model` leave
   /// them in the metadata.
   SafetensorsMetadata aliases() const;
 
-  /// Fills `out`, which has the tensor's size.
+  /// Fills `out`, which has the tensor's size, and verifies it.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
-  /// Fills `out` from byte `offset` of the tensor.
+  /// Fills one destination for each of `entries()`, each of its size, and verifies them, on all cores.
+  void read_all(std::span<const std::span<std::byte>> out) const;
+  /// Fills `out` from byte `offset` of the tensor. Nothing is verified.
   void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
+  /// Reads one of `entries()` and verifies it.
+  void verify(const SafetensorsEntry& entry) const;
+  /// Reads everything and verifies it, on all cores.
+  void verify() const;
 
  private:
+  void take_hashes();
+  void check_hash(const SafetensorsEntry& entry, const Hash128& got) const;
+
   InputFile file_;
   std::vector<SafetensorsEntry> entries_;
   SafetensorsMetadata metadata_;
+  std::vector<Hash128> hashes_;  // one per entry, or none
   std::unordered_map<std::string_view, std::size_t> index_;
 };
 
