@@ -1,0 +1,424 @@
+// Checkpoints beside plain writing and beside Python's, in one run: ./dev bench checkpoint [--dir DIR] [--megabytes N]
+// [--tensors N] [--rounds N].
+//
+// In every round each contestant saves or loads once, all in the same order; ratios are the medians of the rounds'
+// own. Files are new each time and in the page cache when they are loaded. Memory that is loaded into is fresh, as in a
+// process that begins: the allocator gives everything back. Python's part is bench/checkpoint_peers.py, in the
+// interpreter of DANLING_PYTHON.
+#include <fcntl.h>
+#include <malloc.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/weights.hpp>
+
+namespace {
+
+namespace dl = danling;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  fs::path directory = fs::temp_directory_path();
+  std::int64_t megabytes = 500;
+  std::int64_t tensors = 100;
+  int rounds = 9;
+};
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+[[noreturn]] void give_up(const std::string& text) { throw std::runtime_error(text); }
+
+// Megabytes of anonymous memory of a process.
+double anonymous(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string word; status >> word;) {
+    if (word == "RssAnon:") {
+      double kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes * 1024 / 1e6;
+    }
+  }
+  return 0;
+}
+
+// The most anonymous memory that a process had while `work` ran.
+double peak_anonymous(pid_t process, const std::function<void()>& work) {
+  std::atomic<bool> done{false};
+  double peak = anonymous(process);
+  std::thread watcher([&] {
+    while (!done) {
+      peak = std::max(peak, anonymous(process));
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  });
+  work();
+  done = true;
+  watcher.join();
+  return peak;
+}
+
+/// The Python process. Commands and answers: see the script.
+class Peers {
+ public:
+  Peers(const std::string& python, const fs::path& reference) {
+    int to[2];
+    int from[2];
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
+      give_up("expected two pipes, got none");
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+    std::vector<std::string> arguments = {python, "-W", "ignore", DANLING_SOURCE_DIR "/bench/checkpoint_peers.py",
+                                          reference.string()};
+    std::vector<char*> argv;
+    for (auto& argument : arguments) {
+      argv.push_back(argument.data());
+    }
+    argv.push_back(nullptr);
+    const int failed = posix_spawnp(&process_, python.c_str(), &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]);
+    close(from[1]);
+    to_ = fdopen(to[1], "w");
+    from_ = fdopen(from[0], "r");
+    if (failed != 0) {
+      give_up("expected to start " + python);
+    }
+    receive();
+  }
+  ~Peers() {
+    std::fclose(to_);
+    std::fclose(from_);
+    waitpid(process_, nullptr, 0);
+  }
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  pid_t process() const { return process_; }
+  double ask(const std::string& command) {
+    std::fprintf(to_, "%s\n", command.c_str());
+    std::fflush(to_);
+    return receive();
+  }
+
+ private:
+  double receive() {
+    char line[512];
+    if (std::fgets(line, sizeof line, from_) == nullptr) {
+      give_up("expected an answer from Python, got none");
+    }
+    const std::string text(line, std::char_traits<char>::length(line) - 1);
+    if (!text.starts_with("ok")) {
+      give_up(text);
+    }
+    return text.size() > 3 ? std::atof(text.c_str() + 3) : 0;
+  }
+
+  pid_t process_ = -1;
+  std::FILE* to_ = nullptr;
+  std::FILE* from_ = nullptr;
+};
+
+/// One row of the table.
+struct Contestant {
+  std::string name;
+  pid_t process;
+  std::function<double()> run;     ///< once, in seconds
+  std::function<void()> clean_up;  ///< after each run, not timed
+  std::vector<double> seconds = {};
+  double extra_memory = 0;  ///< megabytes at the peak of a run beside what it leaves behind
+  std::string failure = {};
+
+  void once(bool count) {
+    if (!failure.empty()) {
+      return;
+    }
+    try {
+      const double taken = run();
+      clean_up();
+      if (count) {
+        seconds.push_back(taken);
+      }
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+
+  void measure_memory() {
+    if (!failure.empty()) {
+      return;
+    }
+    const double peak = peak_anonymous(process, [&] { run(); });
+    extra_memory = peak - anonymous(process);
+    clean_up();
+  }
+};
+
+void print_table(const char* title, const char* baseline, const std::vector<Contestant>& rows, double megabytes) {
+  std::printf("%-46s %9s %17s %7s %9s %11s\n", title, "seconds", "min .. max", "GB/s", baseline, "extra MB");
+  for (const auto& row : rows) {
+    if (!row.failure.empty() || row.seconds.empty()) {
+      std::printf("%-46s not measured: %s\n", row.name.c_str(), row.failure.c_str());
+      continue;
+    }
+    const auto [low, high] = std::minmax_element(row.seconds.begin(), row.seconds.end());
+    std::string ratio = "-";
+    if (rows.front().failure.empty()) {
+      std::vector<double> ratios;
+      for (std::size_t i = 0; i < row.seconds.size(); ++i) {
+        ratios.push_back(rows.front().seconds[i] / row.seconds[i]);
+      }
+      char text[16];
+      std::snprintf(text, sizeof text, "%.2f", median(ratios));
+      ratio = text;
+    }
+    std::printf("%-46s %9.3f %8.3f ..%6.3f %7.2f %9s %11.1f\n", row.name.c_str(), median(row.seconds), *low, *high,
+                megabytes / 1e3 / median(row.seconds), ratio.c_str(), row.extra_memory);
+  }
+}
+
+void write_plainly(const dl::State& state, const fs::path& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  for (const auto& entry : state.map()) {
+    const at::Tensor& tensor = entry.value.tensor();
+    const char* data = static_cast<const char*>(tensor.const_data_ptr());
+    for (std::size_t left = tensor.nbytes(); left > 0;) {
+      const ssize_t done = write(file, data, left);
+      if (done < 0) {
+        give_up("write failed");
+      }
+      data += done;
+      left -= static_cast<std::size_t>(done);
+    }
+  }
+  if (fsync(file) != 0 || close(file) != 0) {
+    give_up("fsync failed");
+  }
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    const std::string value = argv[i + 1];
+    if (name == "--dir") {
+      options.directory = value;
+    } else if (name == "--megabytes") {
+      options.megabytes = std::stol(value);
+    } else if (name == "--tensors") {
+      options.tensors = std::stol(value);
+    } else if (name == "--rounds") {
+      options.rounds = std::stoi(value);
+    } else {
+      give_up("unknown option " + name);
+    }
+  }
+  if (argc % 2 == 0 || options.megabytes < 1 || options.tensors < 1 || options.rounds < 1) {
+    give_up("usage: bench_checkpoint [--dir DIR] [--megabytes N] [--tensors N] [--rounds N]");
+  }
+  return options;
+}
+
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options) {
+    std::string name = (options.directory / "danling-bench-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) {
+      give_up("expected to create a directory in " + options.directory.string());
+    }
+    folder_ = name;
+    const std::int64_t elements = options.megabytes * 1'000'000 / 4 / options.tensors;
+    for (std::int64_t i = 0; i < options.tensors; ++i) {
+      state_["tensor" + std::to_string(i)] = at::randn({elements});
+    }
+    megabytes_ = static_cast<double>(elements * options.tensors) * 4 / 1e6;
+    dl::save_file(state_, at("danling.pth"));
+    dl::save_safetensors(state_, at("danling.safetensors"));
+    if (const char* python = std::getenv("DANLING_PYTHON"); python != nullptr) {
+      python_ = python;
+    }
+    if (!python_.empty()) {
+      peers_.emplace(python_, at("danling.pth"));
+    }
+    add_savers();
+    add_loaders();
+  }
+  ~Bench() {
+    peers_.reset();
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  void run() {
+    for (int round = 0; round <= options_.rounds; ++round) {  // the first is not counted
+      for (auto* group : {&savers_, &loaders_}) {
+        // So that the first one, too, finds memory and disk as one of its kind left them.
+        group->back().once(false);
+        for (auto& contestant : *group) {
+          sync_file_system();
+          contestant.once(round > 0);
+        }
+      }
+    }
+    for (auto* group : {&savers_, &loaders_}) {
+      for (auto& contestant : *group) {
+        contestant.measure_memory();
+      }
+    }
+    std::printf("%.0f MB of float32 in %ld tensors, %d rounds, %u cores, in %s\n", megabytes_,
+                static_cast<long>(options_.tensors), options_.rounds, std::thread::hardware_concurrency(),
+                options_.directory.c_str());
+    print_table("save, on disk when it ends", "of plain", savers_, megabytes_);
+    print_table("load", "of torch", loaders_, megabytes_);
+    if (!peers_) {
+      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+    }
+  }
+
+  // The contestants' files hold the same tensors.
+  void check() {
+    const auto compare = [&](const dl::State& loaded, const std::string& name) {
+      dl::State ordered;  // safetensors files have an order of their own
+      for (const auto& entry : state_.map()) {
+        ordered[entry.key.string()] = loaded.at(entry.key.string());
+      }
+      const std::string difference = loaded.map().size() == state_.map().size() ? dl::first_difference(ordered, state_)
+                                                                                : "another number of tensors";
+      if (!difference.empty()) {
+        give_up(name + " holds other tensors: " + difference);
+      }
+    };
+    compare(dl::load_file(at("danling.pth")), "danling.pth");
+    compare(dl::load_weights(at("danling.safetensors")), "danling.safetensors");
+    if (peers_) {
+      for (const auto& name : peer_files_) {
+        peers_->ask("check " + name + " " + at("peer." + name));
+      }
+      compare(dl::load_file(at("peer.torch")), "the file of torch.save");
+    }
+    std::printf("all files hold the same tensors\n");
+  }
+
+ private:
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+
+  void sync_file_system() const {
+    const int directory = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    syncfs(directory);
+    close(directory);
+  }
+
+  void add_saver(const std::string& name, const std::function<void(const std::string&)>& save) {
+    savers_.push_back({name, getpid(), [=, this] { return seconds_of([&] { save(at("new")); }); },
+                       [this] { fs::remove(at("new")); }});
+  }
+
+  void add_peer_saver(const std::string& name, const std::string& command) {
+    savers_.push_back({name, peers_->process(), [=, this] { return peers_->ask("save " + command + " " + at("new")); },
+                       [this] { fs::remove_all(at("new")); }});
+    try {
+      peers_->ask("save " + command + " " + at("peer." + command));
+      peer_files_.push_back(command);
+    } catch (const std::exception&) {  // its row says why
+    }
+  }
+
+  void add_savers() {
+    add_saver("write + fsync", [this](const std::string& path) { write_plainly(state_, path); });
+    add_saver("danling::save_file", [this](const std::string& path) { dl::save_file(state_, path); });
+    add_saver("danling::save_safetensors", [this](const std::string& path) { dl::save_safetensors(state_, path); });
+    if (peers_) {
+      add_peer_saver("torch.save + fsync", "torch");
+      add_peer_saver("safetensors save_file + fsync", "safetensors");
+      add_peer_saver("torch.distributed.checkpoint.save, synced", "dcp");
+    }
+  }
+
+  void add_loader(const std::string& name, const std::function<dl::State()>& load) {
+    loaders_.push_back({name, getpid(), [=, this] { return seconds_of([&] { loaded_ = load(); }); },
+                        [this] { loaded_ = dl::State(); }});
+  }
+
+  void add_peer_loader(const std::string& name, const std::string& command, const std::string& file) {
+    loaders_.push_back({name, peers_->process(), [=, this] { return peers_->ask("load " + command + " " + at(file)); },
+                        [this] { peers_->ask("release"); }});
+  }
+
+  void add_loaders() {
+    if (peers_) {
+      add_peer_loader("torch.load, not verified", "torch", "peer.torch");
+    }
+    add_loader("danling::load_file, verified", [this] { return dl::load_file(at("danling.pth")); });
+    if (peers_) {
+      add_loader("danling::load_file of torch.save's, verified", [this] { return dl::load_file(at("peer.torch")); });
+    }
+    add_loader("danling::load_safetensors", [this] { return dl::load_safetensors(at("danling.safetensors")); });
+    if (peers_) {
+      add_peer_loader("torch.load of save_file's, not verified", "torch", "danling.pth");
+      add_peer_loader("torch.load(mmap=True), a read of every page", "torch_mmap", "peer.torch");
+      add_peer_loader("safetensors load_file, a read of every page", "safetensors", "peer.safetensors");
+      add_peer_loader("torch.distributed.checkpoint.load", "dcp", "peer.dcp");
+    }
+  }
+
+  Options options_;
+  fs::path folder_;
+  dl::State state_;
+  dl::State loaded_;
+  double megabytes_ = 0;
+  std::string python_ = DANLING_PYTHON;
+  std::optional<Peers> peers_;
+  std::vector<std::string> peer_files_;
+  std::vector<Contestant> savers_;
+  std::vector<Contestant> loaders_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // For both processes: large blocks go back to the system when they are freed, so that every load begins alike.
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+  setenv("MALLOC_MMAP_THRESHOLD_", "131072", 1);
+  try {
+    Bench bench(parse(argc, argv));
+    bench.run();
+    bench.check();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
