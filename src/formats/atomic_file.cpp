@@ -1,8 +1,7 @@
-// AtomicFile: written beside its name, on a thread where that pays, and renamed when it is on disk.
+// AtomicFile: written beside its name and renamed when it is on disk.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <exception>
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -14,14 +13,20 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
 
-#include "background_writer.hpp"
+#include "signal_mask.hpp"
 #include "system_error.hpp"
 #include "temporary_name.hpp"
 
 namespace danling::inline v0::formats {
 namespace {
 
-constexpr std::size_t kBufferSize = std::size_t{1} << 20;
+constexpr std::size_t kBufferSize = std::size_t{1} << 16;
+// Larger pieces are not worth a copy into the buffer.
+constexpr std::size_t kDirect = std::size_t{1} << 14;
+// Small enough that a full disk is noticed early, and that the device starts early.
+constexpr std::size_t kPiece = std::size_t{1} << 23;
+constexpr std::size_t kCopyPiece = std::size_t{1} << 20;
+constexpr std::uint64_t kPage = std::uint64_t{1} << 16;  // the largest that systems have
 
 }  // namespace
 
@@ -41,21 +46,14 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
     ::flock(descriptor_, LOCK_EX | LOCK_NB);
     struct stat status {};
     if (::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) {
-      break;
+      return;
     }
     ::close(descriptor_);  // taken for a leftover before it was locked
   }
-  writer_ = std::make_unique<BackgroundWriter>(descriptor_);
 }
 
 AtomicFile::~AtomicFile() {
-  // A process that was forked off meanwhile has no say in the file, nor the thread that the writer would wait for.
-  const bool mine = owner_ == ::getpid();
-  if (!mine) {
-    static_cast<void>(writer_.release());
-  }
-  writer_.reset();
-  if (mine && !committed_) {
+  if (!committed_ && owner_ == ::getpid()) {  // a process that was forked off meanwhile has no say in the file
     ::unlink(temporary_.c_str());
   }
   if (descriptor_ >= 0) {
@@ -79,31 +77,14 @@ void AtomicFile::begin_write(std::size_t bytes) {
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   begin_write(bytes.size());
-  if (buffer_.size() + bytes.size() > kBufferSize) {
+  if (buffer_.size() + bytes.size() > kBufferSize || bytes.size() >= kDirect) {
     flush();
   }
-  if (bytes.size() > kBufferSize) {
-    check_system(writer_->write(bytes), "write");
+  if (bytes.size() >= kDirect) {
+    append(bytes);
   } else {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   }
-}
-
-void AtomicFile::write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile) {
-  begin_write(bytes.size());
-  flush();
-  writer_->start(bytes);
-  std::exception_ptr thrown;
-  try {
-    meanwhile();
-  } catch (...) {  // the bytes must stay until they are written
-    thrown = std::current_exception();
-  }
-  const int error = writer_->wait();
-  if (thrown) {
-    std::rethrow_exception(thrown);
-  }
-  check_system(error, "write");
 }
 
 void AtomicFile::write(const InputFile& source) {
@@ -112,7 +93,7 @@ void AtomicFile::write(const InputFile& source) {
     ::lseek(descriptor_, 0, SEEK_END);  // what is appended comes after it
     return;
   }
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kBufferSize, source.size())));
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kCopyPiece, source.size())));
   for (std::uint64_t offset = 0; offset < source.size();) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), source.size() - offset));
     source.read(offset, std::span(piece).first(count));
@@ -140,10 +121,30 @@ void AtomicFile::rewrite(std::uint64_t offset, std::string_view text) {
 }
 
 void AtomicFile::flush() {
-  check_system(writer_->wait(), "write");
-  leaving_.swap(buffer_);
+  append(buffer_);
   buffer_.clear();
-  writer_->start(leaving_);
+}
+
+void AtomicFile::append(std::span<const std::byte> bytes) {
+  const FileSizeSignalMask quiet;
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kPiece));
+    if (done < 0 && errno == EINTR) {
+      continue;
+    }
+    if (done <= 0) {
+      check_system(done < 0 ? errno : EIO, "write");
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    written_ += static_cast<std::uint64_t>(done);
+    if (written_ - on_its_way_ >= kPiece) {
+      // The device works while the rest is written. Only a hint: whatever goes wrong on the way is told by fsync.
+      const std::uint64_t whole = written_ / kPage * kPage;
+      ::sync_file_range(descriptor_, static_cast<off_t>(on_its_way_), static_cast<off_t>(whole - on_its_way_),
+                        SYNC_FILE_RANGE_WRITE);
+      on_its_way_ = whole;
+    }
+  }
 }
 
 void AtomicFile::finish() {
@@ -151,7 +152,7 @@ void AtomicFile::finish() {
     return;
   }
   begin_write(0);
-  check_system(writer_->write(buffer_), "write");
+  flush();
   if (::fsync(descriptor_) != 0) {
     check_system(errno, "bring to disk");
   }

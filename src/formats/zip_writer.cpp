@@ -5,6 +5,7 @@
 #include <danling/core/error.hpp>
 
 #include "little_endian.hpp"
+#include "side_thread.hpp"
 #include "zip_layout.hpp"
 
 namespace danling::inline v0::formats {
@@ -12,8 +13,9 @@ namespace {
 
 // Small enough to stay in the cache between the two checksums.
 constexpr std::size_t kPiece = std::size_t{1} << 18;
-// From here on a second thread writes while this one computes; below, the handing over would cost more than it saves.
-constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
+// From here on a second thread computes the checksums while this one writes; below, the handing over would cost more
+// than it saves.
+constexpr std::size_t kWorthAThread = std::size_t{1} << 17;
 
 std::uint32_t clamp32(std::uint64_t value) {
   return value >= zip::escape32 ? zip::escape32 : static_cast<std::uint32_t>(value);
@@ -39,6 +41,11 @@ std::string zip64_extra(std::uint64_t size, std::uint64_t header_offset) {
 }
 
 }  // namespace
+
+ZipWriter::ZipWriter(AtomicFile& out, std::size_t alignment)
+    : out_(out), alignment_(alignment), side_(std::make_unique<SideThread>()) {}
+
+ZipWriter::~ZipWriter() = default;
 
 ZipRecord ZipWriter::begin(std::string_view name, std::uint64_t size) {
   check<CheckpointError>(name.size() < zip::escape16 && names_.emplace(name).second, "checkpoint.write",
@@ -88,12 +95,19 @@ void ZipWriter::add(std::string_view name, std::uint64_t size,
         hasher.update(piece);
       }
     };
-    if (data.size() >= kWorthAThread) {
-      out_.write(data, compute);
-    } else {
+    if (data.size() < kWorthAThread) {
       compute();
       out_.write(data);
+      return;
     }
+    side_->start(compute);
+    try {
+      out_.write(data);
+    } catch (...) {  // the data and what is computed from it must outlive the other thread's work
+      side_->wait();
+      throw;
+    }
+    side_->wait();
   });
   check<CheckpointError>(given == size, "checkpoint.write", "expected ", size, " bytes of record ", quote(name),
                          ", got ", given);

@@ -5,15 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace danling::inline v0::formats {
-
-class BackgroundWriter;
 
 /// Takes the next bytes of something that is written piece by piece.
 using PieceSink = std::function<void(std::span<const std::byte> piece)>;
@@ -44,7 +41,7 @@ class InputFile {
 /// A new file that takes its name only when it is complete and on disk. Until then it is a temporary in the same
 /// directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed when this object goes
 /// first. After an error it can only be dropped: what a system says after a failed write or sync means nothing.
-/// Memory: two buffers of 1 MiB. One thread at a time.
+/// One thread at a time.
 class AtomicFile {
  public:
   /// @throws CheckpointError with the system's reason when the directory cannot be written.
@@ -57,9 +54,6 @@ class AtomicFile {
   /// write.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  /// Appends on a second thread while `meanwhile` runs on this one, and returns when both are done. For large pieces,
-  /// which both may read. @throws CheckpointError as above, and what `meanwhile` throws
-  void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile);
   /// Appends the whole of another file: by sharing its blocks where the file system can and this file is empty, else by
   /// copying. @throws CheckpointError
   void write(const InputFile& source);
@@ -80,6 +74,7 @@ class AtomicFile {
  private:
   void begin_write(std::size_t bytes);
   void flush();
+  void append(std::span<const std::byte> bytes);
   void check_system(int error, std::string_view what);
 
   std::filesystem::path target_;
@@ -88,8 +83,8 @@ class AtomicFile {
   int owner_ = 0;  // the process
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_;
-  std::vector<std::byte> leaving_;  // what the writer is at
-  std::unique_ptr<BackgroundWriter> writer_;
+  std::uint64_t written_ = 0;     // handed to the system
+  std::uint64_t on_its_way_ = 0;  // up to where the system was asked to bring bytes to the device
   bool failed_ = false;
   bool finished_ = false;
   bool committed_ = false;

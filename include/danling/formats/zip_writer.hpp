@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {
+
+class SideThread;
 
 /// One written entry.
 struct ZipRecord {
@@ -26,12 +29,15 @@ struct ZipRecord {
 
 /// Writes entries one after another, each in one pass: checksum and size follow the data. The bytes are those that
 /// PyTorch's own writer would produce, so that a reader may compute where an entry's data lies without its header.
-/// Memory use does not grow with the size of an entry. Equal input gives equal bytes. Checksums are computed beside the
-/// writing, on another core where there is one.
+/// Memory use does not grow with the size of an entry. Equal input gives equal bytes. The checksums of
+/// large data are computed beside the writing, on another core where there is one.
 class ZipWriter {
  public:
   /// Data starts at multiples of `alignment` bytes.
-  explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64) : out_(out), alignment_(alignment) {}
+  explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64);
+  ~ZipWriter();
+  ZipWriter(const ZipWriter&) = delete;
+  ZipWriter& operator=(const ZipWriter&) = delete;
 
   /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a name that is taken.
   void add(std::string_view name, std::span<const std::byte> data);
@@ -52,6 +58,7 @@ class ZipWriter {
   std::size_t alignment_;
   std::vector<ZipRecord> records_;
   std::unordered_set<std::string> names_;
+  std::unique_ptr<SideThread> side_;
 };
 
 }  // namespace danling::inline v0::formats
