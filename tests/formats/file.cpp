@@ -1,5 +1,7 @@
 #include <danling/formats/file.hpp>
 
+#include <sys/stat.h>
+
 #include <danling/core/error.hpp>
 
 #include <support/error.hpp>
@@ -98,6 +100,34 @@ TEST_CASE("PendingAlias: keeps the file as it was, under a name that appears wit
   danling::formats::PendingAlias(directory / "a", directory / "c").commit();
   { const danling::formats::PendingAlias dropped(directory / "a", directory / "d"); }
   CHECK(count_entries(directory.path()) == 3);
+}
+
+TEST_CASE("PendingAlias: copies where no link is possible", "[formats]") {
+  // Links do not reach from one file system to another.
+  const danling_test::TempDir directory;
+  struct stat here {};
+  struct stat there {};
+  if (stat("/dev/shm", &there) != 0 || stat(directory.path().c_str(), &here) != 0 || here.st_dev == there.st_dev) {
+    WARN("skipped: no second file system in /dev/shm");
+    return;
+  }
+  const danling_test::TempDir elsewhere("/dev/shm");
+  const std::string content(3000001, 'x');
+  danling_test::write_file(directory / "a", content + "end");
+  {
+    danling::formats::PendingAlias alias(directory / "a", elsewhere / "b");
+    std::filesystem::remove(directory / "a");
+    CHECK_FALSE(std::filesystem::exists(elsewhere / "b"));
+    alias.commit();
+  }
+  CHECK(danling_test::read_file(elsewhere / "b") == content + "end");
+  { const danling::formats::PendingAlias dropped(elsewhere / "b", directory / "c"); }
+  CHECK(count_entries(directory.path()) == 0);
+  CHECK(count_entries(elsewhere.path()) == 1);
+  const std::string missing = (directory / "missing").string();
+  CHECK(error_of<CheckpointError>([&] { danling::formats::PendingAlias(missing, directory / "d"); }) ==
+        "[checkpoint.read] expected to open '" + missing + "', got errno 2 (No such file or directory)");
+  CHECK(count_entries(directory.path()) == 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 make DIR         writes with torch.save what tests/checkpoint/interop.cpp expects to read
 check FILE       loads FILE, written by the C++ test, in every way Python has, and compares it with reference()
+large FILE       checks the file of tests/formats/large.cpp, which is above 4 GiB, through a mapping
 resave IN OUT    loads IN with weights_only and saves it to OUT
 
 tests/golden/data/checkpoint_*.pth are the small files of `make`, so that the reading side needs no Python.
@@ -144,12 +145,22 @@ def check(path):
             sys.exit(f"{options}: views do not see writes")
 
 
+def large(path):
+    loaded = torch.load(path, mmap=True, weights_only=True)
+    if loaded["large"].numel() != 2**32 + 100 or loaded["large"][-3:].tolist() != [0, 0, 7]:
+        sys.exit("the storage above 4 GiB differs")
+    if loaded["behind"].tolist() != [1, 2, 3]:
+        sys.exit("the storage behind 4 GiB differs")
+
+
 def main():
     command, arguments = sys.argv[1], sys.argv[2:]
     if command == "make":
         make(*arguments)
     elif command == "check":
         check(*arguments)
+    elif command == "large":
+        large(*arguments)
     elif command == "resave":
         torch.save(torch.load(arguments[0], weights_only=True), arguments[1])
     else:
