@@ -61,10 +61,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
-    // What nlohmann says starts with its own error code and position.
+    // What nlohmann says starts with its own error code and position, and may quote all there is of a number.
     std::string text = error.what();
-    const auto colon = text.find("syntax error");
-    text = colon == std::string::npos ? text : text.substr(colon);
+    const auto reason = text.find("syntax error");
+    text = text.substr(reason != std::string::npos ? reason : text.find("] ") + 2);
+    if (text.size() > 200) {
+      text = text.substr(0, 200) + "...";
+    }
     fail<ConfigError>("config.load", "expected JSON, got a ", text, " (", origin_.at(line_), ")");
   }
 
@@ -73,6 +76,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     Node node;
     std::string key;
     int key_line = 0;
+    KeyLines keys;
   };
 
   bool open(Node::Kind kind) {
@@ -80,7 +84,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
                        " levels of nesting, got more (", origin_.at(line_), ")");
     Node node;
     node.kind = kind;
-    stack_.push_back({std::move(node), {}, 0});
+    stack_.push_back({std::move(node), {}, 0, {}});
     return true;
   }
 
@@ -98,7 +102,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     } else if (Frame& frame = stack_.back(); frame.node.kind == Node::Kind::list) {
       frame.node.items.push_back(std::move(node));
     } else {
-      add_entry(frame.node, {frame.key, frame.key_line, std::move(node)}, origin_);
+      add_entry(frame.node, frame.keys, {frame.key, frame.key_line, std::move(node)}, origin_);
     }
     return true;
   }

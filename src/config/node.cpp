@@ -45,11 +45,10 @@ std::string Node::describe() const {
   return {};
 }
 
-void add_entry(Node& map, Node::Entry entry, const Origin& origin) {
-  for (const auto& other : map.entries) {
-    check<ConfigError>(other.key != entry.key, "config.parse", "expected each key once, got ", quote(entry.key),
-                       " twice (", origin.at(entry.line), "; first in line ", other.line, ")");
-  }
+void add_entry(Node& map, KeyLines& keys, Node::Entry entry, const Origin& origin) {
+  const auto [found, added] = keys.emplace(entry.key, entry.line);
+  check<ConfigError>(added, "config.parse", "expected each key once, got ", quote(entry.key), " twice (",
+                     origin.at(entry.line), "; first in line ", found->second, ")");
   map.entries.push_back(std::move(entry));
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace danling::inline v0::detail {
@@ -43,8 +44,11 @@ struct Node::Entry {
   Node value;
 };
 
+/// The keys of a map that is being read, and their lines.
+using KeyLines = std::unordered_map<std::string, int>;
+
 /// Adds an entry. @throws ConfigError when the key is there already.
-void add_entry(Node& map, Node::Entry entry, const Origin& origin);
+void add_entry(Node& map, KeyLines& keys, Node::Entry entry, const Origin& origin);
 
 /// @throws ConfigError with origin and line for text that is not YAML, holds several documents, nests deeper than
 /// `max_depth`, or grows beyond measure by its aliases.

@@ -90,6 +90,7 @@ class Builder : public YAML::EventHandler {
     bool has_key = false;
     std::string key;
     int key_line = 0;
+    KeyLines keys;
   };
 
   static int line(const YAML::Mark& mark) { return mark.line + 1; }
@@ -100,7 +101,7 @@ class Builder : public YAML::EventHandler {
     Node node;
     node.kind = kind;
     node.line = line(mark);
-    stack_.push_back({std::move(node), anchor, false, {}, 0});
+    stack_.push_back({std::move(node), anchor, false, {}, 0, {}});
   }
 
   void close() {
@@ -131,7 +132,7 @@ class Builder : public YAML::EventHandler {
       frame.key_line = node.line;
     } else {
       frame.has_key = false;
-      add_entry(frame.node, {std::move(frame.key), frame.key_line, std::move(node)}, origin_);
+      add_entry(frame.node, frame.keys, {std::move(frame.key), frame.key_line, std::move(node)}, origin_);
     }
   }
 

@@ -50,6 +50,10 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"numpy._core.numeric", "_frombuffer", Callable::array_from_buffer},
       {"numpy", "ndarray", Callable::array_class},
       {"numpy", "dtype", Callable::array_dtype},
+      // The strategies in the state of DanLing's scheduler: its own methods by name.
+      {"__builtin__", "getattr", Callable::method_name},
+      {"builtins", "getattr", Callable::method_name},
+      {"danling.optim.lr_scheduler.lr_scheduler", "LRScheduler", Callable::scheduler_class},
       // DanLing's configs, where a program saves one as it is
       {"chanfig.flat_dict", "FlatDict", Callable::dict_class},
       {"chanfig.default_dict", "DefaultDict", Callable::dict_class},

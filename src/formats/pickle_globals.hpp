@@ -29,9 +29,11 @@ enum class Callable : std::uint8_t {
   array_scalar,
   array_class,  // only named by array_reconstruct
   array_dtype,
-  plain_type,     // only named by default_dict
-  null,           // a class whose one object stands for None
-  typed_storage,  // FloatStorage and the like: only named in the identity of a storage
+  plain_type,       // only named by default_dict
+  method_name,      // getattr of scheduler_class: the name, as text
+  scheduler_class,  // only named by method_name
+  null,             // a class whose one object stands for None
+  typed_storage,    // FloatStorage and the like: only named in the identity of a storage
   untyped_storage,
   dtype,
 };

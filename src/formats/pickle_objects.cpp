@@ -121,6 +121,12 @@ void PickleObjects::call_plain(Callable callable, const std::vector<std::uint32_
       tuple(arguments[0]);
       push(arguments[0]);
       return;
+    case Callable::method_name:
+      need(arguments.size() == 2 && global(arguments[0]).callable == Callable::scheduler_class,
+           "getattr for a method of LRScheduler");
+      text(arguments[1]);
+      push(arguments[1]);
+      return;
     case Callable::device:
       need(arguments.size() == 1 || arguments.size() == 2, "torch.device");
       push_text(arguments.size() == 1 ? std::string(text(arguments[0]))

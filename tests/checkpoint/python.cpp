@@ -57,7 +57,7 @@ TEST_CASE("load_file: numpy's arrays, sets, configs and devices come as plain va
   }
 }
 
-// tests/golden/danling_checkpoint.py: two epochs of two batches, AdamW, seed 7.
+// tests/golden/danling_checkpoint.py: two epochs of two batches, AdamW, a schedule, an EMA, seed 7.
 TEST_CASE("load_file: opens what DanLing's TorchRunner saves", "[checkpoint]") {
   const State state = danling::load_file(golden_file("danling"));
   CHECK(state.at("runner").at("seed").integer() == 7);
@@ -75,7 +75,14 @@ TEST_CASE("load_file: opens what DanLing's TorchRunner saves", "[checkpoint]") {
   CHECK(numpy.at(2).integer() == 624);
   CHECK(state.at("dataloaders").at("train").at("_num_yielded").integer() == 2);
   CHECK(state.at("optimizer").at("state").at(0).at("step").tensor().item<float>() == 4.0F);
-  CHECK(state.at("optimizer").at("param_groups").list().at(0).at("lr").number() == 0.125);
+  CHECK(state.at("optimizer").at("param_groups").list().at(0).at("betas").tuple().at(1).number() == 0.999);
+  // The scheduler keeps its own methods; their names are what is left of them.
+  const State& scheduler = state.at("scheduler");
+  CHECK(scheduler.at("strategies").at("cosine").string() == "cosine");
+  CHECK(scheduler.at("method").string() == "linear");
+  CHECK(scheduler.at("last_epoch").integer() == 4);
+  CHECK(scheduler.at("base_lrs").list().at(0).number() == 0.125);
+  CHECK(state.at("ema").at("module.weight").tensor().sizes() == at::IntArrayRef({1, 1}));
   CHECK(state.at("model").at("weight").tensor().sizes() == at::IntArrayRef({1, 1}));
 }
 

@@ -268,6 +268,10 @@ TEST_CASE("load_file: JSON, with the line of each key", "[config]") {
   CHECK(error_of_json("{\"lr\": 1,\n}") ==
         "[config.load] expected JSON, got a syntax error while parsing object key - unexpected '}'; expected string "
         "literal (file 'b.json', line 2)");
+  CHECK(error_of_json("{\"lr\": 1e999}") ==
+        "[config.load] expected JSON, got a number overflow parsing '1e999' (file 'b.json', line 1)");
+  CHECK(error_of_json(std::string(1000000, '9')) == "[config.load] expected JSON, got a number overflow parsing '" +
+                                                        std::string(175, '9') + "... (file 'b.json', line 1)");
   CHECK(error_of_json("{\"words\":\n" + std::string(10000, '[')) ==
         "[config.load] expected at most 100 levels of nesting, got more (file 'b.json', line 2)");
 }

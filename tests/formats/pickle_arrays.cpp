@@ -128,6 +128,17 @@ TEST_CASE("read_pickle: objects are made of the harmless globals only, each in i
   CHECK(refused_because("\x80\x04"
                         "ccollections\ndefaultdict\nccollections\nCounter\n\x85R.") ==
         "arguments of defaultdict, got 1 others");
+  // getattr is a name, and only for the class whose methods DanLing's schedulers keep.
+  const std::string scheduler = "cdanling.optim.lr_scheduler.lr_scheduler\nLRScheduler\n";
+  CHECK(read_pickle("\x80\x04"
+                    "cbuiltins\ngetattr\n" +
+                    scheduler + short_text("cosine") + "\x86R.")
+            .tree.string() == "cosine");
+  CHECK(refused_because("\x80\x04"
+                        "cbuiltins\ngetattr\nccollections\nOrderedDict\n" +
+                        short_text("__class__") + "\x86R.") ==
+        "arguments of getattr for a method of LRScheduler, got 2 others");
+  CHECK(refused_because("\x80\x04" + scheduler + ")R.") == "a function that makes a value, got a type");
   CHECK(refused_because("\x80\x04"
                         "cbuiltins\nlist\n)R.") == "a function that makes a value, got a type");
   CHECK(refused_because("\x80\x04"

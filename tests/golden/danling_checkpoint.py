@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/data/checkpoint_danling.pth: what a TorchRunner of danling 0.4.8 saves after two epochs.
+"""Writes tests/golden/data/checkpoint_danling.pth: what a TorchRunner of danling 0.4.8 saves after two epochs,
+with a scheduler of its own and an EMA.
 
 Run with torch and danling installed: python tests/golden/danling_checkpoint.py OUT
 """
@@ -36,6 +37,8 @@ class Runner(dl.TorchRunner):
         self.criterion = nn.MSELoss()
         self.datasets["train"] = Line()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.125)
+        self.scheduler = dl.optim.LRScheduler(self.optimizer, total_steps=4, method="linear")
+        self.ema = torch.optim.swa_utils.AveragedModel(self.model)
 
 
 def main():
