@@ -17,8 +17,14 @@ constexpr std::string_view kFolder = "archive/";
 constexpr std::string_view kManifest = "danling/manifest";
 constexpr std::string_view kManifestTitle = "danling-checkpoint";
 
-// Values take more memory than their pickle; one that was inflated a thousand times over would take far too much.
-constexpr std::uint64_t kMaxInflation = 64;
+// What is parsed takes more memory than its text; text that is a thousand times its record would take far too much.
+void check_inflation(const ZipReader& zip, const ZipEntry& entry) {
+  constexpr std::uint64_t most = 64;
+  if (entry.deflated && entry.size / most > entry.stored_size) {
+    zip.fail(entry, concat("expected a record of at most ", most, " times its compressed size, got ", entry.size,
+                           " bytes in ", entry.stored_size, "; save the archive without compression"));
+  }
+}
 
 struct ManifestLine {
   std::uint64_t size = 0;
@@ -137,10 +143,7 @@ PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
       zip_.fail(*order, concat("expected byte order 'little', got ", quote(text)));
     }
   }
-  if (pickle.deflated && pickle.size / kMaxInflation > pickle.stored_size) {
-    zip_.fail(pickle, concat("expected a pickle of at most ", kMaxInflation, " times its compressed size, got ",
-                             pickle.size, " bytes in ", pickle.stored_size, "; save the archive without compression"));
-  }
+  check_inflation(zip_, pickle);
   pickled_ = read_pickle(zip_.read(pickle, record_hash(pickle)),
                          concat("file ", quote(path.string()), ", record ", quote(pickle.name)));
   entries_.reserve(pickled_.storages.size());
@@ -168,6 +171,7 @@ void PthReader::check_manifest() {
   if (!has_manifest_) {
     return;
   }
+  check_inflation(zip_, *manifest);
   int version = 0;
   const auto lines = parse_manifest(zip_.read(*manifest), version);
   if (!lines) {

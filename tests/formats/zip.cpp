@@ -1,3 +1,4 @@
+#include <danling/formats/pth.hpp>
 #include <danling/formats/zip_reader.hpp>
 #include <danling/formats/zip_writer.hpp>
 
@@ -179,6 +180,29 @@ TEST_CASE("ZipReader: bombs are refused by what they claim and by what they hold
   broken.data.assign(broken.data.size(), '\xff');
   CHECK(zip_error(hand_zip({broken})) ==
         "[checkpoint.read] expected deflated data, got damaged data (file 'x.zip', record 'a')");
+}
+
+TEST_CASE("PthReader: a small record cannot inflate to a pickle or manifest of any size", "[formats]") {
+  const danling_test::TempDir directory;
+  const auto path = (directory / "x.pth").string();
+  const auto refused = [&](const std::vector<HandEntry>& entries) {
+    danling_test::write_file(path, hand_zip(entries));
+    return error_of<CheckpointError>([&] { danling::formats::PthReader reader(path); });
+  };
+  // A million times None in a list.
+  const HandEntry pickle = deflated("a/data.pkl", "\x80\x02](" + std::string(1 << 20, 'N') + "e.");
+  REQUIRE(pickle.data.size() < 2000);
+  CHECK(refused({pickle}) ==
+        danling::concat(
+            "[checkpoint.read] expected a record of at most 64 times its compressed size, got 1048582 bytes "
+            "in ",
+            pickle.data.size(), "; save the archive without compression (file '", path, "', record 'a/data.pkl')"));
+  const HandEntry manifest = deflated("a/danling/manifest", "danling-checkpoint 1\n" + std::string(1 << 20, '\n'));
+  CHECK_THAT(refused({stored("a/data.pkl", "\x80\x02N."), manifest}),
+             ContainsSubstring("expected a record of at most 64 times its compressed size, got 1048597 bytes"));
+  // An honest pickle may be compressed.
+  danling_test::write_file(path, hand_zip({deflated("a/data.pkl", "\x80\x02]Na.")}));
+  CHECK(danling::formats::PthReader(path).tree().list().size() == 1);
 }
 
 TEST_CASE("ZipReader: entries that overlap, share a name or lie elsewhere are refused", "[formats]") {
