@@ -107,8 +107,7 @@ void AtomicFile::rewrite(std::uint64_t offset, std::string_view text) {
   check<CheckpointError>(offset <= size_ && text.size() <= size_ - offset, "checkpoint.write",
                          "expected to replace bytes that were written, got ", text.size(), " bytes at offset ", offset,
                          " of ", size_, " (file ", quote(target_.string()), ")");
-  check_system(writer_->write(buffer_), "write");
-  buffer_.clear();
+  flush();
   while (!text.empty()) {
     const ssize_t done = ::pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(offset));
     if (done < 0 && errno != EINTR) {
