@@ -13,6 +13,7 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
 
+#include "side_thread.hpp"
 #include "signal_mask.hpp"
 #include "system_error.hpp"
 #include "temporary_name.hpp"
@@ -53,7 +54,12 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
 }
 
 AtomicFile::~AtomicFile() {
-  if (!committed_ && owner_ == ::getpid()) {  // a process that was forked off meanwhile has no say in the file
+  // A process that was forked off meanwhile has no say in the file, nor the thread that would be waited for.
+  const bool mine = owner_ == ::getpid();
+  if (!mine) {
+    static_cast<void>(side_.release());
+  }
+  if (mine && !committed_) {
     ::unlink(temporary_.c_str());
   }
   if (descriptor_ >= 0) {
@@ -85,6 +91,20 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   } else {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   }
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile) {
+  if (!side_) {
+    side_ = std::make_unique<SideThread>();
+  }
+  side_->start(meanwhile);
+  try {
+    write(bytes);
+  } catch (...) {  // what the other thread uses must outlive its work
+    side_->wait();
+    throw;
+  }
+  side_->wait();
 }
 
 void AtomicFile::write(const InputFile& source) {

@@ -5,7 +5,6 @@
 #include <danling/core/error.hpp>
 
 #include "little_endian.hpp"
-#include "side_thread.hpp"
 #include "zip_layout.hpp"
 
 namespace danling::inline v0::formats {
@@ -41,11 +40,6 @@ std::string zip64_extra(std::uint64_t size, std::uint64_t header_offset) {
 }
 
 }  // namespace
-
-ZipWriter::ZipWriter(AtomicFile& out, std::size_t alignment)
-    : out_(out), alignment_(alignment), side_(std::make_unique<SideThread>()) {}
-
-ZipWriter::~ZipWriter() = default;
 
 ZipRecord ZipWriter::begin(std::string_view name, std::uint64_t size) {
   check<CheckpointError>(name.size() < zip::escape16 && names_.emplace(name).second, "checkpoint.write",
@@ -98,16 +92,9 @@ void ZipWriter::add(std::string_view name, std::uint64_t size,
     if (data.size() < kWorthAThread) {
       compute();
       out_.write(data);
-      return;
+    } else {
+      out_.write(data, compute);
     }
-    side_->start(compute);
-    try {
-      out_.write(data);
-    } catch (...) {  // the data and what is computed from it must outlive the other thread's work
-      side_->wait();
-      throw;
-    }
-    side_->wait();
   });
   check<CheckpointError>(given == size, "checkpoint.write", "expected ", size, " bytes of record ", quote(name),
                          ", got ", given);

@@ -188,7 +188,8 @@ TEST_CASE("AtomicFile: a limit of file size is an error and not the end of the p
 TEST_CASE("AtomicFile: a process that was forked off leaves the file alone", "[formats]") {
   const danling_test::TempDir directory;
   std::optional<AtomicFile> file(directory / "a");
-  file->write("content");
+  const std::string content = "content";
+  file->write(std::as_bytes(std::span(content)), [] {});
   danling_test::Child child([&](const auto&) {
     file.reset();
     return 0;

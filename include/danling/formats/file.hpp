@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace danling::inline v0::formats {
+
+class SideThread;
 
 /// Takes the next bytes of something that is written piece by piece.
 using PieceSink = std::function<void(std::span<const std::byte> piece)>;
@@ -50,10 +53,12 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Appends. @throws CheckpointError with the system's reason (disk full, file too large), of this or an earlier
-  /// write.
+  /// Appends. @throws CheckpointError with the system's reason (disk full, file too large).
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  /// Appends while `meanwhile` runs on a second thread, or before where there is no further core; returns when both are
+  /// done. For large pieces, which both may read. @throws CheckpointError, and what `meanwhile` throws
+  void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile);
   /// Appends the whole of another file: by sharing its blocks where the file system can and this file is empty, else by
   /// copying. @throws CheckpointError
   void write(const InputFile& source);
@@ -85,6 +90,7 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
   std::uint64_t written_ = 0;     // handed to the system
   std::uint64_t on_its_way_ = 0;  // up to where the system was asked to bring bytes to the device
+  std::unique_ptr<SideThread> side_;
   bool failed_ = false;
   bool finished_ = false;
   bool committed_ = false;

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,8 +14,6 @@
 #include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {
-
-class SideThread;
 
 /// One written entry.
 struct ZipRecord {
@@ -34,10 +31,7 @@ struct ZipRecord {
 class ZipWriter {
  public:
   /// Data starts at multiples of `alignment` bytes.
-  explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64);
-  ~ZipWriter();
-  ZipWriter(const ZipWriter&) = delete;
-  ZipWriter& operator=(const ZipWriter&) = delete;
+  explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64) : out_(out), alignment_(alignment) {}
 
   /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a name that is taken.
   void add(std::string_view name, std::span<const std::byte> data);
@@ -58,7 +52,6 @@ class ZipWriter {
   std::size_t alignment_;
   std::vector<ZipRecord> records_;
   std::unordered_set<std::string> names_;
-  std::unique_ptr<SideThread> side_;
 };
 
 }  // namespace danling::inline v0::formats
