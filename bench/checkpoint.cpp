@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -28,6 +29,7 @@
 #include <ATen/ATen.h>
 
 #include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/file_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 
 namespace {
@@ -272,10 +274,12 @@ class Bench {
       peers_.emplace(python_, at("danling.pth"));
     }
     add_savers();
+    add_waits();
     add_loaders();
   }
   ~Bench() {
     peers_.reset();
+    manager_.reset();
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
   }
@@ -284,7 +288,7 @@ class Bench {
 
   void run() {
     for (int round = 0; round <= options_.rounds; ++round) {  // the first is not counted
-      for (auto* group : {&savers_, &loaders_}) {
+      for (auto* group : {&savers_, &waits_, &loaders_}) {
         // So that the first one, too, finds memory and disk as one of its kind left them.
         group->back().once(false);
         for (auto& contestant : *group) {
@@ -293,7 +297,7 @@ class Bench {
         }
       }
     }
-    for (auto* group : {&savers_, &loaders_}) {
+    for (auto* group : {&savers_, &waits_, &loaders_}) {
       for (auto& contestant : *group) {
         contestant.measure_memory();
       }
@@ -302,6 +306,7 @@ class Bench {
                 static_cast<long>(options_.tensors), options_.rounds, std::thread::hardware_concurrency(),
                 options_.directory.c_str());
     print_table("save, on disk when it ends", "of plain", savers_, megabytes_);
+    print_table("what training waits for, after the first save", "of memcpy", waits_, megabytes_);
     print_table("load", "of torch", loaders_, megabytes_);
     if (!peers_) {
       std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
@@ -367,6 +372,25 @@ class Bench {
     }
   }
 
+  // The manager keeps its copy of the state from save to save; the disk is waited for outside of what is timed.
+  void add_waits() {
+    const auto bytes = static_cast<std::size_t>(megabytes_ * 1e6);
+    from_.assign(bytes, 1);
+    to_.assign(bytes, 2);
+    waits_.push_back({"one memcpy of the bytes", getpid(),
+                      [=, this] { return seconds_of([&] { std::memcpy(to_.data(), from_.data(), bytes); }); }, [] {}});
+    manager_.emplace(
+        dl::CheckpointOptions{.directory = at("checkpoints"), .async_mode = dl::AsyncMode::async},
+        [this] { return state_; }, [this] { return state_; });
+    waits_.push_back({"danling::FileCheckpointManager, async", getpid(),
+                      [this] { return seconds_of([&] { manager_->save_checkpoint({.force = true}); }); },
+                      [this] { manager_->wait(); }});
+    if (peers_) {
+      waits_.push_back({"clone() of each tensor in Python", peers_->process(), [this] { return peers_->ask("copy"); },
+                        [this] { peers_->ask("release"); }});
+    }
+  }
+
   void add_loader(const std::string& name, const std::function<dl::State()>& load) {
     loaders_.push_back({name, getpid(), [=, this] { return seconds_of([&] { loaded_ = load(); }); },
                         [this] { loaded_ = dl::State(); }});
@@ -402,7 +426,11 @@ class Bench {
   std::string python_ = DANLING_PYTHON;
   std::optional<Peers> peers_;
   std::vector<std::string> peer_files_;
+  std::vector<char> from_;
+  std::vector<char> to_;
+  std::optional<dl::FileCheckpointManager> manager_;
   std::vector<Contestant> savers_;
+  std::vector<Contestant> waits_;
   std::vector<Contestant> loaders_;
 };
 

@@ -7,8 +7,9 @@ one line of answer: `ok [seconds]` or `error <text>`.
 
   save NAME PATH   saves under PATH and brings it to disk
   load NAME PATH   loads, and holds what was loaded until `release`
+  copy             clones every tensor, as DanLing does before a save in the background, and holds the clones
   check NAME PATH  loads and compares with the state
-  release          lets go of what was loaded
+  release          lets go of what is held
 """
 
 import os
@@ -83,6 +84,8 @@ def main():
                 SAVE[rest[0]](state, rest[1])
             elif command == "load":
                 held = LOAD[rest[0]](rest[1])
+            elif command == "copy":
+                held = {name: tensor.clone() for name, tensor in state.items()}
             elif command == "check":
                 loaded = LOAD[rest[0]](rest[1])
                 same = loaded.keys() == state.keys() and all(torch.equal(loaded[name], state[name]) for name in state)
