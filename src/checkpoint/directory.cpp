@@ -121,9 +121,6 @@ Published CheckpointDirectory::publish(const Publication& what, const State& sta
   Published out;
   try {
     write(what, state, out);
-    if (what.history && out.error.empty()) {
-      prune(what, out);
-    }
   } catch (const fs::filesystem_error& error) {
     out.error = concat("[checkpoint.write] expected to write checkpoint ", quote(what.name), ", got ", error.what());
   } catch (const std::exception& error) {
@@ -159,10 +156,14 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
       }
     }
   };
-  // History and `best` come first: a run that dies in between goes on from the old `latest`, comes by here again and
-  // makes them anew. The other way round it would go on behind them, and they would never be.
+  // History and `best` come first, and what they replace goes: a run that dies in between goes on from the old
+  // `latest`, comes by here again and does it anew. The other way round it would go on behind them, and they would
+  // never be.
   for (const auto& alias : what.aliases) {
     attempt(alias, [&] { formats::PendingAlias(file.temporary(), path_of(alias)).commit(); });
+  }
+  if (what.history && out.error.empty()) {
+    prune(what, out);
   }
   // The old file gets its second name before the new one takes the first, and `previous` is replaced last: whenever
   // the process dies, two different sound files have names.
@@ -201,6 +202,7 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
     return;
   }
   verify_file(newest);  // only what was read back may replace what is known to be sound
+  formats::sync_directory(directory_);
   for (const auto& name : old) {
     std::error_code error;
     fs::remove(path_of(name), error);

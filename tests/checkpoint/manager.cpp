@@ -363,12 +363,13 @@ TEST_CASE("FileCheckpointManager: a failing save leaves earlier checkpoints whol
 }
 
 // A run that dies between the names goes on from `latest`: what is named after it would never be made.
-TEST_CASE("FileCheckpointManager: history and best have their names before latest has", "[checkpoint]") {
+TEST_CASE("FileCheckpointManager: history and best have their names, and old ones are gone, before latest has",
+          "[checkpoint]") {
   const danling_test::TempDir directory;
   std::filesystem::create_directories(directory / "latest.pth" / "in the way");
   CountingRun run;
   run.step = 1;
-  auto manager = run.manager({.directory = directory.path(), .interval = 1});
+  auto manager = run.manager({.directory = directory.path(), .interval = 1, .keep_latest_k = 1});
   auto request = epoch_request(0);
   request.is_best = true;
   const std::string text = error_of<CheckpointError>([&] { manager.save_checkpoint(request); });
@@ -376,6 +377,8 @@ TEST_CASE("FileCheckpointManager: history and best have their names before lates
                     "', got errno 21 (Is a directory)");
   CHECK(step_in(directory / "ckpt-e000001.pth") == 1);
   CHECK(step_in(directory / "best.pth") == 1);
+  CHECK_THROWS_AS(manager.save_checkpoint(epoch_request(1)), CheckpointError);
+  CHECK_FALSE(std::filesystem::exists(directory / "ckpt-e000001.pth"));
 }
 
 TEST_CASE("FileCheckpointManager: a state that cannot be written is named by its key and changes nothing",
