@@ -29,7 +29,6 @@ using danling::concat;
 using danling::ConfigError;
 
 constexpr auto where = "verify-resume";
-constexpr std::size_t kMostDifferences = 8;
 
 /// Ends the verification: 1, the resumed run is not the same; 2, it could not be tried.
 struct Verdict {
@@ -215,9 +214,7 @@ class Verification {
         }
       }
       if (const auto difference = so_far.check(reference(), root())) {
-        throw Verdict{1,
-                      concat("DIFFERENT from start ", starts_, " on:"),
-                      {concat("  ", difference->path, ": ", difference->text)}};
+        tell_difference(*difference);
       }
       if (fault.is_error() && injected) {
         lost_saves += failed_saves(end.calls);  // also where it went on to its end: the next start looks again
@@ -231,6 +228,37 @@ class Verification {
                 lost_saves > 0 ? " but for saves that failed" : "");
     std::fflush(stdout);
     fs::remove_all(root());
+  }
+
+  // The run goes on to its end, so that all that became of the difference can be told.
+  [[noreturn]] void tell_difference(const Difference& first) {
+    const auto from = starts_;
+    Verdict verdict{1, concat("DIFFERENT from start ", from, " on:")};
+    if (start(Fault{}).code == 0) {
+      verdict.lines = lines_of(compare_runs(reference(), root(), {.ignored = options_.ignored}));
+    }
+    if (verdict.lines.empty()) {
+      verdict.lines = lines_of({first});
+    }
+    throw verdict;
+  }
+
+  // The first of each group in full, the others by their number: the first is where to look.
+  static std::vector<std::string> lines_of(const std::vector<Difference>& differences) {
+    std::vector<std::string> out;
+    std::set<int> told;
+    for (const auto& difference : differences) {
+      if (told.insert(group_of(difference.path)).second) {
+        // Without the folders of the lineage and the run.
+        const auto run = difference.path.find('/', difference.path.find('/') + 1);
+        out.push_back(concat("  ", run == std::string::npos ? difference.path : difference.path.substr(run + 1), ": ",
+                             difference.text));
+      }
+    }
+    if (differences.size() > out.size()) {
+      out.push_back(concat("  and ", differences.size() - out.size(), " more files"));
+    }
+    return out;
   }
 
   bool first_injected_in_checkpoints(const std::vector<FileCall>& calls) const {
@@ -321,18 +349,13 @@ class Verification {
   }
 
   void compare_round(std::int64_t lost_saves) const {
-    const auto differences = compare_runs(reference(), root(), {.ignored = options_.ignored, .lost_saves = lost_saves});
+    const auto differences =
+        compare_runs(reference(), root(),
+                     {.ignored = options_.ignored, .lost_saves = lost_saves, .removes_history = removes_history_});
     if (differences.empty()) {
       return;
     }
-    Verdict verdict{1, concat("DIFFERENT, round ", rounds_, " at its end:")};
-    for (std::size_t i = 0; i < differences.size() && i < kMostDifferences; ++i) {
-      verdict.lines.push_back(concat("  ", differences[i].path, ": ", differences[i].text));
-    }
-    if (differences.size() > kMostDifferences) {
-      verdict.lines.push_back(concat("  and ", differences.size() - kMostDifferences, " more files"));
-    }
-    throw verdict;
+    throw Verdict{1, concat("DIFFERENT, round ", rounds_, " at its end:"), lines_of(differences)};
   }
 
   void report(const FaultPlan& plan) const {

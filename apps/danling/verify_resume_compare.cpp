@@ -141,11 +141,11 @@ std::string place_of(const State& state) {
   if (train == nullptr || !train->is_map() || train->find("global_step") == nullptr) {
     return {};
   }
-  std::string out = concat(" (step ", train->at("global_step").integer());
+  std::string out = concat("at step ", train->at("global_step").integer());
   if (const State* epoch = train->find("epoch")) {
     out += concat(", epoch ", epoch->integer());
   }
-  return out + ")";
+  return out;
 }
 
 std::string checkpoint_difference(const fs::path& reference, const fs::path& run) {
@@ -181,10 +181,9 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
     }
   }
   if (found.empty()) {
-    const auto text = danling::first_difference(a, b);
-    return text.empty() ? text : concat(place_of(a), ": ", text);
+    found.push_back(danling::first_difference(a, b));  // another order of the parts, or nothing
   }
-  return concat(place_of(a).empty() ? "" : place_of(a).substr(1) + ": ", danling::join(found, "; "));
+  return found.front().empty() ? std::string() : concat(place_of(a), "\n    ", danling::join(found, "\n    "));
 }
 
 bool same_bytes(const fs::path& a, const fs::path& b) {
@@ -210,13 +209,13 @@ std::string file_difference(const fs::path& reference, const fs::path& run) {
   return "its bytes differ";
 }
 
-// Metrics, history, other checkpoints, the rest; by name among themselves.
-std::pair<int, std::string> order_of(const std::string& path) {
-  const int group = path.ends_with("metrics.jsonl") ? 0 : is_history(path) ? 1 : path.ends_with(".pth") ? 2 : 3;
-  return {group, path};
-}
+std::pair<int, std::string> order_of(const std::string& path) { return {group_of(path), path}; }
 
 }  // namespace
+
+int group_of(const std::string& path) {
+  return path.ends_with("metrics.jsonl") ? 0 : is_history(path) ? 1 : path.ends_with(".pth") ? 2 : 3;
+}
 
 bool matches_glob(std::string_view glob, std::string_view text) {
   if (glob.empty()) {
@@ -268,7 +267,9 @@ std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& 
       }
     } else if (is_temporary(path)) {
       out.push_back({path, "a temporary file that was left behind"});
-    } else if (options.lost_saves == 0 || !there || !(is_history(path) ? excuses-- > 0 : name_of(path) == "best.pth")) {
+    } else if (options.lost_saves > 0 && is_history(path) && (there ? excuses-- > 0 : options.removes_history)) {
+      continue;
+    } else if (options.lost_saves == 0 || here || name_of(path) != "best.pth") {
       out.push_back({path, here ? "not in the reference" : "missing"});
     }
   }

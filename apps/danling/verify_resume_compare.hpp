@@ -22,6 +22,8 @@ struct CompareOptions {
   /// Saves that failed by an injected error: so many checkpoints of the history may be missing, and after one `best`
   /// may be an earlier one.
   std::int64_t lost_saves = 0;
+  /// Old checkpoints of the history are removed, which a failed save leaves to the next one.
+  bool removes_history = false;
 };
 
 /// Compares all files of two finished runs but logs, attempts/, locks, `previous.pth` (what `latest` was before depends
@@ -43,6 +45,9 @@ class PartialComparison {
   const std::set<std::string>& provisional_;
   std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> same_;
 };
+
+/// 0: metrics, 1: checkpoints of the history, 2: other checkpoints, 3: the rest.
+int group_of(const std::string& path);
 
 /// Whether `*` and letters of `glob` match all of `text`.
 bool matches_glob(std::string_view glob, std::string_view text);

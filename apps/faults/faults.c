@@ -4,7 +4,8 @@
 //
 // DANLING_FAULTS: rules CALL[@GLOB]:WHEN:WHAT with ';' between them. The first that applies to a call decides.
 //   CALL  open (for writing), write (also pwrite, writev, sendfile, copy_file_range), fsync (also fdatasync), truncate,
-//         rename, link, clone (a reflink), unlink, mkdir, close (of a file open for writing), or any
+//         rename, link, clone (a reflink), unlink (also remove, rmdir), mkdir, close (of a file open for writing), or
+//         any
 //   GLOB  which files, by the path below DANLING_FAULTS_UNDER (the new name in rename and link); * matches anything
 //   WHEN  3: the third call that CALL and GLOB match; 3+: from the third on; *: every one. Each process counts anew.
 //   WHAT  the name of an errno (EIO, ENOSPC, EDQUOT, EROFS and others): the call fails with it and does nothing;
@@ -29,6 +30,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -525,6 +527,17 @@ static long do_unlink(int directory, const char* name, int flags) {
 }
 EXPORT int unlink(const char* name) { return (int)do_unlink(AT_FDCWD, name, 0); }
 EXPORT int unlinkat(int directory, const char* name, int flags) { return (int)do_unlink(directory, name, flags); }
+
+EXPORT int rmdir(const char* name) { return (int)do_unlink(AT_FDCWD, name, AT_REMOVEDIR); }
+// libc's own would call its unlink without asking here.
+EXPORT int remove(const char* name) {
+  struct stat status;
+  const int saved = errno;
+  const bool directory =
+      syscall(SYS_newfstatat, AT_FDCWD, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+  errno = saved;
+  return (int)do_unlink(AT_FDCWD, name, directory ? AT_REMOVEDIR : 0);
+}
 
 static long do_mkdir(int directory, const char* name, mode_t mode) {
   WITH_NAME(MKDIR, directory, name, syscall(SYS_mkdirat, directory, name, mode));

@@ -1,0 +1,66 @@
+// A program that keeps something out of its checkpoints, by choice: what verify-resume is there to catch.
+//
+//   forgetful --forget noise      nothing, noise (a generator of its own), counter (of its own), or checkpoints (all)
+#include <torch/torch.h>
+
+#include <danling/danling.hpp>
+
+namespace dl = danling;
+
+struct ForgetfulConfig : dl::RunnerConfig {
+  std::string forget = "nothing";
+  ForgetfulConfig() {
+    console = false;
+    device = "cpu";
+    num_threads = 1;
+    epochs = 8;
+    dataloader.batch_size = 8;
+    log_interval = 2;
+    optim.type = "adamw";
+    optim.lr = 0.01;
+  }
+  void fields(dl::Fields& f) override {
+    f("forget", forget, "what is not saved").choices({"nothing", "noise", "counter", "checkpoints"});
+  }
+};
+
+class ForgetfulRunner : public dl::TorchRunner {
+ public:
+  explicit ForgetfulRunner(const ForgetfulConfig& config)
+      : TorchRunner(config), forget_(config.forget), noise_(at::make_generator<at::CPUGeneratorImpl>(7)) {
+    model = torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3));
+    criterion = torch::nn::CrossEntropyLoss();
+    const auto label = torch::arange(64, torch::kLong) % 3;
+    const auto angle = torch::arange(64, torch::kFloat);
+    const auto input = torch::stack({angle.cos(), angle.sin(), label.to(torch::kFloat), angle.sin() * 2}, 1);
+    datasets["train"] = dl::data::TensorDataset(input, label);
+    datasets["val"] = dl::data::TensorDataset(input, label);
+  }
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    ++counter_;
+    if (forget_ == "noise") {
+      batch.input = batch.input + torch::randn(batch.input.sizes(), noise_) * 0.1;
+    } else if (forget_ == "counter") {
+      batch.input = batch.input * (1 + 0.001 * static_cast<double>(counter_));
+    }
+    return TorchRunner::train_step(batch);
+  }
+
+ private:
+  std::string forget_;
+  at::Generator noise_;
+  std::int64_t counter_ = 0;
+};
+
+int main(int argc, char** argv) {
+  std::vector<char*> words(argv, argv + argc);
+  for (auto it = words.begin(); it != words.end(); ++it) {
+    // Takes the options that verify-resume gives, and goes on from nothing all the same.
+    if (std::string(*it) == "--auto_resume" && std::string(words[2]) == "checkpoints") {
+      it = words.erase(it, it + 2) - 1;
+    }
+  }
+  return dl::run<ForgetfulRunner, ForgetfulConfig>(static_cast<int>(words.size()), words.data());
+}

@@ -1,0 +1,99 @@
+// `danling verify-resume` on programs that resume and on programs that do not.
+#include <filesystem>
+#include <string>
+
+#include <support/catch.hpp>
+#include <support/temp_dir.hpp>
+
+#include "program.hpp"
+
+namespace {
+
+using danling_test::TempDir;
+using reliability::Ended;
+
+Ended verify(const std::string& options, const std::string& program) {
+  return reliability::run("'" DANLING_COMMAND "' verify-resume " + options + " -- " + program);
+}
+
+std::string forgetful(const std::string& what) { return "'" DANLING_FORGETFUL "' --forget " + what; }
+
+TEST_CASE("verify-resume: a program that saves all it needs is identical, and nothing is left behind",
+          "[reliability]") {
+  const TempDir dir;
+  const auto ended = verify("--kills 10 --fault-seed 5 --dir '" + dir.path().string() + "'", forgetful("nothing"));
+  INFO(ended.output);
+  CHECK(ended.code == 0);
+  CHECK_THAT(ended.output, ContainsSubstring("identical after 10 interruptions"));
+  CHECK_THAT(ended.output, ContainsSubstring("--fault-seed 5"));
+  CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("verify-resume: what a program forgets is told by step and tensor, and the runs are kept", "[reliability]") {
+  for (const std::string what : {"noise", "counter"}) {
+    const TempDir dir;
+    const auto ended = verify("--kills 30 --fault-seed 2 --faults kill,save,term --dir '" + dir.path().string() + "'",
+                              forgetful(what));
+    INFO(ended.output);
+    CHECK(ended.code == 1);
+    CHECK_THAT(ended.output, Catch::Matchers::Matches("(.|\n)*DIFFERENT from start [0-9]+ on:\n(.|\n)*"));
+    CHECK_THAT(ended.output, Catch::Matchers::Matches(
+                                 "(.|\n)*\n  metrics.jsonl: line [0-9]+ \\(split train, epoch [0-9]+, global_step "
+                                 "[0-9]+\\): loss is [0-9.e-]+ in the reference, [0-9.e-]+ here\n(.|\n)*"));
+    CHECK_THAT(ended.output,
+               Catch::Matchers::Matches("(.|\n)*\n  checkpoints/ckpt-e[0-9]+.pth: at step [0-9]+, epoch [0-9]+\n    "
+                                        "model.0.weight: Float \\[8, 4\\] that differ first at element "
+                                        "[0-9]+\n(.|\n)*"));
+    CHECK_THAT(ended.output, ContainsSubstring("kept: " + std::filesystem::canonical(dir.path()).string()));
+    CHECK(std::filesystem::exists(dir / "reference"));
+    CHECK(std::filesystem::exists(dir / "run"));
+  }
+}
+
+TEST_CASE("verify-resume: a program that cannot be verified gives another code", "[reliability]") {
+  SECTION("it starts afresh each time") {
+    const auto ended = verify("--kills 5 --faults save --fault-seed 1", forgetful("checkpoints"));
+    INFO(ended.output);
+    CHECK(ended.code == 2);
+    CHECK_THAT(ended.output, ContainsSubstring("did not resume: there was a checkpoint, and it moved the run to"));
+    std::filesystem::remove_all(ended.output.substr(
+        ended.output.find("kept: ") + 6, ended.output.find(" (reference/") - ended.output.find("kept: ") - 6));
+  }
+  SECTION("it fails by itself") {
+    const TempDir dir;
+    const auto ended = verify("--dir '" + dir.path().string() + "'", forgetful("nothing") + " --epochs none");
+    INFO(ended.output);
+    CHECK(ended.code == 2);
+    CHECK_THAT(ended.output, ContainsSubstring("the program ended with code 2 without any interruption"));
+    CHECK_THAT(ended.output, ContainsSubstring("error: "));
+  }
+  SECTION("it takes no workspace root") {
+    const TempDir dir;
+    const auto ended = verify("--dir '" + dir.path().string() + "'", "true");
+    CHECK(ended.code == 2);
+    CHECK_THAT(ended.output, ContainsSubstring("made no file call that libdanling_faults.so sees"));
+  }
+  SECTION("it is not there") {
+    const TempDir dir;
+    const auto ended = verify("--dir '" + dir.path().string() + "'", "./nowhere");
+    CHECK(ended.code == 2);
+    CHECK_THAT(ended.output, ContainsSubstring("[verify-resume] expected a program that can be started, got "
+                                               "'./nowhere' (No such file or directory)"));
+  }
+}
+
+TEST_CASE("verify-resume: wrong usage is one clear line", "[reliability]") {
+  CHECK(verify("", "").output ==
+        "[verify-resume] expected a program after --, got none; --help shows the command's form\n");
+  CHECK(verify("--faults kil", "true").output ==
+        "[verify-resume] expected faults among kill, save, term, int, size, full, io, readonly, quota, short, got "
+        "'kil'; did you mean 'kill'?\n");
+  CHECK(verify("", "true --workspace_root=x").output ==
+        "[verify-resume] expected no --workspace_root among the program's arguments, which is set here, got "
+        "'--workspace_root=x'\n");
+  CHECK(verify("--kills 0", "true").output ==
+        "[verify-resume] expected --kills with a whole number of at least 1, got '0'\n");
+  CHECK(verify("", "true").code == 2);
+}
+
+}  // namespace
