@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 
@@ -83,6 +84,8 @@ DType floating_dtype(const std::string& name) {
 
 std::span<const std::byte> cast_elements(std::span<const std::byte> elements, DType from, DType to,
                                          std::vector<std::byte>& buffer) {
+  // A piece takes less time than threads need to meet.
+  [[maybe_unused]] static const bool one_thread = (at::set_num_threads(1), true);
   const auto count = elements.size() / danling::formats::dtype_size(from);
   buffer.resize(count * danling::formats::dtype_size(to));
   const auto size = static_cast<std::int64_t>(count);

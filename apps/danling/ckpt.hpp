@@ -42,6 +42,8 @@ std::string value_text(const RecordTree& value, std::size_t most);
 /// `integer`, `string` ...
 std::string kind_text(const RecordTree& value);
 
+/// A key or text of a file as it may go to a terminal: control characters escaped; `(root)` for the empty key.
+std::string printable(std::string_view text);
 /// Prints rows with their columns below one another; a column of `right` is aligned to the right.
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right);
 

@@ -199,15 +199,16 @@ class Comparison {
 
 std::string line_of(const Difference& difference) {
   const std::string& kind = difference.kind;
+  const std::string key = printable(difference.key);
   if (kind == "only_in_a" || kind == "only_in_b") {
-    return concat(difference.key, ": only in ", kind == "only_in_a" ? "A: " : "B: ", difference.a, difference.b);
+    return concat(key, ": only in ", kind == "only_in_a" ? "A: " : "B: ", difference.a, difference.b);
   }
   if (kind == "elements") {
-    return concat(difference.key, ": ", difference.differing, " of ", count_text(difference.count, "element"),
+    return concat(key, ": ", difference.differing, " of ", count_text(difference.count, "element"),
                   " differ, first at [", danling::join(difference.first), "]: ", difference.a, " and ", difference.b,
                   "; largest difference ", danling::to_text(difference.largest));
   }
-  return concat(difference.key, ": ", kind, ": ", difference.a, " and ", difference.b);
+  return concat(key, ": ", kind, ": ", difference.a, " and ", difference.b);
 }
 
 Json json_of(const Difference& difference) {

@@ -74,11 +74,12 @@ class Printer {
                        : tree.is_list() || tree.is_tuple() ? !is_plain_list(tree)
                                                            : false;
     if (!inner) {
-      std::printf("%s%s\n", std::string(2 * depth, ' ').c_str(), concat(name, "  ", leaf_text(tree, path)).c_str());
+      std::printf("%s%s\n", std::string(2 * depth, ' ').c_str(),
+                  concat(printable(name), "  ", leaf_text(tree, path)).c_str());
       return;
     }
     if (!path.empty()) {
-      std::printf("%s%s\n", std::string(2 * depth, ' ').c_str(), name.c_str());
+      std::printf("%s%s\n", std::string(2 * depth, ' ').c_str(), printable(name).c_str());
     }
     const std::size_t below = path.empty() ? depth : depth + 1;
     if (tree.is_map()) {
@@ -104,7 +105,7 @@ class Printer {
                              bytes_text(num_elements(record) * dtype_size(record.dtype)));
     out += record.requires_grad ? "  requires grad" : "";
     if (!added) {
-      out += concat(first->second.second == record ? "  is " : "  shares memory with ", first->second.first);
+      out += concat(first->second.second == record ? "  is " : "  shares memory with ", printable(first->second.first));
     }
     if (record.sizes.empty() || values_) {
       out += concat("  ", elements_text(file_, record));
@@ -208,7 +209,7 @@ int ckpt_show(std::span<const std::string> words) {
   const Totals totals = totals_of(file, leaves);
   std::printf("%s: %s, %s\n", file.path().c_str(), file.format().c_str(), bytes_text(file.size()).c_str());
   for (const auto& [key, value] : file.metadata()) {
-    std::printf("metadata %s: %s\n", key.c_str(), value.c_str());
+    std::printf("metadata %s: %s\n", printable(key).c_str(), value.empty() ? "" : printable(value).c_str());
   }
   Printer(file, arguments).print(file.tree());
   std::printf("%s of %s in %s, %s\n", count_text(totals.tensors, "tensor").c_str(),

@@ -130,6 +130,14 @@ std::string kind_text(const RecordTree& value) {
   return std::string(space == std::string_view::npos ? kind : kind.substr(space + 1));
 }
 
+std::string printable(std::string_view text) {
+  if (text.empty()) {
+    return "(root)";
+  }
+  const std::string quoted = quote(text);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
   std::vector<std::size_t> width(right.size(), 0);
   for (const auto& row : rows) {

@@ -190,6 +190,26 @@ TEST_CASE("danling ckpt show: the tree with values, sharing, statistics and tota
             path + "')\n");
 }
 
+TEST_CASE("danling ckpt: a file that is one tensor, and names that would move a terminal's cursor", "[apps]") {
+  const danling_test::TempDir directory;
+  danling::save_file(at::ones({2}), directory / "a.pth");
+  danling::save_file(at::zeros({2}), directory / "b.pth");
+  const std::string a = (directory / "a.pth").string();
+  CHECK(run_danling({"ckpt", "ls", a}).out == "(root)  float32  [2]  8 B\n");
+  CHECK(run_danling({"ckpt", "show", a}).out.find("\n(root)  float32 [2]  8 B\n1 tensor of 2 elements in 8 B") !=
+        std::string::npos);
+  CHECK(run_danling({"ckpt", "diff", a, (directory / "b.pth").string()}).out ==
+        "(root): 2 of 2 elements differ, first at [0]: 1.0 and 0.0; largest difference 1.0\n"
+        "1 difference; 1 common value compared\n");
+  State state;
+  state["\x1b[2J"] = "\x1b[31m";
+  danling::save_file(state, directory / "c.pth");
+  const std::string c = (directory / "c.pth").string();
+  CHECK(run_danling({"ckpt", "ls", c}).out == "\\x1b[2J  string  '\\x1b[31m'\n");
+  CHECK(run_danling({"ckpt", "show", c}).out.find("\n\\x1b[2J  '\\x1b[31m'\n") != std::string::npos);
+  CHECK(json::parse(run_danling({"ckpt", "ls", "--json", c}).out).at(0).at("values").at(0).at("key") == "\x1b[2J");
+}
+
 TEST_CASE("danling ckpt show: every element type as Python reads it", "[apps]") {
   // pattern(name).flatten()[1] of tests/golden/checkpoint_interop.py as numpy prints it, types below 4 bytes as
   // float32.

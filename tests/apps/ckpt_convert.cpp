@@ -315,6 +315,28 @@ TEST_CASE("danling ckpt convert: Python opens what is written", "[apps][python]"
   CHECK(danling_test::run_python("tests/golden/checkpoint_interop.py", "check " + (directory / "c.pth").string()));
 }
 
+TEST_CASE("danling ckpt diff: reads archives that were compressed afterwards", "[apps][python]") {
+  if (danling_test::python_with_torch().empty()) {
+    WARN("skipped: no Python with torch; set DANLING_PYTHON");
+    return;
+  }
+  const danling_test::TempDir directory;
+  danling::save_file(convert_run(), directory / "a.pth");
+  const std::string code =
+      "import sys, zipfile\n"
+      "old = zipfile.ZipFile(sys.argv[1])\n"
+      "with zipfile.ZipFile(sys.argv[2], 'w', zipfile.ZIP_DEFLATED) as new:\n"
+      "    for name in old.namelist():\n"
+      "        new.writestr(name, old.read(name))\n";
+  danling_test::write_file(directory / "deflate.py", code);
+  REQUIRE(std::system((danling_test::python_with_torch() + " " + (directory / "deflate.py").string() + " " +
+                       (directory / "a.pth").string() + " " + (directory / "b.pth").string())
+                          .c_str()) == 0);
+  CHECK(ckpt_diff(directory / "a.pth", directory / "b.pth").out == "no difference; 8 common values compared\n");
+  REQUIRE(ckpt_convert(directory / "b.pth", directory / "c.pth").err == "");
+  CHECK(danling::first_difference(danling::load_file(directory / "c.pth"), convert_run()) == "");
+}
+
 TEST_CASE("danling ckpt: 300 MB in one tensor take less than 64 MB of memory", "[apps]") {
   const danling_test::TempDir directory;
   constexpr std::uint64_t kBytes = 300'000'000;

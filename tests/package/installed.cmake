@@ -1,4 +1,5 @@
-# Installs danling, moves it, and builds a program elsewhere that finds it, and LibTorch, by its place alone.
+# Installs danling, moves it, builds a program elsewhere that finds it, and LibTorch, by its place alone, and runs the
+# installed command.
 include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
 
 file(REMOVE_RECURSE "${work}")
@@ -18,3 +19,12 @@ endforeach()
 
 set(include "${work}/moved/include")
 build_consumer("${CMAKE_CURRENT_LIST_DIR}/consumer" "${work}/build" "-DCMAKE_PREFIX_PATH=${work}/moved")
+
+# The command finds its libraries from where it was moved to.
+if(command)
+  run("${work}/moved/${command}" --version)
+  if(NOT output STREQUAL "danling ${version}\n")
+    message(FATAL_ERROR "expected danling ${version}, got ${output}")
+  endif()
+  run("${work}/moved/${command}" ckpt verify "${source}/tests/golden/data/safetensors_tied.safetensors")
+endif()
