@@ -182,7 +182,7 @@ struct Contestant {
       return;
     }
     const double peak = peak_anonymous(process, [&] { run(); });
-    extra_memory = peak - anonymous(process);
+    extra_memory = std::max(0.0, peak - anonymous(process));
     clean_up();
   }
 };

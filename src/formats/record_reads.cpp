@@ -1,6 +1,7 @@
 // Content goes by pread() into its destination, and its checksum is computed while it is in the cache. Reading through
-// a mapping is no faster (the destination's page faults cost most of the time), and a file that is cut off meanwhile is
-// an error here, where a mapping would end the process with SIGBUS.
+// a mapping was slower into huge pages (500 MB, two threads: 0.06 s against 0.04 s from ext4, 0.11 s against 0.10 s
+// from tmpfs), and a file that is cut off meanwhile is an error here, where a mapping would end the process with
+// SIGBUS.
 #include "record_reads.hpp"
 
 #include <algorithm>
