@@ -21,7 +21,11 @@ void run(std::string_view input) {
     require(false, danling::concat("that what was read can be written, got ", error.what()));
   }
   const auto second = danling::formats::read_pickle(written);
-  require(same(first.tree, second.tree, second), "the same tree after writing and reading");
+  // The writer's keys are the numbers that the storages had.
+  const auto same_tensor = [&](const auto& a, const auto& b) {
+    return same_view(a, b) && second.storages[b.storage].key == danling::to_text(std::uint64_t{a.storage});
+  };
+  require(same(first.tree, second.tree, same_tensor), "the same tree after writing and reading");
 }
 
 }  // namespace danling_fuzz

@@ -4,54 +4,48 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include <danling/formats/pickle.hpp>
+#include <danling/formats/tensor_record.hpp>
 
 namespace danling_fuzz {
 
-/// The number that a storage had in the tree from which the one at hand was written: its key.
-inline std::size_t original_number(const danling::formats::PickledTree& pickled, std::size_t storage) {
-  return std::stoul(pickled.storages[storage].key);
-}
-
-/// Whether `copy`, read from what was written of `tree`, is equal to it.
-inline bool same(const danling::formats::RecordTree& tree, const danling::formats::RecordTree& copy,
-                 const danling::formats::PickledTree& copied) {
-  if (tree.value().index() != copy.value().index()) {
+/// Whether two trees are equal; `same_tensor` compares their tensors.
+template <class SameTensor>
+bool same(const danling::formats::RecordTree& a, const danling::formats::RecordTree& b, const SameTensor& same_tensor) {
+  if (a.value().index() != b.value().index()) {
     return false;
   }
-  if (tree.is_map()) {
-    auto other = copy.map().begin();
-    for (const auto& entry : tree.map()) {
-      if (other == copy.map().end() || !(entry.key == other->key) || !same(entry.value, other->value, copied)) {
+  if (a.is_map()) {
+    auto other = b.map().begin();
+    for (const auto& entry : a.map()) {
+      if (other == b.map().end() || !(entry.key == other->key) || !same(entry.value, other->value, same_tensor)) {
         return false;
       }
       ++other;
     }
-    return other == copy.map().end();
+    return other == b.map().end();
   }
-  if (tree.is_list() || tree.is_tuple()) {
-    const auto& items = tree.items();
-    const auto& others = copy.items();
-    bool equal = items.size() == others.size();
-    for (std::size_t i = 0; equal && i < items.size(); ++i) {
-      equal = same(items[i], others[i], copied);
+  if (a.is_list() || a.is_tuple()) {
+    bool equal = a.items().size() == b.items().size();
+    for (std::size_t i = 0; equal && i < a.items().size(); ++i) {
+      equal = same(a.items()[i], b.items()[i], same_tensor);
     }
     return equal;
   }
-  if (tree.is_tensor()) {
-    danling::formats::TensorRecord record = copy.tensor();
-    record.storage = original_number(copied, record.storage);
-    return record == tree.tensor();
+  if (a.is_tensor()) {
+    return same_tensor(a.tensor(), b.tensor());
   }
-  if (tree.is_double()) {
-    return std::bit_cast<std::uint64_t>(tree.number()) == std::bit_cast<std::uint64_t>(copy.number());
+  if (a.is_double()) {
+    return std::bit_cast<std::uint64_t>(a.number()) == std::bit_cast<std::uint64_t>(b.number());
   }
-  return tree.is_null() || (tree.is_bool() && tree.boolean() == copy.boolean()) ||
-         (tree.is_integer() && tree.integer() == copy.integer()) ||
-         (tree.is_string() && tree.string() == copy.string()) || (tree.is_bytes() && tree.bytes() == copy.bytes());
+  return a.is_null() || (a.is_bool() && a.boolean() == b.boolean()) || (a.is_integer() && a.integer() == b.integer()) ||
+         (a.is_string() && a.string() == b.string()) || (a.is_bytes() && a.bytes() == b.bytes());
+}
+
+/// Whether two records are equal but for the numbers of their storages.
+inline bool same_view(const danling::formats::TensorRecord& a, danling::formats::TensorRecord b) {
+  b.storage = a.storage;
+  return a == b;
 }
 
 }  // namespace danling_fuzz
