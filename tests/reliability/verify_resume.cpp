@@ -93,7 +93,7 @@ TEST_CASE("verify-resume: wrong usage is one clear line", "[reliability]") {
         "'--workspace_root=x'\n");
   CHECK(verify("--kills 0", "true").output ==
         "[verify-resume] expected --kills with a whole number of at least 1, got '0'\n");
-  CHECK(verify("", "true").code == 2);
+  CHECK(verify("--kills 0", "true").code == 2);
 }
 
 }  // namespace
