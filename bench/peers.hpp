@@ -1,0 +1,83 @@
+// A Python process that does a benchmark's work beside it, one command at a time.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+[[noreturn]] inline void give_up(const std::string& text) { throw std::runtime_error(text); }
+
+/// The Python process. Commands and answers: see the script.
+class Peers {
+ public:
+  Peers(const std::string& python, const std::string& reference) {
+    int to[2];
+    int from[2];
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
+      give_up("expected two pipes, got none");
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+    std::vector<std::string> arguments = {python, "-W", "ignore", DANLING_SOURCE_DIR "/bench/checkpoint_peers.py",
+                                          reference};
+    std::vector<char*> argv;
+    for (auto& argument : arguments) {
+      argv.push_back(argument.data());
+    }
+    argv.push_back(nullptr);
+    const int failed = posix_spawnp(&process_, python.c_str(), &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]);
+    close(from[1]);
+    to_ = fdopen(to[1], "w");
+    from_ = fdopen(from[0], "r");
+    if (failed != 0) {
+      give_up("expected to start " + python);
+    }
+    receive();
+  }
+  ~Peers() {
+    std::fclose(to_);
+    std::fclose(from_);
+    waitpid(process_, nullptr, 0);
+  }
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  pid_t process() const { return process_; }
+  double ask(const std::string& command) {
+    std::fprintf(to_, "%s\n", command.c_str());
+    std::fflush(to_);
+    return receive();
+  }
+
+ private:
+  double receive() {
+    char line[512];
+    if (std::fgets(line, sizeof line, from_) == nullptr) {
+      give_up("expected an answer from Python, got none");
+    }
+    const std::string text(line, std::char_traits<char>::length(line) - 1);
+    if (!text.starts_with("ok")) {
+      give_up(text);
+    }
+    return text.size() > 3 ? std::atof(text.c_str() + 3) : 0;
+  }
+
+  pid_t process_ = -1;
+  std::FILE* to_ = nullptr;
+  std::FILE* from_ = nullptr;
+};
+
+}  // namespace bench
