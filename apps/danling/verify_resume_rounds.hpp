@@ -1,0 +1,40 @@
+// The rounds of `danling verify-resume`: run, interrupt, resume, compare.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <danling/core/format.hpp>
+
+#include "verify_resume_faults.hpp"
+
+namespace danling_command {
+
+/// Ends the verification: 1, the resumed run is not the same; 2, it could not be tried.
+struct Verdict {
+  int code;
+  std::string title;
+  std::vector<std::string> lines = {};
+};
+
+struct VerifyOptions {
+  std::vector<std::string> program;
+  std::vector<FaultKind> faults;
+  std::vector<std::string> ignored;
+  std::int64_t kills = 40;
+  std::uint64_t fault_seed = 0;
+  double timeout = 0;  ///< seconds for one start; 0: by the time that the reference took
+  std::filesystem::path directory;
+  std::filesystem::path library;
+  bool verbose = false;
+};
+
+inline std::string seconds_text(double seconds) { return danling::concat(danling::to_fixed(seconds, 2), " s"); }
+
+/// Makes all interruptions and prints a line for each round and the table at the end. `round_log` holds what happened
+/// in the round that is under way. @throws Verdict unless everything was identical
+void verify(const VerifyOptions& options, std::vector<std::string>& round_log);
+
+}  // namespace danling_command
