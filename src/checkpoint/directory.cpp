@@ -97,7 +97,10 @@ void CheckpointDirectory::prepare(bool with_scores) {
     // The directory itself is locked: the lock leaves no file behind and dies with its owner. File systems without
     // locks do not keep anyone from saving.
     const int descriptor = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    check<CheckpointError>(descriptor >= 0, "checkpoint.write", "expected to open the directory ",
+                           quote(directory_.string()), ", got errno ", errno, " (",
+                           std::generic_category().message(errno), ")");
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       ::close(descriptor);
       fail<StateError>("checkpoint.lock", "expected ", quote(directory_.string()),
                        " to be free, got another manager that saves into it; close that one, or save elsewhere");
@@ -168,7 +171,7 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
   // The old file gets its second name before the new one takes the first, and `previous` is replaced last: whenever
   // the process dies, two different sound files have names.
   std::optional<formats::PendingAlias> previous;
-  if (what.name == "latest" && is_sound(path)) {
+  if (what.name == "latest" && is_sound(path) && !(what.models_were_latest && is_model(path))) {
     previous.emplace(path, path_of("previous"));
   }
   file.commit();
@@ -226,9 +229,12 @@ State CheckpointDirectory::load(const fs::path& path) {
   return state;
 }
 
-std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound() {
+std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound(const CheckpointRefusal& refusal) {
   SoundCheckpoint out;
   std::vector<FileIdentity> tried;
+  if (identify(path_of("previous")) && !identify(path_of("latest"))) {
+    out.skipped.push_back({path_of("latest"), "expected a file, got none"});
+  }
   for (const auto& path : candidates()) {
     const auto identity = identify(path);
     if (identity &&
@@ -237,8 +243,12 @@ std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound() {
     }
     try {
       out.state = load(path);
-      out.path = path;
-      return out;
+      const std::string reason = refusal ? refusal(out.state) : std::string();
+      if (reason.empty()) {
+        out.path = path;
+        return out;
+      }
+      out.skipped.push_back({path, reason});
     } catch (const CheckpointError& error) {
       out.skipped.push_back({path, error.what()});
     }
@@ -273,6 +283,15 @@ bool CheckpointDirectory::is_sound(const fs::path& path) const {
   } catch (const CheckpointError&) {
     return false;  // what was wrong with it is told by newest_sound() and load()
   }
+}
+
+// By its parts: the file of a whole state has others.
+bool CheckpointDirectory::is_model(const fs::path& path) const {
+  const formats::PthReader reader(path);
+  const auto& tree = reader.tree();
+  return tree.is_map() && std::all_of(tree.map().begin(), tree.map().end(), [](const auto& entry) {
+           return entry.key == Key("model") || entry.key == Key("ema");
+         });
 }
 
 // Oldest first, by the time they were written: after a resume from an earlier checkpoint the numbers start over.

@@ -33,6 +33,7 @@ struct Publication {
   std::optional<std::string> history;  ///< the one of `aliases` that enters the history
   std::optional<double> score = std::nullopt;
   RetentionRules rules;
+  bool models_were_latest = false;        ///< `latest` may be of a model alone, which must not become `previous`
   std::filesystem::path sync_first = {};  ///< see CheckpointOptions
   /// The state is of a model: its weights go into `<this>.safetensors`, those of its EMA into `<this>-ema.safetensors`.
   /// Empty: no.
@@ -49,7 +50,9 @@ struct Published {
 /// One thread at a time.
 class CheckpointDirectory {
  public:
-  explicit CheckpointDirectory(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  /// A relative directory is meant from where the process is now, not where it is at a save.
+  explicit CheckpointDirectory(const std::filesystem::path& directory)
+      : directory_(std::filesystem::absolute(directory)) {}
   ~CheckpointDirectory();
   CheckpointDirectory(const CheckpointDirectory&) = delete;
   CheckpointDirectory& operator=(const CheckpointDirectory&) = delete;
@@ -67,7 +70,7 @@ class CheckpointDirectory {
   /// @throws CheckpointError
   State load(const std::filesystem::path& path);
   /// See CheckpointManager::newest_sound().
-  std::optional<SoundCheckpoint> newest_sound();
+  std::optional<SoundCheckpoint> newest_sound(const CheckpointRefusal& refusal);
 
   /// Lets another manager save here.
   void unlock();
@@ -76,6 +79,7 @@ class CheckpointDirectory {
   void write(const Publication& what, const State& state, Published& out);
   void prune(const Publication& what, Published& out);
   bool is_sound(const std::filesystem::path& path) const;
+  bool is_model(const std::filesystem::path& path) const;
   std::vector<HistoryEntry> history_on_disk(bool with_scores) const;
   std::vector<std::filesystem::path> candidates() const;
 

@@ -53,6 +53,7 @@ class FileCheckpointManager::Impl {
   CheckpointDirectory& directory() { return shared_->directory; }
 
   void save(const CheckpointRequest& request) {
+    check_name(request.name);
     const bool best = request.save_best && request.is_best;
     const bool due = should_persist(request, options_.interval);
     if (options_.load_only || (!due && !best)) {
@@ -62,7 +63,9 @@ class FileCheckpointManager::Impl {
     const bool with_model = request.last_step && request.name == "latest";
     Publication what;
     what.name = request.name;
-    what.history = due && request.history ? history_name(request, options_.interval) : std::nullopt;
+    // A model is nothing to go on from, so it is no part of the history.
+    what.history = due && request.history && !model_only ? history_name(request, options_.interval) : std::nullopt;
+    what.models_were_latest = options_.last_save_model_only;
     what.sync_first = options_.sync_first;
     what.score = model_only ? std::nullopt : request.score;
     what.rules = {options_.keep_latest_k, options_.keep_best_k, options_.keep_every_hours, request.higher_is_better};
@@ -84,6 +87,7 @@ class FileCheckpointManager::Impl {
   }
 
   void save_model(const std::string& name) {
+    check_name(name);
     if (options_.load_only) {
       return;
     }
@@ -124,10 +128,10 @@ class FileCheckpointManager::Impl {
       const std::string target = what.history.value_or(what.name);
       if (!done.names.empty()) {
         const bool whole = std::find(done.names.begin(), done.names.end(), target) != done.names.end();
-        owner->record_success(whole ? target : what.name, done.names);
+        owner->record_success(what.name, whole ? target : what.name, done.names);
       }
       if (!done.error.empty()) {
-        owner->record_failure(done.error, target, done.failed_alias, thrown);
+        owner->record_failure(what.name, done.error, target, done.failed_alias, thrown);
       }
     }
   };
@@ -137,13 +141,29 @@ class FileCheckpointManager::Impl {
     return options_.export_dtype ? export_state(state, *options_.export_dtype) : state;
   }
 
+  static void check_name(const std::string& name) {
+    const bool plain = !name.empty() && name.size() <= 200 && name.front() != '.' &&
+                       std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == '/'; });
+    check<ConfigError>(plain, "checkpoint.save", "expected a name for a file, without folders, got ", quote(name));
+    check<ConfigError>(name != "previous" && !name.starts_with("ckpt-"), "checkpoint.save",
+                       "expected a name other than those that are given by themselves (previous, ckpt-...), got ",
+                       quote(name));
+  }
+
   template <class MakeState>
   void publish(const Publication& what, bool reliable, MakeState make_state) {
     check<StateError>(!closed_, "checkpoint.save", "expected no save after close, got one");
     Published done;
+    State state;
+    try {
+      state = make_state();
+    } catch (const std::exception& error) {  // of the program, which is told as it is
+      done.error = error.what();
+      shared_->record(what, done, /*thrown=*/true);
+      throw;
+    }
     try {
       directory().prepare(options_.keep_best_k > 0);
-      const State state = make_state();
       if (options_.async_mode != AsyncMode::disabled) {
         if (thread_ == nullptr) {
           thread_ = std::make_unique<SaveThread>();
@@ -209,9 +229,11 @@ State FileCheckpointManager::load_checkpoint(const std::filesystem::path& path) 
   return impl_->directory().load(path);
 }
 
-std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound() {
+std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound() { return newest_sound({}); }
+
+std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound(const CheckpointRefusal& refusal) {
   impl_->wait(std::nullopt);
-  return impl_->directory().newest_sound();
+  return impl_->directory().newest_sound(refusal);
 }
 
 bool FileCheckpointManager::wait(std::optional<double> timeout) {

@@ -20,7 +20,6 @@ bool on_interval(const CheckpointRequest& request, std::int64_t interval) {
 
 void CheckpointHealth::record_failure(const std::string& error, const std::string& target, const std::string& alias) {
   ++error_count;
-  ++failures_in_a_row;
   if (first_error.empty()) {
     first_error = error;
   }
@@ -30,7 +29,6 @@ void CheckpointHealth::record_failure(const std::string& error, const std::strin
 }
 
 void CheckpointHealth::record_success(const std::string& target, std::vector<std::string> aliases) {
-  failures_in_a_row = 0;
   last_successful_target = target;
   last_successful_aliases = std::move(aliases);
 }
@@ -58,14 +56,17 @@ CheckpointHealth CheckpointManager::checkpoint_health() const {
   return health_;
 }
 
-void CheckpointManager::record_success(const std::string& target, std::vector<std::string> aliases) {
+void CheckpointManager::record_success(const std::string& name, const std::string& target,
+                                       std::vector<std::string> aliases) {
   const std::lock_guard lock(health_mutex_);
+  health_.failing.erase(name);
   health_.record_success(target, std::move(aliases));
 }
 
-void CheckpointManager::record_failure(const std::string& error, const std::string& target, const std::string& alias,
-                                       bool thrown) {
+void CheckpointManager::record_failure(const std::string& name, const std::string& error, const std::string& target,
+                                       const std::string& alias, bool thrown) {
   const std::lock_guard lock(health_mutex_);
+  health_.failing[name] = error;
   health_.record_failure(error, target, alias);
   if (!thrown && !unthrown_.load(std::memory_order_relaxed)) {
     failure_ = error;

@@ -227,6 +227,7 @@ void BaseRunner::initialize_once() {
   // Last, so that whatever is wrong above leaves the directory and an earlier attempt in it as they are.
   open_workspace();
   write_metadata();
+  take_over();
 }
 
 void BaseRunner::init_distributed() {
@@ -320,7 +321,7 @@ void BaseRunner::open_workspace() {
     services.logger.note(concat("workspace: ", services.code.problem));
   }
   if (!from.empty() && !services.weights_only && !going_on) {
-    // The numbers up to the checkpoint belong to this run too, and so does its state until the first save.
+    // The numbers up to the checkpoint belong to this run too.
     auto run = from.parent_path();
     for (const auto& part : std::filesystem::path(config().checkpoint.dir_name)) {
       run = part.empty() ? run : run.parent_path();
@@ -334,12 +335,10 @@ void BaseRunner::open_workspace() {
     };
     if (std::filesystem::exists(run / "metadata", ignored)) {
       copy(run / workspace.metrics_file().filename(), workspace.metrics_file());
-    }
-    if (inside) {
-      copy(moved / std::filesystem::relative(from, workspace.dir(), ignored),
-           workspace.checkpoint_dir() / "latest.pth");
+      services.taken_from = run / config().checkpoint.dir_name;
     }
   }
+  services.take_over = !from.empty() && !services.weights_only && !(going_on && newest);
   auto& log = services.metrics_log.emplace(workspace.metrics_file());
   if (services.restored_lines > log.lines()) {
     services.logger.warning(concat("workspace: the checkpoint counts ", services.restored_lines, " lines of metrics, ",
@@ -371,7 +370,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
         return false;
       }
     } catch (const CheckpointError& error) {
-      if (services.checkpoint_manager->checkpoint_health().failures_in_a_row > 0) {
+      if (!services.checkpoint_manager->checkpoint_health().failing.empty()) {
         failure = std::current_exception();  // the rest is closed all the same
       } else {
         services.logger.warning(error.what());  // an earlier save, made good since

@@ -8,6 +8,7 @@
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
+#include <danling/core/suggest.hpp>
 #include <danling/telemetry/text.hpp>
 
 #include "runner/services.hpp"
@@ -17,33 +18,31 @@ namespace {
 
 constexpr auto where = "runner.load_checkpoint";
 
-// "dataloader.train" as the keys of a checkpoint, DanLing's other names replaced.
-std::vector<std::string> to_path(std::string_view text) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const auto dot = text.find('.');
-    if (dot != 0) {
-      parts.emplace_back(text.substr(0, dot));
-    }
-    text = dot == std::string_view::npos ? std::string_view() : text.substr(dot + 1);
-  }
-  if (!parts.empty() && (parts[0] == "data_loader" || parts[0] == "dataloader")) {
-    parts[0] = "dataloaders";
-  } else if (!parts.empty() && parts[0] == "lr_scheduler") {
-    parts[0] = "scheduler";
-  }
-  return parts;
+// DanLing's other names of parts replaced: "dataloader.train" is "dataloaders.train".
+std::string part_name(std::string_view text) {
+  const auto dot = std::min(text.find('.'), text.size());
+  const std::string_view first = text.substr(0, dot);
+  const std::string_view known = first == "data_loader" || first == "dataloader" ? "dataloaders"
+                                 : first == "lr_scheduler"                       ? "scheduler"
+                                                                                 : first;
+  return concat(known, text.substr(dot));
 }
 
-void drop(State& state, const std::vector<std::string>& path, std::size_t depth) {
-  if (!state.is_map() || depth == path.size()) {
-    return;
+// Takes out what `path` names, keys joined by dots; keys may have dots of their own. Says whether it was there.
+bool drop(State& state, std::string_view path) {
+  if (!state.is_map()) {
+    return false;
   }
-  if (depth + 1 == path.size()) {
-    state.map().erase(path[depth]);
-  } else if (State* child = state.map().find(path[depth])) {
-    drop(*child, path, depth + 1);
+  if (state.map().erase(path)) {
+    return true;
   }
+  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {
+    State* child = state.map().find(path.substr(0, dot));
+    if (child != nullptr && drop(*child, path.substr(dot + 1))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -61,16 +60,11 @@ std::filesystem::path BaseRunner::restore_source() {
   if (config().auto_resume) {
     for (const auto& run : find_runs(services.workspace.options())) {
       FileCheckpointManager manager({.directory = run.dir / config().checkpoint.dir_name}, {}, {});
-      auto found = manager.newest_sound();
+      auto found = manager.newest_sound([](const State& state) {  // after checkpoint.last_save_model_only
+        return state.find("state") != nullptr ? "" : "it holds the model alone, which is nothing to go on from";
+      });
       if (!found) {
         continue;
-      }
-      if (found->state.find("state") == nullptr) {
-        // checkpoint.last_save_model_only: the last save kept the weights alone, the one before is a whole run.
-        found->path = manager.path_of("previous");
-        services.logger.warning(concat("auto_resume: the last save of ", run.dir.string(),
-                                       " is of the model alone; goes on from ", found->path.string()));
-        found->state = load_file(found->path);
       }
       for (const auto& damaged : found->skipped) {
         services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
@@ -138,10 +132,7 @@ State BaseRunner::state_dict() {
 
 bool BaseRunner::excluded_from_loading(std::string_view key) const {
   const auto& excluded = config().checkpoint.exclude_from_loading;
-  return std::any_of(excluded.begin(), excluded.end(), [&](const std::string& item) {
-    const auto path = to_path(item);
-    return path.size() == 1 && path[0] == key;
-  });
+  return std::any_of(excluded.begin(), excluded.end(), [&](const std::string& item) { return part_name(item) == key; });
 }
 
 void BaseRunner::check_same_meaning(const State& stored) const {
@@ -179,7 +170,16 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
   }
 }
 
-void BaseRunner::load_checkpoint(const std::filesystem::path& path) { load_checkpoint(read_checkpoint(path)); }
+void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
+  const State checkpoint = read_checkpoint(path);
+  load_checkpoint(checkpoint);
+  // A run that goes back logs again what came after.
+  const State* lines = checkpoint.find("metrics_lines");
+  if (services_->metrics_log && lines != nullptr && services_->workspace.holds(path) &&
+      lines->integer() <= services_->metrics_log->lines()) {
+    services_->metrics_log->truncate_to_lines(lines->integer());
+  }
+}
 
 void BaseRunner::restore(const State& original) {
   initialize_unless_initializing();
@@ -188,8 +188,16 @@ void BaseRunner::restore(const State& original) {
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
   State checkpoint = original;
   for (const auto& item : config().checkpoint.exclude_from_loading) {
-    if (const auto path = to_path(item); !path.empty()) {
-      drop(checkpoint, path, 0);
+    const std::string name = part_name(item);
+    std::vector<std::string> known = {"runner", "state", "seed",      "dataloaders", "results",      "loop",
+                                      "model",  "ema",   "optimizer", "scheduler",   "metrics_lines"};
+    const bool is_part = std::find(known.begin(), known.end(), name) != known.end();
+    for (const auto& entry : original.map()) {
+      known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
+    }
+    if (!drop(checkpoint, name) && !is_part) {  // a part need not be in every checkpoint
+      fail<ConfigError>(where, "expected in checkpoint.exclude_from_loading what the checkpoint holds, got ",
+                        quote(item), did_you_mean(name, known), "; `danling ckpt show` lists what a checkpoint holds");
     }
   }
   if (excluded_from_loading("runner")) {

@@ -37,6 +37,12 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
     services_->deferred_saves.push_back({name, save_best, last_step, force});
     return;
   }
+  if (services_->inexact) {
+    services_->inexact = false;
+    services_->logger.warning(
+        "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one that "
+        "was never stopped; load an earlier checkpoint to go on exactly");
+  }
   // Whether the last result is that of this very state: only then it can be the best, and only where an epoch ends (or,
   // by steps, anywhere) it is a point of the history.
   const std::int64_t here = is_step_mode() ? state_.train.global_step : state_.train.epoch - 1;
@@ -65,6 +71,8 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   poll_checkpoints();
 }
 
+void BaseRunner::mark_inexact() { services_->inexact = true; }
+
 void BaseRunner::save_deferred() {
   for (const auto& save : std::exchange(services_->deferred_saves, {})) {
     save_checkpoint(save.name, save.save_best, save.last_step, save.force);
@@ -92,7 +100,7 @@ void BaseRunner::poll_checkpoints() {
   }
   if (!services.checkpoint_failure.empty()) [[unlikely]] {
     const auto health = manager.checkpoint_health();
-    if (health.failures_in_a_row == 0) {
+    if (health.failing.empty()) {
       services.checkpoint_failure.clear();
       services.logger.info(concat("checkpoint: saves succeed again; ", health.error_count, " failed so far"));
     }
@@ -118,15 +126,15 @@ void BaseRunner::settle_checkpoints() {
     done = manager.wait(timeout);
   } catch (const CheckpointError& error) {
     done = true;
-    if (manager.checkpoint_health().failures_in_a_row == 0) {
+    if (manager.checkpoint_health().failing.empty()) {
       on_checkpoint_failure(error.what());  // an earlier one, made good since
     }
   }
   check<CheckpointError>(done, "runner.save_checkpoint", "expected the last checkpoint on disk within ",
                          timeout.value_or(0.0), " s (checkpoint.wait_timeout), got no answer from the disk");
-  const auto health = manager.checkpoint_health();
-  if (health.failures_in_a_row > 0) {
-    throw CheckpointError(health.last_error);
+  if (const auto failing = manager.checkpoint_health().failing; !failing.empty()) {
+    const auto latest = failing.find("latest");
+    throw CheckpointError((latest != failing.end() ? latest : failing.begin())->second);
   }
   poll_checkpoints();
 }

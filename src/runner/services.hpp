@@ -35,6 +35,11 @@ struct RunnerServices {
     bool save_best, last_step, force;
   };
   std::vector<DeferredSave> deferred_saves;
+  /// Whether the restored state is not the `latest` of this directory yet, and the checkpoints that it came from.
+  bool take_over = false;
+  std::filesystem::path taken_from;
+  /// Whether a step threw since the last whole one.
+  bool inexact = false;
   /// The failure that was told last; empty since the last success.
   std::string checkpoint_failure;
   /// What the run restores from; empty for a fresh start. `weights_only` for `pretrained`.

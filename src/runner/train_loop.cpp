@@ -57,7 +57,12 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   keep_gradient_accumulators();
   checkpoint_manager_ = &checkpoint_manager();
   // After a step that throws, a save takes what there is.
-  const Finally settle([this] { settled_ = true; });
+  const Finally settle([this] {
+    if (!settled_) {
+      mark_inexact();
+    }
+    settled_ = true;
+  });
   if (is_step_mode()) {
     train_steps(train_splits, evaluate_splits);
   } else {

@@ -267,7 +267,7 @@ TEST_CASE("FileCheckpointManager: a failed asynchronous save is counted, thrown 
   CHECK_FALSE(manager.has_failure());
   CHECK(manager.wait());
   CHECK(manager.checkpoint_health().error_count == 1);
-  CHECK(manager.checkpoint_health().failures_in_a_row == 1);
+  CHECK(manager.checkpoint_health().failing == std::map<std::string, std::string>{{"latest", text}});
   CHECK(manager.checkpoint_health().last_failed_target == "ckpt-e000002");
   manager.save_checkpoint({.epoch = 1});
   while (!manager.has_failure()) {
@@ -281,7 +281,7 @@ TEST_CASE("FileCheckpointManager: a failed asynchronous save is counted, thrown 
   manager.save_checkpoint({.epoch = 1});
   CHECK(manager.close());
   CHECK(manager.checkpoint_health().error_count == 2);
-  CHECK(manager.checkpoint_health().failures_in_a_row == 0);
+  CHECK(manager.checkpoint_health().failing.empty());
   CHECK(saved_step(directory / "latest.pth") == 2);
   CHECK(saved_step(directory / "previous.pth") == 1);
 }
@@ -347,6 +347,26 @@ TEST_CASE("FileCheckpointManager: a manager that gave up waiting can be destroye
   const int writer = ::open((directory / "log").c_str(), O_WRONLY);  // lets the thread end
   REQUIRE(writer >= 0);
   ::close(writer);
+}
+
+TEST_CASE("FileCheckpointManager: a name that is no file name, or given by itself, is refused", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  const auto state = [] { return counted_state(1); };
+  danling::FileCheckpointManager manager({.directory = directory / "inside", .interval = 1}, state, state);
+  for (const auto& name : {std::string(), std::string("../evil"), std::string(".hidden"), std::string("a\nb"),
+                           std::string("latest\0x", 8)}) {
+    CHECK(error_of<danling::ConfigError>([&] { manager.save_model_checkpoint(name); }) ==
+          "[checkpoint.save] expected a name for a file, without folders, got " + danling::quote(name));
+  }
+  CHECK(error_of<danling::ConfigError>([&] { manager.save_checkpoint({.name = "../../evil", .force = true}); }) ==
+        "[checkpoint.save] expected a name for a file, without folders, got '../../evil'");
+  for (const std::string name : {"previous", "ckpt-e000099"}) {
+    CHECK(
+        error_of<danling::ConfigError>([&] { manager.save_checkpoint({.name = name, .force = true}); }) ==
+        "[checkpoint.save] expected a name other than those that are given by themselves (previous, ckpt-...), got '" +
+            name + "'");
+  }
+  CHECK_FALSE(std::filesystem::exists(directory / "inside"));
 }
 
 TEST_CASE("FileCheckpointManager: a second manager on a directory is refused until the first is closed or killed",

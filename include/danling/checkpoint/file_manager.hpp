@@ -67,11 +67,14 @@ class FileCheckpointManager : public CheckpointManager {
   /// Waits for saves in progress, unless a wait() ran out of time before.
   ~FileCheckpointManager() override;
 
-  /// @throws StateError when another manager or process saves into the directory, or after close()
+  /// @throws StateError when another manager or process saves into the directory, or after close(); ConfigError for a
+  /// name that is no file name, `previous` or `ckpt-...`
   void save_checkpoint(const CheckpointRequest& request) override;
   void save_model_checkpoint(const std::string& name = "model") override;
   State load_checkpoint(const std::filesystem::path& path) override;
   std::optional<SoundCheckpoint> newest_sound() override;
+  /// The newest that is sound and that `refusal` does not pass over.
+  std::optional<SoundCheckpoint> newest_sound(const CheckpointRefusal& refusal);
   bool wait(std::optional<double> timeout = std::nullopt) override;
   bool maybe_wait_for_staging(std::optional<double> timeout = std::nullopt) override;
   bool close(std::optional<double> timeout = std::nullopt) override;

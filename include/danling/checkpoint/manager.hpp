@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -38,7 +40,8 @@ struct CheckpointHealth {
   std::string last_failed_alias;
   std::string last_successful_target;
   std::vector<std::string> last_successful_aliases;
-  std::int64_t failures_in_a_row = 0;  ///< since the last success; not in DanLing
+  /// Names whose newest save failed, and why: the success of one does not make another good. Not in DanLing.
+  std::map<std::string, std::string> failing;
 
   void record_failure(const std::string& error, const std::string& target, const std::string& alias = "");
   void record_success(const std::string& target, std::vector<std::string> aliases);
@@ -56,6 +59,9 @@ struct SoundCheckpoint {
   State state;
   std::vector<SkippedCheckpoint> skipped;
 };
+
+/// Why a sound checkpoint will not do, or an empty string when it will.
+using CheckpointRefusal = std::function<std::string(const State&)>;
 
 /// Saves and restores checkpoints of one run. Called by one thread at a time; a manager may write on its own.
 class CheckpointManager {
@@ -94,9 +100,11 @@ class CheckpointManager {
   CheckpointHealth checkpoint_health() const;
 
  protected:
-  void record_success(const std::string& target, std::vector<std::string> aliases);
+  /// `name`: what the save was asked for by.
+  void record_success(const std::string& name, const std::string& target, std::vector<std::string> aliases);
   /// `thrown`: the caller learns of it by an exception; otherwise throw_failure() will throw it.
-  void record_failure(const std::string& error, const std::string& target, const std::string& alias, bool thrown);
+  void record_failure(const std::string& name, const std::string& error, const std::string& target,
+                      const std::string& alias, bool thrown);
 
  private:
   mutable std::mutex health_mutex_;

@@ -148,8 +148,8 @@ class BaseRunner {
   /// that `checkpoint.last_save_model_only` applies. Warns when training has advanced.
   void save_seed_checkpoint(const std::string& name = "seed");
   /// Waits until everything saved is on disk, at most `checkpoint.wait_timeout` seconds.
-  /// Called by train() at its end and before a stop. @throws CheckpointError when the newest save failed or the time is
-  /// over
+  /// Called by train() at its end and before a stop. @throws CheckpointError when the newest save under any name
+  /// failed, or the time is over
   void settle_checkpoints();
   /// Saves the model of a run that is done already: the process that finished it may have died before it could.
   void save_finished_model();
@@ -243,6 +243,8 @@ class BaseRunner {
   virtual bool is_settled() const { return true; }
   /// Takes the saves that were asked for while the run was not settled.
   void save_deferred();
+  /// A step threw: what is saved until a checkpoint is loaded may not resume exactly, which the next save says.
+  void mark_inexact();
   virtual State dataloader_state() const = 0;
   virtual void load_dataloader_state(const State& state) = 0;
   /// Component state beyond `state_dict()` that load_checkpoint restores: model, EMA, optimizer, scheduler.
@@ -289,6 +291,8 @@ class BaseRunner {
   void write_metadata();
   std::filesystem::path restore_source();
   void on_checkpoint_failure(const std::string& text);
+  void take_over();
+  void carry_over(const std::filesystem::path& directory);
   void check_same_meaning(const State& stored_config) const;
 
   StoredConfig<RunnerConfig> config_;
