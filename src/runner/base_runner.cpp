@@ -307,7 +307,7 @@ void BaseRunner::open_workspace() {
   std::error_code ignored;
   const bool newest = std::filesystem::equivalent(from, workspace.checkpoint_dir() / "latest.pth", ignored);
   const bool going_on = inside && (newest || !config().resume);
-  const auto moved = workspace.open(going_on);
+  const auto moved = workspace.open(going_on, going_on || services.weights_only ? std::filesystem::path() : from);
   if (config().log) {
     services.logger.open_file(workspace.log_file().string());
   }
@@ -326,7 +326,7 @@ void BaseRunner::open_workspace() {
     for (const auto& part : std::filesystem::path(config().checkpoint.dir_name)) {
       run = part.empty() ? run : run.parent_path();
     }
-    run = inside ? moved : run;
+    run = inside || (!moved.empty() && !std::filesystem::exists(run, ignored)) ? moved : run;
     const auto copy = [&](const std::filesystem::path& source, const std::filesystem::path& target) {
       std::error_code error;
       if (std::filesystem::exists(source, error) && !std::filesystem::copy_file(source, target, error)) {

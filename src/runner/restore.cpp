@@ -54,6 +54,15 @@ std::filesystem::path BaseRunner::restore_source() {
         "runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
         "goes before auto_resume, and auto_resume before pretrained");
   }
+  std::error_code missing;
+  const bool wanted = config().auto_resume && !config().resume;
+  if (wanted || (config().resume && !std::filesystem::exists(*config().resume, missing))) {
+    if (const auto source = services.workspace.interrupted_source(); !source.empty()) {
+      services.logger.warning(
+          concat("resume: an earlier start ended before it had taken over ", source.string(), "; goes on from there"));
+      return std::filesystem::absolute(source);
+    }
+  }
   if (config().resume) {
     return std::filesystem::absolute(*config().resume);
   }

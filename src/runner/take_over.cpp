@@ -28,6 +28,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> counters_in(const std::file
 void BaseRunner::take_over() {
   auto& services = *services_;
   if (!services.take_over || config().checkpoint.load_only) {
+    services.workspace.taken_over();
     return;
   }
   results_.select(score_split(), config().score_name);
@@ -36,6 +37,7 @@ void BaseRunner::take_over() {
   }
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
   settle_checkpoints();
+  services.workspace.taken_over();
 }
 
 // Links what the run saved before the state that it goes on from.

@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* lock_name = ".lock";
+constexpr const char* source_name = ".resuming";  // a path below the run, of what it goes on from
+constexpr const char* moving_name = ".moving";
 constexpr const char* attempts_name = "attempts";
 
 void check_name(std::string_view key, const std::string& name) {
@@ -27,7 +29,9 @@ void check_name(std::string_view key, const std::string& name) {
 }
 
 void check_checkpoint_dir(const std::string& name) {
-  static const std::set<std::string> taken = {"logs", "metadata", attempts_name, lock_name, "tensorboard"};
+  static const std::set<std::string> taken = {"logs",        "metadata",    attempts_name,   lock_name,
+                                              source_name,   "tensorboard", "metrics.jsonl", "results.json",
+                                              "latest.json", "best.json",   "summary.json"};
   const fs::path path(name);
   bool good = !name.empty() && path.is_relative();
   for (const auto& part : path) {
@@ -94,12 +98,55 @@ bool Workspace::holds(const fs::path& path) const {
   return starts_with(inner, outer) && !starts_with(inner, outer / attempts_name);
 }
 
-fs::path Workspace::open(bool resuming) {
+fs::path Workspace::interrupted_source() const {
+  std::error_code error;
+  if (!fs::exists(dir_ / source_name, error)) {
+    return {};
+  }
+  const fs::path source = read_text(dir_ / source_name);
+  std::vector<fs::path> found;
+  if (fs::exists(dir_ / source, error)) {
+    found.push_back(dir_ / source);
+  }
+  for (fs::directory_iterator entry(dir_ / attempts_name, error), end; !error && entry != end; entry.increment(error)) {
+    if (fs::exists(entry->path() / source, error)) {
+      found.push_back(entry->path() / source);
+    }
+  }
+  // The attempt that was moved last; one that is still being moved comes before those with times for names.
+  std::sort(found.begin(), found.end());
+  return found.empty()                                                                       ? fs::path()
+         : found.size() > 1 && found.front().string().find(moving_name) != std::string::npos ? found.front()
+                                                                                             : found.back();
+}
+
+void Workspace::taken_over() const {
+  std::error_code ignored;
+  fs::remove(dir_ / source_name, ignored);
+}
+
+// As a path below the run, whichever attempt it lies in: it is about to be moved.
+void Workspace::note_source(const fs::path& source) const {
+  const auto inner = resolved(source);
+  const auto outer = resolved(dir_);
+  if (source.empty() || !starts_with(inner, outer)) {
+    taken_over();
+    return;
+  }
+  auto below = inner.lexically_relative(outer);
+  if (below.begin() != below.end() && *below.begin() == attempts_name) {
+    below = inner.lexically_relative(outer / attempts_name / *std::next(below.begin()));
+  }
+  write_atomic(dir_ / source_name, below.string());
+}
+
+fs::path Workspace::open(bool resuming, const fs::path& source) {
   check<StateError>(!is_open(), "workspace.open", "expected to be called once, got a second call for ", dir_.string());
   make_directories(dir_);
   lock_ = std::make_unique<Lock>(dir_ / lock_name);
   fs::path moved;
   try {
+    note_source(source);
     if (!resuming) {
       moved = move_aside();
     }
@@ -124,7 +171,7 @@ fs::path Workspace::move_aside() const {
   std::error_code error;
   for (fs::directory_iterator entry(dir_, error), end; !error && entry != end; entry.increment(error)) {
     const auto& path = entry->path();
-    if (path.filename() != lock_name && path.filename() != attempts_name) {
+    if (path.filename() != lock_name && path.filename() != attempts_name && path.filename() != source_name) {
       left.push_back(path);
     }
   }
@@ -133,7 +180,7 @@ fs::path Workspace::move_aside() const {
   // A move that was cut short goes on in the same place; nothing new can have been written since.
   const std::string name = lock_->earlier_attempt().empty() ? "before-" + timestamp() : lock_->earlier_attempt();
   const auto attempts = dir_ / attempts_name;
-  const auto staging = attempts / ".moving";
+  const auto staging = attempts / moving_name;
   if (left.empty() && !fs::exists(staging, error)) {
     return {};
   }

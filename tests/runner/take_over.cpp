@@ -1,7 +1,9 @@
 // Going on elsewhere than in the newest checkpoint of the same directory.
 #include <danling/checkpoint/file.hpp>
+#include <danling/workspace/workspace.hpp>
 
 #include <map>
+#include <optional>
 
 #include "fixture.hpp"
 
@@ -95,6 +97,45 @@ TEST_CASE("TorchRunner: resuming an older checkpoint keeps the best and the hist
     REQUIRE(after.contains(name));
     CHECK(dl::first_difference(state, after.at(name)) == "");
   }
+}
+
+TEST_CASE("TorchRunner: a start that died while it took over an older checkpoint is made good by the next one",
+          "[runner]") {
+  const Folder folder;
+  auto config = bumpy_config(folder);
+  fs::path dir;
+  std::optional<dl::WorkspaceOptions> options;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    dir = runner.workspace().checkpoint_dir();
+    options = runner.workspace().options();
+    runner.close();
+  }
+  const auto before = checkpoints_in(dir);
+  {
+    dl::Workspace dying(*options);
+    dying.open(/*resuming=*/false, dir / "ckpt-e000003.pth");
+  }
+  REQUIRE(fs::is_empty(dir));  // all of it lies in attempts/
+  SECTION("the same command again") { config.resume = (dir / "ckpt-e000003.pth").string(); }
+  SECTION("auto_resume") { config.auto_resume = true; }
+  SECTION("auto_resume, after a second death") {
+    config.auto_resume = true;
+    dl::Workspace dying(*options);
+    dying.open(/*resuming=*/false, dying.interrupted_source());
+  }
+  TinyRunner runner(config);
+  runner.train();
+  runner.close();
+  const auto after = checkpoints_in(dir);
+  CHECK(after.size() == before.size());
+  for (const auto& [name, state] : before) {
+    CAPTURE(name);
+    REQUIRE(after.contains(name));
+    CHECK(dl::first_difference(state, after.at(name)) == "");
+  }
+  CHECK_FALSE(fs::exists(dir.parent_path() / ".resuming"));
 }
 
 TEST_CASE("TorchRunner: a run whose last save kept the model alone goes on from a whole state, again and again",

@@ -78,7 +78,12 @@ class Workspace {
   /// Takes the directory for this process and makes its folders. Unless `resuming`, what an earlier attempt left is
   /// first moved to attempts/<its timestamp>/. Returns where it was moved, or nothing.
   /// @throws ConfigError when the directory cannot be made or written, StateError when another process runs in it.
-  std::filesystem::path open(bool resuming);
+  /// `source`: the file that the run goes on from, which may be moved aside with the rest. Until taken_over() is
+  /// called, interrupted_source() finds it wherever it is then, if the process dies meanwhile.
+  std::filesystem::path open(bool resuming, const std::filesystem::path& source = {});
+  /// What a process that died between open() and taken_over() was to go on from; empty: there is none.
+  std::filesystem::path interrupted_source() const;
+  void taken_over() const;
   bool is_open() const { return lock_ != nullptr; }
   /// Gives the directory free for another process; safe to call twice.
   void close() noexcept;
@@ -96,6 +101,7 @@ class Workspace {
   class Lock;
   std::filesystem::path move_aside() const;
   void require_open(std::string_view operation) const;
+  void note_source(const std::filesystem::path& source) const;
 
   WorkspaceOptions options_;
   std::string id_;
