@@ -109,7 +109,7 @@ std::uint32_t PickleObjects::add_array_part(DType dtype, std::span<const std::in
   }
   std::vector<std::uint32_t> items;
   for (std::int64_t i = 0; i < sizes[0]; ++i) {
-    charge(sizeof(std::uint32_t));
+    charge(2 * sizeof(std::uint32_t));
     const std::string_view part = bytes.substr(static_cast<std::size_t>(i * strides[0]));
     items.push_back(add_array_part(dtype, sizes.subspan(1), strides.subspan(1), part));
   }

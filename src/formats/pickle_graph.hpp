@@ -61,9 +61,13 @@ struct StorageUse {
 
 class PickleGraph {
  public:
-  /// What may be held grows with the input's size. `source` names the input in messages.
-  PickleGraph(std::size_t input_size, std::string_view source)
-      : input_size_(input_size), source_(source), budget_((std::uint64_t{1} << 20) + 128 * std::uint64_t{input_size}) {}
+  /// What may be held grows with `stored_size`, the bytes that the input takes in its file: less than `input_size` when
+  /// it is compressed. `source` names the input in messages.
+  PickleGraph(std::size_t input_size, std::uint64_t stored_size, std::string_view source)
+      : stored_size_(stored_size),
+        compressed_(stored_size < input_size),
+        source_(source),
+        budget_((std::uint64_t{1} << 20) + 256 * stored_size) {}
 
  protected:
   template <class... Parts>
@@ -71,16 +75,20 @@ class PickleGraph {
     fail<CheckpointError>("checkpoint.read", "expected ", parts..., " (", source_, ", byte ", op_at_, ")");
   }
 
-  // Takes from what the input's size allows to be held.
+  // What a block on the heap takes beside its content.
+  static constexpr std::uint64_t kBlock = 32;
+
+  // Takes from what may be held. A table that grows may have room for twice what is in it: its entries count twice.
   void charge(std::uint64_t amount) {
     if (amount > budget_) {
-      refuse("values in proportion to ", input_size_, " bytes of pickle, got far more");
+      refuse("values in proportion to ", stored_size_, compressed_ ? " compressed" : "",
+             " bytes of pickle, got far more", compressed_ ? "; save the archive without compression" : "");
     }
     budget_ -= amount;
   }
 
   std::uint32_t add(Kind kind, std::int64_t value = 0) {
-    charge(sizeof(Node));
+    charge(2 * sizeof(Node));
     nodes_.push_back(Node{kind, false, value});
     return static_cast<std::uint32_t>(nodes_.size() - 1);
   }
@@ -123,7 +131,8 @@ class PickleGraph {
   RecordTree::List convert_items(const std::vector<std::uint32_t>& numbers, std::size_t depth);
   RecordTree::Map convert_map(const std::vector<std::uint32_t>& pairs, std::size_t depth);
 
-  std::size_t input_size_;
+  std::uint64_t stored_size_;
+  bool compressed_;
   std::string_view source_;
   std::uint64_t budget_;
 };

@@ -18,7 +18,10 @@ class PickleObjects : protected PickleGraph {
  protected:
   using PickleGraph::PickleGraph;
 
-  void push(std::uint32_t node) { stack_.push_back(node); }
+  void push(std::uint32_t node) {
+    charge(2 * sizeof(node));
+    stack_.push_back(node);
+  }
   void push(Kind kind, std::int64_t value = 0) { push(add(kind, value)); }
 
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
@@ -52,7 +55,7 @@ class PickleObjects : protected PickleGraph {
 
   template <class Table>
   std::uint32_t add_entry(Kind kind, Table& table, typename Table::value_type value) {
-    charge(sizeof(value));
+    charge(2 * sizeof(value));
     table.push_back(std::move(value));
     return add(kind, static_cast<std::int64_t>(table.size() - 1));
   }
@@ -66,17 +69,17 @@ class PickleObjects : protected PickleGraph {
     if (find_invalid_utf8(text) != std::string_view::npos) {
       refuse("UTF-8 text, got other bytes");
     }
+    charge(text.size() + kBlock);
     push_entry(Kind::text, texts_, std::string(text));
-    charge(text.size());
   }
 
   void push_bytes(std::string bytes) {
-    charge(bytes.size());
+    charge(bytes.size() + kBlock);
     push_entry(Kind::bytes, texts_, std::move(bytes));
   }
 
   void push_items(Kind kind, std::vector<std::uint32_t> items) {
-    charge(items.size() * sizeof(std::uint32_t));
+    charge(items.size() * sizeof(std::uint32_t) + (items.empty() ? 0 : kBlock));
     push_entry(kind, items_, std::move(items));
   }
 

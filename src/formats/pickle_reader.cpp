@@ -17,7 +17,8 @@ using pickle::Op;
 
 class PickleReader : private PickleObjects {
  public:
-  PickleReader(std::string_view bytes, std::string_view source) : PickleObjects(bytes.size(), source), bytes_(bytes) {}
+  PickleReader(std::string_view bytes, std::string_view source, std::uint64_t stored_size)
+      : PickleObjects(bytes.size(), stored_size, source), bytes_(bytes) {}
 
   PickledTree read() {
     const std::uint32_t root = run();
@@ -151,6 +152,7 @@ class PickleReader : private PickleObjects {
   bool collection(Op op) {
     switch (op) {
       case Op::mark:
+        charge(2 * sizeof(std::size_t));
         marks_.push_back(stack_.size());
         return true;
       case Op::empty_list:
@@ -214,7 +216,7 @@ class PickleReader : private PickleObjects {
     if (kind == Kind::map && more.size() % 2 != 0) {
       refuse("keys and values in pairs, got ", more.size(), " values");
     }
-    charge(more.size() * sizeof(std::uint32_t));
+    charge(2 * more.size() * sizeof(std::uint32_t) + (all.empty() ? kBlock : 0));
     all.insert(all.end(), more.begin(), more.end());
   }
 
@@ -260,6 +262,7 @@ class PickleReader : private PickleObjects {
       refuse("a memo number below ", bytes_.size(), ", got ", number);
     }
     if (number >= memo_.size()) {
+      charge(2 * (number + 1 - memo_.size()) * sizeof(std::uint32_t));
       memo_.resize(number + 1, kNothing);
     }
     memo_[number] = top();
@@ -313,6 +316,12 @@ class PickleReader : private PickleObjects {
 
 }  // namespace
 
-PickledTree read_pickle(std::string_view bytes, std::string_view source) { return PickleReader(bytes, source).read(); }
+PickledTree read_pickle(std::string_view bytes, std::string_view source) {
+  return read_pickle(bytes, source, bytes.size());
+}
+
+PickledTree read_pickle(std::string_view bytes, std::string_view source, std::uint64_t stored_size) {
+  return PickleReader(bytes, source, stored_size).read();
+}
 
 }  // namespace danling::inline v0::formats

@@ -1,6 +1,7 @@
 #include <danling/formats/pth.hpp>
 
 #include <charconv>
+#include <new>
 #include <optional>
 #include <unordered_map>
 
@@ -126,7 +127,7 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
   zip.finish();
 }
 
-PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
+PthReader::PthReader(const std::filesystem::path& path) try : zip_(path) {
   if (!zip_.entries().empty()) {
     const std::string& first = zip_.entries().front().name;
     prefix_ = first.substr(0, first.find('/') + 1);
@@ -145,7 +146,7 @@ PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
   }
   check_inflation(zip_, pickle);
   pickled_ = read_pickle(zip_.read(pickle, record_hash(pickle)),
-                         concat("file ", quote(path.string()), ", record ", quote(pickle.name)));
+                         concat("file ", quote(path.string()), ", record ", quote(pickle.name)), pickle.stored_size);
   entries_.reserve(pickled_.storages.size());
   for (const auto& storage : pickled_.storages) {
     const ZipEntry& entry = require("data/" + storage.key);
@@ -154,6 +155,9 @@ PthReader::PthReader(const std::filesystem::path& path) : zip_(path) {
     }
     entries_.push_back(&entry);
   }
+} catch (const std::bad_alloc&) {
+  fail<CheckpointError>("checkpoint.read", "expected memory for the list of its values, got none (file ",
+                        quote(path.string()), ")");
 }
 
 const ZipEntry& PthReader::require(const std::string& name) const {

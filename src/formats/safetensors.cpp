@@ -166,7 +166,7 @@ bool is_safetensors(const std::filesystem::path& path) {
   return start.back() == '{';
 }
 
-SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : file_(path) {
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) try : file_(path) {
   SafetensorsHeader header =
       parse_safetensors_header(read_header(file_), file_.size(), concat("file ", quote(path.string())));
   entries_ = std::move(header.entries);
@@ -176,6 +176,9 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : file_(
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     index_.emplace(entries_[i].name, i);
   }
+} catch (const std::bad_alloc&) {
+  fail<CheckpointError>("checkpoint.read", "expected memory for the list of its tensors, got none (file ",
+                        quote(path.string()), ")");
 }
 
 const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {

@@ -1,9 +1,12 @@
 #include <danling/formats/pickle.hpp>
 
+#include <sys/resource.h>
+
 #include <limits>
 
 #include <danling/core/error.hpp>
 
+#include <support/child.hpp>
 #include <support/error.hpp>
 
 namespace {
@@ -213,6 +216,47 @@ TEST_CASE("read_pickle: deep, cyclic and exploding values end with an error", "[
     texts += std::string("h\0", 2);
   }
   CHECK_THAT(refusal(texts + "e."), ContainsSubstring("values in proportion to "));
+}
+
+// Whether the process grows by no more than what the documentation allows `pickle` to take.
+bool stays_in_bounds(const std::string& pickle) {
+  danling_test::Child child([&](auto) {
+    rusage before{};
+    getrusage(RUSAGE_SELF, &before);
+    try {
+      const auto tree = read_pickle(pickle);
+    } catch (const CheckpointError&) {
+    }
+    rusage after{};
+    getrusage(RUSAGE_SELF, &after);
+    const auto grown = static_cast<std::uint64_t>(after.ru_maxrss - before.ru_maxrss) * 1024;
+    return grown <= (std::uint64_t{1} << 20) + 256 * pickle.size() ? 0 : 1;
+  });
+  return child.wait() == 0;
+}
+
+TEST_CASE("read_pickle: memory stays within 256 times the input, whatever the opcodes", "[formats]") {
+  const auto many = [](const std::string& ops) {
+    std::string out;
+    while (out.size() < 400'000) {
+      out += ops;
+    }
+    return out;
+  };
+  CHECK(stays_in_bounds(kProto + "(" + many("]") + "t."));
+  CHECK(stays_in_bounds(kProto + "(" + many("}") + "t."));
+  CHECK(stays_in_bounds(kProto + "(" + many("N") + "t."));
+  CHECK(stays_in_bounds(kProto + "(" + many("N\x85") + "t."));
+  CHECK(stays_in_bounds(kProto + "(" + many("}K\1Ns") + "t."));
+  CHECK(stays_in_bounds(kProto + "(" + many("]Na") + "t."));
+  CHECK(stays_in_bounds(kProto + "(" + many(std::string("X\x10\0\0\0", 5) + "sixteen letters.") + "t."));
+  CHECK(stays_in_bounds(kProto + "N" + many("\x85") + "."));
+  CHECK(stays_in_bounds(kProto + many("(") + "."));
+  CHECK(stays_in_bounds(kProto + many("(N1") + "."));
+  CHECK(stays_in_bounds("\x80\x04(" + many("]\x94") + "t."));
+  CHECK(stays_in_bounds(kProto + "(}K\1Nsq" + std::string(1, '\0') + many(std::string("h\0", 2)) + "t."));
+  // A list of nothing but None is honest.
+  CHECK(read_pickle(kProto + "](" + many("N") + "e.").tree.list().size() == 400'000);
 }
 
 TEST_CASE("read_pickle: memo, stack and lengths are checked", "[formats]") {

@@ -205,6 +205,28 @@ TEST_CASE("PthReader: a small record cannot inflate to a pickle or manifest of a
   CHECK(danling::formats::PthReader(path).tree().list().size() == 1);
 }
 
+TEST_CASE("PthReader: what the values of a compressed pickle take follows its compressed size", "[formats]") {
+  // Bytes that cannot be compressed pay for the ratio, a million empty lists would take 180 times what they inflate to.
+  std::string noise;
+  for (std::uint32_t state = 1; noise.size() < 20'000;) {
+    state = state * 1664525 + 1013904223;
+    noise.push_back(static_cast<char>(state >> 24));
+  }
+  const HandEntry pickle = deflated("a/data.pkl", "\x80\x02(B" + little(static_cast<std::uint32_t>(noise.size())) +
+                                                      noise + std::string(1'000'000, ']') + "t.");
+  REQUIRE(pickle.data.size() > pickle.size / 64);
+  const danling_test::TempDir directory;
+  const auto path = (directory / "x.pth").string();
+  danling_test::write_file(path, hand_zip({pickle}));
+  const std::string text = error_of<CheckpointError>([&] { danling::formats::PthReader reader(path); });
+  const std::string expected =
+      danling::concat("[checkpoint.read] expected values in proportion to ", pickle.data.size(),
+                      " compressed bytes of pickle, got far more; save the archive without "
+                      "compression (file '",
+                      path, "', record 'a/data.pkl', byte ");
+  CHECK(text.substr(0, expected.size()) == expected);
+}
+
 TEST_CASE("ZipReader: entries that overlap, share a name or lie elsewhere are refused", "[formats]") {
   HandEntry second = stored("a", "content");
   second.claimed_offset = 0;

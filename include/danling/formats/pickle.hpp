@@ -36,9 +36,13 @@ std::string write_pickle(const RecordTree& tree, std::span<const std::uint64_t> 
 /// OrderedDict, defaultdict, Counter and chanfig's configs become maps (their attributes, such as a module's
 /// `_metadata`, are dropped); sets become lists, bytearrays bytes, torch.Size a tuple, torch.device text; arrays and
 /// scalars of numpy become what their `tolist()` gives. Anything else, such as a global that is not on the list of
-/// src/formats/pickle_globals.cpp, is refused by name. Memory stays within a fixed multiple of the input's size.
-/// `source` is added to messages.
+/// src/formats/pickle_globals.cpp, is refused by name. All values together take 1 MiB and 256 times the input's
+/// size at most. `source` is added to messages.
 /// @throws CheckpointError
 PickledTree read_pickle(std::string_view bytes, std::string_view source = "pickle");
+
+/// Of bytes that were compressed: values take 256 times `stored_size`, what the input took in its file, whatever it
+/// was inflated to.
+PickledTree read_pickle(std::string_view bytes, std::string_view source, std::uint64_t stored_size);
 
 }  // namespace danling::inline v0::formats
