@@ -63,7 +63,7 @@ ElementStream::ElementStream(TensorFile& file, const TensorRecord& record)
   for (std::size_t i = 0; i < record_.sizes.size(); ++i) {
     span += static_cast<std::uint64_t>((record_.sizes[i] - 1) * record_.strides[i]);
   }
-  whole_.resize(static_cast<std::size_t>(span) * width_);
+  take_room(whole_, span * width_, file.path());
   file_.read(record_.storage, static_cast<std::uint64_t>(record_.offset) * width_, whole_);
   index_.resize(record_.sizes.size(), 0);
 }

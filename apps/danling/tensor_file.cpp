@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include <danling/core/error.hpp>
@@ -25,6 +26,16 @@ void collect(std::vector<Damage>& out, const std::string& record, Check&& check)
 }
 
 }  // namespace
+
+void take_room(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesystem::path& path) {
+  try {
+    out.resize(static_cast<std::size_t>(bytes));
+  } catch (const std::bad_alloc&) {
+    danling::fail<danling::CheckpointError>("checkpoint.read", "expected memory for ", bytes,
+                                            " bytes of one tensor, got none (file ", danling::quote(path.string()),
+                                            ")");
+  }
+}
 
 struct TensorFile::Backing {
   std::optional<PthReader> pth;
@@ -99,7 +110,7 @@ void TensorFile::read(std::size_t storage, std::uint64_t offset, std::span<std::
     return;
   }
   if (backing.inflated_storage != storage) {
-    backing.inflated.resize(static_cast<std::size_t>(storage_size(storage)));
+    take_room(backing.inflated, storage_size(storage), path_);
     backing.pth->read_storage(storage, backing.inflated);
     backing.inflated_storage = storage;
   }

@@ -88,6 +88,9 @@ std::vector<std::int64_t> row_major(std::span<const std::int64_t> sizes);
 /// Whether the tensor's elements lie one after another as its storage has them.
 bool is_row_major(const TensorRecord& record);
 
+/// Gives `out` so many bytes. @throws danling::CheckpointError that names the file when there is no memory
+void take_room(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesystem::path& path);
+
 /// The elements of a tensor in row-major order, piece by piece, what conjugated and negated views stand for. A tensor
 /// that is not stored in that order is held in memory as long as this object lives.
 class ElementStream {

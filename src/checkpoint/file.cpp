@@ -14,6 +14,7 @@
 #include <danling/formats/pth.hpp>
 
 #include "dtypes.hpp"
+#include "memory.hpp"
 #include "state_archive.hpp"
 
 namespace danling::inline v0 {
@@ -198,6 +199,20 @@ State to_state(const RecordTree& tree, const std::vector<c10::Storage>& storages
   return nullptr;
 }
 
+State load_state(const formats::PthReader& reader) {
+  std::vector<c10::Storage> storages;
+  std::vector<std::span<std::byte>> destinations;
+  for (std::size_t i = 0; i < reader.num_storages(); ++i) {
+    const auto size = static_cast<std::int64_t>(reader.storage_size(i));
+    const at::Tensor holder = take_memory({size}, at::kByte);
+    storages.push_back(holder.storage());
+    destinations.emplace_back(static_cast<std::byte*>(holder.mutable_data_ptr()), static_cast<std::size_t>(size));
+    ask_for_huge_pages(destinations.back());
+  }
+  reader.read_storages(destinations);
+  return to_state(reader.tree(), storages);
+}
+
 }  // namespace
 
 void write_state(const State& state, formats::AtomicFile& out) {
@@ -215,19 +230,15 @@ void save_file(const State& state, const std::filesystem::path& path) {
 
 State load_file(const std::filesystem::path& path) {
   const formats::PthReader reader(path);
-  std::vector<c10::Storage> storages;
-  std::vector<std::span<std::byte>> destinations;
+  std::uint64_t total = 0;
   for (std::size_t i = 0; i < reader.num_storages(); ++i) {
-    const auto size = static_cast<std::int64_t>(reader.storage_size(i));
-    const at::Tensor holder = at::empty({size}, at::TensorOptions().dtype(at::kByte));
-    storages.push_back(holder.storage());
-    destinations.emplace_back(static_cast<std::byte*>(holder.mutable_data_ptr()), static_cast<std::size_t>(size));
-    ask_for_huge_pages(destinations.back());
+    total += reader.storage_size(i);
   }
-  reader.read_storages(destinations);
-  return to_state(reader.tree(), storages);
+  return with_memory(path, concat(total, " bytes of tensors"), [&] { return load_state(reader); });
 }
 
-void verify_file(const std::filesystem::path& path) { formats::PthReader(path).verify(); }
+void verify_file(const std::filesystem::path& path) {
+  with_memory(path, "its verification", [&] { formats::PthReader(path).verify(); });
+}
 
 }  // namespace danling::inline v0

@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty.h>
 #include <c10/core/Storage.h>
 
 #include <danling/checkpoint/file.hpp>
 
 #include "dtypes.hpp"
 #include "identity.hpp"
+#include "memory.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -53,6 +53,21 @@ void flatten(const State& state, const std::string& prefix, Weights& out) {
   }
 }
 
+State load_tensors(const formats::SafetensorsReader& reader) {
+  State::Map out;
+  std::vector<std::span<std::byte>> destinations;
+  for (const auto& entry : reader.entries()) {
+    const at::Tensor tensor = take_memory(entry.sizes, to_scalar_type(entry.dtype));
+    destinations.emplace_back(static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes());
+    out.set(entry.name, tensor);
+  }
+  reader.read_all(destinations);
+  for (const auto& [name, target] : reader.aliases()) {
+    out.set(name, out.at(target).tensor());
+  }
+  return out;
+}
+
 }  // namespace
 
 void save_safetensors(const State& weights, const std::filesystem::path& path, SafetensorsMetadata metadata) {
@@ -85,18 +100,11 @@ void save_safetensors(const State& weights, const std::filesystem::path& path, S
 
 State load_safetensors(const std::filesystem::path& path) {
   const formats::SafetensorsReader reader(path);
-  State::Map out;
-  std::vector<std::span<std::byte>> destinations;
+  std::uint64_t total = 0;
   for (const auto& entry : reader.entries()) {
-    const at::Tensor tensor = at::empty(entry.sizes, at::TensorOptions().dtype(to_scalar_type(entry.dtype)));
-    destinations.emplace_back(static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes());
-    out.set(entry.name, tensor);
+    total += entry.bytes;
   }
-  reader.read_all(destinations);
-  for (const auto& [name, target] : reader.aliases()) {
-    out.set(name, out.at(target).tensor());
-  }
-  return out;
+  return with_memory(path, concat(total, " bytes of tensors"), [&] { return load_tensors(reader); });
 }
 
 State load_weights(const std::filesystem::path& path) {
