@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include <danling/core/error.hpp>
+#include <danling/core/signals.hpp>
 #include <danling/formats/pth.hpp>
 
 #include "arguments.hpp"
@@ -42,12 +43,23 @@ DType output_type(const TensorRecord& record, std::optional<DType> dtype) {
   return dtype && is_floating(record.dtype) ? *dtype : record.dtype;
 }
 
+struct Stopped {
+  int signal;
+};
+
+void check_stopped() {
+  if (const int signal = danling::stop_signal(); signal != 0) {
+    throw Stopped{signal};
+  }
+}
+
 // The tensor's elements in row-major order, as elements of `to`.
 void stream_elements(TensorFile& file, const TensorRecord& record, DType to, const PieceSink& sink) {
   ElementStream stream(file, record);
   std::vector<std::byte> buffer;
   const std::uint64_t most = kPieceBytes / dtype_size(record.dtype);
   for (auto piece = stream.next(most); !piece.empty(); piece = stream.next(most)) {
+    check_stopped();
     sink(to == record.dtype ? piece : cast_elements(piece, record.dtype, to, buffer));
   }
 }
@@ -171,6 +183,7 @@ class PthPlan {
     std::vector<std::byte> buffer;
     const std::uint64_t size = file_.storage_size(storage.storage);
     for (std::uint64_t done = 0; done < size; done += piece.size()) {
+      check_stopped();
       piece.resize(static_cast<std::size_t>(std::min(kPieceBytes, size - done)));
       file_.read(storage.storage, done, piece);
       sink(storage.from == storage.to ? piece : cast_elements(piece, storage.from, storage.to, buffer));
@@ -195,6 +208,27 @@ std::string chosen_key(const Arguments& arguments) {
   return part ? *part : key.value_or("");
 }
 
+// Says how many bytes OUT has.
+std::uint64_t write(TensorFile& file, RecordTree tree, const std::vector<std::pair<std::string, std::string>>& mappings,
+                    std::optional<DType> dtype, const std::filesystem::path& out_path) {
+  AtomicFile out(out_path);
+  if (out_path.extension() == ".safetensors") {
+    write_safetensors(file, flatten(tree, mappings, "OUT is a safetensors file"), dtype, out);
+  } else {
+    if (!mappings.empty()) {
+      RecordTree::Map flat;
+      for (const auto& [name, record] : flatten(tree, mappings, "--map renames them")) {
+        flat.set(name, record);
+      }
+      tree = std::move(flat);
+    }
+    PthPlan(file, tree, dtype).write(out);
+  }
+  check_stopped();
+  out.commit();
+  return out.size();
+}
+
 }  // namespace
 
 int ckpt_convert(std::span<const std::string> words) {
@@ -207,7 +241,7 @@ int ckpt_convert(std::span<const std::string> words) {
         "of\n"
         "tensors, keys joined by dots, each in row-major order. --map makes a .pth a flat map too.\n\n%s\n"
         "Example: danling ckpt convert best.pth model.safetensors --part ema --dtype bfloat16 --map module.=\n"
-        "Exit code: 0; 2 for an error, and then OUT is as it was.\n",
+        "Exit code: 0; 2 for an error, 128 and its number for a signal that stopped it; then OUT is as it was.\n",
         describe(kOptions).c_str());
     return 0;
   }
@@ -233,21 +267,16 @@ int ckpt_convert(std::span<const std::string> words) {
 
   TensorFile file(in);
   RecordTree tree = select(file, chosen_key(arguments));
-  AtomicFile out(out_path);
-  if (ending == ".safetensors") {
-    write_safetensors(file, flatten(tree, mappings, "OUT is a safetensors file"), dtype, out);
-  } else {
-    if (!mappings.empty()) {
-      RecordTree::Map flat;
-      for (const auto& [name, record] : flatten(tree, mappings, "--map renames them")) {
-        flat.set(name, record);
-      }
-      tree = std::move(flat);
-    }
-    PthPlan(file, tree, dtype).write(out);
+  const danling::SignalGuard signals({SIGINT, SIGTERM, SIGHUP});
+  std::uint64_t written = 0;
+  try {
+    written = write(file, std::move(tree), mappings, dtype, out_path);
+  } catch (const Stopped& stopped) {
+    std::fprintf(stderr, "stopped by %s; %s is as it was\n", danling::signal_name(stopped.signal).c_str(),
+                 out_path.c_str());
+    return 128 + stopped.signal;
   }
-  out.commit();
-  std::printf("%s: %s\n", out_path.c_str(), bytes_text(out.size()).c_str());
+  std::printf("%s: %s\n", out_path.c_str(), bytes_text(written).c_str());
   return 0;
 }
 

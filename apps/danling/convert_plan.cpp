@@ -1,5 +1,6 @@
 #include "convert_plan.hpp"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include <danling/core/error.hpp>
@@ -79,6 +80,13 @@ std::vector<std::pair<std::string, TensorRecord>> flatten(
     const RecordTree& tree, const std::vector<std::pair<std::string, std::string>>& mappings, const std::string& why) {
   std::vector<std::pair<std::string, TensorRecord>> out;
   add_flat(tree, "", why, out);
+  for (const auto& [from, to] : mappings) {
+    const auto begins = [&from = from](const auto& tensor) { return tensor.first.starts_with(from); };
+    danling::check<danling::ConfigError>(std::any_of(out.begin(), out.end(), begins), "danling ckpt convert",
+                                         "expected --map with the beginning of a tensor's name, got ",
+                                         quote(concat(from, "=", to)), ", with which none of ", out.size(),
+                                         " names begins");
+  }
   std::unordered_set<std::string> names;
   for (auto& [name, record] : out) {
     for (const auto& [from, to] : mappings) {

@@ -1,12 +1,19 @@
 // danling ckpt diff and convert.
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <functional>
+
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/weights.hpp>
+#include <danling/core/signals.hpp>
 #include <danling/formats/pth.hpp>
 
 #include <apps/command.hpp>
+#include <support/child.hpp>
 #include <support/python.hpp>
 
 namespace {
@@ -296,6 +303,105 @@ TEST_CASE("danling ckpt convert: takes a part, renames by prefix, refuses to ove
   CHECK(refusal(model, {"--force", "--part", "ema"}).find("the data was damaged") != std::string::npos);
   CHECK(danling_test::read_file(model) == before);
   CHECK_FALSE(std::filesystem::exists(directory / "x.pth"));
+}
+
+// What happens in a process that may take 40 MB more than it has; 0 when `read` fails with `expected`.
+int without_memory(const std::function<void()>& read, const std::string& expected) {
+  danling_test::Child child([&](auto) {
+    malloc_trim(0);  // what earlier tests gave back must not serve this one
+    std::ifstream pages("/proc/self/statm");
+    rlim_t now = 0;
+    pages >> now;
+    const rlimit limit{now * 4096 + 40'000'000, RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      read();
+    } catch (const danling::CheckpointError& error) {
+      return error.what() == expected ? 0 : 1;
+    } catch (const std::exception&) {
+      return 2;
+    }
+    return 3;
+  });
+  return child.wait();
+}
+
+TEST_CASE("load_file, load_safetensors, load_weights, verify_file: too little memory is an error that names the file",
+          "[apps]") {
+  const danling_test::TempDir directory;
+  const auto pth = directory / "a.pth";
+  const auto safetensors = directory / "a.safetensors";
+  State state;
+  state["large"] = at::zeros({40'000'000});
+  danling::save_file(state, pth);
+  danling::save_safetensors(state, safetensors);
+  const auto message = [](const std::string& what, const std::filesystem::path& path) {
+    return "[checkpoint.read] expected memory for " + what + ", got none (file '" + path.string() + "')";
+  };
+  CHECK(without_memory([&] { danling::load_file(pth); }, message("160000000 bytes of tensors", pth)) == 0);
+  CHECK(without_memory([&] { danling::load_weights(pth); }, message("160000000 bytes of tensors", pth)) == 0);
+  CHECK(without_memory([&] { danling::load_safetensors(safetensors); },
+                       message("160000000 bytes of tensors", safetensors)) == 0);
+  State list;
+  list["list"] = State::List(1'000'000, State(nullptr));
+  danling::save_file(list, pth);
+  CHECK(without_memory([&] { danling::load_file(pth); }, message("the list of its values", pth)) == 0);
+  CHECK(without_memory([&] { danling::verify_file(pth); }, message("the list of its values", pth)) == 0);
+}
+
+TEST_CASE("danling ckpt convert: a mapping that fits no name is an error", "[apps]") {
+  const danling_test::TempDir directory;
+  danling::save_file(convert_weights(), directory / "a.pth");
+  for (const char* name : {"out.pth", "out.safetensors"}) {
+    const auto out = directory / name;
+    danling_test::write_file(out, "old");
+    const auto result = ckpt_convert(directory / "a.pth", out, {"--force", "--map", "fc.=head.", "--map", "zzz=yyy"});
+    CHECK(result.code == 2);
+    CHECK(result.err ==
+          "[danling ckpt convert] expected --map with the beginning of a tensor's name, got 'zzz=yyy', with which none "
+          "of 5 names begins\n");
+    CHECK(danling_test::read_file(out) == "old");
+  }
+}
+
+// Leaves its end to be waited for.
+bool still_runs(pid_t child) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+TEST_CASE("danling ckpt convert: a signal ends it with the signal's code and leaves nothing", "[apps]") {
+  const danling_test::TempDir directory;
+  // 4 GB that take no space: seconds of work, of which a moment is done.
+  const std::string header =
+      R"({"weight":{"dtype":"F32","shape":[1000000000],"data_offsets":[0,4000000000]}})" + std::string(3, ' ');
+  std::string start(8, '\0');
+  start[0] = static_cast<char>(header.size());
+  danling_test::write_file(directory / "a.safetensors", start + header);
+  std::filesystem::resize_file(directory / "a.safetensors", start.size() + header.size() + 4'000'000'000);
+  for (const auto& [name, number] :
+       std::vector<std::pair<std::string, int>>{{"out.safetensors", SIGTERM}, {"out.pth", SIGINT}}) {
+    danling_test::write_file(directory / name, "old");
+    const auto files = [&] {
+      return std::distance(std::filesystem::directory_iterator(directory.path()),
+                           std::filesystem::directory_iterator());
+    };
+    const auto before = files();
+    const auto result =
+        run_danling({"ckpt", "convert", "--force", (directory / "a.safetensors").string(), (directory / name).string()},
+                    [&](pid_t child) {
+                      while (files() == before && still_runs(child)) {
+                        usleep(1000);
+                      }
+                      kill(child, number);
+                    });
+    CHECK(result.code == 128 + number);
+    CHECK(result.out == "");
+    CHECK(result.err ==
+          "stopped by " + danling::signal_name(number) + "; " + (directory / name).string() + " is as it was\n");
+    CHECK(files() == before);
+    CHECK(danling_test::read_file(directory / name) == "old");
+  }
 }
 
 TEST_CASE("danling ckpt convert: Python opens what is written", "[apps][python]") {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,9 @@ struct CommandResult {
   long max_kilobytes = 0;  ///< its largest resident set
 };
 
-/// Runs `danling <words>` and waits for it, two minutes at most.
-inline CommandResult run_danling(const std::vector<std::string>& words) {
+/// Runs `danling <words>` and waits for it, two minutes at most. `meanwhile` is called with the process.
+inline CommandResult run_danling(const std::vector<std::string>& words,
+                                 const std::function<void(pid_t)>& meanwhile = {}) {
   const TempDir directory;
   const std::string out = (directory / "out").string();
   const std::string err = (directory / "err").string();
@@ -42,6 +44,9 @@ inline CommandResult run_danling(const std::vector<std::string>& words) {
     alarm(120);
     execv(arguments[0], arguments.data());
     _exit(127);
+  }
+  if (meanwhile) {
+    meanwhile(child);
   }
   int status = 0;
   rusage usage{};
