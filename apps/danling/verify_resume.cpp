@@ -179,6 +179,9 @@ int verify_resume(std::span<const std::string> words) {
     std::printf("kept: %s (reference/, run/, and what each start printed in output/)\n",
                 options.directory.string().c_str());
     return verdict.code;
+  } catch (const ConfigError&) {  // a program that cannot be started left nothing to look at
+    remove();
+    throw;
   }
   if (!arguments.has("--keep")) {
     remove();

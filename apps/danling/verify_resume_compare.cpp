@@ -276,6 +276,22 @@ std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& 
   return out;
 }
 
+std::optional<Difference> compare_newest(const fs::path& reference, const fs::path& run,
+                                         const std::vector<std::string>& ignored) {
+  for (const auto& path : files_below(reference)) {
+    if (name_of(path) != "latest.pth" || belongs_to_attempt(path) ||
+        std::any_of(ignored.begin(), ignored.end(), [&](const auto& glob) { return matches_glob(glob, path); })) {
+      continue;
+    }
+    std::error_code error;
+    auto text = fs::exists(run / path, error) ? file_difference(reference / path, run / path) : "missing";
+    if (!text.empty()) {
+      return Difference{path, std::move(text)};
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Difference> PartialComparison::check(const fs::path& reference, const fs::path& run) {
   for (const auto& path : files_below(reference)) {
     std::error_code error;

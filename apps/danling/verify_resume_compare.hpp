@@ -32,6 +32,10 @@ struct CompareOptions {
 std::vector<Difference> compare_runs(const std::filesystem::path& reference, const std::filesystem::path& run,
                                      const CompareOptions& options);
 
+/// Compares the newest checkpoints, `latest.pth`, of two runs that say that they are finished.
+std::optional<Difference> compare_newest(const std::filesystem::path& reference, const std::filesystem::path& run,
+                                         const std::vector<std::string>& ignored);
+
 /// Compares what an interrupted run has so far: its lines of metrics and its history.
 /// Remembers files that were compared and are as they were.
 class PartialComparison {

@@ -183,6 +183,14 @@ class Verification {
       if (const auto difference = so_far.check(reference(), root())) {
         tell_difference(*difference);
       }
+      if (fault.is_error() && injected && end.code == 0) {
+        if (const auto difference = compare_newest(reference(), root(), options_.ignored)) {
+          throw Verdict{1,
+                        concat("DIFFERENT: start ", starts_, " ended with code 0 after an error of the file system, ",
+                               "and its newest checkpoint is not that of the end:"),
+                        lines_of({*difference})};
+        }
+      }
       if (fault.is_error() && injected) {
         lost_saves += failed_saves(end.calls);  // also where it went on to its end: the next start looks again
       } else if (end.code == 0) {

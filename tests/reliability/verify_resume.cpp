@@ -50,6 +50,17 @@ TEST_CASE("verify-resume: what a program forgets is told by step and tensor, and
   }
 }
 
+TEST_CASE("verify-resume: a program that ends with code 0 without its last checkpoint is different", "[reliability]") {
+  const TempDir dir;
+  const auto ended = verify("--kills 20 --fault-seed 4 --faults full,io,readonly --dir '" + dir.path().string() + "'",
+                            forgetful("failures"));
+  INFO(ended.output);
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.output, Catch::Matchers::Matches(
+                               "(.|\n)*\nDIFFERENT: start [0-9]+ ended with code 0 after an error of the file system, "
+                               "and its newest checkpoint is not that of the end:\n  checkpoints/latest.pth: (.|\n)*"));
+}
+
 TEST_CASE("verify-resume: a program that cannot be verified gives another code", "[reliability]") {
   SECTION("it starts afresh each time") {
     const auto ended = verify("--kills 5 --faults save --fault-seed 1", forgetful("checkpoints"));
@@ -79,6 +90,11 @@ TEST_CASE("verify-resume: a program that cannot be verified gives another code",
     CHECK(ended.code == 2);
     CHECK_THAT(ended.output, ContainsSubstring("[verify-resume] expected a program that can be started, got "
                                                "'./nowhere' (No such file or directory)"));
+    CHECK(std::filesystem::is_empty(dir.path()));
+    CHECK(reliability::run("cd '" + dir.path().string() +
+                           "' && TMPDIR=. '" DANLING_COMMAND "' verify-resume -- ./nowhere")
+              .code == 2);
+    CHECK(std::filesystem::is_empty(dir.path()));
   }
 }
 
