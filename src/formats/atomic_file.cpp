@@ -13,8 +13,8 @@
 #include <danling/core/error.hpp>
 #include <danling/formats/file.hpp>
 
+#include "core/signal_mask.hpp"
 #include "side_thread.hpp"
-#include "signal_mask.hpp"
 #include "system_error.hpp"
 #include "temporary_name.hpp"
 
@@ -145,7 +145,7 @@ void AtomicFile::flush() {
 }
 
 void AtomicFile::append(std::span<const std::byte> bytes) {
-  const FileSizeSignalMask quiet;
+  const detail::FileSizeSignalMask quiet;
   while (!bytes.empty()) {
     const ssize_t done = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kPiece));
     if (done < 0 && errno == EINTR) {

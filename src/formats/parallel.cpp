@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "signal_mask.hpp"
+#include "core/signal_mask.hpp"
 
 namespace danling::inline v0::formats {
 
@@ -35,7 +35,7 @@ void parallel_for(std::size_t count, std::size_t threads, const std::function<vo
   std::vector<std::thread> helpers;
   helpers.reserve(threads);
   {
-    const SignalMask quiet;  // a program's handlers run on threads of its own
+    const detail::SignalMask quiet;  // a program's handlers run on threads of its own
     try {
       while (helpers.size() + 1 < threads) {
         helpers.emplace_back(run);

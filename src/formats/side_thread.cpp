@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "signal_mask.hpp"
+#include "core/signal_mask.hpp"
 
 namespace danling::inline v0::formats {
 
@@ -26,7 +26,7 @@ bool SideThread::launch() {
     return false;
   }
   try {
-    const SignalMask quiet;
+    const detail::SignalMask quiet;
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {  // no more threads for this process: then without
     return false;

@@ -13,6 +13,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/workspace/timestamp.hpp>
 
+#include "runner/record.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -379,7 +380,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
       failure = std::current_exception();
     }
     services.progress.finish();
-    services.metrics_log.reset();
+    detail::close_metrics(services);
     services.logger.close();
     services.workspace.close();
     phase_ = Phase::closed;

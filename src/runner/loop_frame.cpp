@@ -4,6 +4,7 @@
 
 #include <danling/metrics/metrics.hpp>
 
+#include "runner/record.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0::detail {
@@ -67,14 +68,15 @@ void LoopFrame::write_line() {
   auto& services = runner_.services();
   const LoopCounts counts = telemetry_.interval();
   const Result rates = counts.result();
-  if (services.metrics_log && mode == RunnerMode::train) {
-    services.metrics_log->append({.split = split_,
-                                  .mode = to_string(mode),
-                                  .epoch = runner_.state().train.epoch,
-                                  .global_step = runner_.state().train.global_step,
-                                  .iteration = done_,
-                                  .metrics = values,
-                                  .telemetry = rates});
+  if (mode == RunnerMode::train) {
+    append_metrics(services, runner_.config(),
+                   {.split = split_,
+                    .mode = to_string(mode),
+                    .epoch = runner_.state().train.epoch,
+                    .global_step = runner_.state().train.global_step,
+                    .iteration = done_,
+                    .metrics = values,
+                    .telemetry = rates});
   }
   std::vector<ProgressField> fields;
   for (const auto& [name, value] : values) {
@@ -110,15 +112,14 @@ Result LoopFrame::finish() {
   auto& services = runner_.services();
   services.progress.finish();
   const Result rates = telemetry_.total().result();
-  if (services.metrics_log) {
-    services.metrics_log->append({.split = split_,
-                                  .mode = to_string(runner_.mode()),
-                                  .epoch = runner_.state().train.epoch,
-                                  .global_step = runner_.state().train.global_step,
-                                  .iteration = std::nullopt,
-                                  .metrics = result,
-                                  .telemetry = rates});
-  }
+  append_metrics(services, runner_.config(),
+                 {.split = split_,
+                  .mode = to_string(runner_.mode()),
+                  .epoch = runner_.state().train.epoch,
+                  .global_step = runner_.state().train.global_step,
+                  .iteration = std::nullopt,
+                  .metrics = result,
+                  .telemetry = rates});
   return result;
 }
 

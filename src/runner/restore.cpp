@@ -11,6 +11,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/telemetry/text.hpp>
 
+#include "runner/record.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -133,7 +134,7 @@ State BaseRunner::state_dict() {
   out["results"] = results_.state_dict();
   std::int64_t lines = 0;
   if (services_ != nullptr && services_->metrics_log) {
-    lines = services_->metrics_log->lines();
+    lines = detail::count_metrics(*services_->metrics_log);
   }
   out["metrics_lines"] = lines;
   return out;
@@ -249,36 +250,6 @@ State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
     return services_->checkpoint_manager->load_checkpoint(path);  // which waits for what is being written
   }
   return load_weights(path);
-}
-
-void BaseRunner::append_result(std::int64_t index, const Result& result) {
-  results_.append(index, result);
-  auto& services = *services_;
-  const bool has_score = !results_.score_split() || results_.latest_score().has_value();
-  if (!has_score && result.contains(*results_.score_split()) && results_.rows().size() == 1) {
-    services.logger.warning(concat("no score ", quote(results_.score_name()), " in the results of split ",
-                                   quote(*results_.score_split()), ": no best checkpoint is kept; set score_name"));
-  }
-  Result table;
-  for (const auto& row : results_.rows()) {
-    table[std::to_string(row.index)] = row.result;
-  }
-  Result latest = result;
-  latest.set("index", static_cast<double>(index));
-  services.workspace.write_results(table, latest, results_.is_best());
-  std::string text;
-  for (const auto& [split, numbers] : result) {
-    if (const auto* nested = std::get_if<Result>(&numbers)) {
-      text += concat("  ", split);
-      for (const auto& [path, value] : nested->flatten(".")) {
-        text += path == "lr" ? std::string() : concat(" ", path, " ", format_number(value));
-      }
-    }
-  }
-  const auto total = epochs();
-  services.logger.info(concat(total ? concat("epoch ", index + 1, "/", *total) : concat("step ", index), text,
-                              results_.score_split() && results_.is_best() ? "  (best)" : ""));
-  services.logger.flush();
 }
 
 void BaseRunner::write_summary(const std::string& status, const std::string& error, int signal, int exit_code) {

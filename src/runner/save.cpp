@@ -144,6 +144,7 @@ void BaseRunner::save_finished_model() {
   if (results_.latest() != nullptr && (is_main_process() || manager.is_collective())) {
     manager.save_model_checkpoint("model");
     settle_checkpoints();
+    settle_records(/*again=*/true);
   }
 }
 

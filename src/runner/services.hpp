@@ -42,6 +42,10 @@ struct RunnerServices {
   bool inexact = false;
   /// The failure that was told last; empty since the last success.
   std::string checkpoint_failure;
+  std::string metrics_failure;
+  std::string results_failure;
+  /// What best.json is to hold, as long as it could not be written.
+  std::optional<Result> best_due;
   /// What the run restores from; empty for a fresh start. `weights_only` for `pretrained`.
   std::filesystem::path restore_from;
   bool weights_only = false;

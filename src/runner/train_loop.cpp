@@ -119,6 +119,7 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
   }
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   settle_checkpoints();
+  settle_records();
 }
 
 Result TorchRunnerBase::train_epoch(std::string_view split) {
@@ -282,6 +283,7 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
   append_result(state_.train.global_step, std::exchange(loop_.last, Result()));
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   settle_checkpoints();
+  settle_records();
 }
 
 std::int64_t TorchRunnerBase::step_budget(std::int64_t remaining_steps, std::size_t remaining_splits,

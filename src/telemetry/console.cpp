@@ -9,6 +9,8 @@
 
 #include <danling/telemetry/text.hpp>
 
+#include "core/signal_mask.hpp"
+
 namespace danling::inline v0 {
 namespace {
 
@@ -26,6 +28,7 @@ bool capable_terminal(int file) {
 
 // A console that cannot be written (a closed pipe) has nowhere to say so.
 void write_all(int file, std::string_view text) {
+  const detail::FileSizeSignalMask quiet;
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written >= 0) {

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
-#include <telemetry/log_file.hpp>
+
+#include "core/signal_mask.hpp"
+#include "telemetry/log_file.hpp"
 
 namespace danling::inline v0 {
 
@@ -70,6 +72,7 @@ void Logger::write_file(LogLevel level, std::string_view text) {
     if (file_ == nullptr) {
       return;
     }
+    const detail::FileSizeSignalMask quiet;
     if (level == LogLevel::info || options_.context.empty()) {
       reason = file_->write(level, text);
     } else {
@@ -94,6 +97,7 @@ void Logger::flush() {
   int reason = 0;
   {
     const std::lock_guard lock(mutex_);
+    const detail::FileSizeSignalMask quiet;
     reason = file_ == nullptr ? 0 : file_->flush();
     if (reason == 0 || std::exchange(complained_, true)) {
       return;
@@ -105,6 +109,7 @@ void Logger::flush() {
 void Logger::close() {
   flush();
   const std::lock_guard lock(mutex_);
+  const detail::FileSizeSignalMask quiet;
   file_.reset();
 }
 

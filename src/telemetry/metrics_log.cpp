@@ -14,11 +14,15 @@
 
 #include <danling/core/error.hpp>
 
+#include "core/signal_mask.hpp"
+
 namespace danling::inline v0 {
 namespace {
 
 constexpr std::array<std::string_view, 6> own_keys = {"split",       "mode",      "epoch",
                                                       "global_step", "iteration", "telemetry"};
+
+constexpr std::size_t most_kept = std::size_t{16} << 20U;
 
 void put_string(std::string& out, std::string_view text) {
   static constexpr std::string_view digits = "0123456789abcdef";
@@ -133,7 +137,10 @@ MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {
   }
 }
 
-MetricsLog::~MetricsLog() { ::close(file_); }
+MetricsLog::~MetricsLog() {
+  write_kept();
+  ::close(file_);
+}
 
 void MetricsLog::append(const MetricsLine& line) {
   for (const auto& entry : line.metrics) {
@@ -167,20 +174,53 @@ void MetricsLog::append(const MetricsLine& line) {
   }
   buffer_ += "}\n";
 
+  int reason = kept_.empty() ? 0 : write_kept();
+  if (reason != 0 && kept_.size() + buffer_.size() > most_kept) {
+    fail("metrics_log.append", "expected to write ", path_.string(), ", got ", quote(std::strerror(reason)), "; ",
+         kept_lines_, " lines wait already, this one is lost");
+  }
+  kept_ += buffer_;
+  ++kept_lines_;
+  reason = reason == 0 ? write_kept() : reason;
+  if (reason != 0) {
+    fail_file("metrics_log.append", path_, reason);
+  }
+}
+
+int MetricsLog::write_kept() noexcept {
+  if (torn_ && ftruncate(file_, static_cast<off_t>(offset_)) != 0) {
+    return errno;
+  }
+  torn_ = false;
+  const detail::FileSizeSignalMask quiet;
+  int reason = 0;
+  std::size_t done = 0;
   // One write, unless the disk is filling up: then the second one says why.
-  for (std::string_view rest = buffer_; !rest.empty();) {
-    const ssize_t written = ::write(file_, rest.data(), rest.size());
-    if (written >= 0) {
-      rest.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      const int reason = errno;
-      // A failure here leaves part of a line, which the next opening cuts off.
-      (void)!ftruncate(file_, static_cast<off_t>(offset_));
-      fail_file("metrics_log.append", path_, reason);
+  while (reason == 0 && done < kept_.size()) {
+    const ssize_t written = ::write(file_, kept_.data() + done, kept_.size() - done);
+    if (written > 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (written == 0 || errno != EINTR) {
+      reason = written == 0 ? EIO : errno;
     }
   }
-  offset_ += buffer_.size();
-  ++lines_;
+  const std::size_t whole = done == 0 ? 0 : kept_.rfind('\n', done - 1) + 1;
+  if (whole < done) {
+    // If this fails, the next attempt tries again, and so does the next opening of the file.
+    torn_ = ftruncate(file_, static_cast<off_t>(offset_ + whole)) != 0;
+  }
+  const auto count = std::count(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(whole), '\n');
+  offset_ += whole;
+  lines_ += count;
+  kept_lines_ -= count;
+  kept_.erase(0, whole);
+  return reason;
+}
+
+void MetricsLog::flush() {
+  if (const int reason = write_kept(); reason != 0) {
+    fail_file("metrics_log.flush", path_, reason);
+  }
 }
 
 void MetricsLog::truncate_to_lines(std::int64_t lines) {
@@ -205,11 +245,15 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
   if (ftruncate(file_, static_cast<off_t>(offset)) != 0) {
     fail_file("metrics_log.truncate_to", path_, errno);
   }
+  kept_.clear();
+  kept_lines_ = 0;
+  torn_ = false;
   offset_ = offset;
   lines_ = extent_of(file_, std::numeric_limits<std::int64_t>::max()).lines;
 }
 
 void MetricsLog::sync() {
+  flush();
   if (fdatasync(file_) != 0) {
     fail_file("metrics_log.sync", path_, errno);
   }

@@ -15,6 +15,8 @@
 
 #include <danling/core/error.hpp>
 
+#include "core/signal_mask.hpp"
+
 namespace danling::inline v0 {
 namespace {
 
@@ -46,6 +48,7 @@ class Descriptor {
 
 // Writes, syncs and closes; gives errno of the first failure, or 0.
 int fill(Descriptor& file, std::string_view text) {
+  const detail::FileSizeSignalMask quiet;
   while (!text.empty()) {
     const ssize_t written = ::write(file.get(), text.data(), text.size());
     if (written < 0) {

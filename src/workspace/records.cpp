@@ -53,17 +53,19 @@ void Workspace::write_metadata(std::string_view full, std::string_view canonical
   }
 }
 
-void Workspace::write_results(const Result& results, const Result& latest, bool is_best) const {
+void Workspace::write_results(const Result& results, const Result& latest, const Result* best) const {
   require_open("workspace.write_results");
   Json book = head(*this);
   book["results"] = Json::parse(to_json(results));
   write_atomic(dir_ / "results.json", dump(book) + "\n");
-  Json row = head(*this);
-  row.update(Json::parse(to_json(latest)));
-  const std::string text = dump(row) + "\n";
-  write_atomic(dir_ / "latest.json", text);
-  if (is_best) {
-    write_atomic(dir_ / "best.json", text);
+  const auto write_row = [&](const char* name, const Result& result) {
+    Json row = head(*this);
+    row.update(Json::parse(to_json(result)));
+    write_atomic(dir_ / name, dump(row) + "\n");
+  };
+  write_row("latest.json", latest);
+  if (best != nullptr) {
+    write_row("best.json", *best);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <limits>
 #include <regex>
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
+#include <danling/telemetry/logger.hpp>
 
 #include <support/child.hpp>
 #include <support/error.hpp>
@@ -216,6 +218,165 @@ TEST_CASE("MetricsLog: a file that cannot be opened or grow is an error, and who
   const std::string text = read_file(path);
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
   CHECK(text.back() == '\n');
+}
+
+// As long as it lives, no file of this process can grow beyond `bytes`.
+class FullDisk {
+ public:
+  explicit FullDisk(std::uint64_t bytes, void (*on_signal)(int) = SIG_IGN) : handler_(signal(SIGXFSZ, on_signal)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+std::string steps_text(const std::filesystem::path& path, std::int64_t steps) {
+  {
+    MetricsLog log(path);
+    for (std::int64_t step = 1; step <= steps; ++step) {
+      append_step(log, step);
+    }
+  }
+  return read_file(path);
+}
+
+TEST_CASE("MetricsLog: lines that a full disk refused are written once there is room, in order",
+          "[telemetry][metrics_log]") {
+  const TempDir dir;
+  const auto path = dir / "metrics.jsonl";
+  const std::string undisturbed = steps_text(dir / "undisturbed.jsonl", 6);
+  const std::string refused = "[metrics_log.append] expected to write " + path.string() + ", got 'File too large'";
+  {
+    MetricsLog log(path);
+    append_step(log, 1);
+    const std::uint64_t first = log.offset();
+    {
+      const FullDisk full(first + 20);
+      CHECK(error_of<danling::Error>([&] { append_step(log, 2); }) == refused);
+      CHECK(error_of<danling::Error>([&] { append_step(log, 3); }) == refused);
+      CHECK(error_of<danling::Error>([&] { append_step(log, 4); }) == refused);
+      CHECK(error_of<danling::Error>([&] { log.flush(); }) ==
+            "[metrics_log.flush] expected to write " + path.string() + ", got 'File too large'");
+      CHECK(error_of<danling::Error>([&] { log.sync(); }) ==
+            "[metrics_log.flush] expected to write " + path.string() + ", got 'File too large'");
+      CHECK(log.lines() == 1);
+      CHECK(log.kept_lines() == 3);
+      CHECK(log.offset() == first);
+      CHECK(read_file(path) == undisturbed.substr(0, first));
+    }
+    {
+      // Room for the second line and part of the third.
+      const FullDisk full(undisturbed.find('\n', first) + 1 + 30);
+      CHECK(error_of<danling::Error>([&] { log.flush(); }) ==
+            "[metrics_log.flush] expected to write " + path.string() + ", got 'File too large'");
+      CHECK(log.lines() == 2);
+      CHECK(log.kept_lines() == 2);
+      CHECK(read_file(path) == undisturbed.substr(0, undisturbed.find('\n', first) + 1));
+    }
+    SECTION("by the next append") { append_step(log, 5); }
+    SECTION("by a flush") {
+      log.flush();
+      CHECK(log.lines() == 4);
+      append_step(log, 5);
+    }
+    SECTION("by a sync") {
+      log.sync();
+      CHECK(log.lines() == 4);
+      append_step(log, 5);
+    }
+    CHECK(log.lines() == 5);
+    CHECK(log.kept_lines() == 0);
+    CHECK(log.offset() == read_file(path).size());
+    {
+      const FullDisk full(log.offset());
+      CHECK(error_of<danling::Error>([&] { append_step(log, 6); }) == refused);
+    }
+    // The last one is written by the destructor.
+  }
+  CHECK(read_file(path) == undisturbed);
+}
+
+TEST_CASE("MetricsLog: a resumed run drops the lines that wait", "[telemetry][metrics_log]") {
+  const TempDir dir;
+  const auto path = dir / "metrics.jsonl";
+  const std::string undisturbed = steps_text(dir / "undisturbed.jsonl", 2);
+  {
+    MetricsLog log(path);
+    append_step(log, 1);
+    {
+      const FullDisk full(log.offset());
+      CHECK_THROWS_AS(append_step(log, 7), danling::Error);
+    }
+    SECTION("by lines") { log.truncate_to_lines(1); }
+    SECTION("by bytes") { log.truncate_to(log.offset()); }
+    CHECK(log.kept_lines() == 0);
+    append_step(log, 2);
+  }
+  CHECK(read_file(path) == undisturbed);
+}
+
+TEST_CASE("MetricsLog: what waits is bounded: the newest line is lost, and that is said", "[telemetry][metrics_log]") {
+  const TempDir dir;
+  const auto path = dir / "metrics.jsonl";
+  Result wide;
+  wide.set("row", std::vector<double>(1500000, 0.25));  // 7.5 MB of text
+  const auto append_wide = [&](MetricsLog& log, std::int64_t step) {
+    log.append({.split = "train",
+                .mode = "train",
+                .epoch = 0,
+                .global_step = step,
+                .iteration = step,
+                .metrics = wide,
+                .telemetry = {}});
+  };
+  {
+    MetricsLog log(path);
+    const FullDisk full(100);
+    const std::string refused = "[metrics_log.append] expected to write " + path.string() + ", got 'File too large'";
+    CHECK(error_of<danling::Error>([&] { append_wide(log, 1); }) == refused);
+    CHECK(error_of<danling::Error>([&] { append_wide(log, 2); }) == refused);
+    CHECK(error_of<danling::Error>([&] { append_wide(log, 3); }) ==
+          refused + "; 2 lines wait already, this one is lost");
+    CHECK(log.kept_lines() == 2);
+  }
+  std::ifstream file(path);
+  std::vector<std::string> starts;
+  for (std::string line; std::getline(file, line);) {
+    starts.push_back(line.substr(0, 66));
+    CHECK(line.ends_with("0.25]}"));
+  }
+  // The limit went before the log: its destructor had room.
+  CHECK(starts == std::vector<std::string>{R"({"split":"train","mode":"train","epoch":0,"global_step":1,"iterati)",
+                                           R"({"split":"train","mode":"train","epoch":0,"global_step":2,"iterati)"});
+}
+
+TEST_CASE("MetricsLog and Logger: a limit of file size is an error and not the end of the process",
+          "[telemetry][metrics_log]") {
+  const TempDir dir;
+  danling_test::Child child([&](auto) {
+    danling::Logger logger({.file = (dir / "run.log").string(), .console = false, .context = ""});
+    MetricsLog log(dir / "metrics.jsonl");
+    const FullDisk full(20, SIG_DFL);
+    const auto text = error_of<danling::Error>([&] { append_step(log, 1); });
+    logger.info("a line longer than the limit of the size of a file");
+    logger.flush();
+    sigset_t pending;
+    sigpending(&pending);
+    return text.ends_with("'File too large'") && sigismember(&pending, SIGXFSZ) == 0 ? 0 : 1;
+  });
+  CHECK(child.wait() == 0);
+  CHECK(read_file(dir / "run.log").size() <= 20);
 }
 
 TEST_CASE("MetricsLog: a killed process leaves whole lines", "[telemetry][metrics_log]") {

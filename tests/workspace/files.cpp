@@ -1,7 +1,10 @@
 #include <danling/workspace/files.hpp>
 #include <danling/workspace/timestamp.hpp>
 
+#include <sys/resource.h>
+
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <limits>
 #include <regex>
@@ -63,6 +66,26 @@ TEST_CASE("write_atomic: says what failed and keeps what was there", "[workspace
   CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 1);
   CHECK(danling_test::error_of<danling::Error>([&] { danling::read_text(dir / "absent"); }) ==
         "[workspace.read] expected to read " + (dir / "absent").string() + ", got 'No such file or directory'");
+}
+
+TEST_CASE("write_atomic: a limit of file size is an error and not the end of the process", "[workspace]") {
+  const TempDir dir;
+  const fs::path path = dir / "a.json";
+  danling::write_atomic(path, "old");
+  danling_test::Child child([&](auto) {
+    const rlimit limit{4096, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_DFL);
+    const auto text =
+        danling_test::error_of<danling::Error>([&] { danling::write_atomic(path, std::string(5000, 'x')); });
+    sigset_t pending;
+    sigpending(&pending);
+    const bool told = text == "[workspace.write] expected to write " + path.string() + ", got 'File too large'";
+    return told && sigismember(&pending, SIGXFSZ) == 0 ? 0 : 1;
+  });
+  CHECK(child.wait() == 0);
+  CHECK(danling::read_text(path) == "old");
+  CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 1);
 }
 
 TEST_CASE("to_json: keeps order, rounds as Python's round, and is valid for what JSON cannot say", "[workspace]") {

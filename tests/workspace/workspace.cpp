@@ -288,9 +288,9 @@ TEST_CASE("Workspace: results.json, latest.json and best.json as DanLing names t
   one["val"].set("loss", 0.1234567891);
   danling::Result book;
   book["0"] = zero;
-  workspace.write_results(book, zero, true);
+  workspace.write_results(book, zero, &zero);
   book["1"] = one;
-  workspace.write_results(book, one, false);
+  workspace.write_results(book, one, nullptr);
 
   const auto parse = [&](const char* name) {
     return nlohmann::ordered_json::parse(read_file(workspace.dir() / name)).dump();

@@ -255,8 +255,12 @@ class BaseRunner {
 
   /// What else summary.json says of the run.
   virtual Result summary_details() const { return {}; }
-  /// Appends a result, and writes the result files and the log line of it.
+  /// Appends a result, and writes the result files and the log line of it. A file that cannot be written is told and
+  /// tried again with the next result, or with `checkpoint.on_error: stop` an Error.
   void append_result(std::int64_t index, const Result& result);
+  /// Writes what of the results and metrics could not be written so far; with `again`, the results in any case.
+  /// train() calls it at its end. @throws Error when it still cannot be written.
+  void settle_records(bool again = false);
 
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
   /// false where nothing changed since the last save.
@@ -293,6 +297,7 @@ class BaseRunner {
   void on_checkpoint_failure(const std::string& text);
   void take_over();
   void carry_over(const std::filesystem::path& directory);
+  void write_results();
   void check_same_meaning(const State& stored_config) const;
 
   StoredConfig<RunnerConfig> config_;

@@ -30,40 +30,55 @@ struct MetricsLine {
 /// as the same double, and NaN and infinities are the strings "NaN", "Infinity" and "-Infinity" (JSON has no others).
 /// Without "telemetry", two runs with the same numbers give the same bytes. Each line is one write: a crash leaves at
 /// most the last line incomplete. Used by one thread of the main process.
+///
+/// A line that could not be written (a full disk) is kept in memory and written before the next one, so that once there
+/// is room again the file is as if nothing had happened. At most 16 MiB are kept, and the line that passes them.
 class MetricsLog {
  public:
   /// Opens or creates the file; an incomplete last line, left by a crash, is cut off.
   /// @throws Error when it cannot be opened.
   explicit MetricsLog(const std::filesystem::path& path);
+  /// Tries once more to write the lines kept; those that still cannot be written are lost.
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
 
-  /// @throws MetricError when a metric is named like one of the line's own keys, Error when the line cannot be written
-  /// (what was written of it is cut off).
+  /// @throws MetricError when a metric is named like one of the line's own keys, Error when the line cannot be written:
+  /// it is kept and written with the next one, unless too much is kept already, which the error then says.
   void append(const MetricsLine& line);
+  /// Writes the lines kept. @throws Error when they still cannot be written.
+  void flush();
+  /// Lines that are not in the file yet.
+  std::int64_t kept_lines() const { return kept_lines_; }
 
-  /// Bytes of whole lines so far.
+  /// Bytes of whole lines in the file.
   std::uint64_t offset() const { return offset_; }
-  /// Cuts off what was written after `offset`, since a resumed run writes it again.
+  /// Cuts off what was written after `offset`, and drops the lines kept, since a resumed run writes them again.
   /// @throws StateError when the file is shorter, or `offset` is not the end of a line.
   void truncate_to(std::uint64_t offset);
-  /// Whole lines so far: what a checkpoint holds. Unlike bytes they do not depend on times and rates, so that the
-  /// checkpoints of a resumed run equal those of an uninterrupted one.
+  /// Whole lines in the file: with those kept, what a checkpoint holds. Unlike bytes they do not depend on times and
+  /// rates, so that the checkpoints of a resumed run equal those of an uninterrupted one.
   std::int64_t lines() const { return lines_; }
   /// Keeps the first `lines` lines. @throws StateError when the file has fewer.
   void truncate_to_lines(std::int64_t lines);
-  /// Waits until all lines are on the disk; before a checkpoint that holds `lines()`.
+  /// Writes the lines kept, and waits until all are on the disk. @throws Error
   void sync();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  /// Gives errno of a failure, or 0.
+  int write_kept() noexcept;
+
   std::filesystem::path path_;
   int file_ = -1;
   std::uint64_t offset_ = 0;
   std::int64_t lines_ = 0;
   std::string buffer_;
+  std::string kept_;
+  std::int64_t kept_lines_ = 0;
+  /// Part of a line is behind `offset_`: it could not be cut off.
+  bool torn_ = false;
 };
 
 }  // namespace danling::inline v0

@@ -93,8 +93,8 @@ class Workspace {
   /// Writes the three texts of the config, git.yaml and, when there are changes, git.diff (save_metadata).
   void write_metadata(std::string_view full, std::string_view canonical, std::string_view diff,
                       const CodeIdentity& code) const;
-  /// Writes results.json (`results` by epoch or step), latest.json and, when `is_best`, best.json (save_result).
-  void write_results(const Result& results, const Result& latest, bool is_best) const;
+  /// Writes results.json (`results` by epoch or step), latest.json and, unless `best` is null, best.json (save_result).
+  void write_results(const Result& results, const Result& latest, const Result* best) const;
   void write_summary(const RunSummary& summary) const;
 
  private:

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <ctime>
 
-namespace danling::inline v0::formats {
+namespace danling::inline v0::detail {
 
 /// Blocks signals in the calling thread, and so in threads that it starts meanwhile.
 class SignalMask {
@@ -51,4 +51,4 @@ class FileSizeSignalMask {
   bool was_pending_ = false;
 };
 
-}  // namespace danling::inline v0::formats
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,140 @@
+// What a run writes about itself while it trains, on a disk that may be full: results and lines of metrics.
+#include "runner/record.hpp"
+
+#include <danling/runner/base_runner.hpp>
+#include <danling/telemetry/text.hpp>
+
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+namespace detail {
+namespace {
+
+// Gives false, and tells it unless it was told last, when the disk refused.
+template <class Write>
+bool write_or_tell(Logger& logger, const RunnerConfig& config, std::string& told, std::string_view hope,
+                   const Write& write) {
+  try {
+    write();
+    return true;
+  } catch (const MetricError&) {
+    throw;  // these two are mistakes of the program
+  } catch (const StateError&) {
+    throw;
+  } catch (const Error& error) {
+    if (config.checkpoint.on_error == "stop") {
+      throw;
+    }
+    if (told != error.what()) {
+      told = error.what();
+      logger.warning(concat(told, "; training goes on, ", hope));
+    }
+    return false;
+  }
+}
+
+void tell_success(Logger& logger, std::string& told, std::string_view what) {
+  if (!told.empty()) [[unlikely]] {
+    told.clear();
+    logger.info(concat(what, " again"));
+  }
+}
+
+// What latest.json or best.json holds.
+Result file_of(const ResultBook::Row& row) {
+  Result out = row.result;
+  out.set("index", static_cast<double>(row.index));
+  return out;
+}
+
+constexpr std::string_view metrics_written = "metrics: all lines are written";
+constexpr std::string_view results_written = "results: all files are written";
+
+}  // namespace
+
+void append_metrics(RunnerServices& services, const RunnerConfig& config, const MetricsLine& line) {
+  if (services.metrics_log &&
+      write_or_tell(services.logger, config, services.metrics_failure, "lines of metrics are kept until there is room",
+                    [&] { services.metrics_log->append(line); })) {
+    tell_success(services.logger, services.metrics_failure, metrics_written);
+  }
+}
+
+std::int64_t count_metrics(MetricsLog& log) {
+  try {
+    log.flush();
+  } catch (const Error&) {
+    // The append that failed has told it.
+  }
+  return log.lines() + log.kept_lines();
+}
+
+void close_metrics(RunnerServices& services) {
+  if (services.metrics_log) {
+    count_metrics(*services.metrics_log);
+    if (const auto lost = services.metrics_log->kept_lines(); lost > 0) {
+      services.logger.warning(
+          concat("metrics: ", lost, " lines could not be written to ", services.metrics_log->path().string()));
+    }
+    services.metrics_log.reset();
+  }
+}
+
+}  // namespace detail
+
+void BaseRunner::append_result(std::int64_t index, const Result& result) {
+  results_.append(index, result);
+  auto& services = *services_;
+  const bool has_score = !results_.score_split() || results_.latest_score().has_value();
+  if (!has_score && result.contains(*results_.score_split()) && results_.rows().size() == 1) {
+    services.logger.warning(concat("no score ", quote(results_.score_name()), " in the results of split ",
+                                   quote(*results_.score_split()), ": no best checkpoint is kept; set score_name"));
+  }
+  if (detail::write_or_tell(services.logger, config(), services.results_failure,
+                            "the results are written with the next ones", [&] { write_results(); })) {
+    detail::tell_success(services.logger, services.results_failure, detail::results_written);
+  }
+  std::string text;
+  for (const auto& [split, numbers] : result) {
+    if (const auto* nested = std::get_if<Result>(&numbers)) {
+      text += concat("  ", split);
+      for (const auto& [path, value] : nested->flatten(".")) {
+        text += path == "lr" ? std::string() : concat(" ", path, " ", format_number(value));
+      }
+    }
+  }
+  const auto total = epochs();
+  services.logger.info(concat(total ? concat("epoch ", index + 1, "/", *total) : concat("step ", index), text,
+                              results_.score_split() && results_.is_best() ? "  (best)" : ""));
+  services.logger.flush();
+}
+
+void BaseRunner::write_results() {
+  Result table;
+  for (const auto& row : results_.rows()) {
+    table[std::to_string(row.index)] = row.result;
+  }
+  auto& due = services_->best_due;
+  if (results_.is_best()) {
+    due = detail::file_of(*results_.latest());
+  }
+  services_->workspace.write_results(table, detail::file_of(*results_.latest()), due ? &*due : nullptr);
+  due.reset();
+}
+
+void BaseRunner::settle_records(bool again) {
+  auto& services = *services_;
+  if (again && !results_.scores().empty()) {
+    services.best_due = detail::file_of(*results_.best());
+  }
+  if (!results_.empty() && (again || !services.results_failure.empty())) {
+    write_results();
+    detail::tell_success(services.logger, services.results_failure, detail::results_written);
+  }
+  if (services.metrics_log) {
+    services.metrics_log->flush();
+    detail::tell_success(services.logger, services.metrics_failure, detail::metrics_written);
+  }
+}
+
+}  // namespace danling::inline v0
