@@ -236,6 +236,10 @@ bool stays_in_bounds(const std::string& pickle) {
 }
 
 TEST_CASE("read_pickle: memory stays within 256 times the input, whatever the opcodes", "[formats]") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  WARN("skipped: sanitizers hold memory of their own beside every block");
+  return;
+#endif
   const auto many = [](const std::string& ops) {
     std::string out;
     while (out.size() < 400'000) {
