@@ -9,7 +9,6 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/suggest.hpp>
-#include <danling/telemetry/text.hpp>
 
 #include "runner/record.hpp"
 #include "runner/services.hpp"
@@ -215,6 +214,7 @@ void BaseRunner::restore(const State& original) {
   }
   load_state_dict(checkpoint);
   load_components(checkpoint);
+  services_->inexact = false;  // whatever a step that threw had left is replaced
   if (const State* data = checkpoint.find("dataloaders")) {
     load_dataloader_state(*data);
   }
