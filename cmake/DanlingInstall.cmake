@@ -11,7 +11,11 @@ function(danling_install)
   else()
     set(danling_is_shared OFF)
   endif()
-  set_target_properties(danling PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  # Named here: INSTALL_RPATH_USE_LINK_PATH leaves out a LibTorch that lies inside the source tree, as in .deps/.
+  set(danling_install_rpath "${TORCH_INSTALL_PREFIX}/lib")
+  set(danling_install_rpath "${danling_install_rpath}" PARENT_SCOPE)
+  set_target_properties(danling PROPERTIES INSTALL_RPATH "$ORIGIN;${danling_install_rpath}"
+    INSTALL_RPATH_USE_LINK_PATH ON)
 
   # A LibTorch inside the prefix moves with it; any other is looked for where it was.
   set(danling_torch_root "${TORCH_INSTALL_PREFIX}")
