@@ -26,7 +26,7 @@ EDGES = {
     "telemetry": {"core", "workspace"},
 }
 EDGES["runner"] = set(EDGES)
-TORCH_FREE = {"core", "formats", "config", "workspace", "telemetry", "distributed"}
+TORCH_FREE = {"core", "formats", "config", "workspace", "telemetry"}
 # Headers directly in include/danling that any module may include; the umbrella is for users only.
 COMMON = {"version.hpp", "fwd.hpp"}
 

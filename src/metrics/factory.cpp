@@ -5,7 +5,7 @@
 
 namespace danling::inline v0::metrics {
 
-std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const MulticlassOptions& options) {
+std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const MulticlassAccuracyOptions& options) {
   constexpr const char* where = "metrics.multiclass";
   check<MetricError>(num_classes > 0, where, "expected at least one class, got num_classes ", num_classes);
   check<MetricError>(!options.top_k.empty(), where, "expected at least one top_k, got none");

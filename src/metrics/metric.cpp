@@ -5,7 +5,6 @@
 #include <ATen/core/List.h>
 
 #include <danling/core/error.hpp>
-#include <danling/metrics/average_meter.hpp>
 
 #include <metrics/scalar.hpp>
 
@@ -35,20 +34,6 @@ bool begins_with(at::IntArrayRef shape, at::IntArrayRef prefix) {
 }
 
 }  // namespace
-
-double MetricValue::number() const {
-  AverageMeter meter;
-  std::visit(
-      [&](const auto& value) {
-        if constexpr (requires { value.sum; }) {
-          meter.add(value.sum, value.n);
-        } else {
-          meter.update(value);
-        }
-      },
-      value_);
-  return meter.val();
-}
 
 std::pair<at::Tensor, at::Tensor> base_preprocess(const at::Tensor& prediction, const at::Tensor& target,
                                                   const PreprocessOptions& options) {

@@ -3,14 +3,18 @@
 #include <vector>
 
 #include <danling/core/format.hpp>
+#include <danling/metrics/preprocess.hpp>
 
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
 
+MetricsBase::~MetricsBase() = default;
 Metrics::~Metrics() = default;
 
-std::string Metrics::text(int precision) const {
+std::optional<bool> MetricsBase::higher_is_better(std::string_view) const { return std::nullopt; }
+
+std::string MetricsBase::text(int precision) const {
   const Result last = value();
   const Result mean = average();
   std::string out;
@@ -23,6 +27,11 @@ std::string Metrics::text(int precision) const {
     }
   }
   return out;
+}
+
+void Metrics::update_samples(at::TensorList predictions, at::TensorList targets) {
+  const auto [prediction, target] = metrics::concat_samples(predictions, targets);
+  update(prediction, target);
 }
 
 }  // namespace danling::inline v0

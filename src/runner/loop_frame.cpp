@@ -97,7 +97,7 @@ Result LoopFrame::finish() {
   if (total_ == 0 && interval_ > 0 && done_ > 0 && logged_ != done_ && due()) {
     write_line();
   }
-  runner_.meters.synchronize();
+  runner_.meters.synchronize(runner_.group());
   Result result;
   for (const auto& [name, value] : runner_.meters.average()) {
     // A meter without a single value (the loss of a run without a criterion) says nothing.
@@ -106,7 +106,7 @@ Result LoopFrame::finish() {
     }
   }
   if (Metrics* metrics = runner_.active_metrics()) {
-    metrics->synchronize();
+    metrics->synchronize(runner_.group());
     merge_flat(result, metrics->average());
   }
   auto& services = runner_.services();

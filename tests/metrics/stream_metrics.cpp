@@ -182,7 +182,7 @@ TEST_CASE("StreamMetrics: a runner drives it through Metrics", "[metrics]") {
   const std::shared_ptr<danling::Metrics> metrics = danling::metrics::multiclass(3, {.top_k = {1, 2}});
   metrics->update(scores({3, 2, 1, 1, 3, 2}).view({2, 3}), labels({1, 1}));
   metrics->update(scores({1, 2, 3, 1, 2, 3}).view({2, 3}), labels({2, 2}));
-  metrics->synchronize();
+  metrics->synchronize(danling::Group());
   CHECK(metrics->text() == "acc: 1.0000 (0.7500)\tacc2: 1.0000 (1.0000)");
   CHECK(metrics->batch().text(2) == "acc: 1.00\tacc2: 1.00");
   const auto state = danling::clone(metrics->state_dict());

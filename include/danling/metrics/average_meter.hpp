@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/core/result.hpp>
+#include <danling/distributed/group.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
@@ -92,7 +93,7 @@ class AverageMeter {
   at::Tensor sum_tensor() const;
 
   /// Combines the ranks, on all of which it must be called. A world of one has nothing to combine.
-  void synchronize() {}
+  void synchronize(const Group&) {}
 
   /// `0.9000 (0.8000)`: the last value and the average. Waits for the device.
   std::string text(int precision = 4) const;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include <danling/distributed/group.hpp>
 #include <danling/metrics/average_meter.hpp>
 #include <danling/metrics/meter_map.hpp>
 
@@ -63,7 +64,7 @@ class AverageMeters {
   Result n() const;
 
   /// Combines the ranks, on all of which it must be called. A world of one has nothing to combine.
-  void synchronize() {}
+  void synchronize(const Group&) {}
 
   /// `loss: 0.9000 (0.7500)` per meter, between tabs: last value and average. Waits for devices.
   std::string text(int precision = 4) const;

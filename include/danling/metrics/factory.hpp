@@ -10,7 +10,7 @@
 
 namespace danling::inline v0::metrics {
 
-struct MulticlassOptions {
+struct MulticlassAccuracyOptions {
   /// One accuracy each: `acc` for 1, `acc5` for 5.
   std::vector<std::int64_t> top_k = {1};
   /// Labels of this value do not count.
@@ -22,6 +22,6 @@ struct MulticlassOptions {
 /// Accuracy over `num_classes` classes, batch by batch: exact over the epoch, since each batch weighs by its labels.
 /// `acc` is the share of right labels over all labels, where DanLing's default averages over classes first.
 /// @throws MetricError when `num_classes` is not positive, or `top_k` is empty, repeated or out of range.
-std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const MulticlassOptions& options = {});
+std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const MulticlassAccuracyOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

@@ -1,41 +1,64 @@
 // The interface through which a runner drives whatever metrics the user chose.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
 #include <danling/core/result.hpp>
+#include <danling/distributed/group.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
 
-/// Metrics of a stream of batches. Updates do not wait for the device; reads do, and are local to the rank.
-class Metrics {
+/// What was measured, whatever it was measured from. Updates do not wait for the device; reads do. Reads are local to
+/// the rank: only `synchronize` communicates.
+class MetricsBase {
  public:
-  virtual ~Metrics();
+  virtual ~MetricsBase();
 
-  /// Called once per batch, in training and evaluation, on every rank.
-  virtual void update(const at::Tensor& prediction, const at::Tensor& target) = 0;
   /// Forgets all batches. Called at the start of each epoch and evaluation.
   virtual void reset() = 0;
 
   /// Of the last batch on this rank.
   virtual Result value() const = 0;
-  /// Of the last batch of all ranks, as of the last `synchronize()`; in a world of one the same as `value()`.
+  /// Of the last batch of all ranks, as of the last `synchronize()`; after an update, until the next, as `value()`.
   virtual Result batch() const = 0;
-  /// Of all batches since `reset()`: of this rank, or of all ranks as of the last `synchronize()`.
+  /// Of all batches since `reset()`: of all ranks as of the last `synchronize()`; after an update, until the next, of
+  /// this rank.
   virtual Result average() const = 0;
+  /// The weight of the last batch, and of all batches: for each metric, of the ranks that `batch` and `average` are of.
+  virtual Result n() const = 0;
+  virtual Result count() const = 0;
 
-  /// Combines the ranks, on all of which it must be called. A world of one has nothing to combine.
-  virtual void synchronize() = 0;
+  /// Combines the ranks of `group`, on all of which it must be called, at the same point. Called by the loops at log
+  /// boundaries and ends. Changes nothing that later updates add to; a rank that saw nothing takes part. A world of
+  /// one has nothing to combine. @throws MetricError on all ranks when they hold what cannot be combined.
+  virtual void synchronize(const Group& group) = 0;
 
+  /// What this rank has seen; a state taken in the middle of an epoch or evaluation goes on with the same numbers.
   virtual State state_dict() const = 0;
   /// @throws StateError, changing nothing, when the state does not fit.
   virtual void load_state_dict(const State& state) = 0;
 
+  /// Whether a higher value of this metric is better; nothing for unknown names and where neither is.
+  virtual std::optional<bool> higher_is_better(std::string_view name) const;
+
   /// `acc: 0.9000 (0.8000)` per metric, between tabs: last batch and average. Waits for the device.
-  std::string text(int precision = 4) const;
+  virtual std::string text(int precision = 4) const;
+};
+
+/// Metrics of predictions and targets, as the default steps of a runner have them.
+class Metrics : public MetricsBase {
+ public:
+  ~Metrics() override;
+
+  /// Called once per batch, in training and evaluation, on every rank.
+  virtual void update(const at::Tensor& prediction, const at::Tensor& target) = 0;
+  /// The same for one tensor per sample, whose sizes may differ.
+  void update_samples(at::TensorList predictions, at::TensorList targets);
 };
 
 }  // namespace danling::inline v0

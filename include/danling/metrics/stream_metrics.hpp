@@ -60,10 +60,10 @@ class StreamMetrics : public Metrics {
   Result batch() const override;
   Result average() const override;
   Result sum() const;
-  Result count() const;
-  Result n() const;
+  Result count() const override;
+  Result n() const override;
 
-  void synchronize() override {}
+  void synchronize(const Group&) override {}
 
   State state_dict() const override;
   /// @throws StateError, changing nothing, when the names are not the same or a part is not the state of a meter.

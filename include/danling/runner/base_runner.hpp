@@ -15,6 +15,7 @@
 
 #include <danling/config/stored.hpp>
 #include <danling/core/error.hpp>
+#include <danling/distributed/group.hpp>
 #include <danling/distributed/process.hpp>
 #include <danling/runner/mode.hpp>
 #include <danling/runner/results.hpp>
@@ -63,6 +64,8 @@ class BaseRunner {
 
   /// `<lineage>-<experiment>`, or the `name` of the config.
   std::string name() const;
+  /// The processes that this run computes with.
+  const Group& group() const { return group_; }
   /// Stable over restarts: `<code id>-<config id>`, or the config id alone where there is no code identity.
   std::string id() const;
   /// 12 hex digits of the hash of the canonical config.
@@ -302,6 +305,7 @@ class BaseRunner {
 
   StoredConfig<RunnerConfig> config_;
   ProcessIdentity process_;
+  Group group_;
   at::Device device_{at::kCPU};
   std::string config_id_;
   std::string code_id_;

@@ -1,0 +1,54 @@
+// What a metric says of a batch, or of all data.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+
+#include <ATen/core/Tensor.h>
+
+namespace danling::inline v0 {
+
+/// What a metric says of one batch.
+///
+/// A number or a tensor is the batch's mean and is weighted by the batch size. A sum over `n` items weighs itself: it
+/// is exact over batches also where parts of them do not count, and needs no wait where it was counted on a device.
+class MetricValue {
+ public:
+  template <class S, class N>
+  struct Sum {
+    S sum;
+    N n;
+  };
+  using Value = std::variant<double, at::Tensor, Sum<double, std::int64_t>, Sum<at::Tensor, std::int64_t>,
+                             Sum<at::Tensor, at::Tensor>>;
+
+  MetricValue(double value) : value_(value) {}                 // NOLINT(google-explicit-constructor)
+  MetricValue(at::Tensor value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+
+  /// A sum over `n` items; tensors are scalars, `n` an integer one. See AverageMeter::add.
+  static MetricValue sum(double sum, std::int64_t n) { return Value(Sum<double, std::int64_t>{sum, n}); }
+  static MetricValue sum(at::Tensor sum, std::int64_t n) {
+    return Value(Sum<at::Tensor, std::int64_t>{std::move(sum), n});
+  }
+  static MetricValue sum(at::Tensor sum, at::Tensor n) {
+    return Value(Sum<at::Tensor, at::Tensor>{std::move(sum), std::move(n)});
+  }
+  /// One value per sample: their sum over as many items. @throws MetricError for an undefined or complex tensor.
+  static MetricValue per_sample(const at::Tensor& values);
+
+  const Value& get() const { return value_; }
+
+  /// The mean as a number, nan for a sum over nothing. Waits for the device.
+  /// @throws MetricError when it is a tensor with several elements.
+  double number() const;
+  /// The mean as a tensor, float64 where it was a number or a sum. Does not wait.
+  at::Tensor tensor() const;
+
+ private:
+  MetricValue(Value value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+
+  Value value_;
+};
+
+}  // namespace danling::inline v0

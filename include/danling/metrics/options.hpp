@@ -1,0 +1,62 @@
+// Options that metrics of one task share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace danling::inline v0::metrics {
+
+enum class Task { binary, multiclass, multilabel, regression };
+
+/// How values by class, or by label, become one.
+enum class Average {
+  micro,     ///< over all decisions alike
+  macro,     ///< the mean over classes
+  weighted,  ///< the mean over classes, by how often each is the target
+  none       ///< one value per class
+};
+
+std::string_view to_string(Task task);
+std::string_view to_string(Average average);
+/// @throws ConfigError that lists the names.
+Task parse_task(std::string_view name);
+Average parse_average(std::string_view name);
+
+struct BinaryOptions {
+  /// Above it, a probability predicts the label 1.
+  double threshold = 0.5;
+  /// Targets of this value do not count.
+  std::optional<std::int64_t> ignore_index = -100;
+};
+
+struct MulticlassOptions {
+  Average average = Average::macro;
+  /// A target counts as predicted when it is among the `top_k` highest scores.
+  std::int64_t top_k = 1;
+  std::optional<std::int64_t> ignore_index = -100;
+};
+
+struct MultilabelOptions {
+  Average average = Average::macro;
+  double threshold = 0.5;
+  std::optional<std::int64_t> ignore_index = -100;
+};
+
+/// For functions that take predictions of any task: with `num_classes` multiclass, with `num_labels` multilabel, else
+/// binary.
+struct ClassificationOptions {
+  std::optional<std::int64_t> num_classes = std::nullopt;
+  std::optional<std::int64_t> num_labels = std::nullopt;
+  double threshold = 0.5;
+  Average average = Average::macro;
+  std::int64_t top_k = 1;
+  std::optional<std::int64_t> ignore_index = -100;
+  /// Which dimension of the prediction holds the classes; found from the shapes when absent.
+  std::optional<std::int64_t> class_dim = std::nullopt;
+};
+
+/// @throws MetricError when both numbers are given.
+Task task_of(const ClassificationOptions& options);
+
+}  // namespace danling::inline v0::metrics

@@ -1,0 +1,20 @@
+#include <danling/metrics/metric_func.hpp>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+
+void MetricState::set(RunningSumsPtr which, at::Tensor sums) { sums_.emplace_back(std::move(which), std::move(sums)); }
+
+const at::Tensor& MetricState::sums(const RunningSumsPtr& which) const {
+  for (const auto& [known, sums] : sums_) {
+    if (known == which || known->key == which->key) {
+      return sums;
+    }
+  }
+  check<MetricError>(preds_.defined() && targets_.defined(), "metric_state.sums", "expected the sums ",
+                     quote(which->key), ", which were not kept; name them in the metric's `sums`");
+  return sums_.emplace_back(which, which->of_batch(preds_, targets_)).second;
+}
+
+}  // namespace danling::inline v0
