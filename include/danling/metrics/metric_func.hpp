@@ -43,12 +43,16 @@ class MetricState {
   const at::Tensor& preds() const { return preds_; }
   const at::Tensor& targets() const { return targets_; }
   /// @throws MetricError when they are neither there nor can be made from predictions and targets.
-  const at::Tensor& sums(const RunningSumsPtr& which) const;
+  at::Tensor sums(const RunningSumsPtr& which) const;
+  /// What `make` gives, made once for all metrics of this state that ask for the same key: work on predictions and
+  /// targets whose outcome does not merge over batches, such as sorting them.
+  at::Tensor shared(const std::string& key, const std::function<at::Tensor()>& make) const;
 
  private:
   at::Tensor preds_;
   at::Tensor targets_;
   mutable std::vector<std::pair<RunningSumsPtr, at::Tensor>> sums_;
+  mutable std::vector<std::pair<std::string, at::Tensor>> shared_;
 };
 
 /// A metric with a name and what it needs (DanLing's MetricFunc). A value; those of the library come from functions
