@@ -1,0 +1,221 @@
+#include <danling/metrics/global_metrics.hpp>
+
+#include <limits>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isnan.h>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+
+#include <metrics/global_metrics_impl.hpp>
+#include <metrics/scalar.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+constexpr const char* kGlobalUpdate = "global_metrics.update";
+
+// Of a tensor without dimensions, a row.
+at::Tensor as_rows(const at::Tensor& tensor) { return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor; }
+
+void check_rows(const detail::RowStore& kept, const at::Tensor& rows, std::string_view what) {
+  if (!kept.fits(rows)) {
+    fail<MetricError>(kGlobalUpdate, "expected ", what, " as in the batches before, ", kept.description(), ", got ",
+                      detail::tensor_text(rows));
+  }
+}
+
+Result::Value result_value(const MetricValue& answer) {
+  if (const auto* number = std::get_if<double>(&answer.get())) {
+    return *number;
+  }
+  const at::Tensor tensor = answer.tensor();
+  if (!tensor.defined() || tensor.numel() == 0) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  const at::Tensor numbers = tensor.to(at::kCPU, at::kDouble).contiguous();
+  const auto* begin = numbers.const_data_ptr<double>();
+  if (numbers.numel() == 1) {
+    return *begin;
+  }
+  return std::vector<double>(begin, begin + numbers.numel());
+}
+
+}  // namespace
+
+GlobalMetrics::GlobalMetrics(std::vector<MetricFunc> metrics, GlobalMetricsOptions options)
+    : impl_(std::make_unique<Impl>(std::move(metrics), std::move(options))) {}
+
+GlobalMetrics::~GlobalMetrics() = default;
+
+GlobalMetrics::Impl::Impl(std::vector<MetricFunc> given, GlobalMetricsOptions chosen) : options(std::move(chosen)) {
+  constexpr const char* where = "global_metrics.create";
+  check<MetricError>(!given.empty(), where, "expected at least one metric, got none");
+  for (MetricFunc& metric : given) {
+    check<MetricError>(!metric.name.empty(), where, "expected metrics with names, got one without");
+    check<MetricError>(metric.compute != nullptr, where, "expected ", quote(metric.name),
+                       " to have a function `compute`, got none");
+    check<MetricError>(metric.preds_targets || !metric.sums.empty(), where, "expected ", quote(metric.name),
+                       " to say what it reads, `preds_targets` or `sums`, got neither");
+    bool known = false;
+    for (const MetricFunc& other : metrics) {
+      known = known || other.name == metric.name;
+    }
+    if (known) {
+      continue;
+    }
+    keeps = keeps || metric.preds_targets;
+    for (const RunningSumsPtr& needed : metric.sums) {
+      bool shared = false;
+      for (const RunningSumsPtr& other : sums) {
+        shared = shared || other->key == needed->key;
+      }
+      if (!shared) {
+        sums.push_back(needed);
+      }
+    }
+    metrics.push_back(std::move(metric));
+  }
+  replace({});
+}
+
+void GlobalMetrics::Impl::replace(Local other) {
+  local = std::move(other);
+  local.totals.resize(sums.size());
+  local.last.resize(sums.size());
+  sent.clear();
+  merged.reset();
+  average.reset();
+  anew = true;
+}
+
+void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& target) {
+  const c10::NoGradGuard no_grad;
+  const auto [given_preds, given_targets] =
+      impl_->options.preprocess ? impl_->options.preprocess(prediction, target) : base_preprocess(prediction, target);
+  if (!given_preds.defined() || !given_targets.defined()) {
+    fail<MetricError>(kGlobalUpdate, "expected a prediction and a target, got ", detail::tensor_text(given_preds),
+                      " and ", detail::tensor_text(given_targets));
+  }
+  const at::Tensor preds = as_rows(given_preds);
+  const at::Tensor targets = as_rows(given_targets);
+  auto& local = impl_->local;
+  if (preds.size(0) != targets.size(0)) {
+    fail<MetricError>(kGlobalUpdate, "expected as many rows of predictions as of targets, got ",
+                      detail::tensor_text(preds), " and ", detail::tensor_text(targets));
+  }
+  if (impl_->keeps) {
+    check_rows(local.preds, preds, "predictions");
+    check_rows(local.targets, targets, "targets");
+  }
+  detail::SumsByKey batch;
+  batch.reserve(impl_->sums.size());
+  for (const auto& which : impl_->sums) {
+    batch.push_back(which->of_batch(preds, targets));
+  }
+  detail::RowCount rows = impl_->count_rows(targets);
+
+  impl_->merged.reset();
+  impl_->average.reset();
+  if (impl_->keeps) {
+    local.preds.append(preds, impl_->options.device);
+    local.targets.append(targets, impl_->options.device);
+    local.last_rows = targets.size(0);
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    detail::merge_sums(*impl_->sums[i], local.totals[i], batch[i]);
+  }
+  local.last = std::move(batch);
+  local.count.add(rows);
+  local.n = std::move(rows);
+}
+
+void GlobalMetrics::reset() { impl_->replace({}); }
+
+detail::MetricData GlobalMetrics::Impl::own_last_data() {
+  return {local.preds.slice(local.preds.size() - local.last_rows, local.preds.size()),
+          local.targets.slice(local.targets.size() - local.last_rows, local.targets.size()), local.last};
+}
+
+Result GlobalMetrics::Impl::compute(const detail::MetricData& data) const {
+  const c10::NoGradGuard no_grad;
+  MetricState state(data.preds, data.targets);
+  bool nothing = !data.preds.defined();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (data.sums[i].defined()) {
+      state.set(sums[i], data.sums[i]);
+      nothing = false;
+    }
+  }
+  if (nothing) {
+    return for_each_name(std::numeric_limits<double>::quiet_NaN());
+  }
+  Result result;
+  for (const MetricFunc& metric : metrics) {
+    result.set(metric.name, result_value(metric.compute(state)));
+  }
+  return result;
+}
+
+Result GlobalMetrics::Impl::for_each_name(double number) const {
+  Result result;
+  for (const MetricFunc& metric : metrics) {
+    result.set(metric.name, number);
+  }
+  return result;
+}
+
+Result GlobalMetrics::value() const { return impl_->compute(impl_->own_last_data()); }
+
+Result GlobalMetrics::batch() const { return impl_->compute(impl_->last_data()); }
+
+Result GlobalMetrics::average() const {
+  if (!impl_->average) {
+    impl_->average = impl_->compute(impl_->all_data());
+  }
+  return *impl_->average;
+}
+
+Result GlobalMetrics::n() const {
+  return impl_->for_each_name(static_cast<double>(impl_->merged ? impl_->merged->n : impl_->local.n.read()));
+}
+
+Result GlobalMetrics::count() const {
+  return impl_->for_each_name(static_cast<double>(impl_->merged ? impl_->merged->count : impl_->local.count.read()));
+}
+
+at::Tensor GlobalMetrics::preds() const { return impl_->all_data().preds; }
+
+at::Tensor GlobalMetrics::targets() const { return impl_->all_data().targets; }
+
+at::Tensor GlobalMetrics::sums(std::string_view key) const {
+  const auto& totals = impl_->merged ? impl_->merged->totals : impl_->local.totals;
+  return totals[impl_->key_index(key)];
+}
+
+std::size_t GlobalMetrics::Impl::key_index(std::string_view key) const {
+  std::vector<std::string> known;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i]->key == key) {
+      return i;
+    }
+    known.push_back(sums[i]->key);
+  }
+  fail<MetricError>("global_metrics.sums", "expected one of [", join(known), "], got ", quote(key),
+                    did_you_mean(key, known));
+}
+
+const std::vector<MetricFunc>& GlobalMetrics::metrics() const { return impl_->metrics; }
+
+std::optional<bool> GlobalMetrics::higher_is_better(std::string_view name) const {
+  for (const MetricFunc& metric : impl_->metrics) {
+    if (metric.name == name) {
+      return metric.higher_is_better;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace danling::inline v0
