@@ -17,6 +17,8 @@ struct ProcessIdentity {
   /// Where rank 0 listens; empty and 0 where the launcher is silent.
   std::string master_address;
   int master_port = 0;
+  /// Whether the launcher itself listens there in place of rank 0, as torchrun's agent does.
+  bool launcher_listens = false;
   /// How often torchrun has started this group again.
   int restart_count = 0;
   /// Who told: "none", "torchrun", "openmpi" or "slurm".
@@ -35,7 +37,7 @@ Environment process_environment();
 
 /// Reads who this process is: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...) first, then Open MPI's
 /// (OMPI_COMM_WORLD_*), then those of a Slurm step (SLURM_PROCID, SLURM_STEP_NUM_TASKS, ...).
-/// MASTER_ADDR, MASTER_PORT and TORCHELASTIC_RESTART_COUNT are read whoever launched.
+/// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE are read whoever launched.
 /// An empty variable counts as not set. A Slurm allocation without `srun` is a world of one.
 /// @throws DistributedError naming the variable, when one is not a number, out of range, or missing beside another.
 ProcessIdentity read_process_identity(const Environment& environment = process_environment());

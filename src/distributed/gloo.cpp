@@ -1,0 +1,166 @@
+// Meeting the other processes and connecting to them over Gloo.
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <utility>
+
+#include <danling/core/error.hpp>
+
+#include <distributed/wire.hpp>
+
+#ifdef USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#endif
+
+namespace danling::inline v0::detail {
+
+#ifdef USE_C10D_GLOO
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return to_text(static_cast<double>(time.count()) / 1000.0) + " s";
+}
+
+/// This machine's address on the way to `host`: what the kernel would send from. Empty when there is no way.
+std::string address_towards(const std::string& host, int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+    return {};
+  }
+  std::string address;
+  for (const addrinfo* to = found; to != nullptr && address.empty(); to = to->ai_next) {
+    const int socket_fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC, 0);
+    sockaddr_storage from = {};
+    socklen_t length = sizeof from;
+    char text[NI_MAXHOST] = {};
+    // Connecting a datagram socket sends nothing.
+    if (socket_fd >= 0 && connect(socket_fd, to->ai_addr, to->ai_addrlen) == 0 &&
+        getsockname(socket_fd, reinterpret_cast<sockaddr*>(&from), &length) == 0 &&
+        getnameinfo(reinterpret_cast<sockaddr*>(&from), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+      address = text;
+    }
+    if (socket_fd >= 0) {
+      close(socket_fd);
+    }
+  }
+  freeaddrinfo(found);
+  return address;
+}
+
+std::string arrival_key(int rank) { return "rank/" + std::to_string(rank); }
+
+StorePtr open_store(const ProcessIdentity& identity, const GroupOptions& options, const std::string& address) {
+  c10d::TCPStoreOptions store_options;
+  store_options.port = static_cast<std::uint16_t>(identity.master_port);
+  store_options.isServer = identity.rank == 0 && !identity.launcher_listens;
+  store_options.waitWorkers = false;
+  store_options.timeout = options.timeout;
+  // So that a process may join several groups over one address.
+  store_options.multiTenant = true;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(identity.master_address, store_options);
+  } catch (const std::exception& error) {
+    fail<DistributedError>("group.connect", "expected rank ", identity.rank,
+                           store_options.isServer ? " to listen at " : " to reach rank 0 at ", address, " within ",
+                           seconds_text(options.timeout), ", got: ", reason_of(error),
+                           store_options.isServer ? "; choose another MASTER_PORT"
+                                                  : "; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT");
+  }
+}
+
+/// Waits until every rank has come, and names those that have not.
+void await_all(c10d::Store& store, const ProcessIdentity& identity, const GroupOptions& options,
+               const std::string& address) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < identity.world_size; ++rank) {
+    keys.push_back(arrival_key(rank));
+  }
+  std::string reason;
+  try {
+    const std::string mine = arrival_key(identity.rank);
+    store.set(mine, std::vector<std::uint8_t>{1});
+    store.wait(keys, options.timeout);
+    return;
+  } catch (const std::exception& error) {
+    reason = reason_of(error);
+  }
+  std::vector<int> missing;
+  try {
+    for (int rank = 0; rank < identity.world_size; ++rank) {
+      if (!store.check({keys[static_cast<std::size_t>(rank)]})) {
+        missing.push_back(rank);
+      }
+    }
+  } catch (const std::exception&) {
+    missing.clear();  // rank 0 has given up before
+  }
+  fail<DistributedError>("group.connect", "expected ", identity.world_size, " processes at ", address, " within ",
+                         seconds_text(options.timeout), ", got ",
+                         missing.empty()
+                             ? concat("on rank ", identity.rank, ": ", reason)
+                             : concat("none of rank ", join(missing), " (seen from rank ", identity.rank, ")"),
+                         "; see the logs of those processes, and start all again");
+}
+
+}  // namespace
+
+std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupOptions& options) {
+  const std::string address = concat(identity.master_address, ":", identity.master_port);
+  // All processes join groups equally often: the number keeps the keys of one apart from those of the next.
+  static std::atomic<int> joined = 0;
+  const StorePtr base = open_store(identity, options, address);
+  const auto store =
+      c10::make_intrusive<c10d::PrefixStore>(concat("danling/", identity.restart_count, "/", joined++), base);
+  store->setTimeout(options.timeout);
+  await_all(*store, identity, options, address);
+
+  const std::string host =
+      options.host.empty() ? address_towards(identity.master_address, identity.master_port) : options.host;
+  try {
+    auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
+    gloo->devices = {host.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                  : c10d::ProcessGroupGloo::createDeviceForHostname(host)};
+    gloo->group_name = "danling";
+    for (int rank = 0; rank < identity.world_size; ++rank) {
+      gloo->global_ranks_in_group.push_back(static_cast<std::uint64_t>(rank));
+    }
+    c10::intrusive_ptr<c10d::Backend> backend =
+        c10::make_intrusive<c10d::ProcessGroupGloo>(store, identity.rank, identity.world_size, std::move(gloo));
+    auto wire = std::make_unique<Wire>(std::move(backend), address);
+    // The processes find each other through rank 0, which must not go on, and end, before the last has.
+    std::vector<std::string> done;
+    store->set("done/" + std::to_string(identity.rank), std::vector<std::uint8_t>{1});
+    if (identity.rank == 0) {
+      for (int rank = 0; rank < identity.world_size; ++rank) {
+        done.push_back("done/" + std::to_string(rank));
+      }
+      store->wait(done, options.timeout);
+    }
+    return wire;
+  } catch (const std::exception& error) {
+    fail<DistributedError>("group.connect", "expected rank ", identity.rank, " of ", identity.world_size, " at ",
+                           address, " to connect to the others from ", host, ", got: ", reason_of(error),
+                           "; set GroupOptions.host to the address by which the others reach this machine");
+  }
+}
+
+#else
+
+std::unique_ptr<Wire> connect_gloo(const ProcessIdentity&, const GroupOptions&) {
+  fail<DistributedError>("group.connect",
+                         "expected a LibTorch with Gloo, got one built without; make the process group with another "
+                         "backend and give it to Group::over");
+}
+
+#endif
+
+}  // namespace danling::inline v0::detail

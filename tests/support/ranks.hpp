@@ -1,0 +1,143 @@
+// Real processes that form a group, for tests of what ranks do together.
+#pragma once
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include <danling/distributed/group.hpp>
+
+#include <support/catch.hpp>
+
+namespace danling_test {
+
+/// A port of the loopback address that nobody listens at.
+inline int free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(bind(listener, reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  close(listener);
+  return ntohs(address.sin_port);
+}
+
+inline danling::ProcessIdentity identity_of_rank(int rank, int size, int port) {
+  danling::ProcessIdentity identity;
+  identity.rank = identity.local_rank = rank;
+  identity.world_size = identity.local_world_size = size;
+  identity.master_address = "127.0.0.1";
+  identity.master_port = port;
+  identity.launcher = "torchrun";
+  return identity;
+}
+
+/// The assertions of a test framework say nothing outside of its process: this one ends the rank with its text.
+inline void expect(bool condition, const std::string& what) {
+  if (!condition) {
+    throw std::runtime_error("expected " + what);
+  }
+}
+
+/// Runs `body` in `size` processes and gives what each returned, or `error: ` and the text of what it threw, or
+/// `ended by <signal>` or `hung`. Forked while no thread but the caller's runs.
+inline std::vector<std::string> run_processes(int size, const std::function<std::string(int rank)>& body,
+                                              std::chrono::seconds limit = std::chrono::seconds(60)) {
+  struct Rank {
+    pid_t pid = -1;
+    int out = -1;
+    std::string text;
+  };
+  std::vector<Rank> ranks(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    const pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+      close(ends[0]);
+      for (const int number : {SIGTERM, SIGINT, SIGABRT, SIGSEGV, SIGFPE, SIGILL}) {
+        signal(number, SIG_DFL);
+      }
+      alarm(static_cast<unsigned>(limit.count()) + 5);
+      std::string text;
+      try {
+        at::set_num_threads(1);  // a pool of threads does not outlive a fork
+        text = body(rank);
+      } catch (const std::exception& error) {
+        text = std::string("error: ") + error.what();
+      }
+      for (std::size_t sent = 0; sent < text.size();) {
+        const ssize_t count = write(ends[1], text.data() + sent, text.size() - sent);
+        sent = count > 0 ? sent + static_cast<std::size_t>(count) : text.size();
+      }
+      close(ends[1]);
+      _exit(0);
+    }
+    close(ends[1]);
+    ranks[static_cast<std::size_t>(rank)] = {pid, ends[0], {}};
+  }
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  std::vector<std::string> texts;
+  for (Rank& rank : ranks) {
+    bool open = true;
+    while (open) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      pollfd end = {rank.out, POLLIN, 0};
+      if (left.count() <= 0 || poll(&end, 1, static_cast<int>(left.count())) == 0) {
+        kill(rank.pid, SIGKILL);
+        rank.text = "hung";
+        break;
+      }
+      char block[4096];
+      const ssize_t got = read(rank.out, block, sizeof block);
+      open = got > 0 || (got < 0 && errno == EINTR);
+      rank.text.append(block, got > 0 ? static_cast<std::size_t>(got) : 0);
+    }
+    close(rank.out);
+    int status = 0;
+    while (waitpid(rank.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(status) && rank.text != "hung") {
+      rank.text = "ended by " + std::to_string(WTERMSIG(status));
+    }
+    texts.push_back(rank.text);
+  }
+  return texts;
+}
+
+/// The same in processes that have joined one group over loopback.
+inline std::vector<std::string> run_ranks(int size, const std::function<std::string(const danling::Group& group)>& body,
+                                          std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  const int port = free_port();
+  return run_processes(size, [&](int rank) {
+    return body(danling::Group::connect(identity_of_rank(rank, size, port), {.timeout = timeout, .host = {}}));
+  });
+}
+
+/// Fails the test unless every rank returned `expected`.
+inline void check_ranks(const std::vector<std::string>& texts, const std::string& expected) {
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    INFO("rank " << rank);
+    CHECK(texts[rank] == expected);
+  }
+}
+
+}  // namespace danling_test
