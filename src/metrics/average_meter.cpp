@@ -9,6 +9,8 @@
 
 #include <danling/core/error.hpp>
 
+#include <metrics/average_meter.hpp>
+#include <metrics/meter_exchange.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
@@ -62,24 +64,6 @@ Result::Value value_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-struct AverageMeter::Tensors {
-  Tensors() = default;
-  // The two that are added to in place are this meter's own; the others are only ever replaced.
-  Tensors(const Tensors& other)
-      : last(other.last),
-        last_n(other.last_n),
-        last_is_sum(other.last_is_sum),
-        sum(other.sum.clone()),
-        count(other.count.defined() ? other.count.clone() : other.count) {}
-  Tensors& operator=(const Tensors&) = delete;
-
-  at::Tensor last;    // undefined when `value_` is the last
-  at::Tensor last_n;  // undefined when `n_` is the last weight
-  bool last_is_sum = false;
-  at::Tensor sum;    // always defined
-  at::Tensor count;  // on top of `count_`; undefined while no weight came from a device
-};
-
 AverageMeter::AverageMeter() = default;
 AverageMeter::~AverageMeter() = default;
 AverageMeter::AverageMeter(AverageMeter&&) noexcept = default;
@@ -90,14 +74,14 @@ AverageMeter::AverageMeter(const AverageMeter& other)
       sum_(other.sum_),
       n_(other.n_),
       count_(other.count_),
-      tensors_(other.tensors_ != nullptr ? std::make_unique<Tensors>(*other.tensors_) : nullptr) {}
+      extra_(other.extra_ != nullptr ? std::make_unique<Extra>(*other.extra_) : nullptr) {}
 
 void AverageMeter::reset() {
   value_ = 0.0;
   sum_ = 0.0;
   n_ = 0;
   count_ = 0;
-  tensors_.reset();
+  extra_.reset();
 }
 
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
@@ -111,7 +95,7 @@ void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
     const at::Tensor scalar = as_scalar(value);
     use_tensors(scalar);
     if (n > 0) {
-      tensors_->sum.add_(scalar, n);
+      extra_->sum.add_(scalar, n);
     }
     record_tensor(scalar, /*is_sum=*/false, n);
   }
@@ -119,14 +103,14 @@ void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
 
 void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
   check_weight(n, "average_meter.update");
-  if (tensors_ == nullptr && count_ > 0) {
+  if (!holds_tensors() && count_ > 0) {
     fail_mixed({}, "a tensor of shape " + detail::shape_text(value.sizes()));
   }
   // A copy: what a metric returns may be its own buffer, changed in place at the next batch.
   const at::Tensor copy = value.detach().to(sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true);
   use_tensors(copy);
   if (n > 0) {
-    tensors_->sum.add_(copy, n);
+    extra_->sum.add_(copy, n);
   }
   record_tensor(copy, /*is_sum=*/false, n);
 }
@@ -141,7 +125,7 @@ void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
   const at::Tensor scalar = as_scalar(sum);
   use_tensors(scalar);
   if (n > 0) {
-    tensors_->sum.add_(scalar);
+    extra_->sum.add_(scalar);
   }
   record_tensor(scalar, /*is_sum=*/true, n);
 }
@@ -158,34 +142,35 @@ void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
   const at::Tensor scalar = as_scalar(sum).to(n.device());
   const at::Tensor weight = as_scalar(n);
   use_tensors(scalar);
-  tensors_->sum.add_(scalar);
-  if (tensors_->count.defined()) {
-    tensors_->count.add_(weight);
+  extra_->sum.add_(scalar);
+  if (extra_->count.defined()) {
+    extra_->count.add_(weight);
   } else {
     const c10::InferenceMode normal(false);
-    tensors_->count = weight.to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
+    extra_->count = weight.to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
   }
   record_tensor(scalar, /*is_sum=*/true, 0);
-  tensors_->last_n = weight;
+  extra_->last_n = weight;
 }
 
 void AverageMeter::record_number(double value, double addend, std::int64_t n) {
   check_weight(n, "average_meter.update");
-  if (tensors_ == nullptr) {
+  forget_ranks();
+  if (extra_ == nullptr) {
     value_ = value;
     sum_ += n > 0 ? addend : 0.0;
-  } else if (const auto shape = tensors_->sum.sizes(); !shape.empty()) {
+  } else if (const auto shape = extra_->sum.sizes(); !shape.empty()) {
     if (n > 0) {
       fail_mixed(shape, "a number");
     }
-    tensors_->last = full(shape, value, tensors_->sum.device());
-    tensors_->last_is_sum = false;
+    extra_->last = full(shape, value, extra_->sum.device());
+    extra_->last_is_sum = false;
   } else {
     value_ = value;
-    tensors_->last = at::Tensor();
-    tensors_->last_n = at::Tensor();
+    extra_->last = at::Tensor();
+    extra_->last_n = at::Tensor();
     if (n > 0) {
-      tensors_->sum.add_(addend);
+      extra_->sum.add_(addend);
     }
   }
   n_ = n;
@@ -193,9 +178,9 @@ void AverageMeter::record_number(double value, double addend, std::int64_t n) {
 }
 
 void AverageMeter::record_tensor(const at::Tensor& last, bool is_sum, std::int64_t n) {
-  tensors_->last = last;
-  tensors_->last_n = at::Tensor();
-  tensors_->last_is_sum = is_sum;
+  extra_->last = last;
+  extra_->last_n = at::Tensor();
+  extra_->last_is_sum = is_sum;
   n_ = n;
   count_ += n;
 }
@@ -203,64 +188,97 @@ void AverageMeter::record_tensor(const at::Tensor& last, bool is_sum, std::int64
 // The sum as a tensor of the shape and on the device of `like`. What is on the host so far goes along, so that the
 // order of additions, and with it every bit, is that of a meter that was restored from a checkpoint.
 void AverageMeter::use_tensors(const at::Tensor& like) {
-  if (tensors_ == nullptr) {
-    tensors_ = std::make_unique<Tensors>();
-    tensors_->sum = full(like.sizes(), sum_, like.device());
+  forget_ranks();
+  if (extra_ == nullptr) {
+    extra_ = std::make_unique<Extra>();
+    extra_->sum = full(like.sizes(), sum_, like.device());
     sum_ = 0.0;
     return;
   }
-  if (tensors_->sum.sizes() != like.sizes()) {
-    fail_mixed(tensors_->sum.sizes(),
+  if (extra_->sum.sizes() != like.sizes()) {
+    fail_mixed(extra_->sum.sizes(),
                like.dim() == 0 ? "a scalar" : "a tensor of shape " + detail::shape_text(like.sizes()));
   }
-  if (tensors_->sum.device() != like.device()) {
-    tensors_->sum = tensors_->sum.to(like.device(), sum_type(like.device()));
-    if (tensors_->count.defined()) {
-      tensors_->count = tensors_->count.to(like.device());
+  if (extra_->sum.device() != like.device()) {
+    extra_->sum = extra_->sum.to(like.device(), sum_type(like.device()));
+    if (extra_->count.defined()) {
+      extra_->count = extra_->count.to(like.device());
     }
   }
 }
 
-std::int64_t AverageMeter::count() const {
-  const bool on_device = tensors_ != nullptr && tensors_->count.defined();
-  return count_ + (on_device ? tensors_->count.item().toLong() : 0);
+bool AverageMeter::holds_tensors() const { return extra_ != nullptr && extra_->sum.defined(); }
+
+const AverageMeter::Ranks* AverageMeter::ranks() const { return extra_ != nullptr ? extra_->ranks.get() : nullptr; }
+
+void AverageMeter::forget_ranks() {
+  if (ranks() != nullptr) {
+    extra_->ranks.reset();
+    if (!holds_tensors()) {
+      extra_.reset();
+    }
+  }
 }
 
-std::int64_t AverageMeter::n() const {
-  const bool on_device = tensors_ != nullptr && tensors_->last_n.defined();
-  return on_device ? tensors_->last_n.item().toLong() : n_;
+void AverageMeter::synchronize(const Group& group) {
+  detail::MeterExchange exchange("average_meter.synchronize");
+  exchange.add("", *this);
+  exchange.run(group);
 }
+
+std::int64_t AverageMeter::own_count() const {
+  const bool on_device = extra_ != nullptr && extra_->count.defined();
+  return count_ + (on_device ? extra_->count.item().toLong() : 0);
+}
+
+std::int64_t AverageMeter::own_n() const {
+  const bool on_device = extra_ != nullptr && extra_->last_n.defined();
+  return on_device ? extra_->last_n.item().toLong() : n_;
+}
+
+std::int64_t AverageMeter::count() const { return ranks() != nullptr ? ranks()->count : own_count(); }
+
+std::int64_t AverageMeter::n() const { return ranks() != nullptr ? ranks()->n : own_n(); }
 
 // The last value, also while it entered no average.
 at::Tensor AverageMeter::last_tensor() const {
-  if (tensors_ == nullptr || !tensors_->last.defined()) {
+  if (extra_ == nullptr || !extra_->last.defined()) {
     return at::scalar_tensor(value_, at::kDouble);
   }
-  const at::Tensor last = tensors_->last.to(tensors_->sum.scalar_type());
-  if (!tensors_->last_is_sum) {
+  const at::Tensor last = extra_->last.to(extra_->sum.scalar_type());
+  if (!extra_->last_is_sum) {
     return last;
   }
-  return tensors_->last_n.defined() ? last.div(tensors_->last_n) : last.div(n_);
+  return extra_->last_n.defined() ? last.div(extra_->last_n) : last.div(n_);
 }
 
 at::Tensor AverageMeter::value_tensor() const {
-  const bool counted_on_device = tensors_ != nullptr && tensors_->count.defined();
+  const bool counted_on_device = extra_ != nullptr && extra_->count.defined();
   if (count_ > 0 || counted_on_device) {
     return last_tensor();
   }
-  return tensors_ != nullptr ? at::full(tensors_->sum.sizes(), nan, tensors_->sum.options())
-                             : at::scalar_tensor(nan, at::kDouble);
+  return holds_tensors() ? at::full(extra_->sum.sizes(), nan, extra_->sum.options())
+                         : at::scalar_tensor(nan, at::kDouble);
+}
+
+at::Tensor AverageMeter::batch_tensor() const {
+  return ranks() != nullptr ? ranks()->batch_sum.div(ranks()->n) : value_tensor();
 }
 
 at::Tensor AverageMeter::average_tensor() const {
-  if (tensors_ == nullptr) {
+  if (ranks() != nullptr) {
+    return ranks()->sum.div(ranks()->count);
+  }
+  if (!holds_tensors()) {
     return at::scalar_tensor(avg(), at::kDouble);
   }
-  return tensors_->count.defined() ? tensors_->sum.div(tensors_->count.add(count_)) : tensors_->sum.div(count_);
+  return extra_->count.defined() ? extra_->sum.div(extra_->count.add(count_)) : extra_->sum.div(count_);
 }
 
-at::Tensor AverageMeter::sum_tensor() const {
-  return tensors_ != nullptr ? tensors_->sum.clone() : at::scalar_tensor(sum_, at::kDouble);
+at::Tensor AverageMeter::sum_tensor() const { return ranks() != nullptr ? ranks()->sum.clone() : own_sum(); }
+
+at::Tensor AverageMeter::own_sum() const {
+  return holds_tensors() ? extra_->sum.clone() : at::scalar_tensor(sum_, at::kDouble);
 }
 
 double AverageMeter::number_of(const at::Tensor& tensor, const char* what) {
@@ -273,14 +291,18 @@ double AverageMeter::number_of(const at::Tensor& tensor, const char* what) {
 
 // Without tensors the numbers are at hand.
 Result::Value AverageMeter::value() const {
-  return tensors_ != nullptr ? value_of(value_tensor()) : Result::Value(val());
+  return extra_ != nullptr ? value_of(value_tensor()) : Result::Value(val());
+}
+
+Result::Value AverageMeter::batch() const {
+  return extra_ != nullptr ? value_of(batch_tensor()) : Result::Value(val());
 }
 
 Result::Value AverageMeter::average() const {
-  return tensors_ != nullptr ? value_of(average_tensor()) : Result::Value(avg());
+  return extra_ != nullptr ? value_of(average_tensor()) : Result::Value(avg());
 }
 
-Result::Value AverageMeter::total() const { return tensors_ != nullptr ? value_of(sum_tensor()) : Result::Value(sum_); }
+Result::Value AverageMeter::total() const { return extra_ != nullptr ? value_of(sum_tensor()) : Result::Value(sum_); }
 
 std::string AverageMeter::text(int precision) const {
   return concat(detail::value_text(value(), precision), " (", detail::value_text(average(), precision), ")");
@@ -288,15 +310,15 @@ std::string AverageMeter::text(int precision) const {
 
 State AverageMeter::state_dict() const {
   State state;
-  if (tensors_ != nullptr && tensors_->sum.dim() > 0) {
+  if (holds_tensors() && extra_->sum.dim() > 0) {
     state["value"] = last_tensor();
-    state["sum"] = sum_tensor();
+    state["sum"] = own_sum();
   } else {
     state["value"] = detail::read_scalar(last_tensor());
-    state["sum"] = sum();
+    state["sum"] = holds_tensors() ? detail::read_scalar(extra_->sum) : sum_;
   }
-  state["n"] = n();
-  state["count"] = count();
+  state["n"] = own_n();
+  state["count"] = own_count();
   return state;
 }
 
@@ -317,9 +339,9 @@ void AverageMeter::load_state_dict(const State& state) {
                       "average_meter.load_state_dict", "expected value and sum of one shape, got ",
                       detail::tensor_text(last), " and ", detail::tensor_text(sum.tensor()));
     const c10::InferenceMode normal(false);
-    loaded.tensors_ = std::make_unique<Tensors>();
-    loaded.tensors_->last = last.detach();
-    loaded.tensors_->sum = sum.tensor().detach().to(sum_type(sum.tensor().device()), false, /*copy=*/true);
+    loaded.extra_ = std::make_unique<Extra>();
+    loaded.extra_->last = last.detach();
+    loaded.extra_->sum = sum.tensor().detach().to(sum_type(sum.tensor().device()), false, /*copy=*/true);
   }
   *this = std::move(loaded);
 }

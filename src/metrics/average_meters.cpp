@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include <metrics/meter_exchange.hpp>
+
 namespace danling::inline v0 {
 
 AverageMeter& AverageMeters::operator[](std::string_view name) {
@@ -43,6 +45,14 @@ Result AverageMeters::count() const {
 
 Result AverageMeters::n() const {
   return meters_.collect([](const AverageMeter& meter) { return static_cast<double>(meter.n()); });
+}
+
+void AverageMeters::synchronize(const Group& group) {
+  detail::MeterExchange exchange("average_meters.synchronize");
+  for (auto& [name, meter] : meters_) {
+    exchange.add(name, meter);
+  }
+  exchange.run(group, [this](const std::string& name) -> AverageMeter& { return (*this)[name]; });
 }
 
 std::string AverageMeters::text(int precision) const {

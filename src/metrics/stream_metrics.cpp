@@ -4,6 +4,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <metrics/meter_exchange.hpp>
+
 namespace danling::inline v0 {
 namespace {
 
@@ -102,6 +104,14 @@ Result StreamMetrics::count() const {
 
 Result StreamMetrics::n() const {
   return meters_.collect([](const MetricMeter& meter) { return static_cast<double>(meter.n()); });
+}
+
+void StreamMetrics::synchronize(const Group& group) {
+  detail::MeterExchange exchange("stream_metrics.synchronize");
+  for (auto& [name, meter] : meters_) {
+    exchange.add(name, meter);
+  }
+  exchange.run(group);
 }
 
 State StreamMetrics::state_dict() const {

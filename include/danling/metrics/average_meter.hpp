@@ -14,13 +14,18 @@
 
 namespace danling::inline v0 {
 
+namespace detail {
+class MeterExchange;
+}
+
 /// The last value, the weighted sum and the weighted average of what it was given (DanLing's AverageMeter).
 ///
 /// Numbers and one-element tensors are scalars; other tensors are averaged element by element and must keep their
 /// shape until `reset()`. Sums are float64. A scalar on a device stays there: `update` queues work and does not wait;
 /// reading it as a number does. Nothing it keeps holds on to an autograd graph.
 ///
-/// Reads are local to the rank. Not synchronised between threads.
+/// Reads are local to the rank. What `synchronize` found out about all ranks is read until the next update, reset or
+/// load of this meter; what it adds to is always its own. Not synchronised between threads.
 class AverageMeter {
  public:
   AverageMeter();
@@ -34,7 +39,7 @@ class AverageMeter {
   /// Takes `value` as the mean of `n` items. With `n` = 0 it becomes the last value and enters no average.
   /// @throws MetricError when `n` is negative, or when the meter holds tensors and `n` is not 0.
   void update(double value, std::int64_t n = 1) {
-    if (tensors_ != nullptr || n < 0) [[unlikely]] {
+    if (extra_ != nullptr || n < 0) [[unlikely]] {
       record_number(value, value * static_cast<double>(n), n);
       return;
     }
@@ -64,62 +69,77 @@ class AverageMeter {
 
   // As numbers; nan while the count is 0, but for the sum. Wait for the device where the values are.
   // @throws MetricError when the meter holds tensors with several elements.
-  /// The last value.
-  double val() const { return tensors_ != nullptr ? number_of(value_tensor(), "val") : count_ == 0 ? nan : value_; }
-  /// The value of this step over all ranks, as of the last `synchronize()`; in a world of one the last value.
-  double bat() const { return val(); }
+  /// The last value on this rank.
+  double val() const { return extra_ != nullptr ? number_of(value_tensor(), "val") : count_ == 0 ? nan : value_; }
+
+  // Of all ranks from `synchronize()` to the next update, else of this rank.
+  /// The average of the last values.
+  double bat() const { return extra_ != nullptr ? number_of(batch_tensor(), "bat") : val(); }
   /// The weighted average.
   double avg() const {
-    return tensors_ != nullptr ? number_of(average_tensor(), "avg")
-           : count_ == 0       ? nan
-                               : sum_ / static_cast<double>(count_);
+    return extra_ != nullptr ? number_of(average_tensor(), "avg")
+           : count_ == 0     ? nan
+                             : sum_ / static_cast<double>(count_);
   }
   /// The weighted sum.
-  double sum() const { return tensors_ != nullptr ? number_of(sum_tensor(), "sum") : sum_; }
+  double sum() const { return extra_ != nullptr ? number_of(sum_tensor(), "sum") : sum_; }
   /// The sum of the weights.
   std::int64_t count() const;
-  /// The weight of the last value.
+  /// The weight of the last value, or the sum of those of the ranks' last values.
   std::int64_t n() const;
 
-  // As a number, or as the list of a tensor's elements in row-major order. Wait for the device.
+  // The same as a number, or as the list of a tensor's elements in row-major order. Wait for the device.
   Result::Value value() const;
-  Result::Value batch() const { return value(); }
+  Result::Value batch() const;
   Result::Value average() const;
   Result::Value total() const;
 
   // As float64 tensors on the device where the values are, without waiting; scalars have no dimensions.
   at::Tensor value_tensor() const;
+  at::Tensor batch_tensor() const;
   at::Tensor average_tensor() const;
   at::Tensor sum_tensor() const;
 
-  /// Combines the ranks, on all of which it must be called. A world of one has nothing to combine.
-  void synchronize(const Group&) {}
+  /// Combines the ranks of `group`, on all of which it must be called; those without a value take part. Waits for the
+  /// device. A world of one has nothing to combine.
+  /// @throws MetricError on all ranks when some hold scalars and others tensors, or tensors of other shapes.
+  void synchronize(const Group& group);
 
-  /// `0.9000 (0.8000)`: the last value and the average. Waits for the device.
+  /// `0.9000 (0.8000)`: the last value on this rank and the average. Waits for the device.
   std::string text(int precision = 4) const;
 
-  /// `value`, `n`, `sum`, `count`: numbers, or float64 tensors for `value` and `sum`. Waits for the device.
+  /// Of this rank: `value`, `n`, `sum`, `count`: numbers, or float64 tensors for `value` and `sum`. Waits for the
+  /// device.
   State state_dict() const;
   /// A later update on a device moves the sum there. @throws StateError when the state is not a meter's.
   void load_state_dict(const State& state);
 
  private:
-  struct Tensors;
+  friend class detail::MeterExchange;
+  struct Extra;
+  struct Ranks;
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
   void record_number(double value, double addend, std::int64_t n);
   void record_tensor(const at::Tensor& last, bool is_sum, std::int64_t n);
   void update_elements(const at::Tensor& value, std::int64_t n);
   void use_tensors(const at::Tensor& like);
+  void forget_ranks();
+  bool holds_tensors() const;
+  const Ranks* ranks() const;
   at::Tensor last_tensor() const;
+  at::Tensor own_sum() const;
+  std::int64_t own_count() const;
+  std::int64_t own_n() const;
   static double number_of(const at::Tensor& tensor, const char* what);
 
   double value_ = 0.0;
   double sum_ = 0.0;
   std::int64_t n_ = 0;
   std::int64_t count_ = 0;
-  /// There from the first value on that is not a number on the host; the sum is then in there alone.
-  std::unique_ptr<Tensors> tensors_;
+  /// What a meter of numbers on the host does without: tensors, in there from the first on, when the sum is in there
+  /// alone, and what is known of all ranks.
+  std::unique_ptr<Extra> extra_;
 };
 
 }  // namespace danling::inline v0

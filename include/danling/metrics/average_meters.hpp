@@ -63,8 +63,9 @@ class AverageMeters {
   Result count() const;
   Result n() const;
 
-  /// Combines the ranks, on all of which it must be called. A world of one has nothing to combine.
-  void synchronize(const Group&) {}
+  /// Combines the ranks of `group` as AverageMeter::synchronize, all meters in one exchange. Ranks may have different
+  /// meters, in any order: one that only others have is added, without values of its own.
+  void synchronize(const Group& group);
 
   /// `loss: 0.9000 (0.7500)` per meter, between tabs: last value and average. Waits for devices.
   std::string text(int precision = 4) const;

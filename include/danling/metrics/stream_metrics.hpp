@@ -63,7 +63,8 @@ class StreamMetrics : public Metrics {
   Result count() const override;
   Result n() const override;
 
-  void synchronize(const Group&) override {}
+  /// @throws MetricError on all ranks also when they have metrics of other names.
+  void synchronize(const Group& group) override;
 
   State state_dict() const override;
   /// @throws StateError, changing nothing, when the names are not the same or a part is not the state of a meter.
