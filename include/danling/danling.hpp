@@ -30,6 +30,7 @@
 #include <danling/metrics/factory.hpp>
 #include <danling/metrics/functional/accuracy.hpp>
 #include <danling/metrics/global_metrics.hpp>
+#include <danling/metrics/multi_task_metrics.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
 #include <danling/checkpoint/file.hpp>

@@ -1,0 +1,109 @@
+// Metrics of several tasks, and what they are on average.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/metrics/meter_map.hpp>
+#include <danling/metrics/metric.hpp>
+#include <danling/metrics/metric_func.hpp>
+#include <danling/metrics/metrics.hpp>
+
+namespace danling::inline v0 {
+
+/// How the values of a metric that several tasks have become one.
+enum class Aggregate {
+  none,     ///< they do not
+  macro,    ///< their mean
+  micro,    ///< weighted by `n()` and `count()` of each task's metric
+  weighted  ///< weighted by `aggregate_weights`
+};
+
+struct MultiTaskOptions {
+  Aggregate aggregate = Aggregate::none;
+  /// By task, for `weighted` alone.
+  std::map<std::string, double> aggregate_weights = {};
+};
+
+/// Metrics by task (DanLing's MultiTaskMetrics):
+///
+///     MultiTaskMetrics metrics({.aggregate = Aggregate::macro});
+///     metrics.add("kind", metrics::multiclass_metrics(10));
+///     metrics.add("size", metrics::regression_metrics());
+///     metrics.update({{"kind", kinds, kind_targets}, {"size", sizes, size_targets}});
+///     metrics.average();  // {"kind": {"auroc": …}, "size": {"pearson": …}, "aggregate": {"auroc": …, "pearson": …}}
+///
+/// Tasks that have nothing but nan are left out of `value`, `batch` and `average`. There the entry `aggregate` holds,
+/// by name within the task, what the tasks that have a metric give together, without those where it is nan.
+class MultiTaskMetrics : public MetricsBase {
+ public:
+  /// One item of `update`. Refers to its arguments: not for keeping.
+  struct Update {
+    std::string_view task;
+    const at::Tensor& prediction;
+    const at::Tensor& target;
+  };
+
+  /// @throws MetricError when weights are missing, not asked for, negative or not finite.
+  explicit MultiTaskMetrics(MultiTaskOptions options = {});
+  ~MultiTaskMetrics() override;
+  /// A copy would share its tasks.
+  MultiTaskMetrics(const MultiTaskMetrics&) = delete;
+  MultiTaskMetrics& operator=(const MultiTaskMetrics&) = delete;
+  MultiTaskMetrics(MultiTaskMetrics&&) = default;
+  MultiTaskMetrics& operator=(MultiTaskMetrics&&) = default;
+
+  /// Adds a task. `update` feeds those that are Metrics; others, such as further MultiTaskMetrics, their owner feeds.
+  /// @throws MetricError when the name is empty or taken, or there is nothing behind the pointer.
+  void add(std::string_view task, std::shared_ptr<MetricsBase> metrics);
+  /// One metric, averaged over batches by a MetricMeter behind base_preprocess.
+  void add(std::string_view task, MetricFunc metric);
+  /// The same for a plain function; `name` is the task's when empty.
+  void add(std::string_view task, Metric metric, std::string_view name = {});
+
+  /// @throws MetricError that lists the tasks there are.
+  MetricsBase& at(std::string_view task) { return *find(task, "multi_task_metrics.at"); }
+  const MetricsBase& at(std::string_view task) const { return *find(task, "multi_task_metrics.at"); }
+  bool contains(std::string_view task) const { return tasks_.find(task) != nullptr; }
+  std::vector<std::string> tasks() const;
+
+  /// @throws MetricError, changing nothing, when a task is not there or is not fed so.
+  void update(std::initializer_list<Update> updates);
+  void reset() override;
+
+  // Wait for devices. @throws MetricError when a metric that is aggregated is a number in one task and a list, or a
+  // list of another length, in another; with `weighted` also when the weights' tasks are not those there are.
+  Result value() const override;
+  Result batch() const override;
+  Result average() const override;
+  Result n() const override;
+  Result count() const override;
+
+  /// Of all tasks, on all ranks. @throws MetricError on all ranks when their tasks differ.
+  void synchronize(const Group& group) override;
+
+  State state_dict() const override;
+  /// @throws StateError, changing nothing, when the tasks are not the same or the state of one does not fit.
+  void load_state_dict(const State& state) override;
+
+  /// Of `kind.acc`, as that task says; of `aggregate.acc` or `acc`, as the first task that has an answer.
+  std::optional<bool> higher_is_better(std::string_view name) const override;
+
+  /// `kind: acc: 0.9000 (0.8000)` per task, on lines of their own.
+  std::string text(int precision = 4) const override;
+
+ private:
+  using Read = Result (MetricsBase::*)() const;
+
+  const std::shared_ptr<MetricsBase>& find(std::string_view task, const char* where) const;
+  Result collect(Read read, Read weights) const;
+
+  MeterMap<std::shared_ptr<MetricsBase>> tasks_;
+  MultiTaskOptions options_;
+};
+
+}  // namespace danling::inline v0
