@@ -27,10 +27,13 @@
 #include <danling/optim/torch_adapter.hpp>
 
 #include <danling/metrics/average_meters.hpp>
+#include <danling/metrics/batch_losses.hpp>
+#include <danling/metrics/batch_metric.hpp>
 #include <danling/metrics/factory.hpp>
 #include <danling/metrics/functional/accuracy.hpp>
 #include <danling/metrics/global_metrics.hpp>
 #include <danling/metrics/multi_task_metrics.hpp>
+#include <danling/metrics/losses.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
 #include <danling/checkpoint/file.hpp>

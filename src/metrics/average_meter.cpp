@@ -8,6 +8,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <danling/core/error.hpp>
+#include <danling/metrics/metric_value.hpp>
 
 #include <metrics/average_meter.hpp>
 #include <metrics/meter_exchange.hpp>
@@ -151,6 +152,23 @@ void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
   }
   record_tensor(scalar, /*is_sum=*/true, 0);
   extra_->last_n = weight;
+}
+
+void AverageMeter::record(const MetricValue& value, std::int64_t n) {
+  const auto* tensor = std::get_if<at::Tensor>(&value.get());
+  if (tensor != nullptr && tensor->defined() && tensor->numel() == 0) {
+    update(nan, n);
+    return;
+  }
+  std::visit(
+      [&](const auto& given) {
+        if constexpr (requires { given.sum; }) {
+          add(given.sum, given.n);
+        } else {
+          update(given, n);
+        }
+      },
+      value.get());
 }
 
 void AverageMeter::record_number(double value, double addend, std::int64_t n) {

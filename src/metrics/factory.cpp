@@ -9,7 +9,7 @@ std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const Multic
   constexpr const char* where = "metrics.multiclass";
   check<MetricError>(num_classes > 0, where, "expected at least one class, got num_classes ", num_classes);
   check<MetricError>(!options.top_k.empty(), where, "expected at least one top_k, got none");
-  std::vector<std::pair<std::string, Metric>> entries;
+  std::vector<StreamMetrics::Entry> entries;
   for (const std::int64_t k : options.top_k) {
     check<MetricError>(k >= 1 && k <= num_classes, where, "expected top_k from 1 to num_classes, ", num_classes,
                        ", got ", k);

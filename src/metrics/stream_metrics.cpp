@@ -1,21 +1,29 @@
 #include <danling/metrics/stream_metrics.hpp>
 
-#include <limits>
+#include <algorithm>
 
 #include <ATen/core/grad_mode.h>
-
-#include <metrics/meter_exchange.hpp>
 
 namespace danling::inline v0 {
 namespace {
 
-std::int64_t batch_size(const at::Tensor& prediction) { return prediction.dim() == 0 ? 1 : prediction.size(0); }
+std::int64_t batch_size(const at::Tensor& prediction) {
+  return !prediction.defined() || prediction.dim() == 0 ? 1 : prediction.size(0);
+}
 
 }  // namespace
 
 MetricMeter::MetricMeter(Metric metric, Preprocess preprocess)
     : metric_(std::move(metric)), preprocess_(std::move(preprocess)) {
-  check<MetricError>(metric_ != nullptr, "metric_meter.create", "expected a metric, got an empty function");
+  check<MetricError>(std::get<Metric>(metric_) != nullptr, "metric_meter.create",
+                     "expected a metric, got an empty function");
+}
+
+MetricMeter::MetricMeter(MetricFunc metric, Preprocess preprocess)
+    : metric_(std::move(metric)), preprocess_(std::move(preprocess)) {
+  const auto& func = std::get<MetricFunc>(metric_);
+  check<MetricError>(func.compute != nullptr, "metric_meter.create", "expected a metric with `compute`, got ",
+                     quote(func.name), " without");
 }
 
 void MetricMeter::update(const at::Tensor& prediction, const at::Tensor& target) {
@@ -29,41 +37,47 @@ void MetricMeter::update(const at::Tensor& prediction, const at::Tensor& target,
 void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
   const c10::NoGradGuard no_grad;
   if (preprocess_) {
-    const auto [input, label] = preprocess_(prediction, target);
-    record(metric_(input, label), n ? *n : batch_size(input));
+    auto [input, label] = preprocess_(prediction, target);
+    measure(MetricState(std::move(input), std::move(label)), n);
   } else {
-    record(metric_(prediction, target), n ? *n : batch_size(prediction));
+    measure(MetricState(prediction, target), n);
   }
 }
 
-void MetricMeter::record(const MetricValue& answer, std::int64_t n) {
-  const auto* tensor = std::get_if<at::Tensor>(&answer.get());
-  if (tensor != nullptr && tensor->defined() && tensor->numel() == 0) {
-    AverageMeter::update(std::numeric_limits<double>::quiet_NaN(), n);
-    return;
-  }
-  std::visit(
-      [&](const auto& value) {
-        if constexpr (requires { value.sum; }) {
-          add(value.sum, value.n);
-        } else {
-          AverageMeter::update(value, n);
-        }
-      },
-      answer.get());
+void MetricMeter::measure(const MetricState& state, std::optional<std::int64_t> n) {
+  const auto* func = std::get_if<MetricFunc>(&metric_);
+  record(func != nullptr ? func->compute(state) : std::get<Metric>(metric_)(state.preds(), state.targets()),
+         n ? *n : batch_size(state.preds()));
 }
 
-StreamMetrics::StreamMetrics(std::vector<std::pair<std::string, Metric>> metrics, Preprocess preprocess)
-    : preprocess_(std::move(preprocess)) {
-  for (auto& [name, metric] : metrics) {
-    add(name, std::move(metric));
+std::optional<bool> MetricMeter::higher_is_better() const {
+  const auto* func = std::get_if<MetricFunc>(&metric_);
+  return func != nullptr ? func->higher_is_better : std::nullopt;
+}
+
+StreamMetrics::StreamMetrics(std::vector<Entry> metrics, Preprocess preprocess)
+    : MeteredMetrics("stream_metrics"), preprocess_(std::move(preprocess)) {
+  for (auto entry = metrics.begin(); entry != metrics.end(); ++entry) {
+    const auto same = [&](const Entry& other) { return other.name == entry->name; };
+    if (entry->named) {
+      add(std::move(*entry));
+      continue;
+    }
+    const auto is_named = [&](const Entry& other) { return other.named && same(other); };
+    const bool first = std::find_if(metrics.begin(), entry, same) == entry;
+    if (first && std::find_if(entry, metrics.end(), is_named) == metrics.end()) {
+      add(*entry);
+    }
   }
 }
 
 StreamMetrics::~StreamMetrics() = default;
 
-MetricMeter& StreamMetrics::add(std::string_view name, Metric metric) {
-  return meters_.add(name, MetricMeter(std::move(metric)));
+MetricMeter& StreamMetrics::add(Entry entry) {
+  check<MetricError>(!entry.name.empty(), "stream_metrics.add", "expected a metric with a name, got one without");
+  return std::visit(
+      [&](auto& metric) -> MetricMeter& { return meters_.add(entry.name, MetricMeter(std::move(metric))); },
+      entry.metric);
 }
 
 void StreamMetrics::update(const at::Tensor& prediction, const at::Tensor& target) {
@@ -76,72 +90,10 @@ void StreamMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
 
 void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
   const c10::NoGradGuard no_grad;
-  const auto [input, label] = preprocess_ ? preprocess_(prediction, target) : base_preprocess(prediction, target);
+  auto [input, label] = preprocess_ ? preprocess_(prediction, target) : base_preprocess(prediction, target);
+  const MetricState state(std::move(input), std::move(label));
   for (auto& entry : meters_) {
-    entry.meter.update(input, label, n ? *n : batch_size(input));
-  }
-}
-
-Result StreamMetrics::value() const {
-  return meters_.collect([](const MetricMeter& meter) { return meter.value(); });
-}
-
-Result StreamMetrics::batch() const {
-  return meters_.collect([](const MetricMeter& meter) { return meter.batch(); });
-}
-
-Result StreamMetrics::average() const {
-  return meters_.collect([](const MetricMeter& meter) { return meter.average(); });
-}
-
-Result StreamMetrics::sum() const {
-  return meters_.collect([](const MetricMeter& meter) { return meter.total(); });
-}
-
-Result StreamMetrics::count() const {
-  return meters_.collect([](const MetricMeter& meter) { return static_cast<double>(meter.count()); });
-}
-
-Result StreamMetrics::n() const {
-  return meters_.collect([](const MetricMeter& meter) { return static_cast<double>(meter.n()); });
-}
-
-void StreamMetrics::synchronize(const Group& group) {
-  detail::MeterExchange exchange("stream_metrics.synchronize");
-  for (auto& [name, meter] : meters_) {
-    exchange.add(name, meter);
-  }
-  exchange.run(group);
-}
-
-State StreamMetrics::state_dict() const {
-  State::Map state;
-  for (const auto& [name, meter] : meters_) {
-    state.set(name, meter.state_dict());
-  }
-  return state;
-}
-
-void StreamMetrics::load_state_dict(const State& state) {
-  std::vector<std::string> expected;
-  std::vector<AverageMeter> loaded;
-  for (const auto& [name, meter] : meters_) {
-    expected.push_back(name);
-    if (const State* part = state.find(name)) {
-      loaded.emplace_back().load_state_dict(*part);
-    }
-  }
-  if (loaded.size() != expected.size() || state.map().size() != expected.size()) {
-    std::vector<std::string> got;
-    for (const auto& entry : state.map()) {
-      got.push_back(entry.key.text());
-    }
-    fail<StateError>("stream_metrics.load_state_dict", "expected metrics [", join(expected), "], got [", join(got),
-                     "]");
-  }
-  auto next = loaded.begin();
-  for (auto& entry : meters_) {
-    static_cast<AverageMeter&>(entry.meter) = std::move(*next++);
+    entry.meter.measure(state, n);
   }
 }
 

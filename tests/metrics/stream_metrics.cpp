@@ -105,6 +105,68 @@ TEST_CASE("StreamMetrics: a name that is taken is refused", "[metrics]") {
         "[meters.add] expected a new name, got 'acc', which is taken");
 }
 
+danling::MetricFunc counted_mean(std::string name, int& computed) {
+  const auto sums = std::make_shared<danling::RunningSums>();
+  sums->key = "sum and count";
+  sums->of_batch = [&computed](const at::Tensor& preds, const at::Tensor&) {
+    ++computed;
+    return at::stack({preds.sum(), at::ones({}).mul(preds.numel())}).to(at::kDouble);
+  };
+  return {.name = std::move(name),
+          .sums = {sums},
+          .higher_is_better = false,
+          .compute = [sums](const danling::MetricState& state) {
+            const at::Tensor both = state.sums(sums);
+            return MetricValue(both[0].div(both[1]));
+          }};
+}
+
+TEST_CASE("StreamMetrics: takes metrics beside plain functions; what they share of a batch is computed once",
+          "[metrics]") {
+  int computed = 0;
+  StreamMetrics metrics(
+      {counted_mean("mean", computed),
+       {"again", counted_mean("other", computed)},
+       {"largest", [](const at::Tensor& prediction, const at::Tensor&) { return MetricValue(prediction.max()); }}});
+  metrics.update(scores({1, 2, 6}), labels({0, 0, 0}));
+  CHECK(computed == 1);
+  metrics.update(scores({5}), labels({0}));
+  CHECK(computed == 2);
+  CHECK(metrics.text(2) == "mean: 5.00 (3.50)\tagain: 5.00 (3.50)\tlargest: 5.00 (5.75)");
+  CHECK(metrics.n().text(0) == "mean: 1\tagain: 1\tlargest: 1");
+  CHECK(metrics.count().text(0) == "mean: 4\tagain: 4\tlargest: 4");
+  CHECK(metrics.higher_is_better("again") == false);
+  CHECK_FALSE(metrics.higher_is_better("largest").has_value());
+  CHECK_FALSE(metrics.higher_is_better("other").has_value());
+
+  MetricMeter meter(counted_mean("mean", computed));
+  meter.update(scores({1, 2}), labels({0, 0}));
+  CHECK(meter.avg() == 1.5);
+  CHECK(meter.higher_is_better() == false);
+}
+
+TEST_CASE("StreamMetrics: a given name takes the place of a metric's own, of two own ones the first stays",
+          "[metrics]") {
+  int first = 0;
+  int second = 0;
+  const danling::Metric three = [](const at::Tensor&, const at::Tensor&) { return MetricValue(3.0); };
+  StreamMetrics metrics(
+      {counted_mean("mean", first), counted_mean("mean", second), counted_mean("max", second), {"max", three}});
+  CHECK(metrics.size() == 2);
+  metrics.update(scores({1}), labels({0}));
+  CHECK(first == 1);
+  CHECK(second == 0);
+  CHECK(number(metrics.value(), "max") == 3);
+  CHECK(error_of<MetricError>([&] {
+          StreamMetrics({{"a", three}, {"a", three}});
+        }) == "[meters.add] expected a new name, got 'a', which is taken");
+  CHECK(error_of<MetricError>([&] {
+          StreamMetrics({{"", three}});
+        }) == "[stream_metrics.add] expected a metric with a name, got one without");
+  CHECK(error_of<MetricError>([] { StreamMetrics({danling::MetricFunc{.name = "a"}}); }) ==
+        "[metric_meter.create] expected a metric with `compute`, got 'a' without");
+}
+
 TEST_CASE("StreamMetrics: metrics run without recording gradients", "[metrics]") {
   bool recorded = true;
   StreamMetrics metrics({{"any", [&](const at::Tensor& prediction, const at::Tensor&) {

@@ -205,7 +205,7 @@ TEST_CASE("AverageMeters: scalars and tensors, or tensors of other shapes, are t
 TEST_CASE("StreamMetrics: over ranks it equals one process; other metrics on a rank are the same error on all",
           "[metrics]") {
   const auto make = [](bool more) {
-    auto metrics = std::make_unique<danling::StreamMetrics>(std::vector<std::pair<std::string, danling::Metric>>{
+    auto metrics = std::make_unique<danling::StreamMetrics>(std::vector<danling::StreamMetrics::Entry>{
         {"acc", danling::metrics::Accuracy()}, {"mean", [](const at::Tensor& prediction, const at::Tensor&) {
                                                   return danling::MetricValue(prediction.to(at::kDouble).mean(0));
                                                 }}});

@@ -14,6 +14,7 @@
 
 namespace danling::inline v0 {
 
+class MetricValue;
 namespace detail {
 class MeterExchange;
 }
@@ -63,6 +64,9 @@ class AverageMeter {
   /// a sum of 0 where it is 0.
   void add(const at::Tensor& sum, std::int64_t n);
   void add(const at::Tensor& sum, const at::Tensor& n);
+
+  /// Takes what a metric says of `n` samples: a mean weighs `n`, a sum weighs itself, an empty tensor counts as nan.
+  void record(const MetricValue& value, std::int64_t n);
 
   /// Forgets everything, the shape included.
   void reset();

@@ -6,12 +6,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <danling/metrics/average_meter.hpp>
-#include <danling/metrics/meter_map.hpp>
+#include <danling/metrics/metered_metrics.hpp>
 #include <danling/metrics/metric.hpp>
-#include <danling/metrics/metrics.hpp>
+#include <danling/metrics/metric_func.hpp>
 
 namespace danling::inline v0 {
 
@@ -21,6 +22,8 @@ class MetricMeter : public AverageMeter {
  public:
   /// @throws MetricError when `metric` is empty.
   explicit MetricMeter(Metric metric, Preprocess preprocess = {});
+  /// @throws MetricError when `metric` has no `compute`.
+  explicit MetricMeter(MetricFunc metric, Preprocess preprocess = {});
 
   /// Runs the metric without gradient recording. A mean is weighted by the length of the prediction's first
   /// dimension (1 where it has none); a metric that gives a sum weighs itself; an empty tensor counts as nan.
@@ -28,52 +31,51 @@ class MetricMeter : public AverageMeter {
   /// The same with `n` for the weight of a mean. A metric that gives a sum still weighs itself.
   void update(const at::Tensor& prediction, const at::Tensor& target, std::int64_t n);
 
- private:
-  void measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n);
-  void record(const MetricValue& answer, std::int64_t n);
+  /// What a MetricFunc says; nothing for a plain function.
+  std::optional<bool> higher_is_better() const;
 
-  Metric metric_;
+ private:
+  friend class StreamMetrics;
+  void measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n);
+  void measure(const MetricState& state, std::optional<std::int64_t> n);
+
+  std::variant<Metric, MetricFunc> metric_;
   Preprocess preprocess_;
 };
 
-/// Metric meters by name, fed with the same batches (DanLing's StreamMetrics).
-class StreamMetrics : public Metrics {
+/// Metric meters by name, fed with the same batches (DanLing's StreamMetrics). What several MetricFuncs read of a
+/// batch, such as its confusion matrix, is computed once.
+class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
  public:
-  /// Without a `preprocess`, `base_preprocess` with its defaults is used.
-  /// @throws MetricError when a metric is empty or a name is given twice.
-  explicit StreamMetrics(std::vector<std::pair<std::string, Metric>> metrics, Preprocess preprocess = {});
+  /// A metric under its own name, or a metric or plain function under a given one.
+  struct Entry {
+    Entry(MetricFunc what) : name(what.name), metric(std::move(what)) {}  // NOLINT(google-explicit-constructor)
+    Entry(std::string given, MetricFunc what) : name(std::move(given)), metric(std::move(what)), named(true) {}
+    Entry(std::string given, Metric what) : name(std::move(given)), metric(std::move(what)), named(true) {}
+
+    std::string name;
+    std::variant<Metric, MetricFunc> metric;
+    bool named = false;
+  };
+
+  /// `StreamMetrics({multiclass_accuracy(10), {"f1", multiclass_f1_score(10)}, {"mine", my_function}})`. Of metrics
+  /// under their own, same name the first stays; one under a given name takes its place. Without a `preprocess`,
+  /// `base_preprocess` with its defaults is used. @throws MetricError when a metric or its name is empty, or a name is
+  /// given twice.
+  explicit StreamMetrics(std::vector<Entry> metrics, Preprocess preprocess = {});
   ~StreamMetrics() override;
 
-  /// Adds a metric. The reference stays valid while this object lives.
-  MetricMeter& add(std::string_view name, Metric metric);
-  /// @throws MetricError that lists the names there are.
-  MetricMeter& at(std::string_view name) { return meters_.at(name); }
-  const MetricMeter& at(std::string_view name) const { return meters_.at(name); }
-  std::size_t size() const { return meters_.size(); }
+  /// Adds a metric, whose name must be new. The reference stays valid while this object lives.
+  MetricMeter& add(std::string_view name, Metric metric) { return add({std::string(name), std::move(metric)}); }
+  MetricMeter& add(Entry entry);
 
   void update(const at::Tensor& prediction, const at::Tensor& target) override;
   /// The same with `n` for the weight of means.
   void update(const at::Tensor& prediction, const at::Tensor& target, std::int64_t n);
-  void reset() override { meters_.reset(); }
-
-  Result value() const override;
-  Result batch() const override;
-  Result average() const override;
-  Result sum() const;
-  Result count() const override;
-  Result n() const override;
-
-  /// @throws MetricError on all ranks also when they have metrics of other names.
-  void synchronize(const Group& group) override;
-
-  State state_dict() const override;
-  /// @throws StateError, changing nothing, when the names are not the same or a part is not the state of a meter.
-  void load_state_dict(const State& state) override;
 
  private:
   void measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n);
 
-  MeterMap<MetricMeter> meters_;
   Preprocess preprocess_;
 };
 

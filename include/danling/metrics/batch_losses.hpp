@@ -1,0 +1,120 @@
+// Several losses over batches of the user's own type: summed with weights for backward, reported each by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/metrics/batch_metric.hpp>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace danling::inline v0 {
+
+/// A batch metric with a weight, of which less is better (t3w's ILoss). Gradients flow through what `compute` gives:
+/// return a tensor.
+template <class B>
+class Loss : public BatchMetric<B> {
+ public:
+  /// In the sum; read at each batch (t3w's loss_reweight). A loss of weight 0 is reported and gets no gradient.
+  virtual double weight() const { return 1.0; }
+  /// Whose weights and buffers move with the runner's device; null when there is none.
+  virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
+  bool higher_better() const final { return false; }
+};
+
+namespace detail {
+/// The weighted sum of means, for backward.
+class LossSum {
+ public:
+  void add(const MetricValue& value, double weight);
+  at::Tensor take();
+
+ private:
+  at::Tensor total_;
+  double number_ = 0.0;
+};
+
+Result loss_pairs(const Result& values, const std::vector<double>& weights);
+
+template <class B>
+class LossMeter : public DatasetMetric<B> {
+ public:
+  explicit LossMeter(const std::shared_ptr<Loss<B>>& loss) : DatasetMetric<B>(loss), loss_(loss.get()) {}
+  Loss<B>& loss() const { return *loss_; }
+
+ private:
+  Loss<B>* loss_;
+};
+}  // namespace detail
+
+/// What a runner asks of losses, whatever they are fed with.
+class LossesBase : public MetricsBase {
+ public:
+  ~LossesBase() override;
+  virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() const = 0;
+};
+
+/// Losses over batches of type `B`. Calling them gives the sum for backward and records each: `value`, `batch` and
+/// `average` report pairs (weight, raw value), the raw values averaged over samples. Nothing waits for the device.
+///
+/// Assigned to a runner's `criterion` (a shared_ptr, or the object itself), they are reset, synchronized, reported
+/// under "losses" and saved with the run.
+template <class B>
+class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
+  using Base = MeteredMetrics<LossesBase, detail::LossMeter<B>>;
+
+ public:
+  using Entry = std::pair<std::string, std::shared_ptr<Loss<B>>>;
+
+  /// @throws MetricError when there is none, one is null or a name is given twice.
+  explicit BatchLosses(const std::vector<Entry>& losses) : Base("losses") {
+    check<MetricError>(!losses.empty(), "losses.create", "expected at least one loss, got none");
+    for (const auto& [name, loss] : losses) {
+      this->meters_.add(name, detail::LossMeter<B>(loss));
+    }
+  }
+
+  /// The weighted sum of the losses' means over the batch, a scalar with its graph.
+  at::Tensor operator()(const B& batch) {
+    const std::int64_t samples = detail::samples_of(batch);
+    detail::LossSum total;
+    for (auto& entry : this->meters_) {
+      Loss<B>& loss = entry.meter.loss();
+      const MetricValue value = loss.compute(batch);
+      total.add(value, loss.weight());
+      const c10::NoGradGuard no_grad;
+      entry.meter.record(detail::over_samples(value, samples), samples);
+    }
+    return total.take();
+  }
+
+  Result value() const override { return detail::loss_pairs(Base::value(), weights()); }
+  Result batch() const override { return detail::loss_pairs(Base::batch(), weights()); }
+  Result average() const override { return detail::loss_pairs(Base::average(), weights()); }
+
+  std::vector<std::shared_ptr<torch::nn::Module>> modules() const override {
+    std::vector<std::shared_ptr<torch::nn::Module>> out;
+    for (const auto& entry : this->meters_) {
+      if (auto module = entry.meter.loss().module()) {
+        out.push_back(std::move(module));
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::vector<double> weights() const {
+    std::vector<double> out;
+    for (const auto& entry : this->meters_) {
+      out.push_back(entry.meter.loss().weight());
+    }
+    return out;
+  }
+};
+
+}  // namespace danling::inline v0

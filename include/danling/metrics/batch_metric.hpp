@@ -1,0 +1,109 @@
+// Metrics over batches of the user's own type (t3w's interfaces), on the meters that all metrics use.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <danling/metrics/metered_metrics.hpp>
+#include <danling/metrics/metric_value.hpp>
+
+namespace danling::inline v0 {
+
+namespace detail {
+void batch_size() = delete;  // only found in the namespace of the user's type
+
+/// Samples of a batch: its `size()`, or `batch_size(batch)` of its namespace.
+template <class B>
+std::int64_t samples_of(const B& batch) {
+  if constexpr (requires {
+                  { batch.size() } -> std::convertible_to<std::int64_t>;
+                }) {
+    return static_cast<std::int64_t>(batch.size());
+  } else if constexpr (requires {
+                         { batch_size(batch) } -> std::convertible_to<std::int64_t>;
+                       }) {
+    return static_cast<std::int64_t>(batch_size(batch));
+  } else {
+    static_assert(std::is_void_v<B>,
+                  "danling: a batch says how many samples it has by `size()`, or by a function "
+                  "`batch_size(const Batch&)` in its namespace");
+  }
+}
+
+/// A tensor of one value per sample as their sum; anything else as it is.
+/// @throws MetricError for a tensor of another size.
+MetricValue over_samples(const MetricValue& value, std::int64_t samples);
+}  // namespace detail
+
+/// A metric of one batch of type `B` (t3w's IMiniBatchMetric). Derive from it; it may read whatever the step has put
+/// into the batch.
+template <class B>
+class BatchMetric {
+ public:
+  virtual ~BatchMetric() = default;
+
+  virtual bool higher_better() const = 0;
+
+  /// A tensor of one value per sample, or one value for the batch, which counts as that of each sample; or a sum that
+  /// weighs itself. Called once per batch; without gradient recording unless it is a Loss. Should not wait for the
+  /// device.
+  virtual MetricValue compute(const B& batch) = 0;
+};
+
+/// Averages a batch metric over batches and ranks (t3w's IDatasetMetric): a meter that is fed with batches.
+template <class B>
+class DatasetMetric : public AverageMeter {
+ public:
+  /// @throws MetricError when `metric` is null.
+  explicit DatasetMetric(std::shared_ptr<BatchMetric<B>> metric) : metric_(std::move(metric)) {
+    check<MetricError>(metric_ != nullptr, "dataset_metric.create", "expected a metric, got none");
+  }
+
+  /// @throws MetricError when the metric gives a tensor of several values and not one per sample.
+  void update(const B& batch) {
+    const c10::NoGradGuard no_grad;
+    const std::int64_t samples = detail::samples_of(batch);
+    record(detail::over_samples(metric_->compute(batch), samples), samples);
+  }
+
+  /// The average: of all ranks after `synchronize`. Waits for the device.
+  double eval() const { return avg(); }
+
+  std::optional<bool> higher_is_better() const { return metric_->higher_better(); }
+  BatchMetric<B>& metric() const { return *metric_; }
+
+ private:
+  std::shared_ptr<BatchMetric<B>> metric_;
+};
+
+/// Batch metrics by name, fed with the same batches: what StreamMetrics is to predictions and targets. A runner over
+/// batches of type `B` feeds it.
+template <class B>
+class BatchMetrics : public MeteredMetrics<MetricsBase, DatasetMetric<B>> {
+ public:
+  using Entry = std::pair<std::string, std::shared_ptr<BatchMetric<B>>>;
+
+  /// @throws MetricError when a metric is null or a name is given twice.
+  explicit BatchMetrics(std::vector<Entry> metrics) : MeteredMetrics<MetricsBase, DatasetMetric<B>>("batch_metrics") {
+    for (auto& [name, metric] : metrics) {
+      this->meters_.add(name, DatasetMetric<B>(std::move(metric)));
+    }
+  }
+
+  void update(const B& batch) {
+    for (auto& entry : this->meters_) {
+      entry.meter.update(batch);
+    }
+  }
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,81 @@
+// Several losses of a prediction and its target at once.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <danling/metrics/batch_losses.hpp>
+
+namespace danling::inline v0 {
+
+/// A model's prediction and its target, as a batch.
+struct Predicted {
+  at::Tensor prediction;
+  at::Tensor target;
+  /// The first dimension of the target, else of the prediction; 1 for scalars.
+  std::int64_t size() const;
+};
+
+/// Losses of (prediction, target): `criterion = Losses({{"ce", torch::nn::CrossEntropyLoss()}, {"l1", my_l1, 0.1}})`.
+class Losses : public BatchLosses<Predicted> {
+ public:
+  struct Entry {
+    /// `what`: a loss module (holder or shared_ptr) or a callable (prediction, target) -> tensor or MetricValue.
+    template <class T>
+    requires(!std::convertible_to<T, std::shared_ptr<Loss<Predicted>>>)
+        Entry(std::string given, T what, double weight = 1.0)
+        : name(std::move(given)) {
+      loss = std::make_shared<Of<T>>(std::move(what), weight);
+    }
+    /// A loss of one's own class.
+    Entry(std::string given, std::shared_ptr<Loss<Predicted>> what) : name(std::move(given)), loss(std::move(what)) {}
+
+    std::string name;
+    std::shared_ptr<Loss<Predicted>> loss;
+  };
+
+  explicit Losses(std::vector<Entry> losses);
+  ~Losses() override;
+
+  using BatchLosses<Predicted>::operator();
+  at::Tensor operator()(const at::Tensor& prediction, const at::Tensor& target) {
+    return (*this)(Predicted{prediction, target});
+  }
+
+ private:
+  template <class T>
+  class Of : public Loss<Predicted> {
+   public:
+    Of(T what, double weight) : what_(std::move(what)), weight_(weight) {}
+    double weight() const override { return weight_; }
+    MetricValue compute(const Predicted& batch) override {
+      if constexpr (requires { what_->forward(batch.prediction, batch.target); }) {
+        return MetricValue(at::Tensor(what_->forward(batch.prediction, batch.target)));
+      } else {
+        static_assert(std::is_invocable_v<T&, const at::Tensor&, const at::Tensor&>,
+                      "danling: a loss is a module whose forward is (prediction, target), or a callable of both");
+        return MetricValue(what_(batch.prediction, batch.target));
+      }
+    }
+    std::shared_ptr<torch::nn::Module> module() const override {
+      if constexpr (requires { std::shared_ptr<torch::nn::Module>(what_.ptr()); }) {
+        return what_.ptr();
+      } else if constexpr (std::convertible_to<T, std::shared_ptr<torch::nn::Module>>) {
+        return what_;
+      } else {
+        return nullptr;
+      }
+    }
+
+   private:
+    T what_;
+    double weight_;
+  };
+};
+
+}  // namespace danling::inline v0
