@@ -92,7 +92,7 @@ class BareLoop {
       const auto loss = torch::nn::functional::cross_entropy(prediction_, batch.target);
       if (accuracy_) {
         const at::NoGradGuard no_grad;
-        correct_ += dl::metrics::accuracy(prediction_, batch.target).number();
+        correct_ += accuracy_metric_.compute({prediction_, batch.target}).number();
       }
       loss.backward();
       optimizer_->step();
@@ -109,6 +109,7 @@ class BareLoop {
   std::shared_ptr<dl::optim::Optimizer> optimizer_;
   const std::vector<dl::Batch>& batches_;
   bool accuracy_;
+  dl::MetricFunc accuracy_metric_ = dl::metrics::multiclass_accuracy(10, {.average = dl::metrics::Average::micro});
   at::Tensor prediction_;
   std::int64_t step_ = 0;
   double correct_ = 0;

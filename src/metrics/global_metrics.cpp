@@ -8,6 +8,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/metrics/preprocess.hpp>
 
 #include <metrics/global_metrics_impl.hpp>
 #include <metrics/scalar.hpp>
@@ -93,8 +94,8 @@ void GlobalMetrics::Impl::replace(Local other) {
 
 void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& target) {
   const c10::NoGradGuard no_grad;
-  const auto [given_preds, given_targets] =
-      impl_->options.preprocess ? impl_->options.preprocess(prediction, target) : base_preprocess(prediction, target);
+  const auto [given_preds, given_targets] = impl_->options.preprocess ? impl_->options.preprocess(prediction, target)
+                                                                      : metrics::base_preprocess(prediction, target);
   if (!given_preds.defined() || !given_targets.defined()) {
     fail<MetricError>(kGlobalUpdate, "expected a prediction and a target, got ", detail::tensor_text(given_preds),
                       " and ", detail::tensor_text(given_targets));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
+#include <danling/metrics/preprocess.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
 #include <metrics/task_average.hpp>
@@ -18,7 +19,7 @@ class MeterTask : public Metrics {
       : name_(std::move(name)),
         higher_is_better_(higher_is_better),
         meter_(std::move(metric), [](const at::Tensor& prediction, const at::Tensor& target) {
-          return base_preprocess(prediction, target);
+          return metrics::base_preprocess(prediction, target);
         }) {}
 
   void update(const at::Tensor& prediction, const at::Tensor& target) override { meter_.update(prediction, target); }

@@ -4,6 +4,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <danling/metrics/preprocess.hpp>
+
 namespace danling::inline v0 {
 namespace {
 
@@ -90,7 +92,7 @@ void StreamMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
 
 void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
   const c10::NoGradGuard no_grad;
-  auto [input, label] = preprocess_ ? preprocess_(prediction, target) : base_preprocess(prediction, target);
+  auto [input, label] = preprocess_ ? preprocess_(prediction, target) : metrics::base_preprocess(prediction, target);
   const MetricState state(std::move(input), std::move(label));
   for (auto& entry : meters_) {
     entry.meter.measure(state, n);

@@ -25,7 +25,7 @@ using danling::Result;
 using danling::State;
 using danling::StateError;
 using danling::StreamMetrics;
-using danling::metrics::BinaryAccuracy;
+using danling::metrics::binary_accuracy;
 using danling_test::error_of;
 
 static_assert(danling::Checkpointable<MultiTaskMetrics>);
@@ -39,7 +39,7 @@ double number(const Result& result, std::string_view path) {
 }
 
 std::shared_ptr<StreamMetrics> accuracy() {
-  return std::make_shared<StreamMetrics>(StreamMetrics({{"acc", BinaryAccuracy()}}));
+  return std::make_shared<StreamMetrics>(StreamMetrics({{"acc", binary_accuracy()}}));
 }
 
 // Gives what it is fed with: the mean of the predictions over the first dimension.
@@ -173,7 +173,7 @@ TEST_CASE("MultiTaskMetrics: refuses to mix scalars and tensors, or shapes", "[m
 TEST_CASE("MultiTaskMetrics: a plain function is a meter, named as the task", "[metrics]") {
   MultiTaskMetrics metrics;
   metrics.add("size", [](const at::Tensor& p, const at::Tensor& t) { return danling::MetricValue((p - t).mean()); });
-  metrics.add("kind", BinaryAccuracy(), "acc");
+  metrics.add("kind", binary_accuracy());
   metrics.update({{"size", scores({3, 4}), scores({1, 2})}, {"kind", scores({1, 0}), labels({1, 1})}});
   CHECK(metrics.average().text(1) == "size: size: 2.0\nkind: acc: 0.5");
   CHECK(metrics.text(1) == "size: 2.0 (2.0)\nkind: 0.5 (0.5)");

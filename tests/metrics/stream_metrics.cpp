@@ -11,6 +11,7 @@
 
 #include <danling/metrics/factory.hpp>
 #include <danling/metrics/functional/accuracy.hpp>
+#include <danling/metrics/preprocess.hpp>
 
 #include <metrics/golden.hpp>
 #include <support/error.hpp>
@@ -22,8 +23,8 @@ using danling::MetricMeter;
 using danling::MetricValue;
 using danling::StateError;
 using danling::StreamMetrics;
-using danling::metrics::Accuracy;
-using danling::metrics::BinaryAccuracy;
+using danling::metrics::base_preprocess;
+using danling::metrics::binary_accuracy;
 using danling_test::error_of;
 
 static_assert(danling::Checkpointable<StreamMetrics>);
@@ -33,7 +34,7 @@ at::Tensor labels(std::vector<std::int64_t> values) { return at::tensor(values, 
 double number(const danling::Result& result, std::string_view name) { return *result.number(name); }
 
 TEST_CASE("MetricMeter: the example of DanLing's docstring", "[metrics]") {
-  MetricMeter meter((BinaryAccuracy()));
+  MetricMeter meter(binary_accuracy());
   meter.update(scores({0.1F, 0.8F, 0.6F, 0.2F}), labels({0, 1, 0, 0}));
   CHECK(meter.val() == 0.75);
   CHECK(meter.avg() == 0.75);
@@ -48,7 +49,7 @@ TEST_CASE("MetricMeter: the example of DanLing's docstring", "[metrics]") {
 }
 
 TEST_CASE("StreamMetrics: the example of DanLing's docstring", "[metrics]") {
-  StreamMetrics metrics({{"acc", BinaryAccuracy()}});
+  StreamMetrics metrics({{"acc", binary_accuracy()}});
   metrics.update(scores({0.1F, 0.8F, 0.6F, 0.2F}), labels({0, 1, 0, 0}));
   CHECK(number(metrics.value(), "acc") == 0.75);
   CHECK(number(metrics.average(), "acc") == 0.75);
@@ -84,7 +85,7 @@ TEST_CASE("MetricMeter: tensors are averaged element by element, an empty one co
 
 TEST_CASE("MetricMeter: preprocessing comes before the metric and before the batch is counted", "[metrics]") {
   const danling::Preprocess drop_nan = [](const at::Tensor& prediction, const at::Tensor& target) {
-    return danling::base_preprocess(prediction, target, {.ignore_nan = true});
+    return base_preprocess(prediction, target, {.ignore_nan = true});
   };
   MetricMeter error([](const at::Tensor& prediction,
                        const at::Tensor& target) { return MetricValue((prediction.sub(target)).square().mean()); },
@@ -100,8 +101,8 @@ TEST_CASE("MetricMeter: an empty function is refused", "[metrics]") {
 }
 
 TEST_CASE("StreamMetrics: a name that is taken is refused", "[metrics]") {
-  StreamMetrics metrics({{"acc", Accuracy()}});
-  CHECK(error_of<MetricError>([&] { metrics.add("acc", Accuracy()); }) ==
+  StreamMetrics metrics({{"acc", binary_accuracy()}});
+  CHECK(error_of<MetricError>([&] { metrics.add({"acc", binary_accuracy()}); }) ==
         "[meters.add] expected a new name, got 'acc', which is taken");
 }
 
@@ -193,15 +194,14 @@ TEST_CASE("StreamMetrics: predictions and targets of as many elements lose dimen
 TEST_CASE("base_preprocess: drops what is ignored with its predictions", "[metrics]") {
   // Shapes as in DanLing's docstring.
   const auto [prediction, target] =
-      danling::base_preprocess(scores({0.1F, 0.8F, 0.6F, 0.2F}), labels({0, -100, 1, 0}), {.ignore_index = -100});
+      base_preprocess(scores({0.1F, 0.8F, 0.6F, 0.2F}), labels({0, -100, 1, 0}), {.ignore_index = -100});
   CHECK(prediction.equal(scores({0.1F, 0.6F, 0.2F})));
   CHECK(target.equal(labels({0, 1, 0})));
-  const auto [rows, kept] =
-      danling::base_preprocess(scores({1, 2, 3, 4}).view({2, 2}), labels({-1, 1}), {.ignore_index = -1});
+  const auto [rows, kept] = base_preprocess(scores({1, 2, 3, 4}).view({2, 2}), labels({-1, 1}), {.ignore_index = -1});
   CHECK(rows.equal(scores({3, 4}).view({1, 2})));
   CHECK(kept.equal(labels({1})));
   CHECK(error_of<MetricError>([] {
-          danling::base_preprocess(at::ones({3}), labels({1, 2}), {.ignore_index = 0});
+          base_preprocess(at::ones({3}), labels({1, 2}), {.ignore_index = 0});
         }) == "[metrics.preprocess] expected a prediction whose shape begins with the target's, got [3] and [2]");
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("StreamMetrics: multiclass accuracy with ignored labels is DanLing's",
 }
 
 TEST_CASE("StreamMetrics: binary accuracy of probabilities and logits is DanLing's", "[metrics]") {
-  StreamMetrics metrics({{"acc", BinaryAccuracy()}});
+  StreamMetrics metrics({{"acc", binary_accuracy()}});
   const auto batch = [&](const std::vector<float>& values, const std::vector<std::int64_t>& targets,
                          const std::vector<GoldenRow>& expected) {
     metrics.update(scores(values), labels(targets));
@@ -270,7 +270,7 @@ TEST_CASE("StreamMetrics: a state of other metrics is refused and changes nothin
 TEST_CASE("multiclass: options that do not fit are refused", "[metrics]") {
   using danling::metrics::multiclass;
   CHECK(error_of<MetricError>([] { multiclass(0); }) ==
-        "[metrics.multiclass] expected at least one class, got num_classes 0");
+        "[metrics.multiclass] expected at least two classes, got num_classes 0");
   CHECK(error_of<MetricError>([] { multiclass(3, {.top_k = {}}); }) ==
         "[metrics.multiclass] expected at least one top_k, got none");
   CHECK(error_of<MetricError>([] { multiclass(3, {.top_k = {4}}); }) ==

@@ -206,11 +206,12 @@ TEST_CASE("StreamMetrics: over ranks it equals one process; other metrics on a r
           "[metrics]") {
   const auto make = [](bool more) {
     auto metrics = std::make_unique<danling::StreamMetrics>(std::vector<danling::StreamMetrics::Entry>{
-        {"acc", danling::metrics::Accuracy()}, {"mean", [](const at::Tensor& prediction, const at::Tensor&) {
-                                                  return danling::MetricValue(prediction.to(at::kDouble).mean(0));
-                                                }}});
+        {"acc", danling::metrics::multiclass_accuracy(3, {.average = danling::metrics::Average::micro})},
+        {"mean", [](const at::Tensor& prediction, const at::Tensor&) {
+           return danling::MetricValue(prediction.to(at::kDouble).mean(0));
+         }}});
     if (more) {
-      metrics->add("more", danling::metrics::Accuracy());
+      metrics->add({"more", danling::metrics::multiclass_accuracy(3, {.average = danling::metrics::Average::micro})});
     }
     return metrics;
   };

@@ -21,7 +21,7 @@ struct MulticlassAccuracyOptions {
 
 /// Accuracy over `num_classes` classes, batch by batch: exact over the epoch, since each batch weighs by its labels.
 /// `acc` is the share of right labels over all labels, where DanLing's default averages over classes first.
-/// @throws MetricError when `num_classes` is not positive, or `top_k` is empty, repeated or out of range.
+/// @throws MetricError when `num_classes` is less than two, or `top_k` is empty, repeated or out of range.
 std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const MulticlassAccuracyOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

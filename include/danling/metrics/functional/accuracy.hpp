@@ -1,68 +1,43 @@
-// The share of predictions that are right.
+// The share of decisions that are right, or wrong.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include <ATen/core/Tensor.h>
 
-#include <danling/metrics/metric.hpp>
+#include <danling/metrics/metric_func.hpp>
+#include <danling/metrics/options.hpp>
 
 namespace danling::inline v0::metrics {
 
-struct AccuracyOptions {
-  /// A label counts as right when it is among the `top_k` highest scores.
-  std::int64_t top_k = 1;
-  /// Labels of this value do not count.
-  std::optional<std::int64_t> ignore_index = -100;
-  /// What the class dimension must measure, where that is known.
-  std::optional<std::int64_t> num_classes = std::nullopt;
-  /// Which dimension of the prediction holds the classes. Found from the shapes when absent; the last one where
-  /// several would do.
-  std::optional<std::int64_t> class_dim = std::nullopt;
-};
+// One-shot functions preprocess their input as the task needs it and give float64 on its device: a scalar, or one value
+// per class or label for Average::none. Where nothing counts, values are nan. On a device nothing waits.
+// @throws MetricError as preprocess_classification, and for options that do not fit.
 
-/// The share of labels that were predicted, over all labels alike (the "micro" average).
+/// The share of labels that were predicted. As `acc`. Exact over batches in a stream: binary, micro, and weighted
+/// multiclass, since these weigh by labels that count.
 ///
-/// `prediction`: logits or probabilities with one dimension, the classes, more than `target`; or integer labels of the
-/// target's shape, which are compared as they are.
-/// `target`: integer labels. Of equal scores the first wins, and nan is above all numbers, as in argmax (which of
-/// equal scores is among the `top_k` > 1 is not defined on devices). A batch without labels that count has the value
-/// nan and the weight 0. On a device nothing waits, and a label outside the classes is never right.
-/// @throws MetricError for shapes, types and options that do not fit, and for labels outside the classes on the host.
-MetricValue accuracy(const at::Tensor& prediction, const at::Tensor& target, const AccuracyOptions& options = {});
+/// Multiclass: of each class the share of its targets that were predicted (its recall); Average::macro is over the
+/// classes that are a target or predicted (with top_k > 1: that are a target). Of equal scores the first is predicted,
+/// and nan is above all numbers. Multilabel: of each label the share of right decisions, 0 where none counts.
+MetricFunc binary_accuracy(const BinaryOptions& options = {});
+MetricFunc multiclass_accuracy(std::int64_t num_classes, const MulticlassOptions& options = {});
+MetricFunc multilabel_accuracy(std::int64_t num_labels, const MultilabelOptions& options = {});
+at::Tensor accuracy(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options = {});
 
-/// `accuracy` with its options, as a metric.
-struct Accuracy {
-  AccuracyOptions options = {};
-  MetricValue operator()(const at::Tensor& prediction, const at::Tensor& target) const {
-    return accuracy(prediction, target, options);
-  }
-};
+/// The mean of recall and specificity; multiclass: the mean recall of the classes, for Average::macro and `top_k` 1
+/// only. As `balanced_accuracy`.
+MetricFunc binary_balanced_accuracy(const BinaryOptions& options = {});
+MetricFunc multiclass_balanced_accuracy(std::int64_t num_classes, const MulticlassOptions& options = {});
+MetricFunc multilabel_balanced_accuracy(std::int64_t num_labels, const MultilabelOptions& options = {});
+at::Tensor balanced_accuracy(const at::Tensor& input, const at::Tensor& target,
+                             const ClassificationOptions& options = {});
 
-struct BinaryAccuracyOptions {
-  /// Above it, a probability predicts the label 1.
-  double threshold = 0.5;
-  /// Labels of this value do not count.
-  std::optional<std::int64_t> ignore_index = -100;
-};
-
-/// The share of 0 and 1 labels that were predicted.
-///
-/// `prediction`: probabilities, or logits: values outside [0, 1] show that the batch holds logits, and all go through
-/// the sigmoid. Integers and bools are labels. `target`: integers or bools, as many as the prediction has. A batch
-/// without labels that count has the value nan and the weight 0. On a device nothing waits, and a label other than 0
-/// and 1 is never right.
-/// @throws MetricError for shapes and types that do not fit, and for labels other than 0 and 1 on the host.
-MetricValue binary_accuracy(const at::Tensor& prediction, const at::Tensor& target,
-                            const BinaryAccuracyOptions& options = {});
-
-/// `binary_accuracy` with its options, as a metric.
-struct BinaryAccuracy {
-  BinaryAccuracyOptions options = {};
-  MetricValue operator()(const at::Tensor& prediction, const at::Tensor& target) const {
-    return binary_accuracy(prediction, target, options);
-  }
-};
+/// One minus the accuracy of each class or label, averaged as accuracy is; exact over batches where that is. A class
+/// or label without targets has 1. As `hamming_loss`.
+MetricFunc binary_hamming_loss(const BinaryOptions& options = {});
+MetricFunc multiclass_hamming_loss(std::int64_t num_classes, const MulticlassOptions& options = {});
+MetricFunc multilabel_hamming_loss(std::int64_t num_labels, const MultilabelOptions& options = {});
+at::Tensor hamming_loss(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

@@ -1,4 +1,5 @@
-#include <danling/metrics/metric.hpp>
+// What every task begins with: nested tensors joined, what is ignored dropped, dimensions of size one dropped.
+#include <danling/metrics/preprocess.hpp>
 
 #include <vector>
 
@@ -7,8 +8,9 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/scalar.hpp>
+#include <metrics/shapes.hpp>
 
-namespace danling::inline v0 {
+namespace danling::inline v0::metrics {
 namespace {
 
 // Without the dimensions of size one behind the first.
@@ -35,10 +37,10 @@ bool begins_with(at::IntArrayRef shape, at::IntArrayRef prefix) {
 
 }  // namespace
 
-std::pair<at::Tensor, at::Tensor> base_preprocess(const at::Tensor& prediction, const at::Tensor& target,
-                                                  const PreprocessOptions& options) {
-  at::Tensor input = prediction;
-  at::Tensor label = target;
+PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& target, const PreprocessOptions& options) {
+  const bool nested = prediction.is_nested() || target.is_nested();
+  auto [input, label] =
+      nested ? detail::dense_pair(prediction, target, "metrics.preprocess") : PredsTargets(prediction, target);
   const auto keep = [&](const at::Tensor& mask) {
     const c10::List<std::optional<at::Tensor>> rows({mask});
     input = input.index(rows);
@@ -47,7 +49,8 @@ std::pair<at::Tensor, at::Tensor> base_preprocess(const at::Tensor& prediction, 
   if (options.ignore_index || options.ignore_nan) {
     if (!begins_with(input.sizes(), label.sizes())) {
       fail<MetricError>("metrics.preprocess", "expected a prediction whose shape begins with the target's, got ",
-                        detail::shape_text(input.sizes()), " and ", detail::shape_text(label.sizes()));
+                        danling::detail::shape_text(input.sizes()), " and ",
+                        danling::detail::shape_text(label.sizes()));
     }
     if (options.ignore_index) {
       keep(label.ne(*options.ignore_index));
@@ -62,4 +65,4 @@ std::pair<at::Tensor, at::Tensor> base_preprocess(const at::Tensor& prediction, 
   return {input, label};
 }
 
-}  // namespace danling::inline v0
+}  // namespace danling::inline v0::metrics

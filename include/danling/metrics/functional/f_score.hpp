@@ -1,0 +1,40 @@
+// The harmonic mean of precision and recall.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/metrics/metric_func.hpp>
+#include <danling/metrics/options.hpp>
+
+namespace danling::inline v0::metrics {
+
+// One-shot functions preprocess their input as the task needs it and give float64 on its device: a scalar, or one value
+// per class or label for Average::none. Where nothing counts, values are nan. On a device nothing waits.
+// @throws MetricError as preprocess_classification, and for options that do not fit.
+
+// A ratio over nothing is 0. Average::macro is over the classes that are a target or predicted, and over all labels of
+// multilabel data. Exact over batches in a stream: multiclass micro, which is the accuracy.
+
+/// 2 TP / (2 TP + FN + FP). As `f1`.
+MetricFunc binary_f1_score(const BinaryOptions& options = {});
+MetricFunc multiclass_f1_score(std::int64_t num_classes, const MulticlassOptions& options = {});
+MetricFunc multilabel_f1_score(std::int64_t num_labels, const MultilabelOptions& options = {});
+at::Tensor f1_score(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options = {});
+/// DanLing's other name of binary_f1_score.
+inline MetricFunc binary_f1(const BinaryOptions& options = {}) { return binary_f1_score(options); }
+
+/// (1 + beta²) TP / ((1 + beta²) TP + beta² FN + FP), `beta` above 0: recall counts `beta` times as much as precision.
+/// As `fbeta`.
+MetricFunc binary_fbeta_score(double beta, const BinaryOptions& options = {});
+MetricFunc multiclass_fbeta_score(std::int64_t num_classes, double beta, const MulticlassOptions& options = {});
+MetricFunc multilabel_fbeta_score(std::int64_t num_labels, double beta, const MultilabelOptions& options = {});
+at::Tensor fbeta_score(const at::Tensor& input, const at::Tensor& target, double beta,
+                       const ClassificationOptions& options = {});
+/// DanLing's other name of binary_fbeta_score.
+inline MetricFunc binary_fbeta(double beta, const BinaryOptions& options = {}) {
+  return binary_fbeta_score(beta, options);
+}
+
+}  // namespace danling::inline v0::metrics

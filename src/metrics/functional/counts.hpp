@@ -1,0 +1,59 @@
+// What metrics of decisions count: right ones, per class and per pair of classes, on the host and on devices.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/metrics/metric_func.hpp>
+#include <danling/metrics/options.hpp>
+
+namespace danling::inline v0::metrics::detail {
+
+// int64 tensors. Of no, and of ignored labels, all zeros.
+
+/// Of a multiclass metric; `num_classes` and `top_k` are checked.
+struct ClassRule {
+  std::int64_t num_classes = 0;
+  std::int64_t top_k = 1;
+  std::optional<std::int64_t> ignore_index = std::nullopt;
+};
+/// Of a binary metric, and of a multilabel one.
+struct LabelRule {
+  std::int64_t num_labels = 1;
+  double threshold = 0.5;
+  std::optional<std::int64_t> ignore_index = std::nullopt;
+};
+
+/// @throws MetricError for less than two classes, and for a `top_k` that is not among them.
+ClassRule class_rule(std::int64_t num_classes, const MulticlassOptions& options);
+ClassRule class_rule(std::int64_t num_classes, std::optional<std::int64_t> ignore_index);
+/// @throws MetricError for a threshold outside [0, 1], and for less than one label.
+LabelRule label_rule(const BinaryOptions& options, std::int64_t num_labels = 1);
+LabelRule label_rule(const MultilabelOptions& options, std::int64_t num_labels);
+
+/// [2]: labels that were predicted, and labels that count. Needs no memory for the classes.
+RunningSumsPtr right_sums(const ClassRule& rule);
+/// [3, num_classes]: of each class right predictions, predictions, targets. With `top_k` a target among the first k
+/// counts as predicted, else the first is.
+RunningSumsPtr class_sums(const ClassRule& rule);
+/// [num_classes, num_classes]: row the target, column the prediction.
+RunningSumsPtr confusion_sums(const ClassRule& rule);
+/// [num_labels, 2, 2]: row the target, column the prediction.
+RunningSumsPtr label_sums(const LabelRule& rule);
+
+// What they call, for scores [items, classes] or labels [items] and targets [items], or [items, labels] of
+// probabilities or labels. On the host loops of our own, which find labels outside the classes on the way; on devices
+// LibTorch's kernels, which take any tensor, wait for nothing and leave labels outside the classes to no class.
+
+at::Tensor right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
+at::Tensor right_on_device(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
+at::Tensor classes_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
+at::Tensor classes_on_device(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
+at::Tensor confusion_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
+at::Tensor confusion_on_device(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
+at::Tensor labels_on_host(const at::Tensor& scores, const at::Tensor& targets, const LabelRule& rule);
+at::Tensor labels_on_device(const at::Tensor& scores, const at::Tensor& targets, const LabelRule& rule);
+
+}  // namespace danling::inline v0::metrics::detail

@@ -1,0 +1,258 @@
+#include <metrics/shapes.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <ATen/ops/cat.h>
+#include <c10/util/accumulate.h>
+
+#include <danling/core/error.hpp>
+
+#include <metrics/scalar.hpp>
+
+namespace danling::inline v0::metrics {
+namespace detail {
+
+using danling::detail::shape_text;
+using danling::detail::tensor_text;
+
+bool fits_without(at::IntArrayRef scores, std::int64_t dim, at::IntArrayRef target) {
+  const auto cut = static_cast<std::size_t>(dim);
+  return scores.slice(0, cut) == target.slice(0, cut) && scores.slice(cut + 1) == target.slice(cut);
+}
+
+std::optional<std::int64_t> find_class_dim(at::IntArrayRef scores, at::IntArrayRef target,
+                                           std::optional<std::int64_t> num_classes) {
+  const auto last = static_cast<std::int64_t>(scores.size()) - 1;
+  std::optional<std::int64_t> found;
+  for (std::int64_t dim = 0; dim <= last; ++dim) {
+    if (fits_without(scores, dim, target) && (!num_classes || scores[static_cast<std::size_t>(dim)] == *num_classes)) {
+      found = found ? last : dim;
+    }
+  }
+  return found;
+}
+
+namespace {
+
+std::int64_t wrapped_dim(std::int64_t dim, std::int64_t dims, const char* where) {
+  const std::int64_t wrapped = dim < 0 ? dim + dims : dim;
+  check<MetricError>(wrapped >= 0 && wrapped < dims, where, "expected class_dim among ", dims, " dimensions, got ",
+                     dim);
+  return wrapped;
+}
+
+at::Tensor class_dim_last(const at::Tensor& scores, std::int64_t dim) {
+  return dim == scores.dim() - 1 ? scores : scores.movedim(dim, -1);
+}
+
+/// The dimension of the classes in every sample, which is one for all where there is one that fits all.
+std::int64_t class_dim_of_samples(at::TensorList predictions, at::TensorList targets,
+                                  std::optional<std::int64_t> num_classes) {
+  const std::int64_t dims = predictions[0].dim();
+  std::optional<std::int64_t> found;
+  for (std::int64_t dim = 0; dim < dims; ++dim) {
+    bool fits = true;
+    for (std::size_t i = 0; i < predictions.size() && fits; ++i) {
+      const std::int64_t size = predictions[i].dim() == dims ? predictions[i].size(dim) : -1;
+      fits = size == num_classes.value_or(predictions[0].size(dim)) &&
+             fits_without(predictions[i].sizes(), dim, targets[i].sizes());
+    }
+    if (fits) {
+      found = found ? dims - 1 : dim;
+    }
+  }
+  return found.value_or(dims - 1);
+}
+
+at::Tensor join_samples(const std::vector<at::Tensor>& samples) {
+  bool alike = samples[0].dim() > 0;
+  for (const auto& sample : samples) {
+    alike = alike && sample.dim() == samples[0].dim() && sample.sizes().slice(1) == samples[0].sizes().slice(1);
+  }
+  if (alike) {
+    return at::cat(samples);
+  }
+  std::vector<at::Tensor> flat;
+  for (const auto& sample : samples) {
+    flat.push_back(sample.flatten());
+  }
+  return at::cat(flat);
+}
+
+PredsTargets join_pairs(at::TensorList predictions, at::TensorList targets, std::optional<std::int64_t> num_classes,
+                        std::optional<std::int64_t> class_dim, const char* where) {
+  check<MetricError>(predictions.size() == targets.size() && !predictions.empty(), where,
+                     "expected as many predictions as targets, and at least one, got ", predictions.size(), " and ",
+                     targets.size());
+  for (std::size_t i = 0; i < predictions.size(); ++i) {
+    check<MetricError>(predictions[i].defined() && targets[i].defined(), where,
+                       "expected defined tensors, got an undefined one in sample ", i);
+  }
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> labels;
+  const bool by_class = predictions[0].dim() == targets[0].dim() + 1;
+  const std::int64_t dim = !by_class   ? 0
+                           : class_dim ? wrapped_dim(*class_dim, predictions[0].dim(), where)
+                                       : class_dim_of_samples(predictions, targets, num_classes);
+  const std::int64_t classes = by_class ? num_classes.value_or(predictions[0].size(dim)) : 0;
+  for (std::size_t i = 0; i < predictions.size(); ++i) {
+    const at::Tensor& input = predictions[i];
+    const bool fits = by_class ? input.dim() == predictions[0].dim() && input.dim() == targets[i].dim() + 1 &&
+                                     fits_without(input.sizes(), dim, targets[i].sizes())
+                               : input.sizes() == targets[i].sizes();
+    if (!fits) {
+      fail<MetricError>(where, "expected predictions of the target's shape", by_class ? " and the classes" : "",
+                        ", got ", shape_text(input.sizes()), " and ", shape_text(targets[i].sizes()), " in sample ", i);
+    }
+    if (by_class && input.size(dim) != classes) {
+      fail<MetricError>(where, "expected ", classes, " classes in dimension ", dim, ", got ", shape_text(input.sizes()),
+                        " in sample ", i);
+    }
+    inputs.push_back(by_class ? class_dim_last(input, dim).reshape({-1, classes}) : input);
+    labels.push_back(by_class ? targets[i].flatten() : targets[i]);
+  }
+  return {by_class ? at::cat(inputs) : join_samples(inputs), join_samples(labels)};
+}
+
+/// Samples of a padded batch, cut to the sizes of the other's samples in the dimensions that both have.
+std::vector<at::Tensor> cut_padding(const at::Tensor& padded, const std::vector<at::Tensor>& samples,
+                                    const char* where) {
+  if (padded.dim() == 0 || padded.size(0) != static_cast<std::int64_t>(samples.size())) {
+    fail<MetricError>(where, "expected a padded batch of ", samples.size(), " samples beside a nested one, got ",
+                      shape_text(padded.sizes()));
+  }
+  std::vector<at::Tensor> cut;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    at::Tensor sample = padded[static_cast<std::int64_t>(i)];
+    for (std::int64_t dim = 0; dim < std::min(sample.dim(), samples[i].dim()); ++dim) {
+      sample = sample.narrow(dim, 0, std::min(sample.size(dim), samples[i].size(dim)));
+    }
+    cut.push_back(sample);
+  }
+  return cut;
+}
+
+/// Whether elements of the one come in the order of the other's: but for dimensions of size one the shapes are equal,
+/// or one is flat.
+bool same_order(at::IntArrayRef a, at::IntArrayRef b) {
+  if (a == b) [[likely]] {
+    return true;
+  }
+  const auto squeezed = [](at::IntArrayRef shape) {
+    std::vector<std::int64_t> sizes;
+    std::copy_if(shape.begin(), shape.end(), std::back_inserter(sizes), [](std::int64_t size) { return size != 1; });
+    return sizes;
+  };
+  const auto left = squeezed(a);
+  const auto right = squeezed(b);
+  return left == right || left.size() <= 1 || right.size() <= 1;
+}
+
+/// Whether the last dimensions make up rows of `columns`, or a flat tensor can be cut into such.
+bool ends_with_rows(at::IntArrayRef shape, std::int64_t columns) {
+  std::int64_t product = 1;
+  for (std::size_t dim = shape.size(); dim-- > 0;) {
+    if (product == columns) {
+      return true;
+    }
+    if (product == 1 && shape[dim] % columns == 0 && c10::multiply_integers(shape.slice(0, dim)) == 1) {
+      return true;
+    }
+    product *= shape[dim];
+  }
+  return product == columns || product == 0;
+}
+
+}  // namespace
+
+PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, const char* where,
+                        std::optional<std::int64_t> num_classes, std::optional<std::int64_t> class_dim) {
+  if (!prediction.defined() || !target.defined() || prediction.is_complex() || target.is_complex()) [[unlikely]] {
+    fail<MetricError>(where, "expected real predictions and targets, got ", tensor_text(prediction), " and ",
+                      tensor_text(target));
+  }
+  if (prediction.device() != target.device()) [[unlikely]] {
+    fail<MetricError>(where, "expected prediction and target on one device, got ", prediction.device().str(), " and ",
+                      target.device().str());
+  }
+  if (!prediction.is_nested() && !target.is_nested()) [[likely]] {
+    return {prediction, target};
+  }
+  std::vector<at::Tensor> inputs = prediction.is_nested() ? prediction.unbind() : std::vector<at::Tensor>();
+  std::vector<at::Tensor> labels = target.is_nested() ? target.unbind() : std::vector<at::Tensor>();
+  if (!prediction.is_nested()) {
+    inputs = cut_padding(prediction, labels, where);
+  } else if (!target.is_nested()) {
+    labels = cut_padding(target, inputs, where);
+  }
+  if (class_dim) {
+    // Of the batch; the samples have one dimension less.
+    const std::int64_t dim = wrapped_dim(*class_dim, prediction.dim(), where);
+    check<MetricError>(dim > 0, where, "expected the classes in a dimension of the samples, got class_dim ", *class_dim,
+                       ", which is that of the batch");
+    class_dim = dim - 1;
+  }
+  return join_pairs(inputs, labels, num_classes, class_dim, where);
+}
+
+PredsTargets flat_pair(const at::Tensor& prediction, const at::Tensor& target, std::int64_t columns,
+                       const char* where) {
+  if (!same_order(prediction.sizes(), target.sizes()) || prediction.numel() != target.numel()) [[unlikely]] {
+    fail<MetricError>(where, "expected a prediction of the target's shape, got ", tensor_text(prediction), " and ",
+                      tensor_text(target));
+  }
+  if (columns == 0) {
+    return {prediction.dim() == 1 ? prediction : prediction.flatten(), target.dim() == 1 ? target : target.flatten()};
+  }
+  if (!ends_with_rows(target.sizes(), columns) || !ends_with_rows(prediction.sizes(), columns)) [[unlikely]] {
+    fail<MetricError>(where, "expected ", columns, " values an item in the last dimensions, got ",
+                      tensor_text(prediction), " and ", tensor_text(target));
+  }
+  const auto as_rows = [&](const at::Tensor& tensor) {
+    return tensor.dim() == 2 && tensor.size(1) == columns ? tensor
+                                                          : tensor.reshape({tensor.numel() / columns, columns});
+  };
+  return {as_rows(prediction), as_rows(target)};
+}
+
+PredsTargets flat_multiclass(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
+                             std::optional<std::int64_t> class_dim, const char* where) {
+  const auto [scores, labels] = dense_pair(prediction, target, where, num_classes, class_dim);
+  if (!at::isIntegralType(labels.scalar_type(), /*includeBool=*/true)) [[unlikely]] {
+    fail<MetricError>(where, "expected integer labels, got ", tensor_text(labels));
+  }
+  if (labels.dim() == scores.dim() && !class_dim && labels.sizes() == scores.sizes() &&
+      at::isIntegralType(scores.scalar_type(), /*includeBool=*/true)) {
+    return {scores.flatten(), labels.flatten()};
+  }
+  const std::int64_t dims = scores.dim();
+  const bool joined = prediction.is_nested() || target.is_nested();
+  std::int64_t dim = dims - 1;
+  if (class_dim && !joined) {
+    dim = wrapped_dim(*class_dim, dims, where);
+  } else if (dims == labels.dim() + 1 && !joined) {
+    dim = find_class_dim(scores.sizes(), labels.sizes(), num_classes).value_or(dims - 1);
+  }
+  const bool fits = dims > 0 && scores.size(dim) == num_classes &&
+                    (dims == labels.dim() + 1 ? fits_without(scores.sizes(), dim, labels.sizes())
+                                              : scores.numel() == labels.numel() * num_classes);
+  if (!fits) [[unlikely]] {
+    const std::string given = class_dim ? concat(" in dimension ", *class_dim) : "";
+    fail<MetricError>(where, "expected a prediction of the target's shape and one dimension of ", num_classes,
+                      " classes more", given, ", got ", tensor_text(scores), " and ", tensor_text(labels));
+  }
+  const at::Tensor rows = class_dim_last(scores, dim);
+  return {rows.dim() == 2 ? rows : rows.reshape({labels.numel(), num_classes}),
+          labels.dim() == 1 ? labels : labels.flatten()};
+}
+
+}  // namespace detail
+
+PredsTargets concat_samples(at::TensorList predictions, at::TensorList targets, std::optional<std::int64_t> class_dim) {
+  return detail::join_pairs(predictions, targets, std::nullopt, class_dim, "metrics.concat_samples");
+}
+
+}  // namespace danling::inline v0::metrics
