@@ -1,0 +1,53 @@
+// Whether predicted probabilities are as frequent as they say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/metrics/metric_func.hpp>
+
+namespace danling::inline v0::metrics {
+
+/// How the gaps between confidence and accuracy of the bins become one number.
+enum class CalibrationNorm {
+  l1,  ///< their mean by the size of the bins: the expected calibration error
+  l2,  ///< the root of the mean square
+  max  ///< the largest: the maximum calibration error
+};
+
+/// @throws ConfigError that lists the names.
+CalibrationNorm parse_calibration_norm(std::string_view name);
+
+struct CalibrationErrorOptions {
+  /// Bins of equal width over [0, 1]. A confidence of exactly 1 has a bin of its own, as in torchmetrics.
+  std::int64_t n_bins = 15;
+  CalibrationNorm norm = CalibrationNorm::l1;
+  /// Targets of this value do not count.
+  std::optional<std::int64_t> ignore_index = -100;
+};
+
+// The calibration error, torchmetrics' calibration_error, named "calibration_error": in bins of the confidence, the gap
+// between its mean and the share of right predictions. Binary: the probability of 1 and the share of ones; multiclass:
+// the highest probability and how often its class is right. Kept as sums per bin, which add up over batches.
+// Lower is better. nan without data, and where a probability is nan. On a device nothing waits.
+// @throws MetricError for options, shapes and labels that do not fit; on a device labels are not checked.
+MetricFunc binary_calibration_error(const CalibrationErrorOptions& options = {});
+MetricFunc multiclass_calibration_error(std::int64_t num_classes, const CalibrationErrorOptions& options = {});
+
+/// With `num_classes` multiclass, else binary.
+struct CalibrationOptions {
+  std::optional<std::int64_t> num_classes = std::nullopt;
+  std::int64_t n_bins = 15;
+  CalibrationNorm norm = CalibrationNorm::l1;
+  std::optional<std::int64_t> ignore_index = -100;
+  /// Which dimension of the prediction holds the classes; found from the shapes when absent.
+  std::optional<std::int64_t> class_dim = std::nullopt;
+};
+
+/// Of probabilities or logits and integer targets: a float64 scalar.
+at::Tensor calibration_error(const at::Tensor& input, const at::Tensor& target, const CalibrationOptions& options = {});
+
+}  // namespace danling::inline v0::metrics

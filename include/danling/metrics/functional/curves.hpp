@@ -1,0 +1,51 @@
+// ROC and precision-recall curves.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace danling::inline v0::metrics {
+
+/// Points of falling thresholds, from (0, 0); float64. The first threshold of an exact curve is 1 and means "none".
+struct RocCurve {
+  at::Tensor fpr;
+  at::Tensor tpr;
+  at::Tensor thresholds;
+};
+
+/// Points of rising thresholds, then (1, 0), which has no threshold; float64.
+struct PrecisionRecallCurve {
+  at::Tensor precision;
+  at::Tensor recall;
+  at::Tensor thresholds;
+};
+
+/// With `num_classes` multiclass, with `num_labels` multilabel, else binary.
+struct CurveOptions {
+  std::optional<std::int64_t> num_classes = std::nullopt;
+  std::optional<std::int64_t> num_labels = std::nullopt;
+  /// Targets of this value do not count.
+  std::optional<std::int64_t> ignore_index = -100;
+  /// Which dimension of the prediction holds the classes; found from the shapes when absent.
+  std::optional<std::int64_t> class_dim = std::nullopt;
+  /// So many thresholds, evenly from 0 to 1, at least 2; one per distinct score when absent.
+  std::optional<std::int64_t> thresholds = std::nullopt;
+};
+
+/// One curve for binary predictions, else one per class against the rest, or per label; torchmetrics' roc.
+/// A rate without positives or negatives is 0. Curves of scores with a nan are nan.
+///
+/// On a device, an exact curve waits (its length depends on the data), one of given thresholds does not.
+/// @throws MetricError for options, shapes and labels that do not fit.
+std::vector<RocCurve> roc(const at::Tensor& input, const at::Tensor& target, const CurveOptions& options = {});
+
+/// The same of precision and recall; torchmetrics' precision_recall_curve. Recall without positives is 1 in an exact
+/// curve for binary and multilabel, and nan for multiclass (1 where all targets are class 0); in one of given
+/// thresholds it is nan, as is precision where nothing is predicted.
+std::vector<PrecisionRecallCurve> precision_recall_curve(const at::Tensor& input, const at::Tensor& target,
+                                                         const CurveOptions& options = {});
+
+}  // namespace danling::inline v0::metrics

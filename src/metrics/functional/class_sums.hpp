@@ -1,0 +1,31 @@
+// Sums over predicted probabilities and scores, on the host and on devices. Take what `checked_scores` gives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/metrics/functional/hinge_loss.hpp>
+
+#include <metrics/functional/score_columns.hpp>
+
+namespace danling::inline v0::metrics::detail {
+
+/// [columns, 3] (one column for binary and multiclass): the sum of -log p, how many count, how many of them are 1.
+at::Tensor log_loss_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
+at::Tensor log_loss_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
+
+/// [losses + 1]: sums of losses, one or one per class, and how many samples count.
+at::Tensor hinge_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task, bool squared,
+                         HingeMode mode);
+at::Tensor hinge_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task, bool squared,
+                           HingeMode mode);
+
+/// [n_bins + 1, 3]: of the samples in each bin how many, the sum of confidences, and how many are right.
+at::Tensor calibration_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
+                               const at::Tensor& limits);
+at::Tensor calibration_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
+                                 std::int64_t n_bins);
+
+}  // namespace danling::inline v0::metrics::detail

@@ -1,0 +1,73 @@
+#include <danling/metrics/functional/log_loss.hpp>
+
+#include <limits>
+#include <memory>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/where.h>
+
+#include <danling/core/error.hpp>
+
+#include <metrics/functional/class_sums.hpp>
+#include <metrics/functional/score_values.hpp>
+
+namespace danling::inline v0::metrics {
+namespace {
+
+using detail::ScoreTask;
+
+constexpr const char* log_loss_where = "metrics.log_loss";
+
+// Of [columns, 3]: the mean over all decisions, or over labels.
+MetricValue log_loss_of(const at::Tensor& sums, Average average) {
+  if (average == Average::micro) {
+    if (sums.is_cpu() && sums.size(0) == 1) {
+      const double* data = sums.const_data_ptr<double>();
+      return MetricValue::sum(data[0], static_cast<std::int64_t>(data[1]));
+    }
+    const at::Tensor total = sums.sum(0);
+    return MetricValue::sum(total.select(0, 0), total.select(0, 1).to(at::kLong));
+  }
+  const at::Tensor values = sums.select(1, 0) / sums.select(1, 1);
+  // A label with data has a value of its own, nan or not; one without is left out.
+  const at::Tensor broken = values.isnan().logical_and(sums.select(1, 1).gt(0));
+  const at::Tensor weights = at::where(broken, std::numeric_limits<double>::quiet_NaN(), sums.select(1, 2));
+  return detail::average_classes(values, weights, average);
+}
+
+MetricFunc log_loss_metric(const ScoreTask& task, Average average) {
+  check<MetricError>(task.num > 0, log_loss_where, "expected a positive number of classes, got ", task.num);
+  const auto sums = std::make_shared<const RunningSums>(RunningSums{
+      .key = concat("log loss, ", task.text()), .of_batch = [task](const at::Tensor& preds, const at::Tensor& targets) {
+        const auto [scores, labels] = detail::checked_scores(preds, targets, task, log_loss_where);
+        return scores.is_cpu() ? detail::log_loss_on_host(scores, labels, task)
+                               : detail::log_loss_on_device(scores, labels, task);
+      }});
+  MetricFunc out{.name = "log_loss", .sums = {sums}, .higher_is_better = false};
+  out.compute = [sums, average](const MetricState& state) { return log_loss_of(state.sums(sums), average); };
+  return out;
+}
+
+}  // namespace
+
+MetricFunc binary_log_loss(const LogLossOptions& options) {
+  return log_loss_metric({.task = Task::binary, .num = 1, .ignore_index = options.ignore_index}, Average::micro);
+}
+MetricFunc multiclass_log_loss(std::int64_t num_classes, const LogLossOptions& options) {
+  return log_loss_metric({.task = Task::multiclass, .num = num_classes, .ignore_index = options.ignore_index},
+                         Average::micro);
+}
+MetricFunc multilabel_log_loss(std::int64_t num_labels, const MultilabelLogLossOptions& options) {
+  return log_loss_metric({.task = Task::multilabel, .num = num_labels, .ignore_index = options.ignore_index},
+                         options.average);
+}
+
+at::Tensor log_loss(const at::Tensor& input, const at::Tensor& target, const AnyLogLossOptions& options) {
+  const ScoreTask task =
+      detail::score_task(options.num_classes, options.num_labels, options.ignore_index, log_loss_where);
+  const Average average = task.task == Task::multilabel ? options.average : Average::micro;
+  return detail::one_shot(log_loss_metric(task, average),
+                          detail::preprocess_scores(input, target, task, options.class_dim, log_loss_where));
+}
+
+}  // namespace danling::inline v0::metrics

@@ -1,0 +1,72 @@
+// Counting pairs and positives of sorted or binned scores, for AUROC, average precision and curves.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/metrics/metric_func.hpp>
+
+#include <metrics/functional/score_columns.hpp>
+
+namespace danling::inline v0::metrics::detail {
+
+/// What the rows of rankings hold, by class.
+enum RankingRow : std::int64_t {
+  row_positives,  ///< nan where a score is nan
+  row_auroc,
+  row_auprc,
+  num_ranking_rows
+};
+
+/// [num_ranking_rows, columns], float64: of exact scores, on the host by one sort per column, on a device by
+/// LibTorch's sort and without a wait. Takes what `checked_scores` gives.
+at::Tensor rank_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
+at::Tensor rank_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
+inline at::Tensor rank(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task) {
+  return scores.is_cpu() ? rank_on_host(scores, targets, task) : rank_on_device(scores, targets, task);
+}
+
+/// Points of the exact ROC curves, [columns, samples + 1], from (0, 0), without a wait: samples of one score, or that
+/// are ignored, repeat a point.
+struct RocPoints {
+  at::Tensor fpr;
+  at::Tensor tpr;
+  /// Of the columns: whether a score is nan, or nothing counts.
+  at::Tensor undefined;
+};
+RocPoints roc_points(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
+
+/// The area up to `max_fpr` under each curve, standardized (McClish); the whole where it is 0. Waits for nothing.
+at::Tensor partial_area(const at::Tensor& fpr, const at::Tensor& tpr, double max_fpr);
+
+// Binned scores: int64 counts [columns, thresholds + 2, 2] of how many thresholds a score reaches (0 to all; last: nan)
+// and of its label.
+
+/// The thresholds, float32, as torch.linspace gives them.
+at::Tensor even_thresholds(std::int64_t num);
+RunningSumsPtr binned_scores(const ScoreTask& task, std::int64_t thresholds, std::string_view where);
+at::Tensor bin_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
+                       const at::Tensor& thresholds);
+at::Tensor bin_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
+                         const at::Tensor& thresholds);
+
+/// Positives and negatives at or above each threshold, from the highest: float64 [columns, thresholds], and in all.
+struct BinnedCounts {
+  at::Tensor above_positives;
+  at::Tensor above_negatives;
+  at::Tensor positives;
+  at::Tensor negatives;
+  at::Tensor has_nan;
+};
+BinnedCounts cumulate(const at::Tensor& bins);
+
+/// Rankings as above, of binned scores.
+at::Tensor rank_bins_on_host(const at::Tensor& bins);
+at::Tensor rank_bins_on_device(const at::Tensor& bins);
+inline at::Tensor rank_bins(const at::Tensor& bins) {
+  return bins.is_cpu() ? rank_bins_on_host(bins) : rank_bins_on_device(bins);
+}
+
+}  // namespace danling::inline v0::metrics::detail

@@ -1,0 +1,113 @@
+#include <danling/metrics/functional/regression.hpp>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <danling/core/error.hpp>
+
+#include <metrics/functional/moments.hpp>
+#include <metrics/functional/names.hpp>
+#include <metrics/functional/score_values.hpp>
+
+namespace danling::inline v0::metrics {
+namespace {
+
+using detail::by_output;
+using detail::choose;
+using detail::root;
+using detail::undefined_value;
+
+const auto squared_error_sum = [](const auto& m) { return m.squares_error + m.n * m.mean_error * m.mean_error; };
+
+void check_error_options(const RegressionErrorOptions& options, const char* where) {
+  check<MetricError>(options.multioutput != MultiOutput::variance_weighted, where,
+                     "expected multioutput raw_values or uniform_average, got variance_weighted");
+}
+
+// A mean over samples, of sums by output. Where it is one number it goes on as a sum, which is exact over batches.
+template <class Sum>
+MetricFunc mean_error(const char* name, const char* where, const RegressionErrorOptions& options, Sum sum_of) {
+  check_error_options(options, where);
+  MetricFunc out{.name = name, .sums = {detail::running_moments(options.num_outputs)}, .higher_is_better = false};
+  out.compute = [sums = out.sums[0], how = options.multioutput, sum_of](const MetricState& state) -> MetricValue {
+    const at::Tensor moments = state.sums(sums);
+    const std::int64_t num = moments.size(0);
+    if (num > 1 && how == MultiOutput::raw_values) {
+      return by_output(moments, [&](const auto& m) { return sum_of(m) / m.n; });
+    }
+    if (moments.is_cpu() && num == 1) {
+      const auto m = detail::moments_of(moments, 0);
+      return MetricValue::sum(sum_of(m), static_cast<std::int64_t>(m.n));
+    }
+    return MetricValue::sum(by_output(moments, sum_of).mean(), moments.select(1, 0).select(0, 0).to(at::kLong));
+  };
+  return out;
+}
+
+}  // namespace
+
+MultiOutput parse_multi_output(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, MultiOutput>, 3> names = {
+      {{"raw_values", MultiOutput::raw_values},
+       {"uniform_average", MultiOutput::uniform_average},
+       {"variance_weighted", MultiOutput::variance_weighted}}};
+  return detail::parse_name(names, name, "metrics.parse_multi_output");
+}
+
+MetricFunc mae(const RegressionErrorOptions& options) {
+  return mean_error("mae", "metrics.mae", options, [](const auto& m) { return m.abs_error; });
+}
+MetricFunc mse(const RegressionErrorOptions& options) {
+  return mean_error("mse", "metrics.mse", options, squared_error_sum);
+}
+MetricFunc mape(const RegressionErrorOptions& options) {
+  return mean_error("mape", "metrics.mape", options, [](const auto& m) { return m.relative_error; });
+}
+
+MetricFunc rmse(const RegressionErrorOptions& options) {
+  check_error_options(options, "metrics.rmse");
+  MetricFunc out = detail::moments_metric("rmse", {options.num_outputs, options.multioutput},
+                                          [](const auto& m) { return root(squared_error_sum(m) / m.n); });
+  out.higher_is_better = false;
+  return out;
+}
+
+MetricFunc r2_score(const RegressionOptions& options) {
+  return detail::moments_metric("r2", options, [](const auto& m) {
+    const auto residual = squared_error_sum(m);
+    const auto score = choose(residual == 0.0, residual * 0.0 + 1.0,
+                              choose(m.squares_target == 0.0, residual * 0.0, 1.0 - residual / m.squares_target));
+    return choose(m.n < 2.0, undefined_value, score);
+  });
+}
+
+MetricFunc explained_variance(const RegressionOptions& options) {
+  return detail::moments_metric("explained_variance", options, [](const auto& m) {
+    const auto rest = m.squares_error;
+    const auto score = choose(rest == 0.0, rest * 0.0 + 1.0,
+                              choose(m.squares_target == 0.0, rest * 0.0, 1.0 - rest / m.squares_target));
+    return choose(m.n < 1.0, undefined_value, score);
+  });
+}
+
+at::Tensor mae(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
+  return detail::one_shot(mae(options), detail::preprocess_outputs(input, target, options.num_outputs));
+}
+at::Tensor mse(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
+  return detail::one_shot(mse(options), detail::preprocess_outputs(input, target, options.num_outputs));
+}
+at::Tensor rmse(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
+  return detail::one_shot(rmse(options), detail::preprocess_outputs(input, target, options.num_outputs));
+}
+at::Tensor mape(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
+  return detail::one_shot(mape(options), detail::preprocess_outputs(input, target, options.num_outputs));
+}
+at::Tensor r2_score(const at::Tensor& input, const at::Tensor& target, const RegressionOptions& options) {
+  return detail::one_shot(r2_score(options), detail::preprocess_outputs(input, target, options.num_outputs));
+}
+at::Tensor explained_variance(const at::Tensor& input, const at::Tensor& target, const RegressionOptions& options) {
+  return detail::one_shot(explained_variance(options), detail::preprocess_outputs(input, target, options.num_outputs));
+}
+
+}  // namespace danling::inline v0::metrics

@@ -1,0 +1,71 @@
+// Scores and targets of a task, class by class: each class is a binary problem of its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/metrics/metric_value.hpp>
+#include <danling/metrics/options.hpp>
+
+namespace danling::inline v0::metrics::detail {
+
+/// What preprocessed predictions mean. Binary: [N] and [N]; multiclass: [N, C] and classes [N]; multilabel: [N, C] and
+/// [N, C], or with `flat` all decisions as one binary problem.
+struct ScoreTask {
+  Task task = Task::binary;
+  std::int64_t num = 1;
+  std::optional<std::int64_t> ignore_index = std::nullopt;
+  bool flat = false;
+
+  std::int64_t columns() const { return task == Task::binary || flat ? 1 : num; }
+  /// Tells apart all of the above, for keys of shared work.
+  std::string text() const;
+};
+
+/// Where the score and target of sample i of one column lie: score[i * stride], target[i * target_stride].
+struct ScoreColumn {
+  std::int64_t offset = 0;
+  std::int64_t stride = 1;
+  std::int64_t target_offset = 0;
+  std::int64_t target_stride = 1;
+  /// The target that is a positive.
+  std::int64_t positive = 1;
+};
+
+ScoreColumn column_of(const ScoreTask& task, std::int64_t column);
+
+/// Contiguous float or double scores and int64 targets of shapes that fit the task. `where` names the metric.
+/// @throws MetricError when they do not; on the host also for labels that the task does not have.
+std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const at::Tensor& targets,
+                                                 const ScoreTask& task, std::string_view where);
+
+/// Scores and which targets are positives and count, as [columns, samples]; `counted` is undefined when all count.
+struct ColumnTensors {
+  at::Tensor scores;
+  at::Tensor positive;
+  at::Tensor counted;
+};
+ColumnTensors column_tensors(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
+
+/// One value of values by class. Classes whose value is nan are left out, but a nan weight says that the data were
+/// nan, and so is the average. `weights`: positives by class. Waits for nothing.
+MetricValue average_classes(const at::Tensor& values, const at::Tensor& weights, Average average);
+
+/// Calls `visit` with a pointer to the elements of what `checked_scores` gives, float or double.
+template <class Visit>
+void visit_scores(const at::Tensor& scores, Visit&& visit) {
+  if (scores.scalar_type() == at::kFloat) {
+    visit(scores.const_data_ptr<float>());
+  } else {
+    visit(scores.const_data_ptr<double>());
+  }
+}
+
+/// A float64 vector of host memory.
+at::Tensor host_vector(std::int64_t size);
+
+}  // namespace danling::inline v0::metrics::detail

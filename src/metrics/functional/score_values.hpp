@@ -1,0 +1,34 @@
+// From raw predictions to the value of a metric, for functions that are called once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/metrics/metric_func.hpp>
+
+#include <metrics/functional/score_columns.hpp>
+
+namespace danling::inline v0::metrics::detail {
+
+/// The preprocessing of the task; with `probabilities` false, scores stay what they are. @throws MetricError for shapes
+/// that do not fit, and for a class_dim without classes.
+std::pair<at::Tensor, at::Tensor> preprocess_scores(const at::Tensor& input, const at::Tensor& target,
+                                                    const ScoreTask& task, std::optional<std::int64_t> class_dim,
+                                                    std::string_view where, bool probabilities = true);
+
+/// The preprocessing of regression: [N], or [N, num_outputs]. @throws MetricError for shapes that do not fit.
+std::pair<at::Tensor, at::Tensor> preprocess_outputs(const at::Tensor& input, const at::Tensor& target,
+                                                     std::int64_t num_outputs);
+
+/// What `metric` says of data that are preprocessed, on their device.
+at::Tensor one_shot(const MetricFunc& metric, const std::pair<at::Tensor, at::Tensor>& data);
+
+/// @throws MetricError when both numbers are given, or the one that is given is not positive.
+ScoreTask score_task(std::optional<std::int64_t> num_classes, std::optional<std::int64_t> num_labels,
+                     std::optional<std::int64_t> ignore_index, std::string_view where);
+
+}  // namespace danling::inline v0::metrics::detail
