@@ -13,27 +13,6 @@ namespace danling::inline v0::metrics::detail {
 namespace {
 
 template <class T>
-bool any_outside_unit(const at::Tensor& scores) {
-  using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const T* data = scores.const_data_ptr<T>();
-  const std::int64_t count = scores.numel();
-  // Pieces without an early end become vector instructions.
-  constexpr std::int64_t piece = 4096;
-  for (std::int64_t begin = 0; begin < count; begin += piece) {
-    const std::int64_t end = std::min(count, begin + piece);
-    std::int32_t outside = 0;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto score = static_cast<Number>(data[i]);
-      outside |= static_cast<std::int32_t>(score < 0) | static_cast<std::int32_t>(score > 1);
-    }
-    if (outside != 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-template <class T>
 std::int64_t mark_without_nan(const at::Tensor& rows, std::uint8_t* keep) {
   const T* data = rows.const_data_ptr<T>();
   const std::int64_t columns = rows.dim() == 1 ? 1 : rows.size(1);
@@ -132,24 +111,6 @@ std::int64_t mark_complete_rows(const at::Tensor& rows, std::uint8_t* keep) {
       return mark_without_nan<double>(data, keep);
     default:
       return mark_without_nan<float>(data.to(at::kFloat), keep);
-  }
-}
-
-bool holds_logits(const at::Tensor& scores) {
-  const at::Tensor data = scores.contiguous();
-  switch (data.scalar_type()) {
-    case at::kFloat:
-      return any_outside_unit<float>(data);
-    case at::kDouble:
-      return any_outside_unit<double>(data);
-    case at::kBFloat16:
-      return any_outside_unit<c10::BFloat16>(data);
-    case at::kHalf:
-      return any_outside_unit<c10::Half>(data);
-    case at::kBool:
-      return false;
-    default:
-      return any_outside_unit<double>(data.to(at::kDouble));
   }
 }
 

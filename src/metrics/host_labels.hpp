@@ -1,4 +1,4 @@
-// Labels and scores on the host: reading, checking and dropping rows, by plain loops.
+// Labels on the host: reading, checking and dropping rows, by plain loops.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,5 @@ at::Tensor keep_rows(const at::Tensor& tensor, const std::uint8_t* keep, std::in
 
 /// Marks the rows (of the first dimension) without nan with a one, the others with a zero, and counts the ones.
 std::int64_t mark_complete_rows(const at::Tensor& rows, std::uint8_t* keep);
-
-/// Whether a score lies outside [0, 1]; nan does not.
-bool holds_logits(const at::Tensor& scores);
-
-/// The softmax of each row of a floating [rows, columns], in its dtype.
-at::Tensor host_softmax(const at::Tensor& logits);
 
 }  // namespace danling::inline v0::metrics::detail

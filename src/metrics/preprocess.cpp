@@ -5,13 +5,12 @@
 #include <tuple>
 #include <vector>
 
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/softmax.h>
-#include <ATen/ops/where.h>
+#include <ATen/core/grad_mode.h>
 
 #include <danling/core/error.hpp>
 
 #include <metrics/host_labels.hpp>
+#include <metrics/probabilities.hpp>
 #include <metrics/scalar.hpp>
 #include <metrics/shapes.hpp>
 
@@ -19,35 +18,9 @@ namespace danling::inline v0::metrics {
 namespace {
 
 using danling::detail::tensor_text;
-
-enum class Activation { sigmoid, softmax };
-
-at::Tensor floating(const at::Tensor& logits) {
-  return at::isFloatingType(logits.scalar_type()) ? logits : logits.to(at::kFloat);
-}
-
-at::Tensor probabilities_on_host(const at::Tensor& scores, Activation activation) {
-  if (!detail::holds_logits(scores)) {
-    return scores;
-  }
-  const at::Tensor logits = floating(scores).detach();
-  return activation == Activation::sigmoid ? logits.sigmoid() : detail::host_softmax(logits);
-}
-
-// Whether these are logits is decided on the device: asking would wait. `counted` has a value for each row, or is
-// undefined.
-at::Tensor probabilities_on_device(const at::Tensor& scores, const at::Tensor& counted, Activation activation) {
-  if (scores.scalar_type() == at::kBool || scores.numel() == 0) {
-    return scores;
-  }
-  at::Tensor outside = scores.lt(0).bitwise_or_(scores.gt(1));
-  if (counted.defined()) {
-    outside.bitwise_and_(scores.dim() > 1 ? counted.unsqueeze(-1) : counted);
-  }
-  const at::Tensor logits = floating(scores);
-  const at::Tensor probabilities = activation == Activation::sigmoid ? logits.sigmoid() : at::softmax(logits, -1);
-  return at::where(outside.any(), probabilities, scores.to(probabilities.scalar_type()));
-}
+using detail::Activation;
+using detail::probabilities_on_device;
+using detail::probabilities_on_host;
 
 PredsTargets kept_pair(const at::Tensor& input, const at::Tensor& target, const std::vector<std::uint8_t>& keep,
                        std::int64_t kept) {
@@ -80,6 +53,7 @@ at::Tensor counted_on_device(const at::Tensor& target, std::optional<std::int64_
 PredsTargets preprocess_binary(const at::Tensor& prediction, const at::Tensor& target,
                                std::optional<std::int64_t> ignore_index) {
   constexpr const char* where = "metrics.preprocess_binary";
+  const c10::NoGradGuard no_grad;
   const auto [dense, labels] = detail::dense_pair(prediction, target, where);
   const auto [scores, flat] = detail::flat_pair(dense, labels, 0, where);
   if (!scores.is_cpu()) {
@@ -92,6 +66,7 @@ PredsTargets preprocess_binary(const at::Tensor& prediction, const at::Tensor& t
 PredsTargets preprocess_multiclass(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
                                    const MulticlassPreprocessOptions& options) {
   constexpr const char* where = "metrics.preprocess_multiclass";
+  const c10::NoGradGuard no_grad;
   check<MetricError>(num_classes > 0, where, "expected at least one class, got num_classes ", num_classes);
   const auto [scores, flat] = detail::flat_multiclass(prediction, target, num_classes, options.class_dim, where);
   const bool activates = options.probabilities && scores.dim() == 2;
@@ -108,6 +83,7 @@ PredsTargets preprocess_multiclass(const at::Tensor& prediction, const at::Tenso
 PredsTargets preprocess_multilabel(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_labels,
                                    std::optional<std::int64_t> ignore_index) {
   constexpr const char* where = "metrics.preprocess_multilabel";
+  const c10::NoGradGuard no_grad;
   check<MetricError>(num_labels > 0, where, "expected at least one label, got num_labels ", num_labels);
   const auto [dense, labels] = detail::dense_pair(prediction, target, where);
   const auto [scores, rows] = detail::flat_pair(dense, labels, num_labels, where);
@@ -135,6 +111,7 @@ PredsTargets preprocess_multilabel(const at::Tensor& prediction, const at::Tenso
 PredsTargets preprocess_regression(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_outputs,
                                    bool ignore_nan) {
   constexpr const char* where = "metrics.preprocess_regression";
+  const c10::NoGradGuard no_grad;
   check<MetricError>(num_outputs > 0, where, "expected at least one output, got num_outputs ", num_outputs);
   const auto [dense, values] = detail::dense_pair(prediction, target, where);
   if (!at::isFloatingType(values.scalar_type())) {

@@ -166,10 +166,7 @@ bool ends_with_rows(at::IntArrayRef shape, std::int64_t columns) {
   return product == columns || product == 0;
 }
 
-}  // namespace
-
-PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, const char* where,
-                        std::optional<std::int64_t> num_classes, std::optional<std::int64_t> class_dim) {
+void check_pair(const at::Tensor& prediction, const at::Tensor& target, const char* where) {
   if (!prediction.defined() || !target.defined() || prediction.is_complex() || target.is_complex()) [[unlikely]] {
     fail<MetricError>(where, "expected real predictions and targets, got ", tensor_text(prediction), " and ",
                       tensor_text(target));
@@ -178,6 +175,13 @@ PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, 
     fail<MetricError>(where, "expected prediction and target on one device, got ", prediction.device().str(), " and ",
                       target.device().str());
   }
+}
+
+}  // namespace
+
+PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, const char* where,
+                        std::optional<std::int64_t> num_classes, std::optional<std::int64_t> class_dim) {
+  check_pair(prediction, target, where);
   if (!prediction.is_nested() && !target.is_nested()) [[likely]] {
     return {prediction, target};
   }
@@ -220,33 +224,39 @@ PredsTargets flat_pair(const at::Tensor& prediction, const at::Tensor& target, s
 
 PredsTargets flat_multiclass(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
                              std::optional<std::int64_t> class_dim, const char* where) {
-  const auto [scores, labels] = dense_pair(prediction, target, where, num_classes, class_dim);
-  if (!at::isIntegralType(labels.scalar_type(), /*includeBool=*/true)) [[unlikely]] {
-    fail<MetricError>(where, "expected integer labels, got ", tensor_text(labels));
+  check_pair(prediction, target, where);
+  if (prediction.is_nested() || target.is_nested()) [[unlikely]] {
+    // Joined samples have their classes last.
+    const auto [joined, joined_labels] = dense_pair(prediction, target, where, num_classes, class_dim);
+    return flat_multiclass(joined, joined_labels, num_classes,
+                           joined.dim() == joined_labels.dim() + 1 ? std::optional<std::int64_t>(1) : std::nullopt,
+                           where);
   }
-  if (labels.dim() == scores.dim() && !class_dim && labels.sizes() == scores.sizes() &&
-      at::isIntegralType(scores.scalar_type(), /*includeBool=*/true)) {
-    return {scores.flatten(), labels.flatten()};
+  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true)) [[unlikely]] {
+    fail<MetricError>(where, "expected integer labels, got ", tensor_text(target));
   }
-  const std::int64_t dims = scores.dim();
-  const bool joined = prediction.is_nested() || target.is_nested();
-  std::int64_t dim = dims - 1;
-  if (class_dim && !joined) {
-    dim = wrapped_dim(*class_dim, dims, where);
-  } else if (dims == labels.dim() + 1 && !joined) {
-    dim = find_class_dim(scores.sizes(), labels.sizes(), num_classes).value_or(dims - 1);
+  const std::int64_t dims = prediction.dim();
+  if (dims == target.dim() && !class_dim && target.sizes() == prediction.sizes() &&
+      at::isIntegralType(prediction.scalar_type(), /*includeBool=*/true)) {
+    return {prediction.flatten(), target.flatten()};
   }
-  const bool fits = dims > 0 && scores.size(dim) == num_classes &&
-                    (dims == labels.dim() + 1 ? fits_without(scores.sizes(), dim, labels.sizes())
-                                              : scores.numel() == labels.numel() * num_classes);
+  const std::int64_t dim = class_dim ? wrapped_dim(*class_dim, dims, where)
+                           : dims == target.dim() + 1
+                               ? find_class_dim(prediction.sizes(), target.sizes(), num_classes).value_or(dims - 1)
+                               : dims - 1;
+  const bool fits = dims > 0 && prediction.size(dim) == num_classes &&
+                    (dims == target.dim() + 1 ? fits_without(prediction.sizes(), dim, target.sizes())
+                                              : prediction.numel() == target.numel() * num_classes);
   if (!fits) [[unlikely]] {
     const std::string given = class_dim ? concat(" in dimension ", *class_dim) : "";
     fail<MetricError>(where, "expected a prediction of the target's shape and one dimension of ", num_classes,
-                      " classes more", given, ", got ", tensor_text(scores), " and ", tensor_text(labels));
+                      " classes more", given, ", got ", tensor_text(prediction), " and ", tensor_text(target));
   }
-  const at::Tensor rows = class_dim_last(scores, dim);
-  return {rows.dim() == 2 ? rows : rows.reshape({labels.numel(), num_classes}),
-          labels.dim() == 1 ? labels : labels.flatten()};
+  const auto flat_target = [&] { return target.dim() == 1 ? target : target.flatten(); };
+  if (dims == 2 && dim == 1) [[likely]] {
+    return {prediction, flat_target()};
+  }
+  return {class_dim_last(prediction, dim).reshape({target.numel(), num_classes}), flat_target()};
 }
 
 }  // namespace detail

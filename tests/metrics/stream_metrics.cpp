@@ -102,8 +102,9 @@ TEST_CASE("MetricMeter: an empty function is refused", "[metrics]") {
 
 TEST_CASE("StreamMetrics: a name that is taken is refused", "[metrics]") {
   StreamMetrics metrics({{"acc", binary_accuracy()}});
-  CHECK(error_of<MetricError>([&] { metrics.add({"acc", binary_accuracy()}); }) ==
-        "[meters.add] expected a new name, got 'acc', which is taken");
+  CHECK(error_of<MetricError>([&] {
+          metrics.add({"acc", binary_accuracy()});
+        }) == "[meters.add] expected a new name, got 'acc', which is taken");
 }
 
 danling::MetricFunc counted_mean(std::string name, int& computed) {

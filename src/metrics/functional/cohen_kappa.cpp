@@ -91,8 +91,9 @@ double weighted_kappa_on_host(const at::Tensor& confusion, KappaWeights weights)
 at::Tensor weighted_kappa_on_device(const at::Tensor& confusion, KappaWeights weights) {
   const at::Tensor cells = confusion.to(at::kDouble);
   const at::Tensor place = at::arange(cells.size(0), cells.options());
-  const at::Tensor distance = (place.unsqueeze(0) - place.unsqueeze(1)).abs_();
-  const at::Tensor cost = weights == KappaWeights::linear ? distance : distance * distance;
+  const at::Tensor distance = place.unsqueeze(0) - place.unsqueeze(1);
+  const at::Tensor square = distance * distance;
+  const at::Tensor cost = weights == KappaWeights::linear ? square.sqrt() : square;
   const at::Tensor expected = cells.sum(1, /*keepdim=*/true) * cells.sum(0, /*keepdim=*/true);
   return 1.0 - (cost * cells).sum() / ((cost * expected).sum() / cells.sum());
 }
