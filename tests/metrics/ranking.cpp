@@ -174,6 +174,13 @@ TEST_CASE("ranking: the device's path equals the host's", "[metrics]") {
       }
     }
   }
+  // An ignored nan says nothing.
+  const at::Tensor ignored = at::rand({50}, at::kDouble);
+  ignored[7].fill_(nan_value);
+  const at::Tensor some = at::randint(0, 2, {50});
+  some[7].fill_(-100);
+  const ScoreTask binary = {.ignore_index = -100};
+  CHECK(same(m::detail::rank_on_device(ignored, some, binary), m::detail::rank_on_host(ignored, some, binary)));
   const at::Tensor broken = scores_of({0.1, nan_value, 0.3});
   const at::Tensor labels = labels_of({0, 1, 1});
   CHECK(m::detail::rank_on_device(broken, labels, {}).isnan().all().item().toBool());

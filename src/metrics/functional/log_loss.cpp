@@ -1,5 +1,6 @@
 #include <danling/metrics/functional/log_loss.hpp>
 
+#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -28,10 +29,22 @@ MetricValue log_loss_of(const at::Tensor& sums, Average average) {
     const at::Tensor total = sums.sum(0);
     return MetricValue::sum(total.select(0, 0), total.select(0, 1).to(at::kLong));
   }
-  const at::Tensor values = sums.select(1, 0) / sums.select(1, 1);
   // A label with data has a value of its own, nan or not; one without is left out.
-  const at::Tensor broken = values.isnan().logical_and(sums.select(1, 1).gt(0));
-  const at::Tensor weights = at::where(broken, std::numeric_limits<double>::quiet_NaN(), sums.select(1, 2));
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  at::Tensor values;
+  at::Tensor weights;
+  if (sums.is_cpu()) {
+    values = detail::host_vector(sums.size(0));
+    weights = detail::host_vector(sums.size(0));
+    const double* data = sums.const_data_ptr<double>();
+    for (std::int64_t c = 0; c < sums.size(0); ++c, data += 3) {
+      values.mutable_data_ptr<double>()[c] = data[0] / data[1];
+      weights.mutable_data_ptr<double>()[c] = std::isnan(data[0]) ? nan : data[2];
+    }
+  } else {
+    values = sums.select(1, 0) / sums.select(1, 1);
+    weights = at::where(sums.select(1, 0).isnan(), nan, sums.select(1, 2));
+  }
   return detail::average_classes(values, weights, average);
 }
 

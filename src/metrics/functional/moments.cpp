@@ -196,9 +196,9 @@ at::Tensor moments_on_host(const at::Tensor& preds, const at::Tensor& targets, s
 
 void merge_moments_on_host(at::Tensor& total, const at::Tensor& more) {
   auto* to = total.mutable_data_ptr<double>();
-  const at::Tensor from = more.clone();
+  const at::Tensor from = more.contiguous();
   for (std::int64_t k = 0; k < total.size(0); ++k) {
-    merge(as_moments(to + k * num_moments), as_moments(from.mutable_data_ptr<double>() + k * num_moments));
+    merge(as_moments(to + k * num_moments), moments_of(from, k));
   }
 }
 
@@ -267,16 +267,27 @@ MetricValue reduce_outputs(const at::Tensor& values, const at::Tensor& weights, 
   if (values.numel() == 1) {
     return values.is_cpu() ? MetricValue(danling::detail::read_scalar(values)) : MetricValue(values.squeeze(0));
   }
-  switch (how) {
-    case MultiOutput::raw_values:
-      return values;
-    case MultiOutput::uniform_average:
-      return values.mean();
-    case MultiOutput::variance_weighted:
-      break;
+  if (how == MultiOutput::raw_values) {
+    return values;
   }
-  const at::Tensor sum = weights.sum();
-  return at::where(sum.gt(0), (values * weights).sum() / sum, values.mean());
+  if (!values.is_cpu()) {
+    if (how == MultiOutput::uniform_average) {
+      return values.mean();
+    }
+    const at::Tensor sum = weights.sum();
+    return at::where(sum.gt(0), (values * weights).sum() / sum, values.mean());
+  }
+  const double* value = values.const_data_ptr<double>();
+  const double* weight = how == MultiOutput::variance_weighted ? weights.const_data_ptr<double>() : nullptr;
+  double sum = 0.0;
+  double weighted = 0.0;
+  double total = 0.0;
+  for (std::int64_t k = 0; k < values.numel(); ++k) {
+    sum += value[k];
+    weighted += weight != nullptr ? value[k] * weight[k] : 0.0;
+    total += weight != nullptr ? weight[k] : 0.0;
+  }
+  return total > 0.0 ? weighted / total : sum / static_cast<double>(values.numel());
 }
 
 }  // namespace danling::inline v0::metrics::detail

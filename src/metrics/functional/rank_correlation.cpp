@@ -188,7 +188,8 @@ at::Tensor spearman_on_device(const at::Tensor& preds, const at::Tensor& targets
   const at::Tensor n = counted.sum();
   const at::Tensor weights = counted.to(at::kDouble);
   const auto ranks = [&](const at::Tensor& x) {
-    const at::Tensor columns = x.t().contiguous();
+    // No search finds its way among nan.
+    const at::Tensor columns = at::where(x.isnan(), 0.0, x).t().contiguous();
     const auto [sorted, order] = at::sort(columns, /*dim=*/1, /*descending=*/false);
     // How many that count stand before each position.
     const at::Tensor there = counted.expand_as(columns).gather(1, order);

@@ -112,11 +112,13 @@ struct SortedColumns {
 
 SortedColumns sort_columns(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task) {
   const ColumnTensors columns = column_tensors(scores, targets, task);
-  const auto [sorted, order] = at::sort(columns.scores.contiguous(), /*dim=*/1, /*descending=*/false);
+  at::Tensor nan = columns.scores.isnan();
+  // No search finds its way among nan.
+  const auto [sorted, order] =
+      at::sort(at::where(nan, 0.0, columns.scores).contiguous(), /*dim=*/1, /*descending=*/false);
   SortedColumns out;
   out.positives = columns.positive.gather(1, order);
   at::Tensor negatives = out.positives.logical_not();
-  at::Tensor nan = columns.scores.isnan();
   if (columns.counted.defined()) {
     negatives = negatives.logical_and(columns.counted.gather(1, order));
     nan = nan.logical_and(columns.counted);
