@@ -18,13 +18,10 @@
 #include <metrics/functional/score_values.hpp>
 
 namespace danling::inline v0::metrics {
-namespace {
 
-using detail::ScoreTask;
+namespace detail {
 
-constexpr const char* calibration_where = "metrics.calibration_error";
-
-double gap_of(const at::Tensor& bins, CalibrationNorm norm) {
+double calibration_gap_on_host(const at::Tensor& bins, CalibrationNorm norm) {
   const double* data = bins.const_data_ptr<double>();
   double total = 0.0;
   for (std::int64_t bin = 0; bin < bins.size(0); ++bin) {
@@ -55,7 +52,7 @@ double gap_of(const at::Tensor& bins, CalibrationNorm norm) {
   return norm == CalibrationNorm::l2 ? std::sqrt(out) : out;
 }
 
-at::Tensor gap_on_device(const at::Tensor& bins, CalibrationNorm norm) {
+at::Tensor calibration_gap_on_device(const at::Tensor& bins, CalibrationNorm norm) {
   const at::Tensor n = bins.select(1, 0);
   const at::Tensor total = n.sum();
   const at::Tensor gap = (bins.select(1, 2) - bins.select(1, 1)).abs() / n.clamp_min(1.0);
@@ -70,6 +67,14 @@ at::Tensor gap_on_device(const at::Tensor& bins, CalibrationNorm norm) {
   }
   return at::where(total.eq(0), std::numeric_limits<double>::quiet_NaN(), gap.amax());
 }
+
+}  // namespace detail
+
+namespace {
+
+using detail::ScoreTask;
+
+constexpr const char* calibration_where = "metrics.calibration_error";
 
 MetricFunc calibration_metric(const ScoreTask& task, std::int64_t n_bins, CalibrationNorm norm) {
   check<MetricError>(task.num > 0, calibration_where, "expected a positive number of classes, got ", task.num);
@@ -88,7 +93,8 @@ MetricFunc calibration_metric(const ScoreTask& task, std::int64_t n_bins, Calibr
   MetricFunc out{.name = "calibration_error", .sums = {sums}, .higher_is_better = false};
   out.compute = [sums, norm](const MetricState& state) -> MetricValue {
     const at::Tensor bins = state.sums(sums);
-    return bins.is_cpu() ? MetricValue(gap_of(bins, norm)) : MetricValue(gap_on_device(bins, norm));
+    return bins.is_cpu() ? MetricValue(detail::calibration_gap_on_host(bins, norm))
+                         : MetricValue(detail::calibration_gap_on_device(bins, norm));
   };
   return out;
 }

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <danling/metrics/functional/calibration_error.hpp>
 #include <danling/metrics/functional/hinge_loss.hpp>
 
 #include <metrics/functional/score_columns.hpp>
@@ -27,5 +28,9 @@ at::Tensor calibration_on_host(const at::Tensor& scores, const at::Tensor& targe
                                const at::Tensor& limits);
 at::Tensor calibration_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
                                  std::int64_t n_bins);
+
+/// The norm of the gaps of such bins.
+double calibration_gap_on_host(const at::Tensor& bins, CalibrationNorm norm);
+at::Tensor calibration_gap_on_device(const at::Tensor& bins, CalibrationNorm norm);
 
 }  // namespace danling::inline v0::metrics::detail

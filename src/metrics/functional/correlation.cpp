@@ -62,7 +62,8 @@ MetricFunc pearson(const RegressionOptions& options) {
 MetricFunc concordance(const RegressionOptions& options) {
   return detail::moments_metric("concordance", options, [](const auto& m) {
     const auto both = m.squares_pred + m.squares_target + (m.n - 1.0) * m.mean_error * m.mean_error;
-    return choose(m.squares_pred * m.squares_target == 0.0, undefined_value, 2.0 * m.products / both);
+    return choose(m.squares_pred == 0.0, undefined_value,
+                  choose(m.squares_target == 0.0, undefined_value, 2.0 * m.products / both));
   });
 }
 

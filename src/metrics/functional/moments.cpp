@@ -20,33 +20,40 @@ constexpr const char* moments_where = "metrics.regression";
 // torchmetrics' smallest divisor of mean_absolute_percentage_error.
 constexpr double least_target = 1.17e-6;
 
-Moments<double>& as_moments(double* row) {
-  static_assert(sizeof(Moments<double>) == sizeof(double) * num_moments);
-  return *reinterpret_cast<Moments<double>*>(row);
+Moments<double> load(const double* row) {
+  return {row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9]};
 }
 
-// Chan, Golub and LeVeque (1979).
-void merge(Moments<double>& a, const Moments<double>& b) {
-  if (b.n == 0.0 || a.n == 0.0) {
-    a = b.n == 0.0 ? a : b;
+// Chan, Golub and LeVeque (1979): adds `b` to the moments in `row`.
+void merge_row(double* row, const Moments<double>& b) {
+  Moments<double> a = load(row);
+  if (b.n == 0.0) {
     return;
   }
-  const double n = a.n + b.n;
-  const double share = b.n / n;
-  const double pred = b.mean_pred - a.mean_pred;
-  const double target = b.mean_target - a.mean_target;
-  const double error = b.mean_error - a.mean_error;
-  const double weight = a.n * share;
-  a.n = n;
-  a.mean_pred += pred * share;
-  a.mean_target += target * share;
-  a.mean_error += error * share;
-  a.squares_pred += b.squares_pred + pred * pred * weight;
-  a.squares_target += b.squares_target + target * target * weight;
-  a.squares_error += b.squares_error + error * error * weight;
-  a.products += b.products + pred * target * weight;
-  a.abs_error += b.abs_error;
-  a.relative_error += b.relative_error;
+  if (a.n == 0.0) {
+    a = b;
+  } else {
+    const double n = a.n + b.n;
+    const double share = b.n / n;
+    const double pred = b.mean_pred - a.mean_pred;
+    const double target = b.mean_target - a.mean_target;
+    const double error = b.mean_error - a.mean_error;
+    const double weight = a.n * share;
+    a.n = n;
+    a.mean_pred += pred * share;
+    a.mean_target += target * share;
+    a.mean_error += error * share;
+    a.squares_pred += b.squares_pred + pred * pred * weight;
+    a.squares_target += b.squares_target + target * target * weight;
+    a.squares_error += b.squares_error + error * error * weight;
+    a.products += b.products + pred * target * weight;
+    a.abs_error += b.abs_error;
+    a.relative_error += b.relative_error;
+  }
+  const std::array<double, num_moments> out = {
+      a.n,        a.mean_pred, a.mean_target,   a.mean_error, a.squares_pred, a.squares_target, a.squares_error,
+      a.products, a.abs_error, a.relative_error};
+  std::copy(out.begin(), out.end(), row);
 }
 
 // Shifted by the first value, then corrected for what rounding left in the mean: a constant has exactly no spread.
@@ -114,8 +121,8 @@ void add_block(const T* preds, const T* targets, std::int64_t rows, std::int64_t
       target_column[n] = static_cast<double>(targets[i * num_outputs + k]);
       n += counts[static_cast<std::size_t>(i)] ? 1 : 0;
     }
-    merge(as_moments(out + k * num_moments),
-          moments_of_block(pred_column.data(), target_column.data(), static_cast<std::int64_t>(n)));
+    merge_row(out + k * num_moments,
+              moments_of_block(pred_column.data(), target_column.data(), static_cast<std::int64_t>(n)));
   }
 }
 
@@ -146,7 +153,7 @@ void add_rows(const at::Tensor& preds, const at::Tensor& targets, std::int64_t n
   });
   for (std::int64_t part = 0; part < parts; ++part) {
     for (std::int64_t k = 0; k < num_outputs; ++k) {
-      merge(as_moments(out + k * num_moments), as_moments(totals.data() + part * width + k * num_moments));
+      merge_row(out + k * num_moments, load(totals.data() + part * width + k * num_moments));
     }
   }
 }
@@ -198,13 +205,13 @@ void merge_moments_on_host(at::Tensor& total, const at::Tensor& more) {
   auto* to = total.mutable_data_ptr<double>();
   const at::Tensor from = more.contiguous();
   for (std::int64_t k = 0; k < total.size(0); ++k) {
-    merge(as_moments(to + k * num_moments), moments_of(from, k));
+    merge_row(to + k * num_moments, moments_of(from, k));
   }
 }
 
 at::Tensor moments_on_device(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs) {
-  const at::Tensor pred = preds.to(at::kDouble).view({-1, num_outputs});
-  const at::Tensor target = targets.to(at::kDouble).view({-1, num_outputs});
+  const at::Tensor pred = preds.to(at::kDouble).reshape({-1, num_outputs});
+  const at::Tensor target = targets.to(at::kDouble).reshape({-1, num_outputs});
   if (pred.size(0) == 0) {
     return at::zeros({num_outputs, num_moments}, pred.options());
   }
@@ -254,8 +261,7 @@ void merge_moments_on_device(at::Tensor& total, const at::Tensor& more) {
 }
 
 Moments<double> moments_of(const at::Tensor& sums, std::int64_t output) {
-  const double* m = sums.const_data_ptr<double>() + output * num_moments;
-  return {m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], m[8], m[9]};
+  return load(sums.const_data_ptr<double>() + output * num_moments);
 }
 
 Moments<at::Tensor> moments_of(const at::Tensor& sums) {
@@ -263,20 +269,15 @@ Moments<at::Tensor> moments_of(const at::Tensor& sums) {
   return {m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7), m(8), m(9)};
 }
 
-MetricValue reduce_outputs(const at::Tensor& values, const at::Tensor& weights, MultiOutput how) {
-  if (values.numel() == 1) {
-    return values.is_cpu() ? MetricValue(danling::detail::read_scalar(values)) : MetricValue(values.squeeze(0));
+at::Tensor mean_output_on_device(const at::Tensor& values, const at::Tensor& weights, MultiOutput how) {
+  if (how == MultiOutput::uniform_average) {
+    return values.mean();
   }
-  if (how == MultiOutput::raw_values) {
-    return values;
-  }
-  if (!values.is_cpu()) {
-    if (how == MultiOutput::uniform_average) {
-      return values.mean();
-    }
-    const at::Tensor sum = weights.sum();
-    return at::where(sum.gt(0), (values * weights).sum() / sum, values.mean());
-  }
+  const at::Tensor sum = weights.sum();
+  return at::where(sum.gt(0), (values * weights).sum() / sum, values.mean());
+}
+
+double mean_output_on_host(const at::Tensor& values, const at::Tensor& weights, MultiOutput how) {
   const double* value = values.const_data_ptr<double>();
   const double* weight = how == MultiOutput::variance_weighted ? weights.const_data_ptr<double>() : nullptr;
   double sum = 0.0;
@@ -288,6 +289,17 @@ MetricValue reduce_outputs(const at::Tensor& values, const at::Tensor& weights, 
     total += weight != nullptr ? weight[k] : 0.0;
   }
   return total > 0.0 ? weighted / total : sum / static_cast<double>(values.numel());
+}
+
+MetricValue reduce_outputs(const at::Tensor& values, const at::Tensor& weights, MultiOutput how) {
+  if (values.numel() == 1) {
+    return values.is_cpu() ? MetricValue(danling::detail::read_scalar(values)) : MetricValue(values.squeeze(0));
+  }
+  if (how == MultiOutput::raw_values) {
+    return values;
+  }
+  return values.is_cpu() ? MetricValue(mean_output_on_host(values, weights, how))
+                         : MetricValue(mean_output_on_device(values, weights, how));
 }
 
 }  // namespace danling::inline v0::metrics::detail

@@ -78,6 +78,8 @@ at::Tensor by_output(const at::Tensor& sums, Formula formula) {
 
 /// One value of values by output. `weights`: the variance of the targets, or anything proportional to it.
 MetricValue reduce_outputs(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);
+double mean_output_on_host(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);
+at::Tensor mean_output_on_device(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);
 
 /// A metric whose value is a formula over moments.
 template <class Formula>

@@ -179,8 +179,8 @@ at::Tensor kendall_on_host(const at::Tensor& preds, const at::Tensor& targets, s
 }
 
 at::Tensor spearman_on_device(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs) {
-  const at::Tensor target = targets.to(at::kDouble).view({-1, num_outputs});
-  const at::Tensor pred = preds.to(at::kDouble).view({-1, num_outputs});
+  const at::Tensor target = targets.to(at::kDouble).reshape({-1, num_outputs});
+  const at::Tensor pred = preds.to(at::kDouble).reshape({-1, num_outputs});
   if (pred.size(0) == 0) {
     return at::zeros({num_outputs}, pred.options()).fill_(rank_nan);
   }

@@ -102,21 +102,19 @@ ColumnTensors column_tensors(const at::Tensor& scores, const at::Tensor& targets
 
 at::Tensor host_vector(std::int64_t size) { return at::empty({size}, at::kDouble); }
 
-MetricValue average_classes(const at::Tensor& values, const at::Tensor& weights, Average average) {
-  if (average == Average::none) {
-    return values;
-  }
-  if (!values.is_cpu()) {
-    const at::Tensor broken = weights.isnan().any();
-    const at::Tensor there = values.isnan().logical_not();
-    const at::Tensor weight = average == Average::weighted ? at::where(there, weights, 0.0) : there.to(at::kDouble);
-    const at::Tensor sum = weight.sum();
-    const at::Tensor mean = at::where(there, values, 0.0).mul(weight).sum().div(sum);
-    // As in torchmetrics: nothing to weigh by is 0.
-    const at::Tensor safe =
-        average == Average::weighted ? at::where(sum.eq(0).logical_and(there.any()), 0.0, mean) : mean;
-    return at::where(broken, std::numeric_limits<double>::quiet_NaN(), safe);
-  }
+at::Tensor average_on_device(const at::Tensor& values, const at::Tensor& weights, Average average) {
+  const at::Tensor broken = weights.isnan().any();
+  const at::Tensor there = values.isnan().logical_not();
+  const at::Tensor weight = average == Average::weighted ? at::where(there, weights, 0.0) : there.to(at::kDouble);
+  const at::Tensor sum = weight.sum();
+  const at::Tensor mean = at::where(there, values, 0.0).mul(weight).sum().div(sum);
+  // As in torchmetrics: nothing to weigh by is 0.
+  const at::Tensor safe =
+      average == Average::weighted ? at::where(sum.eq(0).logical_and(there.any()), 0.0, mean) : mean;
+  return at::where(broken, std::numeric_limits<double>::quiet_NaN(), safe);
+}
+
+double average_on_host(const at::Tensor& values, const at::Tensor& weights, Average average) {
   const at::Tensor value_data = values.contiguous();
   const at::Tensor weight_data = weights.contiguous();
   const double* value = value_data.const_data_ptr<double>();
@@ -137,6 +135,14 @@ MetricValue average_classes(const at::Tensor& values, const at::Tensor& weights,
   }
   // As in torchmetrics: nothing to weigh by is 0.
   return total == 0.0 && any ? 0.0 : sum / total;
+}
+
+MetricValue average_classes(const at::Tensor& values, const at::Tensor& weights, Average average) {
+  if (average == Average::none) {
+    return values;
+  }
+  return values.is_cpu() ? MetricValue(average_on_host(values, weights, average))
+                         : MetricValue(average_on_device(values, weights, average));
 }
 
 }  // namespace danling::inline v0::metrics::detail

@@ -54,6 +54,8 @@ ColumnTensors column_tensors(const at::Tensor& scores, const at::Tensor& targets
 /// One value of values by class. Classes whose value is nan are left out, but a nan weight says that the data were
 /// nan, and so is the average. `weights`: positives by class. Waits for nothing.
 MetricValue average_classes(const at::Tensor& values, const at::Tensor& weights, Average average);
+double average_on_host(const at::Tensor& values, const at::Tensor& weights, Average average);
+at::Tensor average_on_device(const at::Tensor& values, const at::Tensor& weights, Average average);
 
 /// Calls `visit` with a pointer to the elements of what `checked_scores` gives, float or double.
 template <class Visit>
