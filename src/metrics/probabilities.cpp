@@ -1,18 +1,22 @@
 #include <metrics/probabilities.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
+
+// Up to here a loop of our own is faster: LibTorch's, for longer rows, takes 8 µs for 64 rows of 10, against 2.
+constexpr std::int64_t longest_own_row = 15;
 
 template <class T>
 bool any_outside_unit(const at::Tensor& scores) {
@@ -38,25 +42,30 @@ bool any_outside_unit(const at::Tensor& scores) {
 template <class T>
 void softmax_of_rows(const at::Tensor& logits, const at::Tensor& out) {
   using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const T* row = logits.const_data_ptr<T>();
-  T* to = out.mutable_data_ptr<T>();
   const std::int64_t size = logits.size(1);
-  std::vector<Number> powers(static_cast<std::size_t>(size));
-  for (std::int64_t i = 0; i < logits.size(0); ++i, row += size, to += size) {
-    auto top = static_cast<Number>(row[0]);
-    for (std::int64_t j = 1; j < size; ++j) {
-      top = std::max(top, static_cast<Number>(row[j]));
+  const T* from = logits.const_data_ptr<T>();
+  T* to = out.mutable_data_ptr<T>();
+  constexpr std::int64_t scores_per_task = 32768;
+  at::parallel_for(0, logits.size(0), scores_per_task / size + 1, [&](std::int64_t begin, std::int64_t end) {
+    std::array<Number, longest_own_row> powers;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* scores = from + row * size;
+      T* shares = to + row * size;
+      auto top = static_cast<Number>(scores[0]);
+      for (std::int64_t i = 1; i < size; ++i) {
+        top = std::max(top, static_cast<Number>(scores[i]));
+      }
+      Number sum = 0;
+      for (std::int64_t i = 0; i < size; ++i) {
+        const Number power = std::exp(static_cast<Number>(scores[i]) - top);
+        powers[static_cast<std::size_t>(i)] = power;
+        sum += power;
+      }
+      for (std::int64_t i = 0; i < size; ++i) {
+        shares[i] = static_cast<T>(powers[static_cast<std::size_t>(i)] / sum);
+      }
     }
-    Number sum = 0;
-    for (std::int64_t j = 0; j < size; ++j) {
-      Number& power = powers[static_cast<std::size_t>(j)];
-      power = std::exp(static_cast<Number>(row[j]) - top);
-      sum += power;
-    }
-    for (std::int64_t j = 0; j < size; ++j) {
-      to[j] = static_cast<T>(powers[static_cast<std::size_t>(j)] / sum);
-    }
-  }
+  });
 }
 
 bool holds_logits(const at::Tensor& scores) {
@@ -77,10 +86,8 @@ bool holds_logits(const at::Tensor& scores) {
   }
 }
 
-// LibTorch's takes 8 µs for 64 rows of 10, its instructions being for longer ones.
 at::Tensor host_softmax(const at::Tensor& logits) {
-  // Longer rows, and many of them, are LibTorch's to split over lanes and threads.
-  if (logits.size(1) > 64 || logits.size(0) > 65536) {
+  if (logits.size(1) > longest_own_row) {
     return at::softmax(logits, 1);
   }
   const at::Tensor rows = logits.contiguous();
