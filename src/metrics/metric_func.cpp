@@ -1,10 +1,17 @@
 #include <danling/metrics/metric_func.hpp>
 
+#include <algorithm>
+
 #include <danling/core/error.hpp>
 
 namespace danling::inline v0 {
 
 void MetricState::set(RunningSumsPtr which, at::Tensor sums) { sums_.emplace_back(std::move(which), std::move(sums)); }
+
+bool MetricState::has(const RunningSumsPtr& which) const {
+  return std::any_of(sums_.begin(), sums_.end(),
+                     [&](const auto& item) { return item.first == which || item.first->key == which->key; });
+}
 
 at::Tensor MetricState::sums(const RunningSumsPtr& which) const {
   for (const auto& [known, sums] : sums_) {

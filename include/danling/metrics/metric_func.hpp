@@ -39,6 +39,9 @@ class MetricState {
   /// Sums that are already there.
   void set(RunningSumsPtr which, at::Tensor sums);
 
+  /// Whether these sums are there already.
+  bool has(const RunningSumsPtr& which) const;
+
   /// Undefined in a state of sums alone.
   const at::Tensor& preds() const { return preds_; }
   const at::Tensor& targets() const { return targets_; }

@@ -16,11 +16,6 @@ namespace {
 
 constexpr const char* where_classes = "metrics.count";
 
-struct RightCount {
-  std::int64_t right = 0;
-  std::int64_t counted = 0;
-};
-
 template <class T>
 using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -174,7 +169,7 @@ void for_each_decision(const at::Tensor& scores, const at::Tensor& targets, cons
 
 }  // namespace
 
-at::Tensor right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule) {
+RightCount count_right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule) {
   RightCount count;
   if (scores.dim() == 1) {
     for_each_decision(scores, targets, rule, [&](std::int64_t label, std::int64_t prediction) {
@@ -187,6 +182,11 @@ at::Tensor right_on_host(const at::Tensor& scores, const at::Tensor& targets, co
       count = count_right<T>(rows, labels.const_data_ptr<std::int64_t>(), rule);
     });
   }
+  return count;
+}
+
+at::Tensor right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule) {
+  const RightCount count = count_right_on_host(scores, targets, rule);
   at::Tensor sums = at::detail::empty_cpu({2}, at::kLong);
   auto* data = sums.mutable_data_ptr<std::int64_t>();
   data[0] = count.right;

@@ -14,17 +14,23 @@ std::string ignored_text(std::optional<std::int64_t> ignore_index) {
   return ignore_index ? concat(*ignore_index) : "none";
 }
 
+std::pair<at::Tensor, at::Tensor> scores_and_labels(const at::Tensor& preds, const at::Tensor& targets,
+                                                    const ClassRule& rule) {
+  constexpr const char* where = "metrics.count";
+  auto flat = flat_multiclass(preds, targets, rule.num_classes, std::nullopt, where);
+  check<MetricError>(flat.first.dim() == 2 || rule.top_k == 1, where, "expected scores for top_k ", rule.top_k,
+                     ", got labels");
+  return flat;
+}
+
 using ClassCount = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const ClassRule&);
 
 RunningSumsPtr sums_of_classes(const char* kind, const ClassRule& rule, ClassCount on_host, ClassCount on_device) {
   std::string key = concat(kind, " of ", rule.num_classes, " classes, top ", rule.top_k, ", without ",
                            ignored_text(rule.ignore_index));
   const auto of_batch = [=](const at::Tensor& preds, const at::Tensor& targets) {
-    constexpr const char* where = "metrics.count";
     const c10::NoGradGuard no_grad;
-    const auto [scores, labels] = flat_multiclass(preds, targets, rule.num_classes, std::nullopt, where);
-    check<MetricError>(scores.dim() == 2 || rule.top_k == 1, where, "expected scores for top_k ", rule.top_k,
-                       ", got labels");
+    const auto [scores, labels] = scores_and_labels(preds, targets, rule);
     return scores.is_cpu() ? on_host(scores, labels, rule) : on_device(scores, labels, rule);
   };
   return std::make_shared<const RunningSums>(RunningSums{.key = std::move(key), .of_batch = of_batch});
@@ -60,6 +66,12 @@ LabelRule label_rule(const MultilabelOptions& options, std::int64_t num_labels) 
 
 RunningSumsPtr right_sums(const ClassRule& rule) {
   return sums_of_classes("right labels", rule, right_on_host, right_on_device);
+}
+
+RightCount right_of_batch(const at::Tensor& preds, const at::Tensor& targets, const ClassRule& rule) {
+  const c10::NoGradGuard no_grad;
+  const auto [scores, labels] = scores_and_labels(preds, targets, rule);
+  return count_right_on_host(scores, labels, rule);
 }
 
 RunningSumsPtr class_sums(const ClassRule& rule) {

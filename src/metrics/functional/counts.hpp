@@ -43,10 +43,18 @@ RunningSumsPtr confusion_sums(const ClassRule& rule);
 /// [num_labels, 2, 2]: row the target, column the prediction.
 RunningSumsPtr label_sums(const LabelRule& rule);
 
+/// The numbers of right_sums without a tensor, of a batch on the host.
+struct RightCount {
+  std::int64_t right = 0;
+  std::int64_t counted = 0;
+};
+RightCount right_of_batch(const at::Tensor& preds, const at::Tensor& targets, const ClassRule& rule);
+
 // What they call, for scores [items, classes] or labels [items] and targets [items], or [items, labels] of
 // probabilities or labels. On the host loops of our own, which find labels outside the classes on the way; on devices
 // LibTorch's kernels, which take any tensor, wait for nothing and leave labels outside the classes to no class.
 
+RightCount count_right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
 at::Tensor right_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
 at::Tensor right_on_device(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);
 at::Tensor classes_on_host(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule);

@@ -188,6 +188,11 @@ MetricValue ratio_on_device(const at::Tensor& counts, const RatioMetric& metric,
   return nan_without_items(averaging.nan_without_weight ? mean : mean.masked_fill(weight.eq(0), 0.0));
 }
 
+MetricValue right_share(const RightCount& count, double scale, double offset) {
+  return MetricValue::sum(static_cast<double>(count.right) * scale + static_cast<double>(count.counted) * offset,
+                          count.counted);
+}
+
 MetricValue right_share(const at::Tensor& right_and_counted, double scale, double offset) {
   if (!right_and_counted.is_cpu()) {
     const at::Tensor counted = right_and_counted[1];
@@ -195,7 +200,7 @@ MetricValue right_share(const at::Tensor& right_and_counted, double scale, doubl
     return MetricValue::sum(scale == 1.0 && offset == 0.0 ? right : right.mul(scale).add_(counted, offset), counted);
   }
   const auto* data = right_and_counted.const_data_ptr<std::int64_t>();
-  return MetricValue::sum(static_cast<double>(data[0]) * scale + static_cast<double>(data[1]) * offset, data[1]);
+  return right_share(RightCount{data[0], data[1]}, scale, offset);
 }
 
 MetricFunc binary_ratio(std::string name, const RatioMetric& metric, bool exact, bool higher_is_better,
@@ -233,7 +238,12 @@ MetricFunc multiclass_share(std::string name, double scale, double offset, bool 
           .sums = {sums},
           .labels_only = true,
           .higher_is_better = higher_is_better,
-          .compute = [=](const MetricState& state) { return right_share(state.sums(sums), scale, offset); }};
+          .compute = [=](const MetricState& state) {
+            // A step of a stream does without the allocations of a tensor.
+            return !state.has(sums) && state.preds().defined() && state.preds().is_cpu()
+                       ? right_share(right_of_batch(state.preds(), state.targets(), rule), scale, offset)
+                       : right_share(state.sums(sums), scale, offset);
+          }};
 }
 
 }  // namespace danling::inline v0::metrics::detail
