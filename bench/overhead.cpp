@@ -167,7 +167,8 @@ class PairedRunner : public dl::TorchRunner {
     criterion = torch::nn::CrossEntropyLoss();
     datasets["train"] = interleaver;
     if (accuracy) {
-      metrics = dl::metrics::multiclass(10);
+      using namespace dl::metrics;
+      metrics = multiclass_metrics(10, {.mode = Mode::stream}, {multiclass_accuracy(10, {.average = Average::micro})});
     }
   }
 

@@ -29,11 +29,12 @@
 #include <danling/metrics/average_meters.hpp>
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
+#include <danling/metrics/build.hpp>
 #include <danling/metrics/factory.hpp>
 #include <danling/metrics/functional.hpp>
 #include <danling/metrics/global_metrics.hpp>
-#include <danling/metrics/multi_task_metrics.hpp>
 #include <danling/metrics/losses.hpp>
+#include <danling/metrics/multi_task_metrics.hpp>
 #include <danling/metrics/preprocess.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 

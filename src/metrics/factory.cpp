@@ -1,30 +1,159 @@
 #include <danling/metrics/factory.hpp>
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <ATen/ops/isnan.h>
+
 #include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
 #include <danling/metrics/functional/accuracy.hpp>
+#include <danling/metrics/functional/correlation.hpp>
+#include <danling/metrics/functional/f_score.hpp>
+#include <danling/metrics/functional/mcc.hpp>
+#include <danling/metrics/functional/ranking.hpp>
+#include <danling/metrics/functional/regression.hpp>
+#include <danling/metrics/global_metrics.hpp>
 #include <danling/metrics/preprocess.hpp>
+#include <danling/metrics/stream_metrics.hpp>
 
 namespace danling::inline v0::metrics {
+namespace {
 
-std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const MulticlassAccuracyOptions& options) {
-  constexpr const char* where = "metrics.multiclass";
-  check<MetricError>(num_classes > 1, where, "expected at least two classes, got num_classes ", num_classes);
-  check<MetricError>(!options.top_k.empty(), where, "expected at least one top_k, got none");
-  std::vector<StreamMetrics::Entry> entries;
-  for (const std::int64_t k : options.top_k) {
-    check<MetricError>(k >= 1 && k <= num_classes, where, "expected top_k from 1 to num_classes, ", num_classes,
-                       ", got ", k);
-    entries.emplace_back(
-        k == 1 ? "acc" : concat("acc", k),
-        multiclass_accuracy(num_classes,
-                            {.average = Average::micro, .top_k = k, .ignore_index = options.ignore_index}));
+// The defaults before what was given, unless something was given under its own name.
+std::vector<MetricFunc> chosen_metrics(std::vector<MetricEntry> given, const std::vector<MetricFunc>& defaults) {
+  if (std::all_of(given.begin(), given.end(), [](const MetricEntry& entry) { return entry.named; })) {
+    given.insert(given.begin(), defaults.begin(), defaults.end());
   }
-  const MulticlassPreprocessOptions by_class = {
-      .ignore_index = options.ignore_index, .class_dim = options.class_dim, .probabilities = false};
-  const auto preprocess = [=](const at::Tensor& prediction, const at::Tensor& target) {
-    return preprocess_multiclass(prediction, target, num_classes, by_class);
-  };
-  return std::make_shared<StreamMetrics>(std::move(entries), preprocess);
+  return merge_entries(std::move(given));
+}
+
+std::shared_ptr<Metrics> container(Mode mode, const char* where, const std::vector<MetricFunc>& metrics,
+                                   GlobalMetricsOptions options) {
+  if (mode == Mode::global) {
+    return std::make_shared<GlobalMetrics>(std::vector<MetricEntry>(metrics.begin(), metrics.end()),
+                                           std::move(options));
+  }
+  check<MetricError>(!options.device, where, "expected no device with mode stream, which keeps no predictions, got ",
+                     options.device ? options.device->str() : std::string());
+  return std::make_shared<StreamMetrics>(std::vector<StreamMetrics::Entry>(metrics.begin(), metrics.end()),
+                                         std::move(options.preprocess));
+}
+
+// nan where a target is, which the metrics themselves would leave out.
+std::vector<MetricFunc> with_nan_targets(std::vector<MetricFunc> metrics) {
+  const auto nans = std::make_shared<RunningSums>(RunningSums{
+      .key = "nan_targets",
+      .of_batch = [](const at::Tensor&, const at::Tensor& targets) { return at::isnan(targets).sum(at::kLong); }});
+  for (MetricFunc& metric : metrics) {
+    metric.sums.push_back(nans);
+    metric.compute = [compute = std::move(metric.compute), nans](const MetricState& state) -> MetricValue {
+      return compute(state)
+          .tensor()
+          .to(at::kDouble)
+          .masked_fill(state.sums(nans).gt(0), std::numeric_limits<double>::quiet_NaN());
+    };
+  }
+  return metrics;
+}
+
+}  // namespace
+
+std::string_view to_string(Mode mode) { return mode == Mode::global ? "global" : "stream"; }
+
+Mode parse_mode(std::string_view name) {
+  const std::vector<std::string> known = {"global", "stream"};
+  if (name != known[0] && name != known[1]) {
+    fail<ConfigError>("metrics.parse_mode", "expected one of ", join(known), ", got ", quote(name),
+                      did_you_mean(name, known));
+  }
+  return name == known[0] ? Mode::global : Mode::stream;
+}
+
+std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options, std::vector<MetricEntry> metrics) {
+  const auto ignored = options.ignore_index;
+  const BinaryOptions common{.threshold = options.threshold, .ignore_index = ignored};
+  const std::vector<MetricFunc> defaults = {binary_auroc({.ignore_index = ignored}),
+                                            binary_auprc({.ignore_index = ignored}), binary_accuracy(common),
+                                            binary_f1_score(common), binary_mcc(common)};
+  Preprocess preprocess = options.preprocess;
+  if (!preprocess) {
+    preprocess = [ignored](const at::Tensor& prediction, const at::Tensor& target) {
+      return preprocess_binary(prediction, target, ignored);
+    };
+  }
+  return container(options.mode, "metrics.binary_metrics", chosen_metrics(std::move(metrics), defaults),
+                   {.preprocess = std::move(preprocess), .device = options.device, .ignore_index = ignored});
+}
+
+std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const MulticlassMetricsOptions& options,
+                                            std::vector<MetricEntry> metrics) {
+  const auto ignored = options.ignore_index;
+  const MulticlassOptions common{.average = options.average, .ignore_index = ignored};
+  const MulticlassRankingOptions ranking{
+      .average = options.average == Average::micro ? Average::macro : options.average, .ignore_index = ignored};
+  const std::vector<MetricFunc> defaults = {
+      multiclass_auroc(num_classes, ranking), multiclass_auprc(num_classes, ranking),
+      multiclass_accuracy(num_classes, common), multiclass_f1_score(num_classes, common),
+      multiclass_mcc(num_classes, ignored)};
+  const std::vector<MetricFunc> chosen = chosen_metrics(std::move(metrics), defaults);
+  Preprocess preprocess = options.preprocess;
+  if (!preprocess) {
+    const MulticlassPreprocessOptions how{
+        .ignore_index = ignored,
+        .class_dim = options.class_dim,
+        .probabilities =
+            !std::all_of(chosen.begin(), chosen.end(), [](const MetricFunc& metric) { return metric.labels_only; })};
+    preprocess = [num_classes, how](const at::Tensor& prediction, const at::Tensor& target) {
+      return preprocess_multiclass(prediction, target, num_classes, how);
+    };
+  } else {
+    check<MetricError>(!options.class_dim, "metrics.multiclass_metrics",
+                       "expected no class_dim with a preprocessing of its own, got ", options.class_dim.value_or(0));
+  }
+  return container(options.mode, "metrics.multiclass_metrics", chosen,
+                   {.preprocess = std::move(preprocess), .device = options.device, .ignore_index = ignored});
+}
+
+std::shared_ptr<Metrics> multilabel_metrics(std::int64_t num_labels, const MultilabelMetricsOptions& options,
+                                            std::vector<MetricEntry> metrics) {
+  const auto ignored = options.ignore_index;
+  const MultilabelOptions common{.average = options.average, .threshold = options.threshold, .ignore_index = ignored};
+  const MultilabelRankingOptions ranking{.average = options.average, .ignore_index = ignored};
+  const std::vector<MetricFunc> defaults = {
+      multilabel_auroc(num_labels, ranking), multilabel_auprc(num_labels, ranking),
+      multilabel_accuracy(num_labels, common), multilabel_f1_score(num_labels, common),
+      multilabel_mcc(num_labels, {.threshold = options.threshold, .ignore_index = ignored})};
+  Preprocess preprocess = options.preprocess;
+  if (!preprocess) {
+    preprocess = [num_labels, ignored](const at::Tensor& prediction, const at::Tensor& target) {
+      return preprocess_multilabel(prediction, target, num_labels, ignored);
+    };
+  }
+  return container(options.mode, "metrics.multilabel_metrics", chosen_metrics(std::move(metrics), defaults),
+                   {.preprocess = std::move(preprocess), .device = options.device, .ignore_index = ignored});
+}
+
+std::shared_ptr<Metrics> regression_metrics(const RegressionMetricsOptions& options, std::vector<MetricEntry> metrics) {
+  const std::int64_t outputs = options.num_outputs;
+  check<MetricError>(outputs > 0, "metrics.regression_metrics", "expected at least one output, got num_outputs ",
+                     outputs);
+  const std::vector<MetricFunc> defaults = {pearson({.num_outputs = outputs}), spearman({.num_outputs = outputs}),
+                                            r2_score({.num_outputs = outputs}), mse({.num_outputs = outputs}),
+                                            rmse({.num_outputs = outputs})};
+  Preprocess preprocess = options.preprocess;
+  if (!preprocess) {
+    preprocess = [outputs, nans = options.ignore_nan](const at::Tensor& prediction, const at::Tensor& target) {
+      return preprocess_regression(prediction, target, outputs, nans);
+    };
+  }
+  std::vector<MetricFunc> chosen = chosen_metrics(std::move(metrics), defaults);
+  if (!options.ignore_nan) {
+    chosen = with_nan_targets(std::move(chosen));
+  }
+  return container(options.mode, "metrics.regression_metrics", chosen,
+                   {.preprocess = std::move(preprocess), .device = options.device, .ignore_nan = options.ignore_nan});
 }
 
 }  // namespace danling::inline v0::metrics

@@ -46,27 +46,20 @@ Result::Value result_value(const MetricValue& answer) {
 
 }  // namespace
 
-GlobalMetrics::GlobalMetrics(std::vector<MetricFunc> metrics, GlobalMetricsOptions options)
-    : impl_(std::make_unique<Impl>(std::move(metrics), std::move(options))) {}
+GlobalMetrics::GlobalMetrics(std::vector<MetricEntry> metrics, GlobalMetricsOptions options)
+    : impl_(std::make_unique<Impl>(merge_entries(std::move(metrics)), std::move(options))) {}
 
 GlobalMetrics::~GlobalMetrics() = default;
 
 GlobalMetrics::Impl::Impl(std::vector<MetricFunc> given, GlobalMetricsOptions chosen) : options(std::move(chosen)) {
   constexpr const char* where = "global_metrics.create";
   check<MetricError>(!given.empty(), where, "expected at least one metric, got none");
-  for (MetricFunc& metric : given) {
+  for (const MetricFunc& metric : given) {
     check<MetricError>(!metric.name.empty(), where, "expected metrics with names, got one without");
     check<MetricError>(metric.compute != nullptr, where, "expected ", quote(metric.name),
                        " to have a function `compute`, got none");
     check<MetricError>(metric.preds_targets || !metric.sums.empty(), where, "expected ", quote(metric.name),
                        " to say what it reads, `preds_targets` or `sums`, got neither");
-    bool known = false;
-    for (const MetricFunc& other : metrics) {
-      known = known || other.name == metric.name;
-    }
-    if (known) {
-      continue;
-    }
     keeps = keeps || metric.preds_targets;
     for (const RunningSumsPtr& needed : metric.sums) {
       bool shared = false;
@@ -77,8 +70,8 @@ GlobalMetrics::Impl::Impl(std::vector<MetricFunc> given, GlobalMetricsOptions ch
         sums.push_back(needed);
       }
     }
-    metrics.push_back(std::move(metric));
   }
+  metrics = std::move(given);
   replace({});
 }
 

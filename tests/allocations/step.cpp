@@ -50,7 +50,8 @@ class Counting : public dl::TorchRunner {
     model = make_net();
     criterion = torch::nn::CrossEntropyLoss();
     datasets["train"] = Feed{batch};
-    metrics = dl::metrics::multiclass(4);
+    using namespace dl::metrics;
+    metrics = multiclass_metrics(4, {.mode = Mode::stream}, {multiclass_accuracy(4, {.average = Average::micro})});
   }
   ~Counting() override { close(); }
   std::int64_t blocks = 0;

@@ -121,10 +121,10 @@ TEST_CASE("GlobalMetrics: does not share memory with what it was given", "[metri
 
 TEST_CASE("GlobalMetrics: the average is computed once between updates", "[metrics]") {
   int computed = 0;
-  GlobalMetrics metrics({{.name = "sum", .preds_targets = true, .compute = [&](const MetricState& s) {
-                            ++computed;
-                            return s.preds().sum();
-                          }}});
+  GlobalMetrics metrics({MetricFunc{.name = "sum", .preds_targets = true, .compute = [&](const MetricState& s) {
+                                      ++computed;
+                                      return s.preds().sum();
+                                    }}});
   metrics.update(floats({1}), floats({1}));
   metrics.average();
   CHECK(number(metrics.average(), "sum") == 1);
@@ -135,12 +135,12 @@ TEST_CASE("GlobalMetrics: the average is computed once between updates", "[metri
 }
 
 TEST_CASE("GlobalMetrics: one value per class is a list; a batch without any gives nan", "[metrics]") {
-  GlobalMetrics metrics(
-      {{.name = "mean", .preds_targets = true, .compute = [](const MetricState& s) { return s.preds().mean(0); }}});
+  GlobalMetrics metrics({MetricFunc{
+      .name = "mean", .preds_targets = true, .compute = [](const MetricState& s) { return s.preds().mean(0); }}});
   metrics.update(floats({1, 2, 3, 4}).view({2, 2}), at::zeros({2}));
   CHECK(std::get<std::vector<double>>(*metrics.average().find("mean")) == std::vector<double>{2, 3});
   GlobalMetrics nothing(
-      {{.name = "all", .preds_targets = true, .compute = [](const MetricState& s) { return s.preds(); }}});
+      {MetricFunc{.name = "all", .preds_targets = true, .compute = [](const MetricState& s) { return s.preds(); }}});
   nothing.update(at::empty({0}), at::empty({0}));
   CHECK(std::isnan(number(nothing.average(), "all")));
 }
@@ -154,14 +154,14 @@ TEST_CASE("GlobalMetrics: of metrics of one name the first stays", "[metrics]") 
 
 TEST_CASE("GlobalMetrics: refuses what cannot be computed", "[metrics]") {
   const Squares squares;
-  const auto create = [](std::vector<MetricFunc> metrics) {
+  const auto create = [](std::vector<danling::MetricEntry> metrics) {
     return error_of<MetricError>([&] { GlobalMetrics made(metrics); });
   };
   CHECK(create({}) == "[global_metrics.create] expected at least one metric, got none");
   CHECK(create({squares.mse().named("")}) == "[global_metrics.create] expected metrics with names, got one without");
-  CHECK(create({{.name = "a", .preds_targets = true}}) ==
+  CHECK(create({MetricFunc{.name = "a", .preds_targets = true}}) ==
         "[global_metrics.create] expected 'a' to have a function `compute`, got none");
-  CHECK(create({{.name = "a", .compute = median_error().compute}}) ==
+  CHECK(create({MetricFunc{.name = "a", .compute = median_error().compute}}) ==
         "[global_metrics.create] expected 'a' to say what it reads, `preds_targets` or `sums`, got neither");
 }
 

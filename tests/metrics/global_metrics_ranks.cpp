@@ -62,7 +62,7 @@ MetricFunc largest() {
   return {.name = "largest", .sums = {sums}, .compute = [sums](const MetricState& s) { return s.sums(sums); }};
 }
 
-std::vector<MetricFunc> all_metrics() { return {ordered(), mean_error(), largest()}; }
+std::vector<danling::MetricEntry> all_metrics() { return {ordered(), mean_error(), largest()}; }
 
 // Sample `index` of the data set; small integers, so that sums are exact.
 at::Tensor samples(std::int64_t begin, std::int64_t end) { return (at::arange(begin, end) * 37 % 101).to(at::kFloat); }
@@ -253,7 +253,7 @@ TEST_CASE("MultiTaskMetrics: over ranks it equals one process, weights included"
   const auto create = [](bool more) {
     auto metrics =
         std::make_unique<MultiTaskMetrics>(danling::MultiTaskOptions{.aggregate = danling::Aggregate::micro});
-    metrics->add("a", std::make_shared<GlobalMetrics>(std::vector{mean_error()}));
+    metrics->add("a", std::make_shared<GlobalMetrics>(std::vector<danling::MetricEntry>{mean_error()}));
     metrics->add("b", mean_error());
     if (more) {
       metrics->add("c", mean_error());

@@ -93,7 +93,8 @@ class TinyRunner : public dl::TorchRunner {
     criterion = torch::nn::CrossEntropyLoss();
     datasets["train"] = Points{make_points(config.records, 0), true};
     datasets["val"] = Points{make_points(20, 1000), false};
-    metrics = dl::metrics::multiclass(3);
+    using namespace dl::metrics;
+    metrics = multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
   }
   ~TinyRunner() override { close(); }
 

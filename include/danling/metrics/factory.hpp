@@ -4,24 +4,83 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
-#include <danling/metrics/stream_metrics.hpp>
+#include <c10/core/Device.h>
+
+#include <danling/metrics/metric.hpp>
+#include <danling/metrics/metric_entry.hpp>
+#include <danling/metrics/metrics.hpp>
+#include <danling/metrics/options.hpp>
 
 namespace danling::inline v0::metrics {
 
-struct MulticlassAccuracyOptions {
-  /// One accuracy each: `acc` for 1, `acc5` for 5.
-  std::vector<std::int64_t> top_k = {1};
-  /// Labels of this value do not count.
+enum class Mode {
+  global,  ///< GlobalMetrics: of all data, exactly
+  stream   ///< StreamMetrics: the average of the batches' values
+};
+
+std::string_view to_string(Mode mode);
+/// @throws ConfigError that lists the names.
+Mode parse_mode(std::string_view name);
+
+struct BinaryMetricsOptions {
+  Mode mode = Mode::global;
+  double threshold = 0.5;
+  std::optional<std::int64_t> ignore_index = -100;
+  /// Where predictions are kept; of Mode::global alone. See GlobalMetricsOptions.
+  std::optional<at::Device> device = std::nullopt;
+  /// In the place of preprocess_binary.
+  Preprocess preprocess = {};
+};
+
+struct MulticlassMetricsOptions {
+  Mode mode = Mode::global;
+  /// Of the defaults. AUROC and AUPRC have no micro average: with it they take macro.
+  Average average = Average::macro;
   std::optional<std::int64_t> ignore_index = -100;
   /// Which dimension of the prediction holds the classes; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
+  std::optional<at::Device> device = std::nullopt;
+  Preprocess preprocess = {};
 };
 
-/// Accuracy over `num_classes` classes, batch by batch: exact over the epoch, since each batch weighs by its labels.
-/// `acc` is the share of right labels over all labels, where DanLing's default averages over classes first.
-/// @throws MetricError when `num_classes` is less than two, or `top_k` is empty, repeated or out of range.
-std::shared_ptr<StreamMetrics> multiclass(std::int64_t num_classes, const MulticlassAccuracyOptions& options = {});
+struct MultilabelMetricsOptions {
+  Mode mode = Mode::global;
+  Average average = Average::macro;
+  double threshold = 0.5;
+  std::optional<std::int64_t> ignore_index = -100;
+  std::optional<at::Device> device = std::nullopt;
+  Preprocess preprocess = {};
+};
+
+struct RegressionMetricsOptions {
+  std::int64_t num_outputs = 1;
+  /// Samples with a nan among their targets do not count; else one makes all values nan.
+  bool ignore_nan = true;
+  Mode mode = Mode::global;
+  std::optional<at::Device> device = std::nullopt;
+  Preprocess preprocess = {};
+};
+
+// DanLing's factories. The defaults are auroc, auprc, acc, f1 and mcc; of a regression pearson, spearman, r2, mse and
+// rmse. Metrics under their own names replace them, those under given names join them, or take the place of one:
+//
+//     multiclass_metrics(10);                                                   // the defaults
+//     multiclass_metrics(10, {}, {multiclass_accuracy(10)});                    // acc alone
+//     multiclass_metrics(10, {}, {{"precision", multiclass_precision(10)}});    // the defaults and precision
+//
+// @throws MetricError for numbers that do not fit, a device with Mode::stream, and as the containers.
+
+std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options = {},
+                                        std::vector<MetricEntry> metrics = {});
+/// Scores stay logits where every metric asks for predicted classes alone.
+std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const MulticlassMetricsOptions& options = {},
+                                            std::vector<MetricEntry> metrics = {});
+std::shared_ptr<Metrics> multilabel_metrics(std::int64_t num_labels, const MultilabelMetricsOptions& options = {},
+                                            std::vector<MetricEntry> metrics = {});
+std::shared_ptr<Metrics> regression_metrics(const RegressionMetricsOptions& options = {},
+                                            std::vector<MetricEntry> metrics = {});
 
 }  // namespace danling::inline v0::metrics

@@ -10,6 +10,7 @@
 #include <c10/core/Device.h>
 
 #include <danling/metrics/metric.hpp>
+#include <danling/metrics/metric_entry.hpp>
 #include <danling/metrics/metric_func.hpp>
 #include <danling/metrics/metrics.hpp>
 
@@ -38,9 +39,9 @@ struct GlobalMetricsOptions {
 /// Not synchronised between threads.
 class GlobalMetrics : public Metrics {
  public:
-  /// Of metrics of the same name the first stays; see MetricFunc::named.
+  /// `GlobalMetrics({multiclass_auroc(10), {"mine", my_metric}})`; see merge_entries for metrics of the same name.
   /// @throws MetricError when there is none, or one without a name, a `compute`, or anything that it reads.
-  explicit GlobalMetrics(std::vector<MetricFunc> metrics, GlobalMetricsOptions options = {});
+  explicit GlobalMetrics(std::vector<MetricEntry> metrics, GlobalMetricsOptions options = {});
   ~GlobalMetrics() override;
   GlobalMetrics(const GlobalMetrics&) = delete;
   GlobalMetrics& operator=(const GlobalMetrics&) = delete;

@@ -1,0 +1,87 @@
+// From configuration to metrics: tasks and metrics by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include <danling/core/registry.hpp>
+#include <danling/metrics/factory.hpp>
+#include <danling/metrics/metric_func.hpp>
+#include <danling/metrics/metrics.hpp>
+#include <danling/metrics/options.hpp>
+
+namespace danling::inline v0::metrics {
+
+/// The section `metrics` of a configuration. What is not set keeps the defaults of the type; what a type, or every
+/// metric of the list, has no use for is refused.
+struct MetricsSpec {
+  /// binary, multiclass, multilabel, regression, or one that the program registered.
+  std::string type;
+  std::optional<std::int64_t> num_classes = std::nullopt;
+  /// Also taken for the number of classes or outputs, as by DanLing.
+  std::optional<std::int64_t> num_labels = std::nullopt;
+  std::optional<std::int64_t> num_outputs = std::nullopt;
+  Mode mode = Mode::global;
+  std::optional<Average> average = std::nullopt;
+  /// One metric each, of those that know it: `acc` for 1, `acc5` for 5.
+  std::optional<std::vector<std::int64_t>> top_k = std::nullopt;
+  std::optional<double> threshold = std::nullopt;
+  std::optional<std::int64_t> ignore_index = -100;
+  std::optional<std::int64_t> class_dim = std::nullopt;
+  /// Of fbeta; 1 when absent.
+  std::optional<double> beta = std::nullopt;
+  std::optional<bool> ignore_nan = std::nullopt;
+  std::optional<at::Device> device = std::nullopt;
+  /// By name; the defaults of the type when empty.
+  std::vector<std::string> metrics = {};
+};
+
+/// What a maker of metrics by name may ask for. Notes what was: a setting that nobody asked for is an error.
+class NamedOptions {
+ public:
+  NamedOptions(const MetricsSpec& spec, std::int64_t size) : spec_(&spec), size_(size) {}
+
+  /// Classes, labels or outputs.
+  std::int64_t size() const { return size_; }
+  std::optional<std::int64_t> ignore_index() const { return spec_->ignore_index; }
+  /// Macro when not set.
+  Average average();
+  /// {1} when not set.
+  std::vector<std::int64_t> top_k();
+  double threshold();
+  double beta();
+
+  /// @throws ConfigError naming one that is set and was not asked for.
+  void expect_all_used() const;
+
+ private:
+  const MetricsSpec* spec_;
+  std::int64_t size_;
+  bool average_ = false;
+  bool top_k_ = false;
+  bool threshold_ = false;
+  bool beta_ = false;
+};
+
+/// Metrics of a task by name, in each one's own words and DanLing's: `acc`, `accuracy`, `f1`, … Programs add theirs:
+///
+///     metrics::by_name(Task::regression).add("bias", [](NamedOptions&) { return std::vector{bias()}; });
+using MetricRegistry = Registry<std::vector<MetricFunc>(NamedOptions& options)>;
+MetricRegistry& by_name(Task task);
+
+/// The factories by `type` (DanLing's METRICS).
+using MetricsRegistry = Registry<std::shared_ptr<Metrics>(const MetricsSpec&)>;
+MetricsRegistry& factories();
+
+/// The metrics that `spec` describes.
+/// @throws ConfigError for unknown names, numbers that are missing, not positive or do not agree, and settings that
+/// have no use; MetricError as the factories.
+std::shared_ptr<Metrics> build(const MetricsSpec& spec);
+
+}  // namespace danling::inline v0::metrics

@@ -1,0 +1,139 @@
+#include <danling/metrics/build.hpp>
+
+#include <utility>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::metrics {
+namespace {
+
+constexpr const char* kBuild = "metrics.build";
+
+std::int64_t positive(std::string_view key, std::optional<std::int64_t> number, std::string_view type) {
+  check<ConfigError>(number.has_value(), kBuild, "expected ", key, " for ", type, " metrics, got none");
+  check<ConfigError>(*number > 0, kBuild, "expected ", key, " to be positive, got ", *number);
+  return *number;
+}
+
+void expect_agreement(std::string_view key, std::optional<std::int64_t> number,
+                      std::optional<std::int64_t> num_labels) {
+  check<ConfigError>(!number || !num_labels || *number == *num_labels, kBuild, "expected ", key,
+                     " and num_labels to match when both are set, got ", number.value_or(0), " and ",
+                     num_labels.value_or(0));
+}
+
+void expect_unset(bool set, std::string_view key, std::string_view type) {
+  check<ConfigError>(!set, kBuild, "expected no ", key, " for ", type, " metrics, got one");
+}
+
+// The metrics of the list, under their own names: they replace the defaults.
+std::vector<MetricEntry> named_metrics(const MetricsSpec& spec, Task task, std::int64_t size,
+                                       const std::vector<std::string>& defaults) {
+  NamedOptions options(spec, size);
+  std::vector<MetricEntry> entries;
+  for (const std::string& name : spec.metrics.empty() ? defaults : spec.metrics) {
+    for (MetricFunc& metric : by_name(task).at(name)(options)) {
+      entries.emplace_back(std::move(metric));
+    }
+  }
+  options.expect_all_used();
+  return entries;
+}
+
+const std::vector<std::string>& classification_defaults() {
+  static const std::vector<std::string> names = {"auroc", "auprc", "acc", "f1", "mcc"};
+  return names;
+}
+
+std::shared_ptr<Metrics> build_binary(const MetricsSpec& spec) {
+  for (const auto& [set, key] :
+       {std::pair(spec.num_classes.has_value(), "num_classes"), std::pair(spec.num_labels.has_value(), "num_labels"),
+        std::pair(spec.num_outputs.has_value(), "num_outputs"), std::pair(spec.class_dim.has_value(), "class_dim"),
+        std::pair(spec.ignore_nan.has_value(), "ignore_nan")}) {
+    expect_unset(set, key, "binary");
+  }
+  return binary_metrics({.mode = spec.mode, .ignore_index = spec.ignore_index, .device = spec.device},
+                        named_metrics(spec, Task::binary, 1, classification_defaults()));
+}
+
+std::shared_ptr<Metrics> build_multiclass(const MetricsSpec& spec) {
+  expect_unset(spec.num_outputs.has_value(), "num_outputs", "multiclass");
+  expect_unset(spec.ignore_nan.has_value(), "ignore_nan", "multiclass");
+  expect_agreement("num_classes", spec.num_classes, spec.num_labels);
+  const std::int64_t size =
+      positive("num_classes", spec.num_classes ? spec.num_classes : spec.num_labels, "multiclass");
+  return multiclass_metrics(
+      size, {.mode = spec.mode, .ignore_index = spec.ignore_index, .class_dim = spec.class_dim, .device = spec.device},
+      named_metrics(spec, Task::multiclass, size, classification_defaults()));
+}
+
+std::shared_ptr<Metrics> build_multilabel(const MetricsSpec& spec) {
+  expect_unset(spec.num_outputs.has_value(), "num_outputs", "multilabel");
+  expect_unset(spec.class_dim.has_value(), "class_dim", "multilabel");
+  expect_unset(spec.ignore_nan.has_value(), "ignore_nan", "multilabel");
+  expect_agreement("num_classes", spec.num_classes, spec.num_labels);
+  const std::int64_t size = positive("num_labels", spec.num_labels, "multilabel");
+  return multilabel_metrics(size, {.mode = spec.mode, .ignore_index = spec.ignore_index, .device = spec.device},
+                            named_metrics(spec, Task::multilabel, size, classification_defaults()));
+}
+
+std::shared_ptr<Metrics> build_regression(const MetricsSpec& spec) {
+  expect_unset(spec.num_classes.has_value(), "num_classes", "regression");
+  expect_unset(spec.class_dim.has_value(), "class_dim", "regression");
+  // Not set is -100, which no regression reads.
+  expect_unset(spec.ignore_index.has_value() && spec.ignore_index != -100, "ignore_index", "regression");
+  expect_agreement("num_outputs", spec.num_outputs, spec.num_labels);
+  const std::optional<std::int64_t> given = spec.num_outputs ? spec.num_outputs : spec.num_labels;
+  const std::int64_t size = positive("num_outputs", given.value_or(1), "regression");
+  return regression_metrics(
+      {.num_outputs = size, .ignore_nan = spec.ignore_nan.value_or(true), .mode = spec.mode, .device = spec.device},
+      named_metrics(spec, Task::regression, size, {"pearson", "spearman", "r2", "mse", "rmse"}));
+}
+
+}  // namespace
+
+Average NamedOptions::average() {
+  average_ = true;
+  return spec_->average.value_or(Average::macro);
+}
+
+std::vector<std::int64_t> NamedOptions::top_k() {
+  top_k_ = true;
+  return spec_->top_k.value_or(std::vector<std::int64_t>{1});
+}
+
+double NamedOptions::threshold() {
+  threshold_ = true;
+  return spec_->threshold.value_or(0.5);
+}
+
+double NamedOptions::beta() {
+  beta_ = true;
+  return spec_->beta.value_or(1.0);
+}
+
+void NamedOptions::expect_all_used() const {
+  for (const auto& [ignored, key] : {std::pair(spec_->average.has_value() && !average_, "average"),
+                                     std::pair(spec_->top_k.has_value() && !top_k_, "top_k"),
+                                     std::pair(spec_->threshold.has_value() && !threshold_, "threshold"),
+                                     std::pair(spec_->beta.has_value() && !beta_, "beta")}) {
+    check<ConfigError>(!ignored, kBuild, "expected settings that some of the ", spec_->type, " metrics know, got ",
+                       key);
+  }
+}
+
+MetricsRegistry& factories() {
+  static MetricsRegistry registry = [] {
+    MetricsRegistry made("metrics");
+    made.add("binary", build_binary);
+    made.add("multiclass", build_multiclass);
+    made.add("multilabel", build_multilabel);
+    made.add("regression", build_regression);
+    return made;
+  }();
+  return registry;
+}
+
+std::shared_ptr<Metrics> build(const MetricsSpec& spec) { return factories().at(spec.type)(spec); }
+
+}  // namespace danling::inline v0::metrics

@@ -1,0 +1,175 @@
+#include <danling/metrics/build.hpp>
+
+#include <ATen/ops/tensor.h>
+
+#include <danling/metrics/functional.hpp>
+#include <danling/metrics/global_metrics.hpp>
+#include <danling/metrics/stream_metrics.hpp>
+
+#include <support/error.hpp>
+
+namespace build_tests {
+
+using danling::ConfigError;
+using danling::MetricFunc;
+using danling::Metrics;
+using danling_test::error_of;
+using namespace danling::metrics;
+
+std::string names(const Metrics& metrics) {
+  std::string out;
+  for (const auto& [name, value] : metrics.average()) {
+    out += (out.empty() ? "" : " ") + name;
+  }
+  return out;
+}
+
+std::string names(const MetricsSpec& spec) { return names(*build(spec)); }
+
+std::string refusal(const MetricsSpec& spec) {
+  return error_of<ConfigError>([&] { build(spec); });
+}
+
+TEST_CASE("metrics::build: the tasks of DanLing by name, whatever the case", "[metrics]") {
+  CHECK(names({.type = "binary"}) == "auroc auprc acc f1 mcc");
+  CHECK(names({.type = "Multiclass", .num_classes = 3}) == "auroc auprc acc f1 mcc");
+  CHECK(names({.type = "MULTILABEL", .num_labels = 3}) == "auroc auprc acc f1 mcc");
+  CHECK(names({.type = "regression"}) == "pearson spearman r2 mse rmse");
+  CHECK(names({.type = "multiclass", .num_labels = 3}) == "auroc auprc acc f1 mcc");
+  CHECK(names({.type = "multiclass", .num_classes = 3, .num_labels = 3}) == "auroc auprc acc f1 mcc");
+  CHECK(dynamic_cast<danling::StreamMetrics*>(
+            build({.type = "multiclass", .num_classes = 10, .mode = Mode::stream}).get()) != nullptr);
+  const auto two = build({.type = "regression", .num_labels = 2, .metrics = {"mse"}});
+  two->update(at::tensor({1.0, 2.0}).view({1, 2}), at::tensor({1.0, 1.0}).view({1, 2}));
+  CHECK(std::get<std::vector<double>>(*two->average().find("mse")) == std::vector<double>{0, 1});
+}
+
+TEST_CASE("metrics::build: sizes must be there, positive, and agree", "[metrics]") {
+  CHECK(refusal({.type = "multiclass"}) == "[metrics.build] expected num_classes for multiclass metrics, got none");
+  CHECK(refusal({.type = "multilabel"}) == "[metrics.build] expected num_labels for multilabel metrics, got none");
+  CHECK(refusal({.type = "multilabel", .num_classes = 3}) ==
+        "[metrics.build] expected num_labels for multilabel metrics, got none");
+  CHECK(refusal({.type = "multiclass", .num_classes = 0}) ==
+        "[metrics.build] expected num_classes to be positive, got 0");
+  CHECK(refusal({.type = "regression", .num_outputs = -1}) ==
+        "[metrics.build] expected num_outputs to be positive, got -1");
+  CHECK(refusal({.type = "multiclass", .num_classes = 3, .num_labels = 4}) ==
+        "[metrics.build] expected num_classes and num_labels to match when both are set, got 3 and 4");
+  CHECK(refusal({.type = "multilabel", .num_classes = 3, .num_labels = 4}) ==
+        "[metrics.build] expected num_classes and num_labels to match when both are set, got 3 and 4");
+  CHECK(refusal({.type = "regression", .num_labels = 4, .num_outputs = 3}) ==
+        "[metrics.build] expected num_outputs and num_labels to match when both are set, got 3 and 4");
+}
+
+TEST_CASE("metrics::build: unknown names are told, with the nearest known one", "[metrics]") {
+  CHECK(refusal({.type = "multiclas"}) ==
+        "[metrics.build] expected one of binary, multiclass, multilabel, regression, got 'multiclas'; did you mean "
+        "'multiclass'?");
+  CHECK(refusal({.type = "regression", .metrics = {"mse", "pearsen"}}) ==
+        "[metrics.regression.build] expected one of concordance, explained_variance, kendall, mae, mape, mse, pearson, "
+        "r2, r2_score, rmse, spearman, got 'pearsen'; did you mean 'pearson'?");
+}
+
+TEST_CASE("metrics::build: every metric of a task has a name", "[metrics]") {
+  for (const Task task : {Task::binary, Task::multiclass, Task::multilabel, Task::regression}) {
+    const bool regression = task == Task::regression;
+    MetricsSpec spec{.type = std::string(to_string(task))};
+    if (task == Task::multiclass) {
+      spec.num_classes = 3;
+    } else if (task == Task::multilabel) {
+      spec.num_labels = 3;
+    }
+    for (const std::string& name : by_name(task).names()) {
+      INFO(to_string(task) << " " << name);
+      spec.metrics = {name};
+      for (const Mode mode : {Mode::global, Mode::stream}) {
+        spec.mode = mode;
+        const auto metrics = build(spec);
+        // Three rows, each right.
+        const at::Tensor classes = at::tensor({0.8, 0.1, 0.1, 0.2, 0.7, 0.1, 0.1, 0.3, 0.6}).view({3, 3});
+        const at::Tensor labels = at::tensor({1, 0, 1, 0, 1, 0, 1, 0, 1}).view({3, 3});
+        const at::Tensor scores = at::tensor({0.9, 0.2, 0.7});
+        if (task == Task::multiclass) {
+          metrics->update(classes, at::tensor({0, 1, 2}));
+        } else if (task == Task::multilabel) {
+          metrics->update(labels.to(at::kFloat), labels);
+        } else {
+          metrics->update(scores, regression ? scores : at::tensor({1, 0, 1}));
+        }
+        const danling::Result average = metrics->average();
+        REQUIRE(average.size() == 1);
+        const auto& [key, value] = *average.begin();
+        CHECK_FALSE((std::holds_alternative<double>(value) && std::isnan(std::get<double>(value))));
+        if (const auto better = metrics->higher_is_better(key); better && std::holds_alternative<double>(value)) {
+          // Of what is all right; losses of probabilities are not nothing.
+          CHECK((*better ? std::get<double>(value) == Approx(1) : std::get<double>(value) < 0.75));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("metrics::build: top_k gives one metric each, of those that know it", "[metrics]") {
+  CHECK(names({.type = "multiclass", .num_classes = 6, .top_k = {{1, 5}}, .metrics = {"acc", "f1", "auroc"}}) ==
+        "acc acc5 f1 f1_5 auroc");
+  CHECK(refusal({.type = "multiclass", .num_classes = 6, .top_k = {{7}}, .metrics = {"acc"}}) ==
+        "[metrics.build] expected top_k from 1 to the number of classes, 6, got 7");
+  const auto metrics = build({.type = "multiclass", .num_classes = 3, .top_k = {{1, 2}}, .metrics = {"acc"}});
+  metrics->update(at::tensor({0.6, 0.3, 0.1}).view({1, 3}), at::tensor({1}));
+  CHECK(*metrics->average().number("acc") == 0);
+  CHECK(*metrics->average().number("acc2") == 1);
+}
+
+TEST_CASE("metrics::build: averages, thresholds and beta reach the metrics", "[metrics]") {
+  const at::Tensor scores = at::tensor({0.9, 0.4, 0.35, 0.1});
+  const at::Tensor targets = at::tensor({1, 1, 0, 0});
+  const auto fbeta = build({.type = "binary", .threshold = 0.3, .beta = 2.0, .metrics = {"fbeta"}});
+  fbeta->update(scores, targets);
+  CHECK(*fbeta->average().number("fbeta") == Approx(5.0 * 2 / (5.0 * 2 + 4.0 * 0 + 1)));
+  const auto micro = build({.type = "multiclass",
+                            .num_classes = 2,
+                            .average = Average::micro,
+                            .ignore_index = 1,
+                            .metrics = {"acc", "auroc"}});
+  micro->update(at::tensor({0.6, 0.4, 0.4, 0.6, 0.1, 0.9}).view({3, 2}), at::tensor({0, 0, 1}));
+  CHECK(*micro->average().number("acc") == 0.5);
+  CHECK(*micro->count().number("acc") == 2);
+}
+
+TEST_CASE("metrics::build: settings without use are refused", "[metrics]") {
+  CHECK(refusal({.type = "binary", .beta = 2.0}) ==
+        "[metrics.build] expected settings that some of the binary metrics know, got beta");
+  CHECK(refusal({.type = "binary", .average = Average::micro}) ==
+        "[metrics.build] expected settings that some of the binary metrics know, got average");
+  CHECK(refusal({.type = "multiclass", .num_classes = 3, .top_k = {{2}}, .metrics = {"auroc"}}) ==
+        "[metrics.build] expected settings that some of the multiclass metrics know, got top_k");
+  CHECK(refusal({.type = "multiclass", .num_classes = 3, .threshold = 0.4}) ==
+        "[metrics.build] expected settings that some of the multiclass metrics know, got threshold");
+  CHECK(refusal({.type = "binary", .num_classes = 2}) ==
+        "[metrics.build] expected no num_classes for binary metrics, got one");
+  CHECK(refusal({.type = "multilabel", .num_labels = 2, .class_dim = 1}) ==
+        "[metrics.build] expected no class_dim for multilabel metrics, got one");
+  CHECK(refusal({.type = "multiclass", .num_classes = 2, .ignore_nan = true}) ==
+        "[metrics.build] expected no ignore_nan for multiclass metrics, got one");
+  CHECK(refusal({.type = "regression", .ignore_index = 3}) ==
+        "[metrics.build] expected no ignore_index for regression metrics, got one");
+}
+
+TEST_CASE("metrics::build: programs add metrics and tasks of their own", "[metrics]") {
+  by_name(Task::regression).add("largest_error", [](NamedOptions&) {
+    return std::vector{
+        MetricFunc{.name = "largest_error",
+                   .preds_targets = true,
+                   .higher_is_better = false,
+                   .compute = [](const danling::MetricState& s) { return s.preds().sub(s.targets()).abs().max(); }}};
+  });
+  const auto metrics = build({.type = "regression", .metrics = {"mae", "largest_error"}});
+  metrics->update(at::tensor({1.0, 5.0}), at::tensor({0.0, 2.0}));
+  CHECK(metrics->average().text(1) == "mae: 2.0\tlargest_error: 3.0");
+  factories().add("ranking", [](const MetricsSpec& spec) {
+    return binary_metrics({.mode = spec.mode}, {binary_auroc(), binary_auprc()});
+  });
+  CHECK(names({.type = "ranking"}) == "auroc auprc");
+}
+
+}  // namespace build_tests
