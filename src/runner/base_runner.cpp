@@ -224,6 +224,7 @@ void BaseRunner::initialize_once() {
   materialize_model();
   build_optimizer();
   build_scheduler();
+  build_metrics();
   auto_restore();
   // Last, so that whatever is wrong above leaves the directory and an earlier attempt in it as they are.
   open_workspace();

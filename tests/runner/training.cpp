@@ -188,6 +188,10 @@ class OrderRunner : public TinyRunner {
     note("build_scheduler");
     TinyRunner::build_scheduler();
   }
+  void build_metrics() override {
+    note("build_metrics");
+    TinyRunner::build_metrics();
+  }
   void auto_restore() override {
     note("auto_restore");
     TinyRunner::auto_restore();
@@ -228,7 +232,7 @@ TEST_CASE("TorchRunner: hooks are called in the documented order", "[runner]") {
   runner.train();
   CHECK(runner.calls ==
         "constructor init_distributed init_checkpoint_manager init_fault_tolerance build_dataloaders materialize_model "
-        "build_optimizer build_scheduler auto_restore "
+        "build_optimizer build_scheduler build_metrics auto_restore "
         "train_step train_context backward train_step train_context backward optimizer_step "
         "evaluate_step forward_context");
 }

@@ -224,6 +224,8 @@ class BaseRunner {
   virtual void build_optimizer() = 0;
   /// Builds the scheduler from the config when the user bound none. Before: the optimizer is bound.
   virtual void build_scheduler() = 0;
+  /// Builds the metrics from the config when the user bound none. Before: the scheduler is bound.
+  virtual void build_metrics() = 0;
   /// Loads `resume`, `auto_resume` or `pretrained`, in this precedence. Before: all components are built.
   virtual void auto_restore();
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <danling/config/config.hpp>
+#include <danling/runner/metrics_config.hpp>
 #include <limits>
 #include <map>
 #include <optional>
@@ -197,6 +198,7 @@ struct RunnerConfig : Config {
   std::optional<std::string> score_split;                                 ///< unset: inferred once
   std::string score_name = "loss";
   double patience = std::numeric_limits<double>::infinity();
+  MetricsConfig metrics;  ///< not in DanLing
 
   // Optimization
   OptimConfig optim;

@@ -48,7 +48,8 @@ class TorchRunnerBase : public BaseRunner {
   std::shared_ptr<optim::Optimizer> optimizer;
   /// Built from `sched` of the config when it is empty.
   std::shared_ptr<optim::Scheduler> scheduler;
-  /// What is measured in training and in evaluation, unless one of the two below is set.
+  /// What is measured in training and in evaluation, unless one of the two below is set. Built from `metrics` of the
+  /// config when all three are empty.
   std::shared_ptr<Metrics> metrics;
   std::shared_ptr<Metrics> train_metrics;
   std::shared_ptr<Metrics> evaluate_metrics;
@@ -122,6 +123,7 @@ class TorchRunnerBase : public BaseRunner {
   void materialize_model() override;
   void build_optimizer() override;
   void build_scheduler() override;
+  void build_metrics() override;
 
   // ---- the typed layer ----------------------------------------------------------------------------------------------
 

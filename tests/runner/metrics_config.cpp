@@ -1,0 +1,110 @@
+// Metrics by name: from YAML and the command line into a runner.
+#include <danling/config/tree.hpp>
+
+#include "fixture.hpp"
+
+namespace runner_test {
+
+using danling_test::error_of;
+using dl::ConfigError;
+using dl::MetricsConfig;
+
+struct MetricsProgram : dl::Config {
+  MetricsConfig metrics;
+  void fields(dl::Fields& f) override { f("metrics", metrics, "what is measured"); }
+};
+
+std::string metric_names(const dl::Metrics& metrics) {
+  std::string out;
+  for (const auto& [name, value] : metrics.average()) {
+    out += (out.empty() ? "" : " ") + name;
+  }
+  return out;
+}
+
+TEST_CASE("MetricsConfig: YAML builds metrics, in a program without a runner too", "[runner]") {
+  MetricsProgram program;
+  CHECK(dl::metrics::build(program.metrics) == nullptr);
+  dl::load_text(program,
+                "metrics: {type: multiclass, num_classes: 10, mode: stream, average: micro, metrics: [acc, f1, "
+                "auroc]}\n",
+                "run.yaml");
+  dl::finish(program);
+  const auto metrics = dl::metrics::build(program.metrics);
+  CHECK(metric_names(*metrics) == "acc f1 auroc");
+  CHECK(dynamic_cast<dl::StreamMetrics*>(metrics.get()) != nullptr);
+  // Micro: of four labels three, where macro has the mean of 1 and 1/2.
+  const auto scores = torch::eye(10).index_select(0, torch::tensor({0, 0, 1, 0}));
+  metrics->update(scores, torch::tensor({0, 0, 1, 1}));
+  CHECK(*metrics->average().number("acc") == 0.75);
+}
+
+TEST_CASE("MetricsConfig: the command line sets each key", "[runner]") {
+  MetricsProgram program;
+  const char* words[] = {"program", "--metrics.type",         "Multiclass", "--metrics.num_classes",
+                         "6",       "--metrics.metrics",      "acc,fbeta",  "--metrics.top_k",
+                         "1,5",     "--metrics.beta",         "2",          "--metrics.mode",
+                         "global",  "--metrics.average",      "weighted",   "--metrics.device",
+                         "cpu",     "--metrics.ignore_index", "null"};
+  REQUIRE_FALSE(dl::parse(program, static_cast<int>(std::size(words)), words));
+  CHECK(program.metrics.ignore_index == std::nullopt);
+  CHECK(metric_names(*dl::metrics::build(program.metrics)) == "acc acc5 fbeta fbeta5");
+}
+
+TEST_CASE("MetricsConfig: what is wrong is told by name", "[runner]") {
+  const auto refusal = [](const std::string& yaml) {
+    return error_of<ConfigError>([&] {
+      MetricsProgram program;
+      dl::load_text(program, "metrics: " + yaml + "\n", "run.yaml");
+      dl::finish(program);
+      dl::metrics::build(program.metrics);
+    });
+  };
+  CHECK_THAT(refusal("{type: multiclass, num_classes: 3, metrics: [acc, aurok]}"),
+             ContainsSubstring("got 'aurok'; did you mean 'auroc'?"));
+  CHECK_THAT(refusal("{type: mutliclass}"), ContainsSubstring("got 'mutliclass'; did you mean 'multiclass'?"));
+  CHECK_THAT(refusal("{type: binary, mode: streem}"), ContainsSubstring("'streem'"));
+  CHECK_THAT(refusal("{type: binary, metric: [acc]}"), ContainsSubstring("'metrics.metric'"));
+  CHECK(refusal("{type: binary, device: gpu0}") ==
+        "[metrics.build] expected a device such as cpu or cuda:0 for 'device', got 'gpu0'");
+  CHECK(refusal("{type: multiclass}") == "[metrics.build] expected num_classes for multiclass metrics, got none");
+}
+
+class UnmeasuredRunner : public TinyRunner {
+ public:
+  explicit UnmeasuredRunner(const TinyConfig& config) : TinyRunner(config) { metrics = nullptr; }
+};
+
+TEST_CASE("TorchRunner: builds the metrics of the config where the program sets none", "[runner]") {
+  const Folder folder;
+  const auto columns = [&](auto runner) {
+    runner->train();
+    const dl::Result& row = std::get<dl::Result>(*runner->results().rows().back().result.find("val"));
+    std::string out;
+    for (const auto& [name, value] : row) {
+      out += name + " ";
+    }
+    return out;
+  };
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.lineage = "none";
+  CHECK(columns(std::make_unique<UnmeasuredRunner>(config)) == "loss ");
+  config.lineage = "config";
+  config.metrics.type = "multiclass";
+  config.metrics.num_classes = 3;
+  config.metrics.metrics = {"f1", "auroc"};
+  CHECK(columns(std::make_unique<UnmeasuredRunner>(config)) == "loss f1 auroc ");
+  config.lineage = "program";
+  CHECK(columns(std::make_unique<TinyRunner>(config)) == "loss acc ");
+}
+
+TEST_CASE("TorchRunner: what is measured does not make another run", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  const std::string before = dl::canonical(config);
+  config.metrics.type = "binary";
+  CHECK(dl::canonical(config) == before);
+}
+
+}  // namespace runner_test
