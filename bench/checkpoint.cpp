@@ -207,7 +207,7 @@ class Bench {
       python_ = python;
     }
     if (!python_.empty()) {
-      peers_.emplace(python_, at("danling.pth"));
+      peers_.emplace(python_, DANLING_SOURCE_DIR "/bench/checkpoint_peers.py", std::vector{at("danling.pth")});
     }
     add_savers();
     add_waits();

@@ -16,10 +16,15 @@ namespace bench {
 
 [[noreturn]] inline void give_up(const std::string& text) { throw std::runtime_error(text); }
 
+/// What the script said instead of "ok".
+struct NoAnswer : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// The Python process. Commands and answers: see the script.
 class Peers {
  public:
-  Peers(const std::string& python, const std::string& reference) {
+  Peers(const std::string& python, const std::string& script, const std::vector<std::string>& script_arguments) {
     int to[2];
     int from[2];
     if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
@@ -29,8 +34,8 @@ class Peers {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
-    std::vector<std::string> arguments = {python, "-W", "ignore", DANLING_SOURCE_DIR "/bench/checkpoint_peers.py",
-                                          reference};
+    std::vector<std::string> arguments = {python, "-W", "ignore", script};
+    arguments.insert(arguments.end(), script_arguments.begin(), script_arguments.end());
     std::vector<char*> argv;
     for (auto& argument : arguments) {
       argv.push_back(argument.data());
@@ -70,7 +75,7 @@ class Peers {
     }
     const std::string text(line, std::char_traits<char>::length(line) - 1);
     if (!text.starts_with("ok")) {
-      give_up(text);
+      throw NoAnswer(text);
     }
     return text.size() > 3 ? std::atof(text.c_str() + 3) : 0;
   }

@@ -1,0 +1,379 @@
+// Meters and metrics beside Python's, in one run: ./dev bench metrics [--rounds N] [--samples N].
+//
+// In every round each contestant does its calls once, all in the same order, on one thread; ratios are the medians of
+// the rounds' own. Before that all contestants of a table compute the same values from the same data, and are compared.
+// Python's part is bench/metrics_peers.py, in the interpreter of DANLING_PYTHON; what it lacks is left out with a word.
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/metrics/average_meter.hpp>
+#include <danling/metrics/factory.hpp>
+#include <danling/metrics/functional.hpp>
+#include <danling/metrics/global_metrics.hpp>
+
+#include "peers.hpp"
+
+namespace {
+
+namespace dl = danling;
+namespace fs = std::filesystem;
+using bench::give_up;
+using bench::Peers;
+using Clock = std::chrono::steady_clock;
+using dl::metrics::Average;
+using dl::metrics::Mode;
+
+constexpr std::int64_t kBatches = 100;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+// Seconds per call.
+double time_calls(std::int64_t calls, const std::function<void(std::int64_t calls)>& work) {
+  const auto begin = Clock::now();
+  work(calls);
+  return std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(calls);
+}
+
+/// One row of a table: ours, or a peer's.
+struct Contestant {
+  std::string name;
+  std::function<double()> time;   ///< seconds per call
+  std::function<double()> value;  ///< what it computes from the data
+  /// How many times as fast ours has to be; 0: no matter.
+  double ratio = 0;
+  std::vector<double> seconds = {};
+  std::string failure = {};
+};
+
+/// A piece of work. The first contestant is ours.
+struct Work {
+  std::string title;
+  /// The most that ours may take, in seconds; 0: no matter.
+  double limit;
+  std::vector<Contestant> contestants;
+};
+
+std::string duration(double seconds) {
+  char text[32];
+  if (seconds < 1e-6) {
+    std::snprintf(text, sizeof text, "%.1f ns", seconds * 1e9);
+  } else if (seconds < 1e-3) {
+    std::snprintf(text, sizeof text, "%.2f us", seconds * 1e6);
+  } else {
+    std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
+  }
+  return text;
+}
+
+std::string times(double ratio) {
+  char text[32];
+  std::snprintf(text, sizeof text, "x%.1f", ratio);
+  return text;
+}
+
+std::string met(bool holds) { return holds ? "met" : "MISSED"; }
+
+class Bench {
+ public:
+  Bench(int rounds, std::int64_t samples) : rounds_(rounds) {
+    at::manual_seed(0);
+    logits_ = at::randn({kBatches, 64, 10});
+    labels_ = at::randint(0, 10, {kBatches, 64}, at::kLong);
+    targets_ = at::randint(0, 2, {samples}, at::kLong);
+    scores_ = at::sigmoid(at::randn({samples}) + targets_);
+    for (std::int64_t i = 0; i < kBatches; ++i) {
+      pairs_.emplace_back(logits_[i], labels_[i]);
+    }
+    start_peers();
+    add_meters();
+    add_metrics();
+    add_auroc();
+  }
+
+  void run() {
+    compare_values();
+    for (int round = 0; round <= rounds_; ++round) {  // the first is not counted
+      for (Work& work : works_) {
+        for (Contestant& contestant : work.contestants) {
+          if (contestant.failure.empty()) {
+            const double taken = contestant.time();
+            if (round > 0) {
+              contestant.seconds.push_back(taken);
+            }
+          }
+        }
+      }
+    }
+    for (const Work& work : works_) {
+      print(work);
+    }
+    print_memory();
+  }
+
+ private:
+  void start_peers() {
+    std::string python = DANLING_PYTHON;
+    if (const char* chosen = std::getenv("DANLING_PYTHON"); chosen != nullptr) {
+      python = chosen;
+    }
+    if (python.empty()) {
+      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      return;
+    }
+    std::string folder = (fs::temp_directory_path() / "danling-bench-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) {
+      give_up("expected to create a directory in " + fs::temp_directory_path().string());
+    }
+    const std::string file = folder + "/data.pth";
+    dl::save_file(dl::State::Map{{"logits", logits_}, {"labels", labels_}, {"scores", scores_}, {"targets", targets_}},
+                  file);
+    peers_ =
+        std::make_unique<Peers>(python, DANLING_SOURCE_DIR "/bench/metrics_peers.py", std::vector<std::string>{file});
+    fs::remove_all(folder);  // it has read the file
+  }
+
+  Contestant peer(const std::string& name, const std::string& command, std::int64_t calls, double ratio) {
+    return {.name = name,
+            .time = [=, this] { return peers_->ask("time " + command + " " + std::to_string(calls)); },
+            .value = [=, this] { return peers_->ask("value " + command); },
+            .ratio = ratio,
+            .failure = peers_ ? "" : "no Python"};
+  }
+
+  void add_meters() {
+    const at::Tensor scalar = at::scalar_tensor(0.5, at::kFloat);
+    const auto meter = [](auto value, std::int64_t calls) {
+      return [=]() mutable {
+        dl::AverageMeter made;
+        return time_calls(calls, [&](std::int64_t count) {
+          for (std::int64_t i = 0; i < count; ++i) {
+            made.update(value, 64);
+          }
+        });
+      };
+    };
+    const auto mean = [](auto value) {
+      return [=] {
+        dl::AverageMeter made;
+        made.update(value, 64);
+        return made.avg();
+      };
+    };
+    works_.push_back({"AverageMeter.update of a number",
+                      10e-9,
+                      {{.name = "danling (C++)", .time = meter(0.5, 1'000'000), .value = mean(0.5)},
+                       peer("DanLing", "danling_number", 2000, 0),
+                       peer("torchmetrics MeanMetric", "torchmetrics_number", 500, 0)}});
+    works_.push_back({"AverageMeter.update of a scalar tensor on the host",
+                      200e-9,
+                      {{.name = "danling (C++)", .time = meter(scalar, 100'000), .value = mean(scalar)},
+                       peer("DanLing", "danling_tensor", 2000, 0),
+                       peer("torchmetrics MeanMetric", "torchmetrics_tensor", 500, 0)}});
+  }
+
+  // Seconds per update with the batches in turn, of new metrics each time.
+  std::function<double()> updates(std::function<std::shared_ptr<dl::Metrics>()> make, std::int64_t calls) const {
+    return [=, this] {
+      const auto metrics = make();
+      return time_calls(calls, [&](std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          const auto& [logits, labels] = pairs_[static_cast<std::size_t>(i % kBatches)];
+          metrics->update(logits, labels);
+        }
+      });
+    };
+  }
+
+  // The sum of the averages over all batches.
+  std::function<double()> averages(std::function<std::shared_ptr<dl::Metrics>()> make) const {
+    return [=, this] {
+      const auto metrics = make();
+      for (const auto& [logits, labels] : pairs_) {
+        metrics->update(logits, labels);
+      }
+      double sum = 0;
+      for (const auto& [name, value] : metrics->average()) {
+        sum += std::get<double>(value);
+      }
+      return sum;
+    };
+  }
+
+  void add_metrics() {
+    const auto make = [](Mode mode) { return [mode] { return dl::metrics::multiclass_metrics(10, {.mode = mode}); }; };
+    const auto accuracy = [] {
+      return dl::metrics::multiclass_metrics(10, {.mode = Mode::stream},
+                                             {dl::metrics::multiclass_accuracy(10, {.average = Average::micro})});
+    };
+    const auto one_shot = [this] {
+      return time_calls(10'000, [&](std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          const auto& [logits, labels] = pairs_[static_cast<std::size_t>(i % kBatches)];
+          dl::metrics::accuracy(logits, labels, {.num_classes = 10, .average = Average::micro});
+        }
+      });
+    };
+    works_.push_back({"accuracy of a batch of 64x10",
+                      10e-6,
+                      {{.name = "danling (C++) StreamMetrics.update",
+                        .time = updates(accuracy, 10'000),
+                        .value = averages(accuracy)},
+                       {.name = "danling (C++) metrics::accuracy", .time = one_shot, .value = averages(accuracy)},
+                       peer("DanLing StreamMetrics.update", "danling_accuracy", 200, 0),
+                       peer("torchmetrics update", "torchmetrics_accuracy", 200, 0)}});
+    works_.push_back({"auroc, auprc, acc, f1, mcc of a batch of 64x10, averaged over batches",
+                      0,
+                      {{.name = "danling (C++) StreamMetrics.update",
+                        .time = updates(make(Mode::stream), 2'000),
+                        .value = averages(make(Mode::stream))},
+                       peer("DanLing StreamMetrics.update", "danling_stream", 20, 50)}});
+    works_.push_back({"the same of all data",
+                      0,
+                      {{.name = "danling (C++) GlobalMetrics.update",
+                        .time = updates(make(Mode::global), 10'000),
+                        .value = averages(make(Mode::global))},
+                       peer("DanLing GlobalMetrics.update", "danling_global", 200, 3),
+                       peer("torchmetrics MetricCollection.update", "torchmetrics_global", 50, 0)}});
+  }
+
+  void add_auroc() {
+    const auto compute = [this] { return dl::metrics::auroc(scores_, targets_).item<double>(); };
+    works_.push_back({"AUROC of " + std::to_string(scores_.size(0)) + " samples",
+                      0,
+                      {{.name = "danling (C++) metrics::auroc",
+                        .time = [compute] { return time_calls(1, [&](std::int64_t) { compute(); }); },
+                        .value = compute},
+                       peer("scikit-learn roc_auc_score", "sklearn_auroc", 1, 2),
+                       peer("torchmetrics binary_auroc", "torchmetrics_auroc", 1, 2)}});
+  }
+
+  void compare_values() {
+    for (Work& work : works_) {
+      const double expected = work.contestants.front().value();
+      for (Contestant& contestant : work.contestants) {
+        if (!contestant.failure.empty()) {
+          continue;
+        }
+        try {
+          const double value = contestant.value();
+          // Python's are in float32.
+          if (!(std::abs(value - expected) <= 1e-5 * std::abs(expected))) {
+            give_up(work.title + ": expected " + std::to_string(expected) + " of " + contestant.name + ", got " +
+                    std::to_string(value));
+          }
+        } catch (const bench::NoAnswer& missing) {
+          contestant.failure = missing.what();
+        }
+      }
+    }
+    std::printf("all contestants computed the same values; %d rounds, one thread\n", rounds_);
+  }
+
+  void print(const Work& work) const {
+    std::printf("\n%-72s %11s %24s %8s  %s\n", work.title.c_str(), "per call", "min .. max", "to ours", "target");
+    const Contestant& ours = work.contestants.front();
+    for (const Contestant& contestant : work.contestants) {
+      if (!contestant.failure.empty()) {
+        std::printf("  %-70s not measured: %s\n", contestant.name.c_str(), contestant.failure.c_str());
+        continue;
+      }
+      const auto [low, high] = std::minmax_element(contestant.seconds.begin(), contestant.seconds.end());
+      const double typical = median(contestant.seconds);
+      std::vector<double> ratios;
+      for (std::size_t i = 0; i < contestant.seconds.size(); ++i) {
+        ratios.push_back(contestant.seconds[i] / ours.seconds[i]);
+      }
+      const double ratio = median(ratios);
+      std::string target;
+      if (&contestant == &ours && work.limit > 0) {
+        target = "at most " + duration(work.limit) + ": " + met(typical <= work.limit);
+      } else if (contestant.ratio > 0) {
+        target =
+            "at least x" + std::to_string(static_cast<int>(contestant.ratio)) + ": " + met(ratio >= contestant.ratio);
+      }
+      std::printf("  %-70s %11s %24s %8s  %s\n", contestant.name.c_str(), duration(typical).c_str(),
+                  (duration(*low) + " .. " + duration(*high)).c_str(),
+                  &contestant == &ours ? "-" : times(ratio).c_str(), target.c_str());
+    }
+  }
+
+  static double bytes_in_use() {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<double>(info.uordblks + info.hblkhd);
+  }
+
+  // What the allocator has given out for what GlobalMetrics keeps, at every update once there is a megabyte.
+  static void print_memory() {
+    std::printf("\n%-72s %11s %11s %8s  %s\n", "memory of GlobalMetrics with AUROC, scores and labels of a batch",
+                "MB kept", "MB taken", "at worst", "target");
+    for (const std::int64_t rows : {64, 1024}) {
+      const at::Tensor scores = at::rand({rows});
+      const at::Tensor labels = at::randint(0, 2, {rows}, at::kLong);
+      const double before = bytes_in_use();
+      const auto metrics = dl::metrics::binary_metrics({}, {dl::metrics::binary_auroc()});
+      double kept = 0;
+      double taken = 0;
+      double worst = 0;
+      for (std::int64_t row = 0; row < 4'000'000; row += rows) {
+        metrics->update(scores, labels);
+        kept += static_cast<double>(scores.nbytes() + labels.nbytes());
+        if (kept > 1e6 && row / rows % 16 == 0) {
+          taken = bytes_in_use() - before;
+          worst = std::max(worst, taken / kept);
+        }
+      }
+      std::printf("  %-70s %11.1f %11.1f %8.3f  at most 1.2: %s\n", ("batches of " + std::to_string(rows)).c_str(),
+                  kept / 1e6, taken / 1e6, worst, met(worst <= 1.2).c_str());
+    }
+  }
+
+  int rounds_;
+  at::Tensor logits_;
+  at::Tensor labels_;
+  at::Tensor scores_;
+  at::Tensor targets_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+  std::unique_ptr<Peers> peers_;
+  std::vector<Work> works_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    int rounds = 9;
+    std::int64_t samples = 1'000'000;
+    for (int i = 1; i < argc; i += 2) {
+      const std::string name = argv[i];
+      if (i + 1 == argc || (name != "--rounds" && name != "--samples")) {
+        give_up("usage: bench_metrics [--rounds N] [--samples N]");
+      }
+      name == "--rounds" ? rounds = std::stoi(argv[i + 1]) : samples = std::stol(argv[i + 1]);
+    }
+    at::set_num_threads(1);
+    Bench(std::max(rounds, 1), std::max<std::int64_t>(samples, 2)).run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

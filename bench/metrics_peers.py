@@ -1,0 +1,169 @@
+"""The peers in bench/metrics.cpp: updates meters and metrics as it is told, and says how long that took.
+
+Usage: metrics_peers.py DATA
+
+DATA is a file that torch.load opens: `logits` [batches, 64, 10], `labels` [batches, 64], `scores` and `targets` of
+AUROC. Commands come on stdin, one a line, and each gets one line of answer: `ok <number>` or `error <text>`.
+
+  time NAME CALLS  seconds per call
+  value NAME       what NAME has computed, from the beginning and over all of the data
+"""
+
+import logging
+import os
+import sys
+import time
+import warnings
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+
+import torch
+
+try:
+    import danling
+    from danling.metrics import AverageMeter
+    from danling.metrics.functional import multiclass_accuracy
+except ImportError:
+    danling = None
+try:
+    import torchmetrics
+except ImportError:
+    torchmetrics = None
+try:
+    from sklearn.metrics import roc_auc_score
+except ImportError:
+    roc_auc_score = None
+
+torch.set_num_threads(1)
+
+
+class Scalar:
+    """A meter that takes one value again and again."""
+
+    def __init__(self, make, update, read):
+        self.make, self.update, self.read = make, update, read
+
+    def time(self, calls):
+        meter, update = self.make(), self.update
+        begin = time.perf_counter()
+        for _ in range(calls):
+            update(meter)
+        return (time.perf_counter() - begin) / calls
+
+    def value(self):
+        meter = self.make()
+        for _ in range(10):
+            self.update(meter)
+        return self.read(meter)
+
+
+class Batches:
+    """Metrics that take the batches in turn."""
+
+    def __init__(self, data, make, read):
+        self.pairs = list(zip(data["logits"], data["labels"]))
+        self.make, self.read = make, read
+
+    def time(self, calls):
+        metrics, pairs = self.make(), self.pairs
+        begin = time.perf_counter()
+        for call in range(calls):
+            metrics.update(*pairs[call % len(pairs)])
+        return (time.perf_counter() - begin) / calls
+
+    def value(self):
+        metrics = self.make()
+        for pair in self.pairs:
+            metrics.update(*pair)
+        return self.read(metrics)
+
+
+class Once:
+    """A function of all data."""
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    def time(self, calls):
+        begin = time.perf_counter()
+        for _ in range(calls):
+            self.compute()
+        return (time.perf_counter() - begin) / calls
+
+    def value(self):
+        return self.compute()
+
+
+def cases(data):
+    """The contestants that this Python has."""
+    found = {}
+    scalar = torch.tensor(0.5)
+    if danling is not None:
+
+        def average(name):
+            return lambda metrics: float(metrics.average()[name])
+
+        def average_sum(metrics):
+            return sum(float(value) for value in metrics.average().values())
+
+        def factory(mode, *funcs):
+            return lambda: danling.metrics.multiclass_metrics(10, "macro", *funcs, mode=mode)
+
+        micro = multiclass_accuracy(num_classes=10, average="micro")
+        found["danling_number"] = Scalar(AverageMeter, lambda m: m.update(0.5, 64), lambda m: float(m.avg))
+        found["danling_tensor"] = Scalar(AverageMeter, lambda m: m.update(scalar, 64), lambda m: float(m.avg))
+        found["danling_accuracy"] = Batches(data, factory("stream", micro), average("acc"))
+        found["danling_stream"] = Batches(data, factory("stream"), average_sum)
+        found["danling_global"] = Batches(data, factory("global"), average_sum)
+    if torchmetrics is not None:
+        classification = torchmetrics.classification
+        functional = torchmetrics.functional.classification
+
+        def number(metrics):
+            return float(metrics.compute())
+
+        def five():
+            return torchmetrics.MetricCollection(
+                {
+                    "auroc": classification.MulticlassAUROC(10),
+                    "auprc": classification.MulticlassAveragePrecision(10),
+                    "acc": classification.MulticlassAccuracy(10),
+                    "f1": classification.MulticlassF1Score(10),
+                    "mcc": classification.MulticlassMatthewsCorrCoef(10),
+                }
+            )
+
+        def total(metrics):
+            return sum(float(value) for value in metrics.compute().values())
+
+        mean = torchmetrics.MeanMetric
+        found["torchmetrics_number"] = Scalar(mean, lambda m: m.update(0.5, 64), number)
+        found["torchmetrics_tensor"] = Scalar(mean, lambda m: m.update(scalar, 64), number)
+        found["torchmetrics_accuracy"] = Batches(
+            data, lambda: classification.MulticlassAccuracy(10, average="micro"), number
+        )
+        found["torchmetrics_global"] = Batches(data, five, total)
+        found["torchmetrics_auroc"] = Once(lambda: float(functional.binary_auroc(data["scores"], data["targets"])))
+    if roc_auc_score is not None:
+        scores, targets = data["scores"].numpy(), data["targets"].numpy()
+        found["sklearn_auroc"] = Once(lambda: float(roc_auc_score(targets, scores)))
+    return found
+
+
+def main():
+    found = cases(torch.load(sys.argv[1], weights_only=True))
+    print("ok", flush=True)
+    for line in sys.stdin:
+        command, name, *rest = line.split()
+        try:
+            if name not in found:
+                raise LookupError(f"this Python has no {name.split('_')[0]}")
+            answer = found[name].time(int(rest[0])) if command == "time" else found[name].value()
+            print("ok", repr(answer), flush=True)
+        except Exception as error:
+            print("error", type(error).__name__, " ".join(str(error).split())[:200], flush=True)
+
+
+main()
