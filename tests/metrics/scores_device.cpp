@@ -4,12 +4,15 @@
 #include <string>
 #include <vector>
 
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/record_function.h>
 
+#include <danling/metrics/functional.hpp>
 #include <metrics/functional/class_sums.hpp>
 #include <metrics/functional/moments.hpp>
 #include <metrics/functional/rank_correlation.hpp>
@@ -109,6 +112,43 @@ TEST_CASE("scores and regression: the device averages what the host averages", "
     for (const at::Tensor& some : {bins, bins * 0.0, bins * at::tensor({1.0, nan_value, 1.0}, at::kDouble)}) {
       CHECK(same(calibration_gap_on_host(some, norm), calibration_gap_on_device(some, norm)));
     }
+  }
+}
+
+TEST_CASE("scores and regression: values on CUDA are those on the host", "[metrics][cuda]") {
+  if (!at::globalContext().hasCUDA()) {
+    WARN("no CUDA device: not run");
+    return;
+  }
+  const auto compare = [](const danling::MetricFunc& metric, const at::Tensor& preds, const at::Tensor& targets) {
+    INFO(metric.name);
+    const at::Tensor far = metric.compute({preds.to(at::kCUDA), targets.to(at::kCUDA)}).tensor();
+    CHECK(far.is_cuda());
+    CHECK(far.cpu().to(at::kDouble).allclose(metric.compute({preds, targets}).tensor().to(at::kDouble), 1e-6, 1e-6));
+  };
+  const at::Tensor scores = at::rand({300, 3}).softmax(1);
+  const at::Tensor classes = at::randint(0, 3, {300});
+  classes.narrow(0, 0, 40).fill_(-100);
+  const at::Tensor marks = at::randint(0, 2, {300, 3});
+  const at::Tensor one = scores.select(1, 0).contiguous();
+  const at::Tensor mark = marks.select(1, 0).contiguous();
+  compare(binary_auroc({.max_fpr = 0.4}), one, mark);
+  compare(binary_log_loss(), one, mark);
+  compare(binary_calibration_error(), one, mark);
+  for (const Average average : {Average::macro, Average::weighted, Average::none}) {
+    compare(multiclass_auroc(3, {.average = average}), scores, classes);
+    compare(multiclass_auprc(3, {.average = average, .thresholds = 20}), scores, classes);
+    compare(multilabel_auprc(3, {.average = average}), scores, marks);
+  }
+  compare(multiclass_log_loss(3), scores, classes);
+  compare(multiclass_hinge_loss(3), scores, classes);
+  compare(multiclass_calibration_error(3), scores, classes);
+  compare(perplexity(), scores, classes);
+  const at::Tensor targets = scores + at::randn({300, 3}).mul(0.1);
+  for (const danling::MetricFunc& metric :
+       {mae({.num_outputs = 3}), rmse({.num_outputs = 3}), r2_score({.num_outputs = 3}), pearson({.num_outputs = 3}),
+        concordance({.num_outputs = 3}), spearman({.num_outputs = 3}), kendall({.num_outputs = 3})}) {
+    compare(metric, scores, targets);
   }
 }
 
