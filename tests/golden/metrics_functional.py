@@ -114,6 +114,11 @@ VARIANTS = {  # options that one metric alone has, for the first batches of each
     "fbeta_score": [{"beta": 2.0}, {"beta": 0.5}],
     "cohen_kappa": [{"weights": "linear"}, {"weights": "quadratic"}],
     "confusion_matrix": [{"normalize": "true"}, {"normalize": "pred"}, {"normalize": "all"}],
+    "auroc": [{"thresholds": 11}, {"max_fpr": 0.4}, {"max_fpr": 1.0}],
+    "auprc": [{"thresholds": 11}],
+    "roc": [{"thresholds": 9}],
+    "precision_recall_curve": [{"thresholds": 9}],
+    "kendall": [{"variant": "a"}, {"variant": "c"}],
     "calibration_error": [{"norm": "l2"}, {"norm": "max"}, {"n_bins": 7}],
     "hinge_loss": [{"squared": True}, {"multiclass_mode": "one-vs-all"}, {"squared": True, "multiclass_mode": "one-vs-all"}],
 }
@@ -143,7 +148,7 @@ def allowed(metric, name, dtype, options):
             return False
         if metric in CURVES and name in ("binary_3d_logits", "multiclass_image", "multiclass_logits", "multilabel_inner"):
             return dtype == "float32"  # curves are long
-    if "multiclass_mode" in options and task != "multiclass":
+    if "multiclass_mode" in options and task != "multiclass" or "max_fpr" in options and task != "binary":
         return False
     return True
 
@@ -175,6 +180,10 @@ def cases():
             recipes = list(regression_recipes())
             if metric in ("mae", "mse", "rmse", "mape"):
                 recipes = [r for r in recipes if "multioutput" not in r[2]]
+            for extra, name in itertools.product(
+                VARIANTS.get(metric, []), ("regression", "regression_ties", "regression_outputs", "regression_half_zero")
+            ):
+                recipes.append((name, "float64", extra))
         elif metric == "perplexity":
             recipes = list(perplexity_recipes())
         else:

@@ -92,13 +92,14 @@ def _torchmetrics(metric, task, preds, target, o):
         kwargs["average"] = o.get("average", "macro")
     if metric in WITH_TOP_K and task == "multiclass":
         kwargs["top_k"] = o.get("top_k", 1)
-    for name in ("beta", "weights", "normalize", "n_bins", "norm", "squared", "multiclass_mode"):
+    for name in ("beta", "weights", "normalize", "n_bins", "norm", "squared", "multiclass_mode", "thresholds", "max_fpr"):
         if name in o:
             kwargs[name] = o[name]
     function = getattr(tmc, f"{task}_{TORCHMETRICS_NAMES.get(metric, metric)}")
     value = function(preds, target, validate_args=False, **kwargs)
     if metric in CURVES and task != "binary":
-        value = list(zip(*value))  # per class
+        x, y, thresholds = value
+        value = list(zip(x, y, [thresholds] * len(x) if "thresholds" in o else thresholds))  # per class
     return value
 
 
@@ -125,7 +126,7 @@ def _torchmetrics_regression(metric, preds, target, o):
         "kendall": tmf.kendall_rank_corrcoef,
         "concordance": tmf.concordance_corrcoef,
     }[metric]
-    values = function(preds, target)
+    values = function(preds, target, variant=o["variant"]) if "variant" in o else function(preds, target)
     values = values.squeeze() if preds.ndim == 1 else values
     return torch.as_tensor(_over_outputs(plain(values), target, average))
 
@@ -146,6 +147,8 @@ def _over_outputs(values, target, average):
 
 
 def second_value(metric, task, preds, target, o):
+    if "thresholds" in o or o.get("variant") == "a":
+        return None
     with np.errstate(all="ignore"):
         if task == "regression":
             return plain(_regression(metric, preds.numpy(), target.numpy(), o))
@@ -181,7 +184,7 @@ def _binary_of_labels(metric, y, z, o):
 
 def _binary_of_scores(metric, y, p, o):
     if metric == "auroc":
-        return sk.roc_auc_score(y, p)
+        return sk.roc_auc_score(y, p, max_fpr=o.get("max_fpr"))
     if metric == "auprc":
         return sk.average_precision_score(y, p)
     if metric == "roc":
@@ -363,4 +366,5 @@ def _regression(metric, p, y, o):
     if len(p) < 2:
         return math.nan
     function = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}[metric]
-    return function(p, y).statistic
+    kwargs = {"variant": o["variant"]} if "variant" in o else {}
+    return function(p, y, **kwargs).statistic

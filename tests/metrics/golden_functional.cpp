@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <set>
 #include <sstream>
 
 #include <ATen/ops/stack.h>
 
+#include <danling/metrics/build.hpp>
 #include <danling/metrics/global_metrics.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
@@ -128,6 +130,36 @@ TEST_CASE("golden: every metric has thirty cases and every case a metric", "[met
     CHECK(counts[name] >= 30);
   }
   CHECK(counts.size() == metrics().size());
+}
+
+const dlm::Task tasks[] = {dlm::Task::binary, dlm::Task::multiclass, dlm::Task::multilabel, dlm::Task::regression};
+
+/// Before other tests add theirs.
+const std::map<dlm::Task, std::vector<std::string>> names_at_start = [] {
+  std::map<dlm::Task, std::vector<std::string>> names;
+  for (const dlm::Task task : tasks) {
+    names[task] = dlm::by_name(task).names();
+  }
+  return names;
+}();
+
+TEST_CASE("golden: every metric that a config can name has cases", "[metrics][golden]") {
+  std::map<std::string, std::set<std::string>> covered;  // names that descriptors have, by task
+  for (const Case& c : cases()) {
+    if (const auto& make = metrics().at(c.metric).func) {
+      covered[c.task].insert(make(c).name);
+    }
+  }
+  for (const dlm::Task task : tasks) {
+    const dlm::MetricsSpec spec{.type = std::string(to_string(task))};
+    for (const std::string& name : names_at_start.at(task)) {
+      dlm::NamedOptions options(spec, 3);
+      for (const MetricFunc& func : dlm::by_name(task).at(name)(options)) {
+        INFO(spec.type << " " << name << " gives " << func.name);
+        CHECK(covered[spec.type].count(func.name) == 1);
+      }
+    }
+  }
 }
 
 TEST_CASE("golden: functions give the values of the references", "[metrics][golden]") {

@@ -94,12 +94,24 @@ Metric confusion_matrix() {
           }};
 }
 
+std::optional<double> max_fpr(const Case& c) {
+  return c.options.contains("max_fpr") ? std::optional(c.options.at("max_fpr").get<double>()) : std::nullopt;
+}
+
+/// For several classes or labels.
+template <class Options>
+Options averaged_options(const Case& c) {
+  return {.average = average_of(c), .ignore_index = c.ignore_index(), .thresholds = c.integer("thresholds")};
+}
+
 dlm::RankingOptions ranking_options(const Case& c) {
   return {.num_classes = c.integer("num_classes"),
           .num_labels = c.integer("num_labels"),
           .average = average_of(c),
           .ignore_index = c.ignore_index(),
-          .class_dim = c.integer("class_dim")};
+          .class_dim = c.integer("class_dim"),
+          .thresholds = c.integer("thresholds"),
+          .max_fpr = max_fpr(c)};
 }
 
 Metric auroc() {
@@ -107,29 +119,37 @@ Metric auroc() {
             return dlm::auroc(input, target, ranking_options(c));
           },
           [](const Case& c) {
+            const auto thresholds = c.integer("thresholds");
             return of_task(
-                c, [&] { return dlm::binary_auroc({.ignore_index = c.ignore_index()}); },
-                [&](std::int64_t n) {
-                  return dlm::multiclass_auroc(n, {.average = average_of(c), .ignore_index = c.ignore_index()});
+                c,
+                [&] {
+                  return dlm::binary_auroc({c.ignore_index(), thresholds, max_fpr(c)});
                 },
                 [&](std::int64_t n) {
-                  return dlm::multilabel_auroc(n, {.average = average_of(c), .ignore_index = c.ignore_index()});
+                  return dlm::multiclass_auroc(n, averaged_options<dlm::MulticlassRankingOptions>(c));
+                },
+                [&](std::int64_t n) {
+                  return dlm::multilabel_auroc(n, averaged_options<dlm::MultilabelRankingOptions>(c));
                 });
           }};
 }
 
-Metric auprc() {
-  return {[](const at::Tensor& input, const at::Tensor& target, const Case& c) {
-            return dlm::auprc(input, target, ranking_options(c));
+Metric auprc(at::Tensor (*one)(const at::Tensor&, const at::Tensor&, const dlm::RankingOptions&)) {
+  return {[=](const at::Tensor& input, const at::Tensor& target, const Case& c) {
+            return one(input, target, ranking_options(c));
           },
           [](const Case& c) {
+            const auto thresholds = c.integer("thresholds");
             return of_task(
-                c, [&] { return dlm::binary_auprc({.ignore_index = c.ignore_index()}); },
-                [&](std::int64_t n) {
-                  return dlm::multiclass_auprc(n, {.average = average_of(c), .ignore_index = c.ignore_index()});
+                c,
+                [&] {
+                  return dlm::binary_auprc({c.ignore_index(), thresholds});
                 },
                 [&](std::int64_t n) {
-                  return dlm::multilabel_auprc(n, {.average = average_of(c), .ignore_index = c.ignore_index()});
+                  return dlm::multiclass_auprc(n, averaged_options<dlm::MulticlassRankingOptions>(c));
+                },
+                [&](std::int64_t n) {
+                  return dlm::multilabel_auprc(n, averaged_options<dlm::MultilabelRankingOptions>(c));
                 });
           }};
 }
@@ -138,12 +158,13 @@ Metric auprc() {
 template <auto curves_of, auto... parts>
 Metric curves() {
   return {[](const at::Tensor& input, const at::Tensor& target, const Case& c) {
-    std::vector<at::Tensor> all;
-    for (const auto& curve : curves_of(input, target,
-                                       dlm::CurveOptions{.num_classes = c.integer("num_classes"),
+    const dlm::CurveOptions options = {.num_classes = c.integer("num_classes"),
                                        .num_labels = c.integer("num_labels"),
                                        .ignore_index = c.ignore_index(),
-                                       .class_dim = c.integer("class_dim")})) {
+                                       .class_dim = c.integer("class_dim"),
+                                       .thresholds = c.integer("thresholds")};
+    std::vector<at::Tensor> all;
+    for (const auto& curve : curves_of(input, target, options)) {
       (all.push_back(curve.*parts), ...);
     }
     return at::cat(all);
@@ -223,6 +244,9 @@ Options regression_options(const Case& c) {
   if (c.options.contains("multioutput")) {
     options.multioutput = dlm::parse_multi_output(c.options.at("multioutput").get<std::string>());
   }
+  if constexpr (requires { options.variant; }) {
+    options.variant = dlm::parse_kendall_variant(c.options.value("variant", "b"));
+  }
   return options;
 }
 
@@ -262,13 +286,15 @@ const std::map<std::string, Metric>& metrics() {
       {"fbeta_score", fbeta_score()},
       {"jaccard_index", of_decisions(dlm::jaccard_index, dlm::binary_jaccard_index, dlm::multiclass_jaccard_index,
                                      dlm::multilabel_jaccard_index)},
+      {"iou", of_decisions(dlm::iou, dlm::binary_iou, dlm::multiclass_iou, dlm::multilabel_iou)},
       {"hamming_loss", of_decisions(dlm::hamming_loss, dlm::binary_hamming_loss, dlm::multiclass_hamming_loss,
                                     dlm::multilabel_hamming_loss)},
       {"mcc", mcc()},
       {"cohen_kappa", cohen_kappa()},
       {"confusion_matrix", confusion_matrix()},
       {"auroc", auroc()},
-      {"auprc", auprc()},
+      {"auprc", auprc(dlm::auprc)},
+      {"average_precision", auprc(dlm::average_precision)},
       {"roc", curves<dlm::roc, &dlm::RocCurve::fpr, &dlm::RocCurve::tpr, &dlm::RocCurve::thresholds>()},
       {"precision_recall_curve", curves<dlm::precision_recall_curve, &dlm::PrecisionRecallCurve::precision,
                                         &dlm::PrecisionRecallCurve::recall, &dlm::PrecisionRecallCurve::thresholds>()},
