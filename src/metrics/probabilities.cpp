@@ -68,6 +68,19 @@ void softmax_of_rows(const at::Tensor& logits, const at::Tensor& out) {
   });
 }
 
+template <class T>
+void sigmoid_of_each(const at::Tensor& logits, const at::Tensor& out) {
+  using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const T* from = logits.const_data_ptr<T>();
+  T* to = out.mutable_data_ptr<T>();
+  constexpr std::int64_t scores_per_task = 32768;
+  at::parallel_for(0, logits.numel(), scores_per_task, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      to[i] = static_cast<T>(1 / (1 + std::exp(-static_cast<Number>(from[i]))));
+    }
+  });
+}
+
 bool holds_logits(const at::Tensor& scores) {
   const at::Tensor data = scores.contiguous();
   switch (data.scalar_type()) {
@@ -111,6 +124,30 @@ at::Tensor host_softmax(const at::Tensor& logits) {
   return out;
 }
 
+// LibTorch's gives one logit two probabilities, in float32 by one unit in the last place, depending on where it lies
+// among the others: equal scores would rank differently.
+at::Tensor host_sigmoid(const at::Tensor& scores) {
+  const at::Tensor logits = scores.contiguous();
+  at::Tensor out = at::detail::empty_cpu(logits.sizes(), logits.scalar_type());
+  switch (logits.scalar_type()) {
+    case at::kFloat:
+      sigmoid_of_each<float>(logits, out);
+      break;
+    case at::kDouble:
+      sigmoid_of_each<double>(logits, out);
+      break;
+    case at::kBFloat16:
+      sigmoid_of_each<c10::BFloat16>(logits, out);
+      break;
+    case at::kHalf:
+      sigmoid_of_each<c10::Half>(logits, out);
+      break;
+    default:
+      return logits.sigmoid();
+  }
+  return out;
+}
+
 at::Tensor as_floating(const at::Tensor& scores) {
   return at::isFloatingType(scores.scalar_type()) ? scores : scores.to(at::kFloat);
 }
@@ -122,7 +159,7 @@ at::Tensor probabilities_on_host(const at::Tensor& scores, Activation activation
     return scores;
   }
   const at::Tensor logits = as_floating(scores);
-  return activation == Activation::sigmoid ? logits.sigmoid() : host_softmax(logits);
+  return activation == Activation::sigmoid ? host_sigmoid(logits) : host_softmax(logits);
 }
 
 at::Tensor probabilities_on_device(const at::Tensor& scores, const at::Tensor& counted, Activation activation) {

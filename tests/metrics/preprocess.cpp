@@ -88,12 +88,24 @@ TEST_CASE("preprocess: probabilities keep the dtype of the logits", "[metrics]")
     const at::Tensor typed = logits.to(type);
 
     CHECK(close(preprocess_multiclass(typed, labels, 3).first, typed.softmax(1)));
-    CHECK(preprocess_binary(typed.select(1, 0), labels).first.equal(typed.select(1, 0).sigmoid()));
+    CHECK(close(preprocess_binary(typed.select(1, 0), labels).first, typed.select(1, 0).sigmoid()));
   }
   CHECK(close(preprocess_multiclass(logits.to(at::kInt), labels, 3).first,
               logits.to(at::kInt).to(at::kFloat).softmax(1)));
   const at::Tensor wide = at::randn({2, 100});
   CHECK(preprocess_multiclass(wide, ids({1, 2}), 100).first.equal(wide.softmax(1)));
+}
+
+TEST_CASE("preprocess_binary: one logit has one probability, wherever it lies", "[metrics]") {
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (std::int64_t eighths = -64; eighths <= 64; ++eighths) {
+      // Behind one that makes all of them logits.
+      at::Tensor logits = at::full({70}, static_cast<double>(eighths) / 8, type);
+      logits[0] = 2;
+      const at::Tensor alike = preprocess_binary(logits, at::zeros({70}, at::kLong)).first.slice(0, 1);
+      CHECK(alike.eq(alike[0]).all().item().toBool());
+    }
+  }
 }
 
 TEST_CASE("preprocess_multiclass: classes come last, whichever dimension held them", "[metrics]") {
