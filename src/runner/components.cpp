@@ -235,10 +235,12 @@ State TorchRunnerBase::loop_state() const {
   if (inside && continuing_) {  // stopped before the split went on: its meters are still where the checkpoint put them
     out["meters"] = saved_meters_;
     out["metrics"] = saved_metrics_;
+    out["losses"] = saved_losses_;
     return out;
   }
   out["meters"] = inside ? meters.state_dict() : State();
   out["metrics"] = inside && active_metrics_ != nullptr ? active_metrics_->state_dict() : State();
+  out["losses"] = inside && criterion.losses() != nullptr ? criterion.losses()->state_dict() : State();
   return out;
 }
 
@@ -254,6 +256,8 @@ void TorchRunnerBase::load_loop_state(const State& state) {
   skipped_updates_ = state.at("skipped_updates").integer();
   saved_meters_ = state.at("meters");
   saved_metrics_ = state.at("metrics");
+  const State* losses = state.find("losses");  // not in the checkpoints of the first releases
+  saved_losses_ = losses != nullptr ? *losses : State();
   loop_ = std::move(loop);
   continuing_ = !loop_.split.empty() || !loop_.round.empty();
 }

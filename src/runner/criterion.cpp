@@ -10,6 +10,17 @@ void CriterionHandle::to(at::Device device) const {
   if (module_) {
     module_->to(device);
   }
+  if (losses_) {
+    for (const auto& module : losses_->modules()) {
+      module->to(device);
+    }
+  }
+}
+
+at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) {
+  fail<StateError>("runner.criterion",
+                   "expected losses of (prediction, target) or over this runner's batch type, got losses over another; "
+                   "call them in your own train_step and evaluate_step");
 }
 
 std::optional<std::int64_t> CriterionHandle::loss_normalizer(const at::Tensor& target) const {

@@ -25,6 +25,27 @@ void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   if (active_metrics_ != nullptr) {
     active_metrics_->reset();
   }
+  if (criterion.losses() != nullptr) {
+    criterion.losses()->reset();
+  }
+  predicted_metrics_ = dynamic_cast<Metrics*>(active_metrics_);
+  find_typed();
+}
+
+void TorchRunnerBase::fail_metrics() const {
+  fail<StateError>("runner.update_metrics",
+                   "expected metrics of predictions and targets (Metrics) or over this runner's batch type "
+                   "(BatchMetrics), got another kind in split ",
+                   quote(split_), "; update them in your own train_step and evaluate_step");
+}
+
+std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) const {
+  const auto split = score_split();
+  const auto training = train_splits();
+  const bool trains = split && std::find(training.begin(), training.end(), *split) != training.end();
+  const auto& chosen = trains ? train_metrics : evaluate_metrics;
+  const MetricsBase* asked = chosen != nullptr ? chosen.get() : metrics.get();
+  return asked != nullptr ? asked->higher_is_better(score) : std::nullopt;
 }
 
 Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {

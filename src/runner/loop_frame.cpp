@@ -59,12 +59,11 @@ void LoopFrame::write_line() {
   logged_ = done_;
   next_line_ = now_ + quiet;
   const RunnerMode mode = runner_.mode();
-  Result values = runner_.meters.value();
-  Result averages = runner_.meters.average();
-  if (const Metrics* metrics = runner_.active_metrics()) {
-    merge_flat(values, metrics->value());
-    merge_flat(averages, metrics->average());
+  if (mode == RunnerMode::train) {
+    synchronize(/*ended=*/false);
   }
+  const Result values = collect(/*averages=*/false);
+  const Result averages = collect(/*averages=*/true);
   auto& services = runner_.services();
   const LoopCounts counts = telemetry_.interval();
   const Result rates = counts.result();
@@ -81,9 +80,6 @@ void LoopFrame::write_line() {
   std::vector<ProgressField> fields;
   for (const auto& [name, value] : values) {
     if (const auto* number = std::get_if<double>(&value)) {
-      if (runner_.meters.contains(name) && runner_.meters.at(name).count() == 0) {
-        continue;  // kept from another split
-      }
       const double* average = averages.number(name);
       const bool varies = average != nullptr && name != "lr";
       fields.push_back({name, *number, varies ? std::optional<double>(*average) : std::nullopt});
@@ -93,22 +89,53 @@ void LoopFrame::write_line() {
   services.progress.boundary(done_, std::move(fields), rate == nullptr ? 0.0 : *rate);
 }
 
+bool LoopFrame::synchronize(bool ended) {
+  const Group& group = runner_.group();
+  if (group.alone()) {
+    return true;
+  }
+  bool all_ended = true;
+  for (const std::string& other : group.all_gather(ended ? "ended" : "")) {
+    all_ended = all_ended && !other.empty();
+  }
+  runner_.meters.synchronize(group);
+  if (MetricsBase* metrics = runner_.active_metrics()) {
+    metrics->synchronize(group);
+  }
+  if (const auto& losses = runner_.criterion.losses()) {
+    losses->synchronize(group);
+  }
+  return all_ended;
+}
+
+Result LoopFrame::collect(bool averages) const {
+  Result result;
+  for (const auto& [name, meter] : runner_.meters) {
+    // A meter without a single value (the loss of a run without a criterion, or one of another split) says nothing.
+    if (meter.count() > 0) {
+      result.set(name, averages ? meter.average() : meter.batch());
+    }
+  }
+  if (const MetricsBase* metrics = runner_.active_metrics()) {
+    merge_flat(result, averages ? metrics->average() : metrics->batch());
+  }
+  if (const auto& losses = runner_.criterion.losses()) {
+    const Result counts = losses->count();
+    if (*counts.number(counts.begin()->name) > 0) {
+      result.set("losses", averages ? losses->average() : losses->batch());
+    }
+  }
+  return result;
+}
+
 Result LoopFrame::finish() {
   if (total_ == 0 && interval_ > 0 && done_ > 0 && logged_ != done_ && due()) {
     write_line();
   }
-  runner_.meters.synchronize(runner_.group());
-  Result result;
-  for (const auto& [name, value] : runner_.meters.average()) {
-    // A meter without a single value (the loss of a run without a criterion) says nothing.
-    if (runner_.meters.at(name).count() > 0) {
-      result.set(name, value);
-    }
+  while (!synchronize(/*ended=*/true)) {
+    // Others have more batches, and log boundaries at which they wait for this rank.
   }
-  if (Metrics* metrics = runner_.active_metrics()) {
-    metrics->synchronize(runner_.group());
-    merge_flat(result, metrics->average());
-  }
+  const Result result = collect(/*averages=*/true);
   auto& services = runner_.services();
   services.progress.finish();
   const Result rates = telemetry_.total().result();

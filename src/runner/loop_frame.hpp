@@ -38,7 +38,8 @@ class LoopFrame {
   /// After each micro-batch: one clock read.
   void observe(std::int64_t samples) { now_ = telemetry_.observe(samples); }
 
-  /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written.
+  /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written. In
+  /// training they are those of all ranks; the lines of an evaluation, written when some time is over, are of one rank.
   void log(std::int64_t done) {
     done_ = done;
     if (interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_) && due()) [[unlikely]] {
@@ -56,6 +57,10 @@ class LoopFrame {
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);
   void write_line();
+  /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
+  bool synchronize(bool ended);
+  /// The last batch, or the averages, of all of them.
+  Result collect(bool averages) const;
   std::string label() const;
 
   TorchRunnerBase& runner_;

@@ -37,9 +37,11 @@ Result result_from_state(const State& state) {
   return result;
 }
 
-void ResultBook::select(std::optional<std::string> score_split, std::string score_name) {
+void ResultBook::select(std::optional<std::string> score_split, std::string score_name,
+                        std::optional<bool> higher_is_better) {
   score_split_ = std::move(score_split);
   score_name_ = std::move(score_name);
+  higher_is_better_ = higher_is_better.value_or(score_name_ != "loss");
 }
 
 void ResultBook::append(std::int64_t index, const Result& result) {
@@ -79,11 +81,10 @@ std::int64_t ResultBook::best_index() const {
   if (all.empty()) {
     return 0;
   }
-  const bool lower = score_name_ == "loss";
   auto best = all.front();
   for (const auto& item : all) {
     // NaN never wins over a number; among equals the latest wins.
-    if (std::isnan(best.second) || (lower ? item.second <= best.second : item.second >= best.second)) {
+    if (std::isnan(best.second) || (higher_is_better_ ? item.second >= best.second : item.second <= best.second)) {
       best = item;
     }
   }

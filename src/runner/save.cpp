@@ -61,7 +61,7 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
                              .history = (is_step_mode() || scored) && !stopping,
                              .force = force,
                              .score = scored ? results_.latest_score() : std::nullopt,
-                             .higher_is_better = results_.score_name() != "loss"});
+                             .higher_is_better = results_.higher_is_better()});
   } catch (const CheckpointError& error) {
     if (last_step || force) {
       throw;  // nothing will try again

@@ -31,7 +31,7 @@ void BaseRunner::take_over() {
     services.workspace.taken_over();
     return;
   }
-  results_.select(score_split(), config().score_name);
+  results_.select(score_split(), config().score_name, higher_is_better(config().score_name));
   if (!services.taken_from.empty()) {
     carry_over(services.taken_from);
   }

@@ -53,7 +53,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
                     "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
   logger().info(
       concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ", join(evaluate_splits)));
-  results_.select(score_split(), config().score_name);
+  results_.select(score_split(), config().score_name, higher_is_better(config().score_name));
   keep_gradient_accumulators();
   checkpoint_manager_ = &checkpoint_manager();
   // After a step that throws, a save takes what there is.
@@ -143,10 +143,13 @@ void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) 
   window_.reset();
   zero_grad();
   if (resumed) {
-    // The meters and metrics go on where the checkpoint left them.
+    // The meters, metrics and losses go on where the checkpoint left them.
     meters.load_state_dict(saved_meters_);
     if (active_metrics_ != nullptr && !saved_metrics_.is_null()) {
       active_metrics_->load_state_dict(saved_metrics_);
+    }
+    if (criterion.losses() != nullptr && !saved_losses_.is_null()) {
+      criterion.losses()->load_state_dict(saved_losses_);
     }
     frame.start(is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration);
   } else {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <c10/util/Logging.h>  // before the test framework, whose CHECK it would replace
 
 #include <danling/distributed/group.hpp>
 

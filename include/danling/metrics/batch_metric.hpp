@@ -21,12 +21,14 @@ namespace danling::inline v0 {
 namespace detail {
 void batch_size() = delete;  // only found in the namespace of the user's type
 
-/// Samples of a batch: its `size()`, or `batch_size(batch)` of its namespace.
+/// Samples of a batch: its `size()`, or `batch_size(batch)` of its namespace; rows of a tensor.
 template <class B>
 std::int64_t samples_of(const B& batch) {
-  if constexpr (requires {
-                  { batch.size() } -> std::convertible_to<std::int64_t>;
-                }) {
+  if constexpr (std::same_as<B, at::Tensor>) {
+    return batch.size(0);
+  } else if constexpr (requires {
+                         { batch.size() } -> std::convertible_to<std::int64_t>;
+                       }) {
     return static_cast<std::int64_t>(batch.size());
   } else if constexpr (requires {
                          { batch_size(batch) } -> std::convertible_to<std::int64_t>;

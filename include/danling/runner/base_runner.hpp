@@ -207,9 +207,13 @@ class BaseRunner {
 
   // ---- hooks of initialize(), in this order. Each is called once, on every rank; call the base unless it says not to.
 
-  /// Joins the processes. Before: config, identity. Do not build the model or data here.
+  /// Joins the processes. Before: config, identity. Do not build the model or data here. An override that joins others
+  /// itself, in place of the base, calls set_group(): the loops then combine meters and metrics over it. All its
+  /// processes must run the same loops over the same splits with the same `log_interval`; the number of batches may
+  /// differ: who is done takes part until all are.
   /// This release runs one process: @throws DistributedError when WORLD_SIZE is larger.
   virtual void init_distributed();
+  void set_group(Group group) { group_ = std::move(group); }
   /// Binds the checkpoint manager, through set_checkpoint_manager(). Before: processes joined, paths known; the run's
   /// directory is not taken yet, so write nothing.
   virtual void init_checkpoint_manager();
@@ -257,6 +261,10 @@ class BaseRunner {
   virtual void load_model(const State& state) = 0;
   /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
   virtual State model_state_dict() const = 0;
+
+  /// Whether a higher score of this name is better; nothing when that is not known: "loss" is then better when lower,
+  /// anything else when higher.
+  virtual std::optional<bool> higher_is_better(std::string_view) const { return std::nullopt; }
 
   /// What else summary.json says of the run.
   virtual Result summary_details() const { return {}; }

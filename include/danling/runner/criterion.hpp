@@ -1,4 +1,4 @@
-// The criterion of a runner: one handle for a loss module or a callable (prediction, target) -> loss.
+// The criterion of a runner: one handle for a loss module, a callable (prediction, target) -> loss, or several losses.
 #pragma once
 
 #include <concepts>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include <danling/metrics/batch_losses.hpp>
 #include <danling/runner/model.hpp>
 
 namespace danling::inline v0 {
@@ -22,12 +23,18 @@ concept LossModule = requires(M& module, const at::Tensor& prediction, const at:
 };
 
 template <class T>
+concept SharedLosses = requires {
+  typename T::element_type;
+}
+&&std::derived_from<typename T::element_type, LossesBase>;
+
+template <class T>
 concept LossCallable = std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&, const at::Tensor&>;
 
 }  // namespace detail
 
-/// A value handle: copies share the module. What the loss averages over is read from the module's options:
-/// `ignore_index`, and whether `reduction` is the mean.
+/// A value handle: copies share the module, or the losses with their averages. What the loss averages over is read from
+/// the module's options: `ignore_index`, and whether `reduction` is the mean.
 class CriterionHandle {
  public:
   CriterionHandle() = default;
@@ -47,6 +54,10 @@ class CriterionHandle {
     return function_(prediction, target);
   }
 
+  /// The losses, when the criterion is Losses or BatchLosses; null otherwise. The runner resets, synchronizes, reports
+  /// and saves them.
+  const std::shared_ptr<LossesBase>& losses() const { return losses_; }
+
   /// The criterion's own module, so that its weights move with the device; null for callables.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   void to(at::Device device) const;
@@ -65,7 +76,11 @@ class CriterionHandle {
   template <class T>
   void assign(T&& criterion) {
     using C = std::remove_cvref_t<T>;
-    if constexpr (detail::ModuleHolder<C>) {
+    if constexpr (std::derived_from<C, LossesBase>) {
+      set_losses(std::make_shared<C>(std::forward<T>(criterion)));
+    } else if constexpr (detail::SharedLosses<C>) {
+      set_losses(std::shared_ptr<typename C::element_type>(std::forward<T>(criterion)));
+    } else if constexpr (detail::ModuleHolder<C>) {
       set(std::shared_ptr<typename C::ContainedType>(criterion.ptr()));
     } else if constexpr (requires {
                            typename C::element_type;
@@ -77,9 +92,24 @@ class CriterionHandle {
     } else {
       static_assert(std::is_void_v<C>,
                     "danling: `criterion` takes a loss module (holder or shared_ptr) whose forward is (prediction, "
-                    "target), or a callable at::Tensor(const at::Tensor& prediction, const at::Tensor& target)");
+                    "target), a callable at::Tensor(const at::Tensor& prediction, const at::Tensor& target), or "
+                    "Losses");
     }
   }
+
+  template <class L>
+  void set_losses(std::shared_ptr<L> losses) {
+    check<StateError>(losses != nullptr, "runner.criterion", "expected losses, got a null pointer");
+    function_ = [losses](const at::Tensor& prediction, const at::Tensor& target) {
+      if constexpr (detail::LossCallable<L>) {
+        return (*losses)(prediction, target);
+      } else {
+        return no_prediction(prediction, target);
+      }
+    };
+    losses_ = std::move(losses);
+  }
+  [[noreturn]] static at::Tensor no_prediction(const at::Tensor& prediction, const at::Tensor& target);
 
   template <class Impl>
   void set(std::shared_ptr<Impl> impl) {
@@ -107,6 +137,7 @@ class CriterionHandle {
   }
 
   std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> function_;
+  std::shared_ptr<LossesBase> losses_;
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<std::int64_t> ignore_index_;
   bool mean_ = false;

@@ -13,7 +13,8 @@
 namespace danling::inline v0 {
 
 /// Results in the order in which they were appended. The score of a result is the number `score_name` of its split
-/// `score_split`; "loss" is better when lower, anything else when higher; among equals the latest is best.
+/// `score_split`. Which way it is better the metrics say; where they do not, "loss" is better when lower, anything else
+/// when higher. Among equals the latest is best.
 class ResultBook {
  public:
   struct Row {
@@ -22,9 +23,11 @@ class ResultBook {
   };
 
   /// Chooses the score. Without a split there are no scores.
-  void select(std::optional<std::string> score_split, std::string score_name);
+  void select(std::optional<std::string> score_split, std::string score_name,
+              std::optional<bool> higher_is_better = std::nullopt);
   const std::optional<std::string>& score_split() const { return score_split_; }
   const std::string& score_name() const { return score_name_; }
+  bool higher_is_better() const { return higher_is_better_; }
 
   /// Adds a row, or merges into the row that has this index.
   void append(std::int64_t index, const Result& result);
@@ -55,6 +58,7 @@ class ResultBook {
   std::vector<Row> rows_;
   std::optional<std::string> score_split_;
   std::string score_name_ = "loss";
+  bool higher_is_better_ = false;
 };
 
 /// A result as a state tree, and back.

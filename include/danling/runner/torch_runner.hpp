@@ -13,12 +13,15 @@
 #include <danling/data/loader.hpp>
 #include <danling/data/source.hpp>
 #include <danling/data/split_map.hpp>
+#include <danling/metrics/batch_losses.hpp>
+#include <danling/metrics/batch_metric.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
 
 /// A runner over batches of type `B`. Hooks get `B&`, with no cast. The default steps use `batch.input` and
-/// `batch.target`; a batch without these members needs its own steps.
+/// `batch.target`; a batch without these members needs its own steps. BatchMetrics and BatchLosses over `B` are given
+/// the batch, after its member `prediction`, where it has one, was set to what the model gave.
 template <class B>
 class BasicTorchRunner : public TorchRunnerBase {
  public:
@@ -43,9 +46,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     {
       const auto context = train_context();
       output.prediction = model(input_of(batch));
-      output.loss = criterion(output.prediction, target_of(batch));
+      output.loss = loss_of(output.prediction, batch);
     }
-    update_metrics(output.prediction, target_of(batch));
+    feed_metrics(output.prediction, batch);
     backward(output.loss);
     step();
     return output;
@@ -60,10 +63,10 @@ class BasicTorchRunner : public TorchRunnerBase {
       const auto context = forward_context();
       output.prediction = evaluation_model()(input_of(batch));
       if (criterion) {
-        output.loss = criterion(output.prediction, target_of(batch));
+        output.loss = loss_of(output.prediction, batch);
       }
     }
-    update_metrics(output.prediction, target_of(batch));
+    feed_metrics(output.prediction, batch);
     return output;
   }
 
@@ -105,10 +108,14 @@ class BasicTorchRunner : public TorchRunnerBase {
   /// Moves a batch to the device of the runner; does nothing when it is there already.
   void move_to_device(B& batch) const { batch = data::to_device(std::move(batch), device()); }
 
-  /// Updates the metrics of the split in progress, when there are any.
-  void update_metrics(const at::Tensor& prediction, const at::Tensor& target) const {
-    if (active_metrics() != nullptr && prediction.defined() && target.defined()) {
-      active_metrics()->update(prediction, target);
+  // For steps of your own: update the metrics of the split in progress, when there are any. Others than these two kinds
+  // you update yourself. @throws StateError for another kind.
+  using TorchRunnerBase::update_metrics;
+  void update_metrics(const B& batch) const {
+    if (batch_metrics_ != nullptr) {
+      batch_metrics_->update(batch);
+    } else if (active_metrics() != nullptr) {
+      fail_metrics();
     }
   }
 
@@ -125,6 +132,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     B& batch = batch_of(loader);
     if (const std::optional<std::int64_t> given = data::loss_normalizer(batch)) {
       return given;
+    }
+    if (criterion.losses() != nullptr) {
+      return data::batch_size(batch);  // they are means over samples
     }
     if constexpr (requires {
                     { batch.target } -> std::convertible_to<const at::Tensor&>;
@@ -166,6 +176,34 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
  private:
+  void find_typed() final {
+    batch_metrics_ = dynamic_cast<BatchMetrics<B>*>(active_metrics());
+    batch_losses_ = dynamic_cast<BatchLosses<B>*>(criterion.losses().get());
+  }
+
+  at::Tensor loss_of(const at::Tensor& prediction, B& batch) const {
+    if (batch_losses_ == nullptr) {
+      return criterion(prediction, target_of(batch));
+    }
+    set_prediction(prediction, batch);
+    return (*batch_losses_)(batch);
+  }
+
+  void feed_metrics(const at::Tensor& prediction, B& batch) const {
+    if (batch_metrics_ == nullptr) {
+      update_metrics(prediction, target_of(batch));
+    } else {
+      set_prediction(prediction, batch);
+      batch_metrics_->update(batch);
+    }
+  }
+
+  static void set_prediction(const at::Tensor& prediction, B& batch) {
+    if constexpr (requires { batch.prediction = prediction; }) {
+      batch.prediction = prediction;
+    }
+  }
+
   static B& batch_of(data::LoaderBase& loader) { return static_cast<data::Loader<B>&>(loader).batch(); }
 
   static decltype(auto) input_of(const B& batch) {
@@ -190,6 +228,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     fail<DataError>("runner.step", "expected a batch with a tensor member '", name,
                     "', got a type without one; override train_step, evaluate_step and infer_step for it");
   }
+
+  BatchMetrics<B>* batch_metrics_ = nullptr;
+  BatchLosses<B>* batch_losses_ = nullptr;
 };
 
 /// The runner over the default `Batch`.

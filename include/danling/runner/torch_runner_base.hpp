@@ -43,16 +43,18 @@ class TorchRunnerBase : public BaseRunner {
   ModelHandle model;
   /// Evaluated and inferred with in place of `model` when it is set; keeping it up to date is yours.
   ModelHandle ema;
+  /// One loss, or Losses: several with weights, reported each as a pair (weight, raw value) under "losses".
   CriterionHandle criterion;
   /// Built from `optim` of the config when it is empty.
   std::shared_ptr<optim::Optimizer> optimizer;
   /// Built from `sched` of the config when it is empty.
   std::shared_ptr<optim::Scheduler> scheduler;
   /// What is measured in training and in evaluation, unless one of the two below is set. Built from `metrics` of the
-  /// config when all three are empty.
-  std::shared_ptr<Metrics> metrics;
-  std::shared_ptr<Metrics> train_metrics;
-  std::shared_ptr<Metrics> evaluate_metrics;
+  /// config when all three are empty. The default steps feed Metrics (of predictions and targets) and BatchMetrics over
+  /// the runner's batch type; steps of your own may update others.
+  std::shared_ptr<MetricsBase> metrics;
+  std::shared_ptr<MetricsBase> train_metrics;
+  std::shared_ptr<MetricsBase> evaluate_metrics;
   /// Averages of the split in progress: "loss", "lr", and any that your steps update.
   AverageMeters meters;
 
@@ -148,7 +150,22 @@ class TorchRunnerBase : public BaseRunner {
   void load_state_dict(const State& checkpoint) override;
 
   /// The metrics of the split in progress; null when there are none.
-  Metrics* active_metrics() const { return active_metrics_; }
+  MetricsBase* active_metrics() const { return active_metrics_; }
+  /// Updates them when they are of predictions and targets. @throws StateError when they are of another kind.
+  void update_metrics(const at::Tensor& prediction, const at::Tensor& target) const {
+    if (predicted_metrics_ != nullptr) {
+      if (prediction.defined() && target.defined()) {
+        predicted_metrics_->update(prediction, target);
+      }
+    } else if (active_metrics_ != nullptr) {
+      fail_metrics();
+    }
+  }
+  [[noreturn]] void fail_metrics() const;
+  /// Called when: a split begins, once. Finds metrics and losses over the batch type among the components.
+  virtual void find_typed() = 0;
+  /// As the metrics of the score's split say it.
+  std::optional<bool> higher_is_better(std::string_view score) const override;
   /// `ema` when it is set, else `model`. @throws StateError when neither is.
   const ModelHandle& evaluation_model() const;
 
@@ -187,6 +204,7 @@ class TorchRunnerBase : public BaseRunner {
   bool continuing_ = false;  // a checkpoint taken inside an epoch was loaded and not gone on with yet
   State saved_meters_;
   State saved_metrics_;
+  State saved_losses_;
   Result test_result_;
   bool saves_on_stop_ = false;
   std::int64_t skipped_updates_ = 0;
@@ -206,7 +224,8 @@ class TorchRunnerBase : public BaseRunner {
   std::int64_t steps_taken_ = 0;  // calls of step() since the loop last looked
   at::Tensor seed_;               // of backward: the weight of the micro-batch
   double seed_weight_ = 0.0;
-  Metrics* active_metrics_ = nullptr;
+  MetricsBase* active_metrics_ = nullptr;
+  Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
 };
 
 /// Predictions of a split, batch by batch; an input range. Polls for a stop like the other loops.
