@@ -128,4 +128,12 @@ TEST_CASE("read_process_identity: reads this process's own environment", "[distr
   CHECK(identity.world_size == 2);
 }
 
+TEST_CASE("read_process_identity: knows when torchrun's agent listens in place of rank 0", "[distributed]") {
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  CHECK(identity_of(variables).launcher_listens);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  CHECK_FALSE(identity_of(variables).launcher_listens);
+  CHECK_FALSE(identity_of({}).launcher_listens);
+}
+
 }  // namespace
