@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include <ATen/Context.h>
 #include <ATen/ops/stack.h>
 
 #include <danling/metrics/build.hpp>
@@ -168,6 +169,19 @@ TEST_CASE("golden: functions give the values of the references", "[metrics][gold
       const at::Tensor got = metrics().at(c.metric).one_shot(input_of(c), target_of(c), c);
       CHECK(got.scalar_type() == at::kDouble);
       compare(c, numbers(got), "one shot");
+    });
+  }
+}
+
+TEST_CASE("golden: functions on CUDA give the values of the references", "[metrics][golden][cuda]") {
+  if (!at::globalContext().hasCUDA()) {
+    WARN("no CUDA device: not run");
+    return;
+  }
+  for (const Case& c : cases()) {
+    guarded(c, "on CUDA", [&] {
+      const at::Tensor got = metrics().at(c.metric).one_shot(input_of(c).cuda(), target_of(c).cuda(), c);
+      compare(c, numbers(got.cpu()), "on CUDA");
     });
   }
 }
