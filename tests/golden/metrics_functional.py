@@ -32,6 +32,8 @@ REGRESSION_METRICS = "mae mse rmse mape r2_score explained_variance pearson spea
 HALVES = ("float16", "bfloat16")
 FLOATS = ("float64", "float32", *HALVES)
 NAN = math.nan
+DEFINED_WITHOUT_DATA = ("confusion_matrix",)
+WITHOUT_DATA = "DanLing's metrics say nan where they keep predictions, and like torchmetrics 0 for an empty matrix; here nan"
 
 
 class Disagreement:
@@ -60,7 +62,8 @@ DISAGREE = [
     Disagreement("balanced_accuracy", "*", "torchmetrics",
                  "scikit-learn leaves out classes that are no target; DanLing counts their recall as 0"),
     Disagreement("jaccard_index", "multiclass_ignore_1", "torchmetrics",
-                 "torchmetrics leaves out the ignored class also where it is predicted"),
+                 "torchmetrics, and DanLing's function, leave out the ignored class also where it is predicted; DanLing's "
+                 "descriptor does not"),
     Disagreement("jaccard_index", "multilabel_all_negative", "torchmetrics",
                  "torchmetrics says nan where all weights are 0", average="weighted"),
     Disagreement("jaccard_index", "multilabel_ignore_2", "second",
@@ -254,8 +257,8 @@ def rounded(value):
 
 
 def empty_value(metric, options):
-    """DanLing's metrics give nan for no data; a confusion matrix is one of zeros."""
-    if metric == "confusion_matrix":
+    """Zeros for a confusion matrix, nan for the others."""
+    if metric in DEFINED_WITHOUT_DATA:
         n = options.get("num_classes", 2)
         matrix = [[0] * n for _ in range(n)]
         return [[[0, 0], [0, 0]] for _ in range(options["num_labels"])] if "num_labels" in options else matrix
@@ -270,7 +273,9 @@ def evaluate(case, trouble):
     if target.numel() == 0:
         if metric in CURVES:
             return False
-        case["expected"], case["why"] = rounded(empty_value(metric, options)), "DanLing: no data gives nan"
+        case["expected"] = rounded(empty_value(metric, options))
+        if metric not in DEFINED_WITHOUT_DATA:
+            case["why"] = WITHOUT_DATA
         return True
     values = {}
     for which, function in (("torchmetrics", torchmetrics_value), ("second", second_value)):
