@@ -22,6 +22,9 @@ struct CompareOptions {
   /// Saves that failed by an injected error: so many checkpoints of the history may be missing, and after one `best`
   /// may be an earlier one.
   std::int64_t lost_saves = 0;
+  /// Checkpoints of the history that a whole run writes more than once: where the last of these saves failed, an
+  /// earlier one stays.
+  std::set<std::string> provisional;
   /// Old checkpoints of the history are removed, which a failed save leaves to the next one.
   bool removes_history = false;
 };

@@ -324,9 +324,11 @@ class Verification {
   }
 
   void compare_round(std::int64_t lost_saves) const {
-    const auto differences =
-        compare_runs(reference(), root(),
-                     {.ignored = options_.ignored, .lost_saves = lost_saves, .removes_history = removes_history_});
+    const auto differences = compare_runs(reference(), root(),
+                                          {.ignored = options_.ignored,
+                                           .lost_saves = lost_saves,
+                                           .provisional = provisional_,
+                                           .removes_history = removes_history_});
     if (differences.empty()) {
       return;
     }
