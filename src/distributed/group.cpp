@@ -54,7 +54,7 @@ std::vector<std::string> exchange(const Wire& wire, std::string& failure, Operat
   const std::uint64_t header[] = {operation, payload.size()};
   std::memset(data, 0, packet_bytes);
   std::memcpy(data, header, header_bytes);
-  std::memcpy(data + header_bytes, payload.data(), std::min(payload.size(), payload_bytes));
+  payload.copy(data + header_bytes, payload_bytes);
   const auto packets = guarded(wire, failure, name, [&] { return wire.all_gather(packet); });
 
   std::vector<std::string> asked;

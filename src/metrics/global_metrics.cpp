@@ -50,6 +50,8 @@ GlobalMetrics::GlobalMetrics(std::vector<MetricEntry> metrics, GlobalMetricsOpti
     : impl_(std::make_unique<Impl>(merge_entries(std::move(metrics)), std::move(options))) {}
 
 GlobalMetrics::~GlobalMetrics() = default;
+GlobalMetrics::GlobalMetrics(GlobalMetrics&&) noexcept = default;
+GlobalMetrics& GlobalMetrics::operator=(GlobalMetrics&&) noexcept = default;
 
 GlobalMetrics::Impl::Impl(std::vector<MetricFunc> given, GlobalMetricsOptions chosen) : options(std::move(chosen)) {
   constexpr const char* where = "global_metrics.create";

@@ -128,9 +128,9 @@ TEST_CASE("MultiTaskMetrics: refuses weights that do not fit", "[metrics]") {
 
 TEST_CASE("MultiTaskMetrics: metrics meet by name, and nan is skipped", "[metrics]") {
   MultiTaskMetrics metrics({.aggregate = Aggregate::macro});
-  metrics.add("a", std::make_shared<GlobalMetrics>(std::vector<danling::MetricEntry>{mean("x"), mean("y")}));
-  metrics.add("b", std::make_shared<GlobalMetrics>(std::vector<danling::MetricEntry>{mean("y")}));
-  metrics.add("never", std::make_shared<GlobalMetrics>(std::vector<danling::MetricEntry>{mean("y")}));
+  metrics.add("a", GlobalMetrics({mean("x"), mean("y")}));
+  metrics.add("b", GlobalMetrics({mean("y")}));
+  metrics.add("never", GlobalMetrics({mean("y")}));
   metrics.add("nan", mean("y"));
   metrics.update(
       {{"a", scores({1, 3}), labels({0, 0})}, {"b", scores({5}), labels({0})}, {"nan", scores({NAN}), labels({0})}});
@@ -216,7 +216,7 @@ TEST_CASE("MultiTaskMetrics: tasks within tasks aggregate by their whole path", 
 TEST_CASE("MultiTaskMetrics: a saved state goes on, one that does not fit changes nothing", "[metrics]") {
   const auto create = [] {
     auto metrics = std::make_unique<MultiTaskMetrics>();
-    metrics->add("a", std::make_shared<GlobalMetrics>(std::vector<danling::MetricEntry>{mean()}));
+    metrics->add("a", GlobalMetrics({mean()}));
     metrics->add("b", accuracy());
     return metrics;
   };

@@ -182,8 +182,7 @@ class CloudRunner : public dl::BasicTorchRunner<Cloud> {
   explicit CloudRunner(const TinyConfig& config) : BasicTorchRunner(config) {
     model = make_tiny_net(config);
     criterion = dl::BatchLosses<Cloud>({{"entropy", std::make_shared<Entropy>()}});
-    metrics = std::make_shared<dl::BatchMetrics<Cloud>>(
-        std::vector<dl::BatchMetrics<Cloud>::Entry>{{"right", std::make_shared<Right>()}});
+    metrics = dl::BatchMetrics<Cloud>({{"right", std::make_shared<Right>()}});
     datasets["train"] = Clouds{make_points(48, 0)};
     datasets["val"] = Clouds{make_points(20, 1000)};
   }
@@ -209,14 +208,48 @@ TEST_CASE("BasicTorchRunner: the default steps feed metrics and losses over the 
   CHECK(results.higher_is_better());
 }
 
+/// A batch without a target that only its own loss understands.
+struct Lonely {
+  torch::Tensor input;
+  torch::Tensor prediction;
+  std::int64_t size() const { return input.size(0); }
+  Lonely to(c10::Device device) const { return {input.to(device), prediction}; }
+};
+struct LonelyData {
+  std::int64_t size() const { return 32; }
+  Lonely get_batch(std::span<const std::int64_t> indices) {
+    return {torch::ones({static_cast<std::int64_t>(indices.size()), 4}), {}};
+  }
+};
+struct Size : dl::Loss<Lonely> {
+  dl::MetricValue compute(const Lonely& batch) override { return batch.prediction.square().mean(1); }
+};
+
+TEST_CASE("BasicTorchRunner: losses over a batch without a target need no metrics", "[runner]") {
+  class LonelyRunner : public dl::BasicTorchRunner<Lonely> {
+   public:
+    explicit LonelyRunner(const TinyConfig& config) : BasicTorchRunner(config) {
+      model = torch::nn::Linear(4, 3);
+      criterion = dl::BatchLosses<Lonely>({{"size", std::make_shared<Size>()}});
+      datasets["train"] = LonelyData{};
+    }
+    ~LonelyRunner() override { close(); }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  LonelyRunner runner(config);
+  const auto& last = runner.train().latest()->result;
+  CHECK(last.number("train.loss") != nullptr);
+}
+
 TEST_CASE("TorchRunner: metrics that its steps cannot feed are one clear error", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
   TinyRunner runner(config);
   SECTION("metrics") {
-    runner.metrics = std::make_shared<dl::BatchMetrics<Cloud>>(
-        std::vector<dl::BatchMetrics<Cloud>::Entry>{{"right", std::make_shared<Right>()}});
+    runner.metrics = dl::BatchMetrics<Cloud>({{"right", std::make_shared<Right>()}});
     CHECK(danling_test::error_of<dl::StateError>([&] { runner.train(); }) ==
           "[runner.update_metrics] expected metrics of predictions and targets (Metrics) or over this runner's batch "
           "type (BatchMetrics), got another kind in split 'train'; update them in your own train_step and "
@@ -244,7 +277,7 @@ TEST_CASE("TorchRunner: the metrics say which way a score is better", "[runner]"
         constexpr double values[] = {3, 1, 2, 4};
         return dl::MetricValue(values[std::min<std::int64_t>(evaluations++ / 3, 3)]);
       }};
-  runner.evaluate_metrics = std::make_shared<dl::StreamMetrics>(std::vector<dl::StreamMetrics::Entry>{rmse});
+  runner.evaluate_metrics = dl::StreamMetrics({rmse});
   const auto& results = runner.train();
   CHECK_FALSE(results.higher_is_better());
   CHECK(results.best_index() == 1);
@@ -257,8 +290,7 @@ TEST_CASE("TorchRunner: the metrics say which way a score is better", "[runner]"
 class JoinedRunner : public MeasuringRunner {
  public:
   JoinedRunner(const TinyConfig& config, const dl::Group& group) : MeasuringRunner(config), joined_(group) {
-    metrics = std::make_shared<dl::StreamMetrics>(std::vector<dl::StreamMetrics::Entry>{
-        dl::metrics::multiclass_accuracy(3, {.average = dl::metrics::Average::micro})});
+    metrics = dl::StreamMetrics({dl::metrics::multiclass_accuracy(3, {.average = dl::metrics::Average::micro})});
   }
 
  protected:

@@ -43,6 +43,9 @@ class GlobalMetrics : public Metrics {
   /// @throws MetricError when there is none, or one without a name, a `compute`, or anything that it reads.
   explicit GlobalMetrics(std::vector<MetricEntry> metrics, GlobalMetricsOptions options = {});
   ~GlobalMetrics() override;
+  /// What was moved from can only be destroyed or assigned to.
+  GlobalMetrics(GlobalMetrics&&) noexcept;
+  GlobalMetrics& operator=(GlobalMetrics&&) noexcept;
   GlobalMetrics(const GlobalMetrics&) = delete;
   GlobalMetrics& operator=(const GlobalMetrics&) = delete;
 

@@ -1,11 +1,13 @@
 // Metrics of several tasks, and what they are on average.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <danling/metrics/meter_map.hpp>
@@ -60,6 +62,10 @@ class MultiTaskMetrics : public MetricsBase {
   /// Adds a task. `update` feeds those that are Metrics; others, such as further MultiTaskMetrics, their owner feeds.
   /// @throws MetricError when the name is empty or taken, or there is nothing behind the pointer.
   void add(std::string_view task, std::shared_ptr<MetricsBase> metrics);
+  template <std::derived_from<MetricsBase> M>
+  void add(std::string_view task, M metrics) {
+    add(task, std::make_shared<M>(std::move(metrics)));
+  }
   /// One metric, averaged over batches by a MetricMeter behind base_preprocess.
   void add(std::string_view task, MetricFunc metric);
   /// The same for a plain function; `name` is the task's when empty.

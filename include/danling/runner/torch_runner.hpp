@@ -190,11 +190,11 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   void feed_metrics(const at::Tensor& prediction, B& batch) const {
-    if (batch_metrics_ == nullptr) {
-      update_metrics(prediction, target_of(batch));
-    } else {
+    if (batch_metrics_ != nullptr) {
       set_prediction(prediction, batch);
       batch_metrics_->update(batch);
+    } else if (active_metrics() != nullptr) {
+      update_metrics(prediction, target_of(batch));
     }
   }
 

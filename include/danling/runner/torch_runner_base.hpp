@@ -19,6 +19,7 @@
 #include <danling/runner/accumulation.hpp>
 #include <danling/runner/base_runner.hpp>
 #include <danling/runner/criterion.hpp>
+#include <danling/runner/metrics_handle.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/runner/precision.hpp>
 #include <danling/runner/step_output.hpp>
@@ -52,9 +53,9 @@ class TorchRunnerBase : public BaseRunner {
   /// What is measured in training and in evaluation, unless one of the two below is set. Built from `metrics` of the
   /// config when all three are empty. The default steps feed Metrics (of predictions and targets) and BatchMetrics over
   /// the runner's batch type; steps of your own may update others.
-  std::shared_ptr<MetricsBase> metrics;
-  std::shared_ptr<MetricsBase> train_metrics;
-  std::shared_ptr<MetricsBase> evaluate_metrics;
+  MetricsHandle metrics;
+  MetricsHandle train_metrics;
+  MetricsHandle evaluate_metrics;
   /// Averages of the split in progress: "loss", "lr", and any that your steps update.
   AverageMeters meters;
 
