@@ -1,6 +1,7 @@
 #include <danling/core/result.hpp>
 
 #include <algorithm>
+#include <charconv>
 
 #include <danling/core/format.hpp>
 
@@ -100,9 +101,19 @@ const double* Result::number(std::string_view path) const {
   }
   for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {
     const Value* child = find(path.substr(0, dot));
-    if (child != nullptr && std::holds_alternative<Result>(*child)) {
-      if (const double* found = std::get<Result>(*child).number(path.substr(dot + 1))) {
+    if (child == nullptr) {
+      continue;
+    }
+    const std::string_view rest = path.substr(dot + 1);
+    if (const auto* nested = std::get_if<Result>(child)) {
+      if (const double* found = nested->number(rest)) {
         return found;
+      }
+    } else if (const auto* list = std::get_if<std::vector<double>>(child)) {
+      std::size_t index = 0;
+      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), index);
+      if (error == std::errc() && end == rest.data() + rest.size() && index < list->size()) {
+        return &(*list)[index];
       }
     }
   }

@@ -40,6 +40,9 @@ void TorchRunnerBase::fail_metrics() const {
 }
 
 std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) const {
+  if (score.starts_with("losses.")) {
+    return false;
+  }
   const auto split = score_split();
   const auto training = train_splits();
   const bool trains = split && std::find(training.begin(), training.end(), *split) != training.end();

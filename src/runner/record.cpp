@@ -1,6 +1,8 @@
 // What a run writes about itself while it trains, on a disk that may be full: results and lines of metrics.
 #include "runner/record.hpp"
 
+#include <algorithm>
+
 #include <danling/runner/base_runner.hpp>
 #include <danling/telemetry/text.hpp>
 
@@ -69,6 +71,36 @@ std::int64_t count_metrics(MetricsLog& log) {
   return log.lines() + log.kept_lines();
 }
 
+namespace {
+
+void show_into(std::vector<std::pair<std::string, std::string>>& out, const Result& result, const std::string& prefix) {
+  constexpr std::size_t most = 4;
+  for (const auto& [name, value] : result) {
+    const std::string path = prefix.empty() ? name : concat(prefix, ".", name);
+    if (const auto* number = std::get_if<double>(&value)) {
+      if (path != "lr") {
+        out.emplace_back(path, format_number(*number));
+      }
+    } else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+      std::string text;
+      for (std::size_t i = 0; i < std::min(list->size(), most); ++i) {
+        text += concat(i == 0 ? "[" : ", ", format_number((*list)[i]));
+      }
+      out.emplace_back(path, text + (list->size() > most ? ", ...]" : "]"));
+    } else {
+      show_into(out, std::get<Result>(value), path);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> shown(const Result& result) {
+  std::vector<std::pair<std::string, std::string>> out;
+  show_into(out, result, "");
+  return out;
+}
+
 void close_metrics(RunnerServices& services) {
   if (services.metrics_log) {
     count_metrics(*services.metrics_log);
@@ -98,8 +130,8 @@ void BaseRunner::append_result(std::int64_t index, const Result& result) {
   for (const auto& [split, numbers] : result) {
     if (const auto* nested = std::get_if<Result>(&numbers)) {
       text += concat("  ", split);
-      for (const auto& [path, value] : nested->flatten(".")) {
-        text += path == "lr" ? std::string() : concat(" ", path, " ", format_number(value));
+      for (const auto& [name, value] : detail::shown(*nested)) {
+        text += concat(" ", name, " ", value);
       }
     }
   }

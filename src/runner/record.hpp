@@ -1,8 +1,12 @@
-// The lines of metrics of a run, on a disk that may be full.
+// What a run records of its metrics: lines, on a disk that may be full, and what a person reads.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include <danling/core/result.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/telemetry/metrics_log.hpp>
 
@@ -20,5 +24,9 @@ std::int64_t count_metrics(MetricsLog& log);
 
 /// Closes metrics.jsonl, and says how many lines are lost.
 void close_metrics(RunnerServices& services);
+
+/// What a person reads of a split's result: names, joined by dots, and numbers; lists as `[1.0000, 0.6882]`, their
+/// first four numbers. Without "lr".
+std::vector<std::pair<std::string, std::string>> shown(const Result& result);
 
 }  // namespace danling::inline v0::detail

@@ -17,6 +17,8 @@
 #include <danling/telemetry/text.hpp>
 #include <danling/workspace/workspace.hpp>
 
+#include "runner/record.hpp"
+
 namespace danling::inline v0 {
 
 TorchRunner::~TorchRunner() = default;
@@ -86,9 +88,9 @@ void print_results(TorchRunnerBase& runner) {
   add(runner.test_result(), "");
   std::vector<std::string> names;
   for (const auto& row : rows) {
-    for (const auto& [path, value] : row.second.flatten(".")) {
-      if (path != "lr" && std::find(names.begin(), names.end(), path) == names.end()) {
-        names.push_back(path);
+    for (const auto& [name, value] : detail::shown(row.second)) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        names.push_back(name);
       }
     }
   }
@@ -98,9 +100,11 @@ void print_results(TorchRunnerBase& runner) {
     Table table(columns);
     for (const auto& [label, result] : rows) {
       std::vector<std::string> cells = {label};
+      const auto values = detail::shown(result);
       for (const auto& name : names) {
-        const double* value = result.number(name);
-        cells.push_back(value == nullptr ? "" : format_number(*value));
+        const auto found =
+            std::find_if(values.begin(), values.end(), [&](const auto& entry) { return entry.first == name; });
+        cells.push_back(found == values.end() ? "" : found->second);
       }
       table.add_row(std::move(cells));
     }

@@ -225,6 +225,30 @@ struct Size : dl::Loss<Lonely> {
   dl::MetricValue compute(const Lonely& batch) override { return batch.prediction.square().mean(1); }
 };
 
+TEST_CASE("TorchRunner: one of several losses is shown as its pair, and can be the score", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 3;
+  config.score_name = "losses.entropy.1";
+  CloudRunner runner(config);
+  const auto& results = runner.train();
+  CHECK_FALSE(results.higher_is_better());
+  double lowest = 1e9;
+  for (const auto& row : results.rows()) {
+    lowest = std::min(lowest, *row.result.number("val.losses.entropy.1"));
+    CHECK(*row.result.number("val.losses.entropy.0") == 1);
+    CHECK(row.result.number("val.losses.entropy.2") == nullptr);
+    CHECK(row.result.number("val.losses.entropy.x") == nullptr);
+  }
+  CHECK(*results.best_score() == lowest);
+  runner.close();
+  std::string logs;
+  for (const auto& file : std::filesystem::directory_iterator(runner.workspace().dir() / "logs")) {
+    logs += read_file(file.path());
+  }
+  CHECK_THAT(logs, ContainsSubstring(" losses.entropy [1.0000, "));
+}
+
 TEST_CASE("BasicTorchRunner: losses over a batch without a target need no metrics", "[runner]") {
   class LonelyRunner : public dl::BasicTorchRunner<Lonely> {
    public:

@@ -26,7 +26,8 @@ class Result {
   void set(std::string_view name, Value value);
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const Value* find(std::string_view name) const;
-  /// The number at `path`, parts joined by dots ("val.loss"), or null when there is no number there.
+  /// The number at `path`, parts joined by dots ("val.loss"; of a list by position, "val.losses.mse.1"), or null when
+  /// there is no number there.
   const double* number(std::string_view path) const;
   /// The nested result at `name`, added when there is none.
   Result& operator[](std::string_view name);
