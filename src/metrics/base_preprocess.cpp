@@ -7,6 +7,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
 #include <metrics/shapes.hpp>
 
@@ -38,6 +39,10 @@ bool begins_with(at::IntArrayRef shape, at::IntArrayRef prefix) {
 }  // namespace
 
 PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& target, const PreprocessOptions& options) {
+  if (!prediction.defined() || !target.defined()) [[unlikely]] {
+    fail<MetricError>("metrics.preprocess", "expected a prediction and a target, got ",
+                      danling::detail::tensor_text(prediction), " and ", danling::detail::tensor_text(target));
+  }
   const bool nested = prediction.is_nested() || target.is_nested();
   auto [input, label] =
       nested ? detail::dense_pair(prediction, target, "metrics.preprocess") : PredsTargets(prediction, target);
@@ -53,7 +58,7 @@ PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& tar
                         danling::detail::shape_text(label.sizes()));
     }
     if (options.ignore_index) {
-      keep(label.ne(*options.ignore_index));
+      keep(detail::not_ignored(label, *options.ignore_index));
     }
     if (options.ignore_nan) {
       keep(label.isnan().logical_not());

@@ -9,6 +9,7 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/global_metrics_impl.hpp>
+#include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
@@ -111,7 +112,7 @@ detail::RowCount GlobalMetrics::Impl::count_rows(const at::Tensor& targets) cons
   const auto rows = targets.reshape({targets.size(0), targets.size(0) == 0 ? 0 : targets.numel() / targets.size(0)});
   at::Tensor counted = at::ones({targets.size(0)}, rows.options().dtype(at::kBool));
   if (ignored) {
-    counted = rows.ne(*ignored).any(1);
+    counted = metrics::detail::not_ignored(rows, *ignored).any(1);
   }
   if (nans) {
     counted = counted.logical_and(at::isnan(rows).any(1).logical_not());

@@ -183,4 +183,53 @@ TEST_CASE("classification: values on CUDA are those on the host", "[metrics][cud
   }
 }
 
+TEST_CASE("classification: labels that narrow types cannot mix up with the ignored one are counted", "[metrics]") {
+  // In uint8 LibTorch takes 156 for -100, in int8 -56 for 200.
+  const at::Tensor predicted = at::tensor({156, 0, 156, 3}, at::kLong);
+  const at::Tensor bytes = at::tensor({156, 0, 7, 156}, at::kByte);
+  const ClassRule all = {.num_classes = 200, .ignore_index = -100};
+  CHECK(right_on_host(predicted, bytes, all).equal(at::tensor({2, 4}, at::kLong)));
+  CHECK(right_on_device(predicted, bytes, all).equal(at::tensor({2, 4}, at::kLong)));
+  CHECK(classes_on_device(predicted, bytes, all).equal(classes_on_host(predicted, bytes, all)));
+  CHECK(confusion_on_device(predicted, bytes, all).equal(confusion_on_host(predicted, bytes, all)));
+  const ClassRule own = {.num_classes = 200, .ignore_index = 156};
+  CHECK(right_on_host(predicted, bytes, own).equal(at::tensor({1, 2}, at::kLong)));
+  CHECK(right_on_device(predicted, bytes, own).equal(at::tensor({1, 2}, at::kLong)));
+
+  const at::Tensor chars = at::tensor({1, 0, -56, -100}, at::kChar);
+  const ClassRule far = {.num_classes = 2, .ignore_index = 200};
+  CHECK(right_on_device(at::tensor({1, 0, 1, 0}, at::kLong), chars, far).equal(at::tensor({2, 4}, at::kLong)));
+  const ClassRule near = {.num_classes = 2, .ignore_index = -100};
+  CHECK(right_on_device(at::tensor({1, 0, 1, 0}, at::kLong), chars, near).equal(at::tensor({2, 3}, at::kLong)));
+  const at::Tensor known = chars.narrow(0, 0, 2);
+  CHECK(right_on_host(at::tensor({1, 1}, at::kLong), known, far).equal(at::tensor({1, 2}, at::kLong)));
+
+  const LabelRule labels = {.num_labels = 1, .threshold = 0.5, .ignore_index = 257};
+  const at::Tensor ones = at::tensor({1, 0, 1}, at::kByte);
+  const at::Tensor scores = at::tensor({0.9, 0.8, 0.1}, at::kDouble);
+  CHECK(labels_on_host(scores, ones, labels).sum().item<std::int64_t>() == 3);
+  CHECK(labels_on_device(scores, ones, labels).equal(labels_on_host(scores, ones, labels)));
+}
+
+TEST_CASE("classification: of equal scores the first are among the top k, on the device too", "[metrics]") {
+  const ClassRule two = {.num_classes = 6, .top_k = 2};
+  const at::Tensor tied = at::zeros({6, 6}, at::kDouble);
+  const at::Tensor labels = at::tensor({0, 1, 2, 3, 4, 5}, at::kLong);
+  CHECK(right_on_host(tied, labels, two).equal(at::tensor({2, 6}, at::kLong)));
+  CHECK(right_on_device(tied, labels, two).equal(at::tensor({2, 6}, at::kLong)));
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kLong}) {
+    at::Tensor scores = at::randint(0, 3, {300, 6}).to(type);
+    if (at::isFloatingType(type)) {
+      scores.view(-1).slice(0, 0, std::nullopt, 7).fill_(NAN);
+    }
+    const at::Tensor targets = at::randint(0, 6, {300});
+    targets.narrow(0, 0, 9).fill_(-100);
+    for (const std::int64_t k : {2, 3, 5}) {
+      const ClassRule rule = {.num_classes = 6, .top_k = k, .ignore_index = -100};
+      CHECK(right_on_device(scores, targets, rule).equal(right_on_host(scores, targets, rule)));
+      CHECK(confusion_on_device(scores, targets, rule).equal(confusion_on_host(scores, targets, rule)));
+    }
+  }
+}
+
 }  // namespace classification_device_tests

@@ -1,7 +1,5 @@
 // Counting by LibTorch's kernels, without a wait.
-#include <tuple>
-
-#include <ATen/ops/cat.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
@@ -9,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <metrics/functional/counts.hpp>
+#include <metrics/ignored.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -27,11 +26,26 @@ at::Tensor count_of(const at::Tensor& counted, const at::Tensor& labels) {
   return counted.defined() ? counted.sum() : at::scalar_tensor(labels.numel(), labels.options().dtype(at::kLong));
 }
 
+at::Tensor among_classes(const at::Tensor& labels, const ClassRule& rule) {
+  return labels.ge(0).bitwise_and_(labels.lt(rule.num_classes));
+}
+
+// How many scores stand before that of the label, as the host's loop ranks them: by value, nan first, and by position
+// where they are equal, of which LibTorch's topk takes any.
+at::Tensor ranks_of(const at::Tensor& scores, const at::Tensor& labels) {
+  const at::Tensor label = labels.clamp(0, scores.size(1) - 1).unsqueeze(1);
+  const at::Tensor own = scores.gather(1, label);
+  const at::Tensor earlier = at::arange(scores.size(1), labels.options()).lt(label);
+  const at::Tensor nan_before = scores.isnan().bitwise_and_(earlier);
+  const at::Tensor before = at::where(earlier, scores.lt(own), scores.le(own)).bitwise_not();
+  return at::where(own.isnan(), nan_before, before).sum(1);
+}
+
 DeviceDecisions decide(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule) {
   DeviceDecisions out;
   out.labels = targets.to(at::kLong);
   if (rule.ignore_index) {
-    out.counted = targets.ne(*rule.ignore_index);
+    out.counted = not_ignored(targets, *rule.ignore_index);
   }
   if (scores.dim() == 1) {
     out.predicted = scores.to(at::kLong);
@@ -39,8 +53,8 @@ DeviceDecisions decide(const at::Tensor& scores, const at::Tensor& targets, cons
   }
   out.predicted = scores.argmax(1);
   if (rule.top_k > 1) {
-    const at::Tensor first = std::get<1>(scores.topk(rule.top_k, 1, /*largest=*/true, /*sorted=*/false));
-    out.predicted = at::where(first.eq(out.labels.unsqueeze(1)).any(1), out.labels, out.predicted);
+    const at::Tensor among = among_classes(out.labels, rule).bitwise_and_(ranks_of(scores, out.labels).lt(rule.top_k));
+    out.predicted = at::where(among, out.labels, out.predicted);
   }
   return out;
 }
@@ -70,12 +84,8 @@ at::Tensor classes_on_device(const at::Tensor& scores, const at::Tensor& targets
 
 at::Tensor confusion_on_device(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule) {
   const DeviceDecisions made = decide(scores, targets, rule);
-  const at::Tensor known = [&] {
-    const auto inside = [&](const at::Tensor& labels) {
-      return labels.ge(0).bitwise_and_(labels.lt(rule.num_classes));
-    };
-    return with_counted(inside(made.labels).bitwise_and_(inside(made.predicted)), made.counted);
-  }();
+  const at::Tensor known =
+      with_counted(among_classes(made.labels, rule).bitwise_and_(among_classes(made.predicted, rule)), made.counted);
   const at::Tensor cell = made.labels.mul(rule.num_classes).add_(made.predicted);
   return histogram(cell, known, rule.num_classes * rule.num_classes).view({rule.num_classes, rule.num_classes});
 }
@@ -85,7 +95,7 @@ at::Tensor labels_on_device(const at::Tensor& scores, const at::Tensor& targets,
                                    ? scores.gt(rule.threshold).reshape({-1, rule.num_labels})
                                    : scores.ne(0).reshape({-1, rule.num_labels});
   const at::Tensor labels = targets.reshape({-1, rule.num_labels});
-  const at::Tensor counted = rule.ignore_index ? labels.ne(*rule.ignore_index) : at::Tensor();
+  const at::Tensor counted = rule.ignore_index ? not_ignored(labels, *rule.ignore_index) : at::Tensor();
   const at::Tensor positive = with_counted(labels.eq(1), counted);
   const at::Tensor negative = with_counted(labels.eq(0), counted);
   const at::Tensor refused = predicted.bitwise_not();

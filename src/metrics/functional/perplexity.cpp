@@ -13,6 +13,7 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/functional/score_values.hpp>
+#include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0::metrics {
@@ -100,7 +101,7 @@ at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
       scores = scores.to(at::kFloat);
     }
     const at::Tensor label = labels.narrow(0, begin, length);
-    const at::Tensor counted = ignore_index ? label.ne(*ignore_index) : at::Tensor();
+    const at::Tensor counted = ignore_index ? detail::not_ignored(label, *ignore_index) : at::Tensor();
     const at::Tensor index = label.clamp(0, vocabulary - 1).unsqueeze(1);
     const at::Tensor own = scores.gather(1, index).squeeze(1).to(at::kDouble);
     at::Tensor loss = scores.logsumexp(1).to(at::kDouble) - own;

@@ -9,6 +9,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0::metrics::detail {
@@ -94,7 +95,7 @@ ColumnTensors column_tensors(const at::Tensor& scores, const at::Tensor& targets
     out.positive = labels.eq(1);
   }
   if (task.ignore_index) {
-    out.counted = labels.ne(*task.ignore_index).expand_as(out.positive);
+    out.counted = not_ignored(labels, *task.ignore_index).expand_as(out.positive);
     out.positive = out.positive.logical_and(out.counted);
   }
   return out;
