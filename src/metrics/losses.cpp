@@ -1,6 +1,7 @@
 #include <danling/metrics/losses.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include <ATen/ops/scalar_tensor.h>
@@ -34,7 +35,8 @@ MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples)
 }
 
 void detail::LossSum::add(const MetricValue& value, double weight) {
-  if (weight == 0.0) {
+  // It costs no backward pass, and may be nan, beside losses that count.
+  if (weight == 0.0 && (total_.defined() || unweighted_.defined())) {
     return;
   }
   at::Tensor mean;
@@ -42,11 +44,11 @@ void detail::LossSum::add(const MetricValue& value, double weight) {
       [&](const auto& given) {
         using T = std::decay_t<decltype(given)>;
         if constexpr (std::is_same_v<T, double>) {
-          number_ += weight * given;
+          number_ += weight == 0.0 ? 0.0 : weight * given;
         } else if constexpr (std::is_same_v<T, at::Tensor>) {
           mean = loss_mean(given);
         } else if constexpr (std::is_same_v<decltype(given.sum), double>) {
-          number_ += given.n > 0 ? weight * given.sum / static_cast<double>(given.n) : 0.0;
+          number_ += given.n > 0 && weight != 0.0 ? weight * given.sum / static_cast<double>(given.n) : 0.0;
         } else if constexpr (std::is_same_v<decltype(given.n), at::Tensor>) {
           mean = given.sum.div(given.n.clamp_min(1));
         } else {
@@ -54,17 +56,28 @@ void detail::LossSum::add(const MetricValue& value, double weight) {
         }
       },
       value.get());
-  if (mean.defined()) {
+  if (mean.defined() && weight == 0.0) {
+    unweighted_ = mean;
+  } else if (mean.defined()) {
     const at::Tensor weighted = weight == 1.0 ? mean : mean.mul(weight);
     total_ = total_.defined() ? total_.add(weighted) : weighted;
   }
 }
 
 at::Tensor detail::LossSum::take() {
+  if (!total_.defined() && unweighted_.defined()) {
+    total_ = unweighted_.mul(0.0);
+  }
   if (!total_.defined()) {
     return at::scalar_tensor(number_);
   }
   return number_ == 0.0 ? total_ : total_.add(number_);
+}
+
+double detail::finite_weight(const std::string& name, double weight) {
+  check<MetricError>(std::isfinite(weight), "losses.weight", "expected a finite weight of ", quote(name), ", got ",
+                     weight);
+  return weight;
 }
 
 Result detail::loss_pairs(const Result& values, const std::vector<double>& weights) {

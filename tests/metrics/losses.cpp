@@ -142,4 +142,37 @@ TEST_CASE("BatchLosses: work over a batch type of the user's own, over ranks, wi
   CHECK_THAT(texts[0], ContainsSubstring("4.666667") && ContainsSubstring("3.0"));
 }
 
+TEST_CASE("Losses: weights that are not finite and empty names are refused", "[metrics]") {
+  for (const double weight : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    CHECK_THAT(error_of<MetricError>([&] {
+                 Losses({{"a", torch::nn::MSELoss(), weight}});
+               }),
+               ContainsSubstring("[losses.weight] expected a finite weight of 'a', got "));
+  }
+  CHECK(error_of<MetricError>([] {
+          Losses({{"", torch::nn::MSELoss()}});
+        }) == "[losses.create] expected a loss with a name, got one without");
+  const auto distance = std::make_shared<Distance>(1.0);
+  Losses losses({{"distance", distance}});
+  distance->factor = HUGE_VAL;
+  CHECK(error_of<MetricError>([&] { losses(row({1}), row({1})); }) ==
+        "[losses.weight] expected a finite weight of 'distance', got inf");
+  CHECK(*losses.count().number("distance") == 0);
+}
+
+TEST_CASE("Losses: a sum of weights that are all 0 is of the losses and gives gradients of 0", "[metrics]") {
+  const auto distance = std::make_shared<Distance>(0.0);
+  Losses losses({{"distance", distance}, {"mse", torch::nn::MSELoss(), 0.0}});
+  at::Tensor prediction = row({1, 5}).requires_grad_();
+  const at::Tensor total = losses(prediction, row({0, 0}));
+  CHECK(total.item().toDouble() == 0);
+  CHECK(total.scalar_type() == at::kDouble);
+  total.backward();
+  CHECK(prediction.grad().equal(row({0, 0})));
+  // Beside a loss that counts, one of weight 0 has no part, even where it is nan.
+  Losses mixed({{"watched", [](const at::Tensor& p, const at::Tensor&) { return p.sum().mul(NAN); }, 0.0},
+                {"mse", torch::nn::MSELoss()}});
+  CHECK(mixed(row({1, 1}), row({0, 0})).item().toDouble() == 1);
+}
+
 }  // namespace losses_test

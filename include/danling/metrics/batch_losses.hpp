@@ -36,8 +36,12 @@ class LossSum {
 
  private:
   at::Tensor total_;
+  at::Tensor unweighted_;  // the first loss of weight 0
   double number_ = 0.0;
 };
+
+/// `weight`. @throws MetricError when it is not finite.
+double finite_weight(const std::string& name, double weight);
 
 Result loss_pairs(const Result& values, const std::vector<double>& weights);
 
@@ -71,22 +75,26 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
  public:
   using Entry = std::pair<std::string, std::shared_ptr<Loss<B>>>;
 
-  /// @throws MetricError when there is none, one is null or a name is given twice.
+  /// @throws MetricError when there is none, one is null, a name is empty or given twice, or a weight is not finite.
   explicit BatchLosses(const std::vector<Entry>& losses) : Base("losses") {
     check<MetricError>(!losses.empty(), "losses.create", "expected at least one loss, got none");
     for (const auto& [name, loss] : losses) {
-      this->meters_.add(name, detail::LossMeter<B>(loss));
+      check<MetricError>(!name.empty(), "losses.create", "expected a loss with a name, got one without");
+      const auto& meter = this->meters_.add(name, detail::LossMeter<B>(loss));
+      detail::finite_weight(name, meter.loss().weight());
     }
   }
 
-  /// The weighted sum of the losses' means over the batch, a scalar with its graph.
+  /// The weighted sum of the losses' means over the batch, a scalar with its graph, also where all weights are 0.
+  /// @throws MetricError when a weight is not finite.
   at::Tensor operator()(const B& batch) {
     const std::int64_t samples = detail::samples_of(batch);
     detail::LossSum total;
     for (auto& entry : this->meters_) {
       Loss<B>& loss = entry.meter.loss();
+      const double weight = detail::finite_weight(entry.name, loss.weight());
       const MetricValue value = loss.compute(batch);
-      total.add(value, loss.weight());
+      total.add(value, weight);
       const c10::NoGradGuard no_grad;
       entry.meter.record(detail::over_samples(value, samples), samples);
     }
