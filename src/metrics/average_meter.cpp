@@ -26,13 +26,14 @@ at::Tensor full(at::IntArrayRef shape, double value, const at::Device& device) {
   return at::full(shape, value, at::TensorOptions().dtype(sum_type(device)).device(device));
 }
 
-void check_weight(std::int64_t n, const char* where) {
-  check<MetricError>(n >= 0, where, "expected a weight of at least 0, got ", n);
-}
-
 void check_real(const at::Tensor& value, const char* where) {
   if (!value.defined() || value.is_complex()) [[unlikely]] {
     fail<MetricError>(where, "expected a real tensor, got ", detail::tensor_text(value));
+  }
+  if (value.layout() != at::kStrided || value.is_nested()) [[unlikely]] {
+    fail<MetricError>(
+        where, "expected a dense tensor, got ",
+        value.is_nested() ? std::string("a nested one") : concat("a sparse one, ", detail::tensor_text(value)));
   }
 }
 
@@ -46,6 +47,10 @@ void check_scalar(const at::Tensor& sum) {
 // Without its graph and dimensions.
 at::Tensor as_scalar(const at::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.detach() : tensor.detach().reshape({});
+}
+
+std::string given_text(const at::Tensor& value) {
+  return value.dim() == 0 ? "a scalar" : "a tensor of shape " + detail::shape_text(value.sizes());
 }
 
 [[noreturn]] void fail_mixed(at::IntArrayRef before, const std::string& now) {
@@ -85,11 +90,27 @@ void AverageMeter::reset() {
   extra_.reset();
 }
 
+void AverageMeter::check_weight(std::int64_t n, const char* where) const {
+  check<MetricError>(n >= 0, where, "expected a weight of at least 0, got ", n);
+  check<MetricError>(n <= max_count - count_, where, "expected weights of at most ", max_count, " together, got ", n,
+                     " after ", count_);
+}
+
+// Said here, where its shape is known: on the host it goes on as a number.
+void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) const {
+  if (n > 0 && holds_tensors() && extra_->sum.dim() > 0) [[unlikely]] {
+    fail_mixed(extra_->sum.sizes(), given_text(value));
+  }
+}
+
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
   check_real(value, "average_meter.update");
   if (value.numel() != 1) {
     update_elements(value, n);
-  } else if (value.is_cpu()) {
+    return;
+  }
+  check_scalar_fits(value, n);
+  if (value.is_cpu()) {
     update(detail::read_scalar(value), n);
   } else {
     check_weight(n, "average_meter.update");
@@ -105,7 +126,7 @@ void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
 void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
   check_weight(n, "average_meter.update");
   if (!holds_tensors() && count_ > 0) {
-    fail_mixed({}, "a tensor of shape " + detail::shape_text(value.sizes()));
+    fail_mixed({}, given_text(value));
   }
   // A copy: what a metric returns may be its own buffer, changed in place at the next batch.
   const at::Tensor copy = value.detach().to(sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true);
@@ -118,6 +139,7 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
 
 void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
   check_scalar(sum);
+  check_scalar_fits(sum, n);
   if (sum.is_cpu()) {
     add(detail::read_scalar(sum), n);
     return;
@@ -214,8 +236,7 @@ void AverageMeter::use_tensors(const at::Tensor& like) {
     return;
   }
   if (extra_->sum.sizes() != like.sizes()) {
-    fail_mixed(extra_->sum.sizes(),
-               like.dim() == 0 ? "a scalar" : "a tensor of shape " + detail::shape_text(like.sizes()));
+    fail_mixed(extra_->sum.sizes(), given_text(like));
   }
   if (extra_->sum.device() != like.device()) {
     extra_->sum = extra_->sum.to(like.device(), sum_type(like.device()));

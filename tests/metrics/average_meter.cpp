@@ -1,9 +1,11 @@
 #include <danling/metrics/average_meter.hpp>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <ATen/Context.h>
+#include <ATen/ops/_nested_tensor_from_tensor_list.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/imag.h>
@@ -162,6 +164,11 @@ TEST_CASE("AverageMeter: scalars and shapes do not mix until reset", "[metrics]"
         "between the two");
   CHECK(error_of<MetricError>([&] { meter.update(1.0); }) ==
         "[average_meter.update] expected a tensor of shape [3] as before, got a number; call reset() between the two");
+  CHECK(error_of<MetricError>([&] { meter.update(row({1})); }) ==
+        "[average_meter.update] expected a tensor of shape [3] as before, got a tensor of shape [1]; call reset() "
+        "between the two");
+  CHECK(error_of<MetricError>([&] { meter.update(row({1}).sum()); }) ==
+        "[average_meter.update] expected a tensor of shape [3] as before, got a scalar; call reset() between the two");
   CHECK(elements(meter.average()) == std::vector<double>{1, 2, 3});
   CHECK(meter.count() == 1);
   meter.reset();
@@ -327,6 +334,42 @@ TEST_CASE("AverageMeter: a state that does not fit is refused and changes nothin
         "[state.at] expected key 'n', got keys ['value', 'sum', 'count']");
   CHECK(meter.text() == "0.2500 (0.2500)");
   CHECK(meter.count() == 2);
+}
+
+TEST_CASE("AverageMeter: sparse and nested tensors are refused", "[metrics]") {
+  AverageMeter meter;
+  CHECK(error_of<MetricError>([&] {
+          meter.update(row({1, 0, 2}).to_sparse());
+        }) == "[average_meter.update] expected a dense tensor, got a sparse one, Double [3]");
+  CHECK(error_of<MetricError>([&] { meter.add(row({1}).to_sparse(), 1); }) ==
+        "[average_meter.add] expected a dense tensor, got a sparse one, Double [1]");
+  CHECK(error_of<MetricError>([&] {
+          meter.update(at::_nested_tensor_from_tensor_list({row({1}), row({1, 2})}));
+        }) == "[average_meter.update] expected a dense tensor, got a nested one");
+  CHECK(meter.count() == 0);
+}
+
+TEST_CASE("AverageMeter: weights whose sum would overflow are refused", "[metrics]") {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  AverageMeter meter;
+  meter.update(1.0, most - 1);
+  const std::string refused =
+      "[average_meter.update] expected weights of at most 9223372036854775807 together, got 2 "
+      "after 9223372036854775806";
+  CHECK(error_of<MetricError>([&] { meter.update(1.0, 2); }) == refused);
+  CHECK(error_of<MetricError>([&] { meter.add(1.0, 2); }) == refused);
+  CHECK(error_of<MetricError>([&] { meter.update(row({1}), 2); }) == refused);
+  meter.update(1.0, 1);
+  CHECK(meter.count() == most);
+  meter.update(5.0, 0);
+  CHECK(meter.avg() == 1.0);
+  AverageMeter tensors;
+  tensors.update(row({1, 2}), most);
+  CHECK(error_of<MetricError>([&] {
+          tensors.update(row({1, 2}), 1);
+        }) ==
+        "[average_meter.update] expected weights of at most 9223372036854775807 together, got 1 after "
+        "9223372036854775807");
 }
 
 }  // namespace

@@ -38,9 +38,12 @@ class AverageMeter {
   AverageMeter& operator=(AverageMeter&& other) noexcept;
 
   /// Takes `value` as the mean of `n` items. With `n` = 0 it becomes the last value and enters no average.
-  /// @throws MetricError when `n` is negative, or when the meter holds tensors and `n` is not 0.
+  /// @throws MetricError when `n` is negative, when the weights' sum would pass 2^63 - 1, or when the meter holds
+  /// tensors and `n` is not 0.
   void update(double value, std::int64_t n = 1) {
-    if (extra_ != nullptr || n < 0) [[unlikely]] {
+    // Negative weights, and those with which the count would overflow.
+    if (extra_ != nullptr || static_cast<std::uint64_t>(n) > static_cast<std::uint64_t>(max_count - count_))
+        [[unlikely]] {
       record_number(value, value * static_cast<double>(n), n);
       return;
     }
@@ -54,7 +57,7 @@ class AverageMeter {
 
   /// The same for a tensor. A scalar on a device is kept by reference until the next update: do not change it in
   /// place before. @throws MetricError also when the shape is not that of the tensors before, when scalars came
-  /// before a tensor with several elements, and for complex or undefined tensors.
+  /// before a tensor with several elements, and for complex, sparse, nested or undefined tensors.
   void update(const at::Tensor& value, std::int64_t n = 1);
 
   /// Takes `sum` over `n` items, as `update(sum / n, n)` without the rounding; nothing with `n` = 0, when nan becomes
@@ -123,7 +126,10 @@ class AverageMeter {
   struct Extra;
   struct Ranks;
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  static constexpr std::int64_t max_count = std::numeric_limits<std::int64_t>::max();
 
+  void check_weight(std::int64_t n, const char* where) const;
+  void check_scalar_fits(const at::Tensor& value, std::int64_t n) const;
   void record_number(double value, double addend, std::int64_t n);
   void record_tensor(const at::Tensor& last, bool is_sum, std::int64_t n);
   void update_elements(const at::Tensor& value, std::int64_t n);
