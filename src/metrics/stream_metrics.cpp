@@ -1,6 +1,7 @@
 #include <danling/metrics/stream_metrics.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 
@@ -40,16 +41,16 @@ void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target
   const c10::NoGradGuard no_grad;
   if (preprocess_) {
     auto [input, label] = preprocess_(prediction, target);
-    measure(MetricState(std::move(input), std::move(label)), n);
+    const MetricState state(std::move(input), std::move(label));
+    record(value_of(state), n ? *n : batch_size(state.preds()));
   } else {
-    measure(MetricState(prediction, target), n);
+    record(value_of(MetricState(prediction, target)), n ? *n : batch_size(prediction));
   }
 }
 
-void MetricMeter::measure(const MetricState& state, std::optional<std::int64_t> n) {
+MetricValue MetricMeter::value_of(const MetricState& state) const {
   const auto* func = std::get_if<MetricFunc>(&metric_);
-  record(func != nullptr ? func->compute(state) : std::get<Metric>(metric_)(state.preds(), state.targets()),
-         n ? *n : batch_size(state.preds()));
+  return func != nullptr ? func->compute(state) : std::get<Metric>(metric_)(state.preds(), state.targets());
 }
 
 std::optional<bool> MetricMeter::higher_is_better() const {
@@ -94,9 +95,18 @@ void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& targ
   const c10::NoGradGuard no_grad;
   auto [input, label] = preprocess_ ? preprocess_(prediction, target) : metrics::base_preprocess(prediction, target);
   const MetricState state(std::move(input), std::move(label));
-  for (auto& entry : meters_) {
-    entry.meter.measure(state, n);
+  // Out of the member for as long as metrics run, which may throw, or feed this object.
+  std::vector<MetricValue> values = std::exchange(values_, {});
+  for (const auto& entry : meters_) {
+    values.push_back(entry.meter.value_of(state));
   }
+  const std::int64_t weight = n ? *n : batch_size(state.preds());
+  auto value = values.begin();
+  for (auto& entry : meters_) {
+    entry.meter.record(*value++, weight);
+  }
+  values.clear();
+  values_ = std::move(values);
 }
 
 }  // namespace danling::inline v0

@@ -281,4 +281,35 @@ TEST_CASE("StreamMetrics: a state of other metrics is refused and changes nothin
   CHECK(two->text() == before);
 }
 
+TEST_CASE("StreamMetrics: a metric that throws changes nothing, of any", "[metrics]") {
+  bool broken = false;
+  StreamMetrics metrics({{"acc", binary_accuracy()},
+                         {"mine",
+                          [&](const at::Tensor& prediction, const at::Tensor&) {
+                            if (broken) {
+                              throw MetricError("not now");
+                            }
+                            return MetricValue(prediction.mean());
+                          }},
+                         {"last", binary_accuracy()}});
+  metrics.update(scores({0.5F, 0.75F}), labels({0, 1}));
+  const std::string before = metrics.text();
+  broken = true;
+  CHECK_THROWS_AS(metrics.update(scores({0.25F}), labels({1})), MetricError);
+  CHECK(metrics.text() == before);
+  CHECK(number(metrics.count(), "acc") == 2);
+  broken = false;
+  metrics.update(scores({0.25F}), labels({1}));
+  CHECK(number(metrics.count(), "acc") == 3);
+  CHECK(number(metrics.average(), "mine") == 0.5);
+}
+
+TEST_CASE("StreamMetrics: undefined tensors are refused by name", "[metrics]") {
+  StreamMetrics metrics({{"acc", binary_accuracy()}});
+  CHECK(error_of<MetricError>([&] { metrics.update({}, labels({1})); }) ==
+        "[metrics.preprocess] expected a prediction and a target, got an undefined tensor and Long [1]");
+  CHECK(error_of<MetricError>([&] { metrics.update(scores({1}), {}); }) ==
+        "[metrics.preprocess] expected a prediction and a target, got Float [1] and an undefined tensor");
+}
+
 }  // namespace

@@ -77,7 +77,8 @@ class MultiTaskMetrics : public MetricsBase {
   bool contains(std::string_view task) const { return tasks_.find(task) != nullptr; }
   std::vector<std::string> tasks() const;
 
-  /// @throws MetricError, changing nothing, when a task is not there or is not fed so.
+  /// @throws MetricError, changing nothing, when a task is not there or is not fed so. When the update of a task
+  /// throws, those before it in the list have been fed.
   void update(std::initializer_list<Update> updates);
   void reset() override;
 

@@ -37,7 +37,7 @@ class MetricMeter : public AverageMeter {
  private:
   friend class StreamMetrics;
   void measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n);
-  void measure(const MetricState& state, std::optional<std::int64_t> n);
+  MetricValue value_of(const MetricState& state) const;
 
   std::variant<Metric, MetricFunc> metric_;
   Preprocess preprocess_;
@@ -69,6 +69,9 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   MetricMeter& add(std::string_view name, Metric metric) { return add({std::string(name), std::move(metric)}); }
   MetricMeter& add(Entry entry);
 
+  /// Computes all metrics, then records their values: where one throws, nothing has changed. But for a value that its
+  /// meter refuses, as of another shape than before: then those of the metrics before it are recorded.
+  /// @throws MetricError for undefined tensors, without a preprocessing of its own, and what the metrics throw.
   void update(const at::Tensor& prediction, const at::Tensor& target) override;
   /// The same with `n` for the weight of means.
   void update(const at::Tensor& prediction, const at::Tensor& target, std::int64_t n);
@@ -77,6 +80,8 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   void measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n);
 
   Preprocess preprocess_;
+  /// Empty between updates; kept for its memory.
+  std::vector<MetricValue> values_;
 };
 
 }  // namespace danling::inline v0
