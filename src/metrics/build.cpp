@@ -52,8 +52,9 @@ std::shared_ptr<Metrics> build_binary(const MetricsSpec& spec) {
         std::pair(spec.ignore_nan.has_value(), "ignore_nan")}) {
     expect_unset(set, key, "binary");
   }
-  return binary_metrics({.mode = spec.mode, .ignore_index = spec.ignore_index, .device = spec.device},
-                        named_metrics(spec, Task::binary, 1, classification_defaults()));
+  return binary_metrics(
+      {.mode = spec.mode, .ignore_index = spec.ignore_index, .scores = spec.scores, .device = spec.device},
+      named_metrics(spec, Task::binary, 1, classification_defaults()));
 }
 
 std::shared_ptr<Metrics> build_multiclass(const MetricsSpec& spec) {
@@ -62,9 +63,13 @@ std::shared_ptr<Metrics> build_multiclass(const MetricsSpec& spec) {
   expect_agreement("num_classes", spec.num_classes, spec.num_labels);
   const std::int64_t size =
       positive("num_classes", spec.num_classes ? spec.num_classes : spec.num_labels, "multiclass");
-  return multiclass_metrics(
-      size, {.mode = spec.mode, .ignore_index = spec.ignore_index, .class_dim = spec.class_dim, .device = spec.device},
-      named_metrics(spec, Task::multiclass, size, classification_defaults()));
+  return multiclass_metrics(size,
+                            {.mode = spec.mode,
+                             .ignore_index = spec.ignore_index,
+                             .class_dim = spec.class_dim,
+                             .scores = spec.scores,
+                             .device = spec.device},
+                            named_metrics(spec, Task::multiclass, size, classification_defaults()));
 }
 
 std::shared_ptr<Metrics> build_multilabel(const MetricsSpec& spec) {
@@ -73,8 +78,9 @@ std::shared_ptr<Metrics> build_multilabel(const MetricsSpec& spec) {
   expect_unset(spec.ignore_nan.has_value(), "ignore_nan", "multilabel");
   expect_agreement("num_classes", spec.num_classes, spec.num_labels);
   const std::int64_t size = positive("num_labels", spec.num_labels, "multilabel");
-  return multilabel_metrics(size, {.mode = spec.mode, .ignore_index = spec.ignore_index, .device = spec.device},
-                            named_metrics(spec, Task::multilabel, size, classification_defaults()));
+  return multilabel_metrics(
+      size, {.mode = spec.mode, .ignore_index = spec.ignore_index, .scores = spec.scores, .device = spec.device},
+      named_metrics(spec, Task::multilabel, size, classification_defaults()));
 }
 
 std::shared_ptr<Metrics> build_regression(const MetricsSpec& spec) {
@@ -82,6 +88,7 @@ std::shared_ptr<Metrics> build_regression(const MetricsSpec& spec) {
   expect_unset(spec.class_dim.has_value(), "class_dim", "regression");
   // Not set is -100, which no regression reads.
   expect_unset(spec.ignore_index.has_value() && spec.ignore_index != -100, "ignore_index", "regression");
+  expect_unset(spec.scores != Scores::detect, "scores", "regression");
   expect_agreement("num_outputs", spec.num_outputs, spec.num_labels);
   const std::optional<std::int64_t> given = spec.num_outputs ? spec.num_outputs : spec.num_labels;
   const std::int64_t size = positive("num_outputs", given.value_or(1), "regression");

@@ -41,6 +41,11 @@ std::shared_ptr<Metrics> container(Mode mode, const char* where, const std::vect
                                          std::move(options.preprocess));
 }
 
+void check_detects(Scores scores, const char* where) {
+  check<MetricError>(scores == Scores::detect, where, "expected no scores with a preprocessing of its own, got ",
+                     to_string(scores));
+}
+
 // nan where a target is, which the metrics themselves would leave out.
 std::vector<MetricFunc> with_nan_targets(std::vector<MetricFunc> metrics) {
   const auto nans = std::make_shared<RunningSums>(RunningSums{
@@ -79,9 +84,11 @@ std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options, std
                                             binary_f1_score(common), binary_mcc(common)};
   Preprocess preprocess = options.preprocess;
   if (!preprocess) {
-    preprocess = [ignored](const at::Tensor& prediction, const at::Tensor& target) {
-      return preprocess_binary(prediction, target, ignored);
+    preprocess = [ignored, scores = options.scores](const at::Tensor& prediction, const at::Tensor& target) {
+      return preprocess_binary(prediction, target, ignored, scores);
     };
+  } else {
+    check_detects(options.scores, "metrics.binary_metrics");
   }
   return container(options.mode, "metrics.binary_metrics", chosen_metrics(std::move(metrics), defaults),
                    {.preprocess = std::move(preprocess), .device = options.device, .ignore_index = ignored});
@@ -104,11 +111,13 @@ std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const Mult
         .ignore_index = ignored,
         .class_dim = options.class_dim,
         .probabilities =
-            !std::all_of(chosen.begin(), chosen.end(), [](const MetricFunc& metric) { return metric.labels_only; })};
+            !std::all_of(chosen.begin(), chosen.end(), [](const MetricFunc& metric) { return metric.labels_only; }),
+        .scores = options.scores};
     preprocess = [num_classes, how](const at::Tensor& prediction, const at::Tensor& target) {
       return preprocess_multiclass(prediction, target, num_classes, how);
     };
   } else {
+    check_detects(options.scores, "metrics.multiclass_metrics");
     check<MetricError>(!options.class_dim, "metrics.multiclass_metrics",
                        "expected no class_dim with a preprocessing of its own, got ", options.class_dim.value_or(0));
   }
@@ -127,9 +136,12 @@ std::shared_ptr<Metrics> multilabel_metrics(std::int64_t num_labels, const Multi
       multilabel_mcc(num_labels, {.threshold = options.threshold, .ignore_index = ignored})};
   Preprocess preprocess = options.preprocess;
   if (!preprocess) {
-    preprocess = [num_labels, ignored](const at::Tensor& prediction, const at::Tensor& target) {
-      return preprocess_multilabel(prediction, target, num_labels, ignored);
+    preprocess = [num_labels, ignored, scores = options.scores](const at::Tensor& prediction,
+                                                                const at::Tensor& target) {
+      return preprocess_multilabel(prediction, target, num_labels, ignored, scores);
     };
+  } else {
+    check_detects(options.scores, "metrics.multilabel_metrics");
   }
   return container(options.mode, "metrics.multilabel_metrics", chosen_metrics(std::move(metrics), defaults),
                    {.preprocess = std::move(preprocess), .device = options.device, .ignore_index = ignored});

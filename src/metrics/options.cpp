@@ -18,6 +18,9 @@ constexpr std::array<std::pair<Task, std::string_view>, 4> tasks = {{{Task::bina
 constexpr std::array<std::pair<Average, std::string_view>, 4> averages = {
     {{Average::micro, "micro"}, {Average::macro, "macro"}, {Average::weighted, "weighted"}, {Average::none, "none"}}};
 
+constexpr std::array<std::pair<Scores, std::string_view>, 3> score_kinds = {
+    {{Scores::detect, "detect"}, {Scores::logits, "logits"}, {Scores::probabilities, "probabilities"}}};
+
 template <class Names, class Value>
 std::string_view name_of(const Names& names, Value value) {
   for (const auto& [known, name] : names) {
@@ -44,8 +47,10 @@ auto parse(const Names& names, std::string_view name, const char* where) {
 
 std::string_view to_string(Task task) { return name_of(tasks, task); }
 std::string_view to_string(Average average) { return name_of(averages, average); }
+std::string_view to_string(Scores scores) { return name_of(score_kinds, scores); }
 Task parse_task(std::string_view name) { return parse(tasks, name, "metrics.parse_task"); }
 Average parse_average(std::string_view name) { return parse(averages, name, "metrics.parse_average"); }
+Scores parse_scores(std::string_view name) { return parse(score_kinds, name, "metrics.parse_scores"); }
 
 Task task_of(const ClassificationOptions& options) {
   check<MetricError>(!options.num_classes || !options.num_labels, "metrics.task_of",

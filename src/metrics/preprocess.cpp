@@ -6,10 +6,12 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/ScalarType.h>
 
 #include <danling/core/error.hpp>
 
 #include <metrics/host_labels.hpp>
+#include <metrics/ignored.hpp>
 #include <metrics/probabilities.hpp>
 #include <metrics/scalar.hpp>
 #include <metrics/shapes.hpp>
@@ -45,22 +47,31 @@ PredsTargets drop_ignored(const at::Tensor& input, const at::Tensor& target, std
 }
 
 at::Tensor counted_on_device(const at::Tensor& target, std::optional<std::int64_t> ignore_index) {
-  return ignore_index ? target.ne(*ignore_index) : at::Tensor();
+  return ignore_index ? detail::not_ignored(target, *ignore_index) : at::Tensor();
+}
+
+// The target's, as in DanLing, but for predictions that it might round or make infinite.
+at::ScalarType prediction_type(const at::Tensor& prediction, const at::Tensor& target) {
+  const at::ScalarType type = target.scalar_type();
+  if (!at::isFloatingType(prediction.scalar_type())) {
+    return at::isReducedFloatingType(type) ? at::kFloat : type;
+  }
+  return c10::promoteTypes(prediction.scalar_type(), type) == type ? type : prediction.scalar_type();
 }
 
 }  // namespace
 
 PredsTargets preprocess_binary(const at::Tensor& prediction, const at::Tensor& target,
-                               std::optional<std::int64_t> ignore_index) {
+                               std::optional<std::int64_t> ignore_index, Scores kind) {
   constexpr const char* where = "metrics.preprocess_binary";
   const c10::NoGradGuard no_grad;
   const auto [dense, labels] = detail::dense_pair(prediction, target, where);
   const auto [scores, flat] = detail::flat_pair(dense, labels, 0, where);
   if (!scores.is_cpu()) {
-    return {probabilities_on_device(scores, counted_on_device(flat, ignore_index), Activation::sigmoid), flat};
+    return {probabilities_on_device(scores, counted_on_device(flat, ignore_index), Activation::sigmoid, kind), flat};
   }
   auto [kept, counted] = drop_ignored(scores, flat, 2, ignore_index, where);
-  return {probabilities_on_host(kept, Activation::sigmoid), std::move(counted)};
+  return {probabilities_on_host(kept, Activation::sigmoid, kind, where), std::move(counted)};
 }
 
 PredsTargets preprocess_multiclass(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
@@ -71,17 +82,18 @@ PredsTargets preprocess_multiclass(const at::Tensor& prediction, const at::Tenso
   const auto [scores, flat] = detail::flat_multiclass(prediction, target, num_classes, options.class_dim, where);
   const bool activates = options.probabilities && scores.dim() == 2;
   if (!scores.is_cpu()) {
-    return {activates
-                ? probabilities_on_device(scores, counted_on_device(flat, options.ignore_index), Activation::softmax)
-                : scores,
+    return {activates ? probabilities_on_device(scores, counted_on_device(flat, options.ignore_index),
+                                                Activation::softmax, options.scores)
+                      : scores,
             flat};
   }
   auto [kept, counted] = drop_ignored(scores, flat, num_classes, options.ignore_index, where);
-  return {activates ? probabilities_on_host(kept, Activation::softmax) : kept, std::move(counted)};
+  return {activates ? probabilities_on_host(kept, Activation::softmax, options.scores, where) : kept,
+          std::move(counted)};
 }
 
 PredsTargets preprocess_multilabel(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_labels,
-                                   std::optional<std::int64_t> ignore_index) {
+                                   std::optional<std::int64_t> ignore_index, Scores kind) {
   constexpr const char* where = "metrics.preprocess_multilabel";
   const c10::NoGradGuard no_grad;
   check<MetricError>(num_labels > 0, where, "expected at least one label, got num_labels ", num_labels);
@@ -89,7 +101,8 @@ PredsTargets preprocess_multilabel(const at::Tensor& prediction, const at::Tenso
   const auto [scores, rows] = detail::flat_pair(dense, labels, num_labels, where);
   if (!scores.is_cpu()) {
     const at::Tensor counted = counted_on_device(rows, ignore_index);
-    return {probabilities_on_device(scores, counted.defined() ? counted.any(-1) : counted, Activation::sigmoid), rows};
+    return {probabilities_on_device(scores, counted.defined() ? counted.any(-1) : counted, Activation::sigmoid, kind),
+            rows};
   }
   const at::Tensor read = detail::host_labels(rows, where);
   at::Tensor kept = scores;
@@ -105,7 +118,7 @@ PredsTargets preprocess_multilabel(const at::Tensor& prediction, const at::Tenso
     }
     std::tie(kept, counted) = kept_pair(scores, rows, keep, num_kept);
   }
-  return {probabilities_on_host(kept, Activation::sigmoid), counted};
+  return {probabilities_on_host(kept, Activation::sigmoid, kind, where), counted};
 }
 
 PredsTargets preprocess_regression(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_outputs,
@@ -118,7 +131,7 @@ PredsTargets preprocess_regression(const at::Tensor& prediction, const at::Tenso
     fail<MetricError>(where, "expected floating targets, got ", tensor_text(values));
   }
   auto [input, rows] =
-      detail::flat_pair(dense.to(values.scalar_type()), values, num_outputs == 1 ? 0 : num_outputs, where);
+      detail::flat_pair(dense.to(prediction_type(dense, values)), values, num_outputs == 1 ? 0 : num_outputs, where);
   if (!ignore_nan) {
     return {std::move(input), std::move(rows)};
   }
@@ -137,13 +150,15 @@ PredsTargets preprocess_classification(const at::Tensor& prediction, const at::T
                                        const ClassificationOptions& options, bool probabilities) {
   switch (task_of(options)) {
     case Task::multiclass:
-      return preprocess_multiclass(
-          prediction, target, *options.num_classes,
-          {.ignore_index = options.ignore_index, .class_dim = options.class_dim, .probabilities = probabilities});
+      return preprocess_multiclass(prediction, target, *options.num_classes,
+                                   {.ignore_index = options.ignore_index,
+                                    .class_dim = options.class_dim,
+                                    .probabilities = probabilities,
+                                    .scores = options.scores});
     case Task::multilabel:
-      return preprocess_multilabel(prediction, target, *options.num_labels, options.ignore_index);
+      return preprocess_multilabel(prediction, target, *options.num_labels, options.ignore_index, options.scores);
     default:
-      return preprocess_binary(prediction, target, options.ignore_index);
+      return preprocess_binary(prediction, target, options.ignore_index, options.scores);
   }
 }
 

@@ -12,6 +12,8 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 
+#include <danling/core/error.hpp>
+
 namespace danling::inline v0::metrics::detail {
 namespace {
 
@@ -81,7 +83,7 @@ void sigmoid_of_each(const at::Tensor& logits, const at::Tensor& out) {
   });
 }
 
-bool holds_logits(const at::Tensor& scores) {
+bool any_outside_unit(const at::Tensor& scores) {
   const at::Tensor data = scores.contiguous();
   switch (data.scalar_type()) {
     case at::kFloat:
@@ -148,30 +150,47 @@ at::Tensor host_sigmoid(const at::Tensor& scores) {
   return out;
 }
 
+[[noreturn]] void refuse_scores(const at::Tensor& scores, const char* where) {
+  const at::Tensor flat = scores.to(at::kDouble).contiguous().view(-1);
+  const double* data = flat.const_data_ptr<double>();
+  const double* found = std::find_if(data, data + flat.numel(), [](double score) { return score < 0 || score > 1; });
+  fail<MetricError>(where, "expected probabilities from 0 to 1, got ", *found, " at position ", found - data);
+}
+
 at::Tensor as_floating(const at::Tensor& scores) {
   return at::isFloatingType(scores.scalar_type()) ? scores : scores.to(at::kFloat);
 }
 
 }  // namespace
 
-at::Tensor probabilities_on_host(const at::Tensor& scores, Activation activation) {
-  if (!holds_logits(scores)) {
+at::Tensor probabilities_on_host(const at::Tensor& scores, Activation activation, Scores kind, const char* where) {
+  if (scores.scalar_type() == at::kBool || (kind != Scores::logits && !any_outside_unit(scores))) {
     return scores;
+  }
+  if (kind == Scores::probabilities) {
+    refuse_scores(scores, where);
   }
   const at::Tensor logits = as_floating(scores);
   return activation == Activation::sigmoid ? host_sigmoid(logits) : host_softmax(logits);
 }
 
-at::Tensor probabilities_on_device(const at::Tensor& scores, const at::Tensor& counted, Activation activation) {
+at::Tensor probabilities_on_device(const at::Tensor& scores, const at::Tensor& counted, Activation activation,
+                                   Scores kind) {
   if (scores.scalar_type() == at::kBool || scores.numel() == 0) {
     return scores;
+  }
+  if (kind == Scores::probabilities) {
+    return scores.clamp(0, 1);
+  }
+  const at::Tensor logits = as_floating(scores);
+  const at::Tensor probabilities = activation == Activation::sigmoid ? logits.sigmoid() : at::softmax(logits, -1);
+  if (kind == Scores::logits) {
+    return probabilities;
   }
   at::Tensor outside = scores.lt(0).bitwise_or_(scores.gt(1));
   if (counted.defined()) {
     outside.bitwise_and_(scores.dim() > 1 ? counted.unsqueeze(-1) : counted);
   }
-  const at::Tensor logits = as_floating(scores);
-  const at::Tensor probabilities = activation == Activation::sigmoid ? logits.sigmoid() : at::softmax(logits, -1);
   return at::where(outside.any(), probabilities, scores.to(probabilities.scalar_type()));
 }
 

@@ -24,6 +24,8 @@ void MetricsConfig::fields(Fields& f) {
   f("threshold", threshold, "probability above which a label is predicted; unset: 0.5").range(0, 1);
   f("ignore_index", ignore_index, "targets of this value do not count");
   f("class_dim", class_dim, "dimension of the classes; unset: found from the shapes");
+  f("scores", scores, "what predictions are; detect: logits where a batch has one outside [0, 1]")
+      .choices({"detect", "logits", "probabilities"});
   f("beta", beta, "of fbeta; unset: 1").at_least(0);
   f("ignore_nan", ignore_nan, "targets that are nan do not count (regression); unset: true");
   f("device", device, "where predictions are kept (global): cpu, cuda, ...; unset: where they are");
@@ -59,6 +61,7 @@ std::shared_ptr<Metrics> build(const MetricsConfig& config) {
                            .threshold = config.threshold,
                            .ignore_index = config.ignore_index,
                            .class_dim = config.class_dim,
+                           .scores = parse_scores(config.scores),
                            .beta = config.beta,
                            .ignore_nan = config.ignore_nan,
                            .device = to_device(config.device),

@@ -200,4 +200,53 @@ TEST_CASE("factories: modes by name", "[metrics]") {
         "[metrics.parse_mode] expected one of global, stream, got 'streem'; did you mean 'stream'?");
 }
 
+TEST_CASE("factories: with scores said to be logits, no split of the data changes a value", "[metrics]") {
+  // Every other row has its logits within [0, 1]: alone it would be taken for probabilities.
+  at::Tensor logits = at::randn({40, 4}).mul(3);
+  logits.slice(0, 0, std::nullopt, 2).copy_(at::rand({20, 4}));
+  const at::Tensor classes = at::randint(0, 4, {40});
+  const at::Tensor marks = at::randint(0, 2, {40, 4});
+  const auto split = [](Metrics& metrics, const at::Tensor& scores, const at::Tensor& targets) {
+    for (std::int64_t at = 0, size = 1; at < 40; at += size, size = size % 3 + 1) {
+      metrics.update(scores.slice(0, at, at + size), targets.slice(0, at, at + size));
+    }
+  };
+  constexpr Scores kind = Scores::logits;
+  const auto binary = binary_metrics({.scores = kind}, {binary_auroc(), binary_accuracy(), binary_log_loss()});
+  split(*binary, logits.select(1, 0), marks.select(1, 0));
+  CHECK(average(*binary, "auroc") == number(auroc(logits.select(1, 0), marks.select(1, 0), {.scores = kind})));
+  CHECK(average(*binary, "acc") == number(accuracy(logits.select(1, 0), marks.select(1, 0), {.scores = kind})));
+  CHECK(average(*binary, "log_loss") ==
+        Approx(number(log_loss(logits.select(1, 0), marks.select(1, 0), {.scores = kind}))).epsilon(1e-14));
+  const auto multiclass = multiclass_metrics(4, {.scores = kind});
+  split(*multiclass, logits, classes);
+  CHECK(average(*multiclass, "auroc") == number(auroc(logits, classes, {.num_classes = 4, .scores = kind})));
+  CHECK(average(*multiclass, "auprc") == number(auprc(logits, classes, {.num_classes = 4, .scores = kind})));
+  CHECK(average(*multiclass, "f1") == number(f1_score(logits, classes, {.num_classes = 4, .scores = kind})));
+  const auto multilabel = multilabel_metrics(4, {.scores = kind});
+  split(*multilabel, logits, marks);
+  CHECK(average(*multilabel, "auroc") == number(auroc(logits, marks, {.num_labels = 4, .scores = kind})));
+  CHECK(average(*multilabel, "acc") == number(accuracy(logits, marks, {.num_labels = 4, .scores = kind})));
+  // The rule that this does without.
+  const auto detecting = multilabel_metrics(4);
+  split(*detecting, logits, marks);
+  CHECK(average(*detecting, "acc") != average(*multilabel, "acc"));
+}
+
+TEST_CASE("factories: scores are said for their own preprocessing alone", "[metrics]") {
+  const danling::Preprocess own = [](const at::Tensor& p, const at::Tensor& t) { return std::pair(p, t); };
+  CHECK(error_of<MetricError>([&] { binary_metrics({.scores = Scores::logits, .preprocess = own}); }) ==
+        "[metrics.binary_metrics] expected no scores with a preprocessing of its own, got logits");
+  CHECK(error_of<MetricError>([&] { multiclass_metrics(3, {.scores = Scores::logits, .preprocess = own}); }) ==
+        "[metrics.multiclass_metrics] expected no scores with a preprocessing of its own, got logits");
+  CHECK(error_of<MetricError>([&] { multilabel_metrics(3, {.scores = Scores::probabilities, .preprocess = own}); }) ==
+        "[metrics.multilabel_metrics] expected no scores with a preprocessing of its own, got probabilities");
+}
+
+TEST_CASE("factories: rows of uint8 labels are counted, also those that uint8 would take for -100", "[metrics]") {
+  const auto made = multiclass_metrics(200, {}, {multiclass_accuracy(200)});
+  made->update(at::rand({3, 200}), at::tensor({156, 156, 7}, at::kByte));
+  CHECK(*made->count().number("acc") == 3);
+}
+
 }  // namespace factory_tests

@@ -32,6 +32,7 @@ using danling::metrics::preprocess_classification;
 using danling::metrics::preprocess_multiclass;
 using danling::metrics::preprocess_multilabel;
 using danling::metrics::preprocess_regression;
+using danling::metrics::Scores;
 using danling::metrics::detail::Activation;
 using danling_test::error_of;
 
@@ -148,9 +149,21 @@ TEST_CASE("preprocess_regression: takes the target's dtype and drops items with 
   CHECK(rows.equal(at::tensor({0.0, 1.0, 4.0, 5.0}, at::kDouble).view({2, 2})));
   CHECK(row_values.equal(at::tensor({1.0, 2.0, 5.0, 6.0}, at::kDouble).view({2, 2})));
   CHECK(preprocess_regression(prediction, target, 2, false).second.size(0) == 3);
-  const auto narrow = preprocess_regression(prediction, target.to(at::kHalf));
+  const auto narrow = preprocess_regression(prediction.to(at::kHalf), target.to(at::kHalf));
   CHECK(narrow.first.scalar_type() == at::kHalf);
   CHECK(narrow.second.numel() == 5);
+}
+
+TEST_CASE("preprocess_regression: predictions that the target's dtype would round keep their own", "[metrics]") {
+  const auto type_of = [](at::ScalarType prediction, at::ScalarType target) {
+    return preprocess_regression(at::ones({2}, prediction), at::ones({2}, target)).first.scalar_type();
+  };
+  CHECK(type_of(at::kDouble, at::kHalf) == at::kDouble);
+  CHECK(type_of(at::kDouble, at::kFloat) == at::kDouble);
+  CHECK(type_of(at::kBFloat16, at::kHalf) == at::kBFloat16);
+  CHECK(type_of(at::kHalf, at::kDouble) == at::kDouble);
+  CHECK(type_of(at::kLong, at::kHalf) == at::kFloat);
+  CHECK(type_of(at::kLong, at::kDouble) == at::kDouble);
 }
 
 TEST_CASE("preprocess: padded, nested and listed samples are the same items", "[metrics]") {
@@ -242,11 +255,13 @@ TEST_CASE("preprocess: the device's way gives the host's probabilities of what c
     if (logits) {
       scores.select(0, 0).fill_(-3);
     }
-    const at::Tensor rows = danling::metrics::detail::probabilities_on_device(scores, counted, Activation::softmax);
+    const at::Tensor rows =
+        danling::metrics::detail::probabilities_on_device(scores, counted, Activation::softmax, Scores::detect);
     const auto kept = counted.nonzero().flatten();
     CHECK(close(rows.index_select(0, kept), preprocess_multiclass(scores, labels, 4).first));
     const at::Tensor column = scores.select(1, 1);
-    const at::Tensor flat = danling::metrics::detail::probabilities_on_device(column, counted, Activation::sigmoid);
+    const at::Tensor flat =
+        danling::metrics::detail::probabilities_on_device(column, counted, Activation::sigmoid, Scores::detect);
     CHECK(close(flat.index_select(0, kept), preprocess_binary(column, labels).first));
   }
 }
@@ -322,6 +337,62 @@ TEST_CASE("preprocess: what does not fit is refused", "[metrics]") {
         "[metrics.preprocess_regression] expected at least one output, got num_outputs 0");
   CHECK(error_of<MetricError>([&] { preprocess_regression(at::zeros({4}, at::kComplexFloat), at::zeros({4})); }) ==
         "[metrics.preprocess_regression] expected real predictions and targets, got ComplexFloat [4] and Float [4]");
+}
+
+TEST_CASE("preprocess: uint8 labels are not taken for an ignored one that uint8 cannot hold", "[metrics]") {
+  const at::Tensor scores = at::rand({3, 200});
+  const at::Tensor bytes = at::tensor({156, 0, 156}, at::kByte);
+  CHECK(preprocess_multiclass(scores, bytes, 200).second.numel() == 3);
+  CHECK(danling::metrics::base_preprocess(scores, bytes, {.ignore_index = -100}).second.numel() == 3);
+  CHECK(danling::metrics::base_preprocess(scores, bytes, {.ignore_index = 156}).second.numel() == 1);
+  // 2049 is 2048 in half.
+  const at::Tensor halves = numbers({2048, 3}).to(at::kHalf);
+  CHECK(danling::metrics::base_preprocess(halves, halves, {.ignore_index = 2049}).second.numel() == 2);
+  CHECK(danling::metrics::base_preprocess(halves, halves, {.ignore_index = 2048}).second.numel() == 1);
+}
+
+TEST_CASE("preprocess: scores are what they are said to be", "[metrics]") {
+  const at::Tensor unit = at::rand({4, 3});
+  const at::Tensor marks = at::randint(0, 2, {4, 3});
+  const at::Tensor labels = ids({0, 1, 2, 0});
+  CHECK(close(preprocess_binary(unit, marks, -100, Scores::logits).first, unit.sigmoid().flatten()));
+  CHECK(close(preprocess_multilabel(unit, marks, 3, -100, Scores::logits).first, unit.sigmoid()));
+  CHECK(close(preprocess_multiclass(unit, labels, 3, {.scores = Scores::logits}).first, unit.softmax(1)));
+  CHECK(close(preprocess_classification(unit, labels, {.num_classes = 3, .scores = Scores::logits}).first,
+              unit.softmax(1)));
+  CHECK(
+      close(preprocess_classification(unit, marks, {.num_labels = 3, .scores = Scores::logits}).first, unit.sigmoid()));
+  CHECK(close(preprocess_classification(unit, marks, {.scores = Scores::logits}).first, unit.sigmoid().flatten()));
+  CHECK(preprocess_multiclass(unit, labels, 3, {.scores = Scores::probabilities}).first.is_same(unit));
+  CHECK(preprocess_binary(marks.to(at::kBool), marks, -100, Scores::logits).first.scalar_type() == at::kBool);
+  const at::Tensor beyond = numbers({0.5F, 1.5F});
+  CHECK(error_of<MetricError>([&] {
+          preprocess_binary(beyond, ids({0, 1}), -100, Scores::probabilities);
+        }) == "[metrics.preprocess_binary] expected probabilities from 0 to 1, got 1.5 at position 1");
+  CHECK(error_of<MetricError>([&] {
+          preprocess_multilabel(beyond.view({1, 2}).neg(), ids({0, 1}).view({1, 2}), 2, -100, Scores::probabilities);
+        }) == "[metrics.preprocess_multilabel] expected probabilities from 0 to 1, got -0.5 at position 0");
+  CHECK(error_of<MetricError>([&] {
+          preprocess_multiclass(beyond.view({1, 2}), ids({1}), 2, {.scores = Scores::probabilities});
+        }) == "[metrics.preprocess_multiclass] expected probabilities from 0 to 1, got 1.5 at position 1");
+
+  const auto on_device = [](const at::Tensor& scores, Scores kind) {
+    return danling::metrics::detail::probabilities_on_device(scores, {}, Activation::sigmoid, kind);
+  };
+  CHECK(close(on_device(unit, Scores::logits), unit.sigmoid()));
+  CHECK(close(on_device(unit, Scores::detect), unit));
+  CHECK(close(on_device(beyond, Scores::probabilities), numbers({0.5F, 1})));
+  CHECK(danling::metrics::parse_scores(to_string(Scores::probabilities)) == Scores::probabilities);
+  CHECK(error_of<danling::ConfigError>([] { danling::metrics::parse_scores("logit"); }) ==
+        "[metrics.parse_scores] expected one of detect, logits, probabilities, got 'logit'; did you mean 'logits'?");
+}
+
+TEST_CASE("base_preprocess: undefined tensors are refused", "[metrics]") {
+  CHECK(error_of<MetricError>([] {
+          danling::metrics::base_preprocess({}, ids({1, 2}));
+        }) == "[metrics.preprocess] expected a prediction and a target, got an undefined tensor and Long [2]");
+  CHECK(error_of<MetricError>([] { danling::metrics::base_preprocess(ids({1}), {}, {.ignore_index = 1}); }) ==
+        "[metrics.preprocess] expected a prediction and a target, got Long [1] and an undefined tensor");
 }
 
 }  // namespace preprocess_tests

@@ -51,6 +51,20 @@ TEST_CASE("MetricsConfig: the command line sets each key", "[runner]") {
   CHECK(metric_names(*dl::metrics::build(program.metrics)) == "acc acc5 fbeta fbeta5");
 }
 
+TEST_CASE("MetricsConfig: says what scores are", "[runner]") {
+  const auto accuracy = [](const std::string& scores) {
+    MetricsProgram program;
+    dl::load_text(program, "metrics: {type: binary, metrics: [acc], scores: " + scores + "}\n", "run.yaml");
+    dl::finish(program);
+    const auto metrics = dl::metrics::build(program.metrics);
+    metrics->update(torch::tensor({0.25, 0.75}), torch::tensor({1, 1}));
+    return *metrics->average().number("acc");
+  };
+  CHECK(accuracy("detect") == 0.5);
+  CHECK(accuracy("probabilities") == 0.5);
+  CHECK(accuracy("logits") == 1.0);
+}
+
 TEST_CASE("MetricsConfig: what is wrong is told by name", "[runner]") {
   const auto refusal = [](const std::string& yaml) {
     return error_of<ConfigError>([&] {
@@ -67,6 +81,9 @@ TEST_CASE("MetricsConfig: what is wrong is told by name", "[runner]") {
   CHECK_THAT(refusal("{type: binary, metric: [acc]}"), ContainsSubstring("'metrics.metric'"));
   CHECK(refusal("{type: binary, device: gpu0}") ==
         "[metrics.build] expected a device such as cpu or cuda:0 for 'device', got 'gpu0'");
+  CHECK_THAT(refusal("{type: binary, scores: logit}"), ContainsSubstring("'logit'"));
+  CHECK(refusal("{type: regression, scores: logits}") ==
+        "[metrics.build] expected no scores for regression metrics, got one");
   CHECK(refusal("{type: multiclass}") == "[metrics.build] expected num_classes for multiclass metrics, got none");
 }
 

@@ -34,6 +34,7 @@ struct MetricsSpec {
   std::optional<double> threshold = std::nullopt;
   std::optional<std::int64_t> ignore_index = -100;
   std::optional<std::int64_t> class_dim = std::nullopt;
+  Scores scores = Scores::detect;
   /// Of fbeta; 1 when absent.
   std::optional<double> beta = std::nullopt;
   std::optional<bool> ignore_nan = std::nullopt;

@@ -29,6 +29,9 @@ struct BinaryMetricsOptions {
   Mode mode = Mode::global;
   double threshold = 0.5;
   std::optional<std::int64_t> ignore_index = -100;
+  /// Say logits or probabilities for values that do not depend on how the data is split into batches. Not with a
+  /// `preprocess`.
+  Scores scores = Scores::detect;
   /// Where predictions are kept; of Mode::global alone. See GlobalMetricsOptions.
   std::optional<at::Device> device = std::nullopt;
   /// In the place of preprocess_binary.
@@ -42,6 +45,7 @@ struct MulticlassMetricsOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Which dimension of the prediction holds the classes; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
+  Scores scores = Scores::detect;
   std::optional<at::Device> device = std::nullopt;
   Preprocess preprocess = {};
 };
@@ -51,6 +55,7 @@ struct MultilabelMetricsOptions {
   Average average = Average::macro;
   double threshold = 0.5;
   std::optional<std::int64_t> ignore_index = -100;
+  Scores scores = Scores::detect;
   std::optional<at::Device> device = std::nullopt;
   Preprocess preprocess = {};
 };

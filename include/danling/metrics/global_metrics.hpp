@@ -29,7 +29,9 @@ struct GlobalMetricsOptions {
   bool ignore_nan = false;
 };
 
-/// Metrics of all batches since `reset()` as if they had been one (DanLing's GlobalMetrics). Keeps predictions and
+/// Metrics of all batches since `reset()` as if they had been one (DanLing's GlobalMetrics), but for the preprocessing,
+/// which sees one batch at a time: with Scores::detect one may take for probabilities what all together show to be
+/// logits. Keeps predictions and
 /// targets only where a metric reads them, and each of the running sums that metrics share once.
 ///
 /// What is kept takes at most 1/8 more memory than its bytes, beyond some KiB; the first read after updates brings it

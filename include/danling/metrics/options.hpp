@@ -17,11 +17,23 @@ enum class Average {
   none       ///< one value per class
 };
 
+/// What predicted scores are.
+enum class Scores {
+  /// Logits when one that counts lies outside [0, 1], nan aside, else probabilities: DanLing's rule. Each batch on each
+  /// rank is told by itself: one whose logits all lie within [0, 1] is taken for probabilities.
+  detect,
+  logits,
+  /// Used as they are. Outside [0, 1] they are refused on the host; on a device they count as the nearer of 0 and 1.
+  probabilities
+};
+
 std::string_view to_string(Task task);
 std::string_view to_string(Average average);
+std::string_view to_string(Scores scores);
 /// @throws ConfigError that lists the names.
 Task parse_task(std::string_view name);
 Average parse_average(std::string_view name);
+Scores parse_scores(std::string_view name);
 
 struct BinaryOptions {
   /// Above it, a probability predicts the label 1.
@@ -54,6 +66,7 @@ struct ClassificationOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Which dimension of the prediction holds the classes; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
+  Scores scores = Scores::detect;
 };
 
 /// @throws MetricError when both numbers are given.

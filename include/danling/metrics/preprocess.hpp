@@ -23,7 +23,8 @@ struct PreprocessOptions {
 
 /// Drops what is to be ignored (a device wait, as the number of the rest is needed); where prediction and target have
 /// as many elements, also drops dimensions of size one behind the first. DanLing's base_preprocess.
-/// @throws MetricError when something is to be ignored and the prediction does not begin with the target's shape.
+/// @throws MetricError for undefined tensors, and when something is to be ignored and the prediction does not begin
+/// with the target's shape.
 PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& target,
                              const PreprocessOptions& options = {});
 
@@ -34,13 +35,14 @@ PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& tar
 // - on the host drops what does not count, and refuses labels outside the classes;
 // - on a device waits for nothing, hence drops nothing and looks at no label: metrics leave out what does not count.
 //
-// Scores are logits when one that counts lies outside [0, 1] (nan says nothing), and then become probabilities, all of
-// them; with `probabilities` false they stay. Integer logits become float32.
+// Logits become probabilities, integer ones in float32; see Scores for what they are told by. With `probabilities`
+// false all stay, and so do bool predictions, which are labels.
 
 /// `prediction`: as many scores, or labels 0 and 1, as `target` has labels 0 and 1. Gives both with one dimension.
-/// @throws MetricError for shapes, types and devices that do not fit, and for other labels on the host.
+/// @throws MetricError for shapes, types and devices that do not fit, and on the host for other labels, and for what is
+/// no probability where Scores::probabilities says so.
 PredsTargets preprocess_binary(const at::Tensor& prediction, const at::Tensor& target,
-                               std::optional<std::int64_t> ignore_index = -100);
+                               std::optional<std::int64_t> ignore_index = -100, Scores scores = Scores::detect);
 
 struct MulticlassPreprocessOptions {
   std::optional<std::int64_t> ignore_index = -100;
@@ -48,11 +50,12 @@ struct MulticlassPreprocessOptions {
   /// `num_classes` whose removal gives the target's shape, else the last.
   std::optional<std::int64_t> class_dim = std::nullopt;
   bool probabilities = true;
+  Scores scores = Scores::detect;
 };
 
 /// `prediction`: scores with a dimension of `num_classes` more than `target`, or integer labels of the target's shape.
 /// `target`: integer labels. Gives scores [items, num_classes], or labels [items], and targets [items].
-/// @throws MetricError for shapes, types and devices that do not fit, and for labels outside the classes on the host.
+/// @throws MetricError as preprocess_binary, labels being those of the classes.
 PredsTargets preprocess_multiclass(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
                                    const MulticlassPreprocessOptions& options = {});
 
@@ -60,10 +63,11 @@ PredsTargets preprocess_multiclass(const at::Tensor& prediction, const at::Tenso
 /// labels of an item. Gives both as [items, num_labels]; an item is dropped when all its labels are ignored.
 /// @throws MetricError as preprocess_binary.
 PredsTargets preprocess_multilabel(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_labels,
-                                   std::optional<std::int64_t> ignore_index = -100);
+                                   std::optional<std::int64_t> ignore_index = -100, Scores scores = Scores::detect);
 
-/// Gives both in the target's floating dtype as [items], or [items, num_outputs] for several outputs. With `ignore_nan`
-/// an item with a nan target is dropped; on a device it stays, and all its targets become nan.
+/// Gives both as [items], or [items, num_outputs] for several outputs, in the target's floating dtype; a wider
+/// prediction keeps its own (DanLing rounds it), an integer one is at least float32. With `ignore_nan` an item with a
+/// nan target is dropped; on a device it stays, and all its targets become nan.
 /// @throws MetricError for targets that are not floating, and for shapes and devices that do not fit.
 PredsTargets preprocess_regression(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_outputs = 1,
                                    bool ignore_nan = true);

@@ -25,6 +25,7 @@ struct MetricsConfig : Section {
   std::optional<double> threshold;
   std::optional<std::int64_t> ignore_index = -100;
   std::optional<std::int64_t> class_dim;
+  std::string scores = "detect";
   std::optional<double> beta;
   std::optional<bool> ignore_nan;
   std::optional<std::string> device;

@@ -118,8 +118,9 @@ MetricFunc multiclass_calibration_error(std::int64_t num_classes, const Calibrat
 
 at::Tensor calibration_error(const at::Tensor& input, const at::Tensor& target, const CalibrationOptions& options) {
   const ScoreTask task = detail::score_task(options.num_classes, std::nullopt, options.ignore_index, calibration_where);
-  return detail::one_shot(calibration_metric(task, options.n_bins, options.norm),
-                          detail::preprocess_scores(input, target, task, options.class_dim, calibration_where));
+  return detail::one_shot(
+      calibration_metric(task, options.n_bins, options.norm),
+      detail::preprocess_scores(input, target, task, options.class_dim, options.scores, calibration_where));
 }
 
 }  // namespace danling::inline v0::metrics

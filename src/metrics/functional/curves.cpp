@@ -113,7 +113,8 @@ struct Request {
 
 Request request_of(const at::Tensor& input, const at::Tensor& target, const CurveOptions& options, const char* where) {
   const ScoreTask task = detail::score_task(options.num_classes, options.num_labels, options.ignore_index, where);
-  return {task, detail::preprocess_scores(input, target, task, options.class_dim, where), target.device()};
+  return {task, detail::preprocess_scores(input, target, task, options.class_dim, options.scores, where),
+          target.device()};
 }
 
 detail::BinnedCounts binned(const Request& request, std::int64_t thresholds, const char* where) {

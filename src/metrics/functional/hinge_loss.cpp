@@ -67,9 +67,9 @@ at::Tensor hinge_loss(const at::Tensor& input, const at::Tensor& target, const H
   const ScoreTask task = detail::score_task(options.num_classes, std::nullopt, options.ignore_index, hinge_where);
   check<MetricError>(task.task == Task::multiclass || options.mode == HingeMode::crammer_singer, hinge_where,
                      "expected a mode with num_classes only, got one-vs-all for a binary task");
-  return detail::one_shot(
-      hinge_metric(task, options.squared, options.mode),
-      detail::preprocess_scores(input, target, task, options.class_dim, hinge_where, options.normalize));
+  return detail::one_shot(hinge_metric(task, options.squared, options.mode),
+                          detail::preprocess_scores(input, target, task, options.class_dim, Scores::detect, hinge_where,
+                                                    options.normalize));
 }
 
 }  // namespace danling::inline v0::metrics

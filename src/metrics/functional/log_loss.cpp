@@ -79,8 +79,9 @@ at::Tensor log_loss(const at::Tensor& input, const at::Tensor& target, const Any
   const ScoreTask task =
       detail::score_task(options.num_classes, options.num_labels, options.ignore_index, log_loss_where);
   const Average average = task.task == Task::multilabel ? options.average : Average::micro;
-  return detail::one_shot(log_loss_metric(task, average),
-                          detail::preprocess_scores(input, target, task, options.class_dim, log_loss_where));
+  return detail::one_shot(
+      log_loss_metric(task, average),
+      detail::preprocess_scores(input, target, task, options.class_dim, options.scores, log_loss_where));
 }
 
 }  // namespace danling::inline v0::metrics

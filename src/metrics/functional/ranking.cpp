@@ -111,7 +111,8 @@ at::Tensor ranking_one_shot(const RankingMetric& metric, const at::Tensor& input
                      "expected max_fpr for binary AUROC only");
   const MetricFunc func = options.max_fpr ? partial_auroc(task, *options.max_fpr, options.thresholds)
                                           : ranking_metric(metric, task, options.average, options.thresholds);
-  return detail::one_shot(func, detail::preprocess_scores(input, target, task, options.class_dim, metric.where));
+  return detail::one_shot(
+      func, detail::preprocess_scores(input, target, task, options.class_dim, options.scores, metric.where));
 }
 
 }  // namespace

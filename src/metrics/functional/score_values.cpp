@@ -9,14 +9,14 @@ namespace danling::inline v0::metrics::detail {
 
 std::pair<at::Tensor, at::Tensor> preprocess_scores(const at::Tensor& input, const at::Tensor& target,
                                                     const ScoreTask& task, std::optional<std::int64_t> class_dim,
-                                                    std::string_view where, bool probabilities) {
+                                                    Scores kind, std::string_view where, bool probabilities) {
   check<MetricError>(!class_dim || task.task == Task::multiclass, where, "expected class_dim with num_classes only");
   const c10::NoGradGuard no_grad;
   if (task.task == Task::binary && !probabilities) {
     const auto [scores, labels] = base_preprocess(input, target);
     return {scores.flatten(), labels.flatten()};
   }
-  ClassificationOptions options = {.ignore_index = task.ignore_index, .class_dim = class_dim};
+  ClassificationOptions options = {.ignore_index = task.ignore_index, .class_dim = class_dim, .scores = kind};
   if (task.task == Task::multiclass) {
     options.num_classes = task.num;
   } else if (task.task == Task::multilabel) {

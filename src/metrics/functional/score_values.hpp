@@ -18,7 +18,7 @@ namespace danling::inline v0::metrics::detail {
 /// that do not fit, and for a class_dim without classes.
 std::pair<at::Tensor, at::Tensor> preprocess_scores(const at::Tensor& input, const at::Tensor& target,
                                                     const ScoreTask& task, std::optional<std::int64_t> class_dim,
-                                                    std::string_view where, bool probabilities = true);
+                                                    Scores scores, std::string_view where, bool probabilities = true);
 
 /// The preprocessing of regression: [N], or [N, num_outputs]. @throws MetricError for shapes that do not fit.
 std::pair<at::Tensor, at::Tensor> preprocess_outputs(const at::Tensor& input, const at::Tensor& target,

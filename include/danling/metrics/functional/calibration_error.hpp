@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/metrics/metric_func.hpp>
+#include <danling/metrics/options.hpp>
 
 namespace danling::inline v0::metrics {
 
@@ -45,6 +46,7 @@ struct CalibrationOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Which dimension of the prediction holds the classes; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
+  Scores scores = Scores::detect;
 };
 
 /// Of probabilities or logits and integer targets: a float64 scalar.

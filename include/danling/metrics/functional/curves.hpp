@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <danling/metrics/options.hpp>
+
 namespace danling::inline v0::metrics {
 
 /// Points of falling thresholds, from (0, 0); float64. The first threshold of an exact curve is 1 and means "none".
@@ -31,6 +33,7 @@ struct CurveOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Which dimension of the prediction holds the classes; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
+  Scores scores = Scores::detect;
   /// So many thresholds, evenly from 0 to 1, at least 2; one per distinct score when absent.
   std::optional<std::int64_t> thresholds = std::nullopt;
 };

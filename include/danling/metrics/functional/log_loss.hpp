@@ -40,6 +40,7 @@ struct AnyLogLossOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Which dimension of the prediction holds the classes; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
+  Scores scores = Scores::detect;
 };
 
 /// Of probabilities or logits and integer targets: a float64 scalar, or [labels] for Average::none.

@@ -67,6 +67,7 @@ struct RankingOptions {
   std::optional<std::int64_t> ignore_index = -100;
   /// Which dimension of the prediction holds the classes; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
+  Scores scores = Scores::detect;
   std::optional<std::int64_t> thresholds = std::nullopt;
   /// Binary AUROC only.
   std::optional<double> max_fpr = std::nullopt;
