@@ -220,4 +220,66 @@ TEST_CASE("regression: what does not fit is told", "[metrics]") {
         }).starts_with("[metrics.parse_multi_output] expected one of"));
 }
 
+TEST_CASE("regression: infinite predictions make errors inf and r2 -inf, on host, device and over batches",
+          "[metrics]") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const at::Tensor targets = numbers({3, 4, 5, 7});
+  const auto check = [&](const danling::MetricFunc& metric, const at::Tensor& preds, const at::Tensor& known,
+                         double expected) {
+    INFO(metric.name << " of " << preds);
+    const auto is = [&](const at::Tensor& sums) {
+      MetricState state;
+      state.set(metric.sums[0], sums);
+      const double got = metric.compute(state).number();
+      return std::isnan(expected) ? std::isnan(got) : got == expected;
+    };
+    CHECK(is(m::detail::moments_on_host(preds, known, 1)));
+    CHECK(is(m::detail::moments_on_device(preds, known, 1)));
+    for (const std::int64_t cut : {1, 2, 3}) {
+      at::Tensor host = m::detail::moments_on_host(preds.slice(0, 0, cut), known.slice(0, 0, cut), 1);
+      m::detail::merge_moments_on_host(host, m::detail::moments_on_host(preds.slice(0, cut), known.slice(0, cut), 1));
+      CHECK(is(host));
+      at::Tensor device = m::detail::moments_on_device(preds.slice(0, 0, cut), known.slice(0, 0, cut), 1);
+      m::detail::merge_moments_on_device(device,
+                                         m::detail::moments_on_device(preds.slice(0, cut), known.slice(0, cut), 1));
+      CHECK(is(device));
+    }
+  };
+  for (const at::Tensor& preds : {numbers({infinity, 4, 5, 7}), numbers({3, 4, -infinity, 7}),
+                                  numbers({infinity, -infinity, 5, 6}), numbers({1, infinity, infinity, 2})}) {
+    check(m::mae(), preds, targets, infinity);
+    check(m::mse(), preds, targets, infinity);
+    check(m::rmse(), preds, targets, infinity);
+    check(m::mape(), preds, targets, infinity);
+    check(m::r2_score(), preds, targets, -infinity);
+    // As for other predictions of targets without spread.
+    check(m::r2_score(), preds, numbers({2, 2, 2, 2}), 0.0);
+    check(m::explained_variance(), preds, targets, nan_value);
+  }
+  for (const at::Tensor& preds : {numbers({nan_value, 4, 5, 7}), numbers({infinity, 4, 5, nan_value})}) {
+    for (const auto& metric : {m::mae(), m::mse(), m::rmse(), m::mape(), m::r2_score()}) {
+      check(metric, preds, targets, nan_value);
+      check(metric, preds, numbers({2, 2, 2, 2}), nan_value);
+    }
+  }
+}
+
+TEST_CASE("regression: one infinite output leaves the others", "[metrics]") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const at::Tensor preds = numbers({infinity, 1, 2, 4}).view({2, 2});
+  const at::Tensor targets = numbers({1, 1, 2, 2}).view({2, 2});
+  const auto by_output = m::mse(preds, targets, {.num_outputs = 2});
+  CHECK(by_output.equal(numbers({infinity, 2})));
+}
+
+TEST_CASE("regression: predictions wider than the targets are not rounded to them", "[metrics]") {
+  const at::Tensor targets = numbers({1, 2}).to(at::kHalf);
+  CHECK(number(m::mae(numbers({100001, 2}), targets)) == 50000);
+  CHECK(number(m::mae(numbers({1.0001, 2}).to(at::kFloat), targets)) == (static_cast<double>(1.0001F) - 1) / 2);
+  CHECK(number(m::mae(numbers({99329, 2}).to(at::kBFloat16), targets)) > 49000);
+  CHECK(number(m::mae(numbers({100001, 2}).to(at::kLong), targets)) == 50000);
+  CHECK(number(m::mae(numbers({1.0001, 2}).to(at::kHalf), numbers({1, 2}))) ==
+        (numbers({1.0001}).to(at::kHalf).to(at::kDouble).item<double>() - 1) / 2);
+}
+
 }  // namespace regression_tests

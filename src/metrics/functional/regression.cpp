@@ -1,6 +1,7 @@
 #include <danling/metrics/functional/regression.hpp>
 
 #include <array>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -18,7 +19,15 @@ using detail::choose;
 using detail::root;
 using detail::undefined_value;
 
-const auto squared_error_sum = [](const auto& m) { return m.squares_error + m.n * m.mean_error * m.mean_error; };
+// The mean of errors and their spread about it are nan where one is infinite; only the sum of absolute errors tells.
+const auto squared_error_sum = [](const auto& m) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return choose(m.abs_error == infinity, infinity, m.squares_error + m.n * m.mean_error * m.mean_error);
+};
+// 1 - rest / spread, scikit-learn's where the divisor is 0: 1 when nothing is left over, else 0, but nan for nan.
+const auto explained_share = [](const auto& rest, const auto& spread) {
+  return choose(rest == 0.0, 1.0, choose(spread == 0.0, 0.0 / (1.0 + rest), 1.0 - rest / spread));
+};
 
 void check_error_options(const RegressionErrorOptions& options, const char* where) {
   check<MetricError>(options.multioutput != MultiOutput::variance_weighted, where,
@@ -75,19 +84,13 @@ MetricFunc rmse(const RegressionErrorOptions& options) {
 
 MetricFunc r2_score(const RegressionOptions& options) {
   return detail::moments_metric("r2", options, [](const auto& m) {
-    const auto residual = squared_error_sum(m);
-    const auto score = choose(residual == 0.0, residual * 0.0 + 1.0,
-                              choose(m.squares_target == 0.0, residual * 0.0, 1.0 - residual / m.squares_target));
-    return choose(m.n < 2.0, undefined_value, score);
+    return choose(m.n < 2.0, undefined_value, explained_share(squared_error_sum(m), m.squares_target));
   });
 }
 
 MetricFunc explained_variance(const RegressionOptions& options) {
   return detail::moments_metric("explained_variance", options, [](const auto& m) {
-    const auto rest = m.squares_error;
-    const auto score = choose(rest == 0.0, rest * 0.0 + 1.0,
-                              choose(m.squares_target == 0.0, rest * 0.0, 1.0 - rest / m.squares_target));
-    return choose(m.n < 1.0, undefined_value, score);
+    return choose(m.n < 1.0, undefined_value, explained_share(m.squares_error, m.squares_target));
   });
 }
 

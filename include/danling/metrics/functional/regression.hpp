@@ -34,7 +34,8 @@ struct RegressionOptions {
 // Predictions and targets are of one shape: [N], or [N, num_outputs]. All is computed in float64 from running moments
 // that metrics of one container share, which keep no predictions and merge over batches and ranks to rounding, however
 // large the mean is beside the spread. Samples with a nan among their targets do not count; nan predictions give nan;
-// so does no data. On a device nothing waits. Named as the functions, but r2_score is "r2".
+// so does no data. Infinite predictions make errors inf and r2 -inf, the explained variance nan. On a device nothing
+// waits. Named as the functions, but r2_score is "r2".
 // @throws MetricError for options and shapes that do not fit.
 
 // Lower is better.
