@@ -50,7 +50,8 @@ void check_detects(Scores scores, const char* where) {
 std::vector<MetricFunc> with_nan_targets(std::vector<MetricFunc> metrics) {
   const auto nans = std::make_shared<RunningSums>(RunningSums{
       .key = "nan_targets",
-      .of_batch = [](const at::Tensor&, const at::Tensor& targets) { return at::isnan(targets).sum(at::kLong); }});
+      .of_batch = [](const at::Tensor&, const at::Tensor& targets) { return at::isnan(targets).sum(at::kLong); },
+      .form = RunningSums::Form{at::kLong, {}}});
   for (MetricFunc& metric : metrics) {
     metric.sums.push_back(nans);
     metric.compute = [compute = std::move(metric.compute), nans](const MetricState& state) -> MetricValue {

@@ -11,15 +11,13 @@
 #include <danling/metrics/preprocess.hpp>
 
 #include <metrics/global_metrics_impl.hpp>
+#include <metrics/metric_check.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
 namespace {
 
 constexpr const char* kGlobalUpdate = "global_metrics.update";
-
-// Of a tensor without dimensions, a row.
-at::Tensor as_rows(const at::Tensor& tensor) { return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor; }
 
 void check_rows(const detail::RowStore& kept, const at::Tensor& rows, std::string_view what) {
   if (!kept.fits(rows)) {
@@ -57,9 +55,7 @@ GlobalMetrics::Impl::Impl(std::vector<MetricFunc> given, GlobalMetricsOptions ch
   constexpr const char* where = "global_metrics.create";
   check<MetricError>(!given.empty(), where, "expected at least one metric, got none");
   for (const MetricFunc& metric : given) {
-    check<MetricError>(!metric.name.empty(), where, "expected metrics with names, got one without");
-    check<MetricError>(metric.compute != nullptr, where, "expected ", quote(metric.name),
-                       " to have a function `compute`, got none");
+    detail::check_metric(metric, where);
     check<MetricError>(metric.preds_targets || !metric.sums.empty(), where, "expected ", quote(metric.name),
                        " to say what it reads, `preds_targets` or `sums`, got neither");
     keeps = keeps || metric.preds_targets;
@@ -95,8 +91,8 @@ void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
     fail<MetricError>(kGlobalUpdate, "expected a prediction and a target, got ", detail::tensor_text(given_preds),
                       " and ", detail::tensor_text(given_targets));
   }
-  const at::Tensor preds = as_rows(given_preds);
-  const at::Tensor targets = as_rows(given_targets);
+  const at::Tensor preds = detail::as_rows(given_preds);
+  const at::Tensor targets = detail::as_rows(given_targets);
   auto& local = impl_->local;
   if (preds.size(0) != targets.size(0)) {
     fail<MetricError>(kGlobalUpdate, "expected as many rows of predictions as of targets, got ",

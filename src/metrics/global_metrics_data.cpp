@@ -1,15 +1,18 @@
 // Counting rows, merging sums, and the state of GlobalMetrics.
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
 
 #include <metrics/global_metrics_impl.hpp>
 #include <metrics/ignored.hpp>
+#include <metrics/kept.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
@@ -21,7 +24,7 @@ void RowCount::add(const RowCount& more) {
     if (device.defined()) {
       device.add_(more.device);
     } else {
-      device = more.device.clone();
+      device = kept_copy(more.device);
     }
   }
 }
@@ -81,11 +84,18 @@ std::int64_t count_numbers_on_host(const at::Tensor& targets) {
 
 void merge_sums(const RunningSums& which, at::Tensor& total, const at::Tensor& more) {
   if (!total.defined()) {
-    total = more.clone();
+    total = kept_copy(more);
     return;
+  }
+  // Numbers go from the host to a device: the other way they would be waited for.
+  if (!more.is_cpu() && more.device() != total.device()) {
+    total = kept_copy(total.to(more.device(), /*non_blocking=*/true));
   }
   if (which.merge) {
     which.merge(total, more.to(total.device()));
+    if (total.is_inference()) {
+      total = kept_copy(total);
+    }
     return;
   }
   if (total.is_cpu() && more.is_cpu() && total.is_contiguous() && more.is_contiguous() &&
@@ -135,17 +145,97 @@ State::Map sums_state(const std::vector<RunningSumsPtr>& keys, const detail::Sum
   return out;
 }
 
-detail::SumsByKey read_sums(const std::vector<RunningSumsPtr>& keys, const State::Map& state, bool expected) {
+// Strided numbers, as all that is kept here.
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized();
+}
+
+// What sums must be like: of what their maker says, else of those that there are.
+std::optional<RunningSums::Form> form_of_sums(const RunningSums& which, const at::Tensor& present) {
+  if (which.form || !present.defined()) {
+    return which.form;
+  }
+  return RunningSums::Form{present.scalar_type(), present.sizes().vec()};
+}
+
+at::Tensor read_sums(const RunningSums& which, const State::Map& state, bool expected, const at::Tensor& present) {
+  const State* found = state.find(which.key);
+  check<StateError>((found != nullptr) == expected, kLoad, "expected ", expected ? "" : "no ", "sums ",
+                    quote(which.key), expected ? ", got none" : " of no batch, got some");
+  if (found == nullptr) {
+    return {};
+  }
+  check<StateError>(found->is_tensor() && is_plain(found->tensor()), kLoad, "expected the sums ", quote(which.key),
+                    " as a dense tensor, got ", found->is_tensor() ? "another one" : found->kind());
+  const at::Tensor& sums = found->tensor();
+  const auto form = form_of_sums(which, present);
+  if (form && (sums.scalar_type() != form->dtype || sums.sizes() != form->shape)) {
+    fail<StateError>(kLoad, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype), " ",
+                     detail::shape_text(form->shape), ", got ", detail::tensor_text(sums));
+  }
+  return detail::kept_copy(sums);
+}
+
+// By key; `present` holds sums of the same form, where there are any.
+detail::SumsByKey read_all_sums(const std::vector<RunningSumsPtr>& keys, const State::Map& state, bool expected,
+                                const detail::SumsByKey& present) {
   detail::SumsByKey out;
-  for (const auto& which : keys) {
-    const State* found = state.find(which->key);
-    check<StateError>((found != nullptr) == expected, kLoad, "expected ", expected ? "" : "no ", "sums ",
-                      quote(which->key), expected ? ", got none" : " of no batch, got some");
-    out.push_back(found == nullptr ? at::Tensor() : found->tensor().clone());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    out.push_back(read_sums(*keys[i], state, expected, present[i]));
   }
   check<StateError>(state.size() == (expected ? keys.size() : 0), kLoad, "expected ", keys.size(), " sums, got ",
                     state.size(), "; were they kept by other metrics?");
   return out;
+}
+
+// Another container's state has other parts, or parts of other kinds.
+void check_parts(const State& state) {
+  check<StateError>(state.is_map(), kLoad, "expected a map, got ", state.kind());
+  constexpr const char* expected = "expected n, count, sums and last_sums, got a state ";
+  for (const char* key : {"n", "count", "last"}) {
+    const State* part = state.find(key);
+    check<StateError>(part != nullptr || key == std::string_view("last"), kLoad, expected, "without ", quote(key));
+    check<StateError>(part == nullptr || part->is_integer(), kLoad, "expected an integer ", quote(key), ", got ",
+                      part == nullptr ? "" : part->kind());
+  }
+  for (const char* key : {"sums", "last_sums"}) {
+    const State* part = state.find(key);
+    check<StateError>(part != nullptr, kLoad, expected, "without ", quote(key));
+    check<StateError>(part->is_map(), kLoad, "expected a map ", quote(key), ", got ", part->kind());
+  }
+  for (const char* key : {"preds", "targets"}) {
+    const State* part = state.find(key);
+    check<StateError>(part == nullptr || part->is_tensor(), kLoad, "expected a tensor ", quote(key), ", got ",
+                      part == nullptr ? "" : part->kind());
+  }
+}
+
+// Asks each metric of no rows like these, on the host: those of the library name shapes that they cannot read.
+void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<RunningSumsPtr>& sums,
+                    const at::Tensor& preds, const at::Tensor& targets) {
+  const auto none_like = [](const at::Tensor& rows) {
+    std::vector<std::int64_t> sizes = rows.sizes().vec();
+    sizes[0] = 0;
+    return at::zeros(sizes, rows.scalar_type());
+  };
+  const MetricState nothing(none_like(preds), none_like(targets));
+  try {
+    for (const RunningSumsPtr& which : sums) {
+      if (which->form) {
+        nothing.sums(which);
+      }
+    }
+    for (const MetricFunc& metric : metrics) {
+      if (metric.preds_targets) {
+        metric.compute(nothing);
+      }
+    }
+  } catch (const MetricError& error) {
+    fail<StateError>(kLoad, "expected predictions and targets that the metrics can read, got ",
+                     detail::tensor_text(preds), " and ", detail::tensor_text(targets), ": ", error.what());
+  } catch (const std::exception&) {
+    // A metric of the program's that cannot read empty data says nothing about these.
+  }
 }
 
 }  // namespace
@@ -167,6 +257,7 @@ State GlobalMetrics::state_dict() const {
 
 void GlobalMetrics::load_state_dict(const State& state) {
   const c10::NoGradGuard no_grad;
+  check_parts(state);
   Impl::Local loaded;
   loaded.n.host = state.at("n").integer();
   loaded.count.host = state.at("count").integer();
@@ -183,18 +274,21 @@ void GlobalMetrics::load_state_dict(const State& state) {
   if (preds != nullptr) {
     const at::Tensor& rows = preds->tensor();
     const at::Tensor& labels = targets->tensor();
+    check<StateError>(is_plain(rows) && is_plain(labels), kLoad,
+                      "expected predictions and targets as dense tensors, got others");
     loaded.last_rows = state.at("last").integer();
-    check<StateError>(rows.defined() && labels.defined() && rows.dim() > 0 && labels.dim() > 0 &&
-                          rows.size(0) == labels.size(0) && loaded.last_rows >= 0 && loaded.last_rows <= rows.size(0),
+    check<StateError>(rows.dim() > 0 && labels.dim() > 0 && rows.size(0) == labels.size(0) && loaded.last_rows >= 0 &&
+                          loaded.last_rows <= rows.size(0),
                       kLoad, "expected as many predictions as targets, and no fewer than the last ", loaded.last_rows,
                       ", got ", detail::tensor_text(rows), " and ", detail::tensor_text(labels));
+    check_readable(impl_->metrics, impl_->sums, rows, labels);
     loaded.preds.append(rows, impl_->options.device);
     loaded.targets.append(labels, impl_->options.device);
   }
   const State::Map& totals = state.at("sums").map();
   const bool any = impl_->keeps ? preds != nullptr : totals.size() > 0;
-  loaded.totals = read_sums(impl_->sums, totals, any);
-  loaded.last = read_sums(impl_->sums, state.at("last_sums").map(), any);
+  loaded.totals = read_all_sums(impl_->sums, totals, any, impl_->local.totals);
+  loaded.last = read_all_sums(impl_->sums, state.at("last_sums").map(), any, loaded.totals);
   impl_->replace(std::move(loaded));
 }
 

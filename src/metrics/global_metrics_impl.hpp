@@ -87,7 +87,8 @@ struct GlobalMetrics::Impl {
   Local local;
   std::vector<Sent> sent;  // by rank
   int own_rank = 0;
-  bool anew = true;  // reset or loaded since the last synchronize()
+  Group::Identity sent_by;  // of the group of these ranks
+  bool anew = true;         // reset or loaded since the last synchronize()
   std::optional<Merged> merged;
   std::optional<Result> average;
 };

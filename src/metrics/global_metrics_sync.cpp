@@ -11,6 +11,7 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/global_metrics_impl.hpp>
+#include <metrics/rank_reports.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
@@ -184,7 +185,7 @@ void GlobalMetrics::synchronize(const Group& group) {
   Impl::Local& local = impl.local;
   const auto size = static_cast<std::size_t>(group.size());
   const auto own = static_cast<std::size_t>(group.rank());
-  const bool other_group = impl.sent.size() != size || impl.own_rank != group.rank();
+  const bool other_group = impl.sent.empty() || !group.is(impl.sent_by);
 
   Report report;
   report.metrics = metrics_text(impl.metrics, impl.sums);
@@ -198,7 +199,7 @@ void GlobalMetrics::synchronize(const Group& group) {
     report.forms.push_back(form_of(total, 0));
   }
   std::vector<Report> reports;
-  for (const std::string& bytes : group.all_gather(report.encode())) {
+  for (const std::string& bytes : detail::exchange_reports(group, "global_metrics", report.encode())) {
     reports.push_back(Report::decode(bytes));
   }
   const std::vector<Form> forms = common_forms(reports, impl.sums);
@@ -207,10 +208,15 @@ void GlobalMetrics::synchronize(const Group& group) {
   for (const Report& of_rank : reports) {
     anew = anew || of_rank.anew;
   }
+  // What is known of the ranks counts again when all that follows has succeeded.
+  impl.anew = true;
+  impl.merged.reset();
+  impl.average.reset();
   if (anew) {
     impl.sent.clear();
     impl.sent.resize(size);
     impl.own_rank = group.rank();
+    impl.sent_by = group.identity();
   }
   bool any_rows = false;
   for (std::size_t rank = 0; rank < size; ++rank) {
@@ -247,7 +253,6 @@ void GlobalMetrics::synchronize(const Group& group) {
     }
   }
   impl.merged = std::move(merged);
-  impl.average.reset();
   impl.anew = false;
 }
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <metrics/kept.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -16,7 +17,7 @@ at::Tensor staging_block(const at::Tensor& rows) {
   const std::int64_t bytes = static_cast<std::int64_t>(rows.nbytes()) / count;
   std::vector<std::int64_t> sizes = rows.sizes().vec();
   sizes[0] = std::max(count, kBlockBytes / std::max<std::int64_t>(bytes, 1));
-  return at::empty(sizes, at::TensorOptions().dtype(rows.dtype()).pinned_memory(rows.is_cuda()));
+  return kept_empty(sizes, at::TensorOptions().dtype(rows.dtype()).pinned_memory(rows.is_cuda()));
 }
 
 }  // namespace

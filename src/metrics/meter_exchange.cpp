@@ -11,6 +11,7 @@
 
 #include <distributed/packing.hpp>
 #include <metrics/average_meter.hpp>
+#include <metrics/rank_reports.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0::detail {
@@ -89,7 +90,7 @@ void MeterExchange::run(const Group& group, const Missing& missing) {
     mine += pack(name, *meter);
   }
   std::vector<std::vector<Part>> ranks;
-  for (const std::string& bytes : group.all_gather(mine)) {
+  for (const std::string& bytes : exchange_reports(group, std::string_view(where_).substr(0, where_.find('.')), mine)) {
     ranks.push_back(unpack(bytes));
   }
   std::vector<std::string> names;

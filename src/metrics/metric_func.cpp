@@ -4,6 +4,8 @@
 
 #include <danling/core/error.hpp>
 
+#include <metrics/metric_check.hpp>
+
 namespace danling::inline v0 {
 
 void MetricState::set(RunningSumsPtr which, at::Tensor sums) { sums_.emplace_back(std::move(which), std::move(sums)); }
@@ -32,5 +34,26 @@ at::Tensor MetricState::shared(const std::string& key, const std::function<at::T
   }
   return shared_.emplace_back(key, make()).second;
 }
+
+namespace detail {
+
+void check_metric(const MetricFunc& metric, std::string_view where) {
+  check<MetricError>(!metric.name.empty(), where, "expected metrics with names, got one without");
+  check<MetricError>(metric.compute != nullptr, where, "expected ", quote(metric.name),
+                     " to have a function `compute`, got none");
+  check_sums(metric, where);
+}
+
+void check_sums(const MetricFunc& metric, std::string_view where) {
+  for (const RunningSumsPtr& sums : metric.sums) {
+    check<MetricError>(sums != nullptr, where, "expected ", quote(metric.name), " to read sums, got a null pointer");
+    check<MetricError>(!sums->key.empty(), where, "expected the sums that ", quote(metric.name),
+                       " reads to have a key, got none");
+    check<MetricError>(sums->of_batch != nullptr, where, "expected the sums ", quote(sums->key), " that ",
+                       quote(metric.name), " reads to have a function `of_batch`, got none");
+  }
+}
+
+}  // namespace detail
 
 }  // namespace danling::inline v0

@@ -7,6 +7,9 @@
 #include <danling/metrics/preprocess.hpp>
 #include <danling/metrics/stream_metrics.hpp>
 
+#include <metrics/metric_check.hpp>
+#include <metrics/rank_reports.hpp>
+#include <metrics/row_store.hpp>
 #include <metrics/task_average.hpp>
 
 namespace danling::inline v0 {
@@ -93,10 +96,11 @@ void MultiTaskMetrics::add(std::string_view task, std::shared_ptr<MetricsBase> m
 }
 
 void MultiTaskMetrics::add(std::string_view task, MetricFunc metric) {
+  detail::check_metric(metric, "multi_task_metrics.add");
   const std::string name = metric.name;
   const std::optional<bool> better = metric.higher_is_better;
   Metric measure = [metric = std::move(metric)](const at::Tensor& prediction, const at::Tensor& target) {
-    return metric.compute(MetricState(prediction, target));
+    return metric.compute(MetricState(detail::as_rows(prediction), detail::as_rows(target)));
   };
   add(task, std::make_shared<MeterTask>(name, std::move(measure), better));
 }
@@ -198,7 +202,7 @@ void MultiTaskMetrics::synchronize(const Group& group) {
     return;
   }
   // The tasks take turns: on a rank with other ones they would wait for each other's counterparts.
-  const auto texts = group.all_gather(join(tasks()));
+  const auto texts = detail::exchange_reports(group, "multi_task_metrics", join(tasks()));
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     check<MetricError>(texts[rank] == texts[0], "multi_task_metrics.synchronize",
                        "expected the same tasks on all ranks, got [", texts[0], "] on rank 0 and [", texts[rank],
@@ -218,6 +222,8 @@ State MultiTaskMetrics::state_dict() const {
 }
 
 void MultiTaskMetrics::load_state_dict(const State& state) {
+  check<StateError>(state.is_map(), "multi_task_metrics.load_state_dict", "expected tasks [", join(tasks()), "], got ",
+                    state.kind());
   std::vector<std::string> got;
   for (const auto& entry : state.map()) {
     got.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());

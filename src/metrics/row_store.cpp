@@ -5,9 +5,10 @@
 #include <utility>
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 
 #include <danling/core/format.hpp>
+
+#include <metrics/kept.hpp>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -26,7 +27,7 @@ std::int64_t row_bytes(const at::Tensor& rows) {
 at::Tensor rows_like(const at::Tensor& like, std::int64_t rows) {
   std::vector<std::int64_t> sizes = like.sizes().vec();
   sizes[0] = rows;
-  return at::empty(sizes, like.options());
+  return kept_empty(sizes, like.options());
 }
 
 void copy_rows(const at::Tensor& to, std::int64_t at, const at::Tensor& rows) {
@@ -36,10 +37,17 @@ void copy_rows(const at::Tensor& to, std::int64_t at, const at::Tensor& rows) {
                 static_cast<std::size_t>(rows.size(0)) * bytes);
     return;
   }
-  to.narrow(0, at, rows.size(0)).copy_(rows, /*non_blocking=*/to.device() == rows.device() || rows.is_cpu());
+  // A copy out of pinned memory would still read it after its owner has filled it again; one out of pageable memory
+  // has read it when it returns, and does not wait for the device.
+  const at::Tensor source = !to.is_cpu() && rows.is_cpu() && rows.is_pinned() ? rows.clone() : rows;
+  to.narrow(0, at, rows.size(0)).copy_(source, /*non_blocking=*/to.device() == rows.device() || rows.is_cpu());
 }
 
 }  // namespace
+
+at::Tensor as_rows(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+}
 
 bool RowStore::fits(const at::Tensor& rows) const {
   return !like_.defined() ||
@@ -58,7 +66,7 @@ void RowStore::append(const at::Tensor& rows, std::optional<at::Device> device) 
   if (!like_.defined()) {
     std::vector<std::int64_t> sizes = rows.sizes().vec();
     sizes[0] = 0;
-    like_ = at::empty(sizes, rows.options().device(device.value_or(rows.device())).requires_grad(false));
+    like_ = kept_empty(sizes, rows.options().device(device.value_or(rows.device())).requires_grad(false));
   }
   size_ += rows.size(0);
   if (like_.is_cpu() && !rows.is_cpu()) {

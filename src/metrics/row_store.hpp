@@ -13,6 +13,9 @@
 
 namespace danling::inline v0::detail {
 
+/// A tensor without dimensions as a row.
+at::Tensor as_rows(const at::Tensor& tensor);
+
 /// Keeps copies of rows [n, ...], one after the other. Memory comes in pieces of an eighth of what is there, so that
 /// at most that much is unused, and no batch costs a tensor of its own.
 class RowStore {

@@ -7,6 +7,9 @@
 
 #include <danling/metrics/preprocess.hpp>
 
+#include <metrics/metric_check.hpp>
+#include <metrics/row_store.hpp>
+
 namespace danling::inline v0 {
 namespace {
 
@@ -27,6 +30,7 @@ MetricMeter::MetricMeter(MetricFunc metric, Preprocess preprocess)
   const auto& func = std::get<MetricFunc>(metric_);
   check<MetricError>(func.compute != nullptr, "metric_meter.create", "expected a metric with `compute`, got ",
                      quote(func.name), " without");
+  detail::check_sums(func, "metric_meter.create");
 }
 
 void MetricMeter::update(const at::Tensor& prediction, const at::Tensor& target) {
@@ -41,10 +45,11 @@ void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target
   const c10::NoGradGuard no_grad;
   if (preprocess_) {
     auto [input, label] = preprocess_(prediction, target);
-    const MetricState state(std::move(input), std::move(label));
+    const MetricState state(detail::as_rows(input), detail::as_rows(label));
     record(value_of(state), n ? *n : batch_size(state.preds()));
   } else {
-    record(value_of(MetricState(prediction, target)), n ? *n : batch_size(prediction));
+    record(value_of(MetricState(detail::as_rows(prediction), detail::as_rows(target))),
+           n ? *n : batch_size(prediction));
   }
 }
 
@@ -94,7 +99,7 @@ void StreamMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
 void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
   const c10::NoGradGuard no_grad;
   auto [input, label] = preprocess_ ? preprocess_(prediction, target) : metrics::base_preprocess(prediction, target);
-  const MetricState state(std::move(input), std::move(label));
+  const MetricState state(detail::as_rows(input), detail::as_rows(label));
   // Out of the member for as long as metrics run, which may throw, or feed this object.
   std::vector<MetricValue> values = std::exchange(values_, {});
   for (const auto& entry : meters_) {

@@ -13,6 +13,9 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <danling/metrics/multi_task_metrics.hpp>
+#include <danling/metrics/stream_metrics.hpp>
+
 #include <support/error.hpp>
 
 #include <metrics/host_staging.hpp>
@@ -163,6 +166,29 @@ TEST_CASE("GlobalMetrics: refuses what cannot be computed", "[metrics]") {
         "[global_metrics.create] expected 'a' to have a function `compute`, got none");
   CHECK(create({MetricFunc{.name = "a", .compute = median_error().compute}}) ==
         "[global_metrics.create] expected 'a' to say what it reads, `preds_targets` or `sums`, got neither");
+}
+
+TEST_CASE("GlobalMetrics, StreamMetrics, MultiTaskMetrics: refuse metrics whose sums cannot be made", "[metrics]") {
+  const auto with = [](danling::RunningSumsPtr sums) {
+    return MetricFunc{.name = "a", .sums = {std::move(sums)}, .compute = median_error().compute};
+  };
+  const auto of_batch = [](const at::Tensor& preds, const at::Tensor&) { return preds.sum(); };
+  const std::vector<std::pair<MetricFunc, std::string>> bad = {
+      {with(nullptr), "expected 'a' to read sums, got a null pointer"},
+      {with(std::make_shared<RunningSums>(RunningSums{.key = "", .of_batch = of_batch})),
+       "expected the sums that 'a' reads to have a key, got none"},
+      {with(std::make_shared<RunningSums>(RunningSums{.key = "k", .of_batch = {}})),
+       "expected the sums 'k' that 'a' reads to have a function `of_batch`, got none"}};
+  danling::MultiTaskMetrics tasks;
+  const auto add = [&](const MetricFunc& metric) { return error_of<MetricError>([&] { tasks.add("t", metric); }); };
+  for (const auto& [metric, text] : bad) {
+    CHECK(error_of<MetricError>([&] { GlobalMetrics made({metric}); }) == "[global_metrics.create] " + text);
+    CHECK(error_of<MetricError>([&] { danling::StreamMetrics made({metric}); }) == "[metric_meter.create] " + text);
+    CHECK(add(metric) == "[multi_task_metrics.add] " + text);
+  }
+  CHECK(add({}) == "[multi_task_metrics.add] expected metrics with names, got one without");
+  CHECK(add({.name = "a"}) == "[multi_task_metrics.add] expected 'a' to have a function `compute`, got none");
+  CHECK(tasks.tasks().empty());
 }
 
 TEST_CASE("GlobalMetrics: refuses a batch unlike those before, and keeps what it has", "[metrics]") {

@@ -13,6 +13,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <danling/metrics/average_meters.hpp>
 #include <danling/metrics/functional/accuracy.hpp>
 #include <danling/metrics/global_metrics.hpp>
 #include <danling/metrics/multi_task_metrics.hpp>
@@ -247,6 +248,60 @@ TEST_CASE("GlobalMetrics: ranks that differ are the same error on all, and chang
               "[global_metrics.synchronize] expected predictions of the same dtype and shape on all ranks, got Float "
               "[*, 5] on rank 0 and Float [*, 4] on rank 1\n"
               "first: 20");
+}
+
+TEST_CASE("GlobalMetrics: another group of equal size starts anew", "[metrics]") {
+  const int ports[] = {danling_test::free_port(), danling_test::free_port(), danling_test::free_port()};
+  const auto pair = [&](int which, int rank) {
+    return Group::connect(danling_test::identity_of_rank(rank, 2, ports[which]),
+                          {.timeout = std::chrono::seconds(30), .host = {}});
+  };
+  const auto texts = danling_test::run_processes(4, [&](int process) {
+    GlobalMetrics metrics(all_metrics());
+    feed(metrics, process * 10, process * 10 + 4);
+    const Group first = pair(process / 2, process % 2);
+    metrics.synchronize(first);
+    std::string out = metrics.average().text(0);
+    if (process == 0 || process == 3) {
+      const Group other = pair(2, process / 3);
+      metrics.synchronize(other);
+      out = metrics.average().text(0);
+      metrics.synchronize(other);
+      expect(metrics.average().text(0) == out, "the same again");
+    }
+    return out;
+  });
+  const auto both = [](int a, int b) {
+    GlobalMetrics whole(all_metrics());
+    feed(whole, a * 10, a * 10 + 4);
+    feed(whole, b * 10, b * 10 + 4);
+    return whole.average().text(0);
+  };
+  CHECK(texts == std::vector{both(0, 3), both(0, 1), both(2, 3), both(0, 3)});
+}
+
+TEST_CASE("synchronize: containers of different kinds are the same error on all ranks", "[metrics]") {
+  const auto texts = run_ranks(2, [](const Group& group) {
+    GlobalMetrics global({mean_error()});
+    danling::StreamMetrics stream({mean_error()});
+    MultiTaskMetrics tasks;
+    tasks.add("mean", mean_error());
+    danling::AverageMeters meters;
+    const std::vector<std::function<void()>> calls = {
+        [&] { global.synchronize(group); }, [&] { stream.synchronize(group); }, [&] { tasks.synchronize(group); },
+        [&] { meters.synchronize(group); }};
+    std::string out;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      out += refusal(calls[(i + static_cast<std::size_t>(group.rank())) % calls.size()]) + "\n";
+    }
+    global.synchronize(group);
+    return out;
+  });
+  const std::string begin = "[metrics.synchronize] expected the same kind of metrics on all ranks, got ";
+  check_ranks(texts, begin + "global_metrics on rank 0 and stream_metrics on rank 1\n" + begin +
+                         "stream_metrics on rank 0 and multi_task_metrics on rank 1\n" + begin +
+                         "multi_task_metrics on rank 0 and average_meters on rank 1\n" + begin +
+                         "average_meters on rank 0 and global_metrics on rank 1\n");
 }
 
 TEST_CASE("MultiTaskMetrics: over ranks it equals one process, weights included", "[metrics]") {

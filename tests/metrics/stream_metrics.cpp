@@ -4,12 +4,16 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <danling/metrics/functional/accuracy.hpp>
+#include <danling/metrics/functional/regression.hpp>
+#include <danling/metrics/global_metrics.hpp>
+#include <danling/metrics/multi_task_metrics.hpp>
 #include <danling/metrics/preprocess.hpp>
 
 #include <metrics/golden.hpp>
@@ -252,6 +256,25 @@ TEST_CASE("StreamMetrics: binary accuracy of probabilities and logits is DanLing
   batch(binary_scores_0, binary_labels_0, binary_rows_0);
   batch(binary_scores_1, binary_labels_1, binary_rows_1);
   batch(binary_scores_2, binary_labels_2, binary_rows_2);
+}
+
+TEST_CASE("StreamMetrics: numbers without dimensions are a row, as in GlobalMetrics", "[metrics]") {
+  const at::Tensor two = at::full({}, 2.0);
+  const at::Tensor five = at::full({}, 5.0);
+  danling::GlobalMetrics global({danling::metrics::mse()});
+  StreamMetrics stream({danling::metrics::mse()});
+  MetricMeter meter(danling::metrics::mse());
+  danling::MultiTaskMetrics tasks;
+  tasks.add("t", danling::metrics::mse());
+  global.update(two, five);
+  stream.update(two, five);
+  meter.update(two, five);
+  tasks.update({{"t", two, five}});
+  CHECK(number(global.average(), "mse") == 9);
+  CHECK(number(stream.average(), "mse") == 9);
+  CHECK(number(stream.count(), "mse") == 1);
+  CHECK(std::get<double>(meter.average()) == 9);
+  CHECK(number(tasks.average(), "t.mse") == 9);
 }
 
 TEST_CASE("StreamMetrics: a runner drives it through Metrics", "[metrics]") {

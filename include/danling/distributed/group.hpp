@@ -50,6 +50,10 @@ class Group {
   int rank() const;
   int size() const;
   bool alone() const { return impl_ == nullptr; }
+  /// What copies of this group share, without keeping its connections; `is` tells whether this is one of them.
+  using Identity = std::weak_ptr<const void>;
+  Identity identity() const { return impl_; }
+  bool is(const Identity& other) const { return !other.owner_before(impl_) && !impl_.owner_before(other); }
 
   // Collectives: called by all ranks. @throws DistributedError.
   /// Adds up `tensor` of all ranks in place; alike in shape and dtype everywhere, on any device. Bools are true where

@@ -42,7 +42,8 @@ struct GlobalMetricsOptions {
 class GlobalMetrics : public Metrics {
  public:
   /// `GlobalMetrics({multiclass_auroc(10), {"mine", my_metric}})`; see merge_entries for metrics of the same name.
-  /// @throws MetricError when there is none, or one without a name, a `compute`, or anything that it reads.
+  /// @throws MetricError when there is none, or one without a name, a `compute`, or anything that it reads, and
+  /// for sums without a key or `of_batch`.
   explicit GlobalMetrics(std::vector<MetricEntry> metrics, GlobalMetricsOptions options = {});
   ~GlobalMetrics() override;
   /// What was moved from can only be destroyed or assigned to.
@@ -74,9 +75,9 @@ class GlobalMetrics : public Metrics {
   at::Tensor sums(std::string_view key) const;
   const std::vector<MetricFunc>& metrics() const;
 
-  /// Gathers what came since the last time, on all ranks; everything where one of them was reset or loaded meanwhile.
-  /// Predictions of all ranks are then kept on each, where a metric reads them. Each rank with the same metrics, dtypes
-  /// and shapes; a rank may have seen nothing.
+  /// Gathers what came since the last time, on all ranks; everything where one of them was reset or loaded
+  /// meanwhile, and in another group than before.  /// Predictions of all ranks are then kept on each, where a metric
+  /// reads them. Each rank with the same metrics, dtypes and shapes; a rank may have seen nothing.
   void synchronize(const Group& group) override;
 
   /// `count`, `n`, and what is kept: `preds`, `targets`, `last` (the rows of the last batch), `sums`, `last_sums`.

@@ -1,6 +1,7 @@
 // Metrics that say what they need: predictions, or sums that batches share and merge.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,6 +26,13 @@ struct RunningSums {
   /// Merges `more` into `total`, in place. Addition when empty. Of any split of the data it must give the numbers of
   /// the whole, to rounding.
   std::function<void(at::Tensor& total, const at::Tensor& more)> merge = {};
+  /// Dtype and shape of the numbers, where they are known before any batch, as of all that the library makes: a saved
+  /// state must have them.
+  struct Form {
+    at::ScalarType dtype = at::kDouble;
+    std::vector<std::int64_t> shape = {};
+  };
+  std::optional<Form> form = std::nullopt;
 };
 
 using RunningSumsPtr = std::shared_ptr<const RunningSums>;

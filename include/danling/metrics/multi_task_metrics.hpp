@@ -66,7 +66,8 @@ class MultiTaskMetrics : public MetricsBase {
   void add(std::string_view task, M metrics) {
     add(task, std::make_shared<M>(std::move(metrics)));
   }
-  /// One metric, averaged over batches by a MetricMeter behind base_preprocess.
+  /// One metric, averaged over batches by a MetricMeter behind base_preprocess. @throws MetricError also when it lacks
+  /// a name, a `compute`, or its sums a key or `of_batch`.
   void add(std::string_view task, MetricFunc metric);
   /// The same for a plain function; `name` is the task's when empty.
   void add(std::string_view task, Metric metric, std::string_view name = {});

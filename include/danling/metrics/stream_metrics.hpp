@@ -22,7 +22,7 @@ class MetricMeter : public AverageMeter {
  public:
   /// @throws MetricError when `metric` is empty.
   explicit MetricMeter(Metric metric, Preprocess preprocess = {});
-  /// @throws MetricError when `metric` has no `compute`.
+  /// @throws MetricError when `metric` has no `compute`, or sums without a key or `of_batch`.
   explicit MetricMeter(MetricFunc metric, Preprocess preprocess = {});
 
   /// Runs the metric without gradient recording. A mean is weighted by the length of the prediction's first

@@ -84,12 +84,14 @@ MetricFunc calibration_metric(const ScoreTask& task, std::int64_t n_bins, Calibr
   const at::Tensor wide = task.task == Task::binary ? at::linspace(0.0, 1.0, n_bins + 1, at::kDouble) : narrow;
   const auto sums = std::make_shared<const RunningSums>(
       RunningSums{.key = concat("calibration in ", n_bins, " bins, ", task.text()),
-                  .of_batch = [=](const at::Tensor& preds, const at::Tensor& targets) {
-                    const auto [scores, labels] = detail::checked_scores(preds, targets, task, calibration_where);
-                    const at::Tensor& limits = scores.scalar_type() == at::kFloat ? narrow : wide;
-                    return scores.is_cpu() ? detail::calibration_on_host(scores, labels, task, limits)
-                                           : detail::calibration_on_device(scores, labels, task, n_bins);
-                  }});
+                  .of_batch =
+                      [=](const at::Tensor& preds, const at::Tensor& targets) {
+                        const auto [scores, labels] = detail::checked_scores(preds, targets, task, calibration_where);
+                        const at::Tensor& limits = scores.scalar_type() == at::kFloat ? narrow : wide;
+                        return scores.is_cpu() ? detail::calibration_on_host(scores, labels, task, limits)
+                                               : detail::calibration_on_device(scores, labels, task, n_bins);
+                      },
+                  .form = RunningSums::Form{at::kDouble, {n_bins + 1, 3}}});
   MetricFunc out{.name = "calibration_error", .sums = {sums}, .higher_is_better = false};
   out.compute = [sums, norm](const MetricState& state) -> MetricValue {
     const at::Tensor bins = state.sums(sums);

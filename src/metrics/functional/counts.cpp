@@ -25,7 +25,8 @@ std::pair<at::Tensor, at::Tensor> scores_and_labels(const at::Tensor& preds, con
 
 using ClassCount = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const ClassRule&);
 
-RunningSumsPtr sums_of_classes(const char* kind, const ClassRule& rule, ClassCount on_host, ClassCount on_device) {
+RunningSumsPtr sums_of_classes(const char* kind, const ClassRule& rule, ClassCount on_host, ClassCount on_device,
+                               std::vector<std::int64_t> shape) {
   std::string key = concat(kind, " of ", rule.num_classes, " classes, top ", rule.top_k, ", without ",
                            ignored_text(rule.ignore_index));
   const auto of_batch = [=](const at::Tensor& preds, const at::Tensor& targets) {
@@ -33,7 +34,8 @@ RunningSumsPtr sums_of_classes(const char* kind, const ClassRule& rule, ClassCou
     const auto [scores, labels] = scores_and_labels(preds, targets, rule);
     return scores.is_cpu() ? on_host(scores, labels, rule) : on_device(scores, labels, rule);
   };
-  return std::make_shared<const RunningSums>(RunningSums{.key = std::move(key), .of_batch = of_batch});
+  return std::make_shared<const RunningSums>(
+      RunningSums{.key = std::move(key), .of_batch = of_batch, .form = RunningSums::Form{at::kLong, std::move(shape)}});
 }
 
 void check_threshold(double threshold) {
@@ -65,7 +67,7 @@ LabelRule label_rule(const MultilabelOptions& options, std::int64_t num_labels) 
 }
 
 RunningSumsPtr right_sums(const ClassRule& rule) {
-  return sums_of_classes("right labels", rule, right_on_host, right_on_device);
+  return sums_of_classes("right labels", rule, right_on_host, right_on_device, {2});
 }
 
 RightCount right_of_batch(const at::Tensor& preds, const at::Tensor& targets, const ClassRule& rule) {
@@ -75,11 +77,16 @@ RightCount right_of_batch(const at::Tensor& preds, const at::Tensor& targets, co
 }
 
 RunningSumsPtr class_sums(const ClassRule& rule) {
-  return sums_of_classes("counts by class", rule, classes_on_host, classes_on_device);
+  return sums_of_classes("counts by class", rule, classes_on_host, classes_on_device, {3, rule.num_classes});
 }
 
 RunningSumsPtr confusion_sums(const ClassRule& rule) {
-  return sums_of_classes("confusion", rule, confusion_on_host, confusion_on_device);
+  // Each batch makes one of its own, too.
+  constexpr std::int64_t most = std::int64_t{1} << 16;
+  check<MetricError>(rule.num_classes <= most, "metrics.create", "expected at most ", most,
+                     " classes for a matrix of targets and predictions, got num_classes ", rule.num_classes);
+  return sums_of_classes("confusion", rule, confusion_on_host, confusion_on_device,
+                         {rule.num_classes, rule.num_classes});
 }
 
 RunningSumsPtr label_sums(const LabelRule& rule) {
@@ -93,7 +100,8 @@ RunningSumsPtr label_sums(const LabelRule& rule) {
                                       : preprocess_multilabel(preds, targets, rule.num_labels, rule.ignore_index);
     return scores.is_cpu() ? labels_on_host(scores, labels, rule) : labels_on_device(scores, labels, rule);
   };
-  return std::make_shared<const RunningSums>(RunningSums{.key = std::move(key), .of_batch = of_batch});
+  return std::make_shared<const RunningSums>(RunningSums{
+      .key = std::move(key), .of_batch = of_batch, .form = RunningSums::Form{at::kLong, {rule.num_labels, 2, 2}}});
 }
 
 }  // namespace danling::inline v0::metrics::detail

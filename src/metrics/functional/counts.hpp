@@ -38,7 +38,7 @@ RunningSumsPtr right_sums(const ClassRule& rule);
 /// [3, num_classes]: of each class right predictions, predictions, targets. With `top_k` a target among the first k
 /// counts as predicted, else the first is.
 RunningSumsPtr class_sums(const ClassRule& rule);
-/// [num_classes, num_classes]: row the target, column the prediction.
+/// [num_classes, num_classes]: row the target, column the prediction. @throws MetricError beyond 65536 classes.
 RunningSumsPtr confusion_sums(const ClassRule& rule);
 /// [num_labels, 2, 2]: row the target, column the prediction.
 RunningSumsPtr label_sums(const LabelRule& rule);

@@ -22,18 +22,20 @@ constexpr const char* hinge_where = "metrics.hinge_loss";
 MetricFunc hinge_metric(const ScoreTask& task, bool squared, HingeMode mode) {
   check<MetricError>(task.task == Task::binary || task.num > 1, hinge_where, "expected at least 2 classes, got ",
                      task.num);
+  const std::int64_t losses = task.task == Task::multiclass && mode == HingeMode::one_vs_all ? task.num : 1;
   const auto sums = std::make_shared<const RunningSums>(
       RunningSums{.key = concat("hinge loss, ", task.text(), squared ? ", squared" : "",
                                 mode == HingeMode::one_vs_all ? ", one vs all" : ""),
-                  .of_batch = [=](const at::Tensor& preds, const at::Tensor& targets) {
-                    const auto [scores, labels] = detail::checked_scores(preds, targets, task, hinge_where);
-                    return scores.is_cpu() ? detail::hinge_on_host(scores, labels, task, squared, mode)
-                                           : detail::hinge_on_device(scores, labels, task, squared, mode);
-                  }});
+                  .of_batch =
+                      [=](const at::Tensor& preds, const at::Tensor& targets) {
+                        const auto [scores, labels] = detail::checked_scores(preds, targets, task, hinge_where);
+                        return scores.is_cpu() ? detail::hinge_on_host(scores, labels, task, squared, mode)
+                                               : detail::hinge_on_device(scores, labels, task, squared, mode);
+                      },
+                  .form = RunningSums::Form{at::kDouble, {losses + 1}}});
   MetricFunc out{.name = "hinge_loss", .sums = {sums}, .higher_is_better = false};
-  out.compute = [sums](const MetricState& state) -> MetricValue {
+  out.compute = [sums, losses](const MetricState& state) -> MetricValue {
     const at::Tensor total = state.sums(sums);
-    const std::int64_t losses = total.numel() - 1;
     if (losses > 1) {
       return total.narrow(0, 0, losses) / total.select(0, losses);
     }

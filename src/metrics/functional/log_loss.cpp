@@ -50,12 +50,15 @@ MetricValue log_loss_of(const at::Tensor& sums, Average average) {
 
 MetricFunc log_loss_metric(const ScoreTask& task, Average average) {
   check<MetricError>(task.num > 0, log_loss_where, "expected a positive number of classes, got ", task.num);
-  const auto sums = std::make_shared<const RunningSums>(RunningSums{
-      .key = concat("log loss, ", task.text()), .of_batch = [task](const at::Tensor& preds, const at::Tensor& targets) {
-        const auto [scores, labels] = detail::checked_scores(preds, targets, task, log_loss_where);
-        return scores.is_cpu() ? detail::log_loss_on_host(scores, labels, task)
-                               : detail::log_loss_on_device(scores, labels, task);
-      }});
+  const auto sums = std::make_shared<const RunningSums>(
+      RunningSums{.key = concat("log loss, ", task.text()),
+                  .of_batch =
+                      [task](const at::Tensor& preds, const at::Tensor& targets) {
+                        const auto [scores, labels] = detail::checked_scores(preds, targets, task, log_loss_where);
+                        return scores.is_cpu() ? detail::log_loss_on_host(scores, labels, task)
+                                               : detail::log_loss_on_device(scores, labels, task);
+                      },
+                  .form = RunningSums::Form{at::kDouble, {task.task == Task::multilabel ? task.num : 1, 3}}});
   MetricFunc out{.name = "log_loss", .sums = {sums}, .higher_is_better = false};
   out.compute = [sums, average](const MetricState& state) { return log_loss_of(state.sums(sums), average); };
   return out;

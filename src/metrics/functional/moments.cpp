@@ -187,7 +187,8 @@ RunningSumsPtr running_moments(std::int64_t num_outputs) {
                   .merge =
                       [](at::Tensor& total, const at::Tensor& more) {
                         total.is_cpu() ? merge_moments_on_host(total, more) : merge_moments_on_device(total, more);
-                      }});
+                      },
+                  .form = RunningSums::Form{at::kDouble, {num_outputs, num_moments}}});
 }
 
 at::Tensor moments_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs) {

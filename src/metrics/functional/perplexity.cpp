@@ -119,9 +119,10 @@ at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
 MetricFunc perplexity(const PerplexityOptions& options) {
   const auto sums = std::make_shared<const RunningSums>(RunningSums{
       .key = concat("token likelihood ignoring ", options.ignore_index ? concat(*options.ignore_index) : "nothing"),
-      .of_batch = [ignore_index = options.ignore_index](const at::Tensor& logits, const at::Tensor& target) {
-        return likelihood_sums(logits, target, ignore_index);
-      }});
+      .of_batch = [ignore_index = options.ignore_index](
+                      const at::Tensor& logits,
+                      const at::Tensor& target) { return likelihood_sums(logits, target, ignore_index); },
+      .form = RunningSums::Form{at::kDouble, {2}}});
   MetricFunc out{.name = "perplexity", .sums = {sums}, .higher_is_better = false};
   out.compute = [sums](const MetricState& state) -> MetricValue {
     const at::Tensor total = state.sums(sums);

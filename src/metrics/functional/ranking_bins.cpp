@@ -65,12 +65,14 @@ RunningSumsPtr binned_scores(const ScoreTask& task, std::int64_t thresholds, std
   check<MetricError>(thresholds >= 2, where, "expected at least 2 thresholds, got ", thresholds);
   return std::make_shared<const RunningSums>(
       RunningSums{.key = concat("scores above ", thresholds, " thresholds, ", task.text()),
-                  .of_batch = [task, limits = even_thresholds(thresholds), name = std::string(where)](
-                                  const at::Tensor& preds, const at::Tensor& targets) {
-                    const auto [scores, labels] = checked_scores(preds, targets, task, name);
-                    return scores.is_cpu() ? bin_on_host(scores, labels, task, limits)
-                                           : bin_on_device(scores, labels, task, limits);
-                  }});
+                  .of_batch =
+                      [task, limits = even_thresholds(thresholds), name = std::string(where)](
+                          const at::Tensor& preds, const at::Tensor& targets) {
+                        const auto [scores, labels] = checked_scores(preds, targets, task, name);
+                        return scores.is_cpu() ? bin_on_host(scores, labels, task, limits)
+                                               : bin_on_device(scores, labels, task, limits);
+                      },
+                  .form = RunningSums::Form{at::kLong, {task.columns(), thresholds + 2, 2}}});
 }
 
 at::Tensor bin_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,

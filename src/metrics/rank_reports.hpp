@@ -1,0 +1,16 @@
+// What containers of metrics tell the other ranks first.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/distributed/group.hpp>
+
+namespace danling::inline v0::detail {
+
+/// The reports of all ranks, in their order. `kind` names the container, such as `global_metrics`: reports of another
+/// one could not be read. @throws MetricError on all ranks when their kinds differ.
+std::vector<std::string> exchange_reports(const Group& group, std::string_view kind, std::string_view report);
+
+}  // namespace danling::inline v0::detail
