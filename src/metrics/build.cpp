@@ -1,5 +1,6 @@
 #include <danling/metrics/build.hpp>
 
+#include <limits>
 #include <utility>
 
 #include <danling/core/error.hpp>
@@ -12,6 +13,9 @@ constexpr const char* kBuild = "metrics.build";
 std::int64_t positive(std::string_view key, std::optional<std::int64_t> number, std::string_view type) {
   check<ConfigError>(number.has_value(), kBuild, "expected ", key, " for ", type, " metrics, got none");
   check<ConfigError>(*number > 0, kBuild, "expected ", key, " to be positive, got ", *number);
+  // Some bytes for each are made of every batch.
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  check<ConfigError>(*number <= most, kBuild, "expected ", key, " of at most ", most, ", got ", *number);
   return *number;
 }
 
@@ -104,8 +108,17 @@ Average NamedOptions::average() {
   return spec_->average.value_or(Average::macro);
 }
 
+Average NamedOptions::average_but_micro() {
+  const bool used = average_;
+  const Average given = average();
+  average_ = used || given != Average::micro;
+  return given == Average::micro ? Average::macro : given;
+}
+
 std::vector<std::int64_t> NamedOptions::top_k() {
   top_k_ = true;
+  check<ConfigError>(!spec_->top_k || !spec_->top_k->empty(), kBuild,
+                     "expected top_k with at least one number, got []");
   return spec_->top_k.value_or(std::vector<std::int64_t>{1});
 }
 
@@ -116,7 +129,9 @@ double NamedOptions::threshold() {
 
 double NamedOptions::beta() {
   beta_ = true;
-  return spec_->beta.value_or(1.0);
+  const double beta = spec_->beta.value_or(1.0);
+  check<ConfigError>(beta > 0.0, kBuild, "expected beta above 0, got ", beta);
+  return beta;
 }
 
 void NamedOptions::expect_all_used() const {

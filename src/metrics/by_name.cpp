@@ -35,8 +35,7 @@ MulticlassOptions of_classes(NamedOptions& options, std::int64_t top_k = 1) {
 
 // They have no micro average.
 MulticlassRankingOptions of_class_ranking(NamedOptions& options) {
-  const Average average = options.average();
-  return {.average = average == Average::micro ? Average::macro : average, .ignore_index = options.ignore_index()};
+  return {.average = options.average_but_micro(), .ignore_index = options.ignore_index()};
 }
 
 // One for each top_k: `acc`, `acc5`; the number is set off where the name ends in one.

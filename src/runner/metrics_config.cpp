@@ -1,6 +1,8 @@
 // Metrics of a runner, or of any program, from their config.
 #include <danling/runner/metrics_config.hpp>
 
+#include <utility>
+
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
@@ -26,7 +28,7 @@ void MetricsConfig::fields(Fields& f) {
   f("class_dim", class_dim, "dimension of the classes; unset: found from the shapes");
   f("scores", scores, "what predictions are; detect: logits where a batch has one outside [0, 1]")
       .choices({"detect", "logits", "probabilities"});
-  f("beta", beta, "of fbeta; unset: 1").at_least(0);
+  f("beta", beta, "of fbeta, above 0; unset: 1").at_least(0);
   f("ignore_nan", ignore_nan, "targets that are nan do not count (regression); unset: true");
   f("device", device, "where predictions are kept (global): cpu, cuda, ...; unset: where they are");
 }
@@ -45,10 +47,29 @@ std::optional<at::Device> to_device(const std::optional<std::string>& name) {
   }
 }
 
+// Without a type nothing would read them.
+void expect_no_settings(const MetricsConfig& config) {
+  const MetricsConfig defaults;
+  for (const auto& [set, key] :
+       {std::pair(config.num_classes.has_value(), "num_classes"),
+        std::pair(config.num_labels.has_value(), "num_labels"),
+        std::pair(config.num_outputs.has_value(), "num_outputs"), std::pair(config.mode != defaults.mode, "mode"),
+        std::pair(!config.metrics.empty(), "metrics"), std::pair(config.average.has_value(), "average"),
+        std::pair(config.top_k.has_value(), "top_k"), std::pair(config.threshold.has_value(), "threshold"),
+        std::pair(config.ignore_index != defaults.ignore_index, "ignore_index"),
+        std::pair(config.class_dim.has_value(), "class_dim"), std::pair(config.scores != defaults.scores, "scores"),
+        std::pair(config.beta.has_value(), "beta"), std::pair(config.ignore_nan.has_value(), "ignore_nan"),
+        std::pair(config.device.has_value(), "device")}) {
+    check<ConfigError>(!set, "metrics.build", "expected a type beside ", key, ", got none; set metrics.type to one of ",
+                       join(factories().names()));
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Metrics> build(const MetricsConfig& config) {
   if (!config.type) {
+    expect_no_settings(config);
     return nullptr;
   }
   return build(MetricsSpec{.type = *config.type,

@@ -155,6 +155,29 @@ TEST_CASE("metrics::build: settings without use are refused", "[metrics]") {
         "[metrics.build] expected no ignore_index for regression metrics, got one");
 }
 
+TEST_CASE("metrics::build: refuses micro where no metric has it, no top_k, no beta, and sizes out of reach",
+          "[metrics]") {
+  const auto multiclass = [](std::optional<Average> average, std::vector<std::string> metrics) {
+    return MetricsSpec{.type = "multiclass", .num_classes = 3, .average = average, .metrics = std::move(metrics)};
+  };
+  CHECK(refusal(multiclass(Average::micro, {"auroc", "auprc"})) ==
+        "[metrics.build] expected settings that some of the multiclass metrics know, got average");
+  CHECK(names(multiclass(Average::micro, {"auroc", "acc"})) == "auroc acc");
+  CHECK(names(multiclass(Average::micro, {"acc", "auroc"})) == "acc auroc");
+  CHECK(names(multiclass(Average::weighted, {"auroc"})) == "auroc");
+  CHECK(refusal({.type = "multiclass", .num_classes = 3, .top_k = std::vector<std::int64_t>{}, .metrics = {"acc"}}) ==
+        "[metrics.build] expected top_k with at least one number, got []");
+  CHECK(refusal({.type = "binary", .beta = 0.0, .metrics = {"fbeta"}}) ==
+        "[metrics.build] expected beta above 0, got 0.0");
+  CHECK(refusal({.type = "multiclass", .num_classes = std::int64_t{1} << 40}) ==
+        "[metrics.build] expected num_classes of at most 2147483647, got 1099511627776");
+  CHECK(error_of<danling::MetricError>(
+            [] { build({.type = "multiclass", .num_classes = 100000, .metrics = {"confusion_matrix"}}); }) ==
+        "[metrics.create] expected at most 65536 classes for a matrix of targets and predictions, got num_classes "
+        "100000");
+  CHECK(names({.type = "multiclass", .num_classes = 100000, .metrics = {"acc", "mcc"}}) == "acc mcc");
+}
+
 TEST_CASE("metrics::build: programs add metrics and tasks of their own", "[metrics]") {
   by_name(Task::regression).add("largest_error", [](NamedOptions&) {
     return std::vector{

@@ -53,6 +53,8 @@ class NamedOptions {
   std::optional<std::int64_t> ignore_index() const { return spec_->ignore_index; }
   /// Macro when not set.
   Average average();
+  /// The same for metrics without a micro average, which take macro instead: micro has then no use.
+  Average average_but_micro();
   /// {1} when not set.
   std::vector<std::int64_t> top_k();
   double threshold();
