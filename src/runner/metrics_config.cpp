@@ -92,8 +92,10 @@ std::shared_ptr<Metrics> build(const MetricsConfig& config) {
 }  // namespace metrics
 
 void TorchRunnerBase::build_metrics() {
-  if (metrics == nullptr && train_metrics == nullptr && evaluate_metrics == nullptr) {
-    metrics = danling::metrics::build(config().metrics);
+  if (auto configured = danling::metrics::build(config().metrics)) {
+    metrics = std::move(configured);
+    train_metrics = nullptr;
+    evaluate_metrics = nullptr;
   }
 }
 

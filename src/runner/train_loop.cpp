@@ -146,7 +146,14 @@ void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) 
     // The meters, metrics and losses go on where the checkpoint left them.
     meters.load_state_dict(saved_meters_);
     if (active_metrics_ != nullptr && !saved_metrics_.is_null()) {
-      active_metrics_->load_state_dict(saved_metrics_);
+      try {
+        active_metrics_->load_state_dict(saved_metrics_);
+      } catch (const StateError& error) {
+        // What is measured may change over a stop; what is trained does not depend on it.
+        services().logger.warning(concat("the metrics are not those of the checkpoint and begin anew in the middle of ",
+                                         frame.split(), ": ", error.what()));
+        active_metrics_->reset();
+      }
     }
     if (criterion.losses() != nullptr && !saved_losses_.is_null()) {
       criterion.losses()->load_state_dict(saved_losses_);

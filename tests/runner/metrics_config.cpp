@@ -99,7 +99,7 @@ class UnmeasuredRunner : public TinyRunner {
   explicit UnmeasuredRunner(const TinyConfig& config) : TinyRunner(config) { metrics = nullptr; }
 };
 
-TEST_CASE("TorchRunner: builds the metrics of the config where the program sets none", "[runner]") {
+TEST_CASE("TorchRunner: measures what the config names, in place of what the program sets", "[runner]") {
   const Folder folder;
   const auto columns = [&](auto runner) {
     runner->train();
@@ -119,7 +119,10 @@ TEST_CASE("TorchRunner: builds the metrics of the config where the program sets 
   config.metrics.num_classes = 3;
   config.metrics.metrics = {"f1", "auroc"};
   CHECK(columns(std::make_unique<UnmeasuredRunner>(config)) == "loss f1 auroc ");
+  config.lineage = "both";
+  CHECK(columns(std::make_unique<TinyRunner>(config)) == "loss f1 auroc ");
   config.lineage = "program";
+  config.metrics = {};
   CHECK(columns(std::make_unique<TinyRunner>(config)) == "loss acc ");
 }
 
@@ -129,6 +132,37 @@ TEST_CASE("TorchRunner: what is measured does not make another run", "[runner]")
   const std::string before = dl::canonical(config);
   config.metrics.type = "binary";
   CHECK(dl::canonical(config) == before);
+}
+
+TEST_CASE("TorchRunner: a run goes on in the middle of an epoch with other metrics", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.auto_resume = true;
+  {
+    TinyRunner runner(config);
+    runner.before_step = [](TinyRunner& self, std::int64_t done) {
+      if (done == 2) {
+        self.request_stop();
+      }
+    };
+    CHECK_THROWS_AS(runner.train(), dl::Stopped);
+  }
+  config.metrics.type = "multiclass";
+  config.metrics.num_classes = 3;
+  config.metrics.metrics = {"f1"};
+  TinyRunner runner(config);
+  const auto& results = runner.train();
+  CHECK(results.latest()->result.number("train.f1") != nullptr);
+  CHECK(results.latest()->result.number("train.acc") == nullptr);
+  runner.close();
+  std::string logs;
+  for (const auto& file : std::filesystem::directory_iterator(runner.workspace().dir() / "logs")) {
+    logs += read_file(file.path());
+  }
+  CHECK_THAT(logs,
+             Catch::Matchers::Contains("the metrics are not those of the checkpoint and begin anew in the middle of "
+                                       "train: [global_metrics.load_state_dict] "));
 }
 
 }  // namespace runner_test

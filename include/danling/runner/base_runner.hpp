@@ -228,7 +228,7 @@ class BaseRunner {
   virtual void build_optimizer() = 0;
   /// Builds the scheduler from the config when the user bound none. Before: the optimizer is bound.
   virtual void build_scheduler() = 0;
-  /// Builds the metrics from the config when the user bound none. Before: the scheduler is bound.
+  /// Builds the metrics that the config names, in place of any that the user bound. Before: the scheduler is bound.
   virtual void build_metrics() = 0;
   /// Loads `resume`, `auto_resume` or `pretrained`, in this precedence. Before: all components are built.
   virtual void auto_restore();

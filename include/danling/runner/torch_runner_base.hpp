@@ -50,9 +50,9 @@ class TorchRunnerBase : public BaseRunner {
   std::shared_ptr<optim::Optimizer> optimizer;
   /// Built from `sched` of the config when it is empty.
   std::shared_ptr<optim::Scheduler> scheduler;
-  /// What is measured in training and in evaluation, unless one of the two below is set. Built from `metrics` of the
-  /// config when all three are empty. The default steps feed Metrics (of predictions and targets) and BatchMetrics over
-  /// the runner's batch type; steps of your own may update others.
+  /// What is measured in training and in evaluation, unless one of the two below is set. Where the config has a
+  /// `metrics.type`, the metrics that it names stand in for all three. The default steps feed Metrics (of predictions
+  /// and targets) and BatchMetrics over the runner's batch type; steps of your own may update others.
   MetricsHandle metrics;
   MetricsHandle train_metrics;
   MetricsHandle evaluate_metrics;
