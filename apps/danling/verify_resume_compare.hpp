@@ -24,7 +24,7 @@ struct CompareOptions {
   std::int64_t lost_saves = 0;
   /// Checkpoints of the history that a whole run writes more than once: where the last of these saves failed, an
   /// earlier one stays.
-  std::set<std::string> provisional;
+  std::set<std::string> provisional = {};
   /// Old checkpoints of the history are removed, which a failed save leaves to the next one.
   bool removes_history = false;
 };
