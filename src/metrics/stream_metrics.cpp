@@ -1,12 +1,12 @@
 #include <danling/metrics/stream_metrics.hpp>
 
-#include <algorithm>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 
 #include <danling/metrics/preprocess.hpp>
 
+#include <metrics/merge_by_name.hpp>
 #include <metrics/metric_check.hpp>
 #include <metrics/row_store.hpp>
 
@@ -65,17 +65,8 @@ std::optional<bool> MetricMeter::higher_is_better() const {
 
 StreamMetrics::StreamMetrics(std::vector<Entry> metrics, Preprocess preprocess)
     : MeteredMetrics("stream_metrics"), preprocess_(std::move(preprocess)) {
-  for (auto entry = metrics.begin(); entry != metrics.end(); ++entry) {
-    const auto same = [&](const Entry& other) { return other.name == entry->name; };
-    if (entry->named) {
-      add(std::move(*entry));
-      continue;
-    }
-    const auto is_named = [&](const Entry& other) { return other.named && same(other); };
-    const bool first = std::find_if(metrics.begin(), entry, same) == entry;
-    if (first && std::find_if(entry, metrics.end(), is_named) == metrics.end()) {
-      add(*entry);
-    }
+  for (Entry& entry : detail::merge_by_name(std::move(metrics), [](const Entry& e) { return e.name; })) {
+    add(std::move(entry));
   }
 }
 

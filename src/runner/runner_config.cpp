@@ -273,7 +273,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("score_name", score_name, "metric that selects the best model").non_semantic();
   f("patience", patience, "epochs without a better score before training stops").at_least(0).non_semantic();
   // Watching more or less trains the same model: a run resumes with other metrics, between epochs.
-  f("metrics", metrics, "what is measured, where the program sets no metrics of its own").non_semantic();
+  f("metrics", metrics, "what is measured; with a type, in place of the metrics that the program sets").non_semantic();
 
   f.group("Optimization");
   f("precision", precision, "autocast precision; unset: fp32")

@@ -164,7 +164,10 @@ TEST_CASE("StreamMetrics: a given name takes the place of a metric's own, of two
   CHECK(number(metrics.value(), "max") == 3);
   CHECK(error_of<MetricError>([&] {
           StreamMetrics({{"a", three}, {"a", three}});
-        }) == "[meters.add] expected a new name, got 'a', which is taken");
+        }) == "[metrics.create] expected each name once, got 'a' twice");
+  // As DanLing's keywords, given names come behind positional ones.
+  const StreamMetrics mixed({{"given", three}, counted_mean("own", first)});
+  CHECK(mixed.average().begin()->name == "own");
   CHECK(error_of<MetricError>([&] {
           StreamMetrics({{"", three}});
         }) == "[stream_metrics.add] expected a metric with a name, got one without");

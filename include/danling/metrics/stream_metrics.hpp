@@ -59,9 +59,9 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   };
 
   /// `StreamMetrics({multiclass_accuracy(10), {"f1", multiclass_f1_score(10)}, {"mine", my_function}})`. Of metrics
-  /// under their own, same name the first stays; one under a given name takes its place. Without a `preprocess`,
-  /// `base_preprocess` with its defaults is used. @throws MetricError when a metric or its name is empty, or a name is
-  /// given twice.
+  /// under their own, same name the first stays; one under a given name takes its place, or comes last. Without a
+  /// `preprocess`, `base_preprocess` with its defaults is used. @throws MetricError when a metric or its name is empty,
+  /// or a name is given twice.
   explicit StreamMetrics(std::vector<Entry> metrics, Preprocess preprocess = {});
   ~StreamMetrics() override;
 

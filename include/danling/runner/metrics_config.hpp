@@ -13,8 +13,9 @@ namespace danling::inline v0 {
 
 class Metrics;
 
-/// `metrics`, of a RunnerConfig or of any config: `{type: multiclass, num_classes: 10, metrics: [acc, auroc]}`. Without
-/// `type` none are built. Not in DanLing.
+/// `metrics`, of a RunnerConfig or of any config: `{type: multiclass, num_classes: 10, metrics: [acc, auroc]}`. In a
+/// runner they stand in for those that the program sets. Without `type` none are built, and other keys are refused. Not
+/// in DanLing.
 struct MetricsConfig : Section {
   std::optional<std::string> type;
   std::optional<std::int64_t> num_classes, num_labels, num_outputs;

@@ -1,0 +1,38 @@
+// Entries of a list of metrics, by their names.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::detail {
+
+/// DanLing's merge of positional arguments and keywords: of entries under their own, same name the first stays; one
+/// under a given name (`named`) takes the place of one of that name, or comes last.
+/// @throws MetricError when a name is given twice.
+template <class Entry, class NameOf>
+std::vector<Entry> merge_by_name(std::vector<Entry> entries, NameOf name_of) {
+  std::vector<Entry> merged;
+  for (const bool named : {false, true}) {
+    for (Entry& entry : entries) {
+      if (entry.named != named) {
+        continue;
+      }
+      const auto known = std::find_if(merged.begin(), merged.end(),
+                                      [&](const Entry& other) { return name_of(other) == name_of(entry); });
+      if (known == merged.end()) {
+        merged.push_back(std::move(entry));
+      } else if (named) {
+        check<MetricError>(!known->named, "metrics.create", "expected each name once, got ", quote(name_of(entry)),
+                           " twice");
+        *known = std::move(entry);
+      }
+    }
+  }
+  return merged;
+}
+
+}  // namespace danling::inline v0::detail
