@@ -101,7 +101,7 @@ void DataloaderConfig::fields(Fields& f) {
 }
 
 DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
-  DataloaderOptions out = *this;
+  auto out = static_cast<const DataloaderOptions&>(*this);  // without the splits
   const auto found = splits.find(split);
   if (found != splits.end()) {
     const DataloaderOptions& own = found->second;
