@@ -23,8 +23,8 @@ class Edges(unittest.TestCase):
 
     def test_an_edge_against_the_flow_is_refused(self):
         self.assertEqual(
-            complaints("include/danling/formats/x.hpp", "#include <danling/data/mnist.hpp>"),
-            ["formats must not include data (danling/data/mnist.hpp); it may include: core"],
+            complaints("include/danling/formats/x.hpp", "#include <danling/data/datasets/mnist.hpp>"),
+            ["formats must not include data (danling/data/datasets/mnist.hpp); it may include: core"],
         )
         self.assertEqual(
             complaints("src/core/x.cpp", "#include <danling/config/tree.hpp>"),

@@ -13,8 +13,8 @@
 
 #include <danling/data/batch.hpp>
 #include <danling/data/dataset.hpp>
+#include <danling/data/datasets/mnist.hpp>
 #include <danling/data/loader.hpp>
-#include <danling/data/mnist.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/stream.hpp>
 #include <danling/data/subset.hpp>

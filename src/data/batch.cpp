@@ -1,31 +1,43 @@
 #include <danling/data/batch.hpp>
 
+#include <vector>
+
 #include <danling/core/error.hpp>
+#include <danling/data/tensors.hpp>
 
 namespace danling::inline v0::data {
 
-void Batch::move_to(c10::Device device, bool non_blocking) {
-  // To the host a copy that does not wait would be read before it is there.
-  const bool overlap = non_blocking && !device.is_cpu();
-  const auto move = [&](at::Tensor& tensor) {
-    if (!on(tensor, device)) {
-      tensor = tensor.to(device, overlap);
+namespace {
+
+void list_names(const State& value, const std::string& prefix, std::vector<std::string>& out) {
+  if (value.is_tensor()) {
+    out.push_back(prefix);
+  } else if (value.is_map()) {
+    for (const auto& [key, item] : value.map()) {
+      const std::string name = key.is_string() ? key.string() : std::to_string(key.integer());
+      list_names(item, prefix.empty() ? name : prefix + "." + name, out);
     }
-  };
-  move(input);
-  move(target);
-  for (auto& item : extra) {
-    move(item.tensor);
   }
+}
+
+}  // namespace
+
+bool Batch::extra_is_on(c10::Device device) const {
+  bool all = true;
+  each_tensor(extra, [&](const at::Tensor& tensor) { all = all && on(tensor, device); });
+  return all;
+}
+
+void Batch::move_to(c10::Device device, bool non_blocking) {
+  input = tensor_to(std::move(input), device, non_blocking);
+  target = tensor_to(std::move(target), device, non_blocking);
+  extra = map_tensors(std::move(extra),
+                      [&](at::Tensor tensor) { return tensor_to(std::move(tensor), device, non_blocking); });
 }
 
 Batch Batch::pin_memory() const {
   const auto pinned = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.pin_memory() : tensor; };
-  Batch out{pinned(input), pinned(target), extra, loss_normalizer};
-  for (auto& item : out.extra) {
-    item.tensor = pinned(item.tensor);
-  }
-  return out;
+  return {pinned(input), pinned(target), map_tensors(extra, pinned), loss_normalizer, info};
 }
 
 const at::Tensor& Batch::at(std::string_view name) const {
@@ -35,14 +47,21 @@ const at::Tensor& Batch::at(std::string_view name) const {
   if (name == "target") {
     return target;
   }
-  std::string known = "input, target";
-  for (const auto& item : extra) {
-    if (item.name == name) {
-      return item.tensor;
+  const State* found = &extra;
+  for (std::string_view rest = name; found != nullptr;) {
+    const std::size_t dot = rest.find('.');
+    found = found->is_map() ? found->find(rest.substr(0, dot)) : nullptr;
+    if (dot == std::string_view::npos) {
+      break;
     }
-    known += ", " + item.name;
+    rest.remove_prefix(dot + 1);
   }
-  fail<DataError>("data.batch", "expected one of ", known, ", got ", quote(name));
+  if (found == nullptr || !found->is_tensor()) {
+    std::vector<std::string> known = {"input", "target"};
+    list_names(extra, "", known);
+    fail<DataError>("data.batch", "expected one of ", join(known), ", got ", quote(name));
+  }
+  return found->tensor();
 }
 
 void Batch::set(std::string_view name, at::Tensor tensor) {
@@ -54,13 +73,18 @@ void Batch::set(std::string_view name, at::Tensor tensor) {
     target = std::move(tensor);
     return;
   }
-  for (auto& item : extra) {
-    if (item.name == name) {
-      item.tensor = std::move(tensor);
-      return;
+  State* place = &extra;
+  for (std::string_view rest = name;;) {
+    const std::size_t dot = rest.find('.');
+    check<DataError>(place->is_null() || place->is_map(), "data.batch", "expected a name below a map, got ",
+                     quote(name), ", where ", place->kind(), " stands in the way");
+    place = &(*place)[rest.substr(0, dot)];
+    if (dot == std::string_view::npos) {
+      break;
     }
+    rest.remove_prefix(dot + 1);
   }
-  extra.push_back({std::string(name), std::move(tensor)});
+  *place = std::move(tensor);
 }
 
 void Batch::fail_size() const {

@@ -66,9 +66,8 @@ Batch TensorDataset::get_batch(std::span<const std::int64_t> indices) {
   if (target_.defined()) {
     batch.target = at::index_select(target_, 0, where);
   }
-  batch.extra.reserve(options_.extra.size());
   for (const auto& item : options_.extra) {
-    batch.extra.push_back({item.name, at::index_select(item.tensor, 0, where)});
+    batch.set(item.name, at::index_select(item.tensor, 0, where));
   }
   return batch;
 }

@@ -120,13 +120,17 @@ TEST_CASE("Batch: tensors by name, in order", "[data]") {
   batch.set("length", at::arange(3));
   batch.set("mask", at::ones({3, 2}, at::kBool));
   batch.set("target", at::zeros({3}));
-  REQUIRE(batch.extra.size() == 2);
-  CHECK(batch.extra[0].name == "mask");
+  batch.set("boxes.left", at::full({3}, 7));
+  REQUIRE(batch.extra.map().size() == 3);
+  CHECK(batch.extra.map().begin()->key.string() == "mask");
+  CHECK(batch.at("boxes.left").eq(7).all().item<bool>());
   CHECK(batch.at("mask").all().item<bool>());
   CHECK(batch.at("target").sum().item<float>() == 0.0F);
   CHECK(batch.at("input").is_same(batch.input));
   CHECK(error_of<danling::DataError>([&] { batch.at("masks"); }) ==
-        "[data.batch] expected one of input, target, mask, length, got 'masks'");
+        "[data.batch] expected one of input, target, mask, length, boxes.left, got 'masks'");
+  CHECK(error_of<danling::DataError>([&] { batch.set("mask.left", at::zeros({3})); }) ==
+        "[data.batch] expected a name below a map, got 'mask.left', where a tensor stands in the way");
 }
 
 TEST_CASE("Batch: moving shares what is there already and moves the rest", "[data]") {

@@ -1,4 +1,4 @@
-// The default batch: named tensors whose first dimension counts samples.
+// The default batch: named tensors, nested where they need be, whose first dimension counts samples.
 #pragma once
 
 #include <cstdint>
@@ -6,29 +6,28 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <danling/data/batch_info.hpp>
+#include <danling/state/state.hpp>
+
 namespace danling::inline v0 {
 namespace data {
 
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
-
-/// `input`, `target` (undefined where there is none) and further tensors by name.
+/// `input`, `target` (undefined where there is none) and whatever else belongs to the samples, by name.
 struct Batch {
   /// [N, ...]
   at::Tensor input = {};
   /// [N, ...] or undefined.
   at::Tensor target = {};
-  /// In order; names are unique.
-  std::vector<NamedTensor> extra = {};
+  /// Null, or a map from names to tensors, further maps and lists of them, and what is no tensor (texts).
+  State extra = {};
   /// Valid samples or tokens that the mean loss stands for; nothing leaves it to the runner.
   std::optional<std::int64_t> loss_normalizer = {};
+  /// Which samples these are; the loader fills it in.
+  BatchInfo info = {};
 
   /// Samples: the first dimension of `input`. @throws DataError when `input` is undefined or a scalar.
   std::int64_t size() const {
@@ -40,15 +39,7 @@ struct Batch {
 
   /// Whether every tensor is on `device`.
   bool is_on(c10::Device device) const {
-    if (!on(input, device) || !on(target, device)) {
-      return false;
-    }
-    for (const auto& item : extra) {
-      if (!on(item.tensor, device)) {
-        return false;
-      }
-    }
-    return true;
+    return on(input, device) && on(target, device) && (extra.is_null() || extra_is_on(device));
   }
 
   /// The batch on `device`; tensors that are there already are shared. `non_blocking` copies overlap with the host
@@ -64,15 +55,17 @@ struct Batch {
   /// The batch in page-locked host memory, from which copies to a device need not wait. Needs an accelerator.
   Batch pin_memory() const;
 
-  /// `input`, `target` or an extra tensor. @throws DataError that lists the names there are.
+  /// `input`, `target` or a tensor of `extra`; dots lead into maps: `boxes.left`. @throws DataError that lists the
+  /// names there are.
   const at::Tensor& at(std::string_view name) const;
-  /// Adds or replaces.
+  /// Adds or replaces; maps on the way are made.
   void set(std::string_view name, at::Tensor tensor);
 
  private:
   static bool on(const at::Tensor& tensor, c10::Device device) {
     return !tensor.defined() || tensor.device() == device;
   }
+  bool extra_is_on(c10::Device device) const;
   void move_to(c10::Device device, bool non_blocking);
   [[noreturn]] void fail_size() const;
 };

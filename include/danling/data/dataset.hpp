@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -11,12 +12,20 @@
 #include <vector>
 
 #include <danling/data/batch.hpp>
+#include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/sample.hpp>
 
 namespace danling::inline v0::data {
 
-/// Records 0 .. size()-1, read as batches of type `B`.
+/// What a dataset's sample type declares for loaders (t3w: IDatum); a config that says otherwise wins.
+struct LoaderDefaults {
+  std::optional<std::int64_t> train_batch_size = {};
+  std::optional<std::int64_t> val_batch_size = {};
+  std::optional<std::int64_t> num_workers = {};
+};
+
+/// Records 0 .. size()-1, read as batches of type `B`. Loaders with workers read from several threads at a time.
 template <class B>
 class Dataset {
  public:
@@ -28,6 +37,23 @@ class Dataset {
   /// The batch of these records, in this order. Called once per batch; indices may repeat.
   virtual B get_batch(std::span<const std::int64_t> indices) = 0;
 
+  /// The same with what random transforms depend on; this is what loaders call. `info` tells the samples of the batch
+  /// as the loader numbers them, `indices` as this dataset does. Override it where the batch depends on `info`, or to
+  /// pass `info` on to another dataset.
+  virtual B read(std::span<const std::int64_t> indices, const BatchInfo& info) {
+    (void)info;
+    return get_batch(indices);
+  }
+
+  /// Where a record came from, for metadata and messages; null where the dataset does not know.
+  virtual State source_info(std::int64_t index) const {
+    (void)index;
+    return {};
+  }
+
+  /// What the sample type declares for loaders.
+  virtual LoaderDefaults loader_defaults() const { return {}; }
+
   /// What part of the data this is ("train"), or empty where the dataset does not know.
   virtual std::string split() const { return {}; }
 
@@ -35,18 +61,53 @@ class Dataset {
   virtual bool train() const { return split() == "train"; }
 };
 
-/// `size()` and `get_batch(indices)`.
+namespace detail {
 template <class T>
-concept BatchSource = requires(T& object, const T& constant, std::span<const std::int64_t> indices) {
-  { constant.size() } -> std::convertible_to<std::int64_t>;
+concept PlainBatches = requires(T& object, std::span<const std::int64_t> indices) {
   { object.get_batch(indices) } -> BatchType;
 };
-
-/// `size()`, `get(index)` and a `collate` for what `get` returns, in the type or beside the sample's type.
 template <class T>
-concept SampleSource = requires(T& object, const T& constant, std::int64_t index) {
+concept InformedBatches = requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
+  { object.get_batch(indices, info) } -> BatchType;
+};
+template <class T>
+concept PlainSamples = requires(T& object, std::int64_t index) {
+  object.get(index);
+};
+template <class T>
+concept InformedSamples = requires(T& object, std::int64_t index, const SampleInfo& info) {
+  object.get(index, info);
+};
+
+template <class T>
+auto get_sample(T& object, std::int64_t index, const SampleInfo& info) {
+  if constexpr (InformedSamples<T>) {
+    return object.get(index, info);
+  } else {
+    return object.get(index);
+  }
+}
+template <class T>
+using sample_of =
+    std::remove_cvref_t<decltype(get_sample(std::declval<T&>(), std::int64_t{}, std::declval<const SampleInfo&>()))>;
+
+/// Throws what is being handled on, as a DataError that names record `index` of the loader's dataset, with the original
+/// nested in it.
+[[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index);
+}  // namespace detail
+
+/// `size()` and `get_batch(indices)` or `get_batch(indices, info)`.
+template <class T>
+concept BatchSource = (detail::PlainBatches<T> || detail::InformedBatches<T>)&&requires(const T& constant) {
   { constant.size() } -> std::convertible_to<std::int64_t>;
-  requires Collates<T, std::remove_cvref_t<decltype(object.get(index))>>;
+};
+
+/// `size()`, `get(index)` or `get(index, info)`, and a `collate` for what `get` returns, in the type or beside the
+/// sample's type.
+template <class T>
+concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&requires(const T& constant) {
+  { constant.size() } -> std::convertible_to<std::int64_t>;
+  requires Collates<T, detail::sample_of<T>>;
 };
 
 /// What `make_dataset` takes.
@@ -55,15 +116,21 @@ concept DatasetLike = BatchSource<T> || SampleSource<T>;
 
 namespace detail {
 template <class T>
-auto read_batch(T& object, std::span<const std::int64_t> indices) {
-  if constexpr (BatchSource<T>) {
+auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
+  if constexpr (InformedBatches<T>) {
+    return object.get_batch(indices, info);
+  } else if constexpr (PlainBatches<T>) {
     return object.get_batch(indices);
   } else {
-    using S = std::remove_cvref_t<decltype(object.get(std::int64_t{}))>;
-    std::vector<S> samples;
+    std::vector<sample_of<T>> samples;
     samples.reserve(indices.size());
-    for (const std::int64_t index : indices) {
-      samples.push_back(object.get(index));
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const SampleInfo sample(info, i);
+      try {
+        samples.push_back(get_sample(object, indices[i], sample));
+      } catch (...) {
+        rethrow_for_record(sample, indices[i]);
+      }
     }
     return collate_with(object, std::move(samples));
   }
@@ -72,7 +139,8 @@ auto read_batch(T& object, std::span<const std::int64_t> indices) {
 
 /// The batch type of a dataset-like type.
 template <DatasetLike T>
-using batch_of = std::remove_cvref_t<decltype(detail::read_batch(std::declval<T&>(), std::span<const std::int64_t>()))>;
+using batch_of = std::remove_cvref_t<decltype(detail::read_batch(std::declval<T&>(), std::span<const std::int64_t>(),
+                                                                 std::declval<const BatchInfo&>()))>;
 
 /// Any object that satisfies `DatasetLike`, as a `Dataset`. Its `split()` and `train()` are used where it has them.
 template <DatasetLike T>
@@ -82,7 +150,23 @@ class DatasetAdapter final : public Dataset<batch_of<T>> {
 
   T& object() { return object_; }
   std::int64_t size() const override { return static_cast<std::int64_t>(object_.size()); }
-  batch_of<T> get_batch(std::span<const std::int64_t> indices) override { return detail::read_batch(object_, indices); }
+  batch_of<T> get_batch(std::span<const std::int64_t> indices) override {
+    BatchInfo info;
+    info.indices.assign(indices.begin(), indices.end());
+    return detail::read_batch(object_, indices, info);
+  }
+  batch_of<T> read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
+    return detail::read_batch(object_, indices, info);
+  }
+  State source_info(std::int64_t index) const override {
+    if constexpr (requires {
+                    { object_.source_info(index) } -> std::convertible_to<State>;
+                  }) {
+      return object_.source_info(index);
+    } else {
+      return {};
+    }
+  }
   std::string split() const override {
     if constexpr (requires {
                     { object_.split() } -> std::convertible_to<std::string>;
@@ -111,7 +195,8 @@ template <class T>
 auto make_dataset(T object) {
   static_assert(DatasetLike<T>,
                 "a dataset needs size() const, and either get_batch(std::span<const std::int64_t>) that returns a "
-                "batch, or get(std::int64_t) with a collate(std::vector<Sample>) in its class or beside the sample");
+                "batch, or get(std::int64_t) with a collate(std::vector<Sample>) in its class or beside the sample; "
+                "both may take a const BatchInfo& or const SampleInfo& besides");
   using B = batch_of<T>;
   if constexpr (std::derived_from<T, Dataset<B>>) {
     return std::shared_ptr<Dataset<B>>(std::make_shared<T>(std::move(object)));

@@ -74,7 +74,9 @@ class Loader : public LoaderBase {
 
   std::int64_t fetch(std::span<const std::int64_t> indices) override {
     batch_.reset();  // first, so that the new batch can have its memory
-    batch_.emplace(source_.dataset()->get_batch(indices));
+    BatchInfo info;
+    info.indices.assign(indices.begin(), indices.end());
+    batch_.emplace(source_.dataset()->read(indices, info));
     return data::batch_size(*batch_);
   }
   std::int64_t fetch_ahead(std::int64_t num_samples) override {

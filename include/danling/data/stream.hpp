@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,27 +11,46 @@
 #include <utility>
 #include <vector>
 
+#include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/sample.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
 
-/// Yields batches until it has no more. For a resume to be exact it must draw random numbers from a generator of its
-/// own, which its state holds: the loader reads one batch ahead, so the process's generator is not where it was.
+/// Yields batches until it has no more. For a resume to be exact it must draw random numbers from `info` or from a
+/// generator of its own, which its state holds: the loader reads ahead, so the process's generator is not where it was.
+/// One thread at a time calls its functions, though not always the same.
 template <class B>
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// The next batch of up to `num_samples` samples, or nothing at the end. The loader asks one batch ahead.
+  /// The next batch of up to `num_samples` samples, or nothing at the end.
   virtual std::optional<B> next(std::int64_t num_samples) = 0;
+
+  /// The same in two steps, so that workers share the second: reads what the next batch is made of, and gives a
+  /// function that makes it, called once, in any thread; an empty one at the end. `info` tells the samples as the
+  /// loader numbers them, in the order of the stream; at the end there may be fewer. This is what loaders call.
+  /// Override it where making a batch (decoding, transforms) costs more than reading, or depends on `info`.
+  virtual std::function<B()> read(std::int64_t num_samples, const BatchInfo& info) {
+    (void)info;
+    auto batch = std::make_shared<std::optional<B>>(next(num_samples));
+    return *batch ? std::function<B()>([batch] { return std::move(**batch); }) : std::function<B()>();
+  }
+
+  /// Passes over up to `num_samples` samples and gives how many there were; fewer only at the end. Override it where
+  /// this can be had without reading: processes that share a stream pass over each other's samples.
+  virtual std::int64_t skip(std::int64_t num_samples) {
+    const std::optional<B> batch = next(num_samples);
+    return batch ? batch_size(*batch) : 0;
+  }
 
   /// Goes to the beginning of `epoch`. Called before the first `next` of each epoch.
   virtual void reset(std::int64_t epoch) = 0;
 
-  /// Where the stream is: after `load_state_dict` of it, `next` yields what it would have yielded.
-  /// Taken before every batch: keep it small.
+  /// Where the stream is: after `load_state_dict` of it, `next` yields what it would have yielded. Taken before every
+  /// batch, or every `snapshot_every_n_steps`: keep it small.
   virtual State state_dict() const = 0;
   virtual void load_state_dict(const State& state) = 0;
 

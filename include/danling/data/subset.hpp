@@ -48,18 +48,28 @@ class Subset final : public Dataset<B> {
 
   std::int64_t size() const override { return indices_.size(); }
   B get_batch(std::span<const std::int64_t> indices) override {
+    return with_base(indices, [&](std::span<const std::int64_t> of_base) { return base_->get_batch(of_base); });
+  }
+  B read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
+    return with_base(indices, [&](std::span<const std::int64_t> of_base) { return base_->read(of_base, info); });
+  }
+  State source_info(std::int64_t index) const override { return base_->source_info(indices_[checked(index)]); }
+  LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
+  std::string split() const override { return split_; }
+  bool train() const override { return train_; }
+
+ private:
+  template <class Read>
+  B with_base(std::span<const std::int64_t> indices, const Read& read) const {
     std::array<std::int64_t, 256> few;  // most batches fit: no allocation
     std::vector<std::int64_t> many(indices.size() > few.size() ? indices.size() : 0);
     const std::span<std::int64_t> of_base(many.empty() ? few.data() : many.data(), indices.size());
     for (std::size_t i = 0; i < indices.size(); ++i) {
       of_base[i] = indices_[checked(indices[i])];
     }
-    return base_->get_batch(of_base);
+    return read(of_base);
   }
-  std::string split() const override { return split_; }
-  bool train() const override { return train_; }
 
- private:
   std::int64_t checked(std::int64_t index) const {
     check<DataError>(index >= 0 && index < size(), "data.subset", "expected an index in [0, ", size(), ")", ", got ",
                      index);

@@ -20,10 +20,15 @@ struct Affine {
   double shift = 0.0;
 };
 
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
 struct TensorDatasetOptions {
   /// Applied to each batch's input, which may then be stored in a small type (uint8 images).
   std::optional<Affine> input_transform = {};
-  /// Further tensors with as many records, batched under their names.
+  /// Further tensors with as many records, batched under their names; dots nest them.
   std::vector<NamedTensor> extra = {};
   std::string split = {};
 };

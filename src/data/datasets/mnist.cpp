@@ -1,4 +1,4 @@
-#include <danling/data/mnist.hpp>
+#include <danling/data/datasets/mnist.hpp>
 
 #include <array>
 #include <cstring>

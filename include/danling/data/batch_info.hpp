@@ -1,0 +1,74 @@
+// What a batch is: which records, in which epoch, at which place. Random transforms and metadata depend on it only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <danling/data/metadata.hpp>
+#include <danling/data/random.hpp>
+
+namespace danling::inline v0::data {
+
+/// Made by the loader for each batch, given to whoever reads it, and kept in the batch where its type has a member
+/// `info` of this type. It does not depend on threads; on ranks only where it says so.
+struct BatchInfo {
+  /// The records of the batch in its order, by their numbers in the loader's dataset; in a stream, by their order.
+  std::vector<std::int64_t> indices = {};
+  std::string split = {};
+  std::int64_t epoch = 0;
+  /// Of the batch in its epoch, on this rank.
+  std::int64_t batch_idx = 0;
+  /// Batches that the loader delivered before this one, over all epochs.
+  std::int64_t global_step = 0;
+  /// Where the first sample stands in the order of the epoch, which all ranks share.
+  std::int64_t position = 0;
+  /// Of this process.
+  std::int64_t shard_id = 0;
+  /// How many samples at the end repeat others, so that all ranks have batches of one size.
+  std::int64_t num_padding = 0;
+  /// Samples in the batches of all ranks at this step, without padding.
+  std::int64_t global_size = 0;
+  /// Of (seed, split, epoch): with its number folded in, the key of a record.
+  RandomKey epoch_key = {};
+  /// Of (seed, split, epoch, position): for what mixes the samples of a batch.
+  RandomKey batch_key = {};
+  /// Where a sampler repeats records, a key for each sample that depends on its position too; else empty.
+  std::vector<RandomKey> sample_keys = {};
+
+  std::size_t size() const { return indices.size(); }
+  /// The key of sample `i` in [0, size()).
+  RandomKey key(std::size_t i) const {
+    return sample_keys.empty() ? epoch_key.fold_in(static_cast<std::uint64_t>(indices[i])) : sample_keys[i];
+  }
+  /// What the random transforms of sample `i` draw from.
+  Random random(std::size_t i) const { return Random(key(i)); }
+  /// What transforms that mix samples draw from.
+  Random batch_random() const { return Random(batch_key); }
+  /// Of sample `i`; without `source_info` and `entry_key`, which datasets know: see `Loader::metadata`.
+  Metadata metadata(std::size_t i) const;
+  /// The same batch with some of its samples only.
+  BatchInfo select(std::span<const std::size_t> samples) const;
+};
+
+/// What one sample is, while it is read: sample `i` of `batch`.
+class SampleInfo {
+ public:
+  SampleInfo(const BatchInfo& batch, std::size_t i) : batch_(&batch), i_(i) {}
+
+  const BatchInfo& batch() const { return *batch_; }
+  /// Its number in the loader's dataset, which a subset of it numbers otherwise.
+  std::int64_t index() const { return batch_->indices[i_]; }
+  RandomKey key() const { return batch_->key(i_); }
+  /// What its random transforms draw from: the same in every layout of workers, batches and processes.
+  Random random() const { return batch_->random(i_); }
+  Metadata metadata() const { return batch_->metadata(i_); }
+
+ private:
+  const BatchInfo* batch_;
+  std::size_t i_;
+};
+
+}  // namespace danling::inline v0::data

@@ -1,0 +1,62 @@
+// What is done to each tensor of a tree, such as a batch's nested tensors.
+#pragma once
+
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::data {
+
+/// Calls `visit(const at::Tensor&)` for every tensor of a tree, in order.
+template <class Visit>
+void each_tensor(const State& tree, const Visit& visit) {
+  if (tree.is_tensor()) {
+    visit(tree.tensor());
+  } else if (tree.is_list() || tree.is_tuple()) {
+    for (const State& item : tree.items()) {
+      each_tensor(item, visit);
+    }
+  } else if (tree.is_map()) {
+    for (const auto& [key, item] : tree.map()) {
+      each_tensor(item, visit);
+    }
+  }
+}
+
+/// The tree with every tensor replaced by `change(at::Tensor)`; what is no tensor stays.
+template <class Change>
+State map_tensors(const State& tree, const Change& change) {
+  if (tree.is_tensor()) {
+    return change(tree.tensor());
+  }
+  if (tree.is_list() || tree.is_tuple()) {
+    State::List items;
+    items.reserve(tree.items().size());
+    for (const State& item : tree.items()) {
+      items.push_back(map_tensors(item, change));
+    }
+    return tree.is_tuple() ? State(State::Tuple{std::move(items)}) : State(std::move(items));
+  }
+  if (tree.is_map()) {
+    State::Map map;
+    for (const auto& [key, item] : tree.map()) {
+      map.set(key, map_tensors(item, change));
+    }
+    return map;
+  }
+  return tree;
+}
+
+/// The tensor on `device`, itself where it is there already or undefined. `non_blocking` copies overlap with the host
+/// only from pinned memory; copies to the host always wait, since one that did not would be read before it is there.
+inline at::Tensor tensor_to(at::Tensor tensor, c10::Device device, bool non_blocking = true) {
+  if (!tensor.defined() || tensor.device() == device) {
+    return tensor;
+  }
+  return tensor.to(device, non_blocking && !device.is_cpu());
+}
+
+}  // namespace danling::inline v0::data

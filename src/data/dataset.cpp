@@ -1,0 +1,31 @@
+#include <danling/data/dataset.hpp>
+
+#include <exception>
+
+#include <c10/util/Exception.h>
+
+namespace danling::inline v0::data::detail {
+
+void rethrow_for_record(const SampleInfo& info, std::int64_t index) {
+  std::string what = "an exception that is no std::exception";
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    what = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): `what` says so
+  }
+  const std::string& split = info.batch().split;
+  std::string where = concat("record ", info.index());
+  if (index != info.index()) {
+    where += concat(" (", index, " in the dataset below)");
+  }
+  if (!split.empty()) {
+    where += concat(" of split ", quote(split));
+  }
+  std::throw_with_nested(DataError(
+      concat(what.starts_with('[') ? "" : "[data.read] expected a sample, got: ", what, "; while reading ", where)));
+}
+
+}  // namespace danling::inline v0::data::detail
