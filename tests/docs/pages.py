@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes one C++ program of the code on the pages of docs/metrics; running it compares what the pages say is printed.
+"""Makes one C++ program of the code on the pages of the guide; running it compares what the pages say is printed.
 
-Usage: pages.py DIRECTORY OUTPUT.cpp
+Usage: pages.py OUTPUT.cpp DIRECTORY...
 
 Each ```cpp block of a page becomes part of one function, in order, so that a block sees what those before it declared.
-A ```text block directly behind it is what the code printed since the block before; without one it must print nothing.
+A ```cpp global block is code outside of functions: types, and the functions beside them. A ```text block directly
+behind code is what it printed since the block before; without one it must print nothing.
 """
 
 import sys
@@ -32,14 +33,16 @@ def blocks_of(text):
 
 def function_of(path, name):
     """The code of one page as a function; #line makes compilers and checks speak of the page."""
-    lines = [f"void {name}() {{"]
+    outside, lines = [f"namespace {name} {{"], ["void run() {"]
     pending = None  # where the last block of code began
 
     def check(expected):
-        lines.append(f'docs_expect("{path.name}", {pending}, R"docs({expected})docs");')
+        lines.append(f'docs_expect("{path.parent.name}/{path.name}", {pending}, R"docs({expected})docs");')
 
     for kind, start, body, adjacent in blocks_of(path.read_text()):
-        if kind == "cpp":
+        if kind == "cpp global":
+            outside += [f'#line {start} "{path.as_posix()}"', body]
+        elif kind == "cpp":
             if pending is not None:
                 check("")
             pending = start
@@ -49,10 +52,10 @@ def function_of(path, name):
             pending = None
     if pending is not None:
         check("")
-    return "\n".join([*lines, "}"])
+    return "\n".join([*outside, *lines, "}", f"}}  // namespace {name}"])
 
 
-PROLOGUE = """// Made by tests/docs/pages.py from docs/metrics.
+PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 
 #include <iostream>
 
@@ -68,11 +71,11 @@ namespace dl = danling;
 
 
 def main():
-    directory, output = Path(sys.argv[1]), Path(sys.argv[2])
-    pages = sorted(directory.glob("*.md"))
-    names = [f"page_{path.stem.replace('-', '_')}" for path in pages]
+    output, directories = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
+    pages = [path for directory in directories for path in sorted(directory.glob("*.md"))]
+    names = [f"page_{path.parent.name}_{path.stem.replace('-', '_')}" for path in pages]
     functions = [function_of(path, name) for path, name in zip(pages, names)]
-    calls = "".join(f'  docs_run("{p.name}", {n});\n' for p, n in zip(pages, names))
+    calls = "".join(f'  docs_run("{p.parent.name}/{p.name}", {n}::run);\n' for p, n in zip(pages, names))
     text = PROLOGUE + "\n\n".join(functions) + "\n\nint main() {\n" + calls + "  return docs_result();\n}\n"
     if not output.exists() or output.read_text() != text:
         output.write_text(text)
