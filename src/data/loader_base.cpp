@@ -37,6 +37,8 @@ LoaderBase::LoaderBase(std::optional<std::int64_t> size, LoaderOptions options) 
   indices_.reserve(static_cast<std::size_t>(std::min(options_.batch_size, sampler_->size())));
 }
 
+BatchSampler::~BatchSampler() = default;
+
 LoaderBase::~LoaderBase() = default;
 
 std::optional<std::int64_t> LoaderBase::num_samples() const {

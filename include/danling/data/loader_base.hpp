@@ -9,24 +9,10 @@
 #include <string>
 #include <vector>
 
-#include <danling/data/sampler.hpp>
+#include <danling/data/loader_options.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
-
-struct LoaderOptions {
-  /// Samples in a batch; the last batch of an epoch may have fewer.
-  std::int64_t batch_size = 1;
-  /// A new order in every epoch. Not for streams.
-  bool shuffle = false;
-  /// Leaves out a last batch that has fewer than `batch_size` samples.
-  bool drop_last = false;
-  /// With the epoch and `split`, what the order depends on.
-  std::uint64_t seed = 0;
-  std::string split = {};
-  /// An order of one's own instead of `shuffle`. Not for streams.
-  std::shared_ptr<Sampler> sampler = nullptr;
-};
 
 /// Walks through epochs batch by batch. After `start_epoch`, each `next()` makes one batch current.
 class LoaderBase {

@@ -21,8 +21,12 @@ class Sampler {
   virtual std::int64_t size() const = 0;
   /// Chooses the order of `epoch`. Called before the first `fill` of each epoch.
   virtual void set_epoch(std::int64_t epoch) = 0;
-  /// Writes the records at positions `position`, `position` + 1, ... of the epoch; all are below `size()`.
+  /// Writes the records at positions `position`, `position` + 1, ... of the epoch; all are below `size()`. Loaders call
+  /// it in one thread at a time, though not always the same.
   virtual void fill(std::int64_t position, std::span<std::int64_t> indices) const = 0;
+
+  /// Whether an epoch has records more than once; then their keys depend on the position too.
+  virtual bool repeats() const { return false; }
 
   /// What the order depends on besides the epoch; a map with at least `type`.
   virtual State state_dict() const = 0;

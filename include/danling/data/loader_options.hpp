@@ -1,0 +1,46 @@
+// What a loader can be told.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <danling/data/batch_sampler.hpp>
+#include <danling/data/sampler.hpp>
+#include <danling/data/shard.hpp>
+
+namespace danling::inline v0::data {
+
+struct LoaderOptions {
+  /// Samples in a batch of one process; the last ones of an epoch may have fewer.
+  std::int64_t batch_size = 1;
+  /// A new order in every epoch. Not for streams.
+  bool shuffle = false;
+  /// Leaves out global batches that have fewer than `world_size * batch_size` samples.
+  bool drop_last = false;
+  /// With the epoch and `split`, what the order and all random transforms depend on.
+  std::uint64_t seed = 0;
+  std::string split = {};
+  /// An order of one's own instead of `shuffle`. Not for streams.
+  std::shared_ptr<Sampler> sampler = nullptr;
+  /// Batches of one's own instead of `shuffle` and `sampler`. Not for streams.
+  std::shared_ptr<BatchSampler> batch_sampler = nullptr;
+  /// Threads that read ahead; with 0 `next()` reads in the calling thread.
+  std::int64_t num_workers = 0;
+  /// Batches that are read ahead for each worker: 2 by default. Needs workers.
+  std::optional<std::int64_t> prefetch_factor = {};
+  /// Keeps the threads from one epoch to the next, instead of ending and starting them. Needs workers.
+  bool persistent_workers = false;
+  /// Puts batches in page-locked memory, where there is an accelerator. The batch type needs `B pin_memory() const`.
+  bool pin_memory = false;
+  /// Batches come in the order of the plan; else whichever is ready first, and the state holds which came.
+  bool in_order = true;
+  /// For streams: their state is taken before every n-th batch (1 by default), and a resume passes over the samples
+  /// since.
+  std::optional<std::int64_t> snapshot_every_n_steps = {};
+  /// Which part of each global batch is read here.
+  Shard shard = {};
+};
+
+}  // namespace danling::inline v0::data
