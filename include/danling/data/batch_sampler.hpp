@@ -9,6 +9,18 @@
 
 namespace danling::inline v0::data {
 
+/// How large the batches of a loader are.
+struct BatchShape {
+  /// Samples in the batch of one process, at most.
+  std::int64_t batch_size = 1;
+  /// Processes that share a global batch.
+  std::int64_t world_size = 1;
+  /// Leaves out what does not fill a global batch at the end of an epoch.
+  bool drop_last = false;
+
+  std::int64_t global_size() const { return world_size * batch_size; }
+};
+
 /// Chooses the records of one global batch after another. One thread at a time calls its functions, though not always
 /// the same; loaders with workers and those that look for the end ask ahead, and keep what they did not deliver in
 /// their own state. Every process has one of its own, and all must give the same batches.
@@ -18,17 +30,19 @@ class BatchSampler {
 
   /// Samples in an epoch, where they are known before it ends.
   virtual std::optional<std::int64_t> size() const { return std::nullopt; }
-  /// Global batches in an epoch when each may have `num_samples`, where they are known before it ends.
-  virtual std::optional<std::int64_t> length(std::int64_t num_samples) const {
-    (void)num_samples;
+  /// Global batches in an epoch of this shape, where they are known before it ends.
+  virtual std::optional<std::int64_t> length(const BatchShape& shape) const {
+    (void)shape;
     return std::nullopt;
   }
   /// Goes to the beginning of `epoch`. Called before the first `next` of each epoch, and not after `load_state_dict`
   /// where the epoch goes on.
   virtual void set_epoch(std::int64_t epoch) = 0;
-  /// Writes the records of the next global batch to the front of `indices` and gives their number: world_size *
-  /// batch_size, which is the length of `indices`, or fewer where no more fit together; 0 at the end of the epoch.
-  virtual std::int64_t next(std::span<std::int64_t> indices) = 0;
+  /// Writes the records of the next global batch to the front of `indices`, which has room for `shape.global_size()`,
+  /// and gives their number; 0 at the end of the epoch. There may be fewer in any batch (a limit of tokens): processes
+  /// share them as evenly as can be, in blocks, so that a multiple of `world_size` gives all as many. What `drop_last`
+  /// leaves out, it leaves out itself.
+  virtual std::int64_t next(const BatchShape& shape, std::span<std::int64_t> indices) = 0;
   /// Whether an epoch has records more than once; then their keys depend on the place too.
   virtual bool repeats() const { return false; }
 
