@@ -59,22 +59,58 @@ Permutation::Permutation(std::int64_t size, std::uint64_t key)
   }
 }
 
-std::uint64_t Permutation::encrypt(std::uint64_t cell) const {
-  std::uint64_t row = cell / columns_;
-  std::uint64_t column = cell % columns_;
-  for (std::size_t i = 0; i < num_rounds_; i += 2) {
-    row = shift(row, scale(mix(column ^ keys_[i]), rows_), rows_);
-    column = shift(column, scale(mix(row ^ keys_[i + 1]), columns_), columns_);
-  }
-  return row * columns_ + column;
+std::uint64_t Permutation::walk(std::uint64_t cell) const {
+  do {
+    std::uint64_t row = cell / columns_;
+    std::uint64_t column = cell % columns_;
+    for (std::size_t i = 0; i < num_rounds_; i += 2) {
+      row = shift(row, scale(mix(column ^ keys_[i]), rows_), rows_);
+      column = shift(column, scale(mix(row ^ keys_[i + 1]), columns_), columns_);
+    }
+    cell = row * columns_ + column;
+  } while (cell >= static_cast<std::uint64_t>(size_));
+  return cell;
 }
 
 std::int64_t Permutation::operator()(std::int64_t index) const {
-  std::uint64_t cell = static_cast<std::uint64_t>(index);
-  do {
-    cell = encrypt(cell);
-  } while (cell >= static_cast<std::uint64_t>(size_));
-  return static_cast<std::int64_t>(cell);
+  return static_cast<std::int64_t>(walk(static_cast<std::uint64_t>(index)));
+}
+
+// One number after another waits for multiplications; the rounds of several side by side do not, and neighbours need
+// no division.
+void Permutation::fill(std::int64_t begin, std::span<std::int64_t> to) const {
+  constexpr std::size_t width = 8;
+  std::array<std::uint64_t, width> rows;
+  std::array<std::uint64_t, width> columns;
+  std::size_t done = 0;
+  std::uint64_t row = columns_ > 0 ? static_cast<std::uint64_t>(begin) / columns_ : 0;
+  std::uint64_t column = columns_ > 0 ? static_cast<std::uint64_t>(begin) % columns_ : 0;
+  for (; done + width <= to.size(); done += width) {
+    for (std::size_t lane = 0; lane < width; ++lane) {
+      rows[lane] = row;
+      columns[lane] = column;
+      column = column + 1 == columns_ ? 0 : column + 1;
+      row += column == 0 ? 1 : 0;
+    }
+    for (std::size_t i = 0; i < num_rounds_; i += 2) {
+      for (std::size_t lane = 0; lane < width; ++lane) {
+        rows[lane] = shift(rows[lane], scale(mix(columns[lane] ^ keys_[i]), rows_), rows_);
+      }
+      for (std::size_t lane = 0; lane < width; ++lane) {
+        columns[lane] = shift(columns[lane], scale(mix(rows[lane] ^ keys_[i + 1]), columns_), columns_);
+      }
+    }
+    for (std::size_t lane = 0; lane < width; ++lane) {
+      std::uint64_t cell = rows[lane] * columns_ + columns[lane];
+      if (cell >= static_cast<std::uint64_t>(size_)) [[unlikely]] {
+        cell = walk(cell);
+      }
+      to[done + lane] = static_cast<std::int64_t>(cell);
+    }
+  }
+  for (; done < to.size(); ++done) {
+    to[done] = (*this)(begin + static_cast<std::int64_t>(done));
+  }
 }
 
 }  // namespace danling::inline v0::data

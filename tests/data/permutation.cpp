@@ -78,6 +78,32 @@ TEST_CASE("Permutation: huge sizes stay in range, without collisions or a list",
         "[data.permutation] expected a size between 0 and 2^62, got -1");
 }
 
+TEST_CASE("Permutation: many at a time go where each goes alone", "[data]") {
+  for (const std::int64_t size : {1, 2, 3, 7, 8, 9, 100, 1023, 1024, 1025, 4096, 60'000}) {
+    const Permutation order(size, order_key(5, 0, ""));
+    for (const std::int64_t count : {0, 1, 7, 8, 9, 16, 64, 100}) {
+      for (const std::int64_t begin : {std::int64_t{0}, std::int64_t{1}, size / 3, size - count}) {
+        if (begin < 0 || begin + count > size) {
+          continue;
+        }
+        std::vector<std::int64_t> together(static_cast<std::size_t>(count));
+        std::vector<std::int64_t> alone = together;
+        order.fill(begin, together);
+        std::iota(alone.begin(), alone.end(), begin);
+        std::transform(alone.begin(), alone.end(), alone.begin(), order);
+        REQUIRE(together == alone);
+      }
+    }
+  }
+  const std::int64_t size = (std::int64_t{1} << 40) + 1;
+  const Permutation order(size, 7);
+  std::vector<std::int64_t> last(64);
+  order.fill(size - 64, last);
+  CHECK(last.front() == order(size - 64));
+  CHECK(last.back() == order(size - 1));
+  Permutation(0, 7).fill(0, {});
+}
+
 TEST_CASE("Permutation: over keys, all orders of few records are equally frequent", "[data]") {
   std::size_t num_orders = 1;
   for (std::int64_t size = 2; size <= 6; ++size) {

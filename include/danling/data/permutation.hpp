@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace danling::inline v0::data {
@@ -24,10 +25,14 @@ class Permutation {
   /// Where `index` in [0, size) goes; outside it the result is meaningless.
   std::int64_t operator()(std::int64_t index) const;
 
+  /// Where `begin`, `begin` + 1, ... go, all below `size()`: several at a time, which is much faster.
+  void fill(std::int64_t begin, std::span<std::int64_t> to) const;
+
  private:
   static constexpr std::size_t max_rounds = 24;
 
-  std::uint64_t encrypt(std::uint64_t cell) const;
+  /// `cell`, encrypted until it is below `size()`.
+  std::uint64_t walk(std::uint64_t cell) const;
 
   std::int64_t size_;
   std::uint64_t rows_ = 1;
