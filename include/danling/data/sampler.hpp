@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <danling/data/permutation.hpp>
 #include <danling/state/state.hpp>
@@ -13,6 +13,7 @@
 namespace danling::inline v0::data {
 
 /// The order of an epoch as a function of the position in it, so that resuming in the middle costs nothing.
+/// It is the order of all processes together: loaders give each process its part (`world_size`).
 class Sampler {
  public:
   virtual ~Sampler();
@@ -27,6 +28,8 @@ class Sampler {
 
   /// Whether an epoch has records more than once; then their keys depend on the position too.
   virtual bool repeats() const { return false; }
+  /// Whether this is the part of one process already: loaders of several processes refuse such a sampler.
+  virtual bool sharded() const { return false; }
 
   /// What the order depends on besides the epoch; a map with at least `type`.
   virtual State state_dict() const = 0;
@@ -48,22 +51,39 @@ class SequentialSampler final : public Sampler {
   std::int64_t size_;
 };
 
+struct RandomSamplerOptions {
+  /// Positions in an epoch; all records once where there is none. With fewer, every epoch has other records; with more,
+  /// all records come before one comes again.
+  std::optional<std::int64_t> num_samples = {};
+  /// Every position draws from all records, whatever others drew.
+  bool replacement = false;
+  /// With the epoch and `split`, what the order depends on.
+  std::uint64_t seed = 0;
+  std::string split = {};
+};
+
 /// A new order of all records in every epoch, which depends on (seed, epoch, split) only, never on a generator.
-/// Loading a state takes over its seed and split, so that the saved order goes on.
+/// Constant memory. Loading a state takes over its seed and split, so that the saved order goes on.
 class RandomSampler final : public Sampler {
  public:
-  RandomSampler(std::int64_t size, std::uint64_t seed, std::string split = {});
-  std::int64_t size() const override { return order_.size(); }
+  /// @throws DataError when there is no record to draw from, or `num_samples` is negative.
+  RandomSampler(std::int64_t size, RandomSamplerOptions options);
+  RandomSampler(std::int64_t size, std::uint64_t seed, std::string split = {})
+      : RandomSampler(size, {.seed = seed, .split = std::move(split)}) {}
+
+  std::int64_t size() const override { return num_samples_; }
   void set_epoch(std::int64_t epoch) override;
   void fill(std::int64_t position, std::span<std::int64_t> indices) const override;
+  bool repeats() const override { return options_.replacement || num_samples_ > order_.size(); }
   State state_dict() const override;
   void load_state_dict(const State& state) override;
 
  private:
-  std::uint64_t seed_;
-  std::string split_;
+  RandomSamplerOptions options_;
+  std::int64_t num_samples_;
   std::int64_t epoch_ = 0;
-  Permutation order_;
+  std::uint64_t key_;  // of the epoch
+  Permutation order_;  // of the epoch's first pass over the records
 };
 
 }  // namespace danling::inline v0::data
