@@ -33,7 +33,7 @@ COMMON = {"version.hpp", "fwd.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 WHOLE_LIBTORCH = re.compile(r"(torch/(torch|all|extension)\.h|ATen/ATen\.h)$")
-HIDDEN = re.compile(r"(fmt|spdlog|yaml-cpp|nlohmann|CLI|catch2)/|(zlib|xxhash)\.h$")
+HIDDEN = re.compile(r"(fmt|spdlog|yaml-cpp|nlohmann|CLI|catch2)/|(zlib|xxhash|jpeglib|png)\.h$")
 CODE = {".hpp", ".cpp"}
 SCRIPTS = {".py", ".sh", ".cmake"}
 

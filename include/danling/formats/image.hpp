@@ -1,0 +1,73 @@
+// JPEG and PNG images as bytes of pixels. What an image is, its content says, not its name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace danling::inline v0::formats {
+
+enum class ImageFormat { jpeg, png };
+
+/// How many numbers a pixel has: those of the file (1 to 4), or 1, 3 or 4.
+enum class ImageChannels { as_is, gray, rgb, rgba };
+
+struct ImageDecodeOptions {
+  ImageChannels channels = ImageChannels::as_is;
+  /// An image whose header claims more is refused before memory is taken for it.
+  std::uint64_t max_pixels = std::uint64_t{1} << 27;
+  /// Turns the image as its EXIF orientation says. PIL and torchvision leave it as stored.
+  bool apply_orientation = false;
+  /// Takes a JPEG that libjpeg warns of (it ends early, or some of it cannot be decoded) as far as it goes, as PIL
+  /// with LOAD_TRUNCATED_IMAGES does; what is missing is gray. Otherwise it is an error.
+  bool accept_damaged = false;
+};
+
+/// What the header says.
+struct ImageInfo {
+  ImageFormat format = ImageFormat::jpeg;
+  /// As stored, before any orientation.
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  /// Of the image as it is decoded with `ImageChannels::as_is`: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha.
+  std::int64_t channels = 0;
+  /// Of EXIF, 1 to 8; 1 is as stored, and where the file does not say.
+  int orientation = 1;
+};
+
+struct Image {
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  std::int64_t channels = 0;
+  /// [height, width, channels], row by row.
+  std::vector<std::uint8_t> pixels;
+};
+
+/// Gives the memory for [height, width, channels] bytes.
+using PixelAllocator =
+    std::function<std::span<std::uint8_t>(std::int64_t height, std::int64_t width, std::int64_t channels)>;
+
+/// Whether the library was built with libjpeg and libpng. Without them the functions below throw.
+bool has_images();
+
+/// What the first bytes say; nothing when they are of neither format.
+std::optional<ImageFormat> image_format(std::string_view bytes);
+
+/// Reads the header only. @throws DataError when the bytes are no JPEG or PNG, or the header is damaged.
+ImageInfo read_image_info(std::string_view bytes);
+
+/// Decodes a whole image to 8 bits per number. Like PIL's `convert`: palettes become their colours, 16 bits their upper
+/// 8, CMYK becomes RGB, alpha is dropped or added as 255, colours become gray by ITU-R 601; a JPEG's gray is its
+/// luminance. Colour profiles and gamma are not applied. Memory beyond the pixels is bounded by the size of the file.
+/// Threads may decode at a time.
+/// @throws DataError with the reason when the bytes are no JPEG or PNG, are damaged, end early or claim more than
+/// `max_pixels` or than they can hold
+Image decode_image(std::string_view bytes, const ImageDecodeOptions& options = {});
+/// The same into memory that `allocate` gives; called once, when the header was read and found sound.
+void decode_image(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate);
+
+}  // namespace danling::inline v0::formats

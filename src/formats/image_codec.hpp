@@ -1,0 +1,47 @@
+// What the decoders of the single image formats share.
+#pragma once
+
+#include <csetjmp>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/image.hpp>
+
+namespace danling::inline v0::formats {
+
+/// The numbers of a pixel as a decoder gives them.
+enum class PixelLayout { gray = 1, gray_alpha = 2, rgb = 3, rgba = 4, inverted_cmyk = 5 };
+
+inline std::int64_t layout_channels(PixelLayout layout) {
+  return layout == PixelLayout::inverted_cmyk ? 4 : static_cast<std::int64_t>(layout);
+}
+
+/// How many numbers `channels` are of an image that has `as_is`.
+inline std::int64_t num_channels(ImageChannels channels, std::int64_t as_is) {
+  return channels == ImageChannels::as_is  ? as_is
+         : channels == ImageChannels::gray ? 1
+         : channels == ImageChannels::rgb  ? 3
+                                           : 4;
+}
+
+/// One row of pixels in another layout: `out` has `channels` numbers for each of `width` pixels.
+void convert_row(const std::uint8_t* in, PixelLayout layout, std::int64_t width, std::int64_t channels,
+                 std::uint8_t* out);
+
+/// The orientation in a TIFF header with its first directory, as EXIF has it; 1 when there is none.
+int exif_orientation(std::string_view tiff);
+
+/// Refuses more pixels than are allowed, or than `bytes` can hold at `most_per_byte`.
+void check_pixels(const ImageInfo& info, std::uint64_t bytes, std::uint64_t most_per_byte,
+                  const ImageDecodeOptions& options, std::string_view format);
+
+#ifdef DANLING_WITH_IMAGES
+ImageInfo read_jpeg_info(std::string_view bytes);
+ImageInfo read_png_info(std::string_view bytes);
+void decode_jpeg(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate);
+void decode_png(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate);
+#endif
+
+}  // namespace danling::inline v0::formats
