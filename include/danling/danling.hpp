@@ -12,8 +12,10 @@
 #include <danling/state/state.hpp>
 
 #include <danling/data/batch.hpp>
+#include <danling/data/collate.hpp>
 #include <danling/data/dataset.hpp>
 #include <danling/data/datasets/mnist.hpp>
+#include <danling/data/datum.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/stream.hpp>

@@ -36,7 +36,6 @@ void Batch::move_to(c10::Device device, bool non_blocking) {
 }
 
 Batch Batch::pin_memory() const {
-  const auto pinned = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.pin_memory() : tensor; };
   return {pinned(input), pinned(target), map_tensors(extra, pinned), loss_normalizer, info};
 }
 
@@ -87,9 +86,20 @@ void Batch::set(std::string_view name, at::Tensor tensor) {
   *place = std::move(tensor);
 }
 
-void Batch::fail_size() const {
-  fail<DataError>("data.batch", "expected an input with a first dimension that counts samples, got ",
-                  input.defined() ? "a scalar" : "none");
+std::int64_t Batch::size_elsewhere() const {
+  check<DataError>(!input.defined(), "data.batch",
+                   "expected an input with a first dimension that counts samples, got a scalar");
+  std::optional<std::int64_t> found;
+  const auto look = [&](const at::Tensor& tensor) {
+    if (!found && tensor.defined() && tensor.dim() > 0) {
+      found = tensor.size(0);
+    }
+  };
+  each_tensor(extra, look);
+  look(target);
+  check<DataError>(found.has_value(), "data.batch",
+                   "expected an input, or another tensor with a first dimension that counts samples, got none");
+  return *found;
 }
 
 }  // namespace danling::inline v0::data

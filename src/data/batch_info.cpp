@@ -10,6 +10,9 @@ Metadata BatchInfo::metadata(std::size_t i) const {
   out.batch_idx = batch_idx;
   out.shard_id = shard_id;
   out.rng_key = key(i);
+  if (!entry_keys.empty()) {
+    out.entry_key = entry_keys[i];
+  }
   return out;
 }
 
@@ -21,6 +24,9 @@ BatchInfo BatchInfo::select(std::span<const std::size_t> samples) const {
     out.indices.push_back(indices[i]);
     if (!sample_keys.empty()) {
       out.sample_keys.push_back(sample_keys[i]);
+    }
+    if (!entry_keys.empty()) {
+      out.entry_keys.push_back(entry_keys[i]);
     }
     out.num_padding += static_cast<std::int64_t>(i) >= static_cast<std::int64_t>(size()) - num_padding ? 1 : 0;
   }

@@ -18,7 +18,7 @@ namespace data {
 
 /// `input`, `target` (undefined where there is none) and whatever else belongs to the samples, by name.
 struct Batch {
-  /// [N, ...]
+  /// [N, ...], or undefined where the inputs stand in `extra`.
   at::Tensor input = {};
   /// [N, ...] or undefined.
   at::Tensor target = {};
@@ -29,13 +29,9 @@ struct Batch {
   /// Which samples these are; the loader fills it in.
   BatchInfo info = {};
 
-  /// Samples: the first dimension of `input`. @throws DataError when `input` is undefined or a scalar.
-  std::int64_t size() const {
-    if (!input.defined() || input.dim() == 0) [[unlikely]] {
-      fail_size();
-    }
-    return input.size(0);
-  }
+  /// Samples: the first dimension of `input`; where there is none (several inputs stand in `extra`), of the first
+  /// tensor of `extra` that has one, else of `target`. @throws DataError when `input` is a scalar, or no tensor counts.
+  std::int64_t size() const { return input.defined() && input.dim() > 0 ? input.size(0) : size_elsewhere(); }
 
   /// Whether every tensor is on `device`.
   bool is_on(c10::Device device) const {
@@ -67,7 +63,7 @@ struct Batch {
   }
   bool extra_is_on(c10::Device device) const;
   void move_to(c10::Device device, bool non_blocking);
-  [[noreturn]] void fail_size() const;
+  std::int64_t size_elsewhere() const;
 };
 
 }  // namespace data

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ struct BatchInfo {
   RandomKey batch_key = {};
   /// Where a sampler repeats records, a key for each sample that depends on its position too; else empty.
   std::vector<RandomKey> sample_keys = {};
+  /// By sample, the names that samples gave themselves (`uuid`), put here by the dataset; empty where they have none.
+  std::vector<std::optional<std::string>> entry_keys = {};
 
   std::size_t size() const { return indices.size(); }
   /// The key of sample `i` in [0, size()).
@@ -47,7 +50,7 @@ struct BatchInfo {
   Random random(std::size_t i) const { return Random(key(i)); }
   /// What transforms that mix samples draw from.
   Random batch_random() const { return Random(batch_key); }
-  /// Of sample `i`; without `source_info` and `entry_key`, which datasets know: see `Loader::metadata`.
+  /// Of sample `i`; without what datasets know (`source_info`, names of records): see `Loader::metadata`.
   Metadata metadata(std::size_t i) const;
   /// The same batch with some of its samples only.
   BatchInfo select(std::span<const std::size_t> samples) const;

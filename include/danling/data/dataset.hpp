@@ -14,16 +14,10 @@
 #include <danling/data/batch.hpp>
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
+#include <danling/data/datum.hpp>
 #include <danling/data/sample.hpp>
 
 namespace danling::inline v0::data {
-
-/// What a dataset's sample type declares for loaders (t3w: IDatum); a config that says otherwise wins.
-struct LoaderDefaults {
-  std::optional<std::int64_t> train_batch_size = {};
-  std::optional<std::int64_t> val_batch_size = {};
-  std::optional<std::int64_t> num_workers = {};
-};
 
 /// Records 0 .. size()-1, read as batches of type `B`. Loaders with workers read from several threads at a time.
 template <class B>
@@ -49,6 +43,12 @@ class Dataset {
   virtual State source_info(std::int64_t index) const {
     (void)index;
     return {};
+  }
+
+  /// The record's own name (a path, a key), where the dataset knows it without reading the record.
+  virtual std::optional<std::string> entry_key(std::int64_t index) const {
+    (void)index;
+    return std::nullopt;
   }
 
   /// What the sample type declares for loaders.
@@ -94,6 +94,9 @@ using sample_of =
 /// Throws what is being handled on, as a DataError that names record `index` of the loader's dataset, with the original
 /// nested in it.
 [[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index);
+/// The same for a CollateError of the sample `info`.
+[[noreturn]] void rethrow_for_sample(const CollateError& error, const SampleInfo& info, std::int64_t index,
+                                     const std::optional<std::string>& uuid);
 }  // namespace detail
 
 /// `size()` and `get_batch(indices)` or `get_batch(indices, info)`.
@@ -110,11 +113,62 @@ concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&
   requires Collates<T, detail::sample_of<T>>;
 };
 
-/// What `make_dataset` takes.
+/// What `make_dataset` takes. (t3w: IDataset.)
 template <class T>
 concept DatasetLike = BatchSource<T> || SampleSource<T>;
 
 namespace detail {
+template <class T>
+concept NamesDatum = requires {
+  typename T::datum_type;
+};
+/// The type whose declarations hold for a dataset: what it names, else what `get` returns.
+template <class T>
+struct DatumOf {
+  using type = void;
+};
+template <SampleSource T>
+requires(!NamesDatum<T>) struct DatumOf<T> {
+  using type = sample_of<T>;
+};
+template <NamesDatum T>
+struct DatumOf<T> {
+  using type = typename T::datum_type;
+};
+/// A dataset that names its datum and gives samples gives such samples.
+template <class T>
+concept DatumFits = !NamesDatum<T> || !SampleSource<T> || std::same_as<typename DatumOf<T>::type, sample_of<T>>;
+
+template <class B>
+concept KeepsInfo = requires(B& batch) {
+  { (batch.info) } -> std::same_as<BatchInfo&>;
+};
+
+/// The samples as a batch. Their uuids go into the batch's `info` where it has one, and into what collating throws.
+template <class T, class S>
+auto collate_records(T& object, std::vector<S> samples, std::span<const std::int64_t> indices, const BatchInfo& info) {
+  std::vector<std::optional<std::string>> uuids;
+  if constexpr (HasUuid<S>) {
+    uuids.reserve(samples.size());
+    for (const S& sample : samples) {
+      uuids.push_back(uuid_of(sample));
+    }
+  }
+  try {
+    auto batch = collate_with(object, std::move(samples));
+    if constexpr (HasUuid<S> && KeepsInfo<decltype(batch)>) {
+      batch.info.entry_keys = std::move(uuids);
+    }
+    return batch;
+  } catch (const CollateError& error) {
+    const std::size_t i = error.sample();
+    if (i >= indices.size()) {
+      throw;
+    }
+    rethrow_for_sample(error, SampleInfo(info, i), indices[i], uuids.empty() ? std::nullopt : uuids[i]);
+  }
+}
+
 template <class T>
 auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
   if constexpr (InformedBatches<T>) {
@@ -132,7 +186,7 @@ auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInf
         rethrow_for_record(sample, indices[i]);
       }
     }
-    return collate_with(object, std::move(samples));
+    return collate_records(object, std::move(samples), indices, info);
   }
 }
 }  // namespace detail
@@ -142,7 +196,9 @@ template <DatasetLike T>
 using batch_of = std::remove_cvref_t<decltype(detail::read_batch(std::declval<T&>(), std::span<const std::int64_t>(),
                                                                  std::declval<const BatchInfo&>()))>;
 
-/// Any object that satisfies `DatasetLike`, as a `Dataset`. Its `split()` and `train()` are used where it has them.
+/// Any object that satisfies `DatasetLike`, as a `Dataset`. Its `split()`, `train()`, `source_info(index)`,
+/// `entry_key(index)` and `loader_defaults()` are used where it has them; without the last, what its `datum_type`, or
+/// the sample that `get` returns, declares.
 template <DatasetLike T>
 class DatasetAdapter final : public Dataset<batch_of<T>> {
  public:
@@ -163,6 +219,26 @@ class DatasetAdapter final : public Dataset<batch_of<T>> {
                     { object_.source_info(index) } -> std::convertible_to<State>;
                   }) {
       return object_.source_info(index);
+    } else {
+      return {};
+    }
+  }
+  std::optional<std::string> entry_key(std::int64_t index) const override {
+    if constexpr (requires {
+                    { object_.entry_key(index) } -> std::convertible_to<std::optional<std::string>>;
+                  }) {
+      return object_.entry_key(index);
+    } else {
+      return std::nullopt;
+    }
+  }
+  LoaderDefaults loader_defaults() const override {
+    if constexpr (requires {
+                    { object_.loader_defaults() } -> std::same_as<LoaderDefaults>;
+                  }) {
+      return object_.loader_defaults();
+    } else if constexpr (!std::is_void_v<typename detail::DatumOf<T>::type>) {
+      return declared_defaults<typename detail::DatumOf<T>::type>();
     } else {
       return {};
     }
@@ -197,6 +273,9 @@ auto make_dataset(T object) {
                 "a dataset needs size() const, and either get_batch(std::span<const std::int64_t>) that returns a "
                 "batch, or get(std::int64_t) with a collate(std::vector<Sample>) in its class or beside the sample; "
                 "both may take a const BatchInfo& or const SampleInfo& besides");
+  static_assert(detail::DatumFits<T>,
+                "the datum_type that a dataset names must be the type of sample that its get "
+                "returns");
   using B = batch_of<T>;
   if constexpr (std::derived_from<T, Dataset<B>>) {
     return std::shared_ptr<Dataset<B>>(std::make_shared<T>(std::move(object)));

@@ -9,6 +9,8 @@
 
 #include <danling/data/batch.hpp>
 #include <danling/data/batch_traits.hpp>
+#include <danling/data/collate.hpp>
+#include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
 
@@ -17,10 +19,13 @@ struct Sample {
   at::Tensor input = {};
   /// Undefined where there is none.
   at::Tensor target = {};
+  /// Null, or a map of whatever else belongs to the record: tensors, numbers, texts, nested.
+  State extra = {};
 };
 
-/// Stacks the samples along a new first dimension. @throws DataError when shapes or dtypes differ, naming the
-/// first sample that does, or when only some samples have a target.
+/// Stacks the samples along a new first dimension; `extra` by the rules of `default_collate`. @throws CollateError when
+/// shapes, dtypes or what `extra` holds differ, naming the first sample that does, or when only some samples have a
+/// target.
 Batch collate(std::vector<Sample> samples);
 
 namespace detail {
@@ -29,24 +34,39 @@ concept MemberCollate = requires(T& object, std::vector<S> samples) {
   { object.collate(std::move(samples)) } -> BatchType;
 };
 template <class S>
+concept StaticCollate = requires(std::vector<S> samples) {
+  { S::collate(std::move(samples)) } -> BatchType;
+};
+template <class S>
 concept FreeCollate = requires(std::vector<S> samples) {
   { collate(std::move(samples)) } -> BatchType;
 };
-
-/// The object's own collate, else the one beside the sample's type.
+template <class S>
+concept DefaultCollate = DefaultCollatable<S> && requires(const std::vector<S>& samples) {
+  { default_collate(samples) } -> BatchType;
+};
 template <class T, class S>
-requires MemberCollate<T, S> || FreeCollate<S>
+concept CollatedSomehow = MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>;
+
+/// The object's own collate, else that of the sample's type, else the one beside it, else the default.
+template <class T, class S>
+requires CollatedSomehow<T, S>
 auto collate_with(T& object, std::vector<S> samples) {
   if constexpr (MemberCollate<T, S>) {
     return object.collate(std::move(samples));
-  } else {
+  } else if constexpr (StaticCollate<S>) {
+    return S::collate(std::move(samples));
+  } else if constexpr (FreeCollate<S>) {
     return collate(std::move(samples));
+  } else {
+    return default_collate(samples);
   }
 }
 }  // namespace detail
 
-/// `T` or the namespace of `S` has `collate(std::vector<S>)` that returns a batch.
+/// There is a `collate(std::vector<S>)` that returns a batch: a member of `T`, a static member of `S`, a function
+/// beside `S`, or `default_collate`.
 template <class T, class S>
-concept Collates = detail::MemberCollate<T, S> || detail::FreeCollate<S>;
+concept Collates = detail::CollatedSomehow<T, S>;
 
 }  // namespace danling::inline v0::data

@@ -79,6 +79,11 @@ class Source {
     return dataset_ != nullptr ? dataset_->split() : stream_ != nullptr ? stream_->split() : std::string();
   }
   bool train() const { return dataset_ != nullptr ? dataset_->train() : stream_ != nullptr && stream_->train(); }
+  LoaderDefaults loader_defaults() const {
+    return dataset_ != nullptr  ? dataset_->loader_defaults()
+           : stream_ != nullptr ? stream_->loader_defaults()
+                                : LoaderDefaults();
+  }
 
  private:
   template <class T>

@@ -13,6 +13,7 @@
 
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
+#include <danling/data/datum.hpp>
 #include <danling/data/sample.hpp>
 #include <danling/state/state.hpp>
 
@@ -53,6 +54,9 @@ class Stream {
   /// batch, or every `snapshot_every_n_steps`: keep it small.
   virtual State state_dict() const = 0;
   virtual void load_state_dict(const State& state) = 0;
+
+  /// What the sample type declares for loaders.
+  virtual LoaderDefaults loader_defaults() const { return {}; }
 
   virtual std::string split() const { return {}; }
   virtual bool train() const { return split() == "train"; }
@@ -131,6 +135,15 @@ class StreamAdapter final : public Stream<stream_batch_of<T>> {
   void reset(std::int64_t epoch) override { object_.reset(epoch); }
   State state_dict() const override { return object_.state_dict(); }
   void load_state_dict(const State& state) override { object_.load_state_dict(state); }
+  LoaderDefaults loader_defaults() const override {
+    if constexpr (requires { typename T::datum_type; }) {
+      return declared_defaults<typename T::datum_type>();
+    } else if constexpr (!BatchStream<T>) {
+      return declared_defaults<detail::yielded<T>>();
+    } else {
+      return {};
+    }
+  }
   std::string split() const override {
     if constexpr (requires {
                     { object_.split() } -> std::convertible_to<std::string>;

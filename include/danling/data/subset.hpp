@@ -54,6 +54,9 @@ class Subset final : public Dataset<B> {
     return with_base(indices, [&](std::span<const std::int64_t> of_base) { return base_->read(of_base, info); });
   }
   State source_info(std::int64_t index) const override { return base_->source_info(indices_[checked(index)]); }
+  std::optional<std::string> entry_key(std::int64_t index) const override {
+    return base_->entry_key(indices_[checked(index)]);
+  }
   LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
   std::string split() const override { return split_; }
   bool train() const override { return train_; }

@@ -59,4 +59,9 @@ inline at::Tensor tensor_to(at::Tensor tensor, c10::Device device, bool non_bloc
   return tensor.to(device, non_blocking && !device.is_cpu());
 }
 
+/// The tensor in page-locked host memory; itself where it is there already, on a device, or undefined.
+inline at::Tensor pinned(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() ? tensor.pin_memory() : tensor;
+}
+
 }  // namespace danling::inline v0::data

@@ -1,0 +1,93 @@
+// What the type of a sample may say of itself: its name, how loaders should read it, how to make it anew. (t3w:
+// IDatum.)
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <danling/core/format.hpp>
+
+namespace danling::inline v0::data {
+
+/// What a sample's type declares for loaders, as `static constexpr std::int64_t train_batch_size`, `val_batch_size` and
+/// `num_workers`; a config that says otherwise wins.
+struct LoaderDefaults {
+  std::optional<std::int64_t> train_batch_size = {};
+  std::optional<std::int64_t> val_batch_size = {};
+  std::optional<std::int64_t> num_workers = {};
+};
+
+template <class S>
+constexpr LoaderDefaults declared_defaults() {
+  LoaderDefaults out;
+  if constexpr (requires {
+                  { S::train_batch_size } -> std::convertible_to<std::int64_t>;
+                }) {
+    out.train_batch_size = S::train_batch_size;
+  }
+  if constexpr (requires {
+                  { S::val_batch_size } -> std::convertible_to<std::int64_t>;
+                }) {
+    out.val_batch_size = S::val_batch_size;
+  }
+  if constexpr (requires {
+                  { S::num_workers } -> std::convertible_to<std::int64_t>;
+                }) {
+    out.num_workers = S::num_workers;
+  }
+  return out;
+}
+
+namespace detail {
+template <class U>
+std::optional<std::string> uuid_text(const U& uuid) {
+  if constexpr (requires {
+                  { uuid.has_value() } -> std::same_as<bool>;
+                }) {
+    return uuid ? uuid_text(*uuid) : std::nullopt;
+  } else {
+    return concat(uuid);
+  }
+}
+
+template <class S>
+concept UuidFunction = requires(const S& sample) {
+  uuid_text(sample.uuid());
+};
+template <class S>
+concept UuidMember = !UuidFunction<S> && requires(const S& sample) {
+  uuid_text(sample.uuid);
+};
+}  // namespace detail
+
+/// A member `uuid`, or a function `uuid() const`: a text or a number, or an optional one.
+template <class S>
+concept HasUuid = detail::UuidFunction<S> || detail::UuidMember<S>;
+
+/// The name by which a sample is known for good, as text; nothing where it has none.
+template <class S>
+std::optional<std::string> uuid_of(const S& sample) {
+  if constexpr (detail::UuidFunction<S>) {
+    return detail::uuid_text(sample.uuid());
+  } else if constexpr (detail::UuidMember<S>) {
+    return detail::uuid_text(sample.uuid);
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// `static S from_uuid(id)` makes the sample of that name.
+template <class S, class Id>
+concept FromUuid = requires(Id&& id) {
+  { S::from_uuid(std::forward<Id>(id)) } -> std::same_as<S>;
+};
+
+/// The sample of this name, made anew: for work that looks at certain samples again.
+template <class S, class Id>
+requires FromUuid<S, Id> S from_uuid(Id&& id) { return S::from_uuid(std::forward<Id>(id)); }
+
+}  // namespace danling::inline v0::data
