@@ -86,8 +86,7 @@ using Indices = std::vector<std::int64_t>;
 
 static_assert(data::BatchType<Batch> && data::BatchType<PairBatch> && data::BatchType<TokenBatch> &&
               data::BatchType<at::Tensor>);
-static_assert(!data::BatchType<int> && !data::BatchType<danling_data_user::NoMove> &&
-              !data::BatchType<std::vector<at::Tensor>>);
+static_assert(!data::BatchType<int> && !data::BatchType<danling_data_user::NoMove>);
 static_assert(data::DatasetLike<Squares> && data::DatasetLike<Tokens> && data::DatasetLike<data::TensorDataset>);
 static_assert(!data::DatasetLike<std::vector<int>> && !data::DatasetLike<Batch>);
 static_assert(std::same_as<data::batch_of<Squares>, PairBatch> && std::same_as<data::batch_of<Tokens>, TokenBatch>);
@@ -109,7 +108,7 @@ TEST_CASE("Batch: counts its samples and refuses an input that has none", "[data
   batch.loss_normalizer = 17;
   CHECK(data::loss_normalizer(batch) == 17);
   CHECK(error_of<danling::DataError>([] { Batch().size(); }) ==
-        "[data.batch] expected an input with a first dimension that counts samples, got none");
+        "[data.batch] expected an input, or another tensor with a first dimension that counts samples, got none");
   CHECK(error_of<danling::DataError>([] { Batch{.input = at::zeros({})}.size(); }) ==
         "[data.batch] expected an input with a first dimension that counts samples, got a scalar");
 }
