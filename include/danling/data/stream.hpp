@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -14,6 +15,7 @@
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/datum.hpp>
+#include <danling/data/record_stream.hpp>
 #include <danling/data/sample.hpp>
 #include <danling/state/state.hpp>
 
@@ -32,7 +34,8 @@ class Stream {
 
   /// The same in two steps, so that workers share the second: reads what the next batch is made of, and gives a
   /// function that makes it, called once, in any thread; an empty one at the end. `info` tells the samples as the
-  /// loader numbers them, in the order of the stream; at the end there may be fewer. This is what loaders call.
+  /// loader numbers them, in the order of the stream; at the end there may be fewer. It is gone when the job runs.
+  /// This is what loaders call.
   /// Override it where making a batch (decoding, transforms) costs more than reading, or depends on `info`.
   virtual std::function<B()> read(std::int64_t num_samples, const BatchInfo& info) {
     (void)info;
@@ -64,19 +67,6 @@ class Stream {
 
 namespace detail {
 template <class T>
-concept Restartable = Checkpointable<T> && requires(T& object, std::int64_t epoch) {
-  object.reset(epoch);
-};
-
-template <class Optional>
-struct unwrapped {};
-template <class V>
-struct unwrapped<std::optional<V>> {
-  using type = V;
-};
-template <class T>
-using yielded = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next())>>::type;
-template <class T>
 using yielded_batch = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next(std::int64_t{}))>>::type;
 }  // namespace detail
 
@@ -86,11 +76,9 @@ concept BatchStream = detail::Restartable<T> && requires {
   requires BatchType<detail::yielded_batch<T>>;
 };
 
-/// `next()` yields std::optional of a sample that has a `collate`; the rest as for `BatchStream`.
+/// A `RecordStream` whose samples have a `collate`.
 template <class T>
-concept SampleStream = detail::Restartable<T> && requires {
-  requires Collates<T, detail::yielded<T>>;
-};
+concept SampleStream = RecordStream<T> && Collates<T, detail::made<T>>;
 
 /// What `make_stream` takes.
 template <class T>
@@ -98,70 +86,92 @@ concept StreamLike = BatchStream<T> || SampleStream<T>;
 
 namespace detail {
 template <class T>
-auto read_stream(T& object, std::int64_t num_samples) {
-  if constexpr (BatchStream<T>) {
-    return object.next(num_samples);
-  } else {
-    std::vector<yielded<T>> samples;
-    samples.reserve(static_cast<std::size_t>(num_samples));
-    while (static_cast<std::int64_t>(samples.size()) < num_samples) {
-      auto sample = object.next();
-      if (!sample) {
-        break;
-      }
-      samples.push_back(std::move(*sample));
+struct StreamBatch {
+  using type = decltype(collate_with(std::declval<T&>(), std::declval<std::vector<made<T>>>()));
+};
+template <BatchStream T>
+struct StreamBatch<T> {
+  using type = yielded_batch<T>;
+};
+
+template <class T>
+auto make_batch(T& object, std::vector<yielded<T>> records, const BatchInfo& info) {
+  std::vector<made<T>> samples;
+  samples.reserve(records.size());
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const SampleInfo sample(info, i);
+    try {
+      samples.push_back(make_sample(object, std::move(records[i]), sample));
+    } catch (...) {
+      rethrow_for_record(sample, sample.index());
     }
-    using B = decltype(collate_with(object, std::move(samples)));
-    return samples.empty() ? std::optional<B>() : std::optional<B>(collate_with(object, std::move(samples)));
   }
+  return collate_records(object, std::move(samples), info.indices, info);
 }
 }  // namespace detail
 
 /// The batch type of a stream-like type.
 template <StreamLike T>
-using stream_batch_of =
-    typename detail::unwrapped<decltype(detail::read_stream(std::declval<T&>(), std::int64_t{}))>::type;
+using stream_batch_of = typename detail::StreamBatch<T>::type;
 
-/// Any object that satisfies `StreamLike`, as a `Stream`; samples are collated here.
+/// Any object that satisfies `StreamLike`, as a `Stream`. Records are read one after another; samples are made of them
+/// and collated by whoever runs the job.
 template <StreamLike T>
 class StreamAdapter final : public Stream<stream_batch_of<T>> {
+  using B = stream_batch_of<T>;
+
  public:
   explicit StreamAdapter(T object) : object_(std::move(object)) {}
 
   T& object() { return object_; }
-  std::optional<stream_batch_of<T>> next(std::int64_t num_samples) override {
-    return detail::read_stream(object_, num_samples);
+  std::optional<B> next(std::int64_t num_samples) override {
+    if constexpr (BatchStream<T>) {
+      return object_.next(num_samples);
+    } else {
+      BatchInfo info;
+      info.indices.resize(static_cast<std::size_t>(num_samples));
+      std::iota(info.indices.begin(), info.indices.end(), std::int64_t{0});
+      const std::function<B()> make = read(num_samples, info);
+      return make ? std::optional<B>(make()) : std::nullopt;
+    }
+  }
+  std::function<B()> read(std::int64_t num_samples, const BatchInfo& info) override {
+    if constexpr (BatchStream<T>) {
+      return Stream<B>::read(num_samples, info);
+    } else {
+      auto records = std::make_shared<std::vector<detail::yielded<T>>>();
+      while (static_cast<std::int64_t>(records->size()) < num_samples) {
+        auto record = object_.next();
+        if (!record) {
+          break;
+        }
+        records->push_back(std::move(*record));
+      }
+      if (records->empty()) {
+        return {};
+      }
+      return [this, records, info] { return detail::make_batch(object_, std::move(*records), info); };
+    }
+  }
+  std::int64_t skip(std::int64_t num_samples) override {
+    if constexpr (BatchStream<T>) {
+      return Stream<B>::skip(num_samples);
+    } else {
+      return detail::skip_records(object_, num_samples);
+    }
   }
   void reset(std::int64_t epoch) override { object_.reset(epoch); }
   State state_dict() const override { return object_.state_dict(); }
   void load_state_dict(const State& state) override { object_.load_state_dict(state); }
   LoaderDefaults loader_defaults() const override {
-    if constexpr (requires { typename T::datum_type; }) {
-      return declared_defaults<typename T::datum_type>();
-    } else if constexpr (!BatchStream<T>) {
-      return declared_defaults<detail::yielded<T>>();
+    if constexpr (BatchStream<T>) {
+      return detail::datum_defaults_of<T, void>(object_);
     } else {
-      return {};
+      return detail::datum_defaults_of<T, detail::made<T>>(object_);
     }
   }
-  std::string split() const override {
-    if constexpr (requires {
-                    { object_.split() } -> std::convertible_to<std::string>;
-                  }) {
-      return object_.split();
-    } else {
-      return {};
-    }
-  }
-  bool train() const override {
-    if constexpr (requires {
-                    { object_.train() } -> std::convertible_to<bool>;
-                  }) {
-      return object_.train();
-    } else {
-      return Stream<stream_batch_of<T>>::train();
-    }
-  }
+  std::string split() const override { return detail::split_of(object_); }
+  bool train() const override { return detail::train_of(object_); }
 
  private:
   T object_;

@@ -1,0 +1,85 @@
+// A stream whose records a function turns into samples, in the workers.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <danling/data/record_stream.hpp>
+#include <danling/data/sample.hpp>
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+template <class F, class S>
+concept MapsInformed = std::invocable<const F&, S, const SampleInfo&>;
+template <class F, class S>
+concept MapsPlain = std::invocable<const F&, S>;
+template <class F, class S>
+concept MapsSample = MapsInformed<F, S> || MapsPlain<F, S>;
+
+template <class F, class S>
+auto map_sample(const F& function, S sample, const SampleInfo& info) {
+  if constexpr (MapsInformed<F, S>) {
+    return std::invoke(function, std::move(sample), info);
+  } else {
+    return std::invoke(function, std::move(sample));
+  }
+}
+}  // namespace detail
+
+/// See `map`.
+template <RecordStream T, detail::MapsSample<detail::made<T>> F>
+class MapStream {
+  using Record = detail::yielded<T>;
+  using Before = detail::made<T>;
+
+ public:
+  MapStream(T base, F function) : base_(std::move(base)), function_(std::move(function)) {}
+
+  std::optional<Record> next() { return base_.next(); }
+  /// Without `info` where neither the stream below nor the function asks for it: then a filter may follow.
+  auto make(Record record) const
+      requires(!detail::MakesInformed<T> && detail::MapsPlain<F, Before> && !detail::MapsInformed<F, Before>) {
+    if constexpr (detail::MakesPlain<T>) {
+      return std::invoke(function_, base_.make(std::move(record)));
+    } else {
+      return std::invoke(function_, std::move(record));
+    }
+  }
+  auto make(Record record, const SampleInfo& info) const
+      requires(detail::MakesInformed<T> || detail::MapsInformed<F, Before>) {
+    return detail::map_sample<F, Before>(function_, detail::make_sample(base_, std::move(record), info), info);
+  }
+  template <class S>
+  requires detail::MemberCollate<T, S>
+  auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
+
+  std::int64_t skip(std::int64_t count) { return detail::skip_records(base_, count); }
+  void reset(std::int64_t epoch) { base_.reset(epoch); }
+  State state_dict() const { return base_.state_dict(); }
+  void load_state_dict(const State& state) { base_.load_state_dict(state); }
+  LoaderDefaults loader_defaults() const { return detail::datum_defaults_of<T, Before>(base_); }
+  std::string split() const { return detail::split_of(base_); }
+  bool train() const { return detail::train_of(base_); }
+
+ private:
+  T base_;
+  F function_;
+};
+
+/// The stream with `function(sample)` or `function(sample, const SampleInfo&)` called for every sample, in the workers,
+/// in several threads at a time; random numbers come from `info.random()`.
+template <RecordStream T, class F>
+auto map(T stream, F function) {
+  static_assert(detail::MapsSample<F, detail::made<T>>,
+                "map needs a function that takes a sample of the stream, or a sample and a const SampleInfo&, and can "
+                "be called where it is const");
+  return MapStream<T, F>(std::move(stream), std::move(function));
+}
+
+}  // namespace danling::inline v0::data

@@ -1,0 +1,120 @@
+// Streams of single records: read one after another, made into samples by workers.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <danling/data/batch_info.hpp>
+#include <danling/data/dataset.hpp>
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+template <class T>
+concept Restartable = Checkpointable<T> && requires(T& object, std::int64_t epoch) {
+  object.reset(epoch);
+};
+
+template <class Optional>
+struct unwrapped {};
+template <class V>
+struct unwrapped<std::optional<V>> {
+  using type = V;
+};
+template <class T>
+using yielded = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next())>>::type;
+
+template <class T>
+concept MakesInformed = requires(const T& object, yielded<T> record, const SampleInfo& info) {
+  object.make(std::move(record), info);
+};
+template <class T>
+concept MakesPlain = requires(const T& object, yielded<T> record) {
+  object.make(std::move(record));
+};
+
+/// The sample of a record; the record itself where `T` has no `make`.
+template <class T>
+auto make_sample(const T& object, yielded<T> record, const SampleInfo& info) {
+  if constexpr (MakesInformed<T>) {
+    return object.make(std::move(record), info);
+  } else if constexpr (MakesPlain<T>) {
+    return object.make(std::move(record));
+  } else {
+    return record;
+  }
+}
+template <class T>
+using made = std::remove_cvref_t<decltype(make_sample(std::declval<const T&>(), std::declval<yielded<T>>(),
+                                                      std::declval<const SampleInfo&>()))>;
+}  // namespace detail
+
+/// `next()` yields std::optional of a record, one thread at a time; `reset(epoch)`, `state_dict()`,
+/// `load_state_dict(state)` as in `Stream`. `make(record) const` or `make(record, const SampleInfo&) const`, where
+/// there is one, turns a record into a sample, in several threads at a time, also beside `next()`. `skip(n)`, where
+/// there is one, passes over up to n records and gives their number.
+template <class T>
+concept RecordStream = detail::Restartable<T> && requires {
+  typename detail::yielded<T>;
+  typename detail::made<T>;
+};
+
+namespace detail {
+template <RecordStream T>
+std::int64_t skip_records(T& object, std::int64_t count) {
+  if constexpr (requires {
+                  { object.skip(count) } -> std::convertible_to<std::int64_t>;
+                }) {
+    return object.skip(count);
+  } else {
+    std::int64_t done = 0;
+    while (done < count && object.next()) {
+      ++done;
+    }
+    return done;
+  }
+}
+
+/// What `object` says itself, else what its `datum_type` declares, else what `S` does.
+template <class T, class S>
+LoaderDefaults datum_defaults_of(const T& object) {
+  if constexpr (requires {
+                  { object.loader_defaults() } -> std::same_as<LoaderDefaults>;
+                }) {
+    return object.loader_defaults();
+  } else if constexpr (requires { typename T::datum_type; }) {
+    return declared_defaults<typename T::datum_type>();
+  } else if constexpr (!std::is_void_v<S>) {
+    return declared_defaults<S>();
+  } else {
+    return {};
+  }
+}
+template <class T>
+std::string split_of(const T& object) {
+  if constexpr (requires {
+                  { object.split() } -> std::convertible_to<std::string>;
+                }) {
+    return object.split();
+  } else {
+    return {};
+  }
+}
+template <class T>
+bool train_of(const T& object) {
+  if constexpr (requires {
+                  { object.train() } -> std::convertible_to<bool>;
+                }) {
+    return object.train();
+  } else {
+    return split_of(object) == "train";
+  }
+}
+}  // namespace detail
+
+}  // namespace danling::inline v0::data
