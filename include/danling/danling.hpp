@@ -14,6 +14,7 @@
 #include <danling/data/batch.hpp>
 #include <danling/data/collate.hpp>
 #include <danling/data/dataset.hpp>
+#include <danling/data/datasets/image_folder.hpp>
 #include <danling/data/datasets/mnist.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/loader.hpp>

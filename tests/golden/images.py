@@ -142,6 +142,12 @@ def cases():
             straight = ImageOps.exif_transpose(image)
             case["turned"] = {"width": straight.width, "height": straight.height,
                               "pixels": np.asarray(straight).tobytes().hex()}  # fmt: skip
+        if name == "rgb8.png":
+            case["resized"] = [
+                {"height": height, "width": width,
+                 "pixels": np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)).tobytes().hex()}
+                for height, width in ((6, 9), (7, 12), (22, 40), (11, 5))
+            ]  # fmt: skip
         yield case
 
 

@@ -1,0 +1,69 @@
+// Images as tensors: decoded, resized and cropped one by one, as image folders and shards do before images are batched.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/data/batch_info.hpp>
+#include <danling/data/random.hpp>
+#include <danling/data/sample.hpp>
+#include <danling/formats/image.hpp>
+
+namespace danling::inline v0::data {
+
+struct ImageSize {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+};
+
+/// A part of random area and shape, resized (torchvision: `RandomResizedCrop`).
+struct RandomResizedCrop {
+  ImageSize size = {};
+  /// Of the part's area, to the image's.
+  double min_scale = 0.08;
+  double max_scale = 1.0;
+  /// Of the part's width to its height.
+  double min_ratio = 3.0 / 4.0;
+  double max_ratio = 4.0 / 3.0;
+};
+
+/// How an image becomes a tensor, in the order of the fields.
+struct ImageOptions {
+  formats::ImageDecodeOptions decode = {.channels = formats::ImageChannels::rgb};
+  /// Makes the shorter edge this long and keeps the shape (torchvision: `Resize(n)`).
+  std::optional<std::int64_t> resize = {};
+  /// Makes it exactly this large, whatever its shape was (torchvision: `Resize((h, w))`).
+  std::optional<ImageSize> resize_to = {};
+  /// Cuts this out of the middle; what is smaller gets a black border.
+  std::optional<ImageSize> center_crop = {};
+  /// Instead of the three above. Keyed to the sample.
+  std::optional<RandomResizedCrop> random_resized_crop = {};
+  /// Gets uint8 [C, H, W] and gives what the batch is made of, from several threads at a time.
+  std::function<at::Tensor(at::Tensor image, const SampleInfo& info)> transform = {};
+
+  /// @throws ConfigError when sizes or ranges make no sense, or exclude each other.
+  void validate() const;
+};
+
+/// A JPEG or PNG as uint8 [C, H, W], whose memory is [H, W, C]. @throws DataError: see `formats::decode_image`
+at::Tensor image_tensor(std::string_view bytes, const formats::ImageDecodeOptions& options = {});
+
+/// `image` uint8 or floating [C, H, W], bilinear and antialiased, rounded as torchvision's.
+at::Tensor resize_image(const at::Tensor& image, std::int64_t shorter_edge);
+at::Tensor resize_image(const at::Tensor& image, ImageSize size);
+at::Tensor center_crop_image(const at::Tensor& image, ImageSize size);
+/// Ten attempts at a part that fits, then the largest in the middle; draws four numbers or two for each.
+at::Tensor random_resized_crop_image(const at::Tensor& image, const RandomResizedCrop& crop, Random random);
+
+/// Decodes and does all of `options`; contiguous unless a transform gives something else.
+at::Tensor read_image(std::string_view bytes, const ImageOptions& options, const SampleInfo& info);
+
+/// Stacks images and targets. @throws DataError that says which options help when the sizes differ.
+Batch collate_images(std::vector<Sample> samples);
+
+}  // namespace danling::inline v0::data
