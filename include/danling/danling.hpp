@@ -17,11 +17,15 @@
 #include <danling/data/datasets/image_folder.hpp>
 #include <danling/data/datasets/mnist.hpp>
 #include <danling/data/datum.hpp>
+#include <danling/data/distributed_sampler.hpp>
 #include <danling/data/loader.hpp>
+#include <danling/data/map_stream.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/stream.hpp>
 #include <danling/data/subset.hpp>
+#include <danling/data/subset_sampler.hpp>
 #include <danling/data/tensor_dataset.hpp>
+#include <danling/data/weighted_sampler.hpp>
 
 #include <danling/optim/adam.hpp>
 #include <danling/optim/build.hpp>

@@ -71,9 +71,7 @@ State RandomSampler::state_dict() const {
 void RandomSampler::load_state_dict(const State& state) {
   detail::check_sampler_state(state, "random", size());
   detail::check_same(state, "records", order_.size(), "number of records");
-  const bool replacement = state.at("replacement").boolean();
-  check<StateError>(replacement == options_.replacement, "data.sampler", "expected the state of a sampler with",
-                    options_.replacement ? "" : "out", " replacement, got one with", replacement ? "" : "out");
+  detail::check_replacement(state, options_.replacement);
   const std::int64_t seed = state.at("seed").integer();
   const std::string& split = state.at("split").string();
   options_.seed = static_cast<std::uint64_t>(seed);

@@ -29,6 +29,12 @@ void check_same(const State& state, std::string_view name, std::int64_t now, std
                     what, ", got one with others");
 }
 
+void check_replacement(const State& state, bool replacement) {
+  const bool saved = state.at("replacement").boolean();
+  check<StateError>(saved == replacement, "data.sampler", "expected the state of a sampler with",
+                    replacement ? "" : "out", " replacement, got one with", saved ? "" : "out");
+}
+
 std::int64_t fingerprint(std::span<const std::byte> bytes) {
   std::uint64_t hash = 0xcbf29ce484222325 ^ bytes.size();
   const auto add = [&](std::uint64_t word) {

@@ -19,6 +19,9 @@ void check_sampler_state(const State& state, std::string_view type, std::int64_t
 /// @throws StateError where `state[name]` is not `now`; `what` says what that number stands for.
 void check_same(const State& state, std::string_view name, std::int64_t now, std::string_view what);
 
+/// @throws StateError where the saved sampler drew otherwise.
+void check_replacement(const State& state, bool replacement);
+
 /// Tells lists from other lists (of weights, indices, lengths); 64 bits.
 std::int64_t fingerprint(std::span<const std::byte> bytes);
 template <class T>

@@ -1,0 +1,46 @@
+// One process's part of an order, for loops that have no `Loader`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <danling/data/sampler.hpp>
+
+namespace danling::inline v0::data {
+
+struct DistributedSamplerOptions {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
+  /// Leaves out the last samples that do not make one for every rank; else the first ones come again.
+  bool drop_last = false;
+};
+
+/// Every `world_size`-th position of a sampler, beginning with `rank`: what torch.utils.data.DistributedSampler gives
+/// where `base` is a `SequentialSampler`; shuffled, where it is a `RandomSampler`.
+///
+/// A `Loader` does not need it, and refuses it beside a `shard` of its own: that gives each process a block of every
+/// global batch instead, so that the same samples meet in a step whatever the number of processes, and any number of
+/// them resumes. With the same `base`, both give all processes together the same samples in an epoch; `shard.padding`
+/// is `drop_last: false` here. The state of this is that of one rank, and its position holds for one `world_size`.
+class DistributedSampler final : public Sampler {
+ public:
+  /// @throws ConfigError when `rank` is not in [0, world_size), or `base` is null or the part of one process itself.
+  DistributedSampler(std::shared_ptr<Sampler> base, DistributedSamplerOptions options);
+
+  /// The same on all ranks.
+  std::int64_t size() const override { return size_; }
+  void set_epoch(std::int64_t epoch) override { base_->set_epoch(epoch); }
+  void fill(std::int64_t position, std::span<std::int64_t> indices) const override;
+  bool repeats() const override { return base_->repeats() || size_ * options_.world_size > base_->size(); }
+  bool sharded() const override { return options_.world_size > 1; }
+  State state_dict() const override;
+  void load_state_dict(const State& state) override;
+
+ private:
+  std::shared_ptr<Sampler> base_;
+  DistributedSamplerOptions options_;
+  std::int64_t size_;
+};
+
+}  // namespace danling::inline v0::data

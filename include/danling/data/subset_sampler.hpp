@@ -1,0 +1,46 @@
+// An order of chosen records.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <danling/data/permutation.hpp>
+#include <danling/data/sampler.hpp>
+
+namespace danling::inline v0::data {
+
+struct SubsetSamplerOptions {
+  /// A new order in every epoch, else the list's.
+  bool shuffle = false;
+  /// With the epoch and `split`, what the order depends on.
+  std::uint64_t seed = 0;
+  std::string split = {};
+};
+
+/// Some records of a dataset: the list in its order, or shuffled. Loading a state takes over its seed and split.
+/// (`subset` gives a dataset that has these records only.)
+class SubsetSampler final : public Sampler {
+ public:
+  /// @throws DataError when an index is negative; one that the dataset does not have is an error when it is read.
+  explicit SubsetSampler(std::vector<std::int64_t> indices, SubsetSamplerOptions options = {});
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
+  void set_epoch(std::int64_t epoch) override;
+  void fill(std::int64_t position, std::span<std::int64_t> indices) const override;
+  bool repeats() const override { return repeats_; }
+  State state_dict() const override;
+  /// @throws StateError also when the list was another.
+  void load_state_dict(const State& state) override;
+
+ private:
+  SubsetSamplerOptions options_;
+  std::vector<std::int64_t> indices_;
+  bool repeats_;
+  std::int64_t fingerprint_;
+  std::int64_t epoch_ = 0;
+  Permutation order_;
+};
+
+}  // namespace danling::inline v0::data
