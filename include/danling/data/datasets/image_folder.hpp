@@ -18,14 +18,14 @@
 namespace danling::inline v0::data {
 
 struct ImageFolderOptions {
-  /// How each image is decoded, resized and cropped. Images of a batch must end up of one size.
-  ImageOptions image = {};
   /// Of the files that are taken, in any case; others are passed over. Nothing stands for `.jpg`, `.jpeg` and `.png`,
   /// and refuses images of other formats, which are read by no option.
   std::optional<std::vector<std::string>> extensions = {};
   /// Whether a class may have no image.
   bool allow_empty = false;
   std::string split = {};
+  /// How each image is decoded, resized and cropped. Images of a batch must end up of one size.
+  ImageOptions image = {};
 };
 
 /// Samples in the order of torchvision's ImageFolder: classes sorted by name, then directories, then files, by bytes.
