@@ -1,11 +1,11 @@
 #include <danling/data/tensor_dataset.hpp>
 
-#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include <danling/core/error.hpp>
+#include "data/kernels.hpp"
 
 namespace danling::inline v0::data {
 
@@ -18,6 +18,81 @@ void check_records(const at::Tensor& tensor, std::string_view name, const at::Te
                    " as the input, got ", tensor.device().str());
 }
 
+// The shape of `count` records of `tensor`.
+c10::SmallVector<std::int64_t, 5> shape_of(const at::Tensor& tensor, std::size_t count) {
+  c10::SmallVector<std::int64_t, 5> shape(tensor.sizes().begin(), tensor.sizes().end());
+  shape[0] = static_cast<std::int64_t>(count);
+  return shape;
+}
+
+// Records as LibTorch wants them told, made when it is asked for the first time.
+class Records {
+ public:
+  Records(std::span<const std::int64_t> indices, c10::Device device) : indices_(indices), device_(device) {}
+
+  std::span<const std::int64_t> list() const { return indices_; }
+  const at::Tensor& tensor() {
+    if (!tensor_.defined()) {
+      // Only read from, and only during this call: a copy to a device leaves pageable memory before it returns.
+      tensor_ = at::from_blob(const_cast<std::int64_t*>(indices_.data()), {static_cast<std::int64_t>(indices_.size())},
+                              at::kLong);
+      if (!device_.is_cpu()) {
+        tensor_ = tensor_.to(device_, /*non_blocking=*/true);
+      }
+    }
+    return tensor_;
+  }
+
+ private:
+  std::span<const std::int64_t> indices_;
+  c10::Device device_;
+  at::Tensor tensor_;
+};
+
+// Whether the records lie as they are, one after another, in host memory, which loops of ours read.
+bool in_rows(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.numel() > 0 &&
+         !tensor.is_conj() && !tensor.is_neg() && !tensor.is_quantized() && !tensor.requires_grad();
+}
+
+at::Tensor rows_of(const at::Tensor& tensor, Records& records) {
+  if (!in_rows(tensor)) {
+    return at::index_select(tensor, 0, records.tensor());
+  }
+  const std::span<const std::int64_t> indices = records.list();
+  at::Tensor out = at::empty(shape_of(tensor, indices.size()), tensor.options());
+  kernels::gather(static_cast<const std::byte*>(tensor.const_data_ptr()),
+                  tensor.nbytes() / static_cast<std::size_t>(tensor.size(0)), indices,
+                  static_cast<std::byte*>(out.mutable_data_ptr()));
+  return out;
+}
+
+template <class T>
+void gather_affine(const at::Tensor& tensor, std::span<const std::int64_t> indices, const Affine& affine,
+                   at::Tensor& out) {
+  kernels::gather_affine(tensor.const_data_ptr<T>(), static_cast<std::size_t>(tensor.numel() / tensor.size(0)), indices,
+                         out.mutable_data_ptr<float>(), static_cast<float>(affine.scale),
+                         static_cast<float>(affine.shift));
+}
+
+// The same of the records, scaled and shifted, each step rounded to float32 as in the loops.
+at::Tensor affine_rows_of(const at::Tensor& tensor, Records& records, const Affine& affine) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  if (!in_rows(tensor) || (dtype != at::kByte && dtype != at::kFloat)) {
+    const auto as_float = [](double value) { return static_cast<double>(static_cast<float>(value)); };
+    at::Tensor out = rows_of(tensor, records).to(at::kFloat);  // fresh memory: `rows_of` copies
+    return out.mul_(as_float(affine.scale)).add_(as_float(affine.shift));
+  }
+  const std::span<const std::int64_t> indices = records.list();
+  at::Tensor out = at::empty(shape_of(tensor, indices.size()), tensor.options().dtype(at::kFloat));
+  if (dtype == at::kByte) {
+    gather_affine<std::uint8_t>(tensor, indices, affine, out);
+  } else {
+    gather_affine<float>(tensor, indices, affine, out);
+  }
+  return out;
+}
+
 }  // namespace
 
 TensorDataset::TensorDataset(at::Tensor input, at::Tensor target, TensorDatasetOptions options)
@@ -28,22 +103,10 @@ TensorDataset::TensorDataset(at::Tensor input, at::Tensor target, TensorDatasetO
   if (target_.defined()) {
     check_records(target_, "a target", input_);
   }
-  if (options_.input_transform) {
-    shift_ = at::scalar_tensor(options_.input_transform->shift, at::kFloat);
-  }
   for (const auto& item : options_.extra) {
     check<DataError>(item.tensor.defined(), "data.tensors", "expected a tensor for ", quote(item.name), ", got none");
     check_records(item.tensor, quote(item.name), input_);
   }
-}
-
-at::Tensor TensorDataset::transformed(const at::Tensor& gathered) const {
-  const double scale = options_.input_transform->scale;
-  if (at::isIntegralType(gathered.scalar_type(), /*includeBool=*/false)) {
-    // One kernel that converts, scales and shifts: a third cheaper than three.
-    return at::add(shift_, gathered, scale);
-  }
-  return gathered.to(at::kFloat).mul_(scale).add_(options_.input_transform->shift);
 }
 
 Batch TensorDataset::get_batch(std::span<const std::int64_t> indices) {
@@ -52,22 +115,15 @@ Batch TensorDataset::get_batch(std::span<const std::int64_t> indices) {
     check<DataError>(index >= 0 && index < records, "data.tensors", "expected an index in [0, ", records, "), got ",
                      index);
   }
-  // Only read from, and only during this call: a copy to a device leaves pageable memory before it returns.
-  at::Tensor where =
-      at::from_blob(const_cast<std::int64_t*>(indices.data()), {static_cast<std::int64_t>(indices.size())}, at::kLong);
-  if (!input_.is_cpu()) {
-    where = where.to(input_.device(), /*non_blocking=*/true);
-  }
+  Records chosen(indices, input_.device());
   Batch batch;
-  batch.input = at::index_select(input_, 0, where);
-  if (options_.input_transform) {
-    batch.input = transformed(batch.input);
-  }
+  batch.input =
+      options_.input_transform ? affine_rows_of(input_, chosen, *options_.input_transform) : rows_of(input_, chosen);
   if (target_.defined()) {
-    batch.target = at::index_select(target_, 0, where);
+    batch.target = rows_of(target_, chosen);
   }
   for (const auto& item : options_.extra) {
-    batch.set(item.name, at::index_select(item.tensor, 0, where));
+    batch.set(item.name, rows_of(item.tensor, chosen));
   }
   return batch;
 }

@@ -14,7 +14,8 @@
 
 namespace danling::inline v0::data {
 
-/// `input * scale + shift` in float32.
+/// `input * scale + shift` in float32: all four numbers, the product and the sum are rounded to it one by one, so that
+/// every machine and device gives the same bits.
 struct Affine {
   double scale = 1.0;
   double shift = 0.0;
@@ -49,12 +50,9 @@ class TensorDataset : public Dataset<Batch> {
   const at::Tensor& target() const { return target_; }
 
  private:
-  at::Tensor transformed(const at::Tensor& gathered) const;
-
   at::Tensor input_;
   at::Tensor target_;
   TensorDatasetOptions options_;
-  at::Tensor shift_;  // of input_transform, float32 []
 };
 
 }  // namespace danling::inline v0::data

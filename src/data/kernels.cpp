@@ -1,0 +1,251 @@
+// Compiled with -ffp-contract=off: where a machine can fuse a product and a sum the compiler would, and round once.
+#include "data/kernels.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__x86_64__)
+#define DANLING_TARGET(name) __attribute__((target(name)))
+#else
+#define DANLING_TARGET(name)
+#endif
+
+namespace danling::inline v0::data::kernels {
+
+namespace {
+
+// The loops, compiled once for each instruction set and chosen at run time: a build for any x86-64 has vectors of 16
+// bytes only, with which converting bytes is three times slower.
+template <class From>
+[[gnu::always_inline]] inline void affine_loop(const From* __restrict from, float* __restrict to, std::size_t count,
+                                               float scale, float shift) {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = static_cast<float>(from[i]) * scale + shift;
+  }
+}
+
+[[gnu::always_inline]] inline void normalize_loop(const std::uint8_t* __restrict from, float* __restrict to,
+                                                  std::size_t count, float scale, float mean, float std) {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = (static_cast<float>(from[i]) * scale - mean) / std;
+  }
+}
+
+[[gnu::always_inline]] inline void normalize_loop(const float* __restrict from, float* __restrict to, std::size_t count,
+                                                  float mean, float std) {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = (from[i] - mean) / std;
+  }
+}
+
+template <class T>
+[[gnu::always_inline]] inline void reverse_loop(const T* __restrict from, T* __restrict to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = from[count - 1 - i];
+  }
+}
+
+enum class Level { any, avx2, avx512 };
+
+Level detect() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    return Level::avx512;
+  }
+  return __builtin_cpu_supports("avx2") ? Level::avx2 : Level::any;
+#else
+  return Level::any;
+#endif
+}
+
+const Level level = detect();
+
+// Runs `Loop` as compiled for this machine.
+struct Affine {
+  template <class... A>
+  [[gnu::always_inline]] static void run(A... a) {
+    affine_loop(a...);
+  }
+};
+struct Normalize {
+  template <class... A>
+  [[gnu::always_inline]] static void run(A... a) {
+    normalize_loop(a...);
+  }
+};
+struct Reverse {
+  template <class... A>
+  [[gnu::always_inline]] static void run(A... a) {
+    reverse_loop(a...);
+  }
+};
+
+template <class Loop, class... A>
+DANLING_TARGET("avx512f,avx512bw,avx512vl,prefer-vector-width=512")
+void run_avx512(A... a) {
+  Loop::run(a...);
+}
+template <class Loop, class... A>
+DANLING_TARGET("avx2")
+void run_avx2(A... a) {
+  Loop::run(a...);
+}
+template <class Loop, class... A>
+[[gnu::always_inline]] inline void dispatch(A... a) {
+  switch (level) {
+    case Level::avx512:
+      return run_avx512<Loop>(a...);
+    case Level::avx2:
+      return run_avx2<Loop>(a...);
+    case Level::any:
+      return Loop::run(a...);
+  }
+}
+
+// Rows of a shuffled order lie anywhere: what is read is asked for a few kilobytes before, or the loop would wait for
+// the first lines of each row. It helps rows in order too.
+constexpr std::size_t piece_bytes = 1024;
+constexpr std::size_t pieces_ahead = 8;
+
+// Calls `copy(from, count, to)` for the rows of `indices` in pieces: `count` numbers at `from` go to number `to`.
+template <class T, class Copy>
+[[gnu::always_inline]] inline void each_piece(const T* base, std::size_t row_size,
+                                              std::span<const std::int64_t> indices, const Copy& copy) {
+  const std::size_t piece = std::min(row_size, piece_bytes / sizeof(T));
+  struct Place {
+    std::size_t row = 0;
+    std::size_t begin = 0;
+  };
+  const auto at = [&](Place place) {
+    return base + static_cast<std::size_t>(indices[place.row]) * row_size + place.begin;
+  };
+  const auto count = [&](Place place) { return std::min(piece, row_size - place.begin); };
+  const auto advance = [&](Place& place) {
+    place.begin += piece;
+    if (place.begin >= row_size) {
+      place = {place.row + 1, 0};
+    }
+  };
+  const auto prefetch = [&](Place& place) {
+    if (place.row < indices.size()) {
+      const auto* bytes = reinterpret_cast<const char*>(at(place));
+      for (std::size_t i = 0; i < count(place) * sizeof(T); i += 64) {
+        __builtin_prefetch(bytes + i);
+      }
+      advance(place);
+    }
+  };
+  Place ahead;
+  for (std::size_t i = 0; i < pieces_ahead; ++i) {
+    prefetch(ahead);
+  }
+  for (Place place; place.row < indices.size(); advance(place)) {
+    prefetch(ahead);
+    copy(at(place), count(place), place.row * row_size + place.begin);
+  }
+}
+
+template <class From>
+void gather_affine_of(const From* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
+                      float scale, float shift) {
+  each_piece(base, row_size, indices, [&](const From* from, std::size_t count, std::size_t place) {
+    dispatch<Affine>(from, to + place, count, scale, shift);
+  });
+}
+
+template <class T>
+void gather_items(const std::byte* base, std::span<const std::int64_t> indices, std::byte* to) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    std::memcpy(to + i * sizeof(T), base + static_cast<std::size_t>(indices[i]) * sizeof(T), sizeof(T));
+  }
+}
+
+template <class T>
+void reverse_items(const std::byte* from, std::byte* to, std::size_t count) {
+  dispatch<Reverse>(reinterpret_cast<const T*>(from), reinterpret_cast<T*>(to), count);
+}
+
+struct Wide {
+  std::uint64_t low;
+  std::uint64_t high;
+};
+
+template <class T>
+void repeat_item(const std::byte* from, std::byte* to, std::size_t count) {
+  T item;
+  std::memcpy(&item, from, sizeof item);
+  std::fill_n(reinterpret_cast<T*>(to), count, item);
+}
+
+}  // namespace
+
+void affine(const std::uint8_t* from, float* to, std::size_t count, float scale, float shift) {
+  dispatch<Affine>(from, to, count, scale, shift);
+}
+void affine(const float* from, float* to, std::size_t count, float scale, float shift) {
+  dispatch<Affine>(from, to, count, scale, shift);
+}
+
+void normalize(const std::uint8_t* from, float* to, std::size_t count, float scale, float mean, float std) {
+  dispatch<Normalize>(from, to, count, scale, mean, std);
+}
+void normalize(const float* from, float* to, std::size_t count, float mean, float std) {
+  dispatch<Normalize>(from, to, count, mean, std);
+}
+
+void gather_affine(const std::uint8_t* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
+                   float scale, float shift) {
+  gather_affine_of(base, row_size, indices, to, scale, shift);
+}
+void gather_affine(const float* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
+                   float scale, float shift) {
+  gather_affine_of(base, row_size, indices, to, scale, shift);
+}
+
+void gather(const std::byte* base, std::size_t row_bytes, std::span<const std::int64_t> indices, std::byte* to) {
+  switch (row_bytes) {
+    case 1:
+      return gather_items<std::uint8_t>(base, indices, to);
+    case 4:
+      return gather_items<std::uint32_t>(base, indices, to);
+    case 8:
+      return gather_items<std::uint64_t>(base, indices, to);
+    default:
+      each_piece(base, row_bytes, indices, [&](const std::byte* from, std::size_t count, std::size_t place) {
+        std::memcpy(to + place, from, count);
+      });
+  }
+}
+
+void reverse(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes) {
+  switch (item_bytes) {
+    case 1:
+      return reverse_items<std::uint8_t>(from, to, count);
+    case 2:
+      return reverse_items<std::uint16_t>(from, to, count);
+    case 4:
+      return reverse_items<std::uint32_t>(from, to, count);
+    case 8:
+      return reverse_items<std::uint64_t>(from, to, count);
+    default:
+      return reverse_items<Wide>(from, to, count);
+  }
+}
+
+void repeat(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes) {
+  switch (item_bytes) {
+    case 1:
+      return repeat_item<std::uint8_t>(from, to, count);
+    case 2:
+      return repeat_item<std::uint16_t>(from, to, count);
+    case 4:
+      return repeat_item<std::uint32_t>(from, to, count);
+    case 8:
+      return repeat_item<std::uint64_t>(from, to, count);
+    default:
+      return repeat_item<Wide>(from, to, count);
+  }
+}
+
+}  // namespace danling::inline v0::data::kernels

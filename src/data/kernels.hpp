@@ -1,0 +1,35 @@
+// Loops over plain memory that datasets and transforms are made of: gathering rows, scaling numbers, moving pixels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace danling::inline v0::data::kernels {
+
+// Every product, sum and quotient below is rounded to float32 by itself, never fused: the same bits on every machine.
+
+/// to[i] = from[i] * scale + shift.
+void affine(const std::uint8_t* from, float* to, std::size_t count, float scale, float shift);
+void affine(const float* from, float* to, std::size_t count, float scale, float shift);
+
+/// to[i] = (from[i] * scale - mean) / std.
+void normalize(const std::uint8_t* from, float* to, std::size_t count, float scale, float mean, float std);
+/// to[i] = (from[i] - mean) / std.
+void normalize(const float* from, float* to, std::size_t count, float mean, float std);
+
+/// Rows of `row_size` numbers that follow each other at `base`: those of `indices`, scaled, one after another at `to`.
+void gather_affine(const std::uint8_t* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
+                   float scale, float shift);
+void gather_affine(const float* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
+                   float scale, float shift);
+
+/// Rows of `row_bytes` bytes that follow each other at `base`: those of `indices`, one after another at `to`.
+void gather(const std::byte* base, std::size_t row_bytes, std::span<const std::int64_t> indices, std::byte* to);
+
+/// `count` items of `item_bytes` (1, 2, 4, 8 or 16) bytes, the last first.
+void reverse(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes);
+/// `count` copies of the item at `from`.
+void repeat(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes);
+
+}  // namespace danling::inline v0::data::kernels
