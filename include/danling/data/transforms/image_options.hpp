@@ -1,0 +1,47 @@
+// Sizes, margins and fill values as transforms of images take them; torchvision's conventions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace danling::inline v0::data::transforms {
+
+/// In pixels; one number is a square.
+struct Size {
+  Size(std::int64_t both) : height(both), width(both) {}  // NOLINT(google-explicit-constructor): as in torchvision
+  Size(std::int64_t height_, std::int64_t width_) : height(height_), width(width_) {}
+
+  std::int64_t height;
+  std::int64_t width;
+};
+
+/// In pixels on each side: one number, {left and right, top and bottom}, or {left, top, right, bottom}. Negative
+/// margins crop.
+struct Padding {
+  Padding(std::int64_t all)  // NOLINT(google-explicit-constructor): as in torchvision
+      : left(all), top(all), right(all), bottom(all) {}
+  Padding(std::int64_t left_right, std::int64_t top_bottom)
+      : left(left_right), top(top_bottom), right(left_right), bottom(top_bottom) {}
+  Padding(std::int64_t left_, std::int64_t top_, std::int64_t right_, std::int64_t bottom_)
+      : left(left_), top(top_), right(right_), bottom(bottom_) {}
+
+  std::int64_t left;
+  std::int64_t top;
+  std::int64_t right;
+  std::int64_t bottom;
+};
+
+/// What stands outside an image: the fill value; its nearest pixel (aaa|abc); its mirror image without (cb|abc) or
+/// with (ba|abc) the outermost pixel.
+enum class PaddingMode { constant, edge, reflect, symmetric };
+
+/// One value, or one for each channel, in the numbers that the images hold (0 .. 255 for bytes).
+using Fill = std::vector<double>;
+
+/// Both ends belong to it.
+struct Range {
+  double low;
+  double high;
+};
+
+}  // namespace danling::inline v0::data::transforms

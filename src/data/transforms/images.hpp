@@ -1,0 +1,60 @@
+// What transforms of images share: the batch as images, and the pixels that an image takes from another.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <danling/core/error.hpp>
+#include <danling/data/transforms/compose.hpp>
+#include <danling/data/transforms/image_options.hpp>
+
+namespace danling::inline v0::data::transforms::detail {
+
+/// The input [N, C, H, W], with C = 1 where it is [N, H, W]. @throws DataError for another one.
+at::Tensor images_of(const Batch& batch, std::string_view name);
+/// The batch with these images instead, [N, H, W] where they were that.
+Batch with_images(Batch batch, at::Tensor images);
+/// @throws DataError when `info` does not tell as many samples as the batch has.
+void check_samples(const Batch& batch, const BatchInfo& info, std::string_view name);
+/// `fill` as [1] or [C] on the host, in the images' type. @throws DataError when it does not fit.
+at::Tensor fill_of(const Fill& fill, const at::Tensor& images, std::string_view name);
+/// Host memory from which a copy to `device` does not wait.
+at::Tensor empty_for(at::IntArrayRef shape, at::ScalarType dtype, at::Device device);
+
+void check_probability(double p, std::string_view name);
+void check_size(Size size, std::string_view name);
+/// Of positive numbers, the first at most the second.
+void check_range(Range range, double most, std::string_view what, std::string_view name);
+
+/// `count` pixels from pixel `to` on. They are `from`, `from + step`, ... of the other image; step 0 repeats one, and a
+/// negative `from` is the fill value.
+struct Run {
+  std::int64_t to;
+  std::int64_t count;
+  std::int64_t from;
+  std::int64_t step;
+};
+using Runs = c10::SmallVector<Run, 3>;
+
+/// Pixels `begin` .. `begin + count - 1` of a line of `size`, continued on both sides as `mode` says.
+Runs window(std::int64_t size, std::int64_t begin, std::int64_t count, PaddingMode mode);
+/// The same line of `count` pixels, the last first.
+Runs reversed(const Runs& runs, std::int64_t count);
+
+/// Where the pixels of an image come from.
+struct Window {
+  Runs rows;
+  Runs columns;
+};
+
+/// Images [N, C, height, width]; `windows` has one for each, or one for all.
+at::Tensor remap(const at::Tensor& images, Size size, std::span<const Window> windows, const at::Tensor& fill);
+/// The same by operations of LibTorch, on any device, without waiting for it.
+at::Tensor remap_on_device(const at::Tensor& images, Size size, std::span<const Window> windows,
+                           const at::Tensor& fill);
+
+}  // namespace danling::inline v0::data::transforms::detail
