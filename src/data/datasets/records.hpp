@@ -1,0 +1,67 @@
+// Arrays in memory or mapped whose first dimension counts records, and the dataset that gathers batches from them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/data/batch.hpp>
+#include <danling/data/dataset.hpp>
+#include <danling/formats/mapped_file.hpp>
+#include <danling/formats/tensor_record.hpp>
+
+namespace danling::inline v0::data {
+
+/// The tensors' type for a type of a file.
+c10::ScalarType scalar_type(formats::DType dtype);
+
+/// One array. Elements may lie at any address.
+struct RecordArray {
+  /// `input`, `target`, or the name in `extra`.
+  std::string name;
+  /// For messages and `source_info`.
+  std::string path;
+  /// Within the file; empty for the only one.
+  std::string member;
+  std::span<const std::byte> bytes;
+  formats::DType dtype = formats::DType::float32;
+  /// At least one.
+  std::vector<std::int64_t> sizes;
+  bool fortran_order = false;
+  bool swapped = false;
+  /// Keeps the bytes; `file` where they are mapped, so that its size can be checked.
+  std::shared_ptr<const formats::MappedFile> file;
+  std::shared_ptr<const void> memory;
+
+  /// `file 'x', array 'y'`
+  std::string source() const;
+  /// The records at `indices`, which are all in range.
+  at::Tensor gather(std::span<const std::int64_t> indices) const;
+};
+
+/// Batches gathered from arrays. @throws DataError when they do not fit together, naming both.
+class RecordDataset final : public Dataset<Batch> {
+ public:
+  RecordDataset(std::string where, std::vector<RecordArray> arrays, std::string split);
+
+  std::int64_t size() const override { return arrays_.front().sizes.front(); }
+  Batch get_batch(std::span<const std::int64_t> indices) override;
+  State source_info(std::int64_t index) const override;
+  std::string split() const override { return split_; }
+
+ private:
+  std::string where_;
+  std::vector<RecordArray> arrays_;
+  std::string split_;
+};
+
+/// Throws unless all are in [0, size).
+void check_indices(std::span<const std::int64_t> indices, std::int64_t size, std::string_view where);
+
+}  // namespace danling::inline v0::data
