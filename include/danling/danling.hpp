@@ -14,8 +14,13 @@
 #include <danling/data/batch.hpp>
 #include <danling/data/collate.hpp>
 #include <danling/data/dataset.hpp>
+#include <danling/data/datasets/array_datasets.hpp>
+#include <danling/data/datasets/cifar.hpp>
 #include <danling/data/datasets/image_folder.hpp>
+#include <danling/data/datasets/json_lines.hpp>
 #include <danling/data/datasets/mnist.hpp>
+#include <danling/data/datasets/table_dataset.hpp>
+#include <danling/data/datasets/tokens.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/distributed_sampler.hpp>
 #include <danling/data/loader.hpp>

@@ -1,8 +1,10 @@
-// MNIST and the data sets that come in its four files (Fashion-MNIST, KMNIST, the digits of examples/mnist).
+// MNIST, Fashion-MNIST, and the data sets that come in their four files (KMNIST, the digits of examples/mnist).
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include <danling/data/tensor_dataset.hpp>
 
@@ -20,10 +22,34 @@ struct MnistOptions {
   bool flatten = false;
 };
 
+struct FashionMnistOptions {
+  bool normalize = true;
+  /// Of Fashion-MNIST's training images.
+  double mean = 0.2860;
+  double std = 0.3530;
+  bool flatten = false;
+};
+
 /// The images (float32) and labels (int64 [N]) of a part. Reads `train-images-idx3-ubyte` and
-/// `train-labels-idx1-ubyte`, or `t10k-...` for the test part, in `root`; `.idx3-ubyte` and a further `.gz` are found
-/// too. `split()` is "train" or "test".
+/// `train-labels-idx1-ubyte`, or `t10k-...` for the test part, in `root` or its `MNIST/raw`, where torchvision puts
+/// them; `.idx3-ubyte` and a further `.gz` are found too. `split()` is "train" or "test".
 /// @throws DataError when a file is missing (it lists what was looked for), damaged, or the two do not fit.
 std::shared_ptr<TensorDataset> mnist(const std::filesystem::path& root, Part part, const MnistOptions& options = {});
+
+/// The same files of Fashion-MNIST, in `root` or its `FashionMNIST/raw`.
+std::shared_ptr<TensorDataset> fashion_mnist(const std::filesystem::path& root, Part part,
+                                             const FashionMnistOptions& options = {});
+
+struct IdxDatasetOptions {
+  /// Of the input, such as {1.0 / 255.0} for pixels.
+  std::optional<Affine> input_transform = {};
+  std::string split = {};
+};
+
+/// Any pair of IDX files, gzip'd or not: `images` [N, ...] as stored, `labels` [N, ...] with integers as int64; no
+/// target when `labels` is empty. Both are read into memory. @throws DataError as mnist.
+std::shared_ptr<TensorDataset> idx_dataset(const std::filesystem::path& images,
+                                           const std::filesystem::path& labels = {},
+                                           const IdxDatasetOptions& options = {});
 
 }  // namespace danling::inline v0::data

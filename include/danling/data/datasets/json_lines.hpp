@@ -1,0 +1,59 @@
+// JSON lines as records: nested data that a function of the user turns into samples.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <danling/data/dataset.hpp>
+#include <danling/formats/json_lines.hpp>
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::data {
+
+/// The records of a JSON lines file, read when they are asked for. A copy shares the file. Several threads may read at
+/// a time.
+class JsonLines {
+ public:
+  /// Looks at the whole file once, for the ends of its lines. @throws DataError when it cannot be read.
+  explicit JsonLines(const std::filesystem::path& path) : file_(std::make_shared<const formats::JsonLinesFile>(path)) {}
+
+  std::int64_t size() const { return file_->size(); }
+  /// One line as a tree. @throws DataError with file and line for what is not JSON: see `formats::parse_json`.
+  State get(std::int64_t index) const;
+  /// `file` and `line`.
+  State source_info(std::int64_t index) const;
+  const formats::JsonLinesFile& file() const { return *file_; }
+
+ private:
+  std::shared_ptr<const formats::JsonLinesFile> file_;
+};
+
+/// What `json_lines_dataset` makes: `map` of each record.
+template <class Map>
+class MappedJsonLines {
+ public:
+  MappedJsonLines(JsonLines lines, Map map, std::string split)
+      : lines_(std::move(lines)), map_(std::move(map)), split_(std::move(split)) {}
+
+  std::int64_t size() const { return lines_.size(); }
+  auto get(std::int64_t index) const { return map_(lines_.get(index)); }
+  State source_info(std::int64_t index) const { return lines_.source_info(index); }
+  std::string split() const { return split_; }
+
+ private:
+  JsonLines lines_;
+  Map map_;
+  std::string split_;
+};
+
+/// A dataset of the samples that `map(State)` makes of the lines; `map` is called from several threads at a time, and
+/// what it returns needs a `collate` beside its type, as data::Sample has.
+template <class Map>
+auto json_lines_dataset(const std::filesystem::path& path, Map map, std::string split = {}) {
+  return make_dataset(MappedJsonLines<Map>(JsonLines(path), std::move(map), std::move(split)));
+}
+
+}  // namespace danling::inline v0::data

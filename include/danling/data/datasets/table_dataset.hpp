@@ -1,0 +1,79 @@
+// Tables as datasets: numeric columns as the input, one column as the target, others beside them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <danling/data/tensor_dataset.hpp>
+#include <danling/formats/table.hpp>
+
+namespace danling::inline v0::data {
+
+/// Texts by class or category index.
+using Categories = std::vector<std::string>;
+
+/// How a target column becomes a tensor.
+enum class TargetKind {
+  /// Text: `classes`; int64 and bool: int64 as it is; float64: `regression`.
+  automatic,
+  /// int64 [N]: the index of the value among the sorted distinct ones, numbers by value, or among those that
+  /// `TableDatasetOptions::categories` gives.
+  classes,
+  /// float32 [N].
+  regression,
+};
+
+struct TableDatasetOptions {
+  /// Numeric or bool columns: the input is float32 [N, F] in this order. Empty: all that are neither the target nor in
+  /// `extra`.
+  std::vector<std::string> inputs = {};
+  /// None when empty.
+  std::string target = {};
+  TargetKind target_kind = TargetKind::automatic;
+  /// Batched under their names: int64, float64 and bool as they are, text as category indices (int64).
+  std::vector<std::string> extra = {};
+  /// Categories by column, for text columns and targets of classes; the others are found in the table. Give those of
+  /// the training table (`TableDataset::categories()`) to others, so that all have the same indices.
+  std::map<std::string, Categories> categories = {};
+  /// Stands for missing values in inputs; without it they are an error. NaN keeps them.
+  std::optional<double> missing = {};
+  std::string split = {};
+};
+
+/// The sorted distinct texts of a column; those of numbers and bools in the order of their values.
+/// @throws DataError for missing values in a float64 column, naming the row.
+Categories categories_of(const formats::Table& table, const std::string& column);
+
+/// The index of each row's value among `categories`. @throws DataError that names row, column and text where one is not
+/// among them.
+std::vector<std::int64_t> category_indices(const formats::Table& table, const std::string& column,
+                                           const Categories& categories);
+
+/// Batches of a table. `at("name")` of a batch gives an extra column.
+class TableDataset final : public TensorDataset {
+ public:
+  TableDataset(at::Tensor input, at::Tensor target, TensorDatasetOptions options, std::vector<std::string> inputs,
+               std::map<std::string, Categories> categories, formats::RowLines lines);
+
+  /// `file` and `line`, or `row` for a table that is not from a file.
+  State source_info(std::int64_t index) const override;
+  /// The names of the input's columns.
+  const std::vector<std::string>& inputs() const { return inputs_; }
+  /// Of the target, where it holds classes, and of text columns in `extra`.
+  const std::map<std::string, Categories>& categories() const { return categories_; }
+
+ private:
+  std::vector<std::string> inputs_;
+  std::map<std::string, Categories> categories_;
+  formats::RowLines lines_;
+};
+
+/// @throws DataError that names file, line and column for a text in an input, a missing value, a number that float32
+/// does not hold, and a value that is in no category; ConfigError for options that do not fit together.
+std::shared_ptr<TableDataset> table_dataset(const formats::Table& table, const TableDatasetOptions& options = {});
+
+}  // namespace danling::inline v0::data

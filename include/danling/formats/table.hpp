@@ -1,0 +1,128 @@
+// Tables in memory: named columns, each of one type, as CSV and JSON lines files give them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace danling::inline v0::formats {
+
+enum class ColumnType { int64, float64, text, boolean };
+
+/// `int64`, `float64`, `text`, `bool`.
+std::string_view name(ColumnType type);
+
+/// Texts one after another in one block.
+class TextColumn {
+ public:
+  std::size_t size() const { return ends_.size(); }
+  std::string_view operator[](std::size_t row) const {
+    const std::size_t begin = row == 0 ? 0 : ends_[row - 1];
+    return std::string_view(block_).substr(begin, ends_[row] - begin);
+  }
+  void push_back(std::string_view text) {
+    block_ += text;
+    ends_.push_back(block_.size());
+  }
+
+ private:
+  std::string block_;
+  std::vector<std::size_t> ends_;
+};
+
+/// One column. A missing value is NaN in float64 and an empty text in text; the other types have none.
+struct Column {
+  std::string name;
+  /// In the order of ColumnType; a bool is 0 or 1.
+  std::variant<std::vector<std::int64_t>, std::vector<double>, TextColumn, std::vector<std::uint8_t>> values;
+
+  ColumnType type() const { return static_cast<ColumnType>(values.index()); }
+  std::size_t size() const;
+  // Each throws DataError that names the column for another type.
+  std::span<const std::int64_t> integers() const;
+  std::span<const double> floats() const;
+  const TextColumn& texts() const;
+  std::span<const std::uint8_t> booleans() const;
+};
+
+/// Where the rows of a table stood in its file.
+class RowLines {
+ public:
+  RowLines() = default;
+  /// `jumps`: (row, line) for the first row and each that does not stand one line below the row before.
+  RowLines(std::string file, std::vector<std::pair<std::size_t, std::uint64_t>> jumps)
+      : file_(std::move(file)), jumps_(std::move(jumps)) {}
+
+  /// Empty where the table is not from a file.
+  const std::string& file() const { return file_; }
+  /// Of the first character of a row, from 1; 0 where the table is not from a file.
+  std::uint64_t line(std::size_t row) const;
+  /// For messages: `file 'x.csv', line 3`, or `row 2` where the table is not from a file.
+  std::string where(std::size_t row) const;
+
+ private:
+  std::string file_;
+  std::vector<std::pair<std::size_t, std::uint64_t>> jumps_;
+};
+
+/// Columns of equal length.
+class Table {
+ public:
+  Table() = default;
+  /// @throws DataError for columns of unequal length or with one name.
+  explicit Table(std::vector<Column> columns, RowLines lines = {});
+
+  std::size_t num_rows() const { return columns_.empty() ? 0 : columns_.front().size(); }
+  const std::vector<Column>& columns() const { return columns_; }
+  /// @throws DataError that lists the columns there are.
+  const Column& column(std::string_view name) const;
+  const RowLines& lines() const { return lines_; }
+
+ private:
+  std::vector<Column> columns_;
+  RowLines lines_;
+};
+
+struct CsvOptions {
+  char separator = ',';
+  /// Encloses fields that contain separators, line ends or itself, then doubled.
+  char quote = '"';
+  /// Whether the first row holds names.
+  bool header = true;
+  /// In place of the header's names, one for each column. Without both, columns are called "0", "1", ...
+  std::vector<std::string> names = {};
+  /// Lines that begin with it are skipped; none by default.
+  char comment = '\0';
+  /// Texts that mean that a number or bool is missing, besides an empty one; texts are kept as they are.
+  std::vector<std::string> missing = {"NA", "N/A", "NaN", "nan", "null", "NULL"};
+  /// Types of columns by name; the others are inferred from the whole file.
+  std::map<std::string, ColumnType> types = {};
+};
+
+/// A CSV file (RFC 4180), in UTF-8 with or without a byte order mark, with LF, CRLF or CR at the ends of lines; empty
+/// lines are skipped. A column whose values are all integers is int64 (float64 where some are missing or do not fit),
+/// all numbers (also inf and nan) float64, all true or false bool (float64 of 0 and 1 where some are missing), anything
+/// else text. Blanks around numbers are allowed.
+/// @throws DataError with file, line, column and text: a value that a declared type does not have, missing values of a
+/// declared int64 or bool, rows of unequal length, quotes that do not close.
+Table read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
+
+struct JsonTableOptions {
+  /// Columns, as paths into the objects: `a.b` is member b of member a. Empty: all members of all lines that are no
+  /// lists, in the order in which they first appear.
+  std::vector<std::string> columns = {};
+  /// Types of columns by name; the others follow from the values.
+  std::map<std::string, ColumnType> types = {};
+};
+
+/// A file with one JSON object per line; empty lines are skipped. Members that are null or not there are missing.
+/// @throws DataError with file and line for what is not JSON, not an object, or has another type than the lines before.
+Table read_json_lines(const std::filesystem::path& path, const JsonTableOptions& options = {});
+
+}  // namespace danling::inline v0::formats

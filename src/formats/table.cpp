@@ -1,0 +1,232 @@
+#include <danling/formats/table.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
+#include <danling/core/error.hpp>
+
+#include "table_builder.hpp"
+
+namespace danling::inline v0::formats {
+namespace {
+
+constexpr double missing_float = std::numeric_limits<double>::quiet_NaN();
+
+template <class T>
+const T& values_of(const Column& column, ColumnType wanted) {
+  const T* values = std::get_if<T>(&column.values);
+  check<DataError>(values != nullptr, "data.table", "expected a column of ", name(wanted), ", got one of ",
+                   name(column.type()), ": ", quote(column.name));
+  return *values;
+}
+
+/// Doubles of integers or bools, NaN at the rows that are missing.
+template <class T>
+std::vector<double> widened(const std::vector<T>& values, const std::vector<std::size_t>& missing) {
+  std::vector<double> out(values.begin(), values.end());
+  for (const std::size_t row : missing) {
+    out[row] = missing_float;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view name(ColumnType type) {
+  switch (type) {
+    case ColumnType::int64:
+      return "int64";
+    case ColumnType::float64:
+      return "float64";
+    case ColumnType::text:
+      return "text";
+    case ColumnType::boolean:
+      break;
+  }
+  return "bool";
+}
+
+std::size_t Column::size() const {
+  return std::visit([](const auto& all) { return all.size(); }, values);
+}
+std::span<const std::int64_t> Column::integers() const {
+  return values_of<std::vector<std::int64_t>>(*this, ColumnType::int64);
+}
+std::span<const double> Column::floats() const { return values_of<std::vector<double>>(*this, ColumnType::float64); }
+const TextColumn& Column::texts() const { return values_of<TextColumn>(*this, ColumnType::text); }
+std::span<const std::uint8_t> Column::booleans() const {
+  return values_of<std::vector<std::uint8_t>>(*this, ColumnType::boolean);
+}
+
+Table::Table(std::vector<Column> columns, RowLines lines) : columns_(std::move(columns)), lines_(std::move(lines)) {
+  std::unordered_set<std::string_view> names;
+  for (const Column& column : columns_) {
+    check<DataError>(column.size() == num_rows(), "data.table", "expected ", num_rows(), " rows as in ",
+                     quote(columns_.front().name), ", got ", column.size(), " in ", quote(column.name));
+    check<DataError>(names.insert(column.name).second, "data.table", "expected a name for each column, got ",
+                     quote(column.name), " twice");
+  }
+}
+
+const Column& Table::column(std::string_view wanted) const {
+  const auto found =
+      std::find_if(columns_.begin(), columns_.end(), [&](const Column& column) { return column.name == wanted; });
+  if (found == columns_.end()) {
+    std::vector<std::string> known;
+    for (const Column& column : columns_) {
+      if (known.size() == 20) {
+        known.push_back(concat("and ", columns_.size() - 20, " more"));
+        break;
+      }
+      known.push_back(quote(column.name));
+    }
+    fail<DataError>("data.table", "expected one of the columns ", known.empty() ? "(there are none)" : join(known),
+                    ", got ", quote(wanted), lines_.file().empty() ? "" : concat(" (file ", quote(lines_.file()), ")"));
+  }
+  return *found;
+}
+
+std::uint64_t RowLines::line(std::size_t row) const {
+  const auto after = std::upper_bound(jumps_.begin(), jumps_.end(), row,
+                                      [](std::size_t wanted, const auto& jump) { return wanted < jump.first; });
+  return after == jumps_.begin() ? 0 : std::prev(after)->second + (row - std::prev(after)->first);
+}
+
+std::string RowLines::where(std::size_t row) const {
+  return jumps_.empty() ? concat("row ", row) : concat("file ", quote(file_), ", line ", line(row));
+}
+
+bool ColumnBuilder::start(ColumnType type) {
+  type_ = type;
+  for (std::size_t row = 0; row < leading_missing_; ++row) {
+    if (type == ColumnType::int64) {
+      integers_.push_back(0);
+      missing_.push_back(row);
+    } else if (type == ColumnType::boolean) {
+      booleans_.push_back(0);
+      missing_.push_back(row);
+    } else if (type == ColumnType::float64) {
+      floats_.push_back(missing_float);
+    } else {
+      texts_.push_back({});
+    }
+  }
+  leading_missing_ = 0;
+  return true;
+}
+
+bool ColumnBuilder::become_float() {
+  if (!type_) {
+    return start(ColumnType::float64);
+  }
+  if (type_ != ColumnType::int64 || declared_) {
+    return false;
+  }
+  floats_ = widened(integers_, missing_);
+  integers_ = {};
+  missing_ = {};
+  type_ = ColumnType::float64;
+  return true;
+}
+
+bool ColumnBuilder::add_to_other(std::int64_t value) {
+  if (!type_) {
+    start(ColumnType::int64);
+    integers_.push_back(value);
+    return true;
+  }
+  if (type_ == ColumnType::float64) {
+    floats_.push_back(static_cast<double>(value));
+    return true;
+  }
+  return false;
+}
+
+bool ColumnBuilder::add(bool value) {
+  if (type_ != ColumnType::boolean) {
+    if (type_) {
+      return false;
+    }
+    start(ColumnType::boolean);
+  }
+  booleans_.push_back(value ? 1 : 0);
+  return true;
+}
+
+bool ColumnBuilder::add(std::string_view text) {
+  if (type_ != ColumnType::text) {
+    if (type_) {
+      return false;
+    }
+    start(ColumnType::text);
+  }
+  texts_.push_back(text);
+  return true;
+}
+
+bool ColumnBuilder::add_missing() {
+  if (!type_) {
+    ++leading_missing_;
+    return true;
+  }
+  switch (*type_) {
+    case ColumnType::float64:
+      floats_.push_back(missing_float);
+      return true;
+    case ColumnType::text:
+      texts_.push_back({});
+      return true;
+    case ColumnType::int64:
+      if (!declared_) {
+        missing_.push_back(integers_.size());
+        integers_.push_back(0);
+      }
+      return !declared_;
+    case ColumnType::boolean:
+      break;
+  }
+  if (!declared_) {
+    missing_.push_back(booleans_.size());
+    booleans_.push_back(0);
+  }
+  return !declared_;
+}
+
+void ColumnBuilder::restart_as_text() { *this = ColumnBuilder(ColumnType::text); }
+
+std::size_t ColumnBuilder::size() const {
+  return leading_missing_ + integers_.size() + floats_.size() + texts_.size() + booleans_.size();
+}
+
+Column ColumnBuilder::finish(std::string name) && {
+  if (!type_) {
+    start(ColumnType::float64);
+  }
+  Column out{std::move(name), {}};
+  switch (*type_) {
+    case ColumnType::int64:
+      if (missing_.empty()) {
+        out.values = std::move(integers_);
+      } else {
+        out.values = widened(integers_, missing_);
+      }
+      break;
+    case ColumnType::float64:
+      out.values = std::move(floats_);
+      break;
+    case ColumnType::text:
+      out.values = std::move(texts_);
+      break;
+    case ColumnType::boolean:
+      if (missing_.empty()) {
+        out.values = std::move(booleans_);
+      } else {
+        out.values = widened(booleans_, missing_);
+      }
+      break;
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0::formats

@@ -1,0 +1,67 @@
+// A column while its values arrive, and its type with them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/formats/table.hpp>
+
+namespace danling::inline v0::formats {
+
+/// Integers, floats and bools as they come. The type is what the values so far have in common; integers and floats
+/// have float64 in common, other pairs have text, which only a reader that still has the texts can go back to.
+class ColumnBuilder {
+ public:
+  ColumnBuilder() = default;
+  explicit ColumnBuilder(std::optional<ColumnType> declared) : declared_(declared), type_(declared) {}
+
+  /// Nothing while all values were missing.
+  std::optional<ColumnType> type() const { return type_; }
+  bool declared() const { return declared_.has_value(); }
+
+  // Each says whether the column can hold the value; where it cannot, nothing was added.
+  bool add(std::int64_t value) {
+    if (type_ != ColumnType::int64) {
+      return add_to_other(value);
+    }
+    integers_.push_back(value);
+    return true;
+  }
+  bool add(double value) {
+    if (type_ != ColumnType::float64 && !become_float()) {
+      return false;
+    }
+    floats_.push_back(value);
+    return true;
+  }
+  bool add(bool value);
+  bool add(std::string_view text);
+  /// A declared int64 or bool column cannot.
+  bool add_missing();
+
+  /// Drops all values and takes texts from now on.
+  void restart_as_text();
+  std::size_t size() const;
+  /// The column; one without any value is float64, all NaN.
+  Column finish(std::string name) &&;
+
+ private:
+  bool add_to_other(std::int64_t value);
+  bool become_float();
+  bool start(ColumnType type);
+
+  std::optional<ColumnType> declared_;
+  std::optional<ColumnType> type_;
+  std::vector<std::int64_t> integers_;
+  std::vector<double> floats_;
+  TextColumn texts_;
+  std::vector<std::uint8_t> booleans_;
+  // Rows that hold a zero in their stead, in integers and bools; before there is a type, only how many.
+  std::vector<std::size_t> missing_;
+  std::size_t leading_missing_ = 0;
+};
+
+}  // namespace danling::inline v0::formats
