@@ -13,6 +13,7 @@
 
 #include <danling/data/batch.hpp>
 #include <danling/data/collate.hpp>
+#include <danling/data/collate_padded.hpp>
 #include <danling/data/dataset.hpp>
 #include <danling/data/datasets/array_datasets.hpp>
 #include <danling/data/datasets/cifar.hpp>
@@ -23,6 +24,7 @@
 #include <danling/data/datasets/tokens.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/distributed_sampler.hpp>
+#include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/map_stream.hpp>
 #include <danling/data/split_map.hpp>
@@ -30,8 +32,8 @@
 #include <danling/data/subset.hpp>
 #include <danling/data/subset_sampler.hpp>
 #include <danling/data/tensor_dataset.hpp>
-#include <danling/data/weighted_sampler.hpp>
 #include <danling/data/transforms.hpp>
+#include <danling/data/weighted_sampler.hpp>
 
 #include <danling/optim/adam.hpp>
 #include <danling/optim/build.hpp>
