@@ -57,9 +57,12 @@ def function_of(path, name):
 
 PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <danling/danling.hpp>
 
