@@ -150,6 +150,8 @@ def seeds():
     yield "idx", "empty", bytes([0, 0, 8, 1, 0, 0, 0, 0])
     for case in json.loads((GOLDEN / "images.json").read_text(encoding="utf-8")):
         yield "image", case["name"], bytes.fromhex(case["file"])
+    for path in sorted((GOLDEN / "tar").glob("*.tar")):
+        yield "tar", path.stem, path.read_bytes()
     targets = {".pth": "pth", ".safetensors": "safetensors", ".yaml": "yaml", ".json": "json"}
     for path in map(pathlib.Path, sys.argv[2:]):
         yield targets[path.suffix], path.stem, path.read_bytes()
