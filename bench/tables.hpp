@@ -1,0 +1,156 @@
+// Tables of contestants that do the same work in turn, round after round, and what ours must reach.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "peers.hpp"
+
+namespace bench {
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+template <class Work>
+double seconds_of(const Work& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// What the compiler must believe to be read.
+inline void keep(const void* memory) { asm volatile("" : : "g"(memory) : "memory"); }
+
+struct Contestant {
+  std::string name;
+  std::function<double()> time;                     ///< seconds
+  std::function<std::vector<double>()> value = {};  ///< of what was done; equal for all, to 1e-6
+  std::string failure = {};
+  std::vector<double> seconds = {};
+};
+
+/// Contestant `of` must be `least` times as fast as the fastest of `to`.
+struct Target {
+  std::size_t of;
+  std::vector<std::size_t> to;
+  double least;
+};
+
+struct Table {
+  std::string title;
+  /// What the columns show: seconds, or how much of `work` is done in one.
+  std::string unit = {};
+  double work = 0;
+  std::vector<Contestant> contestants = {};
+  std::vector<Target> targets = {};
+};
+
+inline std::string duration(double seconds) {
+  char text[32];
+  if (seconds < 1e-6) {
+    std::snprintf(text, sizeof text, "%.1f ns", seconds * 1e9);
+  } else if (seconds < 1e-3) {
+    std::snprintf(text, sizeof text, "%.2f us", seconds * 1e6);
+  } else {
+    std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
+  }
+  return text;
+}
+
+inline std::string shown(const Table& table, double seconds) {
+  if (table.unit.empty()) {
+    return duration(seconds);
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f", table.work / seconds);
+  return text;
+}
+
+inline void compare_values(Table& table) {
+  std::vector<double> expected;
+  for (Contestant& contestant : table.contestants) {
+    if (!contestant.failure.empty() || !contestant.value) {
+      continue;
+    }
+    const std::vector<double> value = contestant.value();
+    expected = expected.empty() ? value : expected;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      if (!(std::abs(value[i] - expected[i]) <= 1e-6 * std::abs(expected[i]))) {
+        give_up(table.title + ": expected " + std::to_string(expected[i]) + " of " + contestant.name + ", got " +
+                std::to_string(value[i]));
+      }
+    }
+  }
+}
+
+inline double ratio(const Table& table, const Target& target) {
+  std::vector<double> ratios;
+  for (std::size_t round = 0; round < table.contestants[target.of].seconds.size(); ++round) {
+    double fastest = INFINITY;
+    for (const std::size_t i : target.to) {
+      fastest = std::min(fastest, table.contestants[i].seconds[round]);
+    }
+    ratios.push_back(fastest / table.contestants[target.of].seconds[round]);
+  }
+  return median(ratios);
+}
+
+inline void print(const Table& table) {
+  std::printf("\n%-72s %12s %26s %9s\n", table.title.c_str(), table.unit.empty() ? "time" : table.unit.c_str(),
+              "least .. most", "to ours");
+  const std::vector<double>& ours = table.contestants.front().seconds;
+  for (const Contestant& contestant : table.contestants) {
+    if (!contestant.failure.empty()) {
+      std::printf("  %-70s not measured: %s\n", contestant.name.c_str(), contestant.failure.c_str());
+      continue;
+    }
+    const auto [low, high] = std::minmax_element(contestant.seconds.begin(), contestant.seconds.end());
+    const bool per_second = !table.unit.empty();
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      ratios.push_back(contestant.seconds[i] / ours[i]);
+    }
+    char to_ours[32];
+    std::snprintf(to_ours, sizeof to_ours, "x%.2f", median(ratios));
+    std::printf("  %-70s %12s %26s %9s\n", contestant.name.c_str(), shown(table, median(contestant.seconds)).c_str(),
+                (shown(table, per_second ? *high : *low) + " .. " + shown(table, per_second ? *low : *high)).c_str(),
+                to_ours);
+  }
+  for (const Target& target : table.targets) {
+    const Contestant& of = table.contestants[target.of];
+    if (!table.contestants[target.to.front()].failure.empty()) {
+      continue;
+    }
+    const double reached = ratio(table, target);
+    std::printf("  %s to %s%s: %.2f, at least %.2f: %s\n", of.name.c_str(),
+                target.to.size() > 1 ? "the faster of " : "", table.contestants[target.to.front()].name.c_str(),
+                reached, target.least, reached >= target.least ? "met" : "MISSED");
+  }
+  std::fflush(stdout);
+}
+
+/// Compares what the contestants deliver, measures and prints.
+inline void run(Table table, int rounds) {
+  compare_values(table);
+  for (int round = 0; round <= rounds; ++round) {  // the first is not counted
+    for (Contestant& contestant : table.contestants) {
+      if (contestant.failure.empty()) {
+        const double taken = contestant.time();
+        if (round > 0) {
+          contestant.seconds.push_back(taken);
+        }
+      }
+    }
+  }
+  print(table);
+}
+
+}  // namespace bench
