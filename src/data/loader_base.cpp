@@ -1,86 +1,139 @@
 #include <danling/data/loader_base.hpp>
 
-#include <algorithm>
+#include <limits>
 #include <utility>
 
+#include <ATen/DeviceAccelerator.h>
+
 #include <danling/core/error.hpp>
+#include <danling/data/permutation.hpp>
+
+#include "data/loader_engine.hpp"
+#include "data/loader_workers.hpp"
 
 namespace danling::inline v0::data {
 
+namespace detail {
+
+bool can_use_pinned_memory() { return at::accelerator::deviceCount() > 0; }
+
 namespace {
-std::string of_split(const std::string& split) { return split.empty() ? "" : concat(" (split ", quote(split), ")"); }
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
-}  // namespace
-
-LoaderBase::LoaderBase(std::optional<std::int64_t> size, LoaderOptions options) : options_(std::move(options)) {
-  check<ConfigError>(options_.batch_size > 0, "data.loader", "expected batch_size of at least 1, got ",
-                     options_.batch_size, of_split(options_.split));
-  if (!size) {
-    check<ConfigError>(!options_.shuffle, "data.loader", "expected shuffle: false for a stream, got true",
-                       of_split(options_.split), "; shuffle inside the stream");
-    check<ConfigError>(options_.sampler == nullptr, "data.loader", "expected no sampler for a stream, got one",
-                       of_split(options_.split));
-    return;
+std::shared_ptr<Sampler> order_of(const LoaderOptions& options, std::int64_t size) {
+  if (options.sampler != nullptr) {
+    return options.sampler;
   }
-  check<DataError>(*size > 0, "data.loader", "expected a dataset with at least one record, got ", *size,
-                   of_split(options_.split));
-  sampler_ = options_.sampler;
-  if (sampler_ != nullptr) {
-    check<ConfigError>(!options_.shuffle, "data.loader", "expected either shuffle or a sampler, got both",
-                       of_split(options_.split));
-  } else if (options_.shuffle) {
-    sampler_ = std::make_shared<RandomSampler>(*size, options_.seed, options_.split);
-  } else {
-    sampler_ = std::make_shared<SequentialSampler>(*size);
+  if (options.shuffle) {
+    return std::make_shared<RandomSampler>(size, options.seed, options.split);
   }
-  indices_.reserve(static_cast<std::size_t>(std::min(options_.batch_size, sampler_->size())));
+  return std::make_shared<SequentialSampler>(size);
 }
 
-BatchSampler::~BatchSampler() = default;
+std::unique_ptr<Pipeline> pipeline_of(const LoaderOptions& options, BatchReader& reader) {
+  if (options.num_workers == 0) {
+    return std::make_unique<DirectPipeline>(reader);
+  }
+  return std::make_unique<WorkerPipeline>(
+      reader, WorkerOptions{.num_workers = options.num_workers,
+                            .depth = options.num_workers * options.prefetch_factor.value_or(2),
+                            .persistent = options.persistent_workers,
+                            .in_order = options.in_order,
+                            .pin = options.pin_memory && can_use_pinned_memory()});
+}
+
+std::unique_ptr<Planner> planner_of(LoaderEngine& engine, const LoaderOptions& options, EpochContext context,
+                                    std::int64_t position) {
+  if (engine.sampler != nullptr) {
+    return std::make_unique<OrderPlanner>(std::move(context), *engine.sampler);
+  }
+  if (engine.batch_sampler != nullptr) {
+    return std::make_unique<GroupPlanner>(std::move(context), *engine.batch_sampler, engine.pending, position);
+  }
+  return std::make_unique<StreamPlanner>(std::move(context), *engine.reader, engine.snapshot,
+                                         options.snapshot_every_n_steps.value_or(1));
+}
+
+}  // namespace
+
+}  // namespace detail
+
+LoaderBase::LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOptions options, bool can_pin)
+    : options_(std::move(options)), engine_(std::make_unique<detail::LoaderEngine>()) {
+  const std::optional<std::int64_t> size = reader->size();
+  detail::check_options(options_, !size, can_pin);
+  check<DataError>(!size || *size > 0, "data.loader", "expected a dataset with at least one record, got ",
+                   size.value_or(0), detail::of_split(options_.split));
+  engine_->reader = std::move(reader);
+  if (size) {
+    engine_->batch_sampler = options_.batch_sampler;
+    engine_->sampler = options_.batch_sampler == nullptr ? detail::order_of(options_, *size) : nullptr;
+  }
+  engine_->layout = {options_.batch_size, options_.shard, options_.drop_last};
+  engine_->seed = options_.seed;
+  engine_->split = options_.split;
+  engine_->pipeline = detail::pipeline_of(options_, *engine_->reader);
+}
 
 LoaderBase::~LoaderBase() = default;
 
 std::optional<std::int64_t> LoaderBase::num_samples() const {
-  return sampler_ != nullptr ? std::optional<std::int64_t>(sampler_->size()) : std::nullopt;
+  return engine_->batch_sampler != nullptr ? engine_->batch_sampler->size() : engine_->order_size();
 }
 
 std::optional<std::int64_t> LoaderBase::length() const {
-  if (sampler_ == nullptr) {
-    return std::nullopt;
+  if (engine_->sampler != nullptr) {
+    return detail::EpochPlan(engine_->order_size(), {}, engine_->layout).num_batches();
   }
-  return options_.drop_last ? sampler_->size() / options_.batch_size : ceil_div(sampler_->size(), options_.batch_size);
-}
-
-std::int64_t LoaderBase::size_of_next() const {
-  const std::int64_t left = sampler_->size() - samples_;
-  return left >= options_.batch_size ? options_.batch_size : options_.drop_last ? 0 : left;
+  // Where a batch has fewer samples this rank may have none of them.
+  const auto& [batch_size, shard, drop_last] = engine_->layout;
+  return engine_->batch_sampler != nullptr && (shard.world_size == 1 || shard.padding)
+             ? engine_->batch_sampler->length({batch_size, shard.world_size, drop_last})
+             : std::nullopt;
 }
 
 void LoaderBase::rewind(std::int64_t epoch) {
-  drop();
-  epoch_ = epoch;
-  samples_ = 0;
-  batches_ = 0;
-  current_size_ = 0;
+  engine_->pipeline->stop();
+  engine_->planner = nullptr;
+  engine_->steps = {};
+  engine_->end = std::numeric_limits<std::int64_t>::max();
+  current_ = nullptr;
+  batch_size_ = 0;
   last_ = false;
-  looked_ = false;
-  ahead_size_ = 0;
-  ahead_error_ = nullptr;
+  epoch_ = epoch;
 }
 
 void LoaderBase::start_epoch(std::int64_t epoch) {
   check<StateError>(epoch >= 0, "data.loader", "expected an epoch of at least 0, got ", epoch);
   const bool continues = loaded_ && epoch == epoch_;
+  detail::LoaderEngine& engine = *engine_;
+  rewind(epoch);
   loaded_ = false;
+  started_ = false;
   if (!continues) {
-    rewind(epoch);
+    samples_ = 0;
+    batches_ = 0;
+    engine.done = {};
+    engine.snapshot = nullptr;
+    engine.pending.clear();
   }
-  if (sampler_ != nullptr) {
-    sampler_->set_epoch(epoch);
+  if (engine.sampler != nullptr) {
+    engine.sampler->set_epoch(epoch);
+  } else if (!continues && engine.batch_sampler != nullptr) {
+    engine.batch_sampler->set_epoch(epoch);
   } else if (!continues) {
-    reset_stream(epoch);
+    engine.reader->reset(epoch);
   }
+  detail::EpochContext context;
+  context.split = options_.split;
+  context.epoch = epoch;
+  context.batch_idx = batches_;
+  context.global_step = global_step_;
+  context.record_key = RandomKey::of(order_key(engine.seed, epoch, engine.split + "/records"));
+  context.batch_key = RandomKey::of(order_key(engine.seed, epoch, engine.split + "/batches"));
+  context.plan = detail::EpochPlan(engine.order_size(), engine.done, engine.layout);
+  engine.batches_left = engine.sampler != nullptr ? std::optional(context.plan.num_batches()) : std::nullopt;
+  engine.planner = detail::planner_of(engine, options_, std::move(context), samples_);
+  engine.pipeline->start(*engine.planner);
   started_ = true;
   untouched_ = true;
 }
@@ -95,106 +148,32 @@ void LoaderBase::start_upcoming_epoch() {
 bool LoaderBase::next() {
   check<StateError>(started_ && !loaded_, "data.loader", "expected start_epoch() before next()");
   untouched_ = false;
-  return sampler_ != nullptr ? next_indexed() : next_from_stream();
-}
-
-bool LoaderBase::next_indexed() {
-  const std::int64_t count = size_of_next();
-  if (count == 0) {
-    drop();
-    current_size_ = 0;
-    last_ = false;
-    return false;
-  }
-  indices_.resize(static_cast<std::size_t>(count));
-  sampler_->fill(samples_, indices_);
-  current_size_ = 0;
+  current_ = nullptr;
+  batch_size_ = 0;
   last_ = false;
-  current_size_ = fetch(indices_);
-  samples_ += count;
-  ++batches_;
-  last_ = size_of_next() == 0;
-  return true;
-}
-
-void LoaderBase::look_ahead() {
-  ahead_state_ = stream_state();
-  ahead_size_ = 0;
-  ahead_error_ = nullptr;
-  try {
-    ahead_size_ = fetch_ahead(options_.batch_size);
-  } catch (...) {
-    ahead_error_ = std::current_exception();  // belongs to the next batch, not to the one that is current now
-  }
-  if (options_.drop_last && ahead_size_ < options_.batch_size) {
-    ahead_size_ = 0;
-  }
-  looked_ = true;
-}
-
-bool LoaderBase::next_from_stream() {
-  if (!looked_) {
-    look_ahead();
-  }
-  if (ahead_error_ != nullptr) {
-    looked_ = false;
-    std::rethrow_exception(std::exchange(ahead_error_, nullptr));
-  }
-  if (ahead_size_ == 0) {
-    drop();
-    current_size_ = 0;
-    last_ = false;
+  detail::LoaderEngine& engine = *engine_;
+  detail::BatchSlot* const slot = engine.pipeline->next();
+  if (slot == nullptr) {
     return false;
   }
-  take_ahead();
-  current_size_ = ahead_size_;
-  samples_ += ahead_size_;
+  current_ = slot;
+  batch_size_ = slot->size;
+  samples_ += slot->info.global_size;
   ++batches_;
-  look_ahead();
-  last_ = ahead_size_ == 0 && ahead_error_ == nullptr;
+  ++global_step_;
+  if (slot->info.global_size < slot->wanted) {
+    engine.end = slot->info.position - slot->before + slot->info.global_size;
+  }
+  engine.steps.add({slot->step, slot->step + 1});
+  last_ = engine.batches_left ? --*engine.batches_left == 0 : engine.pipeline->ended();
   return true;
 }
 
-State LoaderBase::state_dict() const {
-  State state;
-  state["epoch"] = epoch_;
-  state["samples"] = samples_;
-  state["batches"] = batches_;
-  if (sampler_ != nullptr) {
-    state["sampler"] = sampler_->state_dict();
-  } else {
-    state["stream"] = looked_ ? ahead_state_ : stream_state();
+detail::BatchSlot& LoaderBase::current() const {
+  if (current_ == nullptr) [[unlikely]] {
+    fail<StateError>("data.loader", "expected a current batch, got none: call next() first");
   }
-  return state;
-}
-
-void LoaderBase::load_state_dict(const State& state) {
-  const std::int64_t epoch = state.at("epoch").integer();
-  const std::int64_t samples = state.at("samples").integer();
-  const std::int64_t batches = state.at("batches").integer();
-  const bool of_stream = state.map().contains("stream");
-  check<StateError>(of_stream == (sampler_ == nullptr), "data.loader", "expected the state of a ",
-                    sampler_ == nullptr ? "stream" : "dataset", ", got that of a ", of_stream ? "stream" : "dataset",
-                    of_split(options_.split));
-  check<StateError>(epoch >= -1 && samples >= 0 && batches >= 0, "data.loader",
-                    "expected an epoch of at least -1 and a position of at least 0, got epoch ", epoch, ", samples ",
-                    samples, ", batches ", batches, of_split(options_.split));
-  if (sampler_ == nullptr) {
-    load_stream_state(state.at("stream"));
-  } else {
-    check<StateError>(samples <= sampler_->size(), "data.loader", "expected a position of at most ", sampler_->size(),
-                      " samples, got ", samples, of_split(options_.split));
-    try {
-      sampler_->load_state_dict(state.at("sampler"));
-    } catch (const StateError& error) {
-      throw StateError(concat(error.what(), of_split(options_.split)));
-    }
-  }
-  rewind(epoch);
-  samples_ = samples;
-  batches_ = sampler_ == nullptr ? batches : ceil_div(samples, options_.batch_size);
-  started_ = false;
-  loaded_ = true;
+  return *current_;
 }
 
 }  // namespace danling::inline v0::data

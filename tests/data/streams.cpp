@@ -143,7 +143,7 @@ TEST_CASE("Loader: an error while looking ahead belongs to the next batch", "[da
   REQUIRE(loader.next());
   CHECK_FALSE(loader.is_last());
   CHECK(error_of<danling::DataError>([&] { loader.next(); }) ==
-        "[test.stream] expected a sound record, got a damaged one");
+        "[test.stream] expected a sound record, got a damaged one; while reading records 4 to 7");
   CHECK(loader.position() == 1);
   CHECK(drain(loader) == Batches{{4, 5, 6, 7}, {8, 9}});
 }

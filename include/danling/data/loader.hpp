@@ -5,17 +5,16 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include <danling/core/error.hpp>
 #include <danling/data/loader_base.hpp>
-#include <danling/data/source.hpp>
+#include <danling/data/source_reader.hpp>
 
 namespace danling::inline v0::data {
 
-/// Batches one after another, read in the calling thread. By itself: `for (Batch& batch : loader)` runs one epoch,
-/// the next one each time.
+/// Batches one after another, read in the calling thread or ahead of it by workers. By itself:
+/// `for (Batch& batch : loader)` runs one epoch, the next one each time.
 template <class B>
 class Loader : public LoaderBase {
   static_assert(BatchType<B>,
@@ -25,16 +24,27 @@ class Loader : public LoaderBase {
  public:
   /// @throws ConfigError when an option does not fit, StateError when `source` is empty.
   explicit Loader(Source<B> source, LoaderOptions options = {})
-      : LoaderBase(size_of(source), std::move(options)), source_(std::move(source)) {}
+      : LoaderBase(reader_of(source, options), std::move(options), HasPinMemory<B>), source_(std::move(source)) {}
 
   const Source<B>& source() const { return source_; }
 
   /// The current batch; the caller may change it or move from it. @throws StateError when there is none.
-  B& batch() {
-    if (!batch_) [[unlikely]] {
-      fail<StateError>("data.loader", "expected a current batch, got none: call next() first");
+  B& batch() { return *static_cast<detail::SourceSlot<B>&>(current()).batch; }
+
+  /// Of sample `i` of the current batch, with what the dataset says of its source. @throws StateError when there is no
+  /// current batch, DataError when it has no such sample.
+  Metadata metadata(std::int64_t i) const {
+    const BatchInfo& info = this->info();
+    check<DataError>(i >= 0 && i < static_cast<std::int64_t>(info.size()), "data.loader", "expected a sample in [0, ",
+                     info.size(), "), got ", i);
+    Metadata out = info.metadata(static_cast<std::size_t>(i));
+    if (!source_.is_stream()) {
+      out.source_info = source_.dataset()->source_info(out.index);
+      if (!out.entry_key) {
+        out.entry_key = source_.dataset()->entry_key(out.index);
+      }
     }
-    return *batch_;
+    return out;
   }
 
   class Iterator {
@@ -67,34 +77,12 @@ class Loader : public LoaderBase {
   Iterator end() { return {}; }
 
  private:
-  static std::optional<std::int64_t> size_of(const Source<B>& source) {
+  static std::unique_ptr<detail::BatchReader> reader_of(const Source<B>& source, const LoaderOptions& options) {
     check<StateError>(static_cast<bool>(source), "data.loader", "expected a dataset or a stream, got an empty source");
-    return source.size();
+    return std::make_unique<detail::SourceReader<B>>(source, options.pin_memory && detail::can_use_pinned_memory());
   }
-
-  std::int64_t fetch(std::span<const std::int64_t> indices) override {
-    batch_.reset();  // first, so that the new batch can have its memory
-    BatchInfo info;
-    info.indices.assign(indices.begin(), indices.end());
-    batch_.emplace(source_.dataset()->read(indices, info));
-    return data::batch_size(*batch_);
-  }
-  std::int64_t fetch_ahead(std::int64_t num_samples) override {
-    ahead_ = source_.stream()->next(num_samples);
-    return ahead_ ? data::batch_size(*ahead_) : 0;
-  }
-  void take_ahead() override { batch_ = std::exchange(ahead_, std::nullopt); }
-  void drop() override {
-    batch_.reset();
-    ahead_.reset();
-  }
-  void reset_stream(std::int64_t epoch) override { source_.stream()->reset(epoch); }
-  State stream_state() const override { return source_.stream()->state_dict(); }
-  void load_stream_state(const State& state) override { source_.stream()->load_state_dict(state); }
 
   Source<B> source_;
-  std::optional<B> batch_;
-  std::optional<B> ahead_;
 };
 
 }  // namespace danling::inline v0::data

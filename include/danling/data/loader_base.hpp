@@ -2,19 +2,25 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
+#include <danling/data/batch_info.hpp>
+#include <danling/data/batch_reader.hpp>
 #include <danling/data/loader_options.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
 
-/// Walks through epochs batch by batch. After `start_epoch`, each `next()` makes one batch current.
+namespace detail {
+struct LoaderEngine;
+
+/// Whether there is an accelerator that copies faster from page-locked memory.
+bool can_use_pinned_memory();
+}  // namespace detail
+
+/// Walks through epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. For one thread.
 class LoaderBase {
  public:
   virtual ~LoaderBase();
@@ -22,78 +28,80 @@ class LoaderBase {
   LoaderBase& operator=(const LoaderBase&) = delete;
 
   const LoaderOptions& options() const { return options_; }
-  /// Positions in an epoch; nothing for a stream.
+  /// Samples in an epoch, of all ranks; nothing where they are not known, as for a stream.
   std::optional<std::int64_t> num_samples() const;
-  /// Batches in a whole epoch; nothing for a stream.
+  /// Batches of this rank in a whole epoch; nothing where they are not known.
   std::optional<std::int64_t> length() const;
 
-  /// Begins `epoch` at its first batch, or where a state loaded since the last call stopped in this epoch.
+  /// Begins `epoch` at its first batch, or where a state loaded since the last call stopped in this epoch. Waits for
+  /// batches of another epoch that workers are reading.
   void start_epoch(std::int64_t epoch);
-  /// Makes the next batch current; false at the end of the epoch, and from then on. When reading fails the
-  /// exception passes through and the position stays. @throws StateError before `start_epoch`.
+  /// Makes the next batch current; false at the end of the epoch, and from then on. When reading fails the exception
+  /// passes through as a DataError that names the records, with the original nested in it; the position stays, and the
+  /// next call reads that batch again. @throws StateError before `start_epoch`.
   bool next();
-  /// Whether the current batch is the last of its epoch.
+  /// Whether the current batch is the last of this rank in its epoch.
   bool is_last() const { return last_; }
 
   /// -1 before the first `start_epoch`.
   std::int64_t epoch() const { return epoch_; }
-  /// Batches delivered in this epoch. After resuming with another batch size: samples delivered over batch size,
-  /// rounded up.
+  /// Batches delivered in this epoch. After resuming with another batch size or number of processes: samples delivered
+  /// over samples in a global batch, rounded up.
   std::int64_t position() const { return batches_; }
-  /// Samples delivered in this epoch.
+  /// Batches delivered over all epochs.
+  std::int64_t global_step() const { return global_step_; }
+  /// Samples delivered in this epoch, on all ranks.
   std::int64_t samples() const { return samples_; }
-  /// Samples in the current batch; 0 when there is none.
-  std::int64_t batch_size() const { return current_size_; }
 
-  /// Epoch, samples delivered (the current batch included) and what the order depends on.
+  /// Samples in the current batch; 0 when there is none.
+  std::int64_t batch_size() const { return batch_size_; }
+  /// Those of them, at the end, that repeat others for the sake of equal numbers on all ranks.
+  std::int64_t num_padding() const { return current_ != nullptr ? current_->info.num_padding : 0; }
+  /// Samples in the current batches of all ranks, without padding; of a stream that ends, as far as this rank knows.
+  std::int64_t global_batch_size() const { return current_ != nullptr ? current_->info.global_size : 0; }
+  /// What the current batch is. @throws StateError when there is none.
+  const BatchInfo& info() const { return current().info; }
+
+  /// Epoch, samples delivered (the current batch included) and what the order depends on. With `in_order: false` also
+  /// which samples behind the first gap were delivered; with several processes these are of this rank only, and
+  /// `merge_states` makes one state of all ranks'. Else all ranks have the same state, but for a last batch that not
+  /// all of them have: keep that of rank 0.
   State state_dict() const;
-  /// Continues with the batch after the saved one at the next `start_epoch` of the saved epoch; another batch size
-  /// is fine. @throws StateError, and changes nothing, when the state is of another kind or number of records.
+  /// Continues with what the saved state had not delivered, in order, at the next `start_epoch` of its epoch; with
+  /// another batch size, number of workers or number of processes too. The seed of the state goes on, for the order as
+  /// for random transforms. @throws StateError, and changes nothing, when the state is of another kind or number of
+  /// records.
   void load_state_dict(const State& state);
+  /// The state of a loader that delivered what any rank did. Whoever saves with `in_order: false` and several processes
+  /// gathers the states of all ranks, taken after the same number of batches, and calls this. Other states are given
+  /// back as they are: the first of them. @throws StateError when they do not belong together.
+  static State merge_states(std::span<const State> states);
 
  protected:
-  /// `size` is the number of records, nothing for a stream. @throws ConfigError when an option does not fit.
-  LoaderBase(std::optional<std::int64_t> size, LoaderOptions options);
+  /// @throws ConfigError when an option does not fit; `can_pin` says whether the batch type has `pin_memory`.
+  LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOptions options, bool can_pin);
 
   /// Begins the epoch that was loaded, or that was started but not read from, else the one after the last.
   void start_upcoming_epoch();
+  /// @throws StateError when there is none.
+  detail::BatchSlot& current() const;
 
  private:
-  /// Reads the batch of these records and makes it current; gives its number of samples.
-  virtual std::int64_t fetch(std::span<const std::int64_t> indices) = 0;
-  /// Reads the stream's next batch and keeps it beside the current one; gives its number of samples, 0 at the end.
-  virtual std::int64_t fetch_ahead(std::int64_t num_samples) = 0;
-  /// Makes the batch that was kept current.
-  virtual void take_ahead() = 0;
-  /// Drops all batches.
-  virtual void drop() = 0;
-  virtual void reset_stream(std::int64_t epoch) = 0;
-  virtual State stream_state() const = 0;
-  virtual void load_stream_state(const State& state) = 0;
-
-  bool next_indexed();
-  bool next_from_stream();
-  void look_ahead();
-  std::int64_t size_of_next() const;
   void rewind(std::int64_t epoch);
+  void load_source(const State& state, std::int64_t samples);
 
   LoaderOptions options_;
-  std::shared_ptr<Sampler> sampler_;   // null for a stream
-  std::vector<std::int64_t> indices_;  // of the current batch
+  std::unique_ptr<detail::LoaderEngine> engine_;
+  detail::BatchSlot* current_ = nullptr;
   std::int64_t epoch_ = -1;
   std::int64_t samples_ = 0;
   std::int64_t batches_ = 0;
-  std::int64_t current_size_ = 0;
+  std::int64_t global_step_ = 0;
+  std::int64_t batch_size_ = 0;
   bool last_ = false;
   bool started_ = false;    // start_epoch was called
   bool loaded_ = false;     // a state waits for start_epoch
   bool untouched_ = false;  // next was not called since start_epoch
-
-  // Streams: the batch that is kept beside the current one, and what came instead of it.
-  bool looked_ = false;
-  std::int64_t ahead_size_ = 0;
-  std::exception_ptr ahead_error_;
-  State ahead_state_;  // of the stream before that batch was read
 };
 
 }  // namespace danling::inline v0::data

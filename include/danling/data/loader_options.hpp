@@ -32,7 +32,7 @@ struct LoaderOptions {
   std::optional<std::int64_t> prefetch_factor = {};
   /// Keeps the threads from one epoch to the next, instead of ending and starting them. Needs workers.
   bool persistent_workers = false;
-  /// Puts batches in page-locked memory, where there is an accelerator. The batch type needs `B pin_memory() const`.
+  /// Puts batches in page-locked memory, where there is an accelerator. The batch type needs `pin_memory`.
   bool pin_memory = false;
   /// Batches come in the order of the plan; else whichever is ready first, and the state holds which came.
   bool in_order = true;

@@ -1,0 +1,109 @@
+#include "data/epoch_plan.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace danling::inline v0::data::detail {
+
+namespace {
+constexpr std::int64_t endless = std::int64_t{1} << 62;
+}  // namespace
+
+Share share_of(const Layout& layout, std::int64_t global) {
+  const auto [rank, world_size, padding] = layout.shard;
+  if (global == layout.global()) {
+    return {rank * layout.batch_size, layout.batch_size, 0};
+  }
+  if (padding) {
+    const std::int64_t each = rounded_up(global, world_size);
+    const std::int64_t own = std::clamp<std::int64_t>(global - rank * each, 0, each);
+    return {rank * each, own, each - own};
+  }
+  const std::int64_t each = global / world_size;
+  const std::int64_t extra = global % world_size;
+  return {rank * each + std::min(rank, extra), each + (rank < extra ? 1 : 0), 0};
+}
+
+EpochPlan::EpochPlan(std::optional<std::int64_t> size, Ranges done, Layout layout)
+    : layout_(layout), done_(std::move(done)), left_(size ? *size - done_.count() : endless - done_.count()) {
+  if (size) {
+    segments_ = {{0, left_, 0}};
+    return;
+  }
+  segments_.clear();
+  Segment segment;
+  std::int64_t at = 0;
+  for (const Range& range : done_.items()) {
+    segment.size = range.begin - at;
+    if (segment.size > 0) {
+      segments_.push_back(segment);
+      segment.begin += segment.size;
+      segment.step += rounded_up(segment.size, layout_.global());
+    }
+    at = range.end;
+  }
+  segment.size = left_ - segment.begin;
+  segments_.push_back(segment);
+}
+
+std::int64_t EpochPlan::num_steps() const {
+  const Segment& last = segments_.back();
+  return last.step + (layout_.drop_last ? last.size / layout_.global() : rounded_up(last.size, layout_.global()));
+}
+
+std::int64_t EpochPlan::num_batches() const {
+  const std::int64_t steps = num_steps();
+  if (steps == 0) {
+    return 0;
+  }
+  const Share share = share_of(layout_, batch(steps - 1).size);
+  return share.count + share.padding > 0 ? steps : steps - 1;
+}
+
+GlobalBatch EpochPlan::batch(std::int64_t step) const {
+  auto segment = segments_.end() - 1;
+  while (segment->step > step) {
+    --segment;
+  }
+  const std::int64_t offset = (step - segment->step) * layout_.global();
+  return {segment->begin + offset, std::min(layout_.global(), segment->size - offset)};
+}
+
+Ranges EpochPlan::positions(std::int64_t begin, std::int64_t count) const {
+  Ranges out;
+  while (count > 0) {
+    const Range run = position(begin);
+    const std::int64_t size = std::min(run.size(), count);
+    out.add({run.begin, run.begin + size});
+    begin += size;
+    count -= size;
+  }
+  return out;
+}
+
+Ranges EpochPlan::positions(const Ranges& steps) const {
+  Ranges out;
+  for (const Range& range : steps.items()) {
+    const std::int64_t begin = batch(range.begin).begin;
+    const GlobalBatch last = batch(range.end - 1);
+    out.add(positions(begin, last.begin + last.size - begin));
+  }
+  return out;
+}
+
+Ranges EpochPlan::positions_of_rank(std::int64_t step, std::int64_t rank) const {
+  Layout layout = layout_;
+  layout.shard.rank = rank;
+  const GlobalBatch global = batch(step);
+  const Share share = share_of(layout, global.size);
+  return positions(global.begin + share.offset, share.count);
+}
+
+bool EpochPlan::all_have_samples() const {
+  return std::all_of(segments_.begin(), segments_.end() - 1, [&](const Segment& segment) {
+    const std::int64_t rest = segment.size % layout_.global();
+    return rest == 0 || rest >= layout_.shard.world_size;
+  });
+}
+
+}  // namespace danling::inline v0::data::detail

@@ -1,0 +1,54 @@
+// What a loader is made of.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/data/batch_reader.hpp>
+#include <danling/data/loader_options.hpp>
+
+#include "data/loader_pipeline.hpp"
+#include "data/loader_planner.hpp"
+
+namespace danling::inline v0::data::detail {
+
+/// " (split 'train')", for messages; empty where there is none.
+std::string of_split(std::string_view split);
+
+struct LoaderEngine {
+  std::unique_ptr<BatchReader> reader;
+  std::shared_ptr<Sampler> sampler;  // one of the two, none for a stream
+  std::shared_ptr<BatchSampler> batch_sampler;
+  Layout layout;
+  /// What the keys of an epoch depend on; a state that is loaded brings its own.
+  std::uint64_t seed = 0;
+  std::string split;
+
+  // Where the epoch begins: what a loaded state had delivered.
+  Ranges done;
+  std::shared_ptr<const Snapshot> snapshot;
+  std::deque<GroupPlanner::Group> pending;
+
+  // Of the epoch that goes on.
+  std::unique_ptr<Planner> planner;
+  std::optional<std::int64_t> batches_left;
+  Ranges steps;                                                 // delivered
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // of a stream, once it is known
+  std::unique_ptr<Pipeline> pipeline;                           // last: its threads use the others
+
+  bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }
+  std::optional<std::int64_t> order_size() const {
+    return sampler != nullptr ? std::optional<std::int64_t>(sampler->size()) : std::nullopt;
+  }
+};
+
+/// @throws ConfigError for what does not fit.
+void check_options(const LoaderOptions& options, bool is_stream, bool can_pin);
+
+}  // namespace danling::inline v0::data::detail

@@ -1,0 +1,83 @@
+#include <danling/data/loader_options.hpp>
+
+#include <danling/core/error.hpp>
+
+#include "data/loader_engine.hpp"
+
+namespace danling::inline v0::data {
+
+BatchSampler::~BatchSampler() = default;
+
+namespace detail {
+
+std::string of_split(std::string_view split) { return split.empty() ? "" : concat(" (split ", quote(split), ")"); }
+
+namespace {
+
+constexpr std::int64_t max_read_ahead = 65536;
+constexpr std::int64_t max_global_batch = std::int64_t{1} << 48;
+
+void check_shard(const LoaderOptions& options, const std::string& split) {
+  const Shard& shard = options.shard;
+  check<ConfigError>(shard.world_size > 0 && shard.rank >= 0 && shard.rank < shard.world_size, "data.loader",
+                     "expected a rank in [0, world_size), got rank ", shard.rank, " of ", shard.world_size, split);
+  check<ConfigError>(options.batch_size <= max_global_batch / shard.world_size, "data.loader",
+                     "expected batch_size * world_size of at most 2^48, got ", options.batch_size, " * ",
+                     shard.world_size, split);
+}
+
+void check_workers(const LoaderOptions& options, const std::string& split) {
+  check<ConfigError>(options.num_workers >= 0, "data.loader", "expected num_workers of at least 0, got ",
+                     options.num_workers, split);
+  if (options.prefetch_factor) {
+    check<ConfigError>(options.num_workers > 0, "data.loader", "expected no prefetch_factor without workers, got ",
+                       *options.prefetch_factor, split, "; set num_workers");
+    check<ConfigError>(*options.prefetch_factor > 0, "data.loader", "expected prefetch_factor of at least 1, got ",
+                       *options.prefetch_factor, split);
+  }
+  check<ConfigError>(!options.persistent_workers || options.num_workers > 0, "data.loader",
+                     "expected persistent_workers: false without workers, got true", split, "; set num_workers");
+  check<ConfigError>(options.num_workers <= max_read_ahead / options.prefetch_factor.value_or(2), "data.loader",
+                     "expected num_workers * prefetch_factor of at most ", max_read_ahead, ", got ",
+                     options.num_workers, " * ", options.prefetch_factor.value_or(2), split);
+}
+
+void check_stream(const LoaderOptions& options, const std::string& split) {
+  check<ConfigError>(!options.shuffle, "data.loader", "expected shuffle: false for a stream, got true", split,
+                     "; shuffle inside the stream");
+  check<ConfigError>(options.sampler == nullptr && options.batch_sampler == nullptr, "data.loader",
+                     "expected no sampler for a stream, got one", split);
+  check<ConfigError>(!options.shard.padding, "data.loader", "expected shard.padding: false for a stream, got true",
+                     split, "; its beginning is gone when it ends");
+}
+
+}  // namespace
+
+void check_options(const LoaderOptions& options, bool is_stream, bool can_pin) {
+  const std::string split = of_split(options.split);
+  check<ConfigError>(options.batch_size > 0, "data.loader", "expected batch_size of at least 1, got ",
+                     options.batch_size, split);
+  check_shard(options, split);
+  check_workers(options, split);
+  check<ConfigError>(options.snapshot_every_n_steps.value_or(1) > 0, "data.loader",
+                     "expected snapshot_every_n_steps of at least 1, got ", options.snapshot_every_n_steps.value_or(1),
+                     split);
+  check<ConfigError>(can_pin || !options.pin_memory, "data.loader",
+                     "expected pin_memory: false for a batch type without pin_memory, got true", split);
+  if (is_stream) {
+    check_stream(options, split);
+  } else if (options.batch_sampler != nullptr) {
+    check<ConfigError>(options.sampler == nullptr && !options.shuffle, "data.loader",
+                       "expected a batch sampler alone, got ", options.shuffle ? "shuffle" : "a sampler", " too",
+                       split);
+    check<ConfigError>(options.in_order || options.shard.world_size == 1, "data.loader",
+                       "expected in_order: true for a batch sampler of several processes, got false", split);
+  } else {
+    check<ConfigError>(options.sampler == nullptr || !options.shuffle, "data.loader",
+                       "expected either shuffle or a sampler, got both", split);
+  }
+}
+
+}  // namespace detail
+
+}  // namespace danling::inline v0::data

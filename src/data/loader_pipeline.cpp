@@ -1,0 +1,78 @@
+#include "data/loader_pipeline.hpp"
+
+#include <utility>
+
+namespace danling::inline v0::data::detail {
+
+Pipeline::~Pipeline() = default;
+
+void DirectPipeline::start(Planner& planner) {
+  planner_ = &planner;
+  ended_ = false;
+}
+
+bool DirectPipeline::plan_ahead() {
+  if (!ahead_->planned && !ended_) {
+    ended_ = !planner_->plan(*ahead_);
+    ahead_->planned = !ended_;
+    ahead_->stage = BatchSlot::Stage::waiting;
+  }
+  return ahead_->planned;
+}
+
+bool DirectPipeline::read_ahead() {
+  if (ahead_->stage != BatchSlot::Stage::ready) {
+    if (ahead_->stage == BatchSlot::Stage::failed) {
+      planner_->replan(*ahead_);
+    }
+    ahead_->stage = BatchSlot::Stage::failed;  // unless what follows returns
+    if (!read_slot(reader_, *planner_, *ahead_)) {
+      ahead_->drop();
+      ahead_->planned = false;
+      ended_ = true;
+      return false;
+    }
+    ahead_->stage = BatchSlot::Stage::ready;
+  }
+  return true;
+}
+
+BatchSlot* DirectPipeline::next() {
+  current_->drop();  // first, so that the new batch can have its memory
+  if (error_ != nullptr) {
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  if (!plan_ahead() || !read_ahead()) {
+    return nullptr;
+  }
+  ahead_->planned = false;
+  std::swap(current_, ahead_);
+  return current_.get();
+}
+
+bool DirectPipeline::ended() {
+  try {
+    return !plan_ahead() || (planner_->sure_when_read() && !read_ahead());
+  } catch (...) {
+    error_ = std::current_exception();
+    return false;
+  }
+}
+
+void DirectPipeline::stop() {
+  current_->drop();
+  ahead_->drop();
+  ahead_->planned = false;
+  error_ = nullptr;
+  ended_ = true;
+}
+
+void DirectPipeline::inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) {
+  std::vector<const BatchSlot*> pending;
+  if (ahead_->planned) {
+    pending.push_back(ahead_.get());
+  }
+  look(pending);
+}
+
+}  // namespace danling::inline v0::data::detail

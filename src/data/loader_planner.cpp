@@ -1,0 +1,304 @@
+#include "data/loader_planner.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <numeric>
+#include <span>
+#include <string_view>
+
+#include <c10/util/Exception.h>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::data::detail {
+
+BatchSlot::~BatchSlot() = default;
+BatchReader::~BatchReader() = default;
+Planner::~Planner() = default;
+
+namespace {
+
+std::span<std::int64_t> part(std::vector<std::int64_t>& of, std::int64_t begin, std::int64_t count) {
+  return std::span(of).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+}
+
+// "record 5", "records 5, 3": whoever threw it knew better than the loader which one it was.
+bool names_record(std::string_view text) {
+  for (const std::string_view word : {"record ", "records "}) {
+    for (auto at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+      const auto digit = at + word.size();
+      if (digit < text.size() && std::isdigit(static_cast<unsigned char>(text[digit])) != 0) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::string records_of(const BatchInfo& info, bool of_stream) {
+  const auto& records = info.indices;
+  std::string out = records.size() == 1 ? "record " : "records ";
+  if (of_stream && records.size() > 1) {
+    out += concat(records.front(), " to ", records.back());
+  } else {
+    constexpr std::size_t shown = 8;
+    for (std::size_t i = 0; i < std::min(records.size(), shown); ++i) {
+      out += concat(i == 0 ? "" : ", ", records[i]);
+    }
+    out += records.size() > shown ? concat(", ... (", records.size(), " in all)") : "";
+  }
+  return info.split.empty() ? out : concat(out, " of split ", quote(info.split));
+}
+
+}  // namespace
+
+void rethrow_for_batch(const BatchInfo& info, bool of_stream) {
+  std::string what = "an exception that is no std::exception";
+  try {
+    throw;
+  } catch (const DataError& error) {
+    if (names_record(error.what())) {
+      throw;
+    }
+    what = error.what();
+  } catch (const c10::Error& error) {
+    what = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): `what` says so
+  }
+  std::throw_with_nested(DataError(concat(what.starts_with('[') ? "" : "[data.read] expected a batch, got: ", what,
+                                          "; while reading ", records_of(info, of_stream))));
+}
+
+bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot) {
+  const bool of_stream = !reader.size().has_value();
+  try {
+    slot.size = reader.read(slot);
+    const bool counts = planner.complete(slot);
+    if (counts) {
+      reader.finish(slot);
+    }
+    return counts;
+  } catch (...) {
+    rethrow_for_batch(slot.info, of_stream);
+  }
+}
+
+bool Planner::plan(BatchSlot& slot) {
+  BatchInfo& info = slot.info;
+  info.split = context_.split;
+  info.epoch = context_.epoch;
+  info.batch_idx = context_.batch_idx;
+  info.global_step = context_.global_step;
+  info.shard_id = context_.plan.layout().shard.rank;
+  info.num_padding = 0;
+  info.epoch_key = context_.record_key;
+  info.sample_keys.clear();
+  info.entry_keys.clear();
+  slot.before = 0;
+  slot.after = 0;
+  slot.size = 0;
+  const std::int64_t step = plan_step(slot, step_);
+  if (step < 0) {
+    return false;
+  }
+  slot.step = step;
+  info.batch_key = context_.batch_key.fold_in(static_cast<std::uint64_t>(info.position));
+  step_ = step + 1;
+  ++context_.batch_idx;
+  ++context_.global_step;
+  return true;
+}
+
+void Planner::replan(BatchSlot&) {}
+bool Planner::complete(BatchSlot&) const { return true; }
+
+std::int64_t OrderPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
+  const EpochPlan& plan = context().plan;
+  if (step >= plan.num_batches()) {
+    return -1;
+  }
+  const GlobalBatch global = plan.batch(step);
+  const Share share = share_of(plan.layout(), global.size);
+  BatchInfo& info = slot.info;
+  info.indices.resize(static_cast<std::size_t>(share.count + share.padding));
+  info.num_padding = share.padding;
+  info.global_size = global.size;
+  const bool repeats = sampler_.repeats();
+  const auto key = [&](std::int64_t i, std::int64_t position) {
+    info.sample_keys.push_back(
+        context()
+            .record_key.fold_in(static_cast<std::uint64_t>(info.indices[static_cast<std::size_t>(i)]))
+            .fold_in(static_cast<std::uint64_t>(position)));
+  };
+  // Padding stands behind the end of the order, and repeats its beginning.
+  const std::int64_t behind = std::max<std::int64_t>(share.offset - global.size, 0);
+  info.position = share.count > 0 ? plan.position(global.begin + share.offset).begin : sampler_.size() + behind;
+  for (std::int64_t done = 0; done < share.count;) {
+    const Range run = plan.position(global.begin + share.offset + done);
+    const std::int64_t size = std::min(run.size(), share.count - done);
+    sampler_.fill(run.begin, part(info.indices, done, size));
+    for (std::int64_t i = 0; repeats && i < size; ++i) {
+      key(done + i, run.begin + i);
+    }
+    done += size;
+  }
+  for (std::int64_t i = 0; i < share.padding; ++i) {
+    sampler_.fill((behind + i) % sampler_.size(), part(info.indices, share.count + i, 1));
+    if (repeats) {
+      key(share.count + i, sampler_.size() + behind + i);
+    }
+  }
+  return step;
+}
+
+bool GroupPlanner::next_group() {
+  if (held_) {  // an exception came between
+    return true;
+  }
+  const Layout& layout = context().plan.layout();
+  const auto wanted = static_cast<std::size_t>(layout.global());
+  of_pending_ = !pending_.empty();
+  if (of_pending_) {
+    const Group& first = pending_.front();
+    group_.assign(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(std::min(first.size(), wanted)));
+    return held_ = true;
+  }
+  group_.resize(wanted);
+  const std::int64_t count = sampler_.next({layout.batch_size, layout.shard.world_size, layout.drop_last}, group_);
+  check<DataError>(count >= 0 && count <= layout.global(), "data.loader", "expected a batch of at most ", wanted,
+                   " records from the batch sampler, got ", count);
+  group_.resize(static_cast<std::size_t>(count));
+  return held_ = !group_.empty();
+}
+
+std::int64_t GroupPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
+  const Layout& layout = context().plan.layout();
+  while (next_group()) {
+    const auto global = static_cast<std::int64_t>(group_.size());
+    const Share share = share_of(layout, global);
+    BatchInfo& info = slot.info;
+    info.global_size = global;
+    info.num_padding = share.padding;
+    info.position = position_ + share.offset;
+    info.indices.clear();
+    for (std::int64_t i = 0; i < share.count + share.padding; ++i) {
+      const std::int64_t record = group_[static_cast<std::size_t>((share.offset + i) % global)];
+      info.indices.push_back(record);
+      if (sampler_.repeats()) {
+        info.sample_keys.push_back(info.epoch_key.fold_in(static_cast<std::uint64_t>(record))
+                                       .fold_in(static_cast<std::uint64_t>(info.position + i)));
+      }
+    }
+    slot.group = group_;
+    held_ = false;
+    position_ += global;
+    if (of_pending_) {
+      Group& first = pending_.front();
+      first.erase(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(global));
+      if (first.empty()) {
+        pending_.pop_front();
+      }
+    }
+    if (!info.indices.empty()) {
+      return step;
+    }
+    ++step;
+  }
+  return -1;
+}
+
+bool StreamPlanner::advance(std::int64_t to) {
+  while (at_ < to) {
+    // Not all at once: a stream that reads what it passes over holds it in memory.
+    const std::int64_t wanted = std::min(to - at_, context().plan.layout().batch_size);
+    const std::int64_t skipped = reader_.skip(wanted);
+    at_ += skipped;
+    if (skipped < wanted) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::int64_t StreamPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
+  if (ended_) {
+    return -1;
+  }
+  const EpochPlan& plan = context().plan;
+  GlobalBatch global = plan.batch(step);
+  Share share = share_of(plan.layout(), global.size);
+  while (share.count == 0) {
+    global = plan.batch(++step);
+    share = share_of(plan.layout(), global.size);
+  }
+  const std::int64_t begin = plan.position(global.begin).begin;
+  slot.wanted = global.size;
+  slot.before = share.offset;
+  slot.info.position = begin + share.offset;
+  slot.info.global_size = global.size;
+  slot.info.indices.resize(static_cast<std::size_t>(share.count));
+  std::iota(slot.info.indices.begin(), slot.info.indices.end(), slot.info.position);
+  try {
+    ended_ = !read(slot, begin, share);
+  } catch (...) {
+    uncertain_ = snapshot_ != nullptr;
+    rethrow_for_batch(slot.info, /*of_stream=*/true);
+  }
+  slot.snapshot = snapshot_;
+  return ended_ ? -1 : step;
+}
+
+void StreamPlanner::go_to(const Snapshot& snapshot) {
+  reader_.load_state_dict(snapshot.state);
+  at_ = snapshot.position;
+}
+
+// What the batch was to be made of is used up: the stream goes back, and with the next plan to where it was.
+void StreamPlanner::replan(BatchSlot& slot) {
+  uncertain_ = true;
+  try {
+    go_to(*slot.snapshot);
+    check<DataError>(advance(slot.info.position) && reader_.prepare(slot), "data.loader",
+                     "expected the stream to yield again what it yielded, got its end");
+  } catch (...) {
+    rethrow_for_batch(slot.info, /*of_stream=*/true);
+  }
+}
+
+bool StreamPlanner::read(BatchSlot& slot, std::int64_t begin, const Share& share) {
+  if (uncertain_) {
+    go_to(*snapshot_);
+    uncertain_ = false;
+  }
+  if (!advance(begin)) {
+    return false;
+  }
+  if (since_ >= every_ && (snapshot_ == nullptr || snapshot_->position != begin)) {
+    snapshot_ = std::make_shared<const Snapshot>(Snapshot{begin, reader_.state_dict()});
+    since_ = 0;
+  }
+  if (!advance(begin + share.offset) || !reader_.prepare(slot)) {
+    return false;
+  }
+  at_ += share.count;
+  const std::int64_t read = at_;
+  advance(begin + slot.wanted);
+  slot.after = at_ - read;
+  ++since_;
+  return true;
+}
+
+bool StreamPlanner::complete(BatchSlot& slot) const {
+  BatchInfo& info = slot.info;
+  const auto asked = static_cast<std::int64_t>(info.indices.size());
+  check<DataError>(slot.size <= asked, "data.loader", "expected at most ", asked, " samples from the stream, got ",
+                   slot.size);
+  info.indices.resize(static_cast<std::size_t>(slot.size));
+  info.global_size = slot.before + slot.size + slot.after;
+  return slot.size > 0 && !(context().plan.layout().drop_last && info.global_size < slot.wanted);
+}
+
+}  // namespace danling::inline v0::data::detail

@@ -1,0 +1,131 @@
+// Decides which samples each batch of an epoch has: for orders, batch samplers and streams.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <danling/data/batch_reader.hpp>
+#include <danling/data/batch_sampler.hpp>
+#include <danling/data/random.hpp>
+#include <danling/data/sampler.hpp>
+
+#include "data/epoch_plan.hpp"
+
+namespace danling::inline v0::data::detail {
+
+/// What the batches of an epoch have in common.
+struct EpochContext {
+  std::string split;
+  std::int64_t epoch = 0;
+  /// Of the next batch to be planned.
+  std::int64_t batch_idx = 0;
+  std::int64_t global_step = 0;
+  RandomKey record_key;
+  RandomKey batch_key;
+  EpochPlan plan;
+};
+
+/// One thread at a time calls `plan`, in order. After an exception it plans the same batch again.
+class Planner {
+ public:
+  explicit Planner(EpochContext context) : context_(std::move(context)) {}
+  virtual ~Planner();
+
+  const EpochContext& context() const { return context_; }
+  /// Says in the slot what the next batch of this rank is; false at the end, and from then on.
+  bool plan(BatchSlot& slot);
+  /// Makes a batch that failed to be read ready for another attempt. Not while `plan` is running.
+  virtual void replan(BatchSlot& slot);
+  /// The batch was read. In any thread. False where it does not count, and is the end.
+  virtual bool complete(BatchSlot& slot) const;
+  /// Whether only a batch that was read is sure to count.
+  virtual bool sure_when_read() const { return false; }
+
+ protected:
+  /// Plans global batch `step` of the plan or a later one; gives its number, or -1 at the end.
+  virtual std::int64_t plan_step(BatchSlot& slot, std::int64_t step) = 0;
+
+ private:
+  EpochContext context_;
+  std::int64_t step_ = 0;
+};
+
+/// An order that is a function of the position.
+class OrderPlanner final : public Planner {
+ public:
+  OrderPlanner(EpochContext context, const Sampler& sampler) : Planner(std::move(context)), sampler_(sampler) {}
+
+ private:
+  std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
+
+  const Sampler& sampler_;
+};
+
+/// Batches of a batch sampler, after those that a saved state had planned and not delivered.
+class GroupPlanner final : public Planner {
+ public:
+  using Group = std::vector<std::int64_t>;
+
+  GroupPlanner(EpochContext context, BatchSampler& sampler, std::deque<Group> pending, std::int64_t position)
+      : Planner(std::move(context)), sampler_(sampler), pending_(std::move(pending)), position_(position) {}
+
+  const std::deque<Group>& pending() const { return pending_; }
+
+ private:
+  std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
+  bool next_group();
+
+  BatchSampler& sampler_;
+  std::deque<Group> pending_;
+  Group group_;
+  bool held_ = false;  // group_ is the next one
+  bool of_pending_ = false;
+  std::int64_t position_;
+};
+
+class StreamPlanner final : public Planner {
+ public:
+  /// The stream is at `snapshot`, or at the beginning where there is none.
+  StreamPlanner(EpochContext context, BatchReader& reader, std::shared_ptr<const Snapshot> snapshot,
+                std::int64_t snapshot_every)
+      : Planner(std::move(context)),
+        reader_(reader),
+        snapshot_(std::move(snapshot)),
+        every_(snapshot_every),
+        since_(snapshot_every),
+        at_(snapshot_ ? snapshot_->position : 0) {}
+
+  /// At or before the next batch to be planned. Not while `plan` is running.
+  std::shared_ptr<const Snapshot> snapshot() const {
+    return snapshot_ ? snapshot_ : std::make_shared<const Snapshot>(Snapshot{at_, reader_.state_dict()});
+  }
+  void replan(BatchSlot& slot) override;
+  bool complete(BatchSlot& slot) const override;
+  bool sure_when_read() const override { return context().plan.layout().drop_last; }
+
+ private:
+  std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
+  bool read(BatchSlot& slot, std::int64_t begin, const Share& share);
+  void go_to(const Snapshot& snapshot);
+  bool advance(std::int64_t to);
+
+  BatchReader& reader_;
+  std::shared_ptr<const Snapshot> snapshot_;
+  std::int64_t every_;
+  std::int64_t since_;
+  std::int64_t at_;
+  bool uncertain_ = false;  // the stream is not at at_, but can go to snapshot_
+  bool ended_ = false;
+};
+
+/// Throws what is being handled on, as a DataError that names the records of a batch where it names none; the original
+/// is nested in it.
+[[noreturn]] void rethrow_for_batch(const BatchInfo& info, bool of_stream);
+
+/// Reads a batch that was planned; false where it does not count, and is the end.
+bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot);
+
+}  // namespace danling::inline v0::data::detail

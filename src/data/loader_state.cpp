@@ -1,0 +1,287 @@
+// What a loader saves and how it goes on: the position in a handful of integers.
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include <danling/core/error.hpp>
+#include <danling/data/loader_base.hpp>
+
+#include "data/loader_engine.hpp"
+
+namespace danling::inline v0::data {
+
+namespace detail {
+
+namespace {
+
+using Group = GroupPlanner::Group;
+
+bool has(const State& state, const char* name) { return state.map().contains(name); }
+
+State tensor_of(const Group& group) {
+  at::Tensor out = at::empty({static_cast<std::int64_t>(group.size())}, at::kLong);
+  std::copy(group.begin(), group.end(), out.mutable_data_ptr<std::int64_t>());
+  return State(std::move(out));
+}
+
+Group group_of(const State& state, std::int64_t size) {
+  const at::Tensor& records = state.tensor();
+  check<StateError>(records.dim() == 1 && records.scalar_type() == at::kLong && records.numel() > 0 &&
+                        records.is_cpu() && records.is_contiguous(),
+                    "data.loader", "expected the records of a batch as integers, got another tensor");
+  const auto* data = records.const_data_ptr<std::int64_t>();
+  Group out(data, data + records.numel());
+  for (const std::int64_t record : out) {
+    check<StateError>(record >= 0 && record < size, "data.loader", "expected records in [0, ", size, "), got ", record);
+  }
+  return out;
+}
+
+// Batches that were planned and not delivered.
+State pending_of(const LoaderEngine& engine, const std::vector<const BatchSlot*>& slots) {
+  State::List out;
+  for (const BatchSlot* slot : slots) {
+    out.push_back(tensor_of(slot->group));
+  }
+  const auto* planner = static_cast<const GroupPlanner*>(engine.planner.get());
+  for (const Group& group : planner != nullptr ? planner->pending() : engine.pending) {
+    out.push_back(tensor_of(group));
+  }
+  return State(std::move(out));
+}
+
+// Where the stream was at or before the first sample that was not delivered.
+std::shared_ptr<const Snapshot> snapshot_of(const LoaderEngine& engine, const std::vector<const BatchSlot*>& slots) {
+  if (!slots.empty()) {
+    return slots.front()->snapshot;
+  }
+  if (engine.planner != nullptr) {
+    return static_cast<const StreamPlanner&>(*engine.planner).snapshot();
+  }
+  return engine.snapshot ? engine.snapshot : std::make_shared<const Snapshot>(Snapshot{0, engine.reader->state_dict()});
+}
+
+void put_positions(State& state, const Ranges& done) {
+  const std::int64_t first = done.first_gap();
+  state["samples"] = first;
+  if (done.count() > first) {
+    state["delivered"] = done.to_state(first);
+  }
+}
+
+Ranges positions_of(const State& state) {
+  Ranges done;
+  done.add({0, state.at("samples").integer()});
+  if (has(state, "delivered")) {
+    done.add(Ranges::from_state(state.at("delivered")));
+  }
+  return done;
+}
+
+const char* kind_of(const State& state) {
+  return has(state, "stream") ? "stream" : has(state, "batch_sampler") ? "batch sampler" : "dataset";
+}
+
+// The positions of what each rank delivered. Steps that all have are many, the others few.
+Ranges joined(const EpochPlan& plan, const std::vector<Ranges>& steps) {
+  Ranges all = steps.front();
+  for (const Ranges& of_rank : steps) {
+    all = all.intersection(of_rank);
+  }
+  Ranges done = plan.done();
+  done.add(plan.positions(all));
+  for (std::size_t rank = 0; rank < steps.size(); ++rank) {
+    const Ranges others = steps[rank].without(all);
+    for (const Range& range : others.items()) {
+      for (std::int64_t step = range.begin; step < range.end; ++step) {
+        done.add(plan.positions_of_rank(step, static_cast<std::int64_t>(rank)));
+      }
+    }
+  }
+  return done;
+}
+
+}  // namespace
+
+}  // namespace detail
+
+State LoaderBase::state_dict() const {
+  const detail::LoaderEngine& engine = *engine_;
+  State state;
+  state["epoch"] = epoch_;
+  const bool of_rank = !options_.in_order && options_.shard.world_size > 1 && engine.planner != nullptr;
+  if (engine.batch_sampler != nullptr) {
+    state["samples"] = samples_;
+  } else {
+    detail::Ranges done = engine.done;
+    if (!of_rank && engine.planner != nullptr) {
+      done.add(engine.planner->context().plan.positions(engine.steps));
+      done = done.below(engine.end);
+    }
+    detail::put_positions(state, done);
+  }
+  state["batches"] = batches_;
+  state["global_step"] = global_step_;
+  state["seed"] = static_cast<std::int64_t>(engine.seed);  // the same 64 bits
+  state["split"] = engine.split;
+  if (of_rank) {
+    State own;
+    own["rank"] = options_.shard.rank;
+    own["world_size"] = options_.shard.world_size;
+    own["padding"] = options_.shard.padding;
+    own["batch_size"] = options_.batch_size;
+    own["size"] = engine.sampler != nullptr ? State(engine.sampler->size()) : State();
+    own["steps"] = engine.steps.to_state();
+    state["of_rank"] = std::move(own);
+  }
+  if (engine.sampler != nullptr) {
+    state["sampler"] = engine.sampler->state_dict();
+    return state;
+  }
+  engine.pipeline->inspect([&](const std::vector<const detail::BatchSlot*>& slots) {
+    if (engine.batch_sampler != nullptr) {
+      state["pending"] = detail::pending_of(engine, slots);
+      state["batch_sampler"] = engine.batch_sampler->state_dict();
+    } else {
+      const auto snapshot = detail::snapshot_of(engine, slots);
+      state["stream"] = snapshot->state;
+      state["stream_position"] = std::min(snapshot->position, engine.end);
+    }
+  });
+  return state;
+}
+
+void LoaderBase::load_source(const State& state, std::int64_t samples) {
+  detail::LoaderEngine& engine = *engine_;
+  if (engine.sampler != nullptr) {
+    engine.sampler->load_state_dict(state.at("sampler"));
+    return;
+  }
+  if (engine.batch_sampler != nullptr) {
+    std::deque<detail::Group> pending;
+    for (const State& group : state.at("pending").items()) {
+      pending.push_back(detail::group_of(group, *engine.reader->size()));
+    }
+    engine.batch_sampler->load_state_dict(state.at("batch_sampler"));
+    engine.pending = std::move(pending);
+    return;
+  }
+  const State* position = state.map().find("stream_position");
+  auto snapshot = std::make_shared<detail::Snapshot>();
+  snapshot->position = position != nullptr ? position->integer() : samples;
+  snapshot->state = state.at("stream");
+  check<StateError>(snapshot->position >= 0 && snapshot->position <= samples, "data.loader",
+                    "expected a stream that was saved at or before sample ", samples, ", got ", snapshot->position);
+  engine.reader->load_state_dict(snapshot->state);
+  engine.snapshot = std::move(snapshot);
+}
+
+void LoaderBase::load_state_dict(const State& state) {
+  detail::LoaderEngine& engine = *engine_;
+  const std::string split = detail::of_split(options_.split);
+  const std::int64_t epoch = state.at("epoch").integer();
+  const std::int64_t samples = state.at("samples").integer();
+  const std::int64_t batches = state.at("batches").integer();
+  const char* const kind = detail::kind_of(state);
+  const char* const own_kind = engine.is_stream() ? "stream" : engine.sampler != nullptr ? "dataset" : "batch sampler";
+  check<StateError>(std::string_view(kind) == own_kind, "data.loader", "expected the state of a ", own_kind,
+                    ", got that of a ", kind, split);
+  check<StateError>(epoch >= -1 && samples >= 0 && batches >= 0, "data.loader",
+                    "expected an epoch of at least -1 and a position of at least 0, got epoch ", epoch, ", samples ",
+                    samples, ", batches ", batches, split);
+  check<StateError>(!detail::has(state, "of_rank"), "data.loader",
+                    "expected the state of all processes, got that of one of them, which delivered batches out of "
+                    "order",
+                    split, "; LoaderBase::merge_states makes one of all");
+  detail::Ranges done = detail::positions_of(state);
+  const auto size = engine.order_size();
+  const std::int64_t end = done.items().empty() ? 0 : done.items().back().end;
+  check<StateError>(!size || end <= *size, "data.loader", "expected a position of at most ", size.value_or(0),
+                    " samples, got ", end, split);
+  check<StateError>(end <= (std::int64_t{1} << 60), "data.loader", "expected a position below 2^60, got ", end, split);
+  check<StateError>(size || detail::EpochPlan(size, done, engine.layout).all_have_samples(), "data.loader",
+                    "expected a state in which every gap has samples for ", engine.layout.shard.world_size,
+                    " processes, got a smaller gap", split, "; resume with fewer processes");
+  const auto number = [&](const char* name, std::int64_t otherwise) {
+    const State* found = state.map().find(name);
+    return found != nullptr ? found->integer() : otherwise;
+  };
+  const State* sampler = state.map().find("sampler");
+  const State* sampler_seed = sampler != nullptr && sampler->is_map() ? sampler->map().find("seed") : nullptr;
+  const std::int64_t given_seed = static_cast<std::int64_t>(options_.seed);
+  const std::int64_t seed = number("seed", sampler_seed != nullptr ? sampler_seed->integer() : given_seed);
+  const std::int64_t global_step = number("global_step", batches);
+  std::string key_split = detail::has(state, "split") ? state.at("split").string() : options_.split;
+  try {
+    // Workers go on with what they have if this throws.
+    engine.pipeline->inspect([&](const auto&) { load_source(state, samples); });
+  } catch (const StateError& error) {
+    throw StateError(concat(error.what(), split));
+  }
+  rewind(epoch);
+  engine.done = std::move(done);
+  engine.seed = static_cast<std::uint64_t>(seed);
+  engine.split = std::move(key_split);
+  samples_ = engine.batch_sampler != nullptr ? samples : engine.done.count();
+  batches_ = engine.sampler != nullptr ? detail::rounded_up(samples_, engine.layout.global()) : batches;
+  global_step_ = global_step;
+  started_ = false;
+  loaded_ = true;
+}
+
+State LoaderBase::merge_states(std::span<const State> states) {
+  check<StateError>(!states.empty(), "data.loader", "expected the states of all processes, got none");
+  State merged = states.front();
+  const State* own = merged.map().find("of_rank");
+  if (own == nullptr) {
+    return merged;
+  }
+  const auto world_size = own->at("world_size").integer();
+  check<StateError>(world_size == static_cast<std::int64_t>(states.size()), "data.loader", "expected the states of ",
+                    world_size, " processes, got ", states.size());
+  const State* size = own->map().find("size");
+  detail::Layout layout{own->at("batch_size").integer(), {0, world_size, own->at("padding").boolean()}, false};
+  const detail::EpochPlan plan(size->is_null() ? std::nullopt : std::optional(size->integer()),
+                               detail::positions_of(merged), layout);
+  std::vector<detail::Ranges> steps(states.size());
+  std::vector<bool> seen(states.size());
+  const State* earliest = &merged;
+  for (const State& state : states) {
+    const State& of_rank = state.at("of_rank");
+    const std::int64_t rank = of_rank.at("rank").integer();
+    check<StateError>(rank >= 0 && rank < world_size && !seen[static_cast<std::size_t>(rank)], "data.loader",
+                      "expected one state of each rank, got rank ", rank, " twice or outside of ", world_size);
+    seen[static_cast<std::size_t>(rank)] = true;
+    steps[static_cast<std::size_t>(rank)] = detail::Ranges::from_state(of_rank.at("steps"));
+    const auto same = [&](const char* name) {
+      check<StateError>(identical(state.at(name), states.front().at(name)), "data.loader",
+                        "expected states of one epoch and layout, got another ", quote(name), " of rank ", rank);
+    };
+    same("epoch");
+    same("samples");
+    same("seed");
+    for (const char* const name : {"batch_size", "world_size", "padding", "size"}) {
+      check<StateError>(identical(of_rank.at(name), own->at(name)), "data.loader",
+                        "expected states of one epoch and layout, got another ", quote(name), " of rank ", rank);
+    }
+    if (detail::has(state, "stream") &&
+        state.at("stream_position").integer() < earliest->at("stream_position").integer()) {
+      earliest = &state;
+    }
+  }
+  detail::put_positions(merged, detail::joined(plan, steps));
+  if (detail::has(merged, "stream")) {
+    const State stream = earliest->at("stream");
+    const State position = earliest->at("stream_position");
+    merged["stream"] = stream;
+    merged["stream_position"] = position;
+  }
+  merged.map().erase("of_rank");
+  return merged;
+}
+
+}  // namespace danling::inline v0::data

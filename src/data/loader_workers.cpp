@@ -1,0 +1,347 @@
+#include "data/loader_workers.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <danling/core/error.hpp>
+
+#include "core/signal_mask.hpp"
+
+namespace danling::inline v0::data::detail {
+
+namespace {
+
+// The machine's cores are for the workers and the step, not for each worker again. at::set_num_threads would also
+// change the number for threads that are yet to come; OpenMP's own function is for the calling thread.
+void use_one_thread() {
+  at::get_num_threads();  // LibTorch sets a thread's number when it first asks
+  using SetThreads = void (*)(int);
+  if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
+    set(1);
+  }
+}
+
+}  // namespace
+
+WorkerPipeline::WorkerPipeline(BatchReader& reader, WorkerOptions options) : reader_(reader), options_(options) {
+  for (std::int64_t i = 0; i <= options_.depth; ++i) {  // and the current one
+    slots_.push_back(reader.make_slot());
+  }
+}
+
+WorkerPipeline::~WorkerPipeline() {
+  stop();
+  join_threads();
+}
+
+// ---- the loader's thread --------------------------------------------------------------------------------------------
+
+void WorkerPipeline::start(Planner& planner) {
+  const Lock lock(mutex_);
+  planner_ = &planner;
+  exhausted_ = false;
+  end_ = std::numeric_limits<std::int64_t>::max();
+}
+
+void WorkerPipeline::start_threads() {
+  {
+    const Lock lock(mutex_);
+    if (!threads_.empty() || (exhausted_ && in_use_ == 0)) {
+      return;
+    }
+    quit_ = false;
+  }
+  std::optional<c10::DeviceIndex> device;
+  if (options_.pin) {
+    device = at::accelerator::getDeviceIndex();
+  }
+  const danling::detail::SignalMask no_signals;  // threads inherit it
+  try {
+    for (std::int64_t i = 0; i < options_.num_workers; ++i) {
+      threads_.emplace_back([this, i, device] { work(i, device); });
+    }
+  } catch (const std::system_error& error) {
+    const std::size_t started = threads_.size();
+    join_threads();
+    danling::fail<StateError>("data.loader", "expected to start ", options_.num_workers, " workers, got ", started,
+                              ": ", error.what());
+  }
+}
+
+void WorkerPipeline::join_threads() {
+  {
+    const Lock lock(mutex_);
+    quit_ = true;
+  }
+  wake_.notify_all();
+  for (auto& thread : threads_) {
+    thread.join();
+  }
+  threads_.clear();
+}
+
+BatchSlot* WorkerPipeline::ready_slot() const {
+  BatchSlot* found = nullptr;
+  for (const auto& slot : slots_) {
+    const bool done = slot->stage == Stage::ready || slot->stage == Stage::failed;
+    if (done && slot.get() != current_ && (found == nullptr || slot->number < found->number)) {
+      found = slot.get();
+    }
+  }
+  return found != nullptr && options_.in_order && found->number != given_ ? nullptr : found;
+}
+
+// Batches whose error the caller has seen are tried again.
+void WorkerPipeline::retry_failed(Lock& lock) {
+  for (const auto& slot : slots_) {
+    if (slot->stage == Stage::shown) {
+      if (slot->planned) {
+        paused_ = true;
+        change_.wait(lock, [&] { return !planning_; });
+        paused_ = false;
+        planner_->replan(*slot);  // with the lock: workers that wait for it have only what is rare to wait for
+        slot->stage = Stage::waiting;
+      } else {
+        slot->stage = Stage::free;
+        --in_use_;
+        blocked_ = false;
+      }
+    }
+  }
+}
+
+BatchSlot* WorkerPipeline::next() {
+  if (current_ != nullptr) {
+    current_->drop();  // it is nobody else's: no lock needed, and the new batch can have its memory
+  }
+  start_threads();
+  Lock lock(mutex_);
+  if (current_ != nullptr) {
+    std::exchange(current_, nullptr)->stage = Stage::free;
+  }
+  running_ = true;
+  retry_failed(lock);
+  wake_.notify_all();
+  BatchSlot* slot = nullptr;
+  change_.wait(lock, [&] {
+    slot = ready_slot();
+    return slot != nullptr || (exhausted_ && in_use_ == 0);
+  });
+  if (slot == nullptr) {
+    running_ = false;
+    lock.unlock();
+    if (!options_.persistent) {
+      join_threads();
+    }
+    return nullptr;
+  }
+  if (slot->stage == Stage::failed) {
+    slot->stage = Stage::shown;
+    const std::exception_ptr error = std::exchange(slot->error, nullptr);
+    lock.unlock();
+    std::rethrow_exception(error);
+  }
+  --in_use_;
+  ++given_;
+  current_ = slot;
+  lock.unlock();
+  wake_.notify_one();
+  return slot;
+}
+
+bool WorkerPipeline::ended() {
+  Lock lock(mutex_);
+  const bool must_be_read = planner_->sure_when_read();
+  bool more = false;
+  change_.wait(lock, [&] {
+    more = std::any_of(slots_.begin(), slots_.end(), [&](const auto& slot) {
+      const Stage stage = slot->stage;
+      return slot.get() != current_ && stage != Stage::free && stage != Stage::planning &&
+             (!must_be_read || (stage != Stage::waiting && stage != Stage::reading));
+    });
+    return more || (exhausted_ && in_use_ == 0);
+  });
+  return !more;
+}
+
+void WorkerPipeline::stop() {
+  Lock lock(mutex_);
+  running_ = false;
+  change_.wait(lock, [&] { return active_ == 0; });
+  for (const auto& slot : slots_) {
+    slot->drop();
+    slot->error = nullptr;
+    slot->stage = Stage::free;
+  }
+  current_ = nullptr;
+  in_use_ = 0;
+  planned_ = 0;
+  given_ = 0;
+  blocked_ = false;
+  exhausted_ = true;
+  lock.unlock();
+  if (!options_.persistent) {
+    join_threads();
+  }
+}
+
+void WorkerPipeline::inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) {
+  Lock lock(mutex_);
+  paused_ = true;
+  change_.wait(lock, [&] { return !planning_; });
+  std::vector<const BatchSlot*> pending;
+  for (const auto& slot : slots_) {
+    if (slot.get() != current_ && slot->stage != Stage::free && slot->planned) {
+      pending.push_back(slot.get());
+    }
+  }
+  lock.unlock();
+  std::sort(pending.begin(), pending.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
+  const auto resume = [&] {
+    lock.lock();
+    paused_ = false;
+    lock.unlock();
+    wake_.notify_one();
+  };
+  try {
+    look(pending);
+  } catch (...) {
+    resume();
+    throw;
+  }
+  resume();
+}
+
+// ---- the workers ----------------------------------------------------------------------------------------------------
+
+void WorkerPipeline::work(std::int64_t worker, std::optional<c10::DeviceIndex> device) noexcept {
+  std::array<char, 16> name{};
+  std::snprintf(name.data(), name.size(), "dl-data-%u", static_cast<unsigned>(worker));
+  pthread_setname_np(pthread_self(), name.data());
+  use_one_thread();
+  const c10::NoGradGuard no_grad;
+  try {
+    if (device) {
+      at::accelerator::setDeviceIndex(*device);
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): pinning will say what is wrong
+  }
+  Lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [&] { return quit_ || (running_ && (waiting_slot() != nullptr || can_plan())); });
+    if (quit_) {
+      return;
+    }
+    ++active_;
+    if (BatchSlot* slot = waiting_slot()) {
+      read(*slot, lock);
+    } else {
+      plan(lock);
+    }
+    --active_;
+    change_.notify_one();
+  }
+}
+
+BatchSlot* WorkerPipeline::waiting_slot() const {
+  BatchSlot* found = nullptr;
+  for (const auto& slot : slots_) {
+    if (slot->stage == Stage::waiting && (found == nullptr || slot->number < found->number)) {
+      found = slot.get();
+    }
+  }
+  return found;
+}
+
+bool WorkerPipeline::can_plan() const {
+  return !planning_ && !paused_ && !blocked_ && !exhausted_ && in_use_ < options_.depth;
+}
+
+// Both are called with the lock, and open it while they plan and read.
+
+void WorkerPipeline::plan(Lock& lock) {
+  BatchSlot& slot = **std::find_if(slots_.begin(), slots_.end(), [&](const auto& free) {
+    return free->stage == Stage::free && free.get() != current_;
+  });
+  slot.stage = Stage::planning;
+  slot.planned = false;
+  slot.number = planned_;
+  planning_ = true;
+  ++in_use_;
+  Planner& planner = *planner_;
+  lock.unlock();
+  bool more = false;
+  std::exception_ptr error;
+  try {
+    more = planner.plan(slot);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  planning_ = false;
+  if (error != nullptr) {
+    slot.stage = Stage::failed;
+    slot.error = std::move(error);
+    blocked_ = true;
+  } else if (more && slot.number < end_) {
+    slot.planned = true;
+    ++planned_;
+    read(slot, lock);
+  } else {
+    exhausted_ = true;
+    release(slot);
+  }
+}
+
+void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
+  slot.stage = Stage::reading;
+  Planner& planner = *planner_;
+  lock.unlock();
+  wake_.notify_one();  // somebody else can plan
+  change_.notify_one();
+  bool counts = false;
+  std::exception_ptr error;
+  try {
+    counts = read_slot(reader_, planner, slot);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  if (error != nullptr) {
+    slot.stage = Stage::failed;
+    slot.error = std::move(error);
+  } else {
+    slot.stage = Stage::ready;
+    end_ = counts ? end_ : std::min(end_, slot.number);
+  }
+  if (end_ <= planned_) {  // what a stream gives behind its end does not count either
+    exhausted_ = true;
+    for (const auto& behind : slots_) {
+      const Stage stage = behind->stage;
+      if (behind.get() != current_ && behind->number >= end_ &&
+          (stage == Stage::ready || stage == Stage::failed || stage == Stage::shown || stage == Stage::waiting)) {
+        release(*behind);
+      }
+    }
+  }
+}
+
+void WorkerPipeline::release(BatchSlot& slot) {
+  slot.drop();
+  slot.error = nullptr;
+  slot.stage = Stage::free;
+  --in_use_;
+}
+
+}  // namespace danling::inline v0::data::detail

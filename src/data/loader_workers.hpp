@@ -1,0 +1,81 @@
+// Worker threads that read batches ahead.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "data/loader_pipeline.hpp"
+
+namespace danling::inline v0::data::detail {
+
+struct WorkerOptions {
+  std::int64_t num_workers = 1;
+  /// Batches that are read, being read or waiting, besides the one that was given last.
+  std::int64_t depth = 2;
+  bool persistent = false;
+  bool in_order = true;
+  /// Pin memory for the accelerator that the thread of the loader uses.
+  bool pin = false;
+};
+
+/// Workers take turns in planning a batch (which reads from a stream), and read what they planned side by side.
+class WorkerPipeline final : public Pipeline {
+ public:
+  WorkerPipeline(BatchReader& reader, WorkerOptions options);
+  ~WorkerPipeline() override;
+
+  void start(Planner& planner) override;
+  BatchSlot* next() override;
+  bool ended() override;
+  void stop() override;
+  void inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) override;
+
+ private:
+  using Stage = BatchSlot::Stage;
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Of the loader's thread.
+  void start_threads();
+  void join_threads();
+  void retry_failed(Lock& lock);
+  BatchSlot* ready_slot() const;
+
+  // Of the workers.
+  void work(std::int64_t worker, std::optional<c10::DeviceIndex> device) noexcept;
+  BatchSlot* waiting_slot() const;
+  bool can_plan() const;
+  void plan(Lock& lock);
+  void read(BatchSlot& slot, Lock& lock);
+  void release(BatchSlot& slot);
+
+  BatchReader& reader_;
+  const WorkerOptions options_;
+  std::vector<std::thread> threads_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;    // workers wait for something to do
+  std::condition_variable change_;  // the loader waits for workers
+  Planner* planner_ = nullptr;
+  std::vector<std::unique_ptr<BatchSlot>> slots_;
+  BatchSlot* current_ = nullptr;
+  std::int64_t planned_ = 0;  // batches, in this epoch
+  std::int64_t given_ = 0;
+  std::int64_t end_ = 0;     // the first batch that does not count
+  std::int64_t in_use_ = 0;  // slots, without the current one
+  std::int64_t active_ = 0;  // workers that plan or read
+  bool running_ = false;     // workers may begin something
+  bool planning_ = false;
+  bool blocked_ = false;  // planning failed, and the caller has not seen it yet
+  bool paused_ = false;   // no planning meanwhile
+  bool exhausted_ = true;
+  bool quit_ = false;
+};
+
+}  // namespace danling::inline v0::data::detail

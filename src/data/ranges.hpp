@@ -1,0 +1,48 @@
+// Sets of positions that are mostly runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::data::detail {
+
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+/// A set of numbers of at least 0, as sorted ranges that do not touch.
+class Ranges {
+ public:
+  void add(Range range);
+  void add(const Ranges& other);
+
+  const std::vector<Range>& items() const { return items_; }
+  std::int64_t count() const;
+  /// The lowest number that is not in the set.
+  std::int64_t first_gap() const { return items_.empty() || items_.front().begin > 0 ? 0 : items_.front().end; }
+  /// The `n`-th number that is not in the set, from 0, and up to where the numbers after it are not in it either.
+  Range missing(std::int64_t n) const;
+  Ranges intersection(const Ranges& other) const;
+  /// What is here and not in `other`.
+  Ranges without(const Ranges& other) const;
+
+  /// Those below `end`.
+  Ranges below(std::int64_t end) const;
+
+  /// Begin and end of every range from number `from` on.
+  State to_state(std::int64_t from = 0) const;
+  /// @throws StateError when it is not a list of increasing numbers in pairs.
+  static Ranges from_state(const State& state);
+
+  bool operator==(const Ranges&) const = default;
+
+ private:
+  std::vector<Range> items_;
+};
+
+}  // namespace danling::inline v0::data::detail
