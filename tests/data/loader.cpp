@@ -11,6 +11,8 @@
 
 namespace {
 
+namespace loader_test_basics {
+
 using danling::State;
 using danling::data::Batch;
 using danling::data::Loader;
@@ -262,5 +264,7 @@ TEST_CASE("Loader: when reading fails the error passes through and the position 
   dataset->object().bad = -1;
   CHECK(drain(loader) == std::vector<std::int64_t>{3, 4, 5, 6, 7, 8});
 }
+
+}  // namespace loader_test_basics
 
 }  // namespace

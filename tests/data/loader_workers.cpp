@@ -1,0 +1,441 @@
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <new>
+#include <set>
+#include <thread>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <danling/data/loader.hpp>
+#include <support/error.hpp>
+
+#include "loader_support.hpp"
+
+namespace {
+
+namespace loader_workers_test {
+
+using namespace loader_test;
+using namespace std::chrono_literals;
+using Loader = data::Loader<Records>;
+using danling_test::error_of;
+
+std::size_t threads_of_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+/// Opens once, for all who wait.
+class Gate {
+ public:
+  void open() {
+    {
+      const std::lock_guard lock(mutex_);
+      open_ = true;
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+TEST_CASE("Loader: workers give the batches of the calling thread, in order, epoch after epoch", "[data]") {
+  for (const bool shuffle : {false, true}) {
+    for (const std::int64_t workers : {1, 2, 5}) {
+      for (const bool persistent : {false, true}) {
+        data::LoaderOptions options{.batch_size = 4, .shuffle = shuffle, .split = "train"};
+        Loader direct(std::make_shared<Computed>(37), options);
+        options.num_workers = workers;
+        options.persistent_workers = persistent;
+        Loader ahead(std::make_shared<Computed>(37), options);
+        for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+          direct.start_epoch(epoch);
+          ahead.start_epoch(epoch);
+          while (direct.next()) {
+            REQUIRE(ahead.next());
+            CHECK(ahead.batch().values == direct.batch().values);
+            CHECK((ahead.batch().keys == direct.batch().keys));
+            CHECK((ahead.info().batch_key == direct.info().batch_key));
+            CHECK(ahead.info().batch_idx == direct.position() - 1);
+            CHECK(ahead.info().global_step == direct.global_step() - 1);
+            CHECK(ahead.info().position == direct.info().position);
+            CHECK(ahead.is_last() == direct.is_last());
+            CHECK(danling::first_difference(ahead.state_dict(), direct.state_dict()).empty());
+          }
+          CHECK_FALSE(ahead.next());
+          CHECK_FALSE(ahead.next());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Loader: workers are named, have one thread of OpenMP, no signals and no gradients", "[data]") {
+  struct Seen {
+    std::string name;
+    int num_threads = 0;
+    bool grad = true;
+    bool autocast = true;
+    bool blocked = false;
+  };
+  std::mutex mutex;
+  std::vector<Seen> seen;
+  const auto dataset = std::make_shared<Computed>(8, [&](std::span<const std::int64_t>) {
+    std::array<char, 16> name{};
+    pthread_getname_np(pthread_self(), name.data(), name.size());
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    const std::lock_guard lock(mutex);
+    seen.push_back({name.data(), at::get_num_threads(), at::GradMode::is_enabled(),
+                    !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU),
+                    sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGINT) == 1});
+  });
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);
+  Loader loader(dataset, {.batch_size = 2, .num_workers = 1});
+  loader.start_epoch(0);
+  drain(loader);
+  REQUIRE(seen.size() == 4);
+  for (const Seen& worker : seen) {
+    CHECK(worker.name == "dl-data-0");
+    CHECK(worker.num_threads == 1);
+    CHECK_FALSE(worker.grad);
+    CHECK_FALSE(worker.autocast);
+    CHECK(worker.blocked);
+  }
+  CHECK(at::get_num_threads() == 3);  // of this thread, and of those that are started later
+  int later = 0;
+  std::thread([&] { later = at::get_num_threads(); }).join();
+  CHECK(later == 3);
+  at::set_num_threads(before);
+}
+
+TEST_CASE("Loader: no more batches are in memory than the prefetch depth and the current one", "[data]") {
+  static std::atomic<int> live = 0;
+  static std::atomic<int> most = 0;
+  struct Counted {
+    struct Token {
+      Token() { most = std::max(most.load(), ++live); }
+      ~Token() { --live; }
+    };
+    std::shared_ptr<Token> token = std::make_shared<Token>();
+    std::int64_t size() const { return 1; }
+    Counted to(c10::Device) const { return *this; }
+  };
+  struct Source {
+    std::int64_t size() const { return 200; }
+    Counted get_batch(std::span<const std::int64_t>) const { return {}; }
+  };
+  for (const std::int64_t workers : {0, 1, 3}) {
+    for (const std::int64_t factor : {1, 4}) {
+      most = 0;
+      data::LoaderOptions options{.num_workers = workers};
+      options.prefetch_factor = workers > 0 ? std::optional(factor) : std::nullopt;
+      data::Loader<Counted> loader(Source(), options);
+      loader.start_epoch(0);
+      while (loader.next()) {
+        if (loader.position() % 20 == 0) {
+          std::this_thread::sleep_for(5ms);  // long enough for the workers to fill what they may
+        }
+      }
+      CHECK(live == 0);
+      CHECK(most <= workers * factor + 1);
+      CHECK(most >= (workers > 0 ? workers * factor : 1));
+    }
+  }
+}
+
+TEST_CASE("Loader: persistent workers stay, others are new in every epoch and gone between", "[data]") {
+  for (const bool persistent : {false, true}) {
+    const std::size_t before = threads_of_process();
+    Loader loader(std::make_shared<Computed>(40),
+                  {.batch_size = 2, .num_workers = 2, .persistent_workers = persistent});
+    CHECK(threads_of_process() == before);
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      loader.start_epoch(epoch);
+      REQUIRE(loader.next());
+      CHECK(threads_of_process() == before + 2);
+      drain(loader);
+      CHECK(threads_of_process() == before + (persistent ? 2 : 0));
+    }
+  }
+}
+
+TEST_CASE("Loader: persistent workers are the same threads in every epoch", "[data]") {
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  const auto dataset = std::make_shared<Computed>(60, [&](std::span<const std::int64_t>) {
+    std::this_thread::sleep_for(1ms);
+    const std::lock_guard lock(mutex);
+    ids.insert(std::this_thread::get_id());
+  });
+  Loader loader(dataset, {.batch_size = 2, .num_workers = 2, .persistent_workers = true});
+  for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
+    loader.start_epoch(epoch);
+    drain(loader);
+  }
+  CHECK(ids.size() == 2);
+  CHECK_FALSE(ids.contains(std::this_thread::get_id()));
+}
+
+TEST_CASE("Loader: what a worker throws names the records, and that batch is tried again", "[data]") {
+  for (const std::int64_t workers : {0, 2}) {
+    for (const bool in_order : {true, false}) {
+      std::atomic<int> kind = 1;
+      const auto dataset = std::make_shared<Computed>(40, [&](std::span<const std::int64_t> indices) {
+        if (std::find(indices.begin(), indices.end(), 7) == indices.end() || kind == 0) {
+          return;
+        }
+        if (kind == 1) {
+          throw std::runtime_error("a broken disk");
+        }
+        if (kind == 2) {
+          throw std::bad_alloc();
+        }
+        throw 5;
+      });
+      Loader loader(dataset, {.batch_size = 3, .split = "train", .num_workers = workers, .in_order = in_order});
+      loader.start_epoch(0);
+      Numbers seen;
+      std::vector<std::string> errors;
+      while (true) {
+        try {
+          if (!loader.next()) {
+            break;
+          }
+          const Numbers& values = loader.batch().values;
+          seen.insert(seen.end(), values.begin(), values.end());
+        } catch (const danling::DataError& error) {
+          CHECK(loader.batch_size() == 0);
+          CHECK(loader.samples() == static_cast<std::int64_t>(seen.size()));
+          errors.emplace_back(error.what());
+          kind = kind == 1 ? 2 : 0;
+          try {
+            std::rethrow_if_nested(error);
+            FAIL("expected the original inside");
+          } catch (const std::runtime_error& original) {
+            CHECK(std::string(original.what()) == "a broken disk");
+          } catch (const std::bad_alloc&) {
+            CHECK(errors.size() == 2);
+          }
+        }
+      }
+      REQUIRE(errors.size() == 2);
+      CHECK(errors[0] ==
+            "[data.read] expected a batch, got: a broken disk; while reading records 6, 7, 8 of split 'train'");
+      CHECK(errors[1] ==
+            "[data.read] expected a batch, got: std::bad_alloc; while reading records 6, 7, 8 of split 'train'");
+      if (in_order || workers == 0) {
+        CHECK(seen == counting(40));
+      }
+      std::sort(seen.begin(), seen.end());
+      CHECK(seen == counting(40));
+    }
+  }
+}
+
+TEST_CASE("Loader: an error that names its record is left as it is, long lists of records are cut", "[data]") {
+  std::string text = "[test.read] expected a sound file, got a damaged record 5";
+  const auto dataset =
+      std::make_shared<Computed>(40, [&](std::span<const std::int64_t>) { throw danling::DataError(text); });
+  Loader loader(dataset, {.batch_size = 12, .num_workers = 1});
+  loader.start_epoch(0);
+  CHECK(error_of<danling::DataError>([&] { loader.next(); }) == text);
+  loader.start_epoch(0);
+  text = "[test.read] expected a sound file, got a damaged one";
+  CHECK(error_of<danling::DataError>([&] { loader.next(); }) ==
+        text + "; while reading records 0, 1, 2, 3, 4, 5, 6, 7, ... (12 in all)");
+}
+
+TEST_CASE("Loader: stopping early waits for the reads in progress, and for no others", "[data]") {
+  enum class End { destroy, next_epoch, load };
+  for (const End end : {End::destroy, End::next_epoch, End::load}) {
+    std::atomic<int> reads = 0;
+    Gate gate;
+    const auto dataset = std::make_shared<Computed>(1000, [&](std::span<const std::int64_t>) {
+      if (++reads > 4) {
+        gate.wait();
+      }
+    });
+    auto loader = std::make_unique<Loader>(
+        dataset, data::LoaderOptions{.num_workers = 2, .prefetch_factor = 8, .persistent_workers = true});
+    loader->start_epoch(0);
+    REQUIRE(loader->next());
+    const State state = loader->state_dict();
+    while (reads < 6) {
+      std::this_thread::sleep_for(100us);
+    }
+    std::thread opener([&] {
+      std::this_thread::sleep_for(10ms);
+      reads = -1000000;  // those that begin now would not wait
+      gate.open();
+    });
+    if (end == End::destroy) {
+      loader = nullptr;
+      CHECK(reads <= -1000000 + 1);
+    } else if (end == End::next_epoch) {
+      loader->start_epoch(1);
+      CHECK(reads <= -1000000 + 1);
+      CHECK(drain(*loader).size() == 1000);
+    } else {
+      loader->load_state_dict(state);
+      CHECK(reads <= -1000000 + 1);
+      loader->start_epoch(0);
+      CHECK(drain(*loader) == counting(999, 1));
+    }
+    opener.join();
+  }
+}
+
+TEST_CASE("Loader: any order of calls ends", "[data]") {
+  std::uint64_t seed = 1;
+  const auto draw = [&](std::uint64_t below) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (seed >> 33) % below;
+  };
+  for (int round = 0; round < 60; ++round) {
+    const bool of_stream = draw(2) == 0;
+    std::atomic<int> reads = 0;
+    const auto sometimes = [&] {
+      if (++reads % 11 == 0) {
+        throw std::runtime_error("a bad moment");
+      }
+    };
+    data::Source<Records> source;
+    if (of_stream) {
+      source = std::make_shared<Counting>(50, [&](std::int64_t) { sometimes(); });
+    } else {
+      source = std::make_shared<Computed>(50, [&](std::span<const std::int64_t>) { sometimes(); });
+    }
+    Loader loader(source, {.batch_size = static_cast<std::int64_t>(1 + draw(4)),
+                           .num_workers = static_cast<std::int64_t>(1 + draw(3)),
+                           .persistent_workers = draw(2) == 0,
+                           .in_order = draw(2) == 0});
+    State state = loader.state_dict();
+    for (int call = 0; call < 30; ++call) {
+      switch (draw(6)) {
+        case 0:
+          loader.start_epoch(static_cast<std::int64_t>(draw(3)));
+          break;
+        case 1:
+          state = loader.state_dict();
+          break;
+        case 2:
+          loader.load_state_dict(state);
+          break;
+        default:
+          try {
+            loader.next();
+          } catch (const danling::DataError&) {
+          } catch (const danling::StateError&) {  // before start_epoch
+          }
+      }
+    }
+  }
+}
+
+TEST_CASE("Loader: breaking out of a loop and going on with the next epoch", "[data]") {
+  Loader loader(std::make_shared<Computed>(30), {.batch_size = 3, .num_workers = 2});
+  for (Records& batch : loader) {
+    CHECK(batch.values == Numbers{0, 1, 2});
+    break;
+  }
+  Numbers seen;
+  for (Records& batch : loader) {
+    seen.insert(seen.end(), batch.values.begin(), batch.values.end());
+  }
+  CHECK(loader.epoch() == 1);
+  CHECK(seen == counting(30));
+}
+
+TEST_CASE("Loader: workers share the jobs of a stream, which one of them reads at a time", "[data]") {
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  const auto stream = std::make_shared<Counting>(60, [&](std::int64_t) {
+    std::this_thread::sleep_for(2ms);
+    const std::lock_guard lock(mutex);
+    ids.insert(std::this_thread::get_id());
+  });
+  Loader loader(stream, {.batch_size = 2, .num_workers = 3});
+  loader.start_epoch(0);
+  CHECK(drain(loader) == counting(60));
+  CHECK(ids.size() == 3);
+  CHECK(stream->num_read() == 60);
+}
+
+TEST_CASE("Loader: a job of a stream that fails is made of what the stream yields again", "[data]") {
+  for (const std::int64_t workers : {0, 2}) {
+    for (const std::int64_t every : {1, 3}) {
+      std::atomic<int> failures = 3;
+      const auto stream = std::make_shared<Counting>(30, [&](std::int64_t first) {
+        if (first == 12 && failures-- > 0) {
+          throw std::runtime_error("a bad moment");
+        }
+      });
+      Loader loader(stream,
+                    {.batch_size = 4, .split = "train", .num_workers = workers, .snapshot_every_n_steps = every});
+      loader.start_epoch(0);
+      Numbers seen;
+      for (int errors = 0; errors < 3; ++errors) {
+        const std::string error = error_of<danling::DataError>([&] {
+          while (loader.next()) {
+            const Numbers& values = loader.batch().values;
+            seen.insert(seen.end(), values.begin(), values.end());
+          }
+        });
+        CHECK(error ==
+              "[data.read] expected a batch, got: a bad moment; while reading records 12 to 15 of split 'train'");
+        CHECK(loader.state_dict().at("samples").integer() == 12);
+      }
+      const Numbers rest = drain(loader);
+      seen.insert(seen.end(), rest.begin(), rest.end());
+      CHECK(seen == counting(30));
+    }
+  }
+}
+
+TEST_CASE("Loader: options of workers that do not fit are named", "[data]") {
+  const auto error = [](data::LoaderOptions options) {
+    return error_of<danling::ConfigError>([&] { Loader(std::make_shared<Computed>(4), options); });
+  };
+  CHECK(error({.num_workers = -1}) == "[data.loader] expected num_workers of at least 0, got -1");
+  CHECK(error({.split = "val", .prefetch_factor = 2}) ==
+        "[data.loader] expected no prefetch_factor without workers, got 2 (split 'val'); set num_workers");
+  CHECK(error({.num_workers = 1, .prefetch_factor = 0}) ==
+        "[data.loader] expected prefetch_factor of at least 1, got 0");
+  CHECK(error({.persistent_workers = true}) ==
+        "[data.loader] expected persistent_workers: false without workers, got true; set num_workers");
+  CHECK(error({.num_workers = 10000, .prefetch_factor = 10000}) ==
+        "[data.loader] expected num_workers * prefetch_factor of at most 65536, got 10000 * 10000");
+  CHECK(error({.pin_memory = true}) ==
+        "[data.loader] expected pin_memory: false for a batch type without pin_memory, got true");
+  CHECK(error({.snapshot_every_n_steps = 0}) == "[data.loader] expected snapshot_every_n_steps of at least 1, got 0");
+  CHECK(error({.shard = {.rank = 2, .world_size = 2}}) ==
+        "[data.loader] expected a rank in [0, world_size), got rank 2 of 2");
+  CHECK(error({.batch_size = std::int64_t{1} << 48, .shard = {.world_size = 2}}) ==
+        "[data.loader] expected batch_size * world_size of at most 2^48, got 281474976710656 * 2");
+  CHECK(error_of<danling::ConfigError>([] { Loader(std::make_shared<Counting>(4), {.shard = {.padding = true}}); }) ==
+        "[data.loader] expected shard.padding: false for a stream, got true; its beginning is gone when it ends");
+}
+
+}  // namespace loader_workers_test
+
+}  // namespace
