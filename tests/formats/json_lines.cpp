@@ -1,0 +1,177 @@
+#include <danling/formats/json_lines.hpp>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/formats/table.hpp>
+
+#include <support/error.hpp>
+#include <support/temp_dir.hpp>
+
+namespace {
+
+namespace json_lines_test {
+
+using danling::DataError;
+using danling::formats::ColumnType;
+using danling::formats::JsonLinesFile;
+using danling::formats::JsonTableOptions;
+using danling::formats::parse_json;
+using danling::formats::read_json_lines;
+using danling::formats::Table;
+using danling_test::error_of;
+
+std::string json_error(const std::string& text) {
+  return error_of<DataError>([&] { parse_json(text, "line 1"); });
+}
+
+Table table_of(const std::string& text, const JsonTableOptions& options = {}) {
+  const danling_test::TempDir directory;
+  danling_test::write_file(directory / "a.jsonl", text);
+  return read_json_lines(directory / "a.jsonl", options);
+}
+/// The message, with the file's name in place of its path.
+std::string table_error(const std::string& text, const JsonTableOptions& options = {}) {
+  const danling_test::TempDir directory;
+  const auto path = directory / "a.jsonl";
+  danling_test::write_file(path, text);
+  std::string message = error_of<danling::Error>([&] { read_json_lines(path, options); });
+  const auto at = message.find(path.string());
+  return at == std::string::npos ? message : message.replace(at, path.string().size(), "a.jsonl");
+}
+
+TEST_CASE("parse_json: reads every kind of value", "[formats]") {
+  const auto tree = parse_json(
+      R"({"a": [null, true, -9223372036854775808, 9223372036854775807, 1e2, 0.5, "\ud83d\ude00\n"], "": {}})",
+      "line 1");
+  const auto& items = tree.map().at("a").list();
+  CHECK(items[0].is_null());
+  CHECK(items[1].boolean());
+  CHECK(items[2].integer() == std::numeric_limits<std::int64_t>::min());
+  CHECK(items[3].integer() == std::numeric_limits<std::int64_t>::max());
+  CHECK(items[4].is_double());
+  CHECK(items[4].number() == 100.0);
+  CHECK(items[5].number() == 0.5);
+  CHECK(items[6].string() == "\xf0\x9f\x98\x80\n");
+  CHECK(tree.map().at("").map().empty());
+  CHECK(parse_json("3", "line 1").integer() == 3);
+}
+
+TEST_CASE("parse_json: what JSON or the tree does not have is refused", "[formats]") {
+  CHECK(json_error("9223372036854775808") ==
+        "[data.json] expected integers that int64 holds, got 9223372036854775808 (line 1)");
+  CHECK(json_error("[-99999999999999999999999]") ==
+        "[data.json] expected integers that int64 holds, got -99999999999999999999999 (line 1)");
+  CHECK(json_error(R"({"a": 1, "b": 2, "a": 3})") == "[data.json] expected each key once, got 'a' twice (line 1)");
+  for (const std::string text : {"", "nan", "NaN", "[Infinity]", "1e999", "{\"a\": 1} x", "[1,]", "{'a': 1}",
+                                 "\"\xff\"", "[", "{\"a\":", "\"abc", "tru", "01", "\"\\ud800\"", "\"\t\""}) {
+    INFO(text);
+    const std::string message = json_error(text);
+    CHECK(message.starts_with("[data.json] expected JSON, got a "));
+    CHECK(message.find("(line 1, column ") != std::string::npos);
+    CHECK(message.find('\n') == std::string::npos);
+  }
+  const std::string deep(256, '[');
+  CHECK(parse_json(deep + std::string(256, ']'), "line 1").list().size() == 1);
+  CHECK(json_error("[" + deep) == "[data.json] expected at most 256 levels of nesting, got more (line 1)");
+  CHECK(json_error(std::string(1'000'000, '[')) ==
+        "[data.json] expected at most 256 levels of nesting, got more (line 1)");
+  CHECK(json_error("\"" + std::string(100'000, 'x')).size() < 400);
+}
+
+TEST_CASE("JsonLinesFile: finds lines whatever ends them, and skips empty ones", "[formats]") {
+  const danling_test::TempDir directory;
+  danling_test::write_file(directory / "a", "\n1\r\n\r\n  2 \n\"3\"");
+  const JsonLinesFile file(directory / "a");
+  REQUIRE(file.size() == 3);
+  CHECK(file.text(0) == "1");
+  CHECK(file.text(1) == "  2 ");
+  CHECK(file.read(2).string() == "3");
+  CHECK(file.line(0) == 2);
+  CHECK(file.line(1) == 4);
+  CHECK(file.line(2) == 5);
+  CHECK(error_of<DataError>([&] { file.text(3); }) ==
+        "[data.json] expected a record in [0, 3), got 3 (file '" + (directory / "a").string() + "')");
+  danling_test::write_file(directory / "empty", "");
+  CHECK(JsonLinesFile(directory / "empty").size() == 0);
+  CHECK_THROWS_AS(JsonLinesFile(directory.path()), DataError);
+}
+
+TEST_CASE("read_json_lines: members become columns, nested ones by path", "[formats]") {
+  const Table table = table_of(
+      "{\"a\": 1, \"b\": {\"c\": \"x\", \"d\": [1]}, \"e\": true}\n"
+      "\n"
+      "{\"a\": 2.5, \"b\": {\"c\": null}, \"f\": 3}\n"
+      "{\"e\": false, \"a\": null}\n");
+  REQUIRE(table.columns().size() == 4);
+  CHECK(table.columns()[1].name == "b.c");
+  const auto a = table.column("a").floats();
+  CHECK(a[0] == 1.0);
+  CHECK(a[1] == 2.5);
+  CHECK(std::isnan(a[2]));
+  const auto& c = table.column("b.c").texts();
+  CHECK(c[0] == "x");
+  CHECK(c[1].empty());
+  CHECK(c[2].empty());
+  CHECK(table.column("e").floats()[0] == 1.0);
+  CHECK(std::isnan(table.column("e").floats()[1]));
+  CHECK(std::isnan(table.column("f").floats()[0]));
+  CHECK(table.column("f").floats()[1] == 3.0);
+  CHECK(table.lines().line(1) == 3);
+}
+
+TEST_CASE("read_json_lines: named columns are taken and typed", "[formats]") {
+  const std::string text = "{\"a\": {\"b\": 1}, \"c.d\": \"x\", \"e\": [1]}\n{\"a\": 5, \"c\": {\"d\": \"y\"}}\n";
+  const Table table = table_of(text, {.columns = {"c.d", "a.b"}, .types = {{"a.b", ColumnType::float64}}});
+  CHECK(table.columns()[0].name == "c.d");
+  CHECK(table.column("c.d").texts()[0] == "x");
+  CHECK(table.column("c.d").texts()[1] == "y");
+  CHECK(table.column("a.b").floats()[0] == 1.0);
+  CHECK(std::isnan(table.column("a.b").floats()[1]));
+  CHECK(table_of("{\"a\": 1}\n{\"a\": 2}\n").column("a").integers()[1] == 2);
+}
+
+TEST_CASE("read_json_lines: what does not fit names file, line and column", "[formats]") {
+  CHECK(table_error("{\"a\": 1}\n{\"a\": \"x\"}\n") ==
+        "[data.json] expected a value of int64 as in the lines before, got a text in column 'a' (file 'a.jsonl', line "
+        "2)");
+  CHECK(table_error("{\"a\": 1}\n\n{\"a\": true}\n") ==
+        "[data.json] expected a value of int64 as in the lines before, got a bool in column 'a' (file 'a.jsonl', line "
+        "3)");
+  CHECK(table_error("{\"a\": [1]}\n", {.columns = {"a"}}) ==
+        "[data.json] expected a number, bool or text, got a list in column 'a' (file 'a.jsonl', line 1)");
+  CHECK(table_error("{\"a\": 1}\n{}\n", {.columns = {"a"}, .types = {{"a", ColumnType::int64}}}) ==
+        "[data.json] expected a value of int64, got none in column 'a' (file 'a.jsonl', line 2)");
+  CHECK(table_error("{\"a\": 1}\n[1]\n") == "[data.json] expected an object, got a list (file 'a.jsonl', line 2)");
+  CHECK(table_error("{\"a.b\": 1, \"a\": {\"b\": 2}}\n") ==
+        "[data.json] expected each column once, got 'a.b' twice (file 'a.jsonl', line 1)");
+  CHECK(table_error("{\"a\": 1}\n", {.types = {{"b", ColumnType::text}}}) ==
+        "[data.json] expected types for columns, got one for 'b' (file 'a.jsonl')");
+  CHECK(table_error("{\"a\": 1}\n", {.columns = {"a", "a"}}) == "[data.json] expected each column once, got 'a' twice");
+  std::string sparse;
+  for (int i = 0; i < 3000; ++i) {
+    sparse += "{\"" + std::to_string(i) + "\":1}\n";
+  }
+  CHECK(table_error(sparse).starts_with("[data.json] expected lines with mostly the same members, got "));
+}
+
+TEST_CASE("read_json_lines: a file that ends anywhere gives whole lines or an error", "[formats]") {
+  const std::string text = "{\"a\": 1, \"b\": {\"c\": \"x\"}}\r\n{\"a\": 2.5, \"b\": {\"c\": null}}\n";
+  const danling_test::TempDir directory;
+  for (std::size_t size = 0; size <= text.size(); ++size) {
+    INFO(size);
+    danling_test::write_file(directory / "a.jsonl", text.substr(0, size));
+    try {
+      const Table table = read_json_lines(directory / "a.jsonl");
+      CHECK(table.num_rows() == (size < 25 ? 0U : size < 55 ? 1U : 2U));
+    } catch (const DataError& problem) {
+      CHECK(std::string(problem.what()).find("a.jsonl', line ") != std::string::npos);
+    }
+  }
+}
+
+}  // namespace json_lines_test
+
+}  // namespace
