@@ -39,9 +39,27 @@ template <class From>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void reverse_loop(const T* __restrict from, T* __restrict to, std::size_t count) {
+[[gnu::always_inline]] inline void reverse_row(const T* __restrict from, T* __restrict to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     to[i] = from[count - 1 - i];
+  }
+}
+
+template <class T>
+[[gnu::always_inline]] inline void reverse_loop(const Block& block) {
+  const std::byte* from = block.from - static_cast<std::ptrdiff_t>((block.count - 1) * sizeof(T));
+  std::byte* to = block.to;
+  for (std::size_t row = 0; row < block.rows; ++row, from += block.from_stride, to += block.to_stride) {
+    reverse_row(reinterpret_cast<const T*>(from), reinterpret_cast<T*>(to), block.count);
+  }
+}
+
+template <class T>
+[[gnu::always_inline]] inline void repeat_loop(const Block& block) {
+  const std::byte* from = block.from;
+  std::byte* to = block.to;
+  for (std::size_t row = 0; row < block.rows; ++row, from += block.from_stride, to += block.to_stride) {
+    std::fill_n(reinterpret_cast<T*>(to), block.count, *reinterpret_cast<const T*>(from));
   }
 }
 
@@ -74,11 +92,13 @@ struct Normalize {
     normalize_loop(a...);
   }
 };
+template <class T>
 struct Reverse {
-  template <class... A>
-  [[gnu::always_inline]] static void run(A... a) {
-    reverse_loop(a...);
-  }
+  [[gnu::always_inline]] static void run(const Block* block) { reverse_loop<T>(*block); }
+};
+template <class T>
+struct Repeat {
+  [[gnu::always_inline]] static void run(const Block* block) { repeat_loop<T>(*block); }
 };
 
 template <class Loop, class... A>
@@ -161,21 +181,25 @@ void gather_items(const std::byte* base, std::span<const std::int64_t> indices, 
   }
 }
 
-template <class T>
-void reverse_items(const std::byte* from, std::byte* to, std::size_t count) {
-  dispatch<Reverse>(reinterpret_cast<const T*>(from), reinterpret_cast<T*>(to), count);
-}
-
 struct Wide {
   std::uint64_t low;
   std::uint64_t high;
 };
 
-template <class T>
-void repeat_item(const std::byte* from, std::byte* to, std::size_t count) {
-  T item;
-  std::memcpy(&item, from, sizeof item);
-  std::fill_n(reinterpret_cast<T*>(to), count, item);
+template <template <class> class Loop>
+void for_item(const Block& block) {
+  switch (block.item) {
+    case 1:
+      return dispatch<Loop<std::uint8_t>>(&block);
+    case 2:
+      return dispatch<Loop<std::uint16_t>>(&block);
+    case 4:
+      return dispatch<Loop<std::uint32_t>>(&block);
+    case 8:
+      return dispatch<Loop<std::uint64_t>>(&block);
+    default:
+      return dispatch<Loop<Wide>>(&block);
+  }
 }
 
 }  // namespace
@@ -218,33 +242,21 @@ void gather(const std::byte* base, std::size_t row_bytes, std::span<const std::i
   }
 }
 
-void reverse(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes) {
-  switch (item_bytes) {
-    case 1:
-      return reverse_items<std::uint8_t>(from, to, count);
-    case 2:
-      return reverse_items<std::uint16_t>(from, to, count);
-    case 4:
-      return reverse_items<std::uint32_t>(from, to, count);
-    case 8:
-      return reverse_items<std::uint64_t>(from, to, count);
-    default:
-      return reverse_items<Wide>(from, to, count);
+void copy(const Block& block) {
+  if (block.step == 0) {
+    return for_item<Repeat>(block);
   }
-}
-
-void repeat(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes) {
-  switch (item_bytes) {
-    case 1:
-      return repeat_item<std::uint8_t>(from, to, count);
-    case 2:
-      return repeat_item<std::uint16_t>(from, to, count);
-    case 4:
-      return repeat_item<std::uint32_t>(from, to, count);
-    case 8:
-      return repeat_item<std::uint64_t>(from, to, count);
-    default:
-      return repeat_item<Wide>(from, to, count);
+  if (block.step < 0) {
+    return for_item<Reverse>(block);
+  }
+  const std::size_t bytes = block.count * block.item;
+  if (static_cast<std::ptrdiff_t>(bytes) == block.from_stride && block.from_stride == block.to_stride) {
+    std::memcpy(block.to, block.from, block.rows * bytes);
+    return;
+  }
+  for (std::size_t row = 0; row < block.rows; ++row) {
+    const auto offset = static_cast<std::ptrdiff_t>(row);
+    std::memcpy(block.to + offset * block.to_stride, block.from + offset * block.from_stride, bytes);
   }
 }
 

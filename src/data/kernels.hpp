@@ -27,9 +27,18 @@ void gather_affine(const float* base, std::size_t row_size, std::span<const std:
 /// Rows of `row_bytes` bytes that follow each other at `base`: those of `indices`, one after another at `to`.
 void gather(const std::byte* base, std::size_t row_bytes, std::span<const std::int64_t> indices, std::byte* to);
 
-/// `count` items of `item_bytes` (1, 2, 4, 8 or 16) bytes, the last first.
-void reverse(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes);
-/// `count` copies of the item at `from`.
-void repeat(const std::byte* from, std::byte* to, std::size_t count, std::size_t item_bytes);
+/// `rows` rows of `count` items of `item` bytes (1, 2, 4, 8 or 16). The next row begins `from_stride` and `to_stride`
+/// bytes further; from an item on to the next one goes `step` (1, -1, or 0 for `count` copies of one) items.
+struct Block {
+  const std::byte* from;
+  std::ptrdiff_t from_stride;
+  std::byte* to;
+  std::ptrdiff_t to_stride;
+  std::size_t rows;
+  std::size_t count;
+  std::size_t item;
+  std::int64_t step;
+};
+void copy(const Block& block);
 
 }  // namespace danling::inline v0::data::kernels

@@ -53,10 +53,9 @@ void erase_in_memory(at::Tensor& images, const std::vector<std::optional<Rectang
     for (std::int64_t c = 0; rectangle && c < images.size(1); ++c) {
       const std::byte* value = values + (fill.numel() == 1 ? 0 : c) * item;
       std::byte* plane = pixels + (n * images.stride(0) + c * images.stride(1)) * item;
-      for (std::int64_t y = rectangle->top; y < rectangle->top + rectangle->height; ++y) {
-        kernels::repeat(value, plane + (y * images.stride(2) + rectangle->left) * item,
-                        static_cast<std::size_t>(rectangle->width), static_cast<std::size_t>(item));
-      }
+      kernels::copy({value, 0, plane + (rectangle->top * images.stride(2) + rectangle->left) * item,
+                     images.stride(2) * item, static_cast<std::size_t>(rectangle->height),
+                     static_cast<std::size_t>(rectangle->width), static_cast<std::size_t>(item), 0});
     }
   }
 }

@@ -23,46 +23,46 @@ struct Plane {
   const Bytes* fill;
 };
 
-void write_row(const Plane& plane, std::int64_t row, const Runs& columns, Bytes* out) {
-  const Bytes* from = plane.pixels + row * plane.row_bytes;
-  const auto item = static_cast<std::size_t>(plane.item);
-  for (const Run& run : columns) {
-    Bytes* to = out + run.to * plane.item;
-    const auto count = static_cast<std::size_t>(run.count);
-    if (run.from < 0) {
-      kernels::repeat(plane.fill, to, count, item);
-    } else if (run.step == 0) {
-      kernels::repeat(from + run.from * plane.item, to, count, item);
-    } else if (run.step > 0) {
-      std::copy_n(from + run.from * plane.item, count * item, to);
-    } else {
-      kernels::reverse(from + (run.from - run.count + 1) * plane.item, to, count, item);
-    }
-  }
+bool fills(const Runs& runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.from < 0; });
 }
 
-void write_plane(const Plane& plane, const Window& window, std::int64_t width, Bytes* out) {
-  const Runs& columns = window.columns;
-  // Whole rows that lie one after another.
-  const bool whole =
-      columns.size() == 1 && columns[0].from == 0 && columns[0].step == 1 && width * plane.item == plane.row_bytes;
-  for (const Run& run : window.rows) {
-    Bytes* to = out + run.to * width * plane.item;
-    if (run.from < 0) {
-      kernels::repeat(plane.fill, to, static_cast<std::size_t>(run.count * width),
-                      static_cast<std::size_t>(plane.item));
-    } else if (whole && run.step == 1) {
-      std::copy_n(plane.pixels + run.from * plane.row_bytes, static_cast<std::size_t>(run.count * plane.row_bytes), to);
-    } else {
-      for (std::int64_t i = 0; i < run.count; ++i) {
-        write_row(plane, run.from + i * run.step, columns, to + i * width * plane.item);
+void write_plane(const Plane& plane, const Window& window, Size size, Bytes* out) {
+  const std::int64_t row_bytes = size.width * plane.item;
+  kernels::Block block = {};
+  block.to_stride = row_bytes;
+  block.item = static_cast<std::size_t>(plane.item);
+  const auto fill = [&](std::int64_t to, std::int64_t rows) {
+    block.from = plane.fill;
+    block.to = out + to * row_bytes;
+    block.rows = 1;
+    block.count = static_cast<std::size_t>(rows * size.width);
+    block.step = 0;
+    kernels::copy(block);
+  };
+  const bool margins = fills(window.columns);
+  if (margins) {  // all at once costs less than a few pixels in each row
+    fill(0, size.height);
+  }
+  for (const Run& rows : window.rows) {
+    if (rows.from < 0) {
+      if (!margins) {
+        fill(rows.to, rows.count);
+      }
+      continue;
+    }
+    for (const Run& columns : window.columns) {
+      if (columns.from >= 0) {
+        block.from = plane.pixels + rows.from * plane.row_bytes + columns.from * plane.item;
+        block.from_stride = rows.step * plane.row_bytes;
+        block.to = out + rows.to * row_bytes + columns.to * plane.item;
+        block.rows = static_cast<std::size_t>(rows.count);
+        block.count = static_cast<std::size_t>(columns.count);
+        block.step = columns.step;
+        kernels::copy(block);
       }
     }
   }
-}
-
-bool fills(const Runs& runs) {
-  return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.from < 0; });
 }
 
 void write_indices(const Runs& runs, std::int64_t* out) {
@@ -130,7 +130,7 @@ at::Tensor remap(const at::Tensor& images, Size size, std::span<const Window> wi
     for (std::int64_t c = 0; c < from.size(1); ++c) {
       const Plane plane = {pixels + (n * from.stride(0) + c * from.stride(1)) * item, from.stride(2) * item, item,
                            fills_from + (fill.numel() == 1 ? 0 : c) * item};
-      write_plane(plane, taken, size.width, to);
+      write_plane(plane, taken, size, to);
       to += plane_bytes;
     }
   }
