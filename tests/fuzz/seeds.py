@@ -110,6 +110,30 @@ def tensor(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+def npy(header, data, version=1):
+    text = header.encode() + b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text + data
+
+
+def npy_header(descr, shape, fortran=False):
+    return str({"descr": descr, "fortran_order": fortran, "shape": shape})
+
+
+CSV = {
+    "plain": "a,b,c\n1,2.5,true\n-3,,false\n",
+    "quotes": 'a,"b,c"\r\n"x\ny","p""q"\r\n"",""""\r\n',
+    "texts": "\ufeffname;n\nsch\u00f6n;1e999\n# no;nan\n\n;-inf",
+    "late": "a,b\n1,NA\n2,true\nx,3\n9223372036854775808,0x1\n",
+    "returns": "a\tb\r1\t2\r",
+}
+
+JSON_LINES = {
+    "plain": '{"a": 1, "b": {"c": "x", "d": [1, {}]}}\n\n{"a": 2.5, "b": {"c": null}, "e": true}\r\n',
+    "values": '\ufeff[1, -2, 1e5, "\\ud83d\\ude00"]\n"x"\nnull\n',
+    "dots": '{"a.b": 1, "c": 9223372036854775807}\n{"a": {"b": 2}, "c": -9223372036854775808}\n',
+}
+
+
 def seeds():
     for protocol in range(2, 6):
         yield "pickle", f"protocol{protocol}", pickle.dumps(PLAIN, protocol)
@@ -147,6 +171,17 @@ def seeds():
         yield "idx", f"type{code}", plain
         if width == 1:
             yield "idx", f"type{code}.gz", gzip.compress(plain, mtime=0)
+    for code in ("<f4", ">i2", "|u1", "|b1", "<c16", "<f2", ">u8"):
+        yield "npy", code[1:], npy(npy_header(code, (2, 3)), bytes(6 * int(code[2:])))
+    yield "npy", "fortran", npy(npy_header("<f8", (3,), True), bytes(24), 2)
+    yield "npy", "scalar", npy(npy_header("<f8", ()), bytes(8), 3)
+    yield "npy", "old", npy("{'shape': (0L, 3L), 'fortran_order': False, 'descr': \"<i8\"}", b"")
+    yield "npy", "structure", npy(npy_header([("a", "<i4")], (1,)), bytes(4))
+    yield "npy", "objects", npy(npy_header("|O", (1,)), b"N.")
+    for name, text in CSV.items():
+        yield "csv", name, text.encode()
+    for name, text in JSON_LINES.items():
+        yield "json_lines", name, text.encode()
     yield "idx", "empty", bytes([0, 0, 8, 1, 0, 0, 0, 0])
     for case in json.loads((GOLDEN / "images.json").read_text(encoding="utf-8")):
         yield "image", case["name"], bytes.fromhex(case["file"])
