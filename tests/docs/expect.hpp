@@ -20,6 +20,7 @@ inline void docs_expect(const char* page, int line, const std::string& expected)
 
 inline void docs_run(const char* page, void (*code)()) {
   std::streambuf* before = std::cout.rdbuf(docs_printed.rdbuf());
+  const std::ios_base::fmtflags flags = std::cout.flags();
   try {
     code();
   } catch (const std::exception& error) {
@@ -27,6 +28,7 @@ inline void docs_run(const char* page, void (*code)()) {
     std::cerr << page << ": " << error.what() << "\n";
   }
   docs_printed.str({});
+  std::cout.flags(flags);
   std::cout.rdbuf(before);
 }
 
