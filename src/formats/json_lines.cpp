@@ -133,10 +133,14 @@ JsonLinesFile::JsonLinesFile(std::filesystem::path path) : file_(std::move(path)
   file_.advise(Access::random);
 }
 
-std::string_view JsonLinesFile::text(std::int64_t record) const {
+const JsonLinesFile::Line& JsonLinesFile::at(std::int64_t record) const {
   check<DataError>(record >= 0 && record < size(), "data.json", "expected a record in [0, ", size(), "), got ", record,
                    " (file ", quote(path().string()), ")");
-  const std::string_view line = line_from(file_.text(), lines_[static_cast<std::size_t>(record)].begin);
+  return lines_[static_cast<std::size_t>(record)];
+}
+
+std::string_view JsonLinesFile::text(std::int64_t record) const {
+  const std::string_view line = line_from(file_.text(), at(record).begin);
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 

@@ -1,5 +1,6 @@
 #include <danling/formats/mapped_file.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <system_error>
@@ -82,6 +83,16 @@ void MappedFile::advise(Access access) const {
                                                       : MADV_NORMAL;
     ::madvise(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_), advice);
   }
+}
+
+void MappedFile::will_read(std::uint64_t offset, std::uint64_t count) const {
+  static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (offset >= size_ || count == 0) {
+    return;
+  }
+  const std::uint64_t begin = offset / page * page;
+  const std::uint64_t end = offset + std::min(count, size_ - offset);
+  ::madvise(const_cast<std::byte*>(data_ + begin), static_cast<std::size_t>(end - begin), MADV_WILLNEED);
 }
 
 }  // namespace danling::inline v0::formats

@@ -231,6 +231,7 @@ TEST_CASE("json_lines_dataset: damage names file, line and record", "[data]") {
   CHECK(message.find("expected key 'b'") != std::string::npos);
   CHECK_THROWS_AS(lines.get(2), DataError);
   CHECK_THROWS_AS(lines.get(-1), DataError);
+  CHECK_THROWS_AS(lines.source_info(2), DataError);
   std::filesystem::resize_file(path, 4);
   CHECK_THROWS_AS(lines.get(0), DataError);
 }

@@ -35,6 +35,12 @@ TEST_CASE("MappedFile: shows the bytes of the file, whatever the advice, to seve
     const auto part = file.bytes(99990, 10);
     CHECK(static_cast<char>(part[9]) == content.back());
     CHECK(file.bytes(100000, 0).empty());
+    for (const std::uint64_t offset :
+         {std::uint64_t{0}, std::uint64_t{99999}, std::uint64_t{100000}, ~std::uint64_t{0}}) {
+      file.will_read(offset, 0);
+      file.will_read(offset, ~std::uint64_t{0});  // what is not there is not read
+    }
+    CHECK(file.text() == content);
     std::vector<std::thread> threads;
     std::vector<int> equal(4);
     for (std::size_t t = 0; t < equal.size(); ++t) {

@@ -29,7 +29,7 @@ class JsonLinesFile {
   /// Lines that are not empty.
   std::int64_t size() const { return static_cast<std::int64_t>(lines_.size()); }
   /// From 1.
-  std::uint64_t line(std::int64_t record) const { return lines_[static_cast<std::size_t>(record)].number; }
+  std::uint64_t line(std::int64_t record) const { return at(record).number; }
   /// The text of a record, without the end of its line.
   std::string_view text(std::int64_t record) const;
   /// @throws DataError as parse_json, with file and line.
@@ -42,6 +42,9 @@ class JsonLinesFile {
     std::uint64_t begin;
     std::uint64_t number;
   };
+  /// @throws DataError for a record that is not there.
+  const Line& at(std::int64_t record) const;
+
   MappedFile file_;
   std::vector<Line> lines_;
 };

@@ -39,6 +39,9 @@ constexpr std::array<c10::ScalarType, formats::dtype_count> record_types = {
     c10::ScalarType::ComplexDouble,
 };
 
+// Smaller records are one page or two: to ask for them would cost as much as to copy them.
+constexpr std::size_t worth_asking = 4096;
+
 std::size_t elements_of(std::span<const std::int64_t> sizes) {
   std::size_t out = 1;
   for (const std::int64_t size : sizes) {
@@ -135,6 +138,12 @@ at::Tensor RecordArray::gather(std::span<const std::int64_t> indices) const {
   at::Tensor out = at::empty(shape, scalar_type(dtype));
   const std::size_t width = formats::dtype_size(dtype);
   const std::size_t record = elements_of(std::span(sizes).subspan(1)) * width;
+  if (file != nullptr && !fortran_order && record >= worth_asking) {
+    const auto start = static_cast<std::uint64_t>(bytes.data() - file->bytes().data());
+    for (const std::int64_t index : indices) {
+      file->will_read(start + static_cast<std::uint64_t>(index) * record, record);
+    }
+  }
   auto* const begin = static_cast<std::byte*>(out.mutable_data_ptr());
   for (std::size_t i = 0; i < indices.size(); ++i) {
     copy_record(*this, indices[i], width, record, begin + i * record);

@@ -93,17 +93,23 @@ Batch TokenDataset::get_batch(std::span<const std::int64_t> indices) {
   batch.target = at::empty({rows, length}, at::kLong);
   auto* input = batch.input.mutable_data_ptr<std::int64_t>();
   auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+  const std::uint64_t bytes = static_cast<std::uint64_t>(length + 1) * width;
+  const auto offset_of = [&](const Place& place) {
+    return static_cast<std::uint64_t>(options_.header_bytes) + static_cast<std::uint64_t>(place.token) * width;
+  };
   std::vector<bool> checked(files_.size());
   for (const std::int64_t index : indices) {
     const Place place = find(index);
-    const formats::MappedFile& file = *files_[place.file];
     if (!checked[place.file]) {
-      file.check_size();
+      files_[place.file]->check_size();
       checked[place.file] = true;
     }
-    const std::uint64_t offset =
-        static_cast<std::uint64_t>(options_.header_bytes) + static_cast<std::uint64_t>(place.token) * width;
-    const std::byte* from = file.bytes(offset, static_cast<std::uint64_t>(length + 1) * width).data();
+    files_[place.file]->will_read(offset_of(place), bytes);
+  }
+  for (const std::int64_t index : indices) {
+    const Place place = find(index);
+    const formats::MappedFile& file = *files_[place.file];
+    const std::byte* from = file.bytes(offset_of(place), bytes).data();
     const bool valid = options_.dtype == TokenType::uint16   ? widen<std::uint16_t>(from, length, vocab, input, target)
                        : options_.dtype == TokenType::uint32 ? widen<std::uint32_t>(from, length, vocab, input, target)
                                                              : widen<std::int32_t>(from, length, vocab, input, target);
