@@ -67,7 +67,7 @@ class MnistRunner : public dl::TorchRunner {
     model = Net(config);
     criterion = torch::nn::CrossEntropyLoss();
     const auto images = dl::data::mnist(config.data.root, dl::data::Part::train);
-    const auto parts = dl::data::split_by_fraction(images, {1 - config.data.val, config.data.val}, /*seed=*/0);
+    const auto parts = dl::data::random_split(images, {1 - config.data.val, config.data.val}, /*seed=*/0);
     datasets["train"] = parts[0];
     datasets["val"] = parts[1];
     datasets["test"] = dl::data::mnist(config.data.root, dl::data::Part::test);

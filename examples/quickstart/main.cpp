@@ -14,7 +14,7 @@ class Circle : public dl::TorchRunner {  // learns which points of a square lie 
     const auto points = torch::rand({8192, 2}) * 2 - 1;
     const auto inside = points.square().sum(1).lt(0.6).to(torch::kLong);
     const auto data = std::make_shared<dl::data::TensorDataset>(points, inside);
-    const auto parts = dl::data::split_by_fraction(data, {0.8, 0.2}, /*seed=*/0);
+    const auto parts = dl::data::random_split(data, {0.8, 0.2}, /*seed=*/0);
     datasets["train"] = parts[0];
     datasets["val"] = parts[1];
     model = torch::nn::Sequential(torch::nn::Linear(2, 32), torch::nn::Tanh(), torch::nn::Linear(32, 2));

@@ -14,6 +14,7 @@
 #include <danling/data/batch.hpp>
 #include <danling/data/collate.hpp>
 #include <danling/data/collate_padded.hpp>
+#include <danling/data/concat.hpp>
 #include <danling/data/dataset.hpp>
 #include <danling/data/datasets/array_datasets.hpp>
 #include <danling/data/datasets/cifar.hpp>
@@ -24,9 +25,11 @@
 #include <danling/data/datasets/tokens.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/distributed_sampler.hpp>
+#include <danling/data/filter.hpp>
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
-#include <danling/data/map_stream.hpp>
+#include <danling/data/map.hpp>
+#include <danling/data/map_batches.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/stream.hpp>
 #include <danling/data/subset.hpp>

@@ -290,7 +290,7 @@ TEST_CASE("subset and split: disjoint, complete, and the same for the same seed"
     }
     return list(part->get_batch(all).input);
   };
-  const auto parts = data::split_by_count(whole, {60, 30}, 7);
+  const auto parts = data::random_split(whole, {60, 30}, 7);
   REQUIRE(parts.size() == 2);
   CHECK(parts[0]->size() == 60);
   CHECK(parts[0]->split() == "train");
@@ -304,8 +304,8 @@ TEST_CASE("subset and split: disjoint, complete, and the same for the same seed"
     }
   }
   CHECK(seen.size() == 90);
-  CHECK(records(parts[0]) == records(data::split_by_count(whole, {60, 30}, 7)[0]));
-  CHECK(records(parts[0]) != records(data::split_by_count(whole, {60, 30}, 8)[0]));
+  CHECK(records(parts[0]) == records(data::random_split(whole, {60, 30}, 7)[0]));
+  CHECK(records(parts[0]) != records(data::random_split(whole, {60, 30}, 8)[0]));
 
   const auto [rest, held] = data::hold_out(whole, 25, 3);
   CHECK(rest->size() == 75);
@@ -326,11 +326,11 @@ TEST_CASE("subset and split: disjoint, complete, and the same for the same seed"
   CHECK(records(data::subset(some, {1})) == Indices{99});
 }
 
-TEST_CASE("split_by_fraction: sizes follow torch's random_split, and wrong fractions are named", "[data]") {
+TEST_CASE("random_split: sizes follow torch's random_split, and wrong fractions are named", "[data]") {
   const auto whole = std::make_shared<data::TensorDataset>(at::zeros({1437}));
   const auto sizes = [&](const std::vector<double>& fractions) {
     Indices out;
-    for (const auto& part : data::split_by_fraction(whole, fractions, 1)) {
+    for (const auto& part : data::random_split(whole, fractions, 1)) {
       out.push_back(part->size());
     }
     return out;
@@ -344,7 +344,7 @@ TEST_CASE("split_by_fraction: sizes follow torch's random_split, and wrong fract
   CHECK(error_of<danling::DataError>([&] { sizes({-0.5}); }) ==
         "[data.split] expected fractions between 0 and 1, got -0.5");
   CHECK(error_of<danling::DataError>([&] {
-          data::split_by_count(whole, {1400, 38}, 1);
+          data::random_split(whole, {1400, 38}, 1);
         }) == "[data.split] expected counts of at least 0 that add up to at most 1437 records, got 1400, 38");
   CHECK(error_of<danling::DataError>([&] { data::hold_out(whole, 1438, 1); }) ==
         "[data.split] expected counts of at least 0 that add up to at most 1437 records, got 1438");

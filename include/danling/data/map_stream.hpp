@@ -8,32 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include <danling/data/apply.hpp>
 #include <danling/data/record_stream.hpp>
 #include <danling/data/sample.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
 
-namespace detail {
-template <class F, class S>
-concept MapsInformed = std::invocable<const F&, S, const SampleInfo&>;
-template <class F, class S>
-concept MapsPlain = std::invocable<const F&, S>;
-template <class F, class S>
-concept MapsSample = MapsInformed<F, S> || MapsPlain<F, S>;
-
-template <class F, class S>
-auto map_sample(const F& function, S sample, const SampleInfo& info) {
-  if constexpr (MapsInformed<F, S>) {
-    return std::invoke(function, std::move(sample), info);
-  } else {
-    return std::invoke(function, std::move(sample));
-  }
-}
-}  // namespace detail
-
 /// See `map`.
-template <RecordStream T, detail::MapsSample<detail::made<T>> F>
+template <RecordStream T, detail::Maps<detail::made<T>, SampleInfo> F>
 class MapStream {
   using Record = detail::yielded<T>;
   using Before = detail::made<T>;
@@ -43,8 +26,7 @@ class MapStream {
 
   std::optional<Record> next() { return base_.next(); }
   /// Without `info` where neither the stream below nor the function asks for it: then a filter may follow.
-  auto make(Record record) const
-      requires(!detail::MakesInformed<T> && detail::MapsPlain<F, Before> && !detail::MapsInformed<F, Before>) {
+  auto make(Record record) const requires(!detail::MakesInformed<T> && !detail::MapsInformed<F, Before, SampleInfo>) {
     if constexpr (detail::MakesPlain<T>) {
       return std::invoke(function_, base_.make(std::move(record)));
     } else {
@@ -52,8 +34,8 @@ class MapStream {
     }
   }
   auto make(Record record, const SampleInfo& info) const
-      requires(detail::MakesInformed<T> || detail::MapsInformed<F, Before>) {
-    return detail::map_sample<F, Before>(function_, detail::make_sample(base_, std::move(record), info), info);
+      requires(detail::MakesInformed<T> || detail::MapsInformed<F, Before, SampleInfo>) {
+    return detail::apply_to<Before>(function_, detail::make_sample(base_, std::move(record), info), info);
   }
   template <class S>
   requires detail::MemberCollate<T, S>
@@ -76,7 +58,7 @@ class MapStream {
 /// in several threads at a time; random numbers come from `info.random()`.
 template <RecordStream T, class F>
 auto map(T stream, F function) {
-  static_assert(detail::MapsSample<F, detail::made<T>>,
+  static_assert(detail::Maps<F, detail::made<T>, SampleInfo>,
                 "map needs a function that takes a sample of the stream, or a sample and a const SampleInfo&, and can "
                 "be called where it is const");
   return MapStream<T, F>(std::move(stream), std::move(function));

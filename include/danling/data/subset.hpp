@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -99,11 +101,20 @@ auto subset(std::shared_ptr<D> dataset, std::vector<std::int64_t> indices, std::
   return std::make_shared<Subset<B>>(std::move(dataset), IndexMap(std::move(indices)), std::move(split), train);
 }
 
-/// Disjoint random parts with `counts` records each, the same for the same seed and size of the dataset. Records left
-/// over belong to no part. The first part keeps the dataset's `split()` and `train()`; the others have no split.
-template <class D>
-auto split_by_count(std::shared_ptr<D> dataset, const std::vector<std::int64_t>& counts, std::uint64_t seed) {
+/// Disjoint random parts, the same for the same seed and size of the dataset: with `lengths` records each, where they
+/// are integers, or with these fractions of all; fractions that add up to 1 leave no record out. Records left over
+/// belong to no part. The first part keeps the dataset's `split()` and `train()`; the others have no split. (Torch:
+/// random_split, with its rounding.)
+template <class D, class N>
+requires std::integral<N> || std::floating_point<N>
+auto random_split(std::shared_ptr<D> dataset, const std::vector<N>& lengths, std::uint64_t seed) {
   using B = batch_of<D>;
+  std::vector<std::int64_t> counts;
+  if constexpr (std::floating_point<N>) {
+    counts = detail::counts_of(std::vector<double>(lengths.begin(), lengths.end()), dataset->size());
+  } else {
+    counts.assign(lengths.begin(), lengths.end());
+  }
   detail::check_counts(counts, dataset->size());
   const Permutation order(dataset->size(), order_key(seed, 0, "danling.data.split"));
   std::vector<std::shared_ptr<Dataset<B>>> parts;
@@ -117,10 +128,10 @@ auto split_by_count(std::shared_ptr<D> dataset, const std::vector<std::int64_t>&
   return parts;
 }
 
-/// As `split_by_count`, with fractions of the records; when they add up to 1 every record is in a part.
-template <class D>
-auto split_by_fraction(std::shared_ptr<D> dataset, const std::vector<double>& fractions, std::uint64_t seed) {
-  return split_by_count(dataset, detail::counts_of(fractions, dataset->size()), seed);
+template <class D, class N>
+requires std::integral<N> || std::floating_point<N>
+auto random_split(std::shared_ptr<D> dataset, std::initializer_list<N> lengths, std::uint64_t seed) {
+  return random_split(std::move(dataset), std::vector<N>(lengths), seed);
 }
 
 /// What `hold_out` gives: `rest` keeps the dataset's `split()`, `held` has none.
@@ -134,7 +145,7 @@ struct HeldOut {
 template <class D>
 auto hold_out(std::shared_ptr<D> dataset, std::int64_t count, std::uint64_t seed) {
   detail::check_counts({&count, 1}, dataset->size());
-  auto parts = split_by_count(dataset, {dataset->size() - count, count}, seed);
+  auto parts = random_split(dataset, {dataset->size() - count, count}, seed);
   return HeldOut<batch_of<D>>{std::move(parts[0]), std::move(parts[1])};
 }
 

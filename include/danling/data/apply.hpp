@@ -1,0 +1,28 @@
+// Users' functions of samples and batches, which may ask what it is that they are given.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+namespace danling::inline v0::data::detail {
+
+template <class F, class V, class Info>
+concept MapsInformed = std::invocable<const F&, V, const Info&>;
+template <class F, class V, class Info>
+concept Maps = MapsInformed<F, V, Info> || std::invocable<const F&, V>;
+
+/// `function(value, info)`, or `function(value)` where it does not take `info`.
+template <class V, class F, class Info>
+auto apply_to(const F& function, V value, const Info& info) {
+  if constexpr (MapsInformed<F, V, Info>) {
+    return std::invoke(function, std::move(value), info);
+  } else {
+    return std::invoke(function, std::move(value));
+  }
+}
+template <class F, class V, class Info>
+using mapped = decltype(apply_to<V>(std::declval<const F&>(), std::declval<V>(), std::declval<const Info&>()));
+
+}  // namespace danling::inline v0::data::detail

@@ -1,0 +1,130 @@
+// Batches of a dataset or a stream that a function changes.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <danling/data/apply.hpp>
+#include <danling/data/dataset.hpp>
+#include <danling/data/shared_batches.hpp>
+#include <danling/data/stream.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+/// For batches that are read without a loader.
+inline BatchInfo info_of(std::vector<std::int64_t> indices) {
+  BatchInfo info;
+  info.indices = std::move(indices);
+  return info;
+}
+inline BatchInfo info_of_next(std::int64_t count) {
+  BatchInfo info;
+  info.indices.resize(static_cast<std::size_t>(count));
+  std::iota(info.indices.begin(), info.indices.end(), std::int64_t{0});
+  return info;
+}
+}  // namespace detail
+
+/// See `map_batches`.
+template <class B, detail::Maps<B, BatchInfo> F>
+class MapBatches final : public Dataset<detail::mapped<F, B, BatchInfo>> {
+  using Mapped = detail::mapped<F, B, BatchInfo>;
+
+ public:
+  MapBatches(std::shared_ptr<Dataset<B>> base, F function) : base_(std::move(base)), function_(std::move(function)) {}
+
+  std::int64_t size() const override { return base_->size(); }
+  Mapped get_batch(std::span<const std::int64_t> indices) override {
+    return detail::apply_to<B>(function_, base_->get_batch(indices), detail::info_of({indices.begin(), indices.end()}));
+  }
+  Mapped read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
+    return detail::apply_to<B>(function_, base_->read(indices, info), info);
+  }
+  State source_info(std::int64_t index) const override { return base_->source_info(index); }
+  std::optional<std::string> entry_key(std::int64_t index) const override { return base_->entry_key(index); }
+  LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
+  std::string split() const override { return base_->split(); }
+  bool train() const override { return base_->train(); }
+
+ private:
+  std::shared_ptr<Dataset<B>> base_;
+  F function_;
+};
+
+/// See `map_batches`.
+template <class B, detail::Maps<B, BatchInfo> F>
+class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
+  using Mapped = detail::mapped<F, B, BatchInfo>;
+
+ public:
+  MapBatchStream(std::shared_ptr<Stream<B>> base, F function)
+      : base_(std::move(base)), function_(std::move(function)) {}
+
+  std::optional<Mapped> next(std::int64_t num_samples) override {
+    const std::function<Mapped()> make = read(num_samples, detail::info_of_next(num_samples));
+    return make ? std::optional<Mapped>(make()) : std::nullopt;
+  }
+  std::function<Mapped()> read(std::int64_t num_samples, const BatchInfo& info) override {
+    std::function<B()> make = base_->read(num_samples, info);
+    if (!make) {
+      return {};
+    }
+    return [this, make = std::move(make), info = BatchInfo(info)]() mutable {
+      B batch = make();
+      const auto count = static_cast<std::size_t>(batch_size(batch));
+      if (count < info.size()) {  // the last batch
+        std::vector<std::size_t> all(count);
+        std::iota(all.begin(), all.end(), std::size_t{0});
+        info = info.select(all);
+      }
+      return detail::apply_to<B>(function_, std::move(batch), std::as_const(info));
+    };
+  }
+  std::int64_t skip(std::int64_t num_samples) override { return base_->skip(num_samples); }
+  void reset(std::int64_t epoch) override { base_->reset(epoch); }
+  State state_dict() const override { return base_->state_dict(); }
+  void load_state_dict(const State& state) override { base_->load_state_dict(state); }
+  LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
+  std::string split() const override { return base_->split(); }
+  bool train() const override { return base_->train(); }
+
+ private:
+  std::shared_ptr<Stream<B>> base_;
+  F function_;
+};
+
+/// Batches that `function(batch)` or `function(batch, const BatchInfo&)` changes when they are read: in the workers, in
+/// several threads at a time. Random numbers come from `info.random(i)`, and for what mixes samples from
+/// `info.batch_random()`. Takes a dataset or a stream, or a shared pointer to one, and gives a shared pointer.
+template <class T, class F>
+auto map_batches(T source, F function) {
+  static_assert(detail::GivesBatches<T>, "map_batches needs a dataset or a stream, or a std::shared_ptr to one");
+  if constexpr (detail::GivesBatches<T>) {
+    using B = detail::given_batch<T>;
+    static_assert(detail::Maps<F, B, BatchInfo>,
+                  "map_batches needs a function that takes a batch, or a batch and a const BatchInfo&, and can be "
+                  "called where it is const");
+    static_assert(BatchType<detail::mapped<F, B, BatchInfo>>, "the function of map_batches must return a batch");
+    auto shared = detail::shared_batches(std::move(source));
+    using Mapped = detail::mapped<F, B, BatchInfo>;
+    if constexpr (std::convertible_to<decltype(shared), std::shared_ptr<Dataset<B>>>) {
+      return std::shared_ptr<Dataset<Mapped>>(
+          std::make_shared<MapBatches<B, F>>(std::move(shared), std::move(function)));
+    } else {
+      return std::shared_ptr<Stream<Mapped>>(
+          std::make_shared<MapBatchStream<B, F>>(std::move(shared), std::move(function)));
+    }
+  }
+}
+
+}  // namespace danling::inline v0::data

@@ -1,0 +1,57 @@
+// Where parts begin in what they make together.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+class Offsets {
+ public:
+  /// @throws DataError when there is no part.
+  explicit Offsets(const std::vector<std::int64_t>& sizes);
+
+  std::int64_t size() const { return ends_.back(); }
+  struct Place {
+    std::size_t part;
+    std::int64_t index;
+  };
+  /// @throws DataError when `index` is not in [0, size()).
+  Place operator[](std::int64_t index) const;
+
+ private:
+  std::vector<std::int64_t> ends_;
+};
+
+/// What all parts say, else nothing.
+std::string common_split(const std::vector<std::string>& splits);
+
+template <class Parts>
+std::string split_of_all(const Parts& parts) {
+  std::vector<std::string> splits;
+  for (const auto& part : parts) {
+    splits.push_back(part->split());
+  }
+  return common_split(splits);
+}
+template <class Parts>
+bool all_train(const Parts& parts) {
+  return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part->train(); });
+}
+template <class Parts>
+Offsets offsets_of(const Parts& parts) {
+  std::vector<std::int64_t> sizes;
+  for (const auto& part : parts) {
+    sizes.push_back(part->size());
+  }
+  return Offsets(sizes);
+}
+}  // namespace detail
+
+}  // namespace danling::inline v0::data

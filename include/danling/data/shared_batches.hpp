@@ -1,0 +1,53 @@
+// Datasets and streams however they are given, as shared pointers to their interfaces.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <danling/data/dataset.hpp>
+#include <danling/data/record_source.hpp>
+#include <danling/data/stream.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+/// Dataset<B> or Stream<B>, from which `T` is derived.
+template <class B>
+std::type_identity<Dataset<B>> interface_of(const Dataset<B>*);
+template <class B>
+std::type_identity<Stream<B>> interface_of(const Stream<B>*);
+template <class T>
+concept BatchesShared = requires(const pointee_of<T>* pointer) {
+  interface_of(pointer);
+};
+template <class T>
+concept GivesBatches = BatchesShared<T> || DatasetLike<T> || StreamLike<T>;
+
+/// A shared pointer to a `Dataset<B>` or `Stream<B>`: itself, or in an adapter.
+template <GivesBatches T>
+auto shared_batches(T source) {
+  if constexpr (!std::same_as<T, pointee_of<T>>) {
+    return std::shared_ptr<typename decltype(interface_of(source.get()))::type>(std::move(source));
+  } else if constexpr (DatasetLike<T>) {
+    return make_dataset(std::move(source));
+  } else {
+    return make_stream(std::move(source));
+  }
+}
+template <class T>
+struct BatchOfInterface;
+template <class B>
+struct BatchOfInterface<Dataset<B>> {
+  using type = B;
+};
+template <class B>
+struct BatchOfInterface<Stream<B>> {
+  using type = B;
+};
+template <GivesBatches T>
+using given_batch = typename BatchOfInterface<pointee_of<decltype(shared_batches(std::declval<T>()))>>::type;
+}  // namespace detail
+
+}  // namespace danling::inline v0::data
