@@ -21,6 +21,7 @@
 #include <danling/data/datasets/image_folder.hpp>
 #include <danling/data/datasets/json_lines.hpp>
 #include <danling/data/datasets/mnist.hpp>
+#include <danling/data/datasets/tar_shards.hpp>
 #include <danling/data/datasets/table_dataset.hpp>
 #include <danling/data/datasets/tokens.hpp>
 #include <danling/data/datum.hpp>

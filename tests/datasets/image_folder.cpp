@@ -182,6 +182,7 @@ TEST_CASE("image_folder: classes, files and targets in torchvision's order", "[d
   CHECK(at::equal(images->targets(), at::arange(5, at::kLong).clamp_max(1)));
   CHECK(images->source_info(3).at("path").string() == (folder.dir / "cat/deep-1/d.png").string());
   CHECK(images->source_info(3).at("class").string() == "cat");
+  CHECK(images->entry_key(3) == "cat/deep-1/d.png");
   CHECK(error_of<danling::DataError>([&] { images->path(5); }) ==
         "[data.image_folder] expected an index in [0, 5), got 5");
 }
@@ -261,7 +262,8 @@ TEST_CASE("image_folder: images of several sizes in a batch are an error that sa
           images->get_batch(std::vector<std::int64_t>{0, 1});
         }) ==
         "[data.image] expected images of one size in a batch, got [3, 11, 18] in sample 0 and [3, 18, 11] in sample 1: "
-        "set resize_to, random_resized_crop, or resize with center_crop in the options of images");
+        "set resize_to, random_resized_crop, or resize with center_crop in the options of images, which is record 1 with "
+        "uuid 'a/2.png'");
 }
 
 TEST_CASE("image_folder: a file that is no image, cannot be read or is gone is named with its record", "[data]") {

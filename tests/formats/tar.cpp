@@ -6,6 +6,7 @@
 
 #include <danling/core/error.hpp>
 #include <support/error.hpp>
+#include <support/tar.hpp>
 #include <support/temp_dir.hpp>
 
 namespace {
@@ -18,6 +19,9 @@ using danling::quote;
 using danling::formats::TarArchive;
 using danling::formats::TarMember;
 using danling_test::error_of;
+using danling_test::tar_blocks;
+using danling_test::tar_header;
+using danling_test::tar_size;
 using danling_test::TempDir;
 using nlohmann::json;
 
@@ -47,34 +51,6 @@ std::vector<TarMember> members_of(const TarArchive& archive) {
 
 std::string refusal(const fs::path& path) {
   return error_of<danling::DataError>([&] { members_of(TarArchive(path)); });
-}
-
-/// A header with everything that is needed, its checksum included; no content.
-std::string header(const std::string& name, const std::string& size, char type = '0') {
-  std::string out(512, '\0');
-  const auto put = [&](std::size_t at, const std::string& text) { out.replace(at, text.size(), text); };
-  put(0, name);
-  put(124, size);
-  put(148, "        ");
-  out[156] = type;
-  put(257, std::string("ustar\0"
-                       "00",
-                       8));
-  unsigned sum = 0;
-  for (const char byte : out) {
-    sum += static_cast<unsigned char>(byte);
-  }
-  std::string digits;
-  for (int shift = 15; shift >= 0; shift -= 3) {
-    digits.push_back(static_cast<char>('0' + (sum >> shift & 7)));
-  }
-  put(148, digits + std::string("\0 ", 2));
-  return out;
-}
-
-std::string in_blocks(std::string content) {
-  content.resize((content.size() + 511) / 512 * 512);
-  return content;
 }
 
 TEST_CASE("TarArchive: names and contents are those that Python and GNU tar wrote", "[formats]") {
@@ -183,28 +159,24 @@ TEST_CASE("TarArchive: sizes that no file has, and extended headers that are dam
   const auto at = [&](std::uint64_t offset) {
     return concat(" (file ", quote(path.string()), ", offset ", offset, ")");
   };
-  CHECK(text(header("a", "77777777777")) ==
+  CHECK(text(tar_header("a", "77777777777")) ==
         concat("[formats.tar] expected 8589934591 bytes of content in whole blocks, got 1024 bytes to the end of the "
                "file: it is truncated",
                at(0)));
-  CHECK(text(header("a", "\xff" + std::string(11, '\xff')))
+  CHECK(text(tar_header("a", "\xff" + std::string(11, '\xff')))
             .starts_with("[formats.tar] expected a size that is a number "
                          "below 2^64, got "));
   const std::string most = "\x80" + std::string(3, '\0') + std::string(8, '\xff');
-  CHECK(text(header("a", most)) ==
+  CHECK(text(tar_header("a", most)) ==
         concat("[formats.tar] expected 18446744073709551615 bytes of content in whole blocks, "
                "got 1024 bytes to the end of the file: it is truncated",
                at(0)));
-  CHECK(text(header("a", "12x")) ==
+  CHECK(text(tar_header("a", "12x")) ==
         concat("[formats.tar] expected a size that is a number below 2^64, got '12x'", at(0)));
-  CHECK(text(header("long", "00010000000", 'L')) ==
+  CHECK(text(tar_header("long", "00010000000", 'L')) ==
         concat("[formats.tar] expected an extended header of at most 1048576 bytes, got 2097152", at(0)));
   const auto pax = [&](const std::string& records) {
-    std::string digits(11, '0');
-    for (std::size_t i = 0, size = records.size(); i < 11; ++i, size >>= 3) {
-      digits[10 - i] = static_cast<char>('0' + (size & 7));
-    }
-    return text(header("pax", digits, 'x') + in_blocks(records) + header("a", "0"));
+    return text(tar_header("pax", tar_size(records.size()), 'x') + tar_blocks(records) + tar_header("a", "0"));
   };
   const std::string damaged = "[formats.tar] expected extended headers of '<length> <key>=<value>', got ";
   for (const char* records :
@@ -219,9 +191,9 @@ TEST_CASE("TarArchive: sizes that no file has, and extended headers that are dam
         concat("[formats.tar] expected 99999 bytes of content in whole blocks, got 1024 bytes "
                "to the end of the file: it is truncated",
                at(1024)));
-  CHECK(text(header("pax", "14", 'x') + in_blocks("12 path=abc\n")) ==
+  CHECK(text(tar_header("pax", "14", 'x') + tar_blocks("12 path=abc\n")) ==
         concat("[formats.tar] expected a member after an extended header, got the end of the archive", at(1024)));
-  CHECK(text(header("pax", "13", 'g') + in_blocks("11 size=12\n") + header("a", "0")) ==
+  CHECK(text(tar_header("pax", "13", 'g') + tar_blocks("11 size=12\n") + tar_header("a", "0")) ==
         concat("[formats.tar] expected no 'size' for all members at once, got one", at(1024)));
 }
 

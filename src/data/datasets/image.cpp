@@ -154,9 +154,10 @@ Batch collate_images(std::vector<Sample> samples) {
     const at::Tensor& first = samples.front().input;
     const at::Tensor& image = samples[i].input;
     if (first.defined() && image.defined() && first.sizes() != image.sizes()) {
-      fail<DataError>("data.image", "expected images of one size in a batch, got [", join(first.sizes()),
-                      "] in sample 0 and [", join(image.sizes()), "] in sample ", i,
-                      ": set resize_to, random_resized_crop, or resize with center_crop in the options of images");
+      throw CollateError(
+          i, concat("[data.image] expected images of one size in a batch, got [", join(first.sizes()),
+                    "] in sample 0 and [", join(image.sizes()), "] in sample ", i,
+                    ": set resize_to, random_resized_crop, or resize with center_crop in the options of images"));
     }
   }
   return collate(std::move(samples));

@@ -253,7 +253,16 @@ Batch ImageFolder::read(std::span<const std::int64_t> indices, const BatchInfo& 
       detail::rethrow_for_record(sample, indices[i]);
     }
   }
-  return collate_images(std::move(samples));
+  try {
+    return collate_images(std::move(samples));
+  } catch (const CollateError& error) {
+    const std::size_t i = error.sample();
+    detail::rethrow_for_sample(error, SampleInfo(info, i), indices[i], entry_key(indices[i]));
+  }
+}
+
+std::optional<std::string> ImageFolder::entry_key(std::int64_t index) const {
+  return path(index).lexically_relative(root_).string();
 }
 
 State ImageFolder::source_info(std::int64_t index) const {

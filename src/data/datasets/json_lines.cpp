@@ -1,41 +1,8 @@
 #include <danling/data/datasets/json_lines.hpp>
 
-#include <utility>
+#include "json_state.hpp"
 
 namespace danling::inline v0::data {
-
-namespace {
-
-/// A tree without tensors as one that could have some.
-State without_records(formats::RecordTree tree) {
-  if (tree.is_map()) {
-    State::Map out;
-    for (const auto& [key, item] : tree.map()) {
-      out.set(key, without_records(item));
-    }
-    return out;
-  }
-  if (tree.is_list()) {
-    State::List out;
-    out.reserve(tree.list().size());
-    for (formats::RecordTree& item : tree.list()) {
-      out.push_back(without_records(std::move(item)));
-    }
-    return out;
-  }
-  if (tree.is_bool()) {
-    return tree.boolean();
-  }
-  if (tree.is_integer()) {
-    return tree.integer();
-  }
-  if (tree.is_double()) {
-    return tree.number();
-  }
-  return tree.is_string() ? State(std::move(tree).string()) : State();
-}
-
-}  // namespace
 
 State JsonLines::get(std::int64_t index) const {
   file_->check_size();

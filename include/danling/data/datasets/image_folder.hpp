@@ -44,6 +44,8 @@ class ImageFolder final : public Dataset<Batch> {
   Batch read(std::span<const std::int64_t> indices, const BatchInfo& info) override;
   /// `path` and `class`.
   State source_info(std::int64_t index) const override;
+  /// The path below the root.
+  std::optional<std::string> entry_key(std::int64_t index) const override;
   std::string split() const override { return options_.split; }
 
   const std::vector<std::string>& classes() const { return classes_; }

@@ -1,0 +1,65 @@
+// Batches from shards in WebDataset's layout: members of TAR archives by name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <danling/data/batch.hpp>
+#include <danling/data/batch_info.hpp>
+#include <danling/data/datasets/image.hpp>
+#include <danling/data/datasets/tar_records.hpp>
+#include <danling/data/sample.hpp>
+
+namespace danling::inline v0::data {
+
+struct TarShardsOptions {
+  /// As in TarRecordsOptions.
+  bool shuffle_shards = false;
+  std::int64_t shuffle_buffer = 0;
+  std::uint64_t seed = 0;
+  std::string split = {};
+  /// Which member is the input: the first of these names that a record has. Empty for none.
+  std::string input = "jpg;jpeg;png";
+  /// Which is the target, a number or an array. Empty for none.
+  std::string target = "cls";
+  /// Which members go into `extra`; nothing for all others. What is not asked for is not read. Names with dots
+  /// (`seg.png`) nest there.
+  std::optional<std::vector<std::string>> extra = {};
+  /// How an input that is an image is decoded, resized and cropped; other images are decoded as they are.
+  ImageOptions image = {};
+};
+
+/// A sample of a shard, known by its key: `Batch::info.entry_keys` has the keys of a batch.
+struct TarSample : Sample {
+  std::string uuid;
+};
+
+/// A stream of samples: records are found one after another, read and decoded by whoever makes batches of them.
+class TarShards {
+ public:
+  /// @throws ConfigError when the options make no sense, and as TarRecords
+  TarShards(TarRecords records, TarShardsOptions options);
+
+  std::optional<TarRecord> next() { return records_.next(); }
+  /// Input, target and extra by `TarRecord::value`. @throws DataError naming key, shard and offset. In several threads.
+  TarSample make(TarRecord record, const SampleInfo& info) const;
+  Batch collate(std::vector<TarSample> samples) const;
+
+  std::int64_t skip(std::int64_t count) { return records_.skip(count); }
+  void reset(std::int64_t epoch) { records_.reset(epoch); }
+  State state_dict() const { return records_.state_dict(); }
+  void load_state_dict(const State& state) { records_.load_state_dict(state); }
+  std::string split() const { return records_.split(); }
+
+ private:
+  TarRecords records_;
+  TarShardsOptions options_;
+};
+
+/// Paths or patterns: see `TarRecords`. A way of one's own to make samples: `map(tar_records(...), function)`.
+TarShards tar_shards(const std::vector<std::string>& shards, TarShardsOptions options = {});
+TarShards tar_shards(const std::string& shards, TarShardsOptions options = {});
+
+}  // namespace danling::inline v0::data
