@@ -192,7 +192,12 @@ void measure_waits(int rounds, bool quick) {
   const std::int64_t steps = quick ? 50 : 200;
   std::printf("\n%-72s %12s %26s\n", "waiting for data, steps of 4 ms", "of the step", "least .. most");
   const std::int64_t step = rounds_for(4e-3);
-  const auto measure = [&](const std::string& name, std::int64_t num_workers, std::int64_t cost, double limit) {
+  // A step of the host keeps a core; while a device works the host is asleep.
+  const auto run_step = [step](bool on_device) {
+    on_device ? std::this_thread::sleep_for(4 * kPause) : busy_or_asleep(step);
+  };
+  const auto measure = [&](const std::string& name, std::int64_t num_workers, std::int64_t cost, bool on_device,
+                           double limit) {
     std::vector<double> shares;
     for (int round = 0; round < rounds; ++round) {
       Loader<Batch> loader(Costly{steps * kSamples, cost},
@@ -202,7 +207,7 @@ void measure_waits(int rounds, bool quick) {
       double waited = 0;
       const double taken = seconds_of([&] {
         while (more) {
-          busy_or_asleep(step);
+          run_step(on_device);
           waited += seconds_of([&] { more = loader.next(); });
         }
       });
@@ -219,9 +224,11 @@ void measure_waits(int rounds, bool quick) {
   };
   // Half of a step: 125 us for each of 16 samples.
   const std::int64_t half = rounds_for(125e-6);
-  measure("batches of 2 ms, no workers", 0, half, 0);
-  measure("batches of 2 ms, 1 worker", 1, half, 1);
-  measure("batches of 2 ms, 2 workers", 2, half, 1);
+  measure("batches of 2 ms, the host busy with the step, no workers", 0, half, false, 0);
+  measure("batches of 2 ms, the host busy with the step, 1 worker", 1, half, false, 1);
+  measure("batches of 2 ms, the host busy with the step, 2 workers", 2, half, false, 1);
+  measure("batches of 2 ms, a device busy with the step, 1 worker", 1, half, true, 1);
+  measure("batches of 2 ms, a device busy with the step, 2 workers", 2, half, true, 1);
 }
 
 namespace {

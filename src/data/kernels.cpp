@@ -63,6 +63,62 @@ template <class T>
   }
 }
 
+// Rows of a shuffled order lie anywhere: what is read is asked for a few kilobytes before, or the loop would wait for
+// the first lines of each row. It helps rows in order too.
+constexpr std::size_t piece_bytes = 1024;
+constexpr std::size_t pieces_ahead = 8;
+
+// Calls `copy(from, count, to)` for the rows of `indices` in pieces: `count` numbers at `from` go to number `to`.
+template <class T, class Copy>
+[[gnu::always_inline]] inline void each_piece(const T* base, std::size_t row_size,
+                                              std::span<const std::int64_t> indices, const Copy& copy) {
+  const std::size_t piece = std::min(row_size, piece_bytes / sizeof(T));
+  struct Place {
+    std::size_t row = 0;
+    std::size_t begin = 0;
+  };
+  const auto at = [&](Place place) __attribute__((always_inline)) {
+    return base + static_cast<std::size_t>(indices[place.row]) * row_size + place.begin;
+  };
+  const auto count = [&](Place place) __attribute__((always_inline)) {
+    return std::min(piece, row_size - place.begin);
+  };
+  const auto advance = [&](Place & place) __attribute__((always_inline)) {
+    place.begin += piece;
+    if (place.begin >= row_size) {
+      place = {place.row + 1, 0};
+    }
+  };
+  const auto prefetch = [&](Place & place) __attribute__((always_inline)) {
+    if (place.row < indices.size()) {
+      const auto* bytes = reinterpret_cast<const char*>(at(place));
+      for (std::size_t i = 0; i < count(place) * sizeof(T); i += 64) {
+        __builtin_prefetch(bytes + i);
+      }
+      advance(place);
+    }
+  };
+  Place ahead;
+  for (std::size_t i = 0; i < pieces_ahead; ++i) {
+    prefetch(ahead);
+  }
+  for (Place place; place.row < indices.size(); advance(place)) {
+    prefetch(ahead);
+    copy(at(place), count(place), place.row * row_size + place.begin);
+  }
+}
+
+template <class From>
+[[gnu::always_inline]] inline void gather_affine_loop(const From* base, std::size_t row_size,
+                                                      std::span<const std::int64_t> indices, float* to, float scale,
+                                                      float shift) {
+  each_piece(
+      base, row_size,
+      indices, [&](const From* from, std::size_t count, std::size_t place) __attribute__((always_inline)) {
+        affine_loop(from, to + place, count, scale, shift);
+      });
+}
+
 enum class Level { any, avx2, avx512 };
 
 Level detect() {
@@ -84,6 +140,12 @@ struct Affine {
   template <class... A>
   [[gnu::always_inline]] static void run(A... a) {
     affine_loop(a...);
+  }
+};
+struct GatherAffine {
+  template <class... A>
+  [[gnu::always_inline]] static void run(A... a) {
+    gather_affine_loop(a...);
   }
 };
 struct Normalize {
@@ -121,57 +183,6 @@ template <class Loop, class... A>
     case Level::any:
       return Loop::run(a...);
   }
-}
-
-// Rows of a shuffled order lie anywhere: what is read is asked for a few kilobytes before, or the loop would wait for
-// the first lines of each row. It helps rows in order too.
-constexpr std::size_t piece_bytes = 1024;
-constexpr std::size_t pieces_ahead = 8;
-
-// Calls `copy(from, count, to)` for the rows of `indices` in pieces: `count` numbers at `from` go to number `to`.
-template <class T, class Copy>
-[[gnu::always_inline]] inline void each_piece(const T* base, std::size_t row_size,
-                                              std::span<const std::int64_t> indices, const Copy& copy) {
-  const std::size_t piece = std::min(row_size, piece_bytes / sizeof(T));
-  struct Place {
-    std::size_t row = 0;
-    std::size_t begin = 0;
-  };
-  const auto at = [&](Place place) {
-    return base + static_cast<std::size_t>(indices[place.row]) * row_size + place.begin;
-  };
-  const auto count = [&](Place place) { return std::min(piece, row_size - place.begin); };
-  const auto advance = [&](Place& place) {
-    place.begin += piece;
-    if (place.begin >= row_size) {
-      place = {place.row + 1, 0};
-    }
-  };
-  const auto prefetch = [&](Place& place) {
-    if (place.row < indices.size()) {
-      const auto* bytes = reinterpret_cast<const char*>(at(place));
-      for (std::size_t i = 0; i < count(place) * sizeof(T); i += 64) {
-        __builtin_prefetch(bytes + i);
-      }
-      advance(place);
-    }
-  };
-  Place ahead;
-  for (std::size_t i = 0; i < pieces_ahead; ++i) {
-    prefetch(ahead);
-  }
-  for (Place place; place.row < indices.size(); advance(place)) {
-    prefetch(ahead);
-    copy(at(place), count(place), place.row * row_size + place.begin);
-  }
-}
-
-template <class From>
-void gather_affine_of(const From* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
-                      float scale, float shift) {
-  each_piece(base, row_size, indices, [&](const From* from, std::size_t count, std::size_t place) {
-    dispatch<Affine>(from, to + place, count, scale, shift);
-  });
 }
 
 template <class T>
@@ -220,11 +231,11 @@ void normalize(const float* from, float* to, std::size_t count, float mean, floa
 
 void gather_affine(const std::uint8_t* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
                    float scale, float shift) {
-  gather_affine_of(base, row_size, indices, to, scale, shift);
+  dispatch<GatherAffine>(base, row_size, indices, to, scale, shift);
 }
 void gather_affine(const float* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
                    float scale, float shift) {
-  gather_affine_of(base, row_size, indices, to, scale, shift);
+  dispatch<GatherAffine>(base, row_size, indices, to, scale, shift);
 }
 
 void gather(const std::byte* base, std::size_t row_bytes, std::span<const std::int64_t> indices, std::byte* to) {
