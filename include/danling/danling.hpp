@@ -25,6 +25,7 @@
 #include <danling/data/datasets/table_dataset.hpp>
 #include <danling/data/datasets/tokens.hpp>
 #include <danling/data/datum.hpp>
+#include <danling/data/default_options.hpp>
 #include <danling/data/distributed_sampler.hpp>
 #include <danling/data/filter.hpp>
 #include <danling/data/length_buckets.hpp>

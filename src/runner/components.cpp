@@ -170,19 +170,6 @@ void TorchRunnerBase::step_epoch_scheduler(const Result& result) {
 
 const ModelHandle& TorchRunnerBase::evaluation_model() const { return ema ? ema : model; }
 
-data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bool stream) const {
-  const auto options = config().dataloader.for_split(split);
-  const auto training = train_splits();
-  const bool train = std::find(training.begin(), training.end(), split) != training.end();
-  data::LoaderOptions out;
-  out.batch_size = options.batch_size.value_or(1);
-  out.shuffle = options.shuffle.value_or(train && !stream);
-  out.drop_last = options.drop_last.value_or(train);
-  out.seed = seed();
-  out.split = split;
-  return out;
-}
-
 std::optional<std::int64_t> TorchRunnerBase::steps_per_epoch() const {
   std::int64_t total = 0;
   for (const auto& split : train_splits()) {

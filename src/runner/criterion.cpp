@@ -17,6 +17,12 @@ void CriterionHandle::to(at::Device device) const {
   }
 }
 
+void CriterionHandle::fail_target(const std::type_info* takes, const std::type_info& given) {
+  fail<StateError>("runner.criterion", "expected a criterion of (prediction, ", detail::name_of(given),
+                   "), got one of (prediction, ", takes == nullptr ? "tensor" : detail::name_of(*takes),
+                   "); let model_target(batch), beside the batch's type, give what it takes");
+}
+
 at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) {
   fail<StateError>("runner.criterion",
                    "expected losses of (prediction, target) or over this runner's batch type, got losses over another; "

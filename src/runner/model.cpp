@@ -4,12 +4,28 @@
 #include <unordered_set>
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/Type.h>
 #include <torch/nn/module.h>
+
+#include <danling/runner/model_input.hpp>
 
 namespace danling::inline v0 {
 namespace detail {
 
 ModelConcept::~ModelConcept() = default;
+
+std::string name_of(const std::type_info& type) { return c10::demangle(type.name()); }
+
+void fail_input(const TypedCall& takes, const std::type_info& given) {
+  fail<StateError>("runner.model", "expected a model whose forward takes ", name_of(given), ", got one that takes ",
+                   takes.type == nullptr ? "something else" : name_of(*takes.type),
+                   "; let model_input(batch), beside the batch's type, give what it takes, or override the steps");
+}
+
+void fail_input(const char* expected) {
+  fail<DataError>("runner.step", "expected ", expected,
+                  " in the batch for the model, got none; declare model_input(batch) beside the batch's type");
+}
 
 namespace {
 
@@ -37,9 +53,11 @@ class NnModel final : public ModelConcept {
 
   at::Tensor forward(const at::Tensor& input) override {
     if (forward_ == nullptr) [[unlikely]] {
-      fail<StateError>("runner.model", "expected a module with forward(Tensor) -> Tensor, got '", module_->name(),
-                       "', whose forward takes or gives something else; override train_step, evaluate_step and "
-                       "infer_step and call it there through model.as<...>()");
+      fail<StateError>(
+          "runner.model", "expected a module with forward(Tensor) -> Tensor, got '", module_->name(),
+          "', whose forward takes or gives something else; let model_input(batch), beside the batch's type, give "
+          "what it takes, or override train_step, evaluate_step and infer_step and call it there through "
+          "model.as<...>()");
     }
     return forward_(object_, input);
   }

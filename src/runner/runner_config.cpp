@@ -83,16 +83,21 @@ void SchedConfig::fields(Fields& f) {
 }
 
 void DataloaderOptions::fields(Fields& f) {
-  f("batch_size", batch_size, "samples per batch and process; unset: 1").at_least(1);
+  f("batch_size", batch_size, "samples per batch and process; unset: what the sample's type declares, or 1")
+      .at_least(1);
   f("shuffle", shuffle, "draw samples in random order; unset: for splits that train");
   f("drop_last", drop_last, "leave out an incomplete last batch; unset: for splits that train");
-  const std::string_view workers = "loader workers, pinned memory and prefetching";
-  f("num_workers", num_workers, "").unsupported(workers);
-  f("pin_memory", pin_memory, "").unsupported(workers);
-  f("persistent_workers", persistent_workers, "").unsupported(workers);
-  f("prefetch_factor", prefetch_factor, "").unsupported(workers);
-  f("in_order", in_order, "").unsupported(workers);
-  f("snapshot_every_n_steps", snapshot_every_n_steps, "").unsupported(workers);
+  // Who reads the batches, and how far ahead, changes none of them: a run resumes with other workers.
+  f("num_workers", num_workers, "threads that read batches ahead; unset: what the sample's type declares, or 0")
+      .at_least(0)
+      .non_semantic();
+  f("prefetch_factor", prefetch_factor, "batches read ahead for each worker; unset: 2").at_least(1).non_semantic();
+  f("persistent_workers", persistent_workers, "keep the workers from epoch to epoch; unset: false").non_semantic();
+  f("pin_memory", pin_memory, "put batches in page-locked memory, for copies to a GPU; unset: false").non_semantic();
+  f("snapshot_every_n_steps", snapshot_every_n_steps, "batches between snapshots of a stream's state; unset: 1")
+      .at_least(1)
+      .non_semantic();
+  f("in_order", in_order, "deliver batches in the order of the epoch; otherwise as workers have them; unset: true");
 }
 
 void DataloaderConfig::fields(Fields& f) {
@@ -103,12 +108,28 @@ void DataloaderConfig::fields(Fields& f) {
 DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
   auto out = static_cast<const DataloaderOptions&>(*this);  // without the splits
   const auto found = splits.find(split);
-  if (found != splits.end()) {
-    const DataloaderOptions& own = found->second;
-    out.batch_size = own.batch_size ? own.batch_size : out.batch_size;
-    out.shuffle = own.shuffle ? own.shuffle : out.shuffle;
-    out.drop_last = own.drop_last ? own.drop_last : out.drop_last;
+  if (found == splits.end()) {
+    return out;
   }
+  const DataloaderOptions& own = found->second;
+  if (own.num_workers == 0) {
+    out.prefetch_factor.reset();
+    out.persistent_workers.reset();
+  }
+  const auto override_with = [&]<class T>(std::optional<T> DataloaderOptions::*option) {
+    if (own.*option) {
+      out.*option = own.*option;
+    }
+  };
+  override_with(&DataloaderOptions::batch_size);
+  override_with(&DataloaderOptions::shuffle);
+  override_with(&DataloaderOptions::drop_last);
+  override_with(&DataloaderOptions::num_workers);
+  override_with(&DataloaderOptions::prefetch_factor);
+  override_with(&DataloaderOptions::persistent_workers);
+  override_with(&DataloaderOptions::pin_memory);
+  override_with(&DataloaderOptions::in_order);
+  override_with(&DataloaderOptions::snapshot_every_n_steps);
   return out;
 }
 

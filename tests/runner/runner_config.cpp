@@ -89,11 +89,11 @@ constexpr SpecifiedKey specified[] = {
     {"dataloader.batch_size", "null"},
     {"dataloader.shuffle", "null"},
     {"dataloader.drop_last", "null"},
-    {"dataloader.num_workers", "0"},
-    {"dataloader.persistent_workers", "false"},
+    {"dataloader.num_workers", "null"},
+    {"dataloader.persistent_workers", "null"},
     {"dataloader.prefetch_factor", "null"},
-    {"dataloader.pin_memory", "false"},
-    {"dataloader.in_order", "true"},
+    {"dataloader.pin_memory", "null"},
+    {"dataloader.in_order", "null"},
     {"dataloader.snapshot_every_n_steps", "null"},
     {"fsdp.enabled", "false"},
     {"fsdp.mesh", "null"},
@@ -210,9 +210,6 @@ TEST_CASE("RunnerConfig: a key whose feature is missing is refused by name", "[r
   CHECK(error_of_options("--deepspeed.zero_optimization.stage", "2") ==
         "[config.parse] expected 'deepspeed' to keep its default null, got key 'zero_optimization.stage' "
         "(command line); not available in this release: DeepSpeed, which is Python's");
-  CHECK(error_of_options("--dataloader.train.num_workers", "4") ==
-        "[config.parse] expected 'dataloader.train.num_workers' to keep its default 0, got '4' (command line); "
-        "not available in this release: loader workers, pinned memory and prefetching");
   CHECK(error_of_options("--stack", "deepspeed") ==
         "[config.parse] expected a value that this release supports for 'stack', got 'deepspeed': not available: "
         "DeepSpeed, which is Python's (command line)");
@@ -241,11 +238,6 @@ TEST_CASE("RunnerConfig: a missing feature that the program itself asks for is r
   CHECK(error_of<ConfigError>([&] { danling::validate(config); }) ==
         "[config.validate] expected 'fsdp.enabled' to keep its default false, got true; not available in this "
         "release: model parallelism");
-  RunnerConfig split;
-  split.dataloader.splits["train"].num_workers = 2;
-  CHECK(error_of<ConfigError>([&] { danling::validate(split); }) ==
-        "[config.validate] expected 'dataloader.train.num_workers' to keep its default 0, got 2; not available in "
-        "this release: loader workers, pinned memory and prefetching");
 }
 
 TEST_CASE("RunnerConfig: saves are asynchronous by default, and any of DanLing's modes is accepted", "[runner]") {
@@ -294,6 +286,54 @@ TEST_CASE("RunnerConfig: DanLing's other names for optim and sched", "[runner]")
   CHECK(config.stack_name() == "ddp");
 }
 
+TEST_CASE("RunnerConfig: every loader option of a split wins over the common one", "[runner]") {
+  RunnerConfig config;
+  parse_options(config, "--dataloader.num_workers", "2", "--dataloader.prefetch_factor", "3",
+                "--dataloader.persistent_workers", "true", "--dataloader.pin_memory", "true", "--dataloader.in_order",
+                "false", "--dataloader.snapshot_every_n_steps", "4", "--dataloader.val.num_workers", "1",
+                "--dataloader.val.prefetch_factor", "5", "--dataloader.val.persistent_workers", "false",
+                "--dataloader.val.pin_memory", "false", "--dataloader.val.in_order", "true",
+                "--dataloader.val.snapshot_every_n_steps", "6", "--dataloader.test.num_workers", "0");
+  const auto train = config.dataloader.for_split("train");
+  CHECK(train.num_workers == 2);
+  CHECK(train.prefetch_factor == 3);
+  CHECK(train.persistent_workers == true);
+  CHECK(train.pin_memory == true);
+  CHECK(train.in_order == false);
+  CHECK(train.snapshot_every_n_steps == 4);
+  const auto val = config.dataloader.for_split("val");
+  CHECK(val.num_workers == 1);
+  CHECK(val.prefetch_factor == 5);
+  CHECK(val.persistent_workers == false);
+  CHECK(val.pin_memory == false);
+  CHECK(val.in_order == true);
+  CHECK(val.snapshot_every_n_steps == 6);
+  // A split that reads without workers does not inherit what needs them.
+  const auto test = config.dataloader.for_split("test");
+  CHECK(test.num_workers == 0);
+  CHECK_FALSE(test.prefetch_factor);
+  CHECK_FALSE(test.persistent_workers);
+  CHECK(test.pin_memory == true);
+}
+
+TEST_CASE("RunnerConfig: who reads the data, and how far ahead, is no part of the run id", "[runner]") {
+  RunnerConfig config;
+  const std::string id = danling::config_id(config);
+  parse_options(config, "--dataloader.num_workers", "2", "--dataloader.prefetch_factor", "3",
+                "--dataloader.persistent_workers", "true", "--dataloader.pin_memory", "true",
+                "--dataloader.snapshot_every_n_steps", "4", "--dataloader.val.num_workers", "1");
+  CHECK(danling::config_id(config) == id);
+}
+
+TEST_CASE("RunnerConfig: impossible loader options are refused by name", "[runner]") {
+  CHECK(error_of_options("--dataloader.num_workers", "-1") ==
+        "[config.parse] expected a value of at least 0 for 'dataloader.num_workers', got -1 (command line)");
+  CHECK(error_of_options("--dataloader.val.prefetch_factor", "0") ==
+        "[config.parse] expected a value of at least 1 for 'dataloader.val.prefetch_factor', got 0 (command line)");
+  CHECK(error_of_options("--dataloader.snapshot_every_n_steps", "0") ==
+        "[config.parse] expected a value of at least 1 for 'dataloader.snapshot_every_n_steps', got 0 (command line)");
+}
+
 TEST_CASE("RunnerConfig: options of one split over the common ones", "[runner]") {
   RunnerConfig config;
   parse_options(config, "--dataloader.batch_size", "64", "--dataloader.shuffle", "true", "--dataloader.val.batch_size",
@@ -330,6 +370,7 @@ TEST_CASE("RunnerConfig: the id holds what a run computes, not its length, place
                                                         {"sched.type", "linear"},
                                                         {"dataloader.batch_size", "8"},
                                                         {"dataloader.train.shuffle", "false"},
+                                                        {"dataloader.in_order", "false"},
                                                         {"precision", "bf16"},
                                                         {"max_grad_norm", "1"},
                                                         {"train_splits", "train"},

@@ -18,8 +18,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/core/error.hpp>
-#include <danling/data/nested.hpp>
 #include <danling/state/state.hpp>
+#include <danling/tensors/containers.hpp>
 
 namespace danling::inline v0::data {
 
@@ -36,6 +36,9 @@ class CollateError : public DataError {
 };
 
 namespace detail {
+using danling::detail::Container;
+using danling::detail::Mapping;
+
 /// "<kind> [shape]" of a tensor, "none" of an undefined one.
 std::string describe(const at::Tensor& tensor);
 [[noreturn]] void fail_collate(const std::string& path, std::size_t sample, const std::string& expected,

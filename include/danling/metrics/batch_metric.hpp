@@ -15,29 +15,20 @@
 
 #include <danling/metrics/metered_metrics.hpp>
 #include <danling/metrics/metric_value.hpp>
+#include <danling/tensors/batch_size.hpp>
 
 namespace danling::inline v0 {
 
 namespace detail {
-void batch_size() = delete;  // only found in the namespace of the user's type
-
-/// Samples of a batch: its `size()`, or `batch_size(batch)` of its namespace; rows of a tensor.
+/// Samples of a batch.
 template <class B>
 std::int64_t samples_of(const B& batch) {
-  if constexpr (std::same_as<B, at::Tensor>) {
-    return batch.size(0);
-  } else if constexpr (requires {
-                         { batch.size() } -> std::convertible_to<std::int64_t>;
-                       }) {
-    return static_cast<std::int64_t>(batch.size());
-  } else if constexpr (requires {
-                         { batch_size(batch) } -> std::convertible_to<std::int64_t>;
-                       }) {
-    return static_cast<std::int64_t>(batch_size(batch));
+  if constexpr (HasBatchSize<B>) {
+    return danling::batch_size(batch);
   } else {
     static_assert(std::is_void_v<B>,
                   "danling: a batch says how many samples it has by `size()`, or by a function "
-                  "`batch_size(const Batch&)` in its namespace");
+                  "`batch_size(const Batch&)` in its namespace; tensors and containers of them need neither");
   }
 }
 

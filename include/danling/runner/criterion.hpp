@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <variant>
 
@@ -31,6 +33,12 @@ concept SharedLosses = requires {
 template <class T>
 concept LossCallable = std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&, const at::Tensor&>;
 
+/// (prediction, target) where the target is no tensor.
+template <class T>
+concept TypedLoss = TypedForward<T> && std::tuple_size_v<Parameters<T>>
+== 2 && std::same_as<std::tuple_element_t<0, Parameters<T>>, at::Tensor> &&
+    !std::same_as<std::tuple_element_t<1, Parameters<T>>, at::Tensor>;
+
 }  // namespace detail
 
 /// A value handle: copies share the module, or the losses with their averages. What the loss averages over is read from
@@ -52,6 +60,27 @@ class CriterionHandle {
     check<StateError>(static_cast<bool>(function_), "runner.criterion",
                       "expected a criterion, got none; assign `criterion`, or override train_step and evaluate_step");
     return function_(prediction, target);
+  }
+
+  /// The same with a target of another type, or the batch, where the criterion takes one.
+  template <class T>
+  requires(!std::convertible_to<const T&, const at::Tensor&>) at::Tensor operator()(const at::Tensor& prediction,
+                                                                                    const T& target) const {
+    if (takes<T>()) {
+      return typed_(prediction, &target);
+    }
+    if constexpr (std::same_as<T, State>) {
+      if (target.is_tensor() || target.is_null()) {
+        return (*this)(prediction, target.is_null() ? at::Tensor() : target.tensor());
+      }
+    }
+    fail_target(target_type_, typeid(T));
+  }
+
+  /// Whether the criterion takes a `T`, which is no tensor, as target.
+  template <class T>
+  bool takes() const {
+    return target_type_ != nullptr && *target_type_ == typeid(T);
   }
 
   /// The losses, when the criterion is Losses or BatchLosses; null otherwise. The runner resets, synchronizes, reports
@@ -89,11 +118,13 @@ class CriterionHandle {
       set(std::shared_ptr<typename C::element_type>(std::forward<T>(criterion)));
     } else if constexpr (detail::LossCallable<C>) {
       function_ = std::forward<T>(criterion);
+    } else if constexpr (detail::TypedLoss<C>) {
+      set_typed(std::make_shared<C>(std::forward<T>(criterion)));
     } else {
       static_assert(std::is_void_v<C>,
                     "danling: `criterion` takes a loss module (holder or shared_ptr) whose forward is (prediction, "
                     "target), a callable at::Tensor(const at::Tensor& prediction, const at::Tensor& target), or "
-                    "Losses");
+                    "Losses; the target may be of another type, or the batch");
     }
   }
 
@@ -113,7 +144,8 @@ class CriterionHandle {
 
   template <class Impl>
   void set(std::shared_ptr<Impl> impl) {
-    static_assert(detail::LossModule<Impl>, "danling: the criterion's forward must take (prediction, target)");
+    static_assert(detail::LossModule<Impl> || detail::TypedLoss<Impl>,
+                  "danling: the criterion's forward must take (prediction, target)");
     check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
     if constexpr (requires {
                     { impl->options.ignore_index() } -> std::convertible_to<std::int64_t>;
@@ -125,10 +157,27 @@ class CriterionHandle {
       mean_ = std::visit([](const auto& kind) { return is_mean(kind); }, impl->options.reduction());
     }
     module_ = impl;
-    function_ = [impl](const at::Tensor& prediction, const at::Tensor& target) {
-      return at::Tensor(impl->forward(prediction, target));
+    if constexpr (detail::LossModule<Impl>) {
+      function_ = [impl](const at::Tensor& prediction, const at::Tensor& target) {
+        return at::Tensor(impl->forward(prediction, target));
+      };
+    } else {
+      set_typed(impl);
+    }
+  }
+
+  template <class L>
+  void set_typed(std::shared_ptr<L> loss) {
+    using Target = std::tuple_element_t<1, detail::Parameters<L>>;
+    target_type_ = &typeid(Target);
+    typed_ = [loss](const at::Tensor& prediction, const void* target) -> at::Tensor {
+      return detail::ForwardOf<L>::call(*loss, prediction, *static_cast<const Target*>(target));
+    };
+    function_ = [](const at::Tensor&, const at::Tensor&) -> at::Tensor {
+      fail_target(&typeid(Target), typeid(at::Tensor));
     };
   }
+  [[noreturn]] static void fail_target(const std::type_info* takes, const std::type_info& given);
 
   template <class Kind>
   static bool is_mean(const Kind&) {
@@ -137,6 +186,8 @@ class CriterionHandle {
   }
 
   std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> function_;
+  std::function<at::Tensor(const at::Tensor&, const void*)> typed_;
+  const std::type_info* target_type_ = nullptr;
   std::shared_ptr<LossesBase> losses_;
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<std::int64_t> ignore_index_;

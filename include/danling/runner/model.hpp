@@ -14,6 +14,7 @@
 #include <c10/core/Device.h>
 
 #include <danling/core/error.hpp>
+#include <danling/runner/signature.hpp>
 #include <danling/state/state.hpp>
 
 namespace torch::nn {
@@ -84,6 +85,15 @@ class ScriptModel final : public ModelConcept {
  public:
   explicit ScriptModel(Script module) : module_(std::move(module)) {}
   at::Tensor forward(const at::Tensor& input) override { return module_.forward({input}).toTensor(); }
+  /// Several tensors, as its arguments.
+  static TypedCall several() {
+    return {&typeid(std::vector<at::Tensor>), [](void* object, const void* input) -> at::Tensor {
+              auto& module = *static_cast<Script*>(object);
+              const auto& tensors = *static_cast<const std::vector<at::Tensor>*>(input);
+              using Value = decltype(module.forward({tensors[0]}));
+              return module.forward(std::vector<Value>(tensors.begin(), tensors.end())).toTensor();
+            }};
+  }
   NamedTensors named_parameters() const override {
     NamedTensors out;
     for (const auto& item : module_.named_parameters()) {
@@ -107,11 +117,19 @@ class ScriptModel final : public ModelConcept {
   Script module_;
 };
 
+[[noreturn]] void fail_input(const TypedCall& takes, const std::type_info& given);
+
 template <class F>
 class CallableModel final : public ModelConcept {
  public:
   explicit CallableModel(F function) : function_(std::move(function)) {}
-  at::Tensor forward(const at::Tensor& input) override { return function_(input); }
+  at::Tensor forward(const at::Tensor& input) override {
+    if constexpr (std::is_invocable_r_v<at::Tensor, F&, const at::Tensor&>) {
+      return function_(input);
+    } else {
+      fail_input(typed_call<F>(), typeid(at::Tensor));
+    }
+  }
   NamedTensors named_parameters() const override { return {}; }
   NamedTensors named_state() const override { return {}; }
   void to(at::Device) override {}
@@ -128,7 +146,7 @@ class CallableModel final : public ModelConcept {
 /// What can be assigned to a runner's `model`.
 template <class T>
 concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::ScriptModule<T> ||
-    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&>;
+    std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&> || detail::TypedForward<T>;
 
 /// A value handle: copies share the module. Empty until something is assigned.
 ///
@@ -136,6 +154,9 @@ concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::Sc
 ///     model = std::make_shared<NetImpl>();    // or the module itself
 ///     model = torch::jit::load("net.pt");     // TorchScript
 ///     model = [](const at::Tensor& x) { ... } // a function without parameters
+///
+/// A forward that takes something else (a struct of the user's own, a batch, a State, several tensors) is called with
+/// exactly that; its parameters must be values or references to const, and it must not be overloaded or a template.
 class ModelHandle {
  public:
   ModelHandle() = default;
@@ -152,6 +173,30 @@ class ModelHandle {
   at::Tensor operator()(const at::Tensor& input) const {
     check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
     return concept_->forward(input);
+  }
+
+  /// Runs a forward that takes an `I`; a tuple (or pair) stands for several parameters, and so does a vector of tensors
+  /// for TorchScript. A State that is a tensor may go to a model of tensors. @throws StateError as above.
+  template <class I>
+  requires(!std::convertible_to<const I&, const at::Tensor&>) at::Tensor operator()(const I& input) const {
+    check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
+    if (takes<I>()) {
+      return typed_.call(concept_->get(), &input);
+    }
+    if constexpr (std::same_as<I, State>) {
+      if (input.is_tensor()) {
+        return concept_->forward(input.tensor());
+      }
+    } else if constexpr (requires { std::tuple(input.first, input.second); }) {
+      return (*this)(std::tuple(input.first, input.second));
+    }
+    detail::fail_input(typed_, typeid(I));
+  }
+
+  /// Whether the model's forward takes an `I` that is no tensor.
+  template <class I>
+  bool takes() const {
+    return typed_.type != nullptr && *typed_.type == typeid(I);
   }
 
   /// The object itself: `model.as<Net>()` for a holder, `model.as<NetImpl>()` for its module.
@@ -195,12 +240,14 @@ class ModelHandle {
       set(std::shared_ptr<typename M::element_type>(std::forward<T>(model)));
     } else if constexpr (detail::ScriptModule<M>) {
       concept_ = std::make_shared<detail::ScriptModel<M>>(std::forward<T>(model));
-    } else if constexpr (std::is_invocable_r_v<at::Tensor, M&, const at::Tensor&>) {
+      typed_ = detail::ScriptModel<M>::several();
+    } else if constexpr (std::is_invocable_r_v<at::Tensor, M&, const at::Tensor&> || detail::TypedForward<M>) {
+      typed_ = detail::typed_call<M>();
       concept_ = std::make_shared<detail::CallableModel<M>>(std::forward<T>(model));
     } else {
       static_assert(std::is_void_v<M>,
                     "danling: `model` takes a module holder, a shared_ptr to a torch::nn module, a TorchScript module "
-                    "or a callable at::Tensor(const at::Tensor&)");
+                    "or a callable at::Tensor(const at::Tensor&), or of other inputs by value or reference to const");
     }
   }
 
@@ -210,6 +257,7 @@ class ModelHandle {
     object_ = impl;
     type_ = &typeid(Impl);
     module_ = impl;
+    typed_ = detail::typed_call<Impl>();
     concept_ = detail::wrap_module(module_, impl.get(), typeid(Impl), detail::forward_function<Impl>());
   }
 
@@ -231,6 +279,7 @@ class ModelHandle {
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<void> object_;
   const std::type_info* type_ = nullptr;
+  detail::TypedCall typed_;
 };
 
 }  // namespace danling::inline v0

@@ -51,20 +51,19 @@ struct SchedConfig : Section {
   void fields(Fields& f) override;
 };
 
-/// What a loader is built from. Unset: shuffle and drop_last hold for the splits that train; batch_size is 1.
+/// What a loader is built from. Unset: batch_size and num_workers are what the sample's type declares, or 1 and 0;
+/// shuffle and drop_last hold for the splits that train; the others are data::LoaderOptions' own.
 struct DataloaderOptions : Section {
-  std::optional<std::int64_t> batch_size;
-  std::optional<bool> shuffle, drop_last;
-  std::int64_t num_workers = 0;
-  bool pin_memory = false, persistent_workers = false, in_order = true;
-  std::optional<std::int64_t> prefetch_factor, snapshot_every_n_steps;
+  std::optional<std::int64_t> batch_size, num_workers, prefetch_factor, snapshot_every_n_steps;
+  std::optional<bool> shuffle, drop_last, pin_memory, persistent_workers, in_order;
   void fields(Fields& f) override;
 };
 
 /// `dataloader`, with overrides by split: `dataloader.train.shuffle: false`.
 struct DataloaderConfig : DataloaderOptions {
   std::map<std::string, DataloaderOptions> splits;
-  /// The options of one split: its overrides over the common ones.
+  /// The options of one split: its overrides over the common ones. A split that says `num_workers: 0` does not inherit
+  /// what needs workers.
   DataloaderOptions for_split(const std::string& split) const;
   void fields(Fields& f) override;
 };

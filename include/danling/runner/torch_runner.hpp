@@ -15,13 +15,15 @@
 #include <danling/data/split_map.hpp>
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
+#include <danling/runner/model_input.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
 
-/// A runner over batches of type `B`. Hooks get `B&`, with no cast. The default steps use `batch.input` and
-/// `batch.target`; a batch without these members needs its own steps. BatchMetrics and BatchLosses over `B` are given
-/// the batch, after its member `prediction`, where it has one, was set to what the model gave.
+/// A runner over batches of type `B`. Hooks get `B&`, with no cast. The default steps give the model the batch, where
+/// its forward takes a `const B&`, and otherwise `model_input(batch)`: its `input`, or what a function beside the type
+/// says. The criterion gets the batch or `model_target(batch)` in the same way. BatchMetrics and BatchLosses over `B`
+/// are given the batch, after its member `prediction`, where it has one, was set to what the model gave.
 template <class B>
 class BasicTorchRunner : public TorchRunnerBase {
  public:
@@ -45,7 +47,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     StepOutput output;
     {
       const auto context = train_context();
-      output.prediction = model(input_of(batch));
+      output.prediction = predict(model, batch);
       output.loss = loss_of(output.prediction, batch);
     }
     feed_metrics(output.prediction, batch);
@@ -61,7 +63,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     StepOutput output;
     {
       const auto context = forward_context();
-      output.prediction = evaluation_model()(input_of(batch));
+      output.prediction = predict(evaluation_model(), batch);
       if (criterion) {
         output.loss = loss_of(output.prediction, batch);
       }
@@ -75,7 +77,7 @@ class BasicTorchRunner : public TorchRunnerBase {
   virtual at::Tensor infer_step(B& batch) {
     move_to_device(batch);
     const auto context = forward_context();
-    const at::Tensor prediction = evaluation_model()(input_of(batch));
+    const at::Tensor prediction = predict(evaluation_model(), batch);
     return prediction.dim() > 1 && prediction.size(-1) == 1 ? prediction.squeeze(-1) : prediction;
   }
 
@@ -100,7 +102,8 @@ class BasicTorchRunner : public TorchRunnerBase {
       check<ConfigError>(static_cast<bool>(source), "runner.build_dataloaders", "expected a dataset for split ",
                          quote(split), ", got none");
       if (!dataloaders.contains(split)) {
-        dataloaders[split] = build_dataloader(source, loader_options(split, source.is_stream()));
+        dataloaders[split] =
+            build_dataloader(source, loader_options(split, source.is_stream(), source.loader_defaults()));
       }
     }
   }
@@ -136,10 +139,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     if (criterion.losses() != nullptr) {
       return data::batch_size(batch);  // they are means over samples
     }
-    if constexpr (requires {
-                    { batch.target } -> std::convertible_to<const at::Tensor&>;
-                  }) {
-      return criterion.loss_normalizer(batch.target);
+    if (const at::Tensor target = target_tensor(batch); target.defined()) {
+      return criterion.loss_normalizer(target);
     }
     return std::nullopt;
   }
@@ -183,7 +184,19 @@ class BasicTorchRunner : public TorchRunnerBase {
 
   at::Tensor loss_of(const at::Tensor& prediction, B& batch) const {
     if (batch_losses_ == nullptr) {
-      return criterion(prediction, target_of(batch));
+      if constexpr (!std::same_as<B, at::Tensor>) {
+        if (criterion.template takes<B>()) {
+          set_prediction(prediction, batch);
+          return criterion(prediction, std::as_const(batch));
+        }
+      }
+      if constexpr (HasModelTarget<B>) {
+        return criterion(prediction, model_target(std::as_const(batch)));
+      } else {
+        fail<DataError>("runner.step",
+                        "expected a batch with something to compare with, got a type without a target; "
+                        "declare model_target(batch) beside it, or a criterion over the batch");
+      }
     }
     set_prediction(prediction, batch);
     return (*batch_losses_)(batch);
@@ -194,7 +207,13 @@ class BasicTorchRunner : public TorchRunnerBase {
       set_prediction(prediction, batch);
       batch_metrics_->update(batch);
     } else if (active_metrics() != nullptr) {
-      update_metrics(prediction, target_of(batch));
+      if constexpr (tensor_target) {
+        update_metrics(prediction, target_tensor(batch));
+      } else {
+        fail<StateError>("runner.update_metrics",
+                         "expected a batch with a tensor to compare with for metrics of predictions and targets, got "
+                         "another target or none; use BatchMetrics over the batch");
+      }
     }
   }
 
@@ -206,27 +225,29 @@ class BasicTorchRunner : public TorchRunnerBase {
 
   static B& batch_of(data::LoaderBase& loader) { return static_cast<data::Loader<B>&>(loader).batch(); }
 
-  static decltype(auto) input_of(const B& batch) {
-    if constexpr (requires {
-                    { batch.input } -> std::convertible_to<const at::Tensor&>;
-                  }) {
-      return static_cast<const at::Tensor&>(batch.input);
-    } else {
-      return no_member("input");
+  at::Tensor predict(const ModelHandle& handle, const B& batch) const {
+    if constexpr (!std::same_as<B, at::Tensor>) {
+      if (handle.template takes<B>()) {
+        return handle(batch);
+      }
     }
+    return handle(model_input(batch));
   }
-  static decltype(auto) target_of(const B& batch) {
-    if constexpr (requires {
-                    { batch.target } -> std::convertible_to<const at::Tensor&>;
-                  }) {
-      return static_cast<const at::Tensor&>(batch.target);
+
+  using Target = std::remove_cvref_t<decltype(model_target(std::declval<const B&>()))>;
+  static constexpr bool tensor_target =
+      HasModelTarget<B> && (std::same_as<Target, State> || std::convertible_to<const Target&, const at::Tensor&>);
+
+  /// The target where it is a tensor; else an undefined one.
+  static at::Tensor target_tensor(const B& batch) {
+    if constexpr (!tensor_target) {
+      return {};
+    } else if constexpr (std::same_as<Target, State>) {
+      const State& target = model_target(batch);
+      return target.is_tensor() ? target.tensor() : at::Tensor();
     } else {
-      return no_member("target");
+      return model_target(batch);
     }
-  }
-  [[noreturn]] static const at::Tensor& no_member(const char* name) {
-    fail<DataError>("runner.step", "expected a batch with a tensor member '", name,
-                    "', got a type without one; override train_step, evaluate_step and infer_step for it");
   }
 
   BatchMetrics<B>* batch_metrics_ = nullptr;

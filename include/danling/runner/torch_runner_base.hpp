@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <danling/data/datum.hpp>
 #include <danling/data/loader_base.hpp>
 #include <danling/metrics/average_meters.hpp>
 #include <danling/metrics/metrics.hpp>
@@ -132,8 +133,9 @@ class TorchRunnerBase : public BaseRunner {
 
   virtual data::LoaderBase& loader(std::string_view split) = 0;
   virtual const data::LoaderBase* find_loader(std::string_view split) const = 0;
-  /// What `dataloader` of the config says for a split.
-  data::LoaderOptions loader_options(const std::string& split, bool stream) const;
+  /// What `dataloader` of the config says for a split, over what its sample type declares. @throws ConfigError that
+  /// names the key of an option that needs workers where there are none.
+  data::LoaderOptions loader_options(const std::string& split, bool stream, const data::LoaderDefaults& declared);
   virtual StepOutput run_train_step(data::LoaderBase& loader) = 0;
   virtual StepOutput run_evaluate_step(data::LoaderBase& loader) = 0;
   virtual at::Tensor run_infer_step(data::LoaderBase& loader) = 0;
@@ -197,6 +199,7 @@ class TorchRunnerBase : public BaseRunner {
   void step_epoch_scheduler(const Result& result);
   void zero_grad();
   void read_options();
+  bool pins(const std::string& split);
   void keep_gradient_accumulators();
   State loop_state() const;
   void load_loop_state(const State& state);
@@ -208,6 +211,7 @@ class TorchRunnerBase : public BaseRunner {
   State saved_losses_;
   Result test_result_;
   bool saves_on_stop_ = false;
+  bool warned_of_pinning_ = false;
   std::int64_t skipped_updates_ = 0;
 
   // Read from the config once, for the step path.

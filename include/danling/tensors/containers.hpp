@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace danling::inline v0::data::detail {
+namespace danling::inline v0::detail {
 
 template <class... Ts>
 struct Types {};
@@ -100,4 +100,4 @@ void each_part(C& container, const Visit& visit) {
   }
 }
 
-}  // namespace danling::inline v0::data::detail
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,30 @@
+// What a loader is told where nobody says anything: by the sample's type, and by what the data is for.
+#pragma once
+
+#include <danling/data/datum.hpp>
+#include <danling/data/loader_options.hpp>
+#include <danling/data/source.hpp>
+
+namespace danling::inline v0::data {
+
+/// Batch size and workers that the sample's type declares (`train_batch_size` for data that trains, `val_batch_size`
+/// for other; else 1, and none). Data that trains is shuffled, unless it is a stream, and drops incomplete batches.
+inline LoaderOptions default_options(const LoaderDefaults& declared, bool train, bool stream) {
+  LoaderOptions out;
+  out.batch_size = (train ? declared.train_batch_size : declared.val_batch_size).value_or(1);
+  out.num_workers = declared.num_workers.value_or(0);
+  out.shuffle = train && !stream;
+  out.drop_last = train;
+  return out;
+}
+
+/// The same for a dataset or stream, which says what it is for: what a runner takes where the config is silent. For
+/// loaders without a runner: `Loader<B> loader(source, default_options(source))`.
+template <class B>
+LoaderOptions default_options(const Source<B>& source) {
+  LoaderOptions out = default_options(source.loader_defaults(), source.train(), source.is_stream());
+  out.split = source.split();
+  return out;
+}
+
+}  // namespace danling::inline v0::data

@@ -1,0 +1,139 @@
+// Which part of a batch the model is given, and which the criterion compares with, for batches of any type.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/core/error.hpp>
+#include <danling/state/state.hpp>
+#include <danling/tensors/containers.hpp>
+
+namespace danling::inline v0 {
+
+namespace detail {
+// Found only by argument-dependent lookup, in the namespace of the user's type.
+void model_input() = delete;
+void model_target() = delete;
+
+template <class B>
+concept FreeInput = requires(const B& batch) {
+  model_input(batch);
+};
+template <class B>
+concept FreeTarget = requires(const B& batch) {
+  model_target(batch);
+};
+template <class B>
+concept MemberInput = requires(const B& batch) {
+  batch.input;
+};
+template <class B>
+concept MemberTarget = requires(const B& batch) {
+  batch.target;
+};
+template <class B>
+concept ByPosition = requires(const B& batch) {
+  requires std::tuple_size<B>::value >= 1;
+  std::get<0>(batch);
+};
+template <class B>
+concept ByIndex = Container<B> && requires(const B& batch) {
+  batch[0];
+  batch.size();
+};
+template <class B>
+concept ByName = std::same_as<B, State> || requires(const B& batch, const std::string& name) {
+  typename B::mapped_type;
+  batch.find(name);
+};
+
+/// The entry `name` of a mapping; null where there is none.
+template <class B>
+auto* entry_of(const B& batch, const char* name) {
+  if constexpr (std::same_as<B, State>) {
+    return batch.is_map() ? batch.find(name) : nullptr;
+  } else {
+    const auto found = batch.find(name);
+    return found == batch.end() ? nullptr : &found->second;
+  }
+}
+
+[[noreturn]] void fail_input(const char* expected);
+
+struct ModelInput {
+  template <class B>
+  decltype(auto) operator()(const B& batch) const {
+    if constexpr (FreeInput<B>) {
+      return model_input(batch);
+    } else if constexpr (MemberInput<B>) {
+      return (batch.input);
+    } else if constexpr (ByName<B>) {
+      const auto* found = entry_of(batch, "input");
+      if (found == nullptr) {
+        fail_input("an entry 'input'");
+      }
+      return (*found);
+    } else if constexpr (ByPosition<B>) {
+      return (std::get<0>(batch));
+    } else if constexpr (ByIndex<B>) {
+      if (batch.size() == 0) {
+        fail_input("at least one part");
+      }
+      return (batch[0]);
+    } else {
+      return (batch);
+    }
+  }
+};
+
+struct ModelTarget {
+  template <class B>
+  decltype(auto) operator()(const B& batch) const {
+    if constexpr (FreeTarget<B>) {
+      return model_target(batch);
+    } else if constexpr (MemberTarget<B>) {
+      return (batch.target);
+    } else if constexpr (ByName<B>) {
+      using Entry = std::remove_cvref_t<decltype(*entry_of(batch, ""))>;
+      const auto* found = entry_of(batch, "target");
+      return found == nullptr ? Entry() : *found;
+    } else if constexpr (ByPosition<B>) {
+      if constexpr (std::tuple_size_v<B> >= 2) {
+        return (std::get<1>(batch));
+      } else {
+        return at::Tensor();
+      }
+    } else if constexpr (ByIndex<B>) {
+      using Part = std::remove_cvref_t<decltype(batch[0])>;
+      return batch.size() < 2 ? Part() : batch[1];
+    } else {
+      return at::Tensor();
+    }
+  }
+};
+}  // namespace detail
+
+/// What the model is given of a batch: a free `model_input(batch)` beside the type, its member `input`, the entry
+/// "input" of a mapping, the first part of a pair, tuple or vector, or else the batch itself. A State that is a tensor
+/// counts as one. @throws DataError where a mapping has no "input" or a vector is empty.
+inline constexpr detail::ModelInput model_input{};
+
+/// A batch type that has, or may have, something to compare with.
+template <class B>
+concept HasModelTarget =
+    detail::FreeTarget<B> || detail::MemberTarget<B> || detail::ByName<B> || detail::ByIndex<B> || requires {
+  requires std::tuple_size<B>::value >= 2;
+};
+
+/// What the criterion compares with: a free `model_target(batch)`, the member or entry `target`, the second part; an
+/// undefined tensor where there is none.
+inline constexpr detail::ModelTarget model_target{};
+
+}  // namespace danling::inline v0
