@@ -207,11 +207,10 @@ TEST_CASE("ModelHandle: a model that takes something else than the batch has say
         "[runner.model] expected a model whose forward takes danling::v0::data::Batch, got one that takes "
         "runner_batches::Views; let model_input(batch), beside the batch's type, give what it takes, or override the "
         "steps");
-  model = [](const dl::State& input) { return input.at("x").tensor(); };
+  model = [](const Views& views) { return views.left; };
   CHECK(error_of<dl::StateError>([&] { model(at::Tensor()); }) ==
-        "[runner.model] expected a model whose forward takes at::Tensor, got one that takes "
-        "danling::v0::Tree<at::Tensor>; let model_input(batch), beside the batch's type, give what it takes, or "
-        "override the steps");
+        "[runner.model] expected a model whose forward takes at::Tensor, got one that takes runner_batches::Views; let "
+        "model_input(batch), beside the batch's type, give what it takes, or override the steps");
   const dl::CriterionHandle criterion = [](const at::Tensor& p, const Views&) { return p; };
   CHECK(error_of<dl::StateError>([&] { criterion(at::Tensor(), at::Tensor()); }) ==
         "[runner.criterion] expected a criterion of (prediction, at::Tensor), got one of (prediction, "
