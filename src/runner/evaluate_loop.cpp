@@ -14,6 +14,22 @@
 
 namespace danling::inline v0 {
 
+namespace {
+
+// Samples that repeat others would be counted twice. Without them the ranks' shares add up to each sample once:
+// averages weigh by samples, and ranks may have different numbers of batches.
+void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
+  const data::LoaderOptions& options = loader.options();
+  const std::int64_t ranks = options.shard.world_size;
+  const auto samples = loader.num_samples();
+  check<ConfigError>(!options.shard.padding || ranks == 1 || options.drop_last || (samples && *samples % ranks == 0),
+                     "runner.evaluate", "expected a loader that repeats no samples for the evaluation of split ",
+                     quote(split), ", got one that pads ", samples.value_or(0), " samples to a multiple of ", ranks,
+                     "; set shard.padding to false");
+}
+
+}  // namespace
+
 void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   mode_ = mode;
   split_ = split;
@@ -53,6 +69,7 @@ std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) co
 
 Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {
   data::LoaderBase& loader = this->loader(split);
+  check_unpadded(loader, split);
   enter(RunnerMode::evaluate, split);
   // A split that also trains goes on afterwards where training left it.
   const auto training = train_splits();

@@ -86,7 +86,8 @@ void LoopFrame::write_line() {
     }
   }
   const double* rate = rates.number("samples_per_s");
-  services.progress.boundary(done_, std::move(fields), rate == nullptr ? 0.0 : *rate);
+  services.progress.boundary(done_, std::move(fields), rate == nullptr ? 0.0 : *rate, "samples",
+                             counts.seconds > 0 ? counts.data_seconds / counts.seconds : 0.0);
 }
 
 bool LoopFrame::synchronize(bool ended) {

@@ -39,17 +39,20 @@ void Progress::start(std::string label, std::int64_t total, std::int64_t done) {
   done_ = done;
   fields_.clear();
   rate_ = 0.0;
+  data_share_ = 0.0;
   running_ = true;
   live_ = logger_.console().live();
   started_ = Clock::now();
   next_draw_ = started_;
 }
 
-void Progress::boundary(std::int64_t done, std::vector<ProgressField> fields, double rate, const std::string& unit) {
+void Progress::boundary(std::int64_t done, std::vector<ProgressField> fields, double rate, const std::string& unit,
+                        double data_share) {
   done_ = done;
   fields_ = std::move(fields);
   rate_ = rate;
   unit_ = unit;
+  data_share_ = data_share;
   logger_.progress(text());
   logger_.flush();
   update(done);
@@ -90,6 +93,9 @@ std::string Progress::tail(Clock::time_point now) const {
   if (rate_ > 0 && std::isfinite(rate_)) {
     const bool slow = rate_ < 10;
     out += concat("  ", slow ? format_number(rate_) : format_count(std::llround(rate_)), " ", unit_, "/s");
+  }
+  if (data_share_ >= 0.01) {
+    out += concat("  ", std::lround(100.0 * data_share_), "% waiting for data");
   }
   if (total_ > 0 && done_ > first_) {
     const double elapsed = std::chrono::duration<double>(now - started_).count();

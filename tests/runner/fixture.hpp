@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include <danling/checkpoint/file.hpp>
 #include <danling/danling.hpp>
 
 #include <support/catch.hpp>
@@ -128,6 +129,41 @@ inline std::string metrics_of(const fs::path& dir) {
     out += line.substr(0, std::min(line.find(",\"telemetry\":"), line.rfind('}'))) + "\n";
   }
   return out;
+}
+
+/// The files of a run that do not depend on when or where it ran.
+struct Outcome {
+  dl::State checkpoint;  // what latest.pth holds, without what belongs to an attempt
+  std::string metrics;
+  std::string results;
+};
+
+inline Outcome outcome_of(const fs::path& dir) {
+  Outcome out;
+  out.checkpoint = dl::load_file(dir / "checkpoints" / "latest.pth");
+  for (const auto* key : {"runner"}) {  // holds the folder of the workspace
+    out.checkpoint.map().erase(key);
+  }
+  out.metrics = metrics_of(dir);
+  const auto text = read_file(dir / "results.json");
+  out.results = text.substr(text.find("\"results\""));
+  return out;
+}
+
+inline void check_same(const Outcome& a, const Outcome& b) {
+  CHECK(dl::first_difference(a.checkpoint, b.checkpoint) == "");
+  CHECK(a.metrics == b.metrics);
+  CHECK(a.results == b.results);
+}
+
+inline Outcome run_through(TinyConfig config) {
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  TinyRunner runner(config);
+  runner.train();
+  const auto dir = runner.workspace().dir();
+  runner.close();
+  return outcome_of(dir);
 }
 
 }  // namespace runner_test

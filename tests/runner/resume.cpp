@@ -1,42 +1,6 @@
 #include "fixture.hpp"
 
-#include <danling/checkpoint/file.hpp>
-
 namespace runner_test {
-
-struct Outcome {
-  dl::State checkpoint;  // what latest.pth holds, without what belongs to an attempt
-  std::string metrics;
-  std::string results;
-};
-
-Outcome outcome_of(const fs::path& dir) {
-  Outcome out;
-  out.checkpoint = dl::load_file(dir / "checkpoints" / "latest.pth");
-  for (const auto* key : {"runner"}) {  // holds the folder of the workspace
-    out.checkpoint.map().erase(key);
-  }
-  out.metrics = metrics_of(dir);
-  const auto text = read_file(dir / "results.json");
-  out.results = text.substr(text.find("\"results\""));
-  return out;
-}
-
-void check_same(const Outcome& a, const Outcome& b) {
-  CHECK(dl::first_difference(a.checkpoint, b.checkpoint) == "");
-  CHECK(a.metrics == b.metrics);
-  CHECK(a.results == b.results);
-}
-
-Outcome run_through(TinyConfig config) {
-  const Folder folder;
-  config.workspace_root = folder.path().string();
-  TinyRunner runner(config);
-  runner.train();
-  const auto dir = runner.workspace().dir();
-  runner.close();
-  return outcome_of(dir);
-}
 
 /// Trains the same, stopped before the micro-batches `stops` (counted over all attempts) and resumed each time.
 Outcome run_stopped(TinyConfig config, const std::vector<std::int64_t>& stops) {

@@ -95,6 +95,7 @@ class TorchRunnerBase : public BaseRunner {
   virtual NamedTensors iter_optimizer_named_parameters() const;
 
   State state_dict() override;
+  void load_state_dict(const State& checkpoint) override;
 
  protected:
   template <std::derived_from<RunnerConfig> C>
@@ -150,7 +151,6 @@ class TorchRunnerBase : public BaseRunner {
   void load_model(const State& state) override;
   State model_state_dict() const override;
   Result summary_details() const override;
-  void load_state_dict(const State& checkpoint) override;
 
   /// The metrics of the split in progress; null when there are none.
   MetricsBase* active_metrics() const { return active_metrics_; }

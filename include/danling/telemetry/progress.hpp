@@ -50,9 +50,10 @@ class Progress {
   }
 
   /// At a log boundary: takes new fields, logs one plain line (the file always, the console where it is no terminal),
-  /// draws, and flushes the log. `rate` is in `unit` per second; 0: not shown.
+  /// draws, and flushes the log. `rate` is in `unit` per second; 0: not shown. `data_share` is the part of the time
+  /// that was spent waiting for data, shown from 1 %.
   void boundary(std::int64_t done, std::vector<ProgressField> fields, double rate = 0.0,
-                const std::string& unit = "samples");
+                const std::string& unit = "samples", double data_share = 0.0);
 
   /// Ends the loop and clears the line.
   void finish();
@@ -79,6 +80,7 @@ class Progress {
   std::vector<ProgressField> fields_;
   double rate_ = 0.0;
   std::string unit_;
+  double data_share_ = 0.0;
 };
 
 }  // namespace danling::inline v0
