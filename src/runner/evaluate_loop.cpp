@@ -2,6 +2,7 @@
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -33,6 +34,9 @@ void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
 void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   mode_ = mode;
   split_ = split;
+  if (!pin_warning_.empty()) {
+    logger().warning(std::exchange(pin_warning_, std::string()));
+  }
   model.train(mode == RunnerMode::train);
   ema.train(mode == RunnerMode::train);
   const auto& chosen = mode == RunnerMode::train ? train_metrics : evaluate_metrics;

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include <danling/data/default_options.hpp>
-#include <danling/telemetry/logger.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -51,16 +50,15 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   return out;
 }
 
-// Page-locked memory serves copies to a device, and cannot be had without one.
+// Page-locked memory serves copies to a device, and cannot be had without one. Told when a loop begins, since the log
+// file is not open yet.
 bool TorchRunnerBase::pins(const std::string& split) {
   if (!device().is_cpu()) {
     return true;
   }
-  if (!warned_of_pinning_) {
-    warned_of_pinning_ = true;
-    logger().warning(concat("expected a GPU for ",
-                            quote(key_of(config().dataloader, split, &DataloaderOptions::pin_memory, "pin_memory")),
-                            ", got a run on the CPU; batches stay in ordinary memory"));
+  if (pin_warning_.empty()) {
+    const std::string key = key_of(config().dataloader, split, &DataloaderOptions::pin_memory, "pin_memory");
+    pin_warning_ = concat("expected a GPU for ", quote(key), ", got a run on the CPU; batches stay in ordinary memory");
   }
   return false;
 }

@@ -211,7 +211,7 @@ class TorchRunnerBase : public BaseRunner {
   State saved_losses_;
   Result test_result_;
   bool saves_on_stop_ = false;
-  bool warned_of_pinning_ = false;
+  std::string pin_warning_;  // to be told once
   std::int64_t skipped_updates_ = 0;
 
   // Read from the config once, for the step path.
