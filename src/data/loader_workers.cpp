@@ -102,10 +102,12 @@ BatchSlot* WorkerPipeline::ready_slot() const {
   return found != nullptr && options_.in_order && found->number != given_ ? nullptr : found;
 }
 
-// Batches whose error the caller has seen are tried again.
-void WorkerPipeline::retry_failed(Lock& lock) {
+// Batches whose error the caller has seen are tried again; says whether there are any.
+bool WorkerPipeline::retry_failed(Lock& lock) {
+  bool found = false;
   for (const auto& slot : slots_) {
     if (slot->stage == Stage::shown) {
+      found = true;
       if (slot->planned) {
         paused_ = true;
         change_.wait(lock, [&] { return !planning_; });
@@ -119,6 +121,7 @@ void WorkerPipeline::retry_failed(Lock& lock) {
       }
     }
   }
+  return found;
 }
 
 BatchSlot* WorkerPipeline::next() {
@@ -130,9 +133,11 @@ BatchSlot* WorkerPipeline::next() {
   if (current_ != nullptr) {
     std::exchange(current_, nullptr)->stage = Stage::free;
   }
+  const bool idle = !running_;
   running_ = true;
-  retry_failed(lock);
-  wake_.notify_all();
+  if (retry_failed(lock) || idle) {
+    wake_.notify_all();
+  }
   BatchSlot* slot = nullptr;
   change_.wait(lock, [&] {
     slot = ready_slot();

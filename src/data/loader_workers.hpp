@@ -44,7 +44,7 @@ class WorkerPipeline final : public Pipeline {
   // Of the loader's thread.
   void start_threads();
   void join_threads();
-  void retry_failed(Lock& lock);
+  bool retry_failed(Lock& lock);
   BatchSlot* ready_slot() const;
 
   // Of the workers.
