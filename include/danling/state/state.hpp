@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -14,14 +15,23 @@ namespace danling::inline v0 {
 using State = Tree<at::Tensor>;
 
 /// An object whose whole state can be taken out and put back.
-/// `state_dict()` may share tensors with the object: copy before you change them.
+/// `state_dict()` may share tensors with the object: copy before you change them. It is const, but for runners, which
+/// take the generators' states first.
 /// `load_state_dict()` throws StateError and changes nothing when the state does not fit.
 /// (Datarax calls the two `get_state` and `set_state`.)
 template <class T>
-concept Checkpointable = requires(T& object, const T& constant, const State& state) {
-  { constant.state_dict() } -> std::convertible_to<State>;
+concept Checkpointable = requires(T& object, const State& state) {
+  { object.state_dict() } -> std::convertible_to<State>;
   object.load_state_dict(state);
 };
+
+/// Yields one thing after another and can be taken up again where it was: `next()`, or `next(number)`, gives something
+/// that is false at the end (a bool, std::optional), and after `load_state_dict` of a state what came after that state.
+/// Loaders and streams. (Datarax: CheckpointableIterator.)
+template <class T>
+concept CheckpointableIterator = Checkpointable<T> &&(
+    requires(T& iterator) { static_cast<bool>(iterator.next()); } ||
+    requires(T & iterator, std::int64_t number) { static_cast<bool>(iterator.next(number)); });
 
 /// Whether two states are the same bit for bit: kinds, order of keys, dtypes, shapes and bytes. NaNs equal
 /// themselves when their bits do. Copies device tensors to the host (a device wait).

@@ -1,0 +1,245 @@
+// Every stateful part of the library takes its state out and puts it back: the same state, and the same from there on.
+#include "fixture.hpp"
+
+#include <danling/metrics/batch_losses.hpp>
+#include <danling/optim/adam.hpp>
+#include <danling/optim/lr_scheduler.hpp>
+#include <danling/optim/sgd.hpp>
+
+namespace runner_test {
+
+using dl::Checkpointable;
+using dl::CheckpointableIterator;
+
+static_assert(Checkpointable<dl::data::Sampler> && Checkpointable<dl::data::SequentialSampler> &&
+              Checkpointable<dl::data::RandomSampler> && Checkpointable<dl::data::WeightedSampler> &&
+              Checkpointable<dl::data::SubsetSampler> && Checkpointable<dl::data::DistributedSampler> &&
+              Checkpointable<dl::data::BatchSampler>);
+static_assert(CheckpointableIterator<dl::data::LoaderBase> && CheckpointableIterator<dl::data::Loader<dl::Batch>> &&
+              CheckpointableIterator<dl::data::Stream<dl::Batch>>);
+static_assert(Checkpointable<dl::AverageMeter> && Checkpointable<dl::AverageMeters> &&
+              Checkpointable<dl::MetricMeter> && Checkpointable<dl::MetricsBase> && Checkpointable<dl::Metrics> &&
+              Checkpointable<dl::StreamMetrics> && Checkpointable<dl::GlobalMetrics> &&
+              Checkpointable<dl::MultiTaskMetrics> && Checkpointable<dl::DatasetMetric<dl::Batch>> &&
+              Checkpointable<dl::BatchMetrics<dl::Batch>> && Checkpointable<dl::LossesBase> &&
+              Checkpointable<dl::Losses> && Checkpointable<dl::BatchLosses<dl::Batch>>);
+static_assert(Checkpointable<dl::optim::Optimizer> && Checkpointable<dl::optim::SGD> &&
+              Checkpointable<dl::optim::Adam> && Checkpointable<dl::optim::AdamW> &&
+              Checkpointable<dl::optim::Scheduler> && Checkpointable<dl::optim::LRScheduler> &&
+              Checkpointable<dl::optim::StepLR>);
+static_assert(Checkpointable<dl::ModelHandle>);  // of a model and of its average (`ema`)
+static_assert(Checkpointable<dl::RunnerTrainState> && Checkpointable<dl::RunnerElasticState> &&
+              Checkpointable<dl::RunnerRNGState> && Checkpointable<dl::RunnerState> && Checkpointable<dl::ResultBook>);
+static_assert(Checkpointable<dl::BaseRunner> && Checkpointable<dl::TorchRunnerBase> && Checkpointable<dl::TorchRunner>);
+// An order is a function of the position, and a dataset has none.
+static_assert(!CheckpointableIterator<dl::data::Sampler> && !Checkpointable<dl::data::TensorDataset> &&
+              !CheckpointableIterator<dl::ModelHandle> && !Checkpointable<dl::Batch>);
+
+/// Takes `from`'s state over into `into`; then both do the same, and must give the same and be in the same state.
+template <class T, class Go>
+void check_round_trip(T& from, T& into, const Go& go) {
+  const dl::State saved = dl::clone(from.state_dict());
+  into.load_state_dict(saved);
+  CHECK(dl::first_difference(into.state_dict(), saved) == "");
+  CHECK(go(from) == go(into));
+  CHECK(dl::first_difference(into.state_dict(), from.state_dict()) == "");
+  CHECK_FALSE(dl::identical(from.state_dict(), saved));  // going on changes it
+}
+
+TEST_CASE("Checkpointable: loaders and streams yield what came after the state", "[runner]") {
+  const auto loader = [](std::int64_t num_workers) {
+    return std::make_shared<dl::data::Loader<dl::Batch>>(
+        Points{make_points(50, 0), true},
+        dl::data::LoaderOptions{.batch_size = 8, .shuffle = true, .seed = 3, .num_workers = num_workers});
+  };
+  const auto from = loader(0);
+  const auto into = loader(1);
+  from->start_epoch(2);
+  REQUIRE(from->next());
+  from->start_epoch(3);
+  REQUIRE((from->next() && from->next()));
+  check_round_trip(*from, *into, [](dl::data::Loader<dl::Batch>& it) {
+    if (it.batch_size() == 0) {  // the one that was loaded has no batch yet
+      it.start_epoch(it.epoch());
+    }
+    REQUIRE(it.next());
+    return it.batch().input.sum().item<double>();
+  });
+
+  struct Counter : dl::data::Stream<at::Tensor> {
+    std::int64_t at = 0;
+    std::optional<at::Tensor> next(std::int64_t n) override {
+      at += n;
+      return torch::arange(at - n, at);
+    }
+    void reset(std::int64_t) override { at = 0; }
+    dl::State state_dict() const override { return at; }
+    void load_state_dict(const dl::State& state) override { at = state.integer(); }
+  } stream, other;
+  stream.next(5);
+  check_round_trip(stream, other, [](Counter& it) { return it.next(3)->sum().item<std::int64_t>(); });
+}
+
+TEST_CASE("Checkpointable: samplers go on with the saved order", "[runner]") {
+  // Where a sampler is in an epoch is the loader's to know: its state is the order itself, which going on leaves as it
+  // is.
+  const auto same_order = [](dl::data::Sampler& from, dl::data::Sampler& into) {
+    into.load_state_dict(from.state_dict());
+    CHECK(dl::first_difference(into.state_dict(), from.state_dict()) == "");
+    std::vector<std::int64_t> a(10);
+    std::vector<std::int64_t> b(10);
+    for (const std::int64_t epoch : {0, 4}) {
+      from.set_epoch(epoch);
+      into.set_epoch(epoch);
+      from.fill(0, a);
+      into.fill(0, b);
+      CHECK(a == b);
+    }
+  };
+  dl::data::RandomSampler random(10, 1, "train");
+  dl::data::RandomSampler other(10, 2, "val");
+  same_order(random, other);
+  dl::data::SequentialSampler first(10);
+  dl::data::SequentialSampler second(10);
+  same_order(first, second);
+}
+
+TEST_CASE("Checkpointable: meters, metrics and losses go on with their averages", "[runner]") {
+  const at::Tensor prediction = torch::tensor({{0.1, 0.7, 0.2}, {0.8, 0.1, 0.1}});
+  const at::Tensor target = torch::tensor({1, 2});
+  const auto feed = [&](auto& metrics) {
+    metrics.update(prediction, target);
+    return metrics.average().text(17);
+  };
+  const auto accuracy = [] { return dl::metrics::multiclass_accuracy(3, {.average = dl::metrics::Average::micro}); };
+  {
+    dl::StreamMetrics from({accuracy()}), into({accuracy()});
+    feed(from);
+    check_round_trip(from, into, feed);
+  }
+  {
+    dl::GlobalMetrics from({accuracy()}), into({accuracy()});
+    feed(from);
+    check_round_trip(from, into, feed);
+  }
+  {
+    dl::MultiTaskMetrics from, into;
+    from.add("a", dl::StreamMetrics({accuracy()}));
+    into.add("a", dl::StreamMetrics({accuracy()}));
+    const auto feed_task = [&](dl::MultiTaskMetrics& metrics) {
+      metrics.update({{"a", prediction, target}});
+      return metrics.average().text(17);
+    };
+    feed_task(from);
+    check_round_trip(from, into, feed_task);
+  }
+  {
+    const auto make = [] { return dl::Losses({{"ce", torch::nn::CrossEntropyLoss()}}); };
+    dl::Losses from = make(), into = make();
+    const auto loss = [&](dl::Losses& losses) {
+      losses(prediction, target);
+      return losses.average().text(17);
+    };
+    loss(from);
+    check_round_trip(from, into, loss);
+  }
+  {
+    dl::AverageMeter from, into;
+    from.update(2.0, 3);
+    check_round_trip(from, into, [](dl::AverageMeter& meter) {
+      meter.update(7.0, 1);
+      return meter.avg();
+    });
+    dl::AverageMeters several, others;
+    several["loss"].update(2.0, 3);
+    check_round_trip(several, others, [](dl::AverageMeters& meters) {
+      meters["loss"].update(7.0, 1);
+      return meters["loss"].avg();
+    });
+  }
+}
+
+TEST_CASE("Checkpointable: optimizers and schedulers take the next step alike", "[runner]") {
+  const auto check = [](const auto& make) {
+    at::Tensor a = torch::ones({3}, torch::requires_grad());
+    at::Tensor b = torch::ones({3}, torch::requires_grad());
+    const auto from = make(a);
+    const auto into = make(b);
+    dl::optim::LRScheduler from_schedule(*from, 10, {.method = "linear"});
+    dl::optim::LRScheduler into_schedule(*into, 10, {.method = "linear"});
+    const auto step = [&](dl::optim::Optimizer& optimizer) {
+      at::Tensor& x = &optimizer == from.get() ? a : b;
+      x.mutable_grad() = torch::full({3}, 0.5);
+      optimizer.step();
+      return x[0].template item<double>();
+    };
+    step(*from);
+    from_schedule.step();
+    {
+      const torch::NoGradGuard no_grad;
+      b.copy_(a);
+    }
+    check_round_trip<dl::optim::Optimizer>(*from, *into, step);
+    check_round_trip<dl::optim::Scheduler>(from_schedule, into_schedule, [](dl::optim::Scheduler& schedule) {
+      schedule.step();
+      return schedule.get_last_lr();
+    });
+  };
+  check([](at::Tensor& x) {
+    return std::make_unique<dl::optim::AdamW>(std::vector<at::Tensor>{x}, dl::optim::AdamWOptions{.lr = 0.1});
+  });
+  check([](at::Tensor& x) {
+    return std::make_unique<dl::optim::SGD>(std::vector<at::Tensor>{x},
+                                            dl::optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+  });
+}
+
+TEST_CASE("Checkpointable: results and counters", "[runner]") {
+  dl::Result result;
+  result["val"].set("loss", 0.25);
+  dl::ResultBook from, into;
+  from.append(0, result);
+  check_round_trip(from, into, [&](dl::ResultBook& book) {
+    book.append(1, result);
+    return book.rows().size();
+  });
+
+  dl::RunnerState state, other;
+  state.train = {.epoch = 2, .global_step = 30, .micro_step = 60};
+  state.elastic.restart_count = 1;
+  state.rng.capture();
+  const auto drawn = torch::rand({4});
+  check_round_trip(state, other, [&](dl::RunnerState& taken) {
+    taken.rng.restore();
+    CHECK(torch::rand({4}).equal(drawn));
+    return ++taken.train.global_step;
+  });
+}
+
+TEST_CASE("Checkpointable: a runner, its model and its average", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  struct Averaged : TinyRunner {
+    explicit Averaged(const TinyConfig& tiny) : TinyRunner(tiny) { ema = make_tiny_net(tiny); }
+    ~Averaged() override { close(); }
+  };
+  Averaged from(config);
+  from.train();
+  const dl::State saved = dl::clone(from.state_dict());
+  from.close();
+  config.epochs = 2;  // how long to train is no part of what a run is
+  Averaged into(config);
+  into.initialize();
+  CHECK_FALSE(dl::identical(into.model.state_dict(), saved.at("model")));
+  into.load_checkpoint(saved);
+  for (const char* part : {"state", "dataloaders", "results", "loop", "model", "ema", "optimizer", "scheduler"}) {
+    CAPTURE(part);
+    CHECK(dl::first_difference(into.state_dict().at(part), saved.at(part)) == "");
+  }
+  into.train();
+  CHECK(into.state().train.epoch == 2);
+  // The same from there on is what resume.cpp shows, bit for bit.
+}
+
+}  // namespace runner_test
