@@ -17,6 +17,9 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 
+#include <danling/data/loader.hpp>
+#include <danling/data/map_batches.hpp>
+#include <danling/data/tensor_dataset.hpp>
 #include <support/error.hpp>
 
 namespace {
@@ -105,6 +108,35 @@ TEST_CASE("transforms: a record becomes the same in every layout of batches", "[
   CHECK_FALSE(at::equal(where(whole.at(0)), where(whole.at(1))));
   const Batch later = transform(batch_of_records({0}), info_of({0}, 6));
   CHECK_FALSE(at::equal(later.input[0], whole.at(0)));
+}
+
+TEST_CASE("transforms: through loaders a record becomes the same whatever the batch size and the workers", "[data]") {
+  std::vector<std::int64_t> records = first(20);
+  const auto dataset = danling::data::map_batches(
+      std::make_shared<danling::data::TensorDataset>(batch_of_records(records).input, at::arange(20, at::kLong)),
+      everything());
+  const auto epoch = [&](std::int64_t batch_size, std::int64_t num_workers) {
+    danling::data::Loader<Batch> loader(
+        dataset, {.batch_size = batch_size, .shuffle = true, .seed = 3, .num_workers = num_workers});
+    std::map<std::int64_t, at::Tensor> out;
+    for (Batch& batch : loader) {
+      for (std::int64_t i = 0; i < batch.size(); ++i) {
+        out[batch.target[i].item<std::int64_t>()] = batch.input[i];
+      }
+    }
+    return out;
+  };
+  const auto whole = epoch(20, 0);
+  CHECK(whole.size() == 20);
+  CHECK(same(whole, epoch(3, 0)));
+  CHECK(same(whole, epoch(4, 2)));
+}
+
+TEST_CASE("transforms: the last batch of a stream may have fewer samples than its info tells", "[data]") {
+  const Batch few = everything()(batch_of_records({0, 1, 2}), info_of(first(8)));
+  const auto whole = augmented(everything(), {{0, 1, 2}});
+  CHECK(few.size() == 3);
+  CHECK(at::equal(few.input[2], whole.at(2)));
 }
 
 TEST_CASE("transforms: where records repeat, the keys of the samples decide", "[data]") {
@@ -272,7 +304,7 @@ TEST_CASE("transforms: what does not fit is named", "[data]") {
   CHECK(apply(random_crop(4), {.input = at::zeros({2, 3, 4})}, 2) ==
         "[data.random_crop] expected images of at least 4x4 with their padding, got 3x4");
   CHECK(apply(random_crop(2), {.input = at::zeros({3, 3, 4})}, 2) ==
-        "[data.random_crop] expected a batch of as many samples as its info tells (2), got 3");
+        "[data.random_crop] expected a batch of at most as many samples as its info tells (2), got 3");
   CHECK(apply(pad(3, {.padding_mode = PaddingMode::reflect}), {.input = at::zeros({1, 3, 9})}, 1) ==
         "[data.pad] expected margins of at most 2 for reflect padding of 3 pixels, got 3");
   CHECK(apply(pad({0, 0, 6, 0}, {.padding_mode = PaddingMode::symmetric}), {.input = at::zeros({1, 3, 5})}, 1) ==

@@ -37,8 +37,8 @@ Transform flip(double p, const char* name, const Change& change) {
     change(flipped, height, width);
     const Keys keys(info, name);
     std::vector<detail::Window> windows;
-    windows.reserve(info.size());
-    for (std::size_t i = 0; i < info.size(); ++i) {
+    windows.reserve(static_cast<std::size_t>(images.size(0)));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(images.size(0)); ++i) {
       windows.push_back(keys.random(i).chance(p) ? flipped : same);
     }
     return detail::with_images(std::move(batch),
@@ -100,8 +100,8 @@ Transform random_crop(Size size, RandomCropOptions options) {
     check_margins(padding, images, options.padding_mode, "random_crop");
     const Keys keys(info, "random_crop");
     std::vector<detail::Window> windows;
-    windows.reserve(info.size());
-    for (std::size_t i = 0; i < info.size(); ++i) {
+    windows.reserve(static_cast<std::size_t>(images.size(0)));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(images.size(0)); ++i) {
       Random random = keys.random(i);
       const std::int64_t top = random.below(height - size.height + 1);
       const std::int64_t left = random.below(width - size.width + 1);

@@ -118,7 +118,7 @@ Transform random_erasing(RandomErasingOptions options) {
     const Keys keys(info, name);
     std::vector<Random> random;
     std::vector<std::optional<Rectangle>> rectangles;
-    for (std::size_t i = 0; i < info.size(); ++i) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(images.size(0)); ++i) {
       random.push_back(keys.random(i));
       rectangles.push_back(draw_rectangle(random.back(), options, images.size(2), images.size(3)));
     }

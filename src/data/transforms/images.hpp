@@ -18,7 +18,7 @@ namespace danling::inline v0::data::transforms::detail {
 at::Tensor images_of(const Batch& batch, std::string_view name);
 /// The batch with these images instead, [N, H, W] where they were that.
 Batch with_images(Batch batch, at::Tensor images);
-/// @throws DataError when `info` does not tell as many samples as the batch has.
+/// @throws DataError when `info` tells fewer samples than the batch has.
 void check_samples(const Batch& batch, const BatchInfo& info, std::string_view name);
 /// `fill` as [1] or [C] on the host, in the images' type. @throws DataError when it does not fit.
 at::Tensor fill_of(const Fill& fill, const at::Tensor& images, std::string_view name);
