@@ -15,6 +15,7 @@
 #include <danling/data/collate.hpp>
 #include <danling/data/collate_padded.hpp>
 #include <danling/data/concat.hpp>
+#include <danling/data/concat_streams.hpp>
 #include <danling/data/dataset.hpp>
 #include <danling/data/datasets/array_datasets.hpp>
 #include <danling/data/datasets/cifar.hpp>
@@ -32,8 +33,11 @@
 #include <danling/data/loader.hpp>
 #include <danling/data/map.hpp>
 #include <danling/data/map_batches.hpp>
+#include <danling/data/map_stream.hpp>
+#include <danling/data/shuffle_stream.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/stream.hpp>
+#include <danling/data/stream_parts.hpp>
 #include <danling/data/subset.hpp>
 #include <danling/data/subset_sampler.hpp>
 #include <danling/data/tensor_dataset.hpp>

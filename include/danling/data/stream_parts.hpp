@@ -1,0 +1,149 @@
+// Streams of records made of parts of others: those that satisfy a predicate, the first ones.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/data/record_stream.hpp>
+#include <danling/data/sample.hpp>
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+/// Passes on what the stream below says, makes and collates.
+template <RecordStream T>
+class StreamAbove {
+ public:
+  explicit StreamAbove(T base) : base_(std::move(base)) {}
+
+  auto make(yielded<T> record, const SampleInfo& info) const requires MakesInformed<T> {
+    return base_.make(std::move(record), info);
+  }
+  auto make(yielded<T> record) const requires(!MakesInformed<T> && MakesPlain<T>) {
+    return base_.make(std::move(record));
+  }
+  template <class S>
+  requires MemberCollate<T, S>
+  auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
+  LoaderDefaults loader_defaults() const { return datum_defaults_of<T, made<T>>(base_); }
+  std::string split() const { return split_of(base_); }
+  bool train() const { return train_of(base_); }
+
+ protected:
+  T base_;
+};
+}  // namespace detail
+
+/// See `filter`. The samples are what it yields.
+template <RecordStream T, std::predicate<const detail::made<T>&> P>
+requires(!detail::MakesInformed<T>) class FilterStream {
+  using Sample = detail::made<T>;
+
+ public:
+  FilterStream(T base, P predicate) : base_(std::move(base)), predicate_(std::move(predicate)) {}
+
+  std::optional<Sample> next() {
+    while (auto record = base_.next()) {
+      std::optional<Sample> sample(make(std::move(*record)));
+      if (std::invoke(predicate_, std::as_const(*sample))) {
+        return sample;
+      }
+    }
+    return std::nullopt;
+  }
+  void reset(std::int64_t epoch) { base_.reset(epoch); }
+  State state_dict() const { return base_.state_dict(); }
+  void load_state_dict(const State& state) { base_.load_state_dict(state); }
+  template <class S>
+  requires detail::MemberCollate<T, S>
+  auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
+  LoaderDefaults loader_defaults() const { return detail::datum_defaults_of<T, Sample>(base_); }
+  std::string split() const { return detail::split_of(base_); }
+  bool train() const { return detail::train_of(base_); }
+
+ private:
+  Sample make(detail::yielded<T> record) const {
+    if constexpr (detail::MakesPlain<T>) {
+      return base_.make(std::move(record));
+    } else {
+      return record;
+    }
+  }
+
+  T base_;
+  P predicate_;
+};
+
+/// The samples that satisfy `predicate(const S&)`; batches are as full as before. The predicate, and every `map` below
+/// it, run where the stream is read: filter before the work that workers should share.
+template <RecordStream T, class P>
+auto filter(T stream, P predicate) {
+  static_assert(!detail::MakesInformed<T>,
+                "filter a stream before a map whose function takes a SampleInfo: which sample it is depends on which "
+                "ones are kept");
+  static_assert(std::predicate<const P&, const detail::made<T>&>,
+                "filter needs a predicate that takes a const sample of the stream and gives a bool");
+  return FilterStream<T, P>(std::move(stream), std::move(predicate));
+}
+
+/// See `take`.
+template <RecordStream T>
+class TakeStream : public detail::StreamAbove<T> {
+  using detail::StreamAbove<T>::base_;
+
+ public:
+  TakeStream(T base, std::int64_t count) : detail::StreamAbove<T>(std::move(base)), count_(count) {
+    check<DataError>(count >= 0, "data.take", "expected a number of samples of at least 0, got ", count);
+  }
+
+  std::optional<detail::yielded<T>> next() {
+    if (taken_ == count_) {
+      return std::nullopt;
+    }
+    auto record = base_.next();
+    taken_ += record ? 1 : 0;
+    return record;
+  }
+  std::int64_t skip(std::int64_t count) {
+    const std::int64_t skipped = detail::skip_records(base_, std::min(count, count_ - taken_));
+    taken_ += skipped;
+    return skipped;
+  }
+  void reset(std::int64_t epoch) {
+    base_.reset(epoch);
+    taken_ = 0;
+  }
+  State state_dict() const {
+    State state;
+    state["taken"] = taken_;
+    state["base"] = base_.state_dict();
+    return state;
+  }
+  void load_state_dict(const State& state) {
+    const std::int64_t taken = state.at("taken").integer();
+    check<StateError>(taken >= 0 && taken <= count_, "data.take", "expected a state of up to ", count_,
+                      " samples, got one of ", taken);
+    base_.load_state_dict(state.at("base"));
+    taken_ = taken;
+  }
+
+ private:
+  std::int64_t count_;
+  std::int64_t taken_ = 0;
+};
+
+/// The first `count` samples of every epoch.
+template <RecordStream T>
+auto take(T stream, std::int64_t count) {
+  return TakeStream<T>(std::move(stream), count);
+}
+
+}  // namespace danling::inline v0::data
