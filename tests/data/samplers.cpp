@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
 
 #include <danling/data/batch_sampler.hpp>
 #include <danling/data/distributed_sampler.hpp>
+#include <danling/data/loader.hpp>
 #include <danling/data/subset_sampler.hpp>
+#include <danling/data/tensor_dataset.hpp>
 #include <danling/data/weighted_sampler.hpp>
 #include <support/error.hpp>
 
@@ -340,6 +343,14 @@ TEST_CASE("DistributedSampler: ranks share a shuffled order; its state is that o
   CHECK(error_of<danling::ConfigError>([&] {
           data::DistributedSampler(std::make_shared<data::DistributedSampler>(saved), {.world_size = 2});
         }) == "[data.distributed_sampler] expected a sampler of all processes, got the part of one");
+  // A loader without a shard takes one, as torch's does; with one the data would be divided twice.
+  const auto dataset = std::make_shared<data::TensorDataset>(at::arange(11));
+  const auto part = std::make_shared<data::DistributedSampler>(saved);
+  data::Loader<danling::Batch> own(dataset, {.batch_size = 4, .sampler = part});
+  CHECK(own.num_samples() == 4);
+  CHECK(error_of<danling::ConfigError>([&] {
+          data::Loader<danling::Batch>(dataset, {.batch_size = 4, .sampler = part, .shard = {.world_size = 3}});
+        }) == "[data.loader] expected a sampler of all processes beside a shard, got the part of one");
 }
 
 }  // namespace samplers_test
