@@ -1,4 +1,4 @@
-"""Writes data/transforms.pth: images and what torchvision makes of them, for tests/data/transforms_golden.cpp.
+"""Writes data/transforms.pth: images and what torchvision makes of them, for tests/transforms/golden.cpp.
 
 Run with torch and torchvision installed: python tests/golden/transforms.py
 """
