@@ -17,13 +17,14 @@
 #include <danling/data/concat.hpp>
 #include <danling/data/concat_streams.hpp>
 #include <danling/data/dataset.hpp>
+#include <danling/data/dataset_adapter.hpp>
 #include <danling/data/datasets/array_datasets.hpp>
 #include <danling/data/datasets/cifar.hpp>
 #include <danling/data/datasets/image_folder.hpp>
 #include <danling/data/datasets/json_lines.hpp>
 #include <danling/data/datasets/mnist.hpp>
-#include <danling/data/datasets/tar_shards.hpp>
 #include <danling/data/datasets/table_dataset.hpp>
+#include <danling/data/datasets/tar_shards.hpp>
 #include <danling/data/datasets/tokens.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/default_options.hpp>
@@ -37,6 +38,7 @@
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/stream.hpp>
+#include <danling/data/stream_adapter.hpp>
 #include <danling/data/stream_parts.hpp>
 #include <danling/data/subset.hpp>
 #include <danling/data/subset_sampler.hpp>

@@ -3,7 +3,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_adapter.hpp>
 #include <danling/data/loader.hpp>
 #include <support/error.hpp>
 

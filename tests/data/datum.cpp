@@ -1,7 +1,7 @@
 // What the type of a sample declares (t3w's IDatum), through adapters and combinators down to loaders.
 #include <ATen/ops/full.h>
 
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_adapter.hpp>
 #include <danling/data/source.hpp>
 #include <danling/data/subset.hpp>
 #include <support/error.hpp>

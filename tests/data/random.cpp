@@ -6,7 +6,7 @@
 #include <ATen/ops/full.h>
 
 #include <danling/data/batch_info.hpp>
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_adapter.hpp>
 #include <danling/data/random.hpp>
 #include <danling/data/subset.hpp>
 #include <support/error.hpp>

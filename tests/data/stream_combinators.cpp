@@ -10,7 +10,7 @@
 #include <danling/data/map_batches.hpp>
 #include <danling/data/map_stream.hpp>
 #include <danling/data/shuffle_stream.hpp>
-#include <danling/data/stream.hpp>
+#include <danling/data/stream_adapter.hpp>
 #include <support/error.hpp>
 
 // A user's own types.

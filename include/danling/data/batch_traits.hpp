@@ -88,6 +88,19 @@ template <class B>
 concept BatchType = std::movable<B> && HasBatchSize<B> && HasToDevice<B>;
 
 namespace detail {
+/// Says what keeps `B` from being a batch. True, so that classes can assert it.
+template <class B>
+constexpr bool require_batch() {
+  static_assert(std::movable<B>, "a batch type must be movable");
+  static_assert(HasBatchSize<B>,
+                "a batch type needs `std::int64_t size() const`, or `std::int64_t batch_size(const B&)` beside it; "
+                "tensors and standard containers of them need neither");
+  static_assert(HasToDevice<B>,
+                "a batch type needs `B to(c10::Device) const`, or `B to_device(B, c10::Device)` beside it; tensors, "
+                "States and standard containers of them need neither");
+  return true;
+}
+
 struct ToDevice {
   template <HasToDevice B>
   B operator()(B batch, c10::Device device) const {

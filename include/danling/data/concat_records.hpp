@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_like.hpp>
 #include <danling/data/offsets.hpp>
 #include <danling/data/record_source.hpp>
 

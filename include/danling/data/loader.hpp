@@ -1,10 +1,12 @@
 // The loader: batches of type B from a dataset or a stream.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include <danling/core/error.hpp>
@@ -17,14 +19,20 @@ namespace danling::inline v0::data {
 /// `for (Batch& batch : loader)` runs one epoch, the next one each time.
 template <class B>
 class Loader : public LoaderBase {
-  static_assert(BatchType<B>,
-                "a batch type needs std::int64_t size() const (or a free batch_size(const B&) beside it) and "
-                "B to(c10::Device) const (or a free to_device(B, c10::Device)), and must be movable");
+  static_assert(detail::require_batch<B>());
 
  public:
   /// @throws ConfigError when an option does not fit, StateError when `source` is empty.
   explicit Loader(Source<B> source, LoaderOptions options = {})
       : LoaderBase(reader_of(source, options), std::move(options), HasPinMemory<B>), source_(std::move(source)) {}
+
+  /// What is no source of such batches: does not compile, and says why.
+  template <class T>
+  requires(!std::derived_from<std::remove_cvref_t<T>, LoaderBase> &&
+           !std::convertible_to<T, Source<B>>) explicit Loader(T&&, LoaderOptions options = {})
+      : Loader(Source<B>(), std::move(options)) {
+    static_assert(detail::require_source<std::remove_cvref_t<T>, B>());
+  }
 
   const Source<B>& source() const { return source_; }
 

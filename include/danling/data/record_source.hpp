@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_like.hpp>
 #include <danling/data/record_stream.hpp>
 
 namespace danling::inline v0::data {
@@ -48,11 +48,8 @@ T& object_of(const std::shared_ptr<T>& object) {
 /// `size()` and `get(index)` or `get(index, const SampleInfo&)`, in the type or in what it is a shared pointer to; no
 /// `collate` is needed.
 template <class T>
-concept RecordSource =
-    (detail::PlainSamples<detail::pointee_of<T>> ||
-     detail::InformedSamples<detail::pointee_of<T>>)&&requires(const detail::pointee_of<T>& constant) {
-  { constant.size() } -> std::convertible_to<std::int64_t>;
-};
+concept RecordSource = (detail::PlainSamples<detail::pointee_of<T>> ||
+                        detail::InformedSamples<detail::pointee_of<T>>)&&detail::Sized<detail::pointee_of<T>>;
 
 namespace detail {
 template <RecordSource T>

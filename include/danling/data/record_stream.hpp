@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <danling/data/batch_info.hpp>
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_like.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {

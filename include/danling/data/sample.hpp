@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,8 @@ concept DefaultCollate = DefaultCollatable<S> && requires(const std::vector<S>& 
   { default_collate(samples) } -> BatchType;
 };
 template <class T, class S>
-concept CollatedSomehow = MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>;
+concept CollatedSomehow = std::is_object_v<S> &&
+    (MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>);
 
 /// The object's own collate, else that of the sample's type, else the one beside it, else the default.
 template <class T, class S>

@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <utility>
 
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_adapter.hpp>
 #include <danling/data/record_source.hpp>
-#include <danling/data/stream.hpp>
+#include <danling/data/stream_adapter.hpp>
 
 namespace danling::inline v0::data {
 

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <danling/data/dataset.hpp>
-#include <danling/data/stream.hpp>
+#include <danling/data/dataset_adapter.hpp>
+#include <danling/data/stream_adapter.hpp>
 
 namespace danling::inline v0::data {
 
@@ -42,6 +42,32 @@ template <class T, class B>
 concept SourceOf = detail::SharedOf<T, Dataset<B>> || detail::SharedOf<T, Stream<B>> || detail::DatasetOf<T, B> ||
     detail::StreamOf<T, B>;
 
+namespace detail {
+template <class T>
+concept Shared = requires {
+  typename pointee<T>::type;
+};
+
+/// Says what keeps `T` from being a source of batches of type `B`.
+template <class T, class B>
+constexpr bool require_source() {
+  if constexpr (Shared<T>) {
+    static_assert(SourceOf<T, B>,
+                  "a std::shared_ptr must be one to a danling::data::Dataset<B> or Stream<B>, with the B of this map "
+                  "or loader; danling::data::make_dataset and make_stream give such pointers");
+  } else if constexpr (DatasetLike<T> || StreamLike<T>) {
+    static_assert(SourceOf<T, B>,
+                  "the data gives batches of another type than this map or loader takes: it must be the B of "
+                  "`danling::BasicTorchRunner<B>` or `danling::data::Loader<B>` (a TorchRunner's is danling::Batch)");
+  } else if constexpr (Yields<T> || Restartable<T>) {
+    require_stream<T>();
+  } else {
+    require_dataset<T>();
+  }
+  return true;
+}
+}  // namespace detail
+
 /// A shared handle to a dataset or a stream of batches of type `B`; empty by default.
 template <class B>
 class Source {
@@ -56,10 +82,7 @@ class Source {
 
   template <class T>
   requires(!std::same_as<std::remove_cvref_t<T>, Source>) Source& operator=(T&& from) {
-    static_assert(SourceOf<std::remove_cvref_t<T>, B>,
-                  "a split takes a std::shared_ptr to a danling::data::Dataset<B> or Stream<B>, or an object with "
-                  "size() const and get_batch(indices) or get(index) + collate(samples) (a dataset), or with next(), "
-                  "reset(epoch), state_dict() and load_state_dict() (a stream), whose batch type is the B of this map");
+    static_assert(detail::require_source<std::remove_cvref_t<T>, B>());
     set(std::forward<T>(from));
     return *this;
   }

@@ -1,22 +1,16 @@
 // Streams: batches from a source that does not know how many there are.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/datum.hpp>
-#include <danling/data/record_stream.hpp>
-#include <danling/data/sample.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
@@ -64,132 +58,5 @@ class Stream {
   virtual std::string split() const { return {}; }
   virtual bool train() const { return split() == "train"; }
 };
-
-namespace detail {
-template <class T>
-using yielded_batch = typename unwrapped<std::remove_cvref_t<decltype(std::declval<T&>().next(std::int64_t{}))>>::type;
-}  // namespace detail
-
-/// `next(num_samples)` yields std::optional of a batch; `reset(epoch)`, `state_dict()`, `load_state_dict(state)`.
-template <class T>
-concept BatchStream = detail::Restartable<T> && requires {
-  requires BatchType<detail::yielded_batch<T>>;
-};
-
-/// A `RecordStream` whose samples have a `collate`.
-template <class T>
-concept SampleStream = RecordStream<T> && Collates<T, detail::made<T>>;
-
-/// What `make_stream` takes.
-template <class T>
-concept StreamLike = BatchStream<T> || SampleStream<T>;
-
-namespace detail {
-template <class T>
-struct StreamBatch {
-  using type = decltype(collate_with(std::declval<T&>(), std::declval<std::vector<made<T>>>()));
-};
-template <BatchStream T>
-struct StreamBatch<T> {
-  using type = yielded_batch<T>;
-};
-
-template <class T>
-auto make_batch(T& object, std::vector<yielded<T>> records, const BatchInfo& info) {
-  std::vector<made<T>> samples;
-  samples.reserve(records.size());
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    const SampleInfo sample(info, i);
-    try {
-      samples.push_back(make_sample(object, std::move(records[i]), sample));
-    } catch (...) {
-      rethrow_for_record(sample, sample.index());
-    }
-  }
-  return collate_records(object, std::move(samples), info.indices, info);
-}
-}  // namespace detail
-
-/// The batch type of a stream-like type.
-template <StreamLike T>
-using stream_batch_of = typename detail::StreamBatch<T>::type;
-
-/// Any object that satisfies `StreamLike`, as a `Stream`. Records are read one after another; samples are made of them
-/// and collated by whoever runs the job.
-template <StreamLike T>
-class StreamAdapter final : public Stream<stream_batch_of<T>> {
-  using B = stream_batch_of<T>;
-
- public:
-  explicit StreamAdapter(T object) : object_(std::move(object)) {}
-
-  T& object() { return object_; }
-  std::optional<B> next(std::int64_t num_samples) override {
-    if constexpr (BatchStream<T>) {
-      return object_.next(num_samples);
-    } else {
-      BatchInfo info;
-      info.indices.resize(static_cast<std::size_t>(num_samples));
-      std::iota(info.indices.begin(), info.indices.end(), std::int64_t{0});
-      const std::function<B()> make = read(num_samples, info);
-      return make ? std::optional<B>(make()) : std::nullopt;
-    }
-  }
-  std::function<B()> read(std::int64_t num_samples, const BatchInfo& info) override {
-    if constexpr (BatchStream<T>) {
-      return Stream<B>::read(num_samples, info);
-    } else {
-      auto records = std::make_shared<std::vector<detail::yielded<T>>>();
-      while (static_cast<std::int64_t>(records->size()) < num_samples) {
-        auto record = object_.next();
-        if (!record) {
-          break;
-        }
-        records->push_back(std::move(*record));
-      }
-      if (records->empty()) {
-        return {};
-      }
-      return [this, records, info] { return detail::make_batch(object_, std::move(*records), info); };
-    }
-  }
-  std::int64_t skip(std::int64_t num_samples) override {
-    if constexpr (BatchStream<T>) {
-      return Stream<B>::skip(num_samples);
-    } else {
-      return detail::skip_records(object_, num_samples);
-    }
-  }
-  void reset(std::int64_t epoch) override { object_.reset(epoch); }
-  State state_dict() const override { return object_.state_dict(); }
-  void load_state_dict(const State& state) override { object_.load_state_dict(state); }
-  LoaderDefaults loader_defaults() const override {
-    if constexpr (BatchStream<T>) {
-      return detail::datum_defaults_of<T, void>(object_);
-    } else {
-      return detail::datum_defaults_of<T, detail::made<T>>(object_);
-    }
-  }
-  std::string split() const override { return detail::split_of(object_); }
-  bool train() const override { return detail::train_of(object_); }
-
- private:
-  T object_;
-};
-
-/// `object` as a shared stream: itself where it is a `Stream` already, else in an adapter.
-template <class T>
-auto make_stream(T object) {
-  static_assert(StreamLike<T>,
-                "a stream needs next(std::int64_t num_samples) that returns std::optional of a batch, or next() that "
-                "returns std::optional of a sample with a collate; and reset(std::int64_t epoch), state_dict() const, "
-                "load_state_dict(const danling::State&)");
-  using B = stream_batch_of<T>;
-  if constexpr (std::derived_from<T, Stream<B>>) {
-    return std::shared_ptr<Stream<B>>(std::make_shared<T>(std::move(object)));
-  } else {
-    return std::shared_ptr<Stream<B>>(std::make_shared<StreamAdapter<T>>(std::move(object)));
-  }
-}
 
 }  // namespace danling::inline v0::data

@@ -14,6 +14,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/dataset.hpp>
+#include <danling/data/dataset_like.hpp>
 #include <danling/data/permutation.hpp>
 
 namespace danling::inline v0::data {

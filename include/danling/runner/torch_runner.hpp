@@ -26,6 +26,8 @@ namespace danling::inline v0 {
 /// are given the batch, after its member `prediction`, where it has one, was set to what the model gave.
 template <class B>
 class BasicTorchRunner : public TorchRunnerBase {
+  static_assert(data::detail::require_batch<B>());
+
  public:
   /// Datasets by split: `datasets["train"] = ...`. Loaders are built from them by initialize().
   data::SplitMap<data::Source<B>> datasets;

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_adapter.hpp>
 #include <danling/formats/json_lines.hpp>
 #include <danling/state/state.hpp>
 

@@ -1,4 +1,4 @@
-#include <danling/data/dataset.hpp>
+#include <danling/data/dataset_like.hpp>
 
 #include <exception>
 

@@ -1,0 +1,136 @@
+// What can be read as a dataset: objects with `get` and a collate, or with `get_batch`.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <danling/data/batch_info.hpp>
+#include <danling/data/batch_traits.hpp>
+#include <danling/data/datum.hpp>
+#include <danling/data/sample.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+template <class T>
+concept Sized = requires(const T& constant) {
+  { constant.size() } -> std::convertible_to<std::int64_t>;
+};
+template <class T>
+concept PlainBatches = requires(T& object, std::span<const std::int64_t> indices) {
+  { object.get_batch(indices) } -> BatchType;
+};
+template <class T>
+concept InformedBatches = requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
+  { object.get_batch(indices, info) } -> BatchType;
+};
+template <class T>
+concept PlainSamples = requires(T& object, std::int64_t index) {
+  object.get(index);
+};
+template <class T>
+concept InformedSamples = requires(T& object, std::int64_t index, const SampleInfo& info) {
+  object.get(index, info);
+};
+
+template <class T>
+auto get_sample(T& object, std::int64_t index, const SampleInfo& info) {
+  if constexpr (InformedSamples<T>) {
+    return object.get(index, info);
+  } else {
+    return object.get(index);
+  }
+}
+template <class T>
+using sample_of =
+    std::remove_cvref_t<decltype(get_sample(std::declval<T&>(), std::int64_t{}, std::declval<const SampleInfo&>()))>;
+
+/// Throws what is being handled on, as a DataError that names record `index` of the loader's dataset, with the original
+/// nested in it.
+[[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index);
+/// The same for a CollateError of the sample `info`.
+[[noreturn]] void rethrow_for_sample(const CollateError& error, const SampleInfo& info, std::int64_t index,
+                                     const std::optional<std::string>& uuid);
+}  // namespace detail
+
+/// `size()` and `get_batch(indices)` or `get_batch(indices, info)`.
+template <class T>
+concept BatchSource = (detail::PlainBatches<T> || detail::InformedBatches<T>)&&detail::Sized<T>;
+
+/// `size()`, `get(index)` or `get(index, info)`, and a `collate` for what `get` returns, in the type or beside the
+/// sample's type.
+template <class T>
+concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&detail::Sized<T>&& requires {
+  requires Collates<T, detail::sample_of<T>>;
+};
+
+/// What `make_dataset` takes. (t3w: IDataset.)
+template <class T>
+concept DatasetLike = BatchSource<T> || SampleSource<T>;
+
+namespace detail {
+template <class B>
+concept KeepsInfo = requires(B& batch) {
+  { (batch.info) } -> std::same_as<BatchInfo&>;
+};
+
+/// The samples as a batch. Their uuids go into the batch's `info` where it has one, and into what collating throws.
+template <class T, class S>
+auto collate_records(T& object, std::vector<S> samples, std::span<const std::int64_t> indices, const BatchInfo& info) {
+  std::vector<std::optional<std::string>> uuids;
+  if constexpr (HasUuid<S>) {
+    uuids.reserve(samples.size());
+    for (const S& sample : samples) {
+      uuids.push_back(uuid_of(sample));
+    }
+  }
+  try {
+    auto batch = collate_with(object, std::move(samples));
+    if constexpr (HasUuid<S> && KeepsInfo<decltype(batch)>) {
+      batch.info.entry_keys = std::move(uuids);
+    }
+    return batch;
+  } catch (const CollateError& error) {
+    const std::size_t i = error.sample();
+    if (i >= indices.size()) {
+      throw;
+    }
+    rethrow_for_sample(error, SampleInfo(info, i), indices[i], uuids.empty() ? std::nullopt : uuids[i]);
+  }
+}
+
+template <class T>
+auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
+  if constexpr (InformedBatches<T>) {
+    return object.get_batch(indices, info);
+  } else if constexpr (PlainBatches<T>) {
+    return object.get_batch(indices);
+  } else {
+    std::vector<sample_of<T>> samples;
+    samples.reserve(indices.size());
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const SampleInfo sample(info, i);
+      try {
+        samples.push_back(get_sample(object, indices[i], sample));
+      } catch (...) {
+        rethrow_for_record(sample, indices[i]);
+      }
+    }
+    return collate_records(object, std::move(samples), indices, info);
+  }
+}
+}  // namespace detail
+
+/// The batch type of a dataset-like type.
+template <DatasetLike T>
+using batch_of = std::remove_cvref_t<decltype(detail::read_batch(std::declval<T&>(), std::span<const std::int64_t>(),
+                                                                 std::declval<const BatchInfo&>()))>;
+
+}  // namespace danling::inline v0::data
