@@ -83,7 +83,9 @@ void SchedConfig::fields(Fields& f) {
 }
 
 void DataloaderOptions::fields(Fields& f) {
-  f("batch_size", batch_size, "samples per batch and process; unset: what the sample's type declares, or 1")
+  f("batch_size", batch_size,
+    "samples per batch and process; unset: what the sample's type declares (train_batch_size for splits that train, "
+    "val_batch_size for all others), or 1")
       .at_least(1);
   f("shuffle", shuffle, "draw samples in random order; unset: for splits that train");
   f("drop_last", drop_last, "leave out an incomplete last batch; unset: for splits that train");

@@ -51,8 +51,9 @@ struct SchedConfig : Section {
   void fields(Fields& f) override;
 };
 
-/// What a loader is built from. Unset: batch_size and num_workers are what the sample's type declares, or 1 and 0;
-/// shuffle and drop_last hold for the splits that train; the others are data::LoaderOptions' own.
+/// What a loader is built from. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all
+/// others) and num_workers are what the sample's type declares, or 1 and 0; shuffle and drop_last hold for the splits
+/// that train; the others are data::LoaderOptions' own.
 struct DataloaderOptions : Section {
   std::optional<std::int64_t> batch_size, num_workers, prefetch_factor, snapshot_every_n_steps;
   std::optional<bool> shuffle, drop_last, pin_memory, persistent_workers, in_order;
