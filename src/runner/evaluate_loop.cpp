@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
@@ -28,6 +29,14 @@ void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
                      quote(split), ", got one that pads ", samples.value_or(0), " samples to a multiple of ", ranks,
                      "; set shard.padding to false");
 }
+
+// Inference mode, but not for TorchScript: a graph that has been trained saves its inputs for a backward pass even
+// where there will be none, and tensors of that mode cannot be saved.
+struct WithoutGradients {
+  explicit WithoutGradients(const ModelHandle& model) : inference(!model.is_script()) {}
+  c10::InferenceMode inference;
+  c10::NoGradGuard no_grad;  // after it: where that mode is off, gradients are on
+};
 
 }  // namespace
 
@@ -88,7 +97,7 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
     const auto normalizer = loss_normalizer(loader);
     frame.data_ready();
     // Not around the loader: what a dataset keeps from its first use must serve training too.
-    const c10::InferenceMode inference;
+    const WithoutGradients guard(evaluation_model());
     const StepOutput output = run_evaluate_step(loader);
     if (output.loss.defined() && normalizer.value_or(1) > 0) {
       frame.loss().update(output.loss, normalizer.value_or(1));
@@ -207,7 +216,7 @@ std::optional<at::Tensor> InferStream::next() {
     return std::nullopt;
   }
   ++done_;
-  const c10::InferenceMode inference;
+  const WithoutGradients guard(runner_->evaluation_model());
   return runner_->run_infer_step(*loader_);
 }
 
@@ -217,7 +226,6 @@ at::Tensor TorchRunnerBase::infer(std::string_view split, std::optional<std::int
                      quote(split), ", which has no length; pass `steps` or use infer_stream");
   std::vector<at::Tensor> outputs;
   InferStream stream = infer_stream(split, steps);
-  const c10::InferenceMode inference;
   while (auto output = stream.next()) {
     outputs.push_back(output->cpu());
   }

@@ -1,6 +1,8 @@
 // Batches of the user's own, nested, through the default steps of a runner.
 #include "fixture.hpp"
 
+#include <torch/csrc/jit/api/module.h>
+
 namespace runner_batches {
 
 namespace dl = danling;
@@ -162,6 +164,79 @@ TEST_CASE("BasicTorchRunner: inputs in parts train, evaluate and infer as one in
   SECTION("a mapping with trees of tensors") {
     check_same(learn<PartsRunner<StateNetImpl, ToMap, std::map<std::string, dl::State>>>(), whole);
   }
+}
+
+/// One layer over inputs that come in parts, in TorchScript.
+torch::jit::Module make_script() {
+  torch::jit::Module module("Parts");
+  module.register_parameter("weight", torch::linspace(-0.5, 0.5, 12).view({3, 4}).requires_grad_(), false);
+  module.register_parameter("bias", torch::zeros({3}, torch::requires_grad()), false);
+  module.define(
+      "def forward(self, left, middle, right):\n"
+      "  return torch.linear(torch.cat([left, middle, right], 1), self.weight, self.bias)\n");
+  return module;
+}
+/// The same as a module of C++ over one input.
+struct LayerNetImpl : torch::nn::Module {
+  explicit LayerNetImpl(const TinyConfig&)
+      : weight(register_parameter("weight", torch::linspace(-0.5, 0.5, 12).view({3, 4}))),
+        bias(register_parameter("bias", torch::zeros({3}))) {}
+  at::Tensor forward(const at::Tensor& input) { return torch::linear(input, weight, bias); }
+  at::Tensor weight;
+  at::Tensor bias;
+};
+struct Whole {
+  dl::Batch operator()(dl::Batch batch) const { return batch; }
+};
+using Tensors = std::vector<at::Tensor>;
+struct ToVector {
+  std::pair<Tensors, at::Tensor> operator()(const dl::Batch& batch) const {
+    const at::Tensor& x = batch.input;
+    return {{x.slice(1, 0, 2), x.slice(1, 2, 3), x.slice(1, 3, 4)}, batch.target};
+  }
+};
+template <class Take, class B>
+struct ScriptRunner : PartsRunner<LayerNetImpl, Take, B> {
+  explicit ScriptRunner(const TinyConfig& config) : PartsRunner<LayerNetImpl, Take, B>(config) {
+    this->model = make_script();
+  }
+  ~ScriptRunner() override { this->close(); }
+};
+
+TEST_CASE("BasicTorchRunner: a TorchScript model of several arguments trains as a module of one input", "[runner]") {
+  const Learned whole = learn<PartsRunner<LayerNetImpl, Whole, dl::Batch>>();
+  const auto check_close = [&](const Learned& parts) {
+    REQUIRE(parts.parameters.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(parts.parameters[i].allclose(whole.parameters[i], 1e-5, 1e-6));
+    }
+    CHECK_FALSE(parts.parameters[0].allclose(torch::linspace(-0.5, 0.5, 12).view({3, 4}), 0, 0.05));  // it learned
+    CHECK(parts.inferred.allclose(whole.inferred, 1e-5, 1e-6));
+  };
+  SECTION("given as a vector") { check_close(learn<ScriptRunner<ToVector, std::pair<Tensors, at::Tensor>>>()); }
+  SECTION("given as a tuple") { check_close(learn<ScriptRunner<ToTuple, std::pair<Arguments, at::Tensor>>>()); }
+}
+
+TEST_CASE("TorchRunner: training takes what a dataset has kept since inference", "[runner]") {
+  struct Keeping : Points {
+    at::Tensor kept = {};
+    dl::Batch get_batch(std::span<const std::int64_t> indices) {
+      if (!kept.defined()) {
+        kept = all.input * 2;
+      }
+      const auto index = std::vector<std::int64_t>(indices.begin(), indices.end());
+      return {.input = kept.slice(0, index[0], index[0] + 1).expand({static_cast<std::int64_t>(index.size()), 4}),
+              .target = all.target.index_select(0, torch::tensor(index))};
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  runner.datasets["train"] = Keeping{{make_points(config.records, 0), true}};
+  CHECK(runner.infer("train").size(1) == 3);
+  runner.train();
+  CHECK(runner.state().train.epoch == 1);
 }
 
 TEST_CASE("BasicTorchRunner: batch metrics and a criterion over the batch are given the batch", "[runner]") {

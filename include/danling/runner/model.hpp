@@ -39,6 +39,7 @@ class ModelConcept {
   virtual void train(bool on) = 0;
   virtual const std::type_info& type() const = 0;
   virtual void* get() = 0;
+  virtual bool is_script() const { return false; }
 };
 
 using Forward1 = at::Tensor (*)(void*, const at::Tensor&);
@@ -112,6 +113,7 @@ class ScriptModel final : public ModelConcept {
   void train(bool on) override { module_.train(on); }
   const std::type_info& type() const override { return typeid(Script); }
   void* get() override { return &module_; }
+  bool is_script() const override { return true; }
 
  private:
   Script module_;
@@ -175,8 +177,8 @@ class ModelHandle {
     return concept_->forward(input);
   }
 
-  /// Runs a forward that takes an `I`; a tuple (or pair) stands for several parameters, and so does a vector of tensors
-  /// for TorchScript. A State that is a tensor may go to a model of tensors. @throws StateError as above.
+  /// Runs a forward that takes an `I`; a tuple (or pair) stands for several parameters. For TorchScript both a tuple
+  /// and a vector of tensors do. A State that is a tensor may go to a model of tensors. @throws StateError as above.
   template <class I>
   requires(!std::convertible_to<const I&, const at::Tensor&>) at::Tensor operator()(const I& input) const {
     check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
@@ -189,6 +191,10 @@ class ModelHandle {
       }
     } else if constexpr (requires { std::tuple(input.first, input.second); }) {
       return (*this)(std::tuple(input.first, input.second));
+    } else if constexpr (detail::tensors_only<I>) {
+      if (takes<std::vector<at::Tensor>>()) {
+        return (*this)(std::apply([](const auto&... tensors) { return std::vector<at::Tensor>{tensors...}; }, input));
+      }
     }
     detail::fail_input(typed_, typeid(I));
   }
@@ -216,6 +222,8 @@ class ModelHandle {
 
   /// The module as torch::nn::Module; null for TorchScript and callables.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
+
+  bool is_script() const { return concept_ != nullptr && concept_->is_script(); }
 
   NamedTensors named_parameters() const;
   void to(at::Device device) const;

@@ -53,6 +53,12 @@ struct JoinedInputs<std::tuple<Input>> {
   using type = Input;
 };
 
+/// A tuple of tensors.
+template <class Inputs>
+inline constexpr bool tensors_only = false;
+template <class... Inputs>
+inline constexpr bool tensors_only<std::tuple<Inputs...>> = (std::same_as<Inputs, at::Tensor> && ...);
+
 /// Whether `M` takes these inputs, by reference to const or by value, and gives a tensor.
 template <class M, class Inputs>
 inline constexpr bool takes_inputs = false;

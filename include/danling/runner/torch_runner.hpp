@@ -58,8 +58,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     return output;
   }
 
-  /// One batch of evaluation, under inference mode. Called when: an evaluation loop has a batch, on every rank. No
-  /// backward, no step, no saves. @return prediction and, when there is a criterion, the loss.
+  /// One batch of evaluation, under inference mode (a TorchScript model: without gradients). Called when: an evaluation
+  /// loop has a batch, on every rank. No backward, no step, no saves. @return prediction and, when there is a
+  /// criterion, the loss.
   virtual StepOutput evaluate_step(B& batch) {
     move_to_device(batch);
     StepOutput output;
@@ -74,7 +75,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     return output;
   }
 
-  /// One batch of inference, under inference mode: the predictions, a last dimension of one taken away. Called when:
+  /// One batch of inference, as evaluate_step: the predictions, a last dimension of one taken away. Called when:
   /// infer or infer_stream has a batch. No metrics. The result may stay on the device.
   virtual at::Tensor infer_step(B& batch) {
     move_to_device(batch);
