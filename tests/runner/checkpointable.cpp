@@ -1,10 +1,13 @@
 // Every stateful part of the library takes its state out and puts it back: the same state, and the same from there on.
 #include "fixture.hpp"
 
+#include <danling/data/length_buckets.hpp>
 #include <danling/metrics/batch_losses.hpp>
+#include <danling/metrics/batch_metric.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
+#include <danling/optim/torch_adapter.hpp>
 
 namespace runner_test {
 
@@ -84,24 +87,70 @@ TEST_CASE("Checkpointable: samplers go on with the saved order", "[runner]") {
   // Where a sampler is in an epoch is the loader's to know: its state is the order itself, which going on leaves as it
   // is.
   const auto same_order = [](dl::data::Sampler& from, dl::data::Sampler& into) {
+    const auto orders = [](dl::data::Sampler& sampler) {
+      std::vector<std::vector<std::int64_t>> out;
+      for (const std::int64_t epoch : {0, 4}) {
+        sampler.set_epoch(epoch);
+        sampler.fill(0, out.emplace_back(10));
+      }
+      return out;
+    };
+    REQUIRE(from.size() == 10);
+    const bool one_order = orders(from).front() == orders(from).back();
+    CHECK((one_order || orders(into) != orders(from)));
     into.load_state_dict(from.state_dict());
     CHECK(dl::first_difference(into.state_dict(), from.state_dict()) == "");
-    std::vector<std::int64_t> a(10);
-    std::vector<std::int64_t> b(10);
-    for (const std::int64_t epoch : {0, 4}) {
-      from.set_epoch(epoch);
-      into.set_epoch(epoch);
-      from.fill(0, a);
-      into.fill(0, b);
-      CHECK(a == b);
-    }
+    CHECK(orders(into) == orders(from));
   };
-  dl::data::RandomSampler random(10, 1, "train");
-  dl::data::RandomSampler other(10, 2, "val");
-  same_order(random, other);
-  dl::data::SequentialSampler first(10);
-  dl::data::SequentialSampler second(10);
-  same_order(first, second);
+  using namespace dl::data;
+  {
+    RandomSampler from(10, 1, "train"), into(10, 2, "val");
+    same_order(from, into);
+  }
+  {
+    SequentialSampler from(10), into(10);
+    same_order(from, into);
+  }
+  const std::vector<double> weights = {1, 2, 3, 4, 0, 5, 1, 1, 1, 7, 2};
+  for (const bool replacement : {true, false}) {
+    WeightedSampler from(weights, {.num_samples = 10, .replacement = replacement, .seed = 1, .split = "train"});
+    WeightedSampler into(weights, {.num_samples = 10, .replacement = replacement, .seed = 2, .split = "val"});
+    same_order(from, into);
+  }
+  const std::vector<std::int64_t> chosen = {5, 3, 90, 1, 2, 8, 13, 21, 34, 55};
+  {
+    SubsetSampler from(chosen, {.shuffle = true, .seed = 1, .split = "train"});
+    SubsetSampler into(chosen, {.shuffle = true, .seed = 2, .split = "val"});
+    same_order(from, into);
+  }
+  {
+    DistributedSampler from(std::make_shared<RandomSampler>(20, 1, "train"), {.rank = 1, .world_size = 2});
+    DistributedSampler into(std::make_shared<RandomSampler>(20, 2, "val"), {.rank = 1, .world_size = 2});
+    same_order(from, into);
+  }
+}
+
+TEST_CASE("Checkpointable: batch samplers give the batches that came after the state", "[runner]") {
+  const std::vector<std::int64_t> lengths = {3, 9, 4, 1, 7, 7, 2, 8, 5, 6, 1, 3, 9, 2, 4, 8, 5, 6, 7, 3};
+  const auto next = [](dl::data::LengthBuckets& buckets) {
+    std::vector<std::int64_t> indices(3);
+    const auto count = buckets.next({.batch_size = 3}, indices);
+    indices.resize(static_cast<std::size_t>(count));
+    CHECK(count > 0);
+    return indices;
+  };
+  dl::data::LengthBuckets from(lengths, {.boundaries = {3, 6}, .shuffle = true, .seed = 1, .split = "train"});
+  dl::data::LengthBuckets into(lengths, {.boundaries = {3, 6}, .shuffle = true, .seed = 2, .split = "val"});
+  from.set_epoch(3);
+  next(from);
+  next(from);
+  check_round_trip(from, into, [&](dl::data::LengthBuckets& buckets) {
+    std::vector<std::vector<std::int64_t>> out;
+    for (int i = 0; i < 4; ++i) {
+      out.push_back(next(buckets));
+    }
+    return out;
+  });
 }
 
 TEST_CASE("Checkpointable: meters, metrics and losses go on with their averages", "[runner]") {
@@ -150,11 +199,45 @@ TEST_CASE("Checkpointable: meters, metrics and losses go on with their averages"
       meter.update(7.0, 1);
       return meter.avg();
     });
+    dl::MetricMeter measured(accuracy()), fresh(accuracy());
+    measured.update(prediction, target);
+    check_round_trip(measured, fresh, [&](dl::MetricMeter& meter) {
+      meter.update(prediction, prediction.argmax(1));
+      return std::pair(meter.avg(), meter.count());
+    });
     dl::AverageMeters several, others;
     several["loss"].update(2.0, 3);
     check_round_trip(several, others, [](dl::AverageMeters& meters) {
       meters["loss"].update(7.0, 1);
       return meters["loss"].avg();
+    });
+  }
+}
+
+TEST_CASE("Checkpointable: metrics of batches go on with their averages", "[runner]") {
+  struct Largest : dl::BatchMetric<dl::Batch> {
+    bool higher_better() const override { return true; }
+    dl::MetricValue compute(const dl::Batch& batch) override { return batch.input.amax(1); }
+  };
+  const dl::Batch first{.input = torch::tensor({{1.0, 2.0}, {5.0, 3.0}})};
+  const dl::Batch second{.input = torch::tensor({{0.25, 0.5}})};
+  {
+    const auto metric = std::make_shared<Largest>();
+    dl::DatasetMetric<dl::Batch> from(metric), into(metric);
+    from.update(first);
+    check_round_trip(from, into, [&](dl::DatasetMetric<dl::Batch>& largest) {
+      largest.update(second);
+      CHECK(largest.eval() == 2.5);  // of 2, 5 and 0.5
+      return largest.count();
+    });
+  }
+  {
+    const auto make = [] { return dl::BatchMetrics<dl::Batch>({{"largest", std::make_shared<Largest>()}}); };
+    dl::BatchMetrics<dl::Batch> from = make(), into = make();
+    from.update(first);
+    check_round_trip(from, into, [&](dl::BatchMetrics<dl::Batch>& metrics) {
+      metrics.update(second);
+      return metrics.average().text(17);
     });
   }
 }
@@ -189,9 +272,36 @@ TEST_CASE("Checkpointable: optimizers and schedulers take the next step alike", 
     return std::make_unique<dl::optim::AdamW>(std::vector<at::Tensor>{x}, dl::optim::AdamWOptions{.lr = 0.1});
   });
   check([](at::Tensor& x) {
+    return std::make_unique<dl::optim::Adam>(std::vector<at::Tensor>{x},
+                                             dl::optim::AdamOptions{.lr = 0.1, .weight_decay = 0.1, .amsgrad = true});
+  });
+  check([](at::Tensor& x) {
     return std::make_unique<dl::optim::SGD>(std::vector<at::Tensor>{x},
                                             dl::optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
   });
+  check([](at::Tensor& x) {
+    return dl::optim::adapt(
+        std::make_shared<torch::optim::Adam>(std::vector<at::Tensor>{x}, torch::optim::AdamOptions(0.1)));
+  });
+}
+
+TEST_CASE("Checkpointable: StepLR goes on with the saved rate", "[runner]") {
+  const auto make = [] {
+    return dl::optim::SGD({torch::ones({3}, torch::requires_grad())}, dl::optim::SGDOptions{.lr = 1.0});
+  };
+  auto one = make();
+  auto two = make();
+  dl::optim::StepLR from(one, 2, 0.5), into(two, 2, 0.5);
+  from.step();
+  from.step();
+  from.step();
+  two.load_state_dict(one.state_dict());
+  check_round_trip(from, into, [](dl::optim::StepLR& schedule) {
+    schedule.step();
+    CHECK(schedule.get_last_lr() == std::vector<double>{0.25});
+    return schedule.last_epoch();
+  });
+  CHECK(two.param_groups()[0].lr == 0.25);
 }
 
 TEST_CASE("Checkpointable: results and counters", "[runner]") {
