@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include <danling/data/batch_sampler.hpp>
 #include <danling/data/shard.hpp>
 
 #include "data/ranges.hpp"
@@ -20,6 +21,7 @@ struct Layout {
   bool drop_last = false;
 
   std::int64_t global() const { return batch_size * shard.world_size; }
+  BatchShape shape() const { return {batch_size, shard.world_size, drop_last}; }
 };
 
 /// The part of this rank in a global batch of `global` samples: those from `offset` on, then `padding` repeated ones.

@@ -174,6 +174,19 @@ std::int64_t LengthBuckets::next(const BatchShape& shape, std::span<std::int64_t
   return next_of_rest(shape, indices);
 }
 
+std::int64_t LengthBuckets::fit(const BatchShape& shape, std::span<const std::int64_t> records) const {
+  std::int64_t most = shape.global_size();
+  std::int64_t count = 0;
+  for (const std::int64_t record : records) {
+    most = std::min(most, full(buckets_[bucket_of(length_(record))], shape));
+    if (count == most) {
+      break;
+    }
+    ++count;
+  }
+  return std::min(count, most);
+}
+
 std::int64_t LengthBuckets::next_of_rest(const BatchShape& shape, std::span<std::int64_t> indices) {
   if (!resting_) {
     rest_ = all_waiting();

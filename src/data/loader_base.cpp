@@ -126,6 +126,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
   detail::EpochContext context;
   context.split = options_.split;
   context.epoch = epoch;
+  context.size = engine.reader->size().value_or(0);
   context.batch_idx = batches_;
   context.global_step = global_step_;
   context.record_key = RandomKey::of(order_key(engine.seed, epoch, engine.split + "/records"));

@@ -23,6 +23,14 @@ std::span<std::int64_t> part(std::vector<std::int64_t>& of, std::int64_t begin, 
   return std::span(of).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
 }
 
+void check_records(std::span<const std::int64_t> records, std::int64_t size, const char* giver) {
+  for (const std::int64_t record : records) {
+    if (record < 0 || record >= size) [[unlikely]] {
+      fail<DataError>("data.loader", "expected records in [0, ", size, ") from ", giver, ", got record ", record);
+    }
+  }
+}
+
 // "record 5", "records 5, 3": whoever threw it knew better than the loader which one it was.
 bool names_record(std::string_view text) {
   for (const std::string_view word : {"record ", "records "}) {
@@ -151,27 +159,63 @@ std::int64_t OrderPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
       key(share.count + i, sampler_.size() + behind + i);
     }
   }
+  check_records(info.indices, context().size, "the sampler");
   return step;
 }
 
-bool GroupPlanner::next_group() {
-  if (held_) {  // an exception came between
-    return true;
-  }
+bool GroupPlanner::ask_sampler() {
   const Layout& layout = context().plan.layout();
-  const auto wanted = static_cast<std::size_t>(layout.global());
-  of_pending_ = !pending_.empty();
-  if (of_pending_) {
-    const Group& first = pending_.front();
-    group_.assign(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(std::min(first.size(), wanted)));
-    return held_ = true;
+  const BatchShape shape = layout.shape();
+  Group group(static_cast<std::size_t>(std::min(layout.global(), sampler_.size().value_or(layout.global()))));
+  const std::int64_t count = sampler_.next(shape, group);
+  check<DataError>(count >= 0 && count <= static_cast<std::int64_t>(group.size()), "data.loader",
+                   "expected a batch of at most ", group.size(), " records from the batch sampler, got ", count);
+  group.resize(static_cast<std::size_t>(count));
+  check_records(group, context().size, "the batch sampler");
+  if (count > 0) {
+    pending_.push_back(std::move(group));
   }
-  group_.resize(wanted);
-  const std::int64_t count = sampler_.next({layout.batch_size, layout.shard.world_size, layout.drop_last}, group_);
-  check<DataError>(count >= 0 && count <= layout.global(), "data.loader", "expected a batch of at most ", wanted,
-                   " records from the batch sampler, got ", count);
-  group_.resize(static_cast<std::size_t>(count));
-  return held_ = !group_.empty();
+  return count > 0;
+}
+
+// Without padding every rank needs a sample, or it would be a step ahead of the others: what a layout of fewer
+// processes left behind joins what follows, unless it is the end.
+bool GroupPlanner::next_group() {
+  const Layout& layout = context().plan.layout();
+  const auto least = static_cast<std::size_t>(layout.shard.padding ? 1 : layout.shard.world_size);
+  bool as_given = pending_.empty();
+  if (as_given && !ask_sampler()) {
+    return false;
+  }
+  group_ = pending_.front();
+  for (std::size_t next = 1; group_.size() < least && (next < pending_.size() || ask_sampler()); ++next) {
+    group_.insert(group_.end(), pending_[next].begin(), pending_[next].end());
+    as_given = false;
+  }
+  if (group_.size() < least && layout.drop_last) {
+    return false;
+  }
+  if (!as_given) {
+    const std::int64_t count = sampler_.fit(layout.shape(), group_);
+    const auto size = static_cast<std::int64_t>(group_.size());
+    check<DataError>(count >= std::min(size, static_cast<std::int64_t>(least)) && count <= size, "data.loader",
+                     "expected a batch of at least ", least, " of ", size, " records from the batch sampler, got ",
+                     count);
+    group_.resize(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+void GroupPlanner::remove_group() {
+  for (std::size_t left = group_.size(); left > 0;) {
+    Group& first = pending_.front();
+    const std::size_t taken = std::min(left, first.size());
+    first.erase(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(taken));
+    left -= taken;
+    if (first.empty()) {
+      pending_.pop_front();
+    }
+  }
 }
 
 std::int64_t GroupPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
@@ -193,15 +237,8 @@ std::int64_t GroupPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
       }
     }
     slot.group = group_;
-    held_ = false;
+    remove_group();
     position_ += global;
-    if (of_pending_) {
-      Group& first = pending_.front();
-      first.erase(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(global));
-      if (first.empty()) {
-        pending_.pop_front();
-      }
-    }
     if (!info.indices.empty()) {
       return step;
     }

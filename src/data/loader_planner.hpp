@@ -20,6 +20,8 @@ namespace danling::inline v0::data::detail {
 struct EpochContext {
   std::string split;
   std::int64_t epoch = 0;
+  /// Records of the dataset; 0 for a stream.
+  std::int64_t size = 0;
   /// Of the next batch to be planned.
   std::int64_t batch_idx = 0;
   std::int64_t global_step = 0;
@@ -76,13 +78,14 @@ class GroupPlanner final : public Planner {
 
  private:
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
+  /// Puts the records of the next global batch, which stay in `pending_`, into `group_`; false at the end.
   bool next_group();
+  bool ask_sampler();
+  void remove_group();
 
   BatchSampler& sampler_;
   std::deque<Group> pending_;
   Group group_;
-  bool held_ = false;  // group_ is the next one
-  bool of_pending_ = false;
   std::int64_t position_;
 };
 

@@ -1,6 +1,7 @@
 // Orders of whole batches that cannot be computed from the position, such as samples of similar length together.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -39,10 +40,16 @@ class BatchSampler {
   /// where the epoch goes on.
   virtual void set_epoch(std::int64_t epoch) = 0;
   /// Writes the records of the next global batch to the front of `indices`, which has room for `shape.global_size()`,
-  /// and gives their number; 0 at the end of the epoch. There may be fewer in any batch (a limit of tokens): processes
-  /// share them as evenly as can be, in blocks, so that a multiple of `world_size` gives all as many. What `drop_last`
-  /// leaves out, it leaves out itself.
+  /// or for `size()` where that is known and less, and gives their number; 0 at the end of the epoch, and from then on.
+  /// There may be fewer in any batch (a limit of tokens): processes share them as evenly as can be, in blocks, so that
+  /// a multiple of `world_size` gives all as many; fewer than `world_size` join the next batch. What `drop_last` leaves
+  /// out, it leaves out itself.
   virtual std::int64_t next(const BatchShape& shape, std::span<std::int64_t> indices) = 0;
+  /// How many of `records`, the first ones, make a global batch: at least `world_size` where there are as many. Asked
+  /// where loaders put batches together anew, after resuming with another shape.
+  virtual std::int64_t fit(const BatchShape& shape, std::span<const std::int64_t> records) const {
+    return std::min(static_cast<std::int64_t>(records.size()), shape.global_size());
+  }
   /// Whether an epoch has records more than once; then their keys depend on the place too.
   virtual bool repeats() const { return false; }
 
