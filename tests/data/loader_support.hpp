@@ -1,6 +1,7 @@
 // Batches that are what their records are numbered, so that tests can compare orders with closed forms.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -112,9 +113,9 @@ class Counting : public data::Stream<Records> {
   std::function<void(std::int64_t)> before_job_;
   std::int64_t epoch_ = 0;
   std::int64_t at_ = 0;
-  std::int64_t read_ = 0;
-  std::int64_t skipped_ = 0;
-  mutable std::int64_t snapshots_ = 0;
+  std::atomic<std::int64_t> read_ = 0;
+  std::atomic<std::int64_t> skipped_ = 0;
+  mutable std::atomic<std::int64_t> snapshots_ = 0;  // tests look while workers read
 };
 
 inline Numbers counting(std::int64_t size, std::int64_t from = 0) {
