@@ -17,7 +17,7 @@ EDGES = {
     "config": {"core"},
     "state": {"core"},
     "distributed": {"core"},
-    "tensors": {"core", "state"},
+    "tensors": {"core", "formats", "state"},
     "workspace": {"core", "config"},
     "data": {"core", "formats", "state", "distributed", "tensors"},
     "optim": {"core", "state", "distributed", "tensors"},

@@ -16,8 +16,8 @@
 #include <danling/formats/pth.hpp>
 #include <danling/formats/safetensors.hpp>
 
-#include "dtypes.hpp"
 #include "state_archive.hpp"
+#include "tensors/dtypes.hpp"
 
 namespace danling::inline v0 {
 namespace {

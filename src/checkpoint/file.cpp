@@ -13,9 +13,9 @@
 
 #include <danling/formats/pth.hpp>
 
-#include "dtypes.hpp"
 #include "memory.hpp"
 #include "state_archive.hpp"
+#include "tensors/dtypes.hpp"
 
 namespace danling::inline v0 {
 namespace {

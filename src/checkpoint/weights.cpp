@@ -9,9 +9,9 @@
 
 #include <danling/checkpoint/file.hpp>
 
-#include "dtypes.hpp"
 #include "identity.hpp"
 #include "memory.hpp"
+#include "tensors/dtypes.hpp"
 
 namespace danling::inline v0 {
 namespace {

@@ -1,43 +1,18 @@
 #include "records.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string_view>
 
 #include <ATen/ops/empty.h>
-#include <c10/core/ScalarType.h>
 
 #include <danling/core/error.hpp>
+
+#include "tensors/dtypes.hpp"
 
 namespace danling::inline v0::data {
 
 namespace {
-
-// In the order of formats::DType.
-constexpr std::array<c10::ScalarType, formats::dtype_count> record_types = {
-    c10::ScalarType::Double,
-    c10::ScalarType::Float,
-    c10::ScalarType::Half,
-    c10::ScalarType::BFloat16,
-    c10::ScalarType::Float8_e4m3fn,
-    c10::ScalarType::Float8_e5m2,
-    c10::ScalarType::Float8_e4m3fnuz,
-    c10::ScalarType::Float8_e5m2fnuz,
-    c10::ScalarType::Float8_e8m0fnu,
-    c10::ScalarType::Long,
-    c10::ScalarType::Int,
-    c10::ScalarType::Short,
-    c10::ScalarType::Char,
-    c10::ScalarType::Byte,
-    c10::ScalarType::UInt16,
-    c10::ScalarType::UInt32,
-    c10::ScalarType::UInt64,
-    c10::ScalarType::Bool,
-    c10::ScalarType::ComplexHalf,
-    c10::ScalarType::ComplexFloat,
-    c10::ScalarType::ComplexDouble,
-};
 
 // Smaller records are one page or two: to ask for them would cost as much as to copy them.
 constexpr std::size_t worth_asking = 4096;
@@ -120,8 +95,6 @@ void swap_bytes(std::span<std::byte> bytes, std::size_t width) {
 
 }  // namespace
 
-c10::ScalarType scalar_type(formats::DType dtype) { return record_types.at(static_cast<std::size_t>(dtype)); }
-
 void check_indices(std::span<const std::int64_t> indices, std::int64_t size, std::string_view where) {
   for (const std::int64_t index : indices) {
     check<DataError>(index >= 0 && index < size, where, "expected an index in [0, ", size, "), got ", index);
@@ -135,7 +108,7 @@ std::string RecordArray::source() const {
 at::Tensor RecordArray::gather(std::span<const std::int64_t> indices) const {
   std::vector<std::int64_t> shape = sizes;
   shape[0] = static_cast<std::int64_t>(indices.size());
-  at::Tensor out = at::empty(shape, scalar_type(dtype));
+  at::Tensor out = at::empty(shape, to_scalar_type(dtype));
   const std::size_t width = formats::dtype_size(dtype);
   const std::size_t record = elements_of(std::span(sizes).subspan(1)) * width;
   if (file != nullptr && !fortran_order && record >= worth_asking) {

@@ -18,9 +18,6 @@
 
 namespace danling::inline v0::data {
 
-/// The tensors' type for a type of a file.
-c10::ScalarType scalar_type(formats::DType dtype);
-
 /// One array. Elements may lie at any address.
 struct RecordArray {
   /// `input`, `target`, or the name in `extra`.

@@ -6,7 +6,7 @@ namespace danling::inline v0 {
 namespace {
 
 // In the order of formats::DType.
-constexpr std::array<c10::ScalarType, formats::dtype_count> kTypes = {
+constexpr std::array<c10::ScalarType, formats::dtype_count> file_types = {
     c10::ScalarType::Double,
     c10::ScalarType::Float,
     c10::ScalarType::Half,
@@ -33,14 +33,14 @@ constexpr std::array<c10::ScalarType, formats::dtype_count> kTypes = {
 }  // namespace
 
 std::optional<formats::DType> to_file_dtype(c10::ScalarType type) {
-  for (std::size_t i = 0; i < kTypes.size(); ++i) {
-    if (kTypes[i] == type) {
+  for (std::size_t i = 0; i < file_types.size(); ++i) {
+    if (file_types[i] == type) {
       return static_cast<formats::DType>(i);
     }
   }
   return std::nullopt;
 }
 
-c10::ScalarType to_scalar_type(formats::DType dtype) { return kTypes.at(static_cast<std::size_t>(dtype)); }
+c10::ScalarType to_scalar_type(formats::DType dtype) { return file_types.at(static_cast<std::size_t>(dtype)); }
 
 }  // namespace danling::inline v0
