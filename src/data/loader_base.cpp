@@ -1,5 +1,6 @@
 #include <danling/data/loader_base.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -55,6 +56,20 @@ std::unique_ptr<Planner> planner_of(LoaderEngine& engine, const LoaderOptions& o
 
 }  // namespace
 
+// The one that sees all batches in one thread.
+void LoaderEngine::check_end(const BatchSlot* slot) {
+  if (slot != nullptr && is_stream()) {
+    if (slot->info.global_size < slot->wanted) {
+      end = std::min(end, slot->info.position - slot->before + slot->info.global_size);
+    }
+    furthest = std::max(furthest, slot->info.position + slot->size);
+  }
+  if (furthest > end) [[unlikely]] {
+    fail<DataError>("data.loader", "expected the end of the stream behind sample ", end,
+                    ", where it gave fewer than were asked for, got samples up to ", furthest, of_split(split));
+  }
+}
+
 }  // namespace detail
 
 LoaderBase::LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOptions options, bool can_pin)
@@ -96,6 +111,7 @@ void LoaderBase::rewind(std::int64_t epoch) {
   engine_->planner = nullptr;
   engine_->steps = {};
   engine_->end = std::numeric_limits<std::int64_t>::max();
+  engine_->furthest = 0;
   current_ = nullptr;
   batch_size_ = 0;
   last_ = false;
@@ -154,6 +170,7 @@ bool LoaderBase::next() {
   last_ = false;
   detail::LoaderEngine& engine = *engine_;
   detail::BatchSlot* const slot = engine.pipeline->next();
+  engine.check_end(slot);
   if (slot == nullptr) {
     return false;
   }
@@ -162,9 +179,6 @@ bool LoaderBase::next() {
   samples_ += slot->info.global_size;
   ++batches_;
   ++global_step_;
-  if (slot->info.global_size < slot->wanted) {
-    engine.end = slot->info.position - slot->before + slot->info.global_size;
-  }
   engine.steps.add({slot->step, slot->step + 1});
   last_ = engine.batches_left ? --*engine.batches_left == 0 : engine.pipeline->ended();
   return true;

@@ -42,6 +42,11 @@ struct LoaderEngine {
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // of a stream, once it is known
   std::unique_ptr<Pipeline> pipeline;                           // last: its threads use the others
 
+  std::int64_t furthest = 0;  // delivered of a stream
+
+  /// Of the batch that is to be delivered; null at the end. @throws DataError where a stream went on behind its end, and
+  /// from then on.
+  void check_end(const BatchSlot* slot);
   bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }
   std::optional<std::int64_t> order_size() const {
     return sampler != nullptr ? std::optional<std::int64_t>(sampler->size()) : std::nullopt;

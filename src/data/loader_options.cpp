@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t max_read_ahead = 65536;
 constexpr std::int64_t max_global_batch = std::int64_t{1} << 48;
+constexpr std::int64_t max_unknown_batch = std::int64_t{1} << 24;  // where no size says how much memory it takes
 
 void check_shard(const LoaderOptions& options, const std::string& split) {
   const Shard& shard = options.shard;
@@ -43,6 +44,8 @@ void check_workers(const LoaderOptions& options, const std::string& split) {
 }
 
 void check_stream(const LoaderOptions& options, const std::string& split) {
+  check<ConfigError>(options.batch_size <= max_unknown_batch, "data.loader", "expected batch_size of at most ",
+                     max_unknown_batch, " for a stream, got ", options.batch_size, split);
   check<ConfigError>(!options.shuffle, "data.loader", "expected shuffle: false for a stream, got true", split,
                      "; shuffle inside the stream");
   check<ConfigError>(options.sampler == nullptr && options.batch_sampler == nullptr, "data.loader",
@@ -72,6 +75,11 @@ void check_options(const LoaderOptions& options, bool is_stream, bool can_pin) {
                        split);
     check<ConfigError>(options.in_order || options.shard.world_size == 1, "data.loader",
                        "expected in_order: true for a batch sampler of several processes, got false", split);
+    check<ConfigError>(
+        options.batch_sampler->size() || options.batch_size * options.shard.world_size <= max_unknown_batch,
+        "data.loader", "expected batch_size * world_size of at most ", max_unknown_batch,
+        " for a batch sampler that does not know its size, got ", options.batch_size, " * ", options.shard.world_size,
+        split);
   } else {
     check<ConfigError>(options.sampler == nullptr || !options.shuffle, "data.loader",
                        "expected either shuffle or a sampler, got both", split);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
+
 namespace danling::inline v0::data::detail {
 
 Pipeline::~Pipeline() = default;
@@ -38,7 +40,8 @@ bool DirectPipeline::read_ahead() {
 }
 
 BatchSlot* DirectPipeline::next() {
-  current_->drop();  // first, so that the new batch can have its memory
+  const c10::NoGradGuard no_grad;  // as for workers
+  current_->drop();                // first, so that the new batch can have its memory
   if (error_ != nullptr) {
     std::rethrow_exception(std::exchange(error_, nullptr));
   }
@@ -51,6 +54,7 @@ BatchSlot* DirectPipeline::next() {
 }
 
 bool DirectPipeline::ended() {
+  const c10::NoGradGuard no_grad;
   try {
     return !plan_ahead() || (planner_->sure_when_read() && !read_ahead());
   } catch (...) {

@@ -84,6 +84,9 @@ bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot) {
   const bool of_stream = !reader.size().has_value();
   try {
     slot.size = reader.read(slot);
+    const auto asked = static_cast<std::int64_t>(slot.info.indices.size());
+    check<DataError>(of_stream || slot.size == asked, "data.loader", "expected a batch of ", asked,
+                     " samples from the dataset, got ", slot.size);
     const bool counts = planner.complete(slot);
     if (counts) {
       reader.finish(slot);
@@ -254,6 +257,8 @@ bool StreamPlanner::advance(std::int64_t to) {
     const std::int64_t skipped = reader_.skip(wanted);
     at_ += skipped;
     if (skipped < wanted) {
+      check<DataError>(reader_.skip(1) == 0, "data.loader", "expected the stream to pass over ", wanted,
+                       " samples, or fewer at its end, got ", skipped, " before its end");
       return false;
     }
   }
@@ -333,6 +338,8 @@ bool StreamPlanner::complete(BatchSlot& slot) const {
   const auto asked = static_cast<std::int64_t>(info.indices.size());
   check<DataError>(slot.size <= asked, "data.loader", "expected at most ", asked, " samples from the stream, got ",
                    slot.size);
+  check<DataError>(slot.size == asked || slot.after == 0, "data.loader", "expected ", asked,
+                   " samples from the stream, or fewer at its end, got ", slot.size, " before its end");
   info.indices.resize(static_cast<std::size_t>(slot.size));
   info.global_size = slot.before + slot.size + slot.after;
   return slot.size > 0 && !(context().plan.layout().drop_last && info.global_size < slot.wanted);

@@ -93,13 +93,28 @@ void WorkerPipeline::join_threads() {
 
 BatchSlot* WorkerPipeline::ready_slot() const {
   BatchSlot* found = nullptr;
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  std::int64_t first_in_turn = first;
   for (const auto& slot : slots_) {
-    const bool done = slot->stage == Stage::ready || slot->stage == Stage::failed;
-    if (done && slot.get() != current_ && (found == nullptr || slot->number < found->number)) {
+    const Stage stage = slot->stage;
+    if (slot.get() == current_ || stage == Stage::free) {
+      continue;
+    }
+    first = std::min(first, slot->number);
+    first_in_turn = slot->in_turn ? std::min(first_in_turn, slot->number) : first_in_turn;
+    const bool done = stage == Stage::ready || stage == Stage::failed;
+    if (done && (found == nullptr || slot->number < found->number)) {
       found = slot.get();
     }
   }
-  return found != nullptr && options_.in_order && found->number != given_ ? nullptr : found;
+  const bool in_order = options_.in_order || (found != nullptr && found->number >= first_in_turn);
+  return found != nullptr && in_order && found->number != first ? nullptr : found;
+}
+
+// One that is not full has to come at the same step on all ranks, or they would not agree on its size.
+void WorkerPipeline::note_size(BatchSlot& slot) const {
+  const Layout& layout = planner_->context().plan.layout();
+  slot.in_turn = layout.shard.world_size > 1 && slot.info.global_size < layout.global();
 }
 
 // Batches whose error the caller has seen are tried again; says whether there are any.
@@ -281,6 +296,7 @@ void WorkerPipeline::plan(Lock& lock) {
   });
   slot.stage = Stage::planning;
   slot.planned = false;
+  slot.in_turn = false;
   slot.number = planned_;
   planning_ = true;
   ++in_use_;
@@ -301,6 +317,7 @@ void WorkerPipeline::plan(Lock& lock) {
     blocked_ = true;
   } else if (more && slot.number < end_) {
     slot.planned = true;
+    note_size(slot);
     ++planned_;
     read(slot, lock);
   } else {
@@ -328,6 +345,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
     slot.error = std::move(error);
   } else {
     slot.stage = Stage::ready;
+    note_size(slot);
     end_ = counts ? end_ : std::min(end_, slot.number);
   }
   if (end_ <= planned_) {  // what a stream gives behind its end does not count either

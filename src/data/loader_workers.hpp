@@ -46,6 +46,7 @@ class WorkerPipeline final : public Pipeline {
   void join_threads();
   bool retry_failed(Lock& lock);
   BatchSlot* ready_slot() const;
+  void note_size(BatchSlot& slot) const;
 
   // Of the workers.
   void work(std::int64_t worker, std::optional<c10::DeviceIndex> device) noexcept;

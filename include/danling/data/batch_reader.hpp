@@ -45,6 +45,7 @@ class BatchSlot {
   Stage stage = Stage::free;
   bool planned = false;
   std::int64_t number = 0;
+  bool in_turn = false;  // comes after all that were planned before it, and before all others, even out of order
   std::exception_ptr error;
 };
 

@@ -34,6 +34,8 @@ struct LengthBucketsOptions {
 ///
 /// The state holds the position in the order and the records that wait in buckets. Resumed with another batch size,
 /// world size, `boundaries` or `max_tokens`, every record still comes once. A state brings its seed and split.
+/// What `drop_last` left out, which is decided when the last record was visited, also stays out where a state of after
+/// that goes on without `drop_last`.
 class LengthBuckets final : public BatchSampler {
  public:
   /// `lengths[i]` is the length of record i. @throws DataError when one is negative or above `max_tokens`, ConfigError

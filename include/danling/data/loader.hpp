@@ -16,7 +16,8 @@
 namespace danling::inline v0::data {
 
 /// Batches one after another, read in the calling thread or ahead of it by workers. By itself:
-/// `for (Batch& batch : loader)` runs one epoch, the next one each time.
+/// `for (Batch& batch : loader)` runs one epoch, the next one each time. Loaders may share a dataset; streams, samplers
+/// and batch samplers hold where they are, so each loader has one of its own.
 template <class B>
 class Loader : public LoaderBase {
   static_assert(detail::require_batch<B>());
@@ -92,5 +93,36 @@ class Loader : public LoaderBase {
 
   Source<B> source_;
 };
+
+namespace detail {
+template <class B>
+B batch_of_base(const Dataset<B>*);
+template <class B>
+B batch_of_base(const Stream<B>*);
+
+template <class T>
+struct SourceBatch {};
+template <class T>
+requires requires { batch_of_base(std::declval<T*>()); }
+struct SourceBatch<std::shared_ptr<T>> {
+  using type = decltype(batch_of_base(std::declval<T*>()));
+};
+template <DatasetLike T>
+struct SourceBatch<T> {
+  using type = batch_of<T>;
+};
+template <StreamLike T>
+requires(!DatasetLike<T>) struct SourceBatch<T> {
+  using type = stream_batch_of<T>;
+};
+}  // namespace detail
+
+/// The batch type of what a source can be made from.
+template <class T>
+using source_batch_of = typename detail::SourceBatch<T>::type;
+
+/// `Loader loader(dataset, options)`: the batch type is that of the dataset or stream.
+template <class T>
+Loader(T, LoaderOptions = {}) -> Loader<source_batch_of<T>>;
 
 }  // namespace danling::inline v0::data

@@ -22,9 +22,9 @@ struct LoaderOptions {
   /// With the epoch and `split`, what the order and all random transforms depend on.
   std::uint64_t seed = 0;
   std::string split = {};
-  /// An order of one's own instead of `shuffle`. Not for streams.
+  /// An order of one's own instead of `shuffle`. Not for streams. For this loader alone: it holds the epoch.
   std::shared_ptr<Sampler> sampler = nullptr;
-  /// Batches of one's own instead of `shuffle` and `sampler`. Not for streams.
+  /// Batches of one's own instead of `shuffle` and `sampler`. Not for streams. For this loader alone.
   std::shared_ptr<BatchSampler> batch_sampler = nullptr;
   /// Threads that read ahead; with 0 `next()` reads in the calling thread.
   std::int64_t num_workers = 0;
@@ -34,10 +34,12 @@ struct LoaderOptions {
   bool persistent_workers = false;
   /// Puts batches in page-locked memory, where there is an accelerator. The batch type needs `pin_memory`.
   bool pin_memory = false;
-  /// Batches come in the order of the plan; else whichever is ready first, and the state holds which came.
+  /// Batches come in the order of the plan; else whichever is ready first, and the state holds which came. Without
+  /// workers they are read one after another, so they come in order either way. With several processes a global batch
+  /// that is not full comes after all before it, at the same step everywhere.
   bool in_order = true;
   /// For streams: their state is taken before every n-th batch (1 by default), and a resume passes over the samples
-  /// since.
+  /// since. The state of a dataset is a position, which is exact for every batch: there it changes nothing.
   std::optional<std::int64_t> snapshot_every_n_steps = {};
   /// Which part of each global batch is read here.
   Shard shard = {};

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <danling/core/error.hpp>
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/datum.hpp>
@@ -23,7 +24,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// The next batch of up to `num_samples` samples, or nothing at the end.
+  /// The next batch of `num_samples` samples, fewer only at the end; nothing behind it, however often it is asked.
+  /// Positions and resuming count on it: loaders throw a DataError where more follows a batch that is not full.
   virtual std::optional<B> next(std::int64_t num_samples) = 0;
 
   /// The same in two steps, so that workers share the second: reads what the next batch is made of, and gives a
@@ -34,6 +36,7 @@ class Stream {
   virtual std::function<B()> read(std::int64_t num_samples, const BatchInfo& info) {
     (void)info;
     auto batch = std::make_shared<std::optional<B>>(next(num_samples));
+    check_full(*batch ? batch_size(**batch) : num_samples, num_samples);
     return *batch ? std::function<B()>([batch] { return std::move(**batch); }) : std::function<B()>();
   }
 
@@ -41,6 +44,7 @@ class Stream {
   /// this can be had without reading: processes that share a stream pass over each other's samples.
   virtual std::int64_t skip(std::int64_t num_samples) {
     const std::optional<B> batch = next(num_samples);
+    check_full(batch ? batch_size(*batch) : num_samples, num_samples);
     return batch ? batch_size(*batch) : 0;
   }
 
@@ -57,6 +61,12 @@ class Stream {
 
   virtual std::string split() const { return {}; }
   virtual bool train() const { return split() == "train"; }
+
+ private:
+  void check_full(std::int64_t size, std::int64_t asked) {
+    check<DataError>(size >= asked || !next(1), "data.stream", "expected a batch of ", asked,
+                     " samples, or fewer at the end of the stream, got ", size, " before its end");
+  }
 };
 
 }  // namespace danling::inline v0::data
