@@ -163,7 +163,7 @@ TEST_CASE("Loader: a stream's batch that no size justifies is refused", "[data]"
 TEST_CASE("Loader: the batch type is that of the source", "[data]") {
   data::Loader of_dataset(std::make_shared<Computed>(4), {.batch_size = 2});
   STATIC_REQUIRE(std::same_as<decltype(of_dataset), Loader>);
-  data::Loader of_stream(Counting(3));
+  data::Loader of_stream(std::make_shared<Counting>(3));
   STATIC_REQUIRE(std::same_as<decltype(of_stream), Loader>);
   of_stream.start_epoch(0);
   CHECK(drain(of_stream) == counting(3));
