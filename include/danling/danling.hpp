@@ -32,6 +32,7 @@
 #include <danling/data/filter.hpp>
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
+#include <danling/data/loader_visit.hpp>
 #include <danling/data/map.hpp>
 #include <danling/data/map_batches.hpp>
 #include <danling/data/map_stream.hpp>

@@ -120,11 +120,16 @@ void LoaderBase::rewind(std::int64_t epoch) {
 
 void LoaderBase::start_epoch(std::int64_t epoch) {
   check<StateError>(epoch >= 0, "data.loader", "expected an epoch of at least 0, got ", epoch);
+  ++visit_;
+  if (kept_) {
+    go_back();
+  }
   const bool continues = loaded_ && epoch == epoch_;
   detail::LoaderEngine& engine = *engine_;
   rewind(epoch);
   loaded_ = false;
   started_ = false;
+  resumes_ = false;
   if (!continues) {
     samples_ = 0;
     batches_ = 0;
@@ -156,6 +161,14 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
 }
 
 void LoaderBase::start_upcoming_epoch() {
+  if (kept_) {
+    ++visit_;
+    go_back();
+  }
+  if (resumes_) {
+    start_epoch(batches_ == 0 ? epoch_ : epoch_ + 1);
+    return;
+  }
   if (started_ && untouched_ && !loaded_) {
     return;
   }
@@ -163,6 +176,17 @@ void LoaderBase::start_upcoming_epoch() {
 }
 
 bool LoaderBase::next() {
+  if (kept_) {
+    ++visit_;
+    go_back();
+  }
+  if (resumes_) {
+    start_epoch(epoch_);
+  }
+  return advance();
+}
+
+bool LoaderBase::advance() {
   check<StateError>(started_ && !loaded_, "data.loader", "expected start_epoch() before next()");
   untouched_ = false;
   current_ = nullptr;

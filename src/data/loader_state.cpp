@@ -110,6 +110,9 @@ Ranges joined(const EpochPlan& plan, const std::vector<Ranges>& steps) {
 }  // namespace detail
 
 State LoaderBase::state_dict() const {
+  if (kept_) {
+    return *kept_;
+  }
   const detail::LoaderEngine& engine = *engine_;
   State state;
   state["epoch"] = epoch_;
@@ -231,6 +234,8 @@ void LoaderBase::load_state_dict(const State& state) {
   global_step_ = global_step;
   started_ = false;
   loaded_ = true;
+  resumes_ = false;
+  kept_.reset();
 }
 
 State LoaderBase::merge_states(std::span<const State> states) {

@@ -2,6 +2,7 @@
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -37,6 +38,18 @@ struct WithoutGradients {
   c10::InferenceMode inference;
   c10::NoGradGuard no_grad;  // after it: where that mode is off, gradients are on
 };
+
+// A rank may have no samples of the last batch.
+std::int64_t most_of_all(const Group& group, std::int64_t done) {
+  if (group.alone()) {
+    return done;
+  }
+  std::int64_t most = 0;
+  for (const std::string& other : group.all_gather(std::to_string(done))) {
+    most = std::max(most, static_cast<std::int64_t>(std::stoll(other)));
+  }
+  return most;
+}
 
 }  // namespace
 
@@ -80,20 +93,22 @@ std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) co
   return asked != nullptr ? asked->higher_is_better(score) : std::nullopt;
 }
 
+data::LoaderVisit TorchRunnerBase::visit(std::string_view split) {
+  const auto training = train_splits();
+  const bool trains = std::find(training.begin(), training.end(), split) != training.end();
+  return {loader(split), 0, trains};
+}
+
 Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {
   data::LoaderBase& loader = this->loader(split);
   check_unpadded(loader, split);
   enter(RunnerMode::evaluate, split);
-  // A split that also trains goes on afterwards where training left it.
-  const auto training = train_splits();
-  const bool trains = std::find(training.begin(), training.end(), split) != training.end();
-  const State position = trains && loader.epoch() >= 0 ? loader.state_dict() : State();
   const auto total = steps ? steps : loader.length();
   detail::LoopFrame frame(*this, split, loader, total);
   frame.start();
-  loader.start_epoch(0);
+  data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
-  while ((!steps || done < *steps) && loader.next()) {
+  while ((!steps || done < *steps) && batches.next()) {
     const auto normalizer = loss_normalizer(loader);
     frame.data_ready();
     // Not around the loader: what a dataset keeps from its first use must serve training too.
@@ -106,11 +121,12 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
     frame.log(++done);
     maybe_stop(/*save=*/saves_on_stop_);
   }
-  if (!position.is_null()) {
-    loader.load_state_dict(position);
+  batches.end();
+  if (steps) {
+    const std::int64_t most = most_of_all(group(), done);
+    check<DataError>(most == *steps, "runner.evaluate_steps", "expected ", *steps, " batches in split ", quote(split),
+                     ", got ", most);
   }
-  check<DataError>(!steps || done == *steps, "runner.evaluate_steps", "expected ", steps.value_or(0),
-                   " batches in split ", quote(split), ", got ", done);
   return frame.finish();
 }
 
@@ -203,8 +219,7 @@ InferStream TorchRunnerBase::infer_stream(std::string_view split, std::optional<
                      steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
   enter(RunnerMode::infer, split);
-  loader.start_epoch(0);
-  return {*this, loader, steps};
+  return {*this, loader, visit(split), steps};
 }
 
 std::optional<at::Tensor> InferStream::next() {
@@ -212,7 +227,9 @@ std::optional<at::Tensor> InferStream::next() {
     return std::nullopt;
   }
   runner_->maybe_stop(/*save=*/false);
-  if (!loader_->next()) {
+  if (!visit_.next()) {
+    visit_.end();
+    steps_ = done_;
     return std::nullopt;
   }
   ++done_;

@@ -34,7 +34,7 @@ class LoaderBase {
   std::optional<std::int64_t> length() const;
 
   /// Begins `epoch` at its first batch, or where a state loaded since the last call stopped in this epoch. Waits for
-  /// batches of another epoch that workers are reading.
+  /// batches of another epoch that workers are reading. Ends a visit (`LoaderVisit`).
   void start_epoch(std::int64_t epoch);
   /// Makes the next batch current; false at the end of the epoch, and from then on. When reading fails the exception
   /// passes through as a DataError that names the records, with the original nested in it; the position stays, and the
@@ -87,7 +87,12 @@ class LoaderBase {
   detail::BatchSlot& current() const;
 
  private:
+  friend class LoaderVisit;
+
   void rewind(std::int64_t epoch);
+  bool advance();
+  std::int64_t begin_visit(std::int64_t epoch, bool keep);
+  void go_back();
   void load_source(const State& state, std::int64_t samples);
 
   LoaderOptions options_;
@@ -99,9 +104,13 @@ class LoaderBase {
   std::int64_t global_step_ = 0;
   std::int64_t batch_size_ = 0;
   bool last_ = false;
-  bool started_ = false;    // start_epoch was called
-  bool loaded_ = false;     // a state waits for start_epoch
-  bool untouched_ = false;  // next was not called since start_epoch
+  bool started_ = false;            // start_epoch was called
+  bool loaded_ = false;             // a state waits for start_epoch
+  bool untouched_ = false;          // next was not called since start_epoch
+  bool resumes_ = false;            // the state that waits is that of an epoch which a visit interrupted
+  std::int64_t visit_ = 0;          // the last one that began, or that something else ended
+  std::optional<State> kept_ = {};  // by a visit: the position to go back to
+  bool kept_in_epoch_ = false;      // it had been started
 };
 
 }  // namespace danling::inline v0::data

@@ -90,12 +90,14 @@ class BasicTorchRunner : public TorchRunnerBase {
                                                             data::LoaderOptions options) {
     if (!source.is_stream()) {
       options.sampler = build_datasampler(source, options);
+      options.shuffle = options.shuffle && options.sampler == nullptr;
     }
     return std::make_shared<data::Loader<B>>(source, std::move(options));
   }
 
   /// Chooses the order of a split. Called when: build_dataloader builds the loader of a dataset (not of a stream), once
-  /// per split. Null, as here, is the loader's own: shuffled by (seed, epoch, split), or in order.
+  /// per split. Null, as here, is the loader's own: shuffled by (seed, epoch, split), or in order. A sampler stands in
+  /// place of `shuffle`, also where the config sets that.
   virtual std::shared_ptr<data::Sampler> build_datasampler(const data::Source<B>&, const data::LoaderOptions&) {
     return nullptr;
   }

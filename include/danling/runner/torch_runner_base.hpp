@@ -7,12 +7,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <danling/data/datum.hpp>
 #include <danling/data/loader_base.hpp>
+#include <danling/data/loader_visit.hpp>
 #include <danling/metrics/average_meters.hpp>
 #include <danling/metrics/metrics.hpp>
 #include <danling/optim/optimizer.hpp>
@@ -68,22 +70,27 @@ class TorchRunnerBase : public BaseRunner {
   const ResultBook& train(const std::vector<std::string>& train_splits = {},
                           const std::vector<std::string>& evaluate_splits = {});
 
-  /// Evaluates whole splits and prints what came out; changes no training state.
+  /// Evaluates whole splits and prints what came out; changes no training state. A split that also trains is evaluated
+  /// in the order and with the records of its epoch 0 (`drop_last` leaves out there what it does in training), and goes
+  /// on where training left it, whether this ends or throws.
+  /// @throws StateError for a split that trains in several processes with `in_order: false`.
   Result evaluate(const std::vector<std::string>& splits = {});
   Result evaluate_epoch(std::string_view split);
   /// Evaluates the first `steps` batches; by default a twentieth of the run's updates, at least one.
-  /// @throws DataError when the split has fewer batches.
+  /// @throws DataError when the split has fewer batches; of several ranks, when all of them have.
   Result evaluate_steps(std::string_view split, std::optional<std::int64_t> steps = std::nullopt);
   /// Evaluates `test_splits()`, once, apart from the results that the best is chosen from.
   Result test();
   /// What test() gave last.
   const Result& test_result() const { return test_result_; }
 
-  /// Predictions of a split in order, joined along the first dimension, on the CPU.
+  /// Predictions of a split in the order of its loader, joined along the first dimension, on the CPU. A split that also
+  /// trains is treated as `evaluate` does.
   /// @param steps  batches at most. @throws ConfigError when the split has no length and `steps` is not given.
   at::Tensor infer(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt);
   /// The same, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`.
-  /// The runner must outlive it; one stream at a time.
+  /// The runner must outlive it; one stream at a time: what else uses the split's loader ends it, and `next` throws
+  /// StateError then.
   InferStream infer_stream(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt);
 
   /// Closes one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
@@ -188,6 +195,8 @@ class TorchRunnerBase : public BaseRunner {
   };
 
   void enter(RunnerMode mode, std::string_view split);
+  /// Epoch 0 of `split` from its beginning; the loader goes back after it where the split trains.
+  data::LoaderVisit visit(std::string_view split);
   void train_epochs(const std::vector<std::string>& train_splits, const std::vector<std::string>& evaluate_splits);
   void train_steps(const std::vector<std::string>& train_splits, const std::vector<std::string>& evaluate_splits);
   Result train_epoch(std::string_view split);
@@ -246,11 +255,13 @@ class InferStream {
 
  private:
   friend class TorchRunnerBase;
-  InferStream(TorchRunnerBase& runner, data::LoaderBase& loader, std::optional<std::int64_t> steps)
-      : runner_(&runner), loader_(&loader), steps_(steps) {}
+  InferStream(TorchRunnerBase& runner, data::LoaderBase& loader, data::LoaderVisit visit,
+              std::optional<std::int64_t> steps)
+      : runner_(&runner), loader_(&loader), visit_(std::move(visit)), steps_(steps) {}
 
   TorchRunnerBase* runner_;
   data::LoaderBase* loader_;
+  data::LoaderVisit visit_;
   std::optional<std::int64_t> steps_;
   std::int64_t done_ = 0;
 };

@@ -1,0 +1,67 @@
+#include <danling/data/loader_visit.hpp>
+
+#include <utility>
+
+#include <danling/core/error.hpp>
+
+#include "data/loader_engine.hpp"
+
+namespace danling::inline v0::data {
+
+std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
+  check<StateError>(!keep || options_.in_order || options_.shard.world_size == 1, "data.loader",
+                    "expected in_order: true for a loader that goes back to its position after an evaluation, got "
+                    "false with ",
+                    options_.shard.world_size, " processes", detail::of_split(options_.split),
+                    ", where one of them does not know the position; set in_order, or evaluate another split");
+  std::optional<State> kept = std::move(kept_);
+  bool in_epoch = kept_in_epoch_;
+  if (keep && !kept) {
+    kept = state_dict();
+    in_epoch = started_ && !loaded_;
+  }
+  kept_.reset();
+  loaded_ = false;  // else start_epoch would go on where that state stopped
+  try {
+    start_epoch(epoch);
+  } catch (...) {
+    kept_ = std::move(kept);
+    kept_in_epoch_ = in_epoch;
+    throw;
+  }
+  kept_ = std::move(kept);
+  kept_in_epoch_ = in_epoch;
+  return visit_;
+}
+
+void LoaderBase::go_back() {
+  const bool in_epoch = kept_in_epoch_;
+  load_state_dict(State(*kept_));
+  resumes_ = in_epoch;
+}
+
+LoaderVisit::LoaderVisit(LoaderBase& loader, std::int64_t epoch, bool keep)
+    : loader_(&loader), visit_(loader.begin_visit(epoch, keep)) {}
+
+LoaderVisit::~LoaderVisit() {
+  try {
+    end();
+  } catch (...) {  // the loader keeps what it has to go back to
+  }
+}
+
+bool LoaderVisit::next() {
+  check<StateError>(loader_ != nullptr && visit_ == loader_->visit_, "data.loader",
+                    "expected a pass that goes on, got one that has ended: something else used the loader");
+  return loader_->advance();
+}
+
+void LoaderVisit::end() {
+  LoaderBase* const loader = std::exchange(loader_, nullptr);
+  if (loader != nullptr && visit_ == loader->visit_ && loader->kept_) {
+    ++loader->visit_;
+    loader->go_back();
+  }
+}
+
+}  // namespace danling::inline v0::data
