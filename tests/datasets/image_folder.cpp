@@ -33,6 +33,8 @@ using danling_test::TempDir;
 using danling_test::write_file;
 using nlohmann::json;
 
+#ifdef DANLING_WITH_IMAGES
+
 std::string from_hex(const std::string& digits) {
   std::string out;
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
@@ -75,8 +77,6 @@ data::BatchInfo info_of(std::vector<std::int64_t> indices, std::uint64_t seed = 
   info.epoch_key = data::RandomKey::of(seed);
   return info;
 }
-
-#ifdef DANLING_WITH_IMAGES
 
 TEST_CASE("image_tensor: pixels of the file as [C, H, W]", "[data]") {
   const auto& item = golden("rgb8.png");

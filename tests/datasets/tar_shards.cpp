@@ -36,19 +36,6 @@ using nlohmann::json;
 
 const fs::path folder = fs::path(DANLING_SOURCE_DIR) / "tests" / "golden" / "data";
 
-std::string image_file(const std::string& name) {
-  static const json cases = json::parse(danling_test::read_file(folder / "images.json"));
-  std::string out;
-  for (const auto& item : cases) {
-    const std::string digits = item["name"] == name ? item["file"].get<std::string>() : "";
-    for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
-      out.push_back(static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16)));
-    }
-  }
-  REQUIRE_FALSE(out.empty());
-  return out;
-}
-
 /// Shards of 0 to 6 numbered records, each of one to three members: `0000.cls` ...
 struct Numbers {
   TempDir dir;
@@ -180,6 +167,19 @@ TEST_CASE("TarRecord: contents become what their names say", "[data]") {
 }
 
 #ifdef DANLING_WITH_IMAGES
+
+std::string image_file(const std::string& name) {
+  static const json cases = json::parse(danling_test::read_file(folder / "images.json"));
+  std::string out;
+  for (const auto& item : cases) {
+    const std::string digits = item["name"] == name ? item["file"].get<std::string>() : "";
+    for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+      out.push_back(static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16)));
+    }
+  }
+  REQUIRE_FALSE(out.empty());
+  return out;
+}
 
 TEST_CASE("tar_shards: a batch of images, targets, and everything else by name", "[data]") {
   const TempDir dir;
