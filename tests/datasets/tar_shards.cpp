@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -417,6 +418,60 @@ TEST_CASE("tar_records: shards that are missing, empty, cut off or hold a name t
       named("3.tar"), ", offset 1024)");
   CHECK(once() == expected);
   CHECK(once() == expected);  // the position stays
+}
+
+std::size_t num_descriptors() {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
+}
+
+TEST_CASE("tar_records: a resumed shuffle buffer opens each shard once", "[data]") {
+  const TempDir dir;
+  for (int shard = 0; shard < 40; ++shard) {
+    std::vector<std::pair<std::string, std::string>> members;
+    for (int i = 0; i < 60; ++i) {
+      members.emplace_back(concat(shard * 60 + i, ".cls"), concat(shard * 60 + i));
+    }
+    write_file(dir / concat("s", shard, ".tar"), tar_archive(members));
+  }
+  const std::vector<std::string> shards = {(dir.path() / "s{0..39}.tar").string()};
+  const data::TarRecordsOptions options{.shuffle_shards = true, .shuffle_buffer = 2000, .seed = 1};
+  State state;
+  std::vector<std::int64_t> expected;
+  {
+    data::TarRecords records(shards, options);
+    CHECK(records.skip(380) == 380);
+    state = records.state_dict();
+    expected = drain(records);
+    CHECK(expected.size() == 2020);
+  }
+  const std::size_t before = num_descriptors();
+  data::TarRecords resumed(shards, options);
+  resumed.load_state_dict(state);
+  CHECK(num_descriptors() <= before + 40);
+  CHECK(drain(resumed) == expected);
+  CHECK(num_descriptors() <= before + 40);
+}
+
+TEST_CASE("tar_records: a name that a record of many members holds twice is found", "[data]") {
+  const TempDir dir;
+  std::vector<std::pair<std::string, std::string>> members;
+  for (int i = 0; i < 200; ++i) {
+    members.emplace_back(concat("a.", i), "");
+  }
+  write_file(dir / "0.tar", tar_archive(members));
+  data::TarRecords sound({(dir / "0.tar").string()});
+  const auto record = sound.next();
+  REQUIRE(record);
+  CHECK(record->members().size() == 200);
+  for (const int twice : {0, 31, 32, 150, 199}) {
+    auto more = members;
+    more.emplace_back(concat("a.", twice), "");
+    write_file(dir / "1.tar", tar_archive(more));
+    data::TarRecords records({(dir / "1.tar").string()});
+    CHECK(error_of<danling::DataError>([&] {
+            records.next();
+          }).starts_with(concat("[data.tar_shards] expected one member '", twice, "' of a key, got two (key 'a', ")));
+  }
 }
 
 TEST_CASE("tar_records: a state of other shards or options is refused and changes nothing", "[data]") {

@@ -1,8 +1,10 @@
 #include <danling/data/datasets/tar_records.hpp>
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -19,6 +21,27 @@ namespace {
 constexpr std::string_view shards_component = "data.tar_shards";
 // What is asked of the system ahead of reading, for each record; a larger one is read when it is.
 constexpr std::uint64_t most_prefetched = std::uint64_t{1} << 26;
+
+/// Whether the names of a record's members differ: a few are compared one by one, many through a set.
+class MemberNames {
+ public:
+  /// False when one of `before` has that name.
+  bool add(const std::vector<TarRecord::Member>& before, const std::string& name) {
+    constexpr std::size_t few = 32;
+    if (before.size() < few) {
+      return std::none_of(before.begin(), before.end(), [&](const auto& member) { return member.name == name; });
+    }
+    if (names_.empty()) {
+      for (const TarRecord::Member& member : before) {
+        names_.insert(member.name);
+      }
+    }
+    return names_.insert(name).second;
+  }
+
+ private:
+  std::unordered_set<std::string> names_;
+};
 
 struct KeyAndName {
   std::string_view key;
@@ -101,6 +124,7 @@ std::optional<TarRecords::Slot> TarRecords::read(bool prefetch) {
   while (shard_ < static_cast<std::int64_t>(shards_.size())) {
     open(shard_);
     std::optional<TarRecord> record;
+    MemberNames names;
     // Changed only when a whole record was read: an error leaves the position where it was.
     std::uint64_t offset = offset_;
     auto member = ahead_ ? std::exchange(ahead_, std::nullopt) : archive_->next(offset);
@@ -113,10 +137,10 @@ std::optional<TarRecords::Slot> TarRecords::read(bool prefetch) {
           break;
         }
         std::string name = lower(parts->name);
-        const auto& members = record->members();
-        check<DataError>(std::none_of(members.begin(), members.end(), [&](const auto& m) { return m.name == name; }),
-                         shards_component, "expected one member ", quote(name), " of a key, got two (", record->where(),
-                         ")");
+        if (!names.add(record->members(), name)) {
+          fail<DataError>(shards_component, "expected one member ", quote(name), " of a key, got two (",
+                          record->where(), ")");
+        }
         record->add({std::move(name), member->offset, member->size});
       }
       offset = member->next;
@@ -231,21 +255,24 @@ void TarRecords::load_state_dict(const State& state) {
   loaded.reset(state.at("epoch").integer());
   loaded.taken_ = taken;
   const auto* place = places.const_data_ptr<std::int64_t>();
+  // The buffer's records stand in any order: each shard is opened once for all of its records.
+  std::map<std::int64_t, std::shared_ptr<const formats::TarArchive>> archives;
   for (std::int64_t i = 0; i < places.size(0); ++i, place += 2) {
     require(place[0] >= 0 && place[0] < num_shards && place[1] >= 0, "expected a place in ", num_shards,
             " shards, got shard ", place[0], ", offset ", place[1]);
-    if (place[0] != loaded.shard_) {
-      loaded.archive_.reset();
-    }
+    auto& archive = archives[place[0]];
+    loaded.archive_ = archive;
     loaded.shard_ = place[0];
     loaded.offset_ = static_cast<std::uint64_t>(place[1]);
     loaded.ahead_.reset();
     auto slot = loaded.read(/*prefetch=*/true);
     require(slot && slot->shard == place[0], "expected a record at offset ", place[1], " of shard ", place[0],
             ", got none");
+    archive = loaded.archive_;
     loaded.buffer_.push_back(std::move(*slot));
   }
-  loaded.archive_.reset();
+  const auto here = archives.find(shard);
+  loaded.archive_ = here == archives.end() ? nullptr : here->second;
   loaded.ahead_.reset();
   loaded.shard_ = shard;
   loaded.offset_ = static_cast<std::uint64_t>(offset);

@@ -73,7 +73,7 @@ struct TarRecordsOptions {
 /// The records of all shards; a `RecordStream`, to be mapped to samples in the workers. It reads headers only. File
 /// names without a dot, or that begin with one, and what is called or lies in `__like_this__` are passed over; members
 /// of a key that another key interrupts, or that the end of a shard does, make records of their own, as in WebDataset.
-/// Records keep their shards open.
+/// Records keep their shards open: a shuffle buffer takes a file descriptor for each shard that it has records of.
 /// Errors are DataErrors that name shard and offset; the position stays where it was.
 class TarRecords {
  public:
