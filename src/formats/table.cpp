@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
+#include <numeric>
 
 #include <danling/core/error.hpp>
 
@@ -60,19 +60,25 @@ std::span<const std::uint8_t> Column::booleans() const {
 }
 
 Table::Table(std::vector<Column> columns, RowLines lines) : columns_(std::move(columns)), lines_(std::move(lines)) {
-  std::unordered_set<std::string_view> names;
   for (const Column& column : columns_) {
     check<DataError>(column.size() == num_rows(), "data.table", "expected ", num_rows(), " rows as in ",
                      quote(columns_.front().name), ", got ", column.size(), " in ", quote(column.name));
-    check<DataError>(names.insert(column.name).second, "data.table", "expected a name for each column, got ",
-                     quote(column.name), " twice");
+  }
+  by_name_.resize(columns_.size());
+  std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](std::size_t a, std::size_t b) { return columns_[a].name < columns_[b].name; });
+  for (std::size_t i = 1; i < by_name_.size(); ++i) {
+    const std::string& name = columns_[by_name_[i]].name;
+    check<DataError>(columns_[by_name_[i - 1]].name != name, "data.table", "expected a name for each column, got ",
+                     quote(name), " twice");
   }
 }
 
 const Column& Table::column(std::string_view wanted) const {
-  const auto found =
-      std::find_if(columns_.begin(), columns_.end(), [&](const Column& column) { return column.name == wanted; });
-  if (found == columns_.end()) {
+  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
+                                      [&](std::size_t i, std::string_view name) { return columns_[i].name < name; });
+  if (found == by_name_.end() || columns_[*found].name != wanted) {
     std::vector<std::string> known;
     for (const Column& column : columns_) {
       if (known.size() == 20) {
@@ -84,7 +90,7 @@ const Column& Table::column(std::string_view wanted) const {
     fail<DataError>("data.table", "expected one of the columns ", known.empty() ? "(there are none)" : join(known),
                     ", got ", quote(wanted), lines_.file().empty() ? "" : concat(" (file ", quote(lines_.file()), ")"));
   }
-  return *found;
+  return columns_[*found];
 }
 
 std::uint64_t RowLines::line(std::size_t row) const {

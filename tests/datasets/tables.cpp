@@ -89,6 +89,51 @@ TEST_CASE("table_dataset: the training table's categories number those of anothe
             "', line 3, column 'species')");
 }
 
+TEST_CASE("table_dataset: numbers are found among the categories of another file by value", "[data]") {
+  const danling_test::TempDir directory;
+  const auto classes_of = [&](const std::string& train, const std::string& test) {
+    write_file(directory / "train.csv", "x,c\n" + train);
+    write_file(directory / "test.csv", "x,c\n" + test);
+    TableDatasetOptions options = {.target = "c", .target_kind = TargetKind::classes};
+    options.categories = table_dataset(read_csv(directory / "train.csv"), options)->categories();
+    const at::Tensor target = table_dataset(read_csv(directory / "test.csv"), options)->target();
+    return std::vector<std::int64_t>(target.const_data_ptr<std::int64_t>(),
+                                     target.const_data_ptr<std::int64_t>() + target.numel());
+  };
+  using Classes = std::vector<std::int64_t>;
+  CHECK(classes_of("0,1\n0,2\n", "0,2.0\n0,1.0\n") == Classes{1, 0});
+  CHECK(classes_of("0,1.0\n0,2.5\n0,2.0\n", "0,2\n0,1\n") == Classes{1, 0});
+  CHECK(classes_of("0,-0.0\n0,1.5\n", "0,0.0\n0,1.5\n0,-0.0\n") == Classes{0, 1, 0});
+  CHECK(classes_of("0,-0.0\n0,1.5\n", "0,0\n") == Classes{0});
+  CHECK(classes_of("0,1\n0,2\n0,X1\n", "0,2\n") == Classes{1});
+  CHECK(error_of<DataError>([&] { classes_of("0,01\n0,02\n0,X1\n", "0,01\n0,02\n"); }) ==
+        "[data.table] expected one of 3 categories, got '1'; the column was read as int64: where its texts are meant "
+        "(such as '01'), declare it text by CsvOptions::types (file '" +
+            (directory / "test.csv").string() + "', line 2, column 'c')");
+  CHECK(error_of<DataError>([&] {
+          classes_of("0,9007199254740993\n", "0,9007199254740992.0\n");
+        }).starts_with("[data.table] expected one of 1 categories, got "));
+}
+
+TEST_CASE("table_dataset: many columns take no longer each", "[data]") {
+  std::vector<Column> columns;
+  for (int i = 0; i < 20000; ++i) {
+    columns.push_back({danling::concat("c", i), std::vector<std::int64_t>{i}});
+  }
+  const Table table(std::move(columns));
+  const auto dataset = table_dataset(table, {.target = "c7"});
+  CHECK(dataset->inputs().size() == 19999);
+  CHECK(dataset->get_batch(std::vector<std::int64_t>{0}).input[0][10].item<float>() == 11.0F);
+  const Table copy = table;
+  CHECK(copy.column("c19999").integers()[0] == 19999);
+  CHECK(copy.column("c0").integers()[0] == 0);
+  CHECK(error_of<DataError>([] {
+          Table({{"b", std::vector<std::int64_t>{1}},
+                 {"a", std::vector<std::int64_t>{1}},
+                 {"b", std::vector<double>{1}}});
+        }) == "[data.table] expected a name for each column, got 'b' twice");
+}
+
 TEST_CASE("table_dataset: targets by kind", "[data]") {
   const danling_test::TempDir directory;
   write_file(directory / "a.csv", "x,i,f,b\n1,7,0.5,true\n2,-3,1.5,false\n3,7,0.5,false\n");
@@ -155,6 +200,9 @@ TEST_CASE("table_dataset: what does not fit is refused", "[data]") {
         "[data.table] expected each category of 't' once, got 'a' twice");
   CHECK(
       refused({.inputs = {"i"}, .categories = {{"z", {"a"}}}}).starts_with("[data.table] expected one of the columns"));
+  CHECK(refused({.inputs = {"i"}, .categories = {{"i", {"1", "2"}}}}) ==
+        "[data.table] expected categories of the target, where it holds classes, or of columns in extra, got some of "
+        "'i'");
   CHECK(refused({.target = "i", .extra = {"x", "t"}}) ==
         "[data.table] expected at least one column as the input, got none");
   const auto dataset = table_dataset(table, {.inputs = {"i"}});

@@ -86,6 +86,7 @@ class Table {
 
  private:
   std::vector<Column> columns_;
+  std::vector<std::size_t> by_name_;  // indices of the columns, sorted by name
   RowLines lines_;
 };
 

@@ -88,8 +88,20 @@ at::Tensor as_it_is(const Column& column) {
 }
 
 std::string category_text(std::int64_t value) { return to_text(value); }
-std::string category_text(double value) { return to_text(value); }
+std::string category_text(double value) { return to_text(value == 0.0 ? 0.0 : value); }  // 0 and -0 are one
 std::string category_text(std::uint8_t value) { return to_text(value != 0); }
+
+// How a column of the other type of numbers writes the same number: another file may have inferred another type.
+std::string other_text(std::uint8_t) { return {}; }
+std::string other_text(std::int64_t value) {
+  const auto number = static_cast<double>(value);
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // all integers up to here are float64
+  return value >= -most && value <= most ? to_text(number) : std::string();
+}
+std::string other_text(double value) {
+  const bool whole = std::abs(value) <= 9007199254740992.0 && std::trunc(value) == value;
+  return whole ? to_text(static_cast<std::int64_t>(value)) : std::string();
+}
 
 void check_known(const Table& table, const Column& column, std::size_t row, double value) {
   if (std::isnan(value)) {
@@ -115,7 +127,8 @@ Categories distinct(std::vector<T> values) {
 
 class TableBuild {
  public:
-  TableBuild(const Table& table, const TableDatasetOptions& options) : table_(table), options_(options) {}
+  TableBuild(const Table& table, const TableDatasetOptions& options)
+      : table_(table), options_(options), extra_(options.extra.begin(), options.extra.end()) {}
 
   std::shared_ptr<TableDataset> run() {
     for (const auto& [name, known] : options_.categories) {
@@ -140,23 +153,27 @@ class TableBuild {
     TensorDatasetOptions tensors;
     tensors.split = options_.split;
     Batch names;  // tells names that cannot stand beside each other
+    std::unordered_set<std::string_view> seen;
     for (const std::string& name : options_.extra) {
-      check<ConfigError>(
-          name != "input" && name != "target" && std::count(options_.extra.begin(), options_.extra.end(), name) == 1,
-          table_where, "expected a name of its own for each extra column, got ", quote(name));
+      check<ConfigError>(name != "input" && name != "target" && seen.insert(name).second, table_where,
+                         "expected a name of its own for each extra column, got ", quote(name));
       const Column& column = table_.column(name);
       tensors.extra.push_back({name, is_categorical(column) ? indices(name) : as_it_is(column)});
       names.set(name, tensors.extra.back().tensor);
     }
     at::Tensor labels = target();
+    for (const auto& [name, known] : options_.categories) {
+      check<ConfigError>(
+          categories_.contains(name), table_where,
+          "expected categories of the target, where it holds classes, or of columns in extra, got some of ",
+          quote(name));
+    }
     return std::make_shared<TableDataset>(std::move(input), std::move(labels), std::move(tensors), std::move(inputs),
                                           std::move(categories_), table_.lines());
   }
 
  private:
-  bool is_extra(const std::string& name) const {
-    return std::find(options_.extra.begin(), options_.extra.end(), name) != options_.extra.end();
-  }
+  bool is_extra(const std::string& name) const { return extra_.contains(name); }
   bool is_categorical(const Column& column) const {
     return column.type() == ColumnType::text || options_.categories.contains(column.name);
   }
@@ -202,6 +219,7 @@ class TableBuild {
 
   const Table& table_;
   const TableDatasetOptions& options_;
+  std::unordered_set<std::string_view> extra_;
   std::map<std::string, Categories> categories_;
 };
 
@@ -238,22 +256,34 @@ std::vector<std::int64_t> category_indices(const Table& table, const std::string
                        "expected each category of ", quote(name), " once, got ", quote(categories[i]), " twice");
   }
   std::vector<std::int64_t> out(column.size());
-  const auto take = [&](std::size_t row, std::string_view text) {
-    const auto found = index.find(text);
-    if (found == index.end()) {
-      fail_at(table, row, name,
-              concat("expected one of ", categories.size(), " categories, got ", quote(text.substr(0, 60))));
-    }
-    out[row] = found->second;
+  const auto refuse = [&](std::size_t row, std::string_view text, std::string_view advice) {
+    fail_at(table, row, name,
+            concat("expected one of ", categories.size(), " categories, got ", quote(text.substr(0, 60)), advice));
   };
   if (column.type() == ColumnType::text) {
     for (std::size_t row = 0; row < column.size(); ++row) {
-      take(row, column.texts()[row]);
+      const std::string_view text = column.texts()[row];
+      const auto found = index.find(text);
+      if (found == index.end()) {
+        refuse(row, text, "");
+      }
+      out[row] = found->second;
     }
   } else {
     each_number(column, [&](std::size_t row, auto number) {
       check_known(table, column, row, static_cast<double>(number));
-      take(row, category_text(number));
+      const std::string text = category_text(number);
+      auto found = index.find(text);
+      if (found == index.end()) {
+        const std::string other = other_text(number);
+        found = other.empty() ? found : index.find(other);
+      }
+      if (found == index.end()) {
+        refuse(row, text,
+               concat("; the column was read as ", formats::name(column.type()),
+                      ": where its texts are meant (such as '01'), declare it text by CsvOptions::types"));
+      }
+      out[row] = found->second;
     });
   }
   return out;

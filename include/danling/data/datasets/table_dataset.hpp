@@ -37,7 +37,8 @@ struct TableDatasetOptions {
   /// Batched under their names: int64, float64 and bool as they are, text as category indices (int64).
   std::vector<std::string> extra = {};
   /// Categories by column, for text columns and targets of classes; the others are found in the table. Give those of
-  /// the training table (`TableDataset::categories()`) to others, so that all have the same indices.
+  /// the training table (`TableDataset::categories()`) to others, so that all have the same indices. Numbers are found
+  /// by value, also where one table has integers and the other floats. An error for other columns.
   std::map<std::string, Categories> categories = {};
   /// Stands for missing values in inputs; without it they are an error. NaN keeps them.
   std::optional<double> missing = {};
