@@ -275,6 +275,25 @@ TEST_CASE("random_resized_crop: parts have the sizes that are asked for; thin im
   CHECK(at::equal(middle.input[0][0][0], at::arange(18, 22, at::kFloat)));
 }
 
+TEST_CASE("transforms: images come back contiguous", "[data]") {
+  const at::Tensor nhwc = at::arange(2 * 3 * 4 * 5, at::kFloat).view({2, 4, 5, 3}).permute({0, 3, 1, 2});
+  const at::Tensor expanded = at::arange(20, at::kFloat).view({1, 1, 4, 5}).expand({2, 3, 4, 5});
+  for (const auto& images : {nhwc, expanded}) {
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kByte, at::kShort}) {
+      const at::Tensor input = images.to(dtype);
+      INFO(c10::toString(dtype) << ", strides " << input.strides());
+      for (const Transform& transform : {to_float(), to_float(at::kDouble), normalize({0.5}, {2.0}), resize({4, 4}),
+                                         Transform(random_horizontal_flip()), center_crop(2)}) {
+        CHECK(transform({.input = input}, info_of(first(2))).input.is_contiguous());
+      }
+      if (input.is_floating_point()) {
+        const Batch mixed = mixup({.num_classes = 2})({.input = input, .target = at::arange(2)}, info_of(first(2)));
+        CHECK(mixed.input.is_contiguous());
+      }
+    }
+  }
+}
+
 TEST_CASE("transforms: what does not fit is named", "[data]") {
   const auto apply = [](const Transform& transform, Batch batch, std::int64_t samples) {
     return error_of<DataError>([&] { transform(std::move(batch), info_of(first(samples))); });
@@ -296,6 +315,17 @@ TEST_CASE("transforms: what does not fit is named", "[data]") {
   CHECK(error_of<ConfigError>([] {
           random_resized_crop(4, {.scale = {0.5, 1.5}});
         }) == "[data.random_resized_crop] expected a scale with 0 < low <= high <= 1.0, got 0.5 .. 1.5");
+  const auto refuses = [&](const Transform& transform, const char* name) {
+    const std::string begin = danling::concat("[data.", name, "] expected images of ");
+    for (const auto& [dtype, called] : {std::pair(at::kComplexFloat, "ComplexFloat"), std::pair(at::kLong, "Long")}) {
+      CHECK(apply(transform, {.input = at::zeros({1, 2, 3, 4}, dtype)}, 1) ==
+            begin + "integers of at most 16 bits or floating point numbers, got " + called);
+    }
+    CHECK(apply(transform, {.input = at::zeros({1, 0, 3, 4})}, 1) == begin + "at least one channel, got none");
+  };
+  refuses(resize({2, 2}), "resize");
+  refuses(resize(2), "resize");
+  refuses(random_resized_crop(2), "random_resized_crop");
   CHECK(apply(center_crop(2), {}, 0) == "[data.center_crop] expected images [N, C, H, W] or [N, H, W], got no input");
   CHECK(apply(center_crop(2), {.input = at::zeros({4, 5})}, 4) ==
         "[data.center_crop] expected images [N, C, H, W] or [N, H, W], got shape [4, 5]");

@@ -54,7 +54,8 @@ at::Tensor probabilities(const Batch& batch, std::int64_t num_classes, const Bat
 }
 
 at::Tensor mixed(const at::Tensor& tensor, double weight) {
-  return tensor.roll(1, 0).mul_(1.0 - weight).add_(tensor.mul(weight));
+  const at::Tensor from = tensor.contiguous();
+  return from.roll(1, 0).mul_(1.0 - weight).add_(from.mul(weight));
 }
 
 void check_options(const MixOptions& options, std::string_view name) {

@@ -36,13 +36,13 @@ double largest(at::ScalarType type) {
 
 at::Tensor as_float(const at::Tensor& input, at::ScalarType dtype, std::string_view name) {
   if (input.is_floating_point()) {
-    return input.to(dtype);
+    return input.to(dtype).contiguous();
   }
   const double most = largest(input.scalar_type());
   check<DataError>(most > 0.0, concat("data.", name), "expected integers or floating point numbers, got ",
                    c10::toString(input.scalar_type()));
   const at::ScalarType steps = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  return input.to(steps).mul_(1.0 / most).to(dtype);
+  return input.contiguous().to(steps).mul_(1.0 / most).to(dtype);
 }
 
 // For bytes and float32 in host memory: everything in one pass over the planes.
@@ -115,7 +115,7 @@ Transform normalize(std::vector<double> mean, std::vector<double> std) {
     both.insert(both.end(), std.begin(), std.end());
     numbers.copy_(at::tensor(both, at::kDouble).view({2, 1, count, 1, 1}));
     numbers = numbers.to(images.device(), /*non_blocking=*/true);
-    return detail::with_images(std::move(batch), images.sub(numbers[0]).div_(numbers[1]));
+    return detail::with_images(std::move(batch), images.contiguous().sub(numbers[0]).div_(numbers[1]));
   };
 }
 

@@ -13,6 +13,19 @@ namespace danling::inline v0::data::transforms {
 
 namespace {
 
+/// The batch's images, of a type that float32 can stand for.
+at::Tensor resizable_images(const Batch& batch, std::string_view name) {
+  at::Tensor images = detail::images_of(batch, name);
+  const at::ScalarType dtype = images.scalar_type();
+  check<DataError>(images.is_floating_point() || dtype == at::kByte || dtype == at::kChar || dtype == at::kShort ||
+                       dtype == at::kUInt16,
+                   concat("data.", name),
+                   "expected images of integers of at most 16 bits or floating point numbers, got ",
+                   c10::toString(dtype));
+  check<DataError>(images.size(1) > 0, concat("data.", name), "expected images of at least one channel, got none");
+  return images;
+}
+
 at::Tensor resized(const at::Tensor& images, Size size) {
   if (images.size(2) == size.height && images.size(3) == size.width) {
     return images.contiguous();
@@ -64,7 +77,7 @@ Part draw_part(Random random, const RandomResizedCropOptions& options, std::int6
 Transform resize(Size size) {
   detail::check_size(size, "resize");
   return [size](Batch batch, const BatchInfo&) {
-    const at::Tensor images = detail::images_of(batch, "resize");
+    const at::Tensor images = resizable_images(batch, "resize");
     return detail::with_images(std::move(batch), resized(images, size));
   };
 }
@@ -72,7 +85,7 @@ Transform resize(Size size) {
 Transform resize(std::int64_t shorter_side) {
   detail::check_size(shorter_side, "resize");
   return [shorter_side](Batch batch, const BatchInfo&) {
-    const at::Tensor images = detail::images_of(batch, "resize");
+    const at::Tensor images = resizable_images(batch, "resize");
     const std::int64_t height = images.size(2);
     const std::int64_t width = images.size(3);
     const auto longer = [&](std::int64_t of, std::int64_t shorter) {
@@ -89,7 +102,7 @@ Transform random_resized_crop(Size size, RandomResizedCropOptions options) {
   detail::check_range(options.scale, 1.0, "scale", "random_resized_crop");
   detail::check_range(options.ratio, std::numeric_limits<double>::infinity(), "ratio", "random_resized_crop");
   return [size, options](Batch batch, const BatchInfo& info) {
-    const at::Tensor images = detail::images_of(batch, "random_resized_crop");
+    const at::Tensor images = resizable_images(batch, "random_resized_crop");
     detail::check_samples(batch, info, "random_resized_crop");
     const Keys keys(info, "random_resized_crop");
     at::Tensor out = at::empty({images.size(0), images.size(1), size.height, size.width}, images.options());
