@@ -238,8 +238,11 @@ class Scan {
   void take_pax(const std::string& records, Extension& extension) const {
     extension.any = true;
     for_each_pax(records, [&](std::string_view key, std::string_view value) {
+      // POSIX: an empty value takes back what was said before, so that the header's own applies.
       if (key == "path") {
-        extension.name = std::string(text_of(value));
+        extension.name = value.empty() ? std::nullopt : std::optional(std::string(text_of(value)));
+      } else if (key == "size" && value.empty()) {
+        extension.size.reset();
       } else if (key == "size") {
         extension.size = decimal(value);
         if (!extension.size) {

@@ -197,6 +197,18 @@ TEST_CASE("TarArchive: sizes that no file has, and extended headers that are dam
         concat("[formats.tar] expected no 'size' for all members at once, got one", at(1024)));
 }
 
+TEST_CASE("TarArchive: an empty value of an extended header leaves what the header itself says", "[formats]") {
+  const TempDir dir;
+  const std::string records = "8 path=\n8 size=\n";
+  danling_test::write_file(dir / "x.tar", tar_header("pax", tar_size(records.size()), 'x') + tar_blocks(records) +
+                                              tar_header("a.txt", "3") + tar_blocks("abc") + std::string(1024, '\0'));
+  const TarArchive archive(dir / "x.tar");
+  const auto members = members_of(archive);
+  REQUIRE(members.size() == 1);
+  CHECK(members[0].name == "a.txt");
+  CHECK(archive.read(members[0]) == "abc");
+}
+
 TEST_CASE("TarArchive: a member of another archive is not read beyond the file", "[formats]") {
   const TarArchive archive(folder / "tar_directory.tar");
   CHECK(error_of<danling::DataError>([&] {

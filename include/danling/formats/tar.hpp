@@ -28,6 +28,8 @@ struct TarMember {
 
 /// An archive open for reading; holds no position, so that several threads may read at a time. Every error is a
 /// DataError that names file, offset and reason. No memory is taken that the file's own size does not justify.
+/// At least one of the blocks of zeros that end an archive must be there, which Python and GNU tar do without: a file
+/// that was cut off between two members looks the same, and its records would be missing unnoticed.
 class TarArchive {
  public:
   /// @throws DataError when the file cannot be opened, is empty or is compressed.
