@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <png.h>
+#include <zlib.h>
 
 #include "image_codec.hpp"
 
@@ -57,7 +58,7 @@ void png_reads(png_structp png, png_bytep out, std::size_t count) {
 
 // Each of the following returns false after an error.
 
-bool read_header(PngState& state, bool with_exif) {
+bool read_header(PngState& state) {
   state.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state, png_failed, png_warned);
   state.info = state.png == nullptr ? nullptr : png_create_info_struct(state.png);
   if (state.info == nullptr) {
@@ -68,12 +69,42 @@ bool read_header(PngState& state, bool with_exif) {
     return false;
   }
   png_set_read_fn(state.png, &state, png_reads);
-  // Texts and profiles are passed over unread, however far they would expand.
+  // Texts, profiles and EXIF are passed over unread, however far they would expand and whatever size they claim: libpng
+  // takes memory for a claim before it has read any of it.
   png_set_keep_unknown_chunks(state.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-  static constexpr std::array<png_byte, 10> used = {'t', 'R', 'N', 'S', 0, 'e', 'X', 'I', 'f', 0};
-  png_set_keep_unknown_chunks(state.png, PNG_HANDLE_CHUNK_AS_DEFAULT, used.data(), with_exif ? 2 : 1);
+  static constexpr std::array<png_byte, 5> used = {'t', 'R', 'N', 'S', 0};
+  png_set_keep_unknown_chunks(state.png, PNG_HANDLE_CHUNK_AS_DEFAULT, used.data(), 1);
   png_read_info(state.png, state.info);
   return true;
+}
+
+/// The first sound eXIf chunk before the pixels; empty without one. (PNG specification: length, type, data, CRC of
+/// both)
+std::string_view exif_of(std::string_view png) {
+  constexpr std::size_t around = 12;
+  const auto number = [&](std::size_t at) {
+    std::uint32_t value = 0;
+    for (const char byte : png.substr(at, 4)) {
+      value = value << 8 | static_cast<unsigned char>(byte);
+    }
+    return value;
+  };
+  for (std::size_t at = 8; png.size() - at >= around;) {
+    const std::size_t size = number(at);
+    if (size > png.size() - at - around) {
+      break;
+    }
+    const std::string_view checked = png.substr(at + 4, size + 4);
+    if (checked.starts_with("IDAT")) {
+      break;
+    }
+    if (checked.starts_with("eXIf") &&
+        crc32_z(0, reinterpret_cast<const unsigned char*>(checked.data()), checked.size()) == number(at + 8 + size)) {
+      return checked.substr(4);
+    }
+    at += around + size;
+  }
+  return {};
 }
 
 ImageInfo info_of(const PngState& state) {
@@ -84,13 +115,6 @@ ImageInfo info_of(const PngState& state) {
   const png_byte color = png_get_color_type(state.png, state.info);
   const bool alpha = (color & PNG_COLOR_MASK_ALPHA) != 0 || png_get_valid(state.png, state.info, PNG_INFO_tRNS) != 0;
   info.channels = ((color & PNG_COLOR_MASK_COLOR) != 0 ? 3 : 1) + (alpha ? 1 : 0);
-#ifdef PNG_eXIf_SUPPORTED
-  png_bytep exif = nullptr;
-  png_uint_32 size = 0;
-  if (png_get_eXIf_1(state.png, state.info, &size, &exif) != 0) {
-    info.orientation = exif_orientation({reinterpret_cast<const char*>(exif), size});
-  }
-#endif
   return info;
 }
 
@@ -135,16 +159,18 @@ bool read_rows(PngState& state, png_bytepp rows) {
 ImageInfo read_png_info(std::string_view bytes) {
   PngState state;
   state.bytes = bytes;
-  if (!read_header(state, /*with_exif=*/true)) {
+  if (!read_header(state)) {
     refuse(state);
   }
-  return info_of(state);
+  ImageInfo info = info_of(state);
+  info.orientation = exif_orientation(exif_of(bytes));
+  return info;
 }
 
 void decode_png(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate) {
   PngState state;
   state.bytes = bytes;
-  if (!read_header(state, /*with_exif=*/false)) {
+  if (!read_header(state)) {
     refuse(state);
   }
   const ImageInfo info = info_of(state);
