@@ -42,7 +42,7 @@ std::string begin_of(std::string_view bytes) {
     }
   }
   static constexpr char digits[] = "0123456789abcdef";
-  std::string out = concat(bytes.size(), bytes.size() == 1 ? " byte" : " bytes", " that begin with");
+  std::string out = "bytes that begin with";
   for (const char character : bytes.substr(0, 4)) {
     const auto byte = static_cast<unsigned char>(character);
     out += concat(' ', digits[byte >> 4], digits[byte & 15]);
@@ -81,6 +81,15 @@ std::pair<std::int64_t, std::int64_t> stored_at(int orientation, std::int64_t y,
   }
 }
 
+ImageInfo read_info(ImageFormat format, std::string_view bytes, bool accept_damaged) {
+#ifdef DANLING_WITH_IMAGES
+  return format == ImageFormat::jpeg ? read_jpeg_info(bytes, accept_damaged) : read_png_info(bytes);
+#else
+  (void)bytes, (void)accept_damaged;
+  return {.format = format};
+#endif
+}
+
 void decode_as_stored(ImageFormat format, std::string_view bytes, const ImageDecodeOptions& options,
                       const PixelAllocator& allocate) {
 #ifdef DANLING_WITH_IMAGES
@@ -115,12 +124,7 @@ std::optional<ImageFormat> image_format(std::string_view bytes) {
 
 ImageInfo read_image_info(std::string_view bytes) {
   require_library();
-  const ImageFormat format = require_format(bytes);
-#ifdef DANLING_WITH_IMAGES
-  return format == ImageFormat::jpeg ? read_jpeg_info(bytes) : read_png_info(bytes);
-#else
-  return {.format = format};
-#endif
+  return read_info(require_format(bytes), bytes, /*accept_damaged=*/false);
 }
 
 Image decode_image(std::string_view bytes, const ImageDecodeOptions& options) {
@@ -138,7 +142,7 @@ Image decode_image(std::string_view bytes, const ImageDecodeOptions& options) {
 void decode_image(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate) {
   require_library();
   const ImageFormat format = require_format(bytes);
-  const int orientation = options.apply_orientation ? read_image_info(bytes).orientation : 1;
+  const int orientation = options.apply_orientation ? read_info(format, bytes, options.accept_damaged).orientation : 1;
   if (orientation == 1) {
     decode_as_stored(format, bytes, options, allocate);
     return;

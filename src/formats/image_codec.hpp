@@ -38,7 +38,7 @@ void check_pixels(const ImageInfo& info, std::uint64_t bytes, std::uint64_t most
                   const ImageDecodeOptions& options, std::string_view format);
 
 #ifdef DANLING_WITH_IMAGES
-ImageInfo read_jpeg_info(std::string_view bytes);
+ImageInfo read_jpeg_info(std::string_view bytes, bool accept_damaged);
 ImageInfo read_png_info(std::string_view bytes);
 void decode_jpeg(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate);
 void decode_png(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate);

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <jpeglib.h>
+// Behind it.
+#include <jerror.h>
 
 #include "image_codec.hpp"
 
@@ -49,9 +51,16 @@ void jpeg_failed(j_common_ptr common) {
   std::longjmp(state.jump, 1);
 }
 
-// Level -1 is a warning: the data is damaged, and libjpeg makes the best of it.
+// Warnings after which no pixel is missing: bytes that belong to nothing, and marks of unknown versions. Many cameras
+// and programs write such files.
+bool is_harmless(int warning) {
+  return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_JFIF_MAJOR || warning == JWRN_ADOBE_XFORM ||
+         warning == JWRN_NOT_SEQUENTIAL;
+}
+
+// Level -1 is a warning: libjpeg makes the best of what it found.
 void jpeg_said(j_common_ptr common, int level) {
-  if (level < 0 && !state_of(common).accept_damaged) {
+  if (level < 0 && !state_of(common).accept_damaged && !is_harmless(common->err->msg_code)) {
     jpeg_failed(common);
   }
 }
@@ -221,8 +230,9 @@ PixelLayout choose_layout(jpeg_decompress_struct& decompress, ImageChannels chan
 
 }  // namespace
 
-ImageInfo read_jpeg_info(std::string_view bytes) {
+ImageInfo read_jpeg_info(std::string_view bytes, bool accept_damaged) {
   JpegState state;
+  state.accept_damaged = accept_damaged;
   if (!read_header(state, bytes, /*save_exif=*/true)) {
     refuse(state, bytes);
   }

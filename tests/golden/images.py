@@ -107,6 +107,11 @@ def files():
     yield "cmyk.jpg", cmyk
     adobe = cmyk.index(b"Adobe") + 11  # the transform: 0 is CMYK, 2 is YCCK
     yield "ycck.jpg", cmyk[:adobe] + b"\2" + cmyk[adobe + 1 :]
+    yield "cmyk_unknown_adobe.jpg", cmyk[:adobe] + b"\7" + cmyk[adobe + 1 :]
+    gray = jpeg("L")
+    yield "gray_extra_bytes.jpg", gray[:-2] + b"\x11" * 5 + gray[-2:]
+    revision = gray.index(b"JFIF\0") + 5
+    yield "gray_unknown_jfif.jpg", gray[:revision] + b"\7" + gray[revision + 1 :]
 
 
 def as_is(image):

@@ -22,8 +22,9 @@ struct ImageDecodeOptions {
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
   /// Turns the image as its EXIF orientation says. PIL and torchvision leave it as stored.
   bool apply_orientation = false;
-  /// Takes a JPEG that libjpeg warns of (it ends early, or some of it cannot be decoded) as far as it goes, as PIL
-  /// with LOAD_TRUNCATED_IMAGES does; what is missing is gray. Otherwise it is an error.
+  /// Takes a JPEG that ends early, or of which some cannot be decoded, as far as it goes; what is missing is gray.
+  /// Otherwise it is an error. (PIL refuses what ends early without LOAD_TRUNCATED_IMAGES, and takes the rest as it
+  /// comes.) Bytes that belong to nothing and unknown versions of JFIF lose no pixels and are never errors.
   bool accept_damaged = false;
 };
 
@@ -60,10 +61,10 @@ std::optional<ImageFormat> image_format(std::string_view bytes);
 /// Reads the header only. @throws DataError when the bytes are no JPEG or PNG, or the header is damaged.
 ImageInfo read_image_info(std::string_view bytes);
 
-/// Decodes a whole image to 8 bits per number. Like PIL's `convert`: palettes become their colours, 16 bits their upper
-/// 8, CMYK becomes RGB, alpha is dropped or added as 255, colours become gray by ITU-R 601; a JPEG's gray is its
-/// luminance. Colour profiles and gamma are not applied. Memory beyond the pixels is bounded by the size of the file.
-/// Threads may decode at a time.
+/// Decodes a whole image to 8 bits per number. Like PIL's `convert`: palettes become their colours, CMYK becomes RGB,
+/// alpha is dropped or added as 255, colours become gray by ITU-R 601; a JPEG's gray is its luminance. 16 bits become
+/// their upper 8, also gray ones, which PIL cuts off at 255 instead. Colour profiles and gamma are not applied. Memory
+/// beyond the pixels is bounded by the size of the file. Threads may decode at a time.
 /// @throws DataError with the reason when the bytes are no JPEG or PNG, are damaged, end early or claim more than
 /// `max_pixels` or than they can hold
 Image decode_image(std::string_view bytes, const ImageDecodeOptions& options = {});
