@@ -258,12 +258,13 @@ TEST_CASE("image_folder: images of several sizes in a batch are an error that sa
   data::ImageFolderOptions options;
   options.image.decode.apply_orientation = true;
   const auto images = data::image_folder(dir.path(), options);
-  CHECK(error_of<danling::DataError>([&] {
-          images->get_batch(std::vector<std::int64_t>{0, 1});
-        }) ==
-        "[data.image] expected images of one size in a batch, got [3, 11, 18] in sample 0 and [3, 18, 11] in sample 1: "
-        "set resize_to, random_resized_crop, or resize with center_crop in the options of images, which is record 1 with "
-        "uuid 'a/2.png'");
+  CHECK(
+      error_of<danling::DataError>([&] {
+        images->get_batch(std::vector<std::int64_t>{0, 1});
+      }) ==
+      "[data.image] expected images of one size in a batch, got [3, 11, 18] in sample 0 and [3, 18, 11] in sample 1: "
+      "set resize_to, random_resized_crop, or resize with center_crop in the options of images, which is record 1 with "
+      "uuid 'a/2.png'");
 }
 
 TEST_CASE("image_folder: a file that is no image, cannot be read or is gone is named with its record", "[data]") {
@@ -313,6 +314,21 @@ TEST_CASE("image_folder: directories that make no classes are refused by name", 
   CHECK(refusal(dir.path()) == concat("[data.image_folder] expected JPEG and PNG images, got ", quoted("b/x.WebP"),
                                       ": convert it, or say by `extensions` which files to take"));
 }
+
+#ifdef DANLING_WITH_IMAGES
+
+TEST_CASE("image_folder: of a file that is no image only the first bytes are read", "[data]") {
+  const TempDir dir;
+  write_file(dir / "a" / "1.jpg", "");
+  fs::resize_file(dir / "a" / "1.jpg", std::uintmax_t{1} << 40);  // sparse; no machine has memory for it
+  const auto images = data::image_folder(dir.path());
+  CHECK(error_of<danling::DataError>([&] { images->get_batch(std::vector<std::int64_t>{0}); })
+            .starts_with(concat("[formats.image] expected a JPEG or PNG image, got bytes that begin with 00 00 00 00 "
+                                "(file ",
+                                danling::quote((dir / "a" / "1.jpg").string()), ")")));
+}
+
+#endif
 
 TEST_CASE("image_folder: links are followed, and one that leads back up is refused", "[data]") {
   const TempDir dir;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -89,6 +90,16 @@ std::vector<std::string> lower_extensions(std::vector<std::string> extensions) {
     }
   }
   return extensions;
+}
+
+/// All bytes of an image; of anything else only the first are read, whatever its size.
+std::string read_image_file(const formats::DataFile& file) {
+  std::string begin(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 16)), '\0');
+  file.read(0, begin);
+  if (!formats::image_format(begin)) {
+    formats::decode_image(begin);  // says what it is
+  }
+  return file.read_all();
 }
 
 }  // namespace
@@ -225,10 +236,13 @@ std::map<std::string, std::int64_t> ImageFolder::class_to_idx() const {
 
 Sample ImageFolder::get(std::int64_t index, const SampleInfo& info) const {
   const std::filesystem::path file = path(index);
-  const std::string bytes = formats::DataFile(file, folder_component).read_all();
+  const formats::DataFile opened(file, folder_component);
   Sample sample;
   try {
-    sample.input = read_image(bytes, options_.image, info);
+    sample.input = read_image(read_image_file(opened), options_.image, info);
+  } catch (const std::bad_alloc&) {
+    fail<DataError>(folder_component, "expected an image that fits into memory, got a file of ", opened.size(),
+                    " bytes (file ", quote(file.string()), ")");
   } catch (const DataError& error) {
     throw DataError(concat(error.what(), " (file ", quote(file.string()), ")"));
   }
