@@ -42,4 +42,17 @@ BatchInfo BatchInfo::select(std::span<const std::size_t> samples) const {
   return out;
 }
 
+BatchInfo BatchInfo::at_layer(std::int64_t layer) const {
+  BatchInfo out = *this;
+  if (layer > 0) {
+    const std::uint64_t constant = detail::layer_constant(layer);
+    out.epoch_key = epoch_key.fold_in(constant);
+    out.batch_key = batch_key.fold_in(constant);
+    for (RandomKey& key : out.sample_keys) {
+      key = key.fold_in(constant);
+    }
+  }
+  return out;
+}
+
 }  // namespace danling::inline v0::data

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <type_traits>
 #include <utility>
@@ -20,6 +21,16 @@ auto apply_to(const F& function, V value, const Info& info) {
     return std::invoke(function, std::move(value), info);
   } else {
     return std::invoke(function, std::move(value));
+  }
+}
+/// The same, with keys that no function below draws from: `layer` of them do.
+template <class V, class F, class Info>
+auto apply_above(std::int64_t layer, const F& function, V value, const Info& info) {
+  if constexpr (MapsInformed<F, V, Info>) {
+    return layer == 0 ? apply_to<V>(function, std::move(value), info)
+                      : apply_to<V>(function, std::move(value), info.at_layer(layer));
+  } else {
+    return apply_to<V>(function, std::move(value), info);
   }
 }
 template <class F, class V, class Info>

@@ -54,7 +54,16 @@ struct BatchInfo {
   Metadata metadata(std::size_t i) const;
   /// The same batch with some of its samples only.
   BatchInfo select(std::span<const std::size_t> samples) const;
+  /// The same batch with keys of its own for each layer of functions that draw from them; those of layer 0 are these.
+  BatchInfo at_layer(std::int64_t layer) const;
 };
+
+namespace detail {
+/// What the keys of layer 1 and above are folded with: numbers of records and places in `compose` are others.
+inline std::uint64_t layer_constant(std::int64_t layer) {
+  return (std::uint64_t{3} << 62) | static_cast<std::uint64_t>(layer);
+}
+}  // namespace detail
 
 /// What one sample is, while it is read: sample `i` of `batch`.
 class SampleInfo {
@@ -64,14 +73,33 @@ class SampleInfo {
   const BatchInfo& batch() const { return *batch_; }
   /// Its number in the loader's dataset, which a subset of it numbers otherwise.
   std::int64_t index() const { return batch_->indices[i_]; }
-  RandomKey key() const { return batch_->key(i_); }
+  RandomKey key() const {
+    if (layer_ == 0) {
+      return batch_->key(i_);
+    }
+    const std::uint64_t constant = detail::layer_constant(layer_);
+    return batch_->sample_keys.empty()
+               ? batch_->epoch_key.fold_in(constant).fold_in(static_cast<std::uint64_t>(index()))
+               : batch_->sample_keys[i_].fold_in(constant);
+  }
   /// What its random transforms draw from: the same in every layout of workers, batches and processes.
-  Random random() const { return batch_->random(i_); }
-  Metadata metadata() const { return batch_->metadata(i_); }
+  Random random() const { return Random(key()); }
+  Metadata metadata() const {
+    Metadata out = batch_->metadata(i_);
+    out.rng_key = key();
+    return out;
+  }
+  /// The same sample with the keys that `BatchInfo::at_layer` gives.
+  SampleInfo at_layer(std::int64_t layer) const {
+    SampleInfo out = *this;
+    out.layer_ = layer;
+    return out;
+  }
 
  private:
   const BatchInfo* batch_;
   std::size_t i_;
+  std::int64_t layer_ = 0;
 };
 
 }  // namespace danling::inline v0::data

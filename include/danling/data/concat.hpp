@@ -38,6 +38,7 @@ class ConcatDataset final : public Dataset<B> {
     const auto [part, own] = offsets_[index];
     return parts_[part]->entry_key(own);
   }
+  std::int64_t random_layers() const override { return detail::most_random_layers(parts_); }
   /// Of the first part.
   LoaderDefaults loader_defaults() const override { return parts_.front()->loader_defaults(); }
   std::string split() const override { return detail::split_of_all(parts_); }

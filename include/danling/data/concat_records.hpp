@@ -36,6 +36,7 @@ class ConcatRecords {
     const auto [part, own] = offsets_[index];
     return parts_[part]->entry_key(own);
   }
+  std::int64_t random_layers() const { return detail::most_random_layers(parts_); }
   LoaderDefaults loader_defaults() const { return parts_.front()->loader_defaults(); }
   std::string split() const { return detail::split_of_all(parts_); }
   bool train() const { return detail::all_train(parts_); }
@@ -48,6 +49,7 @@ class ConcatRecords {
     virtual B collate(std::vector<S> samples) = 0;
     virtual State source_info(std::int64_t index) const = 0;
     virtual std::optional<std::string> entry_key(std::int64_t index) const = 0;
+    virtual std::int64_t random_layers() const = 0;
     virtual LoaderDefaults loader_defaults() const = 0;
     virtual std::string split() const = 0;
     virtual bool train() const = 0;
@@ -61,6 +63,7 @@ class ConcatRecords {
     B collate(std::vector<S> samples) override { return detail::collate_with(this->base(), std::move(samples)); }
     State source_info(std::int64_t index) const override { return Above::source_info(index); }
     std::optional<std::string> entry_key(std::int64_t index) const override { return Above::entry_key(index); }
+    std::int64_t random_layers() const override { return Above::random_layers(); }
     LoaderDefaults loader_defaults() const override { return Above::loader_defaults(); }
     std::string split() const override { return Above::split(); }
     bool train() const override { return Above::train(); }

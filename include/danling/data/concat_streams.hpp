@@ -29,6 +29,7 @@ class AnyStream {
   virtual void reset(std::int64_t epoch) = 0;
   virtual State state_dict() const = 0;
   virtual void load_state_dict(const State& state) = 0;
+  virtual std::int64_t random_layers() const = 0;
   virtual LoaderDefaults loader_defaults() const = 0;
   virtual std::string split() const = 0;
   virtual bool train() const = 0;
@@ -51,6 +52,7 @@ class StreamPart final : public AnyStream<made<T>> {
   void reset(std::int64_t epoch) override { base_->reset(epoch); }
   State state_dict() const override { return base_->state_dict(); }
   void load_state_dict(const State& state) override { base_->load_state_dict(state); }
+  std::int64_t random_layers() const override { return random_layers_of_stream(*base_); }
   LoaderDefaults loader_defaults() const override { return datum_defaults_of<T, made<T>>(*base_); }
   std::string split() const override { return split_of(*base_); }
   bool train() const override { return train_of(*base_); }
@@ -123,6 +125,14 @@ class StreamsInTurn {
     }
     turn_ = static_cast<std::size_t>(turn);
     ended_ = std::move(loaded);
+  }
+  /// The most of any part.
+  std::int64_t random_layers() const {
+    std::int64_t most = 0;
+    for (const auto& part : parts_) {
+      most = std::max(most, part->random_layers());
+    }
+    return most;
   }
   /// Of the first part.
   LoaderDefaults loader_defaults() const { return parts_.front()->loader_defaults(); }

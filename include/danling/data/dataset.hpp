@@ -44,6 +44,10 @@ class Dataset {
     return std::nullopt;
   }
 
+  /// How many functions, one above another, draw random numbers from the keys of `info` here: what stands above draws
+  /// from other keys (`BatchInfo::at_layer`). Override it where `read` draws from them, or passes `info` on.
+  virtual std::int64_t random_layers() const { return 0; }
+
   /// What the sample type declares for loaders.
   virtual LoaderDefaults loader_defaults() const { return {}; }
 

@@ -42,8 +42,8 @@ concept DatumFits = !NamesDatum<T> || !SampleSource<T> || std::same_as<typename 
 }  // namespace detail
 
 /// Any object that satisfies `DatasetLike`, as a `Dataset`. Its `split()`, `train()`, `source_info(index)`,
-/// `entry_key(index)` and `loader_defaults()` are used where it has them; without the last, what its `datum_type`, or
-/// the sample that `get` returns, declares.
+/// `entry_key(index)`, `random_layers()` and `loader_defaults()` are used where it has them; without the last, what its
+/// `datum_type`, or the sample that `get` returns, declares.
 template <DatasetLike T>
 class DatasetAdapter final : public Dataset<batch_of<T>> {
  public:
@@ -59,6 +59,7 @@ class DatasetAdapter final : public Dataset<batch_of<T>> {
   batch_of<T> read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
     return detail::read_batch(object_, indices, info);
   }
+  std::int64_t random_layers() const override { return detail::random_layers_of(object_); }
   State source_info(std::int64_t index) const override {
     if constexpr (requires {
                     { object_.source_info(index) } -> std::convertible_to<State>;

@@ -52,6 +52,18 @@ template <class T>
 using sample_of =
     std::remove_cvref_t<decltype(get_sample(std::declval<T&>(), std::int64_t{}, std::declval<const SampleInfo&>()))>;
 
+/// What `object` says of its functions that draw random numbers; where it says nothing, itself where it takes infos.
+template <class T>
+std::int64_t random_layers_of(const T& object) {
+  if constexpr (requires {
+                  { object.random_layers() } -> std::convertible_to<std::int64_t>;
+                }) {
+    return object.random_layers();
+  } else {
+    return InformedSamples<T> || InformedBatches<T> ? 1 : 0;
+  }
+}
+
 /// Throws what is being handled on, as a DataError that names record `index` of the loader's dataset, with the original
 /// nested in it.
 [[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index);

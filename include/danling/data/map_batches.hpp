@@ -45,11 +45,13 @@ class MapBatches final : public Dataset<detail::mapped<F, B, BatchInfo>> {
 
   std::int64_t size() const override { return base_->size(); }
   Mapped get_batch(std::span<const std::int64_t> indices) override {
-    return detail::apply_to<B>(function_, base_->get_batch(indices), detail::info_of({indices.begin(), indices.end()}));
+    return detail::apply_above<B>(below_, function_, base_->get_batch(indices),
+                                  detail::info_of({indices.begin(), indices.end()}));
   }
   Mapped read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
-    return detail::apply_to<B>(function_, base_->read(indices, info), info);
+    return detail::apply_above<B>(below_, function_, base_->read(indices, info), info);
   }
+  std::int64_t random_layers() const override { return below_ + (detail::MapsInformed<F, B, BatchInfo> ? 1 : 0); }
   State source_info(std::int64_t index) const override { return base_->source_info(index); }
   std::optional<std::string> entry_key(std::int64_t index) const override { return base_->entry_key(index); }
   LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
@@ -59,6 +61,7 @@ class MapBatches final : public Dataset<detail::mapped<F, B, BatchInfo>> {
  private:
   std::shared_ptr<Dataset<B>> base_;
   F function_;
+  std::int64_t below_ = base_->random_layers();
 };
 
 /// See `map_batches`.
@@ -87,9 +90,10 @@ class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
         std::iota(all.begin(), all.end(), std::size_t{0});
         info = info.select(all);
       }
-      return detail::apply_to<B>(function_, std::move(batch), std::as_const(info));
+      return detail::apply_above<B>(below_, function_, std::move(batch), std::as_const(info));
     };
   }
+  std::int64_t random_layers() const override { return below_ + (detail::MapsInformed<F, B, BatchInfo> ? 1 : 0); }
   std::int64_t skip(std::int64_t num_samples) override { return base_->skip(num_samples); }
   void reset(std::int64_t epoch) override { base_->reset(epoch); }
   State state_dict() const override { return base_->state_dict(); }
@@ -101,11 +105,13 @@ class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
  private:
   std::shared_ptr<Stream<B>> base_;
   F function_;
+  std::int64_t below_ = base_->random_layers();
 };
 
 /// Batches that `function(batch)` or `function(batch, const BatchInfo&)` changes when they are read: in the workers, in
 /// several threads at a time. Random numbers come from `info.random(i)`, and for what mixes samples from
-/// `info.batch_random()`. Takes a dataset or a stream, or a shared pointer to one, and gives a shared pointer.
+/// `info.batch_random()`; they are others in every map of a map. Takes a dataset or a stream, or a shared pointer to
+/// one, and gives a shared pointer.
 template <class T, class F>
 auto map_batches(T source, F function) {
   static_assert(detail::GivesBatches<T>, "map_batches needs a dataset or a stream, or a std::shared_ptr to one");

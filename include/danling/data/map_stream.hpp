@@ -35,8 +35,9 @@ class MapStream {
   }
   auto make(Record record, const SampleInfo& info) const
       requires(detail::MakesInformed<T> || detail::MapsInformed<F, Before, SampleInfo>) {
-    return detail::apply_to<Before>(function_, detail::make_sample(base_, std::move(record), info), info);
+    return detail::apply_above<Before>(below_, function_, detail::make_sample(base_, std::move(record), info), info);
   }
+  std::int64_t random_layers() const { return below_ + (detail::MapsInformed<F, Before, SampleInfo> ? 1 : 0); }
   template <class S>
   requires detail::MemberCollate<T, S>
   auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
@@ -52,10 +53,12 @@ class MapStream {
  private:
   T base_;
   F function_;
+  std::int64_t below_ = detail::random_layers_of_stream(base_);
 };
 
 /// The stream with `function(sample)` or `function(sample, const SampleInfo&)` called for every sample, in the workers,
-/// in several threads at a time; random numbers come from `info.random()`.
+/// in several threads at a time; random numbers come from `info.random()`, and are others in
+/// every map of a map.
 template <RecordStream T, class F>
 auto map(T stream, F function) {
   static_assert(detail::Maps<F, detail::made<T>, SampleInfo>,

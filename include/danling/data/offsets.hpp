@@ -45,6 +45,14 @@ bool all_train(const Parts& parts) {
   return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part->train(); });
 }
 template <class Parts>
+std::int64_t most_random_layers(const Parts& parts) {
+  std::int64_t most = 0;
+  for (const auto& part : parts) {
+    most = std::max(most, part->random_layers());
+  }
+  return most;
+}
+template <class Parts>
 Offsets offsets_of(const Parts& parts) {
   std::vector<std::int64_t> sizes;
   for (const auto& part : parts) {

@@ -79,6 +79,7 @@ class RecordsAbove {
       return std::nullopt;
     }
   }
+  std::int64_t random_layers() const { return random_layers_of(object_of(base_)); }
   LoaderDefaults loader_defaults() const { return datum_defaults_of<pointee_of<T>, record_of<T>>(object_of(base_)); }
   std::string split() const { return split_of(object_of(base_)); }
   bool train() const { return train_of(object_of(base_)); }

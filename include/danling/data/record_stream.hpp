@@ -80,6 +80,20 @@ std::int64_t skip_records(T& object, std::int64_t count) {
   }
 }
 
+/// As `random_layers_of` does for datasets.
+template <class T>
+std::int64_t random_layers_of_stream(const T& object) {
+  if constexpr (requires {
+                  { object.random_layers() } -> std::convertible_to<std::int64_t>;
+                }) {
+    return object.random_layers();
+  } else if constexpr (RecordStream<T>) {
+    return MakesInformed<T> ? 1 : 0;
+  } else {
+    return 0;
+  }
+}
+
 /// What `object` says itself, else what its `datum_type` declares, else what `S` does.
 template <class T, class S>
 LoaderDefaults datum_defaults_of(const T& object) {

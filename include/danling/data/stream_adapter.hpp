@@ -67,6 +67,7 @@ class StreamAdapter final : public Stream<stream_batch_of<T>> {
       return detail::skip_records(object_, num_samples);
     }
   }
+  std::int64_t random_layers() const override { return detail::random_layers_of_stream(object_); }
   void reset(std::int64_t epoch) override { object_.reset(epoch); }
   State state_dict() const override { return object_.state_dict(); }
   void load_state_dict(const State& state) override { object_.load_state_dict(state); }

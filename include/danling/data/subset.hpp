@@ -60,6 +60,7 @@ class Subset final : public Dataset<B> {
   std::optional<std::string> entry_key(std::int64_t index) const override {
     return base_->entry_key(indices_[checked(index)]);
   }
+  std::int64_t random_layers() const override { return base_->random_layers(); }
   LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
   std::string split() const override { return split_; }
   bool train() const override { return train_; }
