@@ -35,8 +35,8 @@ void Batch::move_to(c10::Device device, bool non_blocking) {
                       [&](at::Tensor tensor) { return tensor_to(std::move(tensor), device, non_blocking); });
 }
 
-Batch Batch::pin_memory() const {
-  return {pinned(input), pinned(target), map_tensors(extra, pinned), loss_normalizer, info};
+Batch Batch::pin_memory() && {
+  return {pinned(input), pinned(target), map_tensors(extra, pinned), loss_normalizer, std::move(info)};
 }
 
 const at::Tensor& Batch::at(std::string_view name) const {

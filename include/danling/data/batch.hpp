@@ -49,7 +49,8 @@ struct Batch {
   }
 
   /// The batch in page-locked host memory, from which copies to a device need not wait. Needs an accelerator.
-  Batch pin_memory() const;
+  Batch pin_memory() const& { return Batch(*this).pin_memory(); }
+  Batch pin_memory() &&;
 
   /// `input`, `target` or a tensor of `extra`; dots lead into maps: `boxes.left`. @throws DataError that lists the
   /// names there are.
