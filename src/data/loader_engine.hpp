@@ -44,8 +44,8 @@ struct LoaderEngine {
 
   std::int64_t furthest = 0;  // delivered of a stream
 
-  /// Of the batch that is to be delivered; null at the end. @throws DataError where a stream went on behind its end, and
-  /// from then on.
+  /// Of the batch that is to be delivered; null at the end. @throws DataError where a stream went on behind its end,
+  /// and from then on.
   void check_end(const BatchSlot* slot);
   bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }
   std::optional<std::int64_t> order_size() const {

@@ -18,7 +18,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 // A Huffman code has at least one bit, and an 8x8 block of the component that has all pixels at least one code.
-constexpr std::uint64_t most_pixels_per_byte = 8 * 64;
+constexpr std::uint64_t most_pixels_per_byte = std::uint64_t{8} * 64;
 // A progressive image has ten or so; each costs a pass over all its blocks, however few bytes it has.
 constexpr int max_scans = 200;
 constexpr int exif_marker = JPEG_APP0 + 1;

@@ -18,7 +18,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 // Deflate cannot shrink by more than that.
-constexpr std::uint64_t most_bits_per_byte = 8 * 1032;
+constexpr std::uint64_t most_bits_per_byte = std::uint64_t{8} * 1032;
 
 /// libpng's objects. Its errors end in its own jump buffer with their text in `message`; the functions that set it hold
 /// nothing that a jump would leave behind.
