@@ -132,6 +132,7 @@ void LengthBuckets::set_epoch(std::int64_t epoch) {
   resting_ = false;
   rest_.clear();
   rest_taken_ = 0;
+  rest_kept_ = 0;
 }
 
 void LengthBuckets::wait(std::int64_t record, std::int64_t place) {
@@ -192,22 +193,23 @@ std::int64_t LengthBuckets::next_of_rest(const BatchShape& shape, std::span<std:
     rest_ = all_waiting();
     rest_taken_ = 0;
     resting_ = true;
-    const auto dropped = dropped_of_rest(static_cast<std::int64_t>(rest_.size()), shape);
-    if (!options_.max_tokens) {
-      rest_.resize(rest_.size() - static_cast<std::size_t>(dropped));
-    }
-    std::stable_sort(rest_.begin(), rest_.end(), [](const auto& a, const auto& b) { return a.length < b.length; });
-    if (options_.max_tokens) {
-      rest_.resize(rest_.size() - static_cast<std::size_t>(dropped));
-    }
+    rest_kept_ =
+        rest_.size() - static_cast<std::size_t>(dropped_of_rest(static_cast<std::int64_t>(rest_.size()), shape));
+    // What is left out stands behind and stays in the state: another layout may have a use for it.
+    const auto sorted = rest_.begin() + static_cast<std::ptrdiff_t>(options_.max_tokens ? rest_.size() : rest_kept_);
+    std::stable_sort(rest_.begin(), sorted, [](const auto& a, const auto& b) { return a.length < b.length; });
     for (Bucket& bucket : buckets_) {
       bucket.waiting.clear();
     }
   }
   const auto first = rest_.begin() + static_cast<std::ptrdiff_t>(rest_taken_);
-  const std::int64_t count = share_of_rest(rest_.end() - first, shape, [&](std::int64_t i) -> const Bucket& {
-    return buckets_[bucket_of((first + i)->length)];
-  });
+  const std::size_t end = shape.drop_last ? rest_kept_ : rest_.size();
+  if (end <= rest_taken_) {
+    return 0;
+  }
+  const auto left = static_cast<std::int64_t>(end - rest_taken_);
+  const std::int64_t count = share_of_rest(
+      left, shape, [&](std::int64_t i) -> const Bucket& { return buckets_[bucket_of((first + i)->length)]; });
   std::transform(first, first + count, indices.begin(), [](const Waiting& waiting) { return waiting.record; });
   rest_taken_ += static_cast<std::size_t>(count);
   return count;

@@ -166,9 +166,10 @@ std::int64_t OrderPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
   return step;
 }
 
-bool GroupPlanner::ask_sampler() {
+bool GroupPlanner::ask_sampler(bool drop_last) {
   const Layout& layout = context().plan.layout();
-  const BatchShape shape = layout.shape();
+  BatchShape shape = layout.shape();
+  shape.drop_last = drop_last;
   Group group(static_cast<std::size_t>(std::min(layout.global(), sampler_.size().value_or(layout.global()))));
   const std::int64_t count = sampler_.next(shape, group);
   check<DataError>(count >= 0 && count <= static_cast<std::int64_t>(group.size()), "data.loader",
@@ -182,16 +183,17 @@ bool GroupPlanner::ask_sampler() {
 }
 
 // Without padding every rank needs a sample, or it would be a step ahead of the others: what a layout of fewer
-// processes left behind joins what follows, unless it is the end.
+// processes left behind joins what follows, in the end what drop_last would leave out, unless there is nothing more.
 bool GroupPlanner::next_group() {
   const Layout& layout = context().plan.layout();
   const auto least = static_cast<std::size_t>(layout.shard.padding ? 1 : layout.shard.world_size);
   bool as_given = pending_.empty();
-  if (as_given && !ask_sampler()) {
+  if (as_given && !ask_sampler(layout.drop_last)) {
     return false;
   }
   group_ = pending_.front();
-  for (std::size_t next = 1; group_.size() < least && (next < pending_.size() || ask_sampler()); ++next) {
+  const auto ask = [&] { return ask_sampler(layout.drop_last) || (layout.drop_last && ask_sampler(false)); };
+  for (std::size_t next = 1; group_.size() < least && (next < pending_.size() || ask()); ++next) {
     group_.insert(group_.end(), pending_[next].begin(), pending_[next].end());
     as_given = false;
   }

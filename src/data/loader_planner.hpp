@@ -80,7 +80,7 @@ class GroupPlanner final : public Planner {
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
   /// Puts the records of the next global batch, which stay in `pending_`, into `group_`; false at the end.
   bool next_group();
-  bool ask_sampler();
+  bool ask_sampler(bool drop_last);
   void remove_group();
 
   BatchSampler& sampler_;

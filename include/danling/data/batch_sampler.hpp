@@ -43,7 +43,7 @@ class BatchSampler {
   /// or for `size()` where that is known and less, and gives their number; 0 at the end of the epoch, and from then on.
   /// There may be fewer in any batch (a limit of tokens): processes share them as evenly as can be, in blocks, so that
   /// a multiple of `world_size` gives all as many; fewer than `world_size` join the next batch. What `drop_last` leaves
-  /// out, it leaves out itself.
+  /// out, it leaves out itself, keeps in its state, and gives where it is asked without `drop_last` after all.
   virtual std::int64_t next(const BatchShape& shape, std::span<std::int64_t> indices) = 0;
   /// How many of `records`, the first ones, make a global batch: at least `world_size` where there are as many. Asked
   /// where loaders put batches together anew, after resuming with another shape.

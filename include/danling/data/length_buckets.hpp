@@ -34,8 +34,7 @@ struct LengthBucketsOptions {
 ///
 /// The state holds the position in the order and the records that wait in buckets. Resumed with another batch size,
 /// world size, `boundaries` or `max_tokens`, every record still comes once. A state brings its seed and split.
-/// What `drop_last` left out, which is decided when the last record was visited, also stays out where a state of after
-/// that goes on without `drop_last`.
+/// What `drop_last` would leave out stays in the state, so that the layout that ends the epoch decides on it.
 class LengthBuckets final : public BatchSampler {
  public:
   /// `lengths[i]` is the length of record i. @throws DataError when one is negative or above `max_tokens`, ConfigError
@@ -94,6 +93,7 @@ class LengthBuckets final : public BatchSampler {
   bool resting_ = false;             // rest_ holds what was left
   std::vector<Waiting> rest_;        // in order of length
   std::size_t rest_taken_ = 0;
+  std::size_t rest_kept_ = 0;  // what drop_last leaves out stands behind
 };
 
 }  // namespace danling::inline v0::data
