@@ -3,16 +3,13 @@
 #include <cmath>
 
 #include <ATen/ops/_foreach_add.h>
-#include <ATen/ops/_fused_adam.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <danling/core/error.hpp>
 #include <optim/plan.hpp>
 #include <optim/saved_state.hpp>
+#include <optim/updates.hpp>
 
 namespace danling::inline v0::optim {
 
@@ -72,8 +69,7 @@ struct AdamBase::Impl {
     }
   }
 
-  void fused(const ParamGroup& group, const AdamOptions& options, Plan& plan, detail::Bucket& bucket,
-             double grad_divisor) const {
+  void fused(const AdamOptions& options, Plan& plan, detail::Bucket& bucket, double grad_divisor) const {
     const auto grad_scale = bucket.collect(grad_divisor);
     const bool on_cpu = bucket.params[0].is_cpu();
     for (const std::size_t i : bucket.members) {
@@ -86,64 +82,19 @@ struct AdamBase::Impl {
     if (!on_cpu) {
       at::_foreach_add_(bucket.steps, 1);
     }
-    const auto call = decoupled ? &kernel_decoupled : &kernel;
-    call(group, options, bucket, grad_scale);
+    detail::call_fused_adam(kernel(), bucket.params, bucket.grads, bucket.buffers[0], bucket.buffers[1],
+                            bucket.buffers[2], bucket.steps, grad_scale, options);
     bucket.grads.clear();
   }
 
-  static void kernel(const ParamGroup& group, const AdamOptions& options, detail::Bucket& bucket,
-                     const std::optional<at::Tensor>& grad_scale) {
-    at::_fused_adam_(bucket.params, bucket.grads, bucket.buffers[0], bucket.buffers[1],
-                     options.amsgrad ? at::TensorList(bucket.buffers[2]) : at::TensorList(), bucket.steps, group.lr,
-                     options.betas.first, options.betas.second, group.weight_decay, options.eps, options.amsgrad,
-                     options.maximize, grad_scale);
-  }
-
-  static void kernel_decoupled(const ParamGroup& group, const AdamOptions& options, detail::Bucket& bucket,
-                               const std::optional<at::Tensor>& grad_scale) {
-    at::_fused_adamw_(bucket.params, bucket.grads, bucket.buffers[0], bucket.buffers[1],
-                      options.amsgrad ? at::TensorList(bucket.buffers[2]) : at::TensorList(), bucket.steps, group.lr,
-                      options.betas.first, options.betas.second, group.weight_decay, options.eps, options.amsgrad,
-                      options.maximize, grad_scale);
-  }
-
-  void plain(const ParamGroup& group, const AdamOptions& options, Slot& slot, double grad_divisor) const {
+  void plain(const AdamOptions& options, Slot& slot, double grad_divisor) const {
     slot.count += 1;
     slot.step.fill_(slot.count);
-    at::Tensor param = slot.param;
-    at::Tensor grad = detail::plain_gradient(param, param.grad(), grad_divisor);
-    if (options.maximize) {
-      grad = grad.neg();
-    }
-    if (group.weight_decay != 0) {
-      if (decoupled) {
-        param.mul_(1 - group.lr * group.weight_decay);
-      } else {
-        grad = grad.add(param, group.weight_decay);
-      }
-    }
-    auto [exp_avg, exp_avg_sq, max_exp_avg_sq] = slot.buffers;
-    if (param.is_complex()) {
-      param = at::view_as_real(param);
-      grad = at::view_as_real(grad);
-      exp_avg = at::view_as_real(exp_avg);
-      exp_avg_sq = at::view_as_real(exp_avg_sq);
-      if (options.amsgrad) {
-        max_exp_avg_sq = at::view_as_real(max_exp_avg_sq);
-      }
-    }
-    const auto [beta1, beta2] = options.betas;
-    exp_avg.lerp_(grad, 1 - beta1);
-    exp_avg_sq.mul_(beta2).addcmul_(grad, grad, 1 - beta2);
-    at::Tensor second = exp_avg_sq;
-    if (options.amsgrad) {
-      at::maximum_out(max_exp_avg_sq, max_exp_avg_sq, exp_avg_sq);
-      second = max_exp_avg_sq;
-    }
-    const double step_size = group.lr / (1 - std::pow(beta1, slot.count));
-    const double second_scale = std::sqrt(1 - std::pow(beta2, slot.count));
-    param.addcdiv_(exp_avg, second.sqrt().div_(second_scale).add_(options.eps), -step_size);
+    detail::update_adam(slot.param, detail::plain_gradient(slot.param, slot.param.grad(), grad_divisor), slot.buffers,
+                        slot.count, options, decoupled);
   }
+
+  detail::FusedKernel kernel() const { return decoupled ? detail::FusedKernel::adamw : detail::FusedKernel::adam; }
 };
 
 AdamBase::AdamBase(bool decoupled_weight_decay) : impl_(new Impl{decoupled_weight_decay, {}}) {}
@@ -152,9 +103,7 @@ AdamBase::~AdamBase() = default;
 
 void AdamBase::add(std::vector<at::Tensor> params, const AdamOptions& options, std::vector<std::string> names) {
   Impl::Group group{options, {}};
-  for (const auto& param : params) {
-    group.plan.slots.push_back(Slot{param, {}, {}, 0});
-  }
+  group.plan.slots = detail::make_slots(params);
   add_group({std::move(params), std::move(names), options.lr, std::nullopt, options.weight_decay});
   impl_->groups.push_back(std::move(group));
 }
@@ -174,7 +123,8 @@ void AdamBase::set(std::size_t group, const AdamOptions& options) {
 
 void AdamBase::update(double grad_divisor) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    auto& [options, plan] = impl_->groups[g];
+    Plan& plan = impl_->groups[g].plan;
+    const AdamOptions options = get(g);
     detail::check_same(name(), plan, groups_[g].params, g);
     plan.next.assign(plan.slots.size(), Route::skip);
     for (std::size_t i = 0; i < plan.slots.size(); ++i) {
@@ -186,7 +136,7 @@ void AdamBase::update(double grad_divisor) {
       const auto what = [&] { return describe(g, i); };
       detail::check_gradient(name(), slot.param, grad, what);
       Impl::ensure_state(options, plan, slot);
-      bool fuse = options.fused && detail::fusable(slot.param, grad);
+      bool fuse = options.fused && detail::fusable(impl_->kernel(), slot, grad);
       for (std::size_t b = 0; b < (options.amsgrad ? 3U : 2U); ++b) {
         detail::check_buffer(name(), slot.param, slot.buffers[b], buffer_keys[b], what);
         fuse = fuse && slot.buffers[b].strides() == slot.param.strides();
@@ -199,11 +149,11 @@ void AdamBase::update(double grad_divisor) {
     }
     plan.settle();
     for (auto& bucket : plan.buckets) {
-      impl_->fused(groups_[g], options, plan, bucket, grad_divisor);
+      impl_->fused(options, plan, bucket, grad_divisor);
     }
     for (std::size_t i = 0; i < plan.slots.size(); ++i) {
       if (plan.routes[i] == Route::plain) {
-        impl_->plain(groups_[g], options, plan.slots[i], grad_divisor);
+        impl_->plain(options, plan.slots[i], grad_divisor);
       }
     }
   }
@@ -264,7 +214,7 @@ void AdamBase::load_state_dict(const State& state) {
     for (std::size_t i = 0; i < groups_[g].params.size(); ++i) {
       const at::Tensor& param = groups_[g].params[i];
       const State::Map* entry = saved.params[slots.size()];
-      Slot& slot = slots.emplace_back(Slot{param, {}, {}, 0});
+      Slot& slot = slots.emplace_back(Slot{.param = param, .buffers = {}, .step = {}});
       if (entry == nullptr) {
         continue;
       }
@@ -282,6 +232,7 @@ void AdamBase::load_state_dict(const State& state) {
     set(g, options[g]);
     groups_[g].initial_lr = saved.groups[g].initial_lr;
     for (auto& slot : impl_->groups[g].plan.slots) {
+      slots[number].overlaps = slot.overlaps;
       slot = std::move(slots[number++]);
     }
     impl_->groups[g].plan.invalidate();

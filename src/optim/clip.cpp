@@ -16,6 +16,7 @@
 #include <ATen/ops/stack.h>
 
 #include <danling/core/error.hpp>
+#include <optim/memory.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -27,8 +28,8 @@ Batches batches(const std::vector<at::Tensor>& params, const char* where) {
   Batches out;
   for (const auto& param : params) {
     const at::Tensor& grad = param.grad();
-    if (!grad.defined()) {
-      continue;
+    if (!grad.defined() || grad.numel() == 0) {
+      continue;  // LibTorch has no largest magnitude of nothing
     }
     check<StateError>(grad.layout() == c10::kStrided, where, "expected dense gradients, got a sparse one");
     std::vector<at::Tensor>* batch = nullptr;
@@ -125,6 +126,7 @@ at::Tensor grad_norm(const std::vector<at::Tensor>& params, double grad_divisor)
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double grad_divisor) {
   const at::NoGradGuard no_grad;
   check_limit(max_norm, grad_divisor, "optim.clip_grad_norm");
+  detail::separate_gradients(params);
   const Batches grads = batches(params, "optim.clip_grad_norm");
   constexpr double epsilon = 1e-6;  // torch.nn.utils
   if (on_cpu(grads)) {
@@ -149,8 +151,11 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
 void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double grad_divisor) {
   const at::NoGradGuard no_grad;
   check_limit(max_value, grad_divisor, "optim.clip_grad_value");
+  detail::separate_gradients(params);
   const double limit = max_value * grad_divisor;
   for (const auto& batch : batches(params, "optim.clip_grad_value")) {
+    check<StateError>(!batch[0].is_complex(), "optim.clip_grad_value",
+                      "expected real gradients, got complex ones, which have no order; use clip_grad_norm");
     at::_foreach_clamp_min_(batch, -limit);
     at::_foreach_clamp_max_(batch, limit);
   }

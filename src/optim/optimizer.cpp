@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <danling/core/error.hpp>
+#include <optim/memory.hpp>
 
 namespace danling::inline v0::optim {
 
@@ -16,6 +17,9 @@ void Optimizer::step(double grad_divisor) {
     fail<StateError>(concat(name(), ".step"), "expected a finite grad_divisor above 0, got ", grad_divisor);
   }
   const at::NoGradGuard no_grad;
+  if (grad_divisor != 1.0) {
+    detail::separate_gradients(groups_);
+  }
   update(grad_divisor);
 }
 

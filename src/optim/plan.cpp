@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <danling/core/error.hpp>
+#include <optim/memory.hpp>
 #include <optim/saved_state.hpp>
 
 namespace danling::inline v0::optim::detail {
@@ -66,6 +67,17 @@ void Plan::settle() {
     bucket.grads.reserve(bucket.params.size());
   }
   routes = next;
+}
+
+std::vector<Slot> make_slots(const std::vector<at::Tensor>& params) {
+  std::vector<Slot> slots;
+  for (const auto& param : params) {
+    slots.push_back(Slot{.param = param, .buffers = {}, .step = {}});
+  }
+  for (const std::size_t i : find_overlapping(params)) {
+    slots[i].overlaps = true;
+  }
+  return slots;
 }
 
 void check_same(std::string_view optimizer, const Plan& plan, const std::vector<at::Tensor>& params,

@@ -11,6 +11,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optim/fused_kernels.hpp>
+
 namespace danling::inline v0::optim::detail {
 
 /// What an optimizer keeps for one parameter.
@@ -19,6 +21,7 @@ struct Slot {
   std::array<at::Tensor, 3> buffers;  // undefined until the first gradient
   at::Tensor step;                    // float32 scalar, as torch.optim keeps it; Adam only
   double count = 0;                   // the same number on the host
+  bool overlaps = false;              // shares memory with a parameter before it in the group
 };
 
 enum class Route : std::uint8_t {
@@ -55,6 +58,9 @@ struct Plan {
   void invalidate() { routes.clear(); }
 };
 
+/// The slots of a new group.
+std::vector<Slot> make_slots(const std::vector<at::Tensor>& params);
+
 /// @throws StateError when `params` are no longer the tensors that the slots were made for.
 void check_same(std::string_view optimizer, const Plan& plan, const std::vector<at::Tensor>& params, std::size_t group);
 
@@ -84,9 +90,10 @@ void check_buffer(std::string_view optimizer, const at::Tensor& param, const at:
 }
 
 /// The fused kernels walk raw memory: they are right only for dense tensors of one layout and one dtype, and say
-/// nothing otherwise.
-inline bool fusable(const at::Tensor& param, const at::Tensor& grad) {
-  return (param.is_cpu() || param.is_cuda()) && at::isFloatingType(param.scalar_type()) &&
+/// nothing otherwise. They may update the parameters of a list side by side, hence not those that share memory.
+inline bool fusable(FusedKernel kernel, const Slot& slot, const at::Tensor& grad) {
+  const at::Tensor& param = slot.param;
+  return !slot.overlaps && is_usable(kernel, param.device(), param.scalar_type()) &&
          param.is_non_overlapping_and_dense() && grad.scalar_type() == param.scalar_type() &&
          grad.strides() == param.strides();
 }

@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/empty_like.h>
 
 #include <danling/core/error.hpp>
 #include <optim/plan.hpp>
 #include <optim/saved_state.hpp>
+#include <optim/updates.hpp>
 
 namespace danling::inline v0::optim {
 
@@ -40,34 +40,11 @@ struct SGD::Impl {
   };
   std::vector<Group> groups;
 
-  static void fused(const ParamGroup& group, const SGDOptions& options, detail::Bucket& bucket, double grad_divisor) {
+  static void fused(const SGDOptions& options, detail::Bucket& bucket, double grad_divisor) {
     const auto grad_scale = bucket.collect(grad_divisor);
-    at::_fused_sgd_(bucket.params, bucket.grads,
-                    options.momentum != 0 ? at::TensorList(bucket.buffers[0]) : at::TensorList(), group.weight_decay,
-                    options.momentum, group.lr, options.dampening, options.nesterov, options.maximize,
-                    bucket.route == Route::first, grad_scale);
+    detail::call_fused_sgd(bucket.params, bucket.grads, bucket.buffers[0], bucket.route == Route::first, grad_scale,
+                           options);
     bucket.grads.clear();
-  }
-
-  static void plain(const ParamGroup& group, const SGDOptions& options, Slot& slot, double grad_divisor) {
-    at::Tensor grad = detail::plain_gradient(slot.param, slot.param.grad(), grad_divisor);
-    if (options.maximize) {
-      grad = grad.neg();
-    }
-    if (group.weight_decay != 0) {
-      grad = grad.add(slot.param, group.weight_decay);
-    }
-    if (options.momentum != 0) {
-      at::Tensor& buffer = slot.buffers[0];
-      if (buffer.defined()) {
-        buffer.mul_(options.momentum).add_(grad, 1 - options.dampening);
-      } else {
-        buffer = at::empty_like(slot.param);
-        buffer.copy_(grad);
-      }
-      grad = options.nesterov ? grad.add(buffer, options.momentum) : buffer;
-    }
-    slot.param.add_(grad, -group.lr);
   }
 };
 
@@ -83,9 +60,7 @@ SGD::~SGD() = default;
 void SGD::add_param_group(std::vector<at::Tensor> params, const SGDOptions& options, std::vector<std::string> names) {
   options.validate();
   Impl::Group group{options, {}};
-  for (const auto& param : params) {
-    group.plan.slots.push_back(Slot{param, {}, {}, 0});
-  }
+  group.plan.slots = detail::make_slots(params);
   add_group({std::move(params), std::move(names), options.lr, std::nullopt, options.weight_decay});
   impl_->groups.push_back(std::move(group));
 }
@@ -106,7 +81,8 @@ void SGD::set_options(std::size_t group, const SGDOptions& options) {
 
 void SGD::update(double grad_divisor) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    auto& [options, plan] = impl_->groups[g];
+    Plan& plan = impl_->groups[g].plan;
+    const SGDOptions options = this->options(g);
     detail::check_same(name(), plan, groups_[g].params, g);
     plan.next.assign(plan.slots.size(), Route::skip);
     for (std::size_t i = 0; i < plan.slots.size(); ++i) {
@@ -117,7 +93,7 @@ void SGD::update(double grad_divisor) {
       }
       const auto what = [&] { return describe(g, i); };
       detail::check_gradient(name(), slot.param, grad, what);
-      bool fuse = options.fused && detail::fusable(slot.param, grad);
+      bool fuse = options.fused && detail::fusable(detail::FusedKernel::sgd, slot, grad);
       at::Tensor& buffer = slot.buffers[0];
       if (buffer.defined()) {
         detail::check_buffer(name(), slot.param, buffer, "momentum_buffer", what);
@@ -132,11 +108,13 @@ void SGD::update(double grad_divisor) {
     }
     plan.settle();
     for (auto& bucket : plan.buckets) {
-      Impl::fused(groups_[g], options, bucket, grad_divisor);
+      Impl::fused(options, bucket, grad_divisor);
     }
     for (std::size_t i = 0; i < plan.slots.size(); ++i) {
       if (plan.routes[i] == Route::plain) {
-        Impl::plain(groups_[g], options, plan.slots[i], grad_divisor);
+        Slot& slot = plan.slots[i];
+        const at::Tensor grad = detail::plain_gradient(slot.param, slot.param.grad(), grad_divisor);
+        detail::update_sgd(slot.param, grad, slot.buffers[0], options);
       }
     }
   }

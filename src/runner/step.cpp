@@ -6,6 +6,7 @@
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/optim/clip.hpp>
+#include <optim/memory.hpp>
 
 #include "runner/services.hpp"
 
@@ -37,6 +38,8 @@ void TorchRunnerBase::step() {
   auto& train = state_.train;
   ++train.micro_step;
   if (!flush_) {
+    // The next backward adds to the gradients in place.
+    optim::detail::separate_gradients(optimizer->param_groups());
     return;
   }
   if (optimizer_step()) {

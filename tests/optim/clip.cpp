@@ -1,6 +1,7 @@
 // Clipping against torch.nn.utils, and gradients that are not finite.
 #include <danling/optim/clip.hpp>
 
+#include <cmath>
 #include <limits>
 
 #include <ATen/ops/equal.h>
@@ -92,6 +93,39 @@ TEST_CASE("clip: no gradients, limits out of range and sparse gradients", "[opti
   param.mutable_grad() = at::sparse_coo_tensor(at::zeros({1, 1}, at::kLong), at::ones({1}), {2});
   CHECK(error_of<danling::StateError>([&] { optim::clip_grad_norm({param}, 1); }) ==
         "[optim.clip_grad_norm] expected dense gradients, got a sparse one");
+}
+
+TEST_CASE("clip: parameters without elements count nothing, complex gradients have a norm and no largest value",
+          "[optim]") {
+  const at::Tensor empty = at::zeros({0, 2}).set_requires_grad(true);
+  const at::Tensor complex = at::zeros({2}, at::kComplexFloat).set_requires_grad(true);
+  empty.mutable_grad() = at::zeros({0, 2});
+  complex.mutable_grad() = at::full({2}, c10::complex<double>(3, 4), at::kComplexFloat);
+  CHECK(optim::clip_grad_norm({empty, complex}, 100).item().toDouble() == Approx(std::sqrt(50)));
+  CHECK_FALSE(optim::has_nonfinite({empty}));
+  CHECK_FALSE(optim::has_nonfinite({empty, complex}));
+  optim::clip_grad_value({empty}, 1);
+  CHECK(error_of<danling::StateError>([&] { optim::clip_grad_value({complex}, 1); }) ==
+        "[optim.clip_grad_value] expected real gradients, got complex ones, which have no order; use clip_grad_norm");
+}
+
+TEST_CASE("has_nonfinite, clip_grad_norm: any position in any dtype and size", "[optim][fused]") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (const std::int64_t size : {1, 7, 16, 33, 64, 70}) {
+      CAPTURE(c10::toString(dtype), size);
+      const at::Tensor param = at::zeros({size}, dtype).set_requires_grad(true);
+      // Squares of these do not fit float16.
+      param.mutable_grad() = at::full({size}, 1024, dtype);
+      CHECK(optim::grad_norm({param}).item().toDouble() ==
+            Approx(1024 * std::sqrt(static_cast<double>(size))).epsilon(1e-6));
+      CHECK_FALSE(optim::has_nonfinite({param}));
+      for (std::int64_t i = 0; i < size; ++i) {
+        param.mutable_grad() = at::full({size}, 1024, dtype);
+        param.mutable_grad()[i].fill_(std::numeric_limits<double>::quiet_NaN());
+        CHECK(optim::has_nonfinite({param}));
+      }
+    }
+  }
 }
 
 TEST_CASE("has_nonfinite: finds every infinity and NaN, and does not take large numbers for one", "[optim]") {

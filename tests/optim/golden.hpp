@@ -31,7 +31,7 @@ inline const Json& optim_numbers() {
 
 inline at::ScalarType dtype_of(const std::string& name) {
   static const std::map<std::string, at::ScalarType> known = {
-      {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}};
+      {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
   return known.at(name);
 }
 
@@ -42,7 +42,7 @@ struct Tolerance {
 };
 inline Tolerance tolerance_of(const std::string& dtype) {
   static const std::map<std::string, Tolerance> table = {
-      {"float32", {2e-6, 1e-6}}, {"float64", {1e-13, 1e-13}}, {"bfloat16", {3e-2, 3e-2}}};
+      {"float32", {2e-6, 1e-6}}, {"float64", {1e-13, 1e-13}}, {"bfloat16", {3e-2, 3e-2}}, {"float16", {4e-3, 4e-3}}};
   return table.at(dtype);
 }
 
@@ -51,7 +51,7 @@ inline at::Tensor tensor_of(const Json& numbers, at::ScalarType dtype, at::IntAr
 }
 
 inline const std::vector<std::vector<std::int64_t>>& golden_shapes() {
-  static const std::vector<std::vector<std::int64_t>> shapes = {{3, 4}, {5}, {2, 2}};
+  static const std::vector<std::vector<std::int64_t>> shapes = {{7, 11}, {5}, {2, 2}};
   return shapes;
 }
 

@@ -1,0 +1,238 @@
+#include <optim/fused_kernels.hpp>
+
+#include <array>
+#include <atomic>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <torch/version.h>
+
+#include <optim/updates.hpp>
+
+namespace danling::inline v0::optim::detail {
+namespace {
+
+struct Verdict {
+  std::string_view libtorch;
+  c10::DeviceType device;
+  FusedKernel kernel;
+  c10::ScalarType dtype;
+  bool right;
+};
+
+// What tests/optim/fused_kernels.cpp found, under each of the CPU's instruction sets. SGD of 2.13 leaves parameters of
+// half precision as they are, but for the last elements, and fills their momentum with garbage.
+constexpr Verdict verdicts[] = {
+    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kFloat, true},
+    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kDouble, true},
+    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kBFloat16, false},
+    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kHalf, false},
+    {"2.13.0", at::kCPU, FusedKernel::adam, at::kFloat, true},
+    {"2.13.0", at::kCPU, FusedKernel::adam, at::kDouble, true},
+    {"2.13.0", at::kCPU, FusedKernel::adam, at::kBFloat16, true},
+    {"2.13.0", at::kCPU, FusedKernel::adam, at::kHalf, true},
+    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kFloat, true},
+    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kDouble, true},
+    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kBFloat16, true},
+    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kHalf, true},
+};
+
+double epsilon_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return 0x1p-23;
+    case at::kBFloat16:
+      return 0x1p-7;
+    case at::kHalf:
+      return 0x1p-10;
+    default:
+      return 0x1p-52;
+  }
+}
+
+/// One tensor per size, with numbers that have no pattern a kernel could follow, from -1 to 1; and the same in float64.
+struct Numbers {
+  std::vector<at::Tensor> given, exact;
+
+  Numbers(at::IntArrayRef sizes, at::Device device, at::ScalarType dtype, bool aligned, double phase) {
+    for (const std::int64_t size : sizes) {
+      const std::int64_t offset = aligned ? 0 : 1;
+      const at::Tensor wide = at::arange(size, at::kDouble).mul_(1.7).add_(phase).sin_();
+      given.push_back(
+          at::empty({size + offset}, at::TensorOptions().device(device).dtype(dtype)).narrow(0, offset, size));
+      given.back().copy_(wide);
+      exact.push_back(given.back().cpu().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
+    }
+  }
+
+  /// As second moments are: not below zero, and not near it.
+  Numbers squared() && {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      given[i].copy_(exact[i].square().add_(0.25));
+      exact[i] = given[i].cpu().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+    }
+    return std::move(*this);
+  }
+
+  bool same() const {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const at::Tensor limit = exact[i].abs().clamp_min_(1).mul_(4 * epsilon_of(given[i].scalar_type()));
+      if (!given[i].cpu().to(at::kDouble).sub_(exact[i]).abs_().le(limit).all().item().toBool()) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+constexpr float divisor = 4;
+
+std::optional<at::Tensor> divisor_on(at::Device device, bool divided) {
+  return divided ? std::optional(at::full({}, divisor, at::TensorOptions().device(device).dtype(at::kFloat)))
+                 : std::nullopt;
+}
+
+void divide(Numbers& grads, bool divided) {
+  for (auto& grad : grads.exact) {
+    grad.div_(divided ? divisor : 1);
+  }
+}
+
+bool compare_sgd(at::Device device, at::ScalarType dtype, at::IntArrayRef sizes, bool aligned,
+                 const SGDOptions& options, bool first, bool divided) {
+  Numbers params(sizes, device, dtype, aligned, 0.1);
+  Numbers grads(sizes, device, dtype, aligned, 0.5);
+  Numbers momenta(sizes, device, dtype, aligned, 0.9);
+  if (first) {
+    for (auto& momentum : momenta.given) {
+      momentum.fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  const bool has_momentum = options.momentum != 0;
+  call_fused_sgd(params.given, grads.given, momenta.given, first, divisor_on(device, divided), options);
+  divide(grads, divided);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    at::Tensor momentum = first ? at::Tensor() : momenta.exact[i];
+    update_sgd(params.exact[i], grads.exact[i], momentum, options);
+    momenta.exact[i] = momentum;
+  }
+  return params.same() && grads.same() && (!has_momentum || momenta.same());
+}
+
+bool compare_adam(FusedKernel kernel, at::Device device, at::ScalarType dtype, at::IntArrayRef sizes, bool aligned,
+                  const AdamOptions& options, bool divided) {
+  constexpr double count = 3;
+  Numbers params(sizes, device, dtype, aligned, 0.1);
+  Numbers grads(sizes, device, dtype, aligned, 0.5);
+  Numbers first(sizes, device, dtype, aligned, 0.9);
+  Numbers second = Numbers(sizes, device, dtype, aligned, 1.3).squared();
+  Numbers largest = Numbers(sizes, device, dtype, aligned, 1.7).squared();
+  std::vector<at::Tensor> steps;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    steps.push_back(at::full({}, count, at::TensorOptions().device(device).dtype(at::kFloat)));
+  }
+  call_fused_adam(kernel, params.given, grads.given, first.given, second.given, largest.given, steps,
+                  divisor_on(device, divided), options);
+  divide(grads, divided);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    update_adam(params.exact[i], grads.exact[i], {first.exact[i], second.exact[i], largest.exact[i]}, count, options,
+                kernel == FusedKernel::adamw);
+  }
+  return params.same() && grads.same() && first.same() && second.same() && largest.same();
+}
+
+}  // namespace
+
+void call_fused_sgd(at::TensorList params, at::TensorList grads, at::TensorList momenta, bool first,
+                    const std::optional<at::Tensor>& grad_scale, const SGDOptions& options) {
+  at::_fused_sgd_(params, grads, options.momentum != 0 ? momenta : at::TensorList(), options.weight_decay,
+                  options.momentum, options.lr, options.dampening, options.nesterov, options.maximize, first,
+                  grad_scale);
+}
+
+void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList grads, at::TensorList exp_avgs,
+                     at::TensorList exp_avg_sqs, at::TensorList max_exp_avg_sqs, at::TensorList steps,
+                     const std::optional<at::Tensor>& grad_scale, const AdamOptions& options) {
+  const auto call = [&](auto&& fused) {
+    fused(params, grads, exp_avgs, exp_avg_sqs, options.amsgrad ? max_exp_avg_sqs : at::TensorList(), steps, options.lr,
+          options.betas.first, options.betas.second, options.weight_decay, options.eps, options.amsgrad,
+          options.maximize, grad_scale, std::nullopt);
+  };
+  using Call = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList,
+                        double, double, double, double, double, bool, bool, const std::optional<at::Tensor>&,
+                        const std::optional<at::Tensor>&);
+  call(kernel == FusedKernel::adamw ? static_cast<Call>(&at::_fused_adamw_) : static_cast<Call>(&at::_fused_adam_));
+}
+
+bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, at::IntArrayRef sizes) {
+  // Momentum, dampening, nesterov; the kernel is then told apart by whether this is the first update.
+  constexpr std::array<std::array<double, 3>, 4> momenta = {{{0, 0, 0}, {0.9, 0, 0}, {0.9, 0.3, 0}, {0.9, 0, 1}}};
+  bool right = true;
+  for (int bits = 0; right && bits < 16; ++bits) {
+    const bool aligned = (bits & 1) != 0;
+    const bool divided = (bits & 2) != 0;
+    const bool maximize = (bits & 4) != 0;
+    const double weight_decay = (bits & 8) != 0 ? 0.1 : 0;
+    if (kernel == FusedKernel::sgd) {
+      for (const auto& [momentum, dampening, nesterov] : momenta) {
+        const SGDOptions options{.lr = 0.5,
+                                 .momentum = momentum,
+                                 .dampening = dampening,
+                                 .weight_decay = weight_decay,
+                                 .nesterov = nesterov != 0,
+                                 .maximize = maximize};
+        right = right && compare_sgd(device, dtype, sizes, aligned, options, /*first=*/false, divided) &&
+                (momentum == 0 || compare_sgd(device, dtype, sizes, aligned, options, /*first=*/true, divided));
+      }
+    } else {
+      for (const bool amsgrad : {false, true}) {
+        const AdamOptions options{.lr = 0.5, .weight_decay = weight_decay, .amsgrad = amsgrad, .maximize = maximize};
+        right = right && compare_adam(kernel, device, dtype, sizes, aligned, options, divided);
+      }
+    }
+  }
+  return right;
+}
+
+namespace {
+
+bool find_verdict(FusedKernel kernel, at::Device device, at::ScalarType dtype) {
+  constexpr std::string_view libtorch = TORCH_VERSION;
+  for (const Verdict& verdict : verdicts) {
+    if (verdict.libtorch == libtorch && verdict.device == device.type() && verdict.kernel == kernel &&
+        verdict.dtype == dtype) {
+      return verdict.right;
+    }
+  }
+  try {
+    return compare_fused(kernel, device, dtype, brief_sizes);
+  } catch (const c10::Error&) {
+    return false;  // not there for this dtype or device
+  }
+}
+
+}  // namespace
+
+bool is_usable(FusedKernel kernel, at::Device device, at::ScalarType dtype) {
+  if (!(device.is_cpu() || device.is_cuda()) || !at::isFloatingType(dtype) || c10::elementSize(dtype) < 2) {
+    return false;
+  }
+  enum : std::int8_t { unknown, yes, no };
+  static std::atomic<std::int8_t> known[3][2][static_cast<std::size_t>(c10::ScalarType::NumOptions)];
+  auto& cell = known[static_cast<std::size_t>(kernel)][device.is_cuda() ? 1 : 0][static_cast<std::size_t>(dtype)];
+  std::int8_t verdict = cell.load(std::memory_order_relaxed);
+  if (verdict == unknown) [[unlikely]] {
+    verdict = find_verdict(kernel, device, dtype) ? yes : no;
+    cell.store(verdict, std::memory_order_relaxed);
+  }
+  return verdict == yes;
+}
+
+}  // namespace danling::inline v0::optim::detail

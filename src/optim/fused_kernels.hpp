@@ -1,0 +1,38 @@
+// LibTorch's fused optimizer kernels, and which of them give the update of unfused operations: some do not.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/optim/adam.hpp>
+#include <danling/optim/sgd.hpp>
+
+namespace danling::inline v0::optim::detail {
+
+enum class FusedKernel : std::uint8_t { sgd, adam, adamw };
+
+/// Without momentum `momenta` are not read; `first` fills them instead of adding to them.
+void call_fused_sgd(at::TensorList params, at::TensorList grads, at::TensorList momenta, bool first,
+                    const std::optional<at::Tensor>& grad_scale, const SGDOptions& options);
+
+/// `kernel` is adam or adamw.
+void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList grads, at::TensorList exp_avgs,
+                     at::TensorList exp_avg_sqs, at::TensorList max_exp_avg_sqs, at::TensorList steps,
+                     const std::optional<at::Tensor>& grad_scale, const AdamOptions& options);
+
+/// Whether `kernel` may be used for tensors of `dtype` on `device`: as the table of this file's source says for the
+/// LibTorch that danling was built with; where it has no row (another version, CUDA), as `compare_fused` finds once per
+/// process with `brief_sizes`, which takes some milliseconds and waits for the device.
+bool is_usable(FusedKernel kernel, at::Device device, at::ScalarType dtype);
+
+/// Whether `kernel` gives the unfused update, computed in float64, to 4 units in the last place: of tensors with
+/// `sizes` elements, at the start of their storage and beside it, with each combination of options. Waits for the
+/// device.
+bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, at::IntArrayRef sizes);
+
+/// Around the widths of vectors and of unrolled loops, and more than one chunk of a multi-tensor launch.
+inline constexpr std::int64_t brief_sizes[] = {0, 1, 7, 16, 33, 64, 127, 1000, 70'001};
+
+}  // namespace danling::inline v0::optim::detail
