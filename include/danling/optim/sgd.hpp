@@ -17,7 +17,8 @@ struct SGDOptions {
   double weight_decay = 0;
   bool nesterov = false;
   bool maximize = false;
-  /// Use LibTorch's fused kernel wherever it is right for a parameter; false: plain operations everywhere.
+  /// Use LibTorch's fused kernel for the dtypes, devices and layouts where it was found to give the same update as
+  /// plain operations; false: plain operations everywhere.
   bool fused = true;
 
   /// @throws ConfigError for a value out of range.
