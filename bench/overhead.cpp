@@ -1,8 +1,10 @@
-// What the runner adds to a training step, against a bare LibTorch loop.
+// What the runner adds to a training step, against a bare LibTorch loop: ./dev bench overhead [--quick].
 //
-//   (a) Paired: both loops in one process, in alternating blocks of a few steps, with the same optimizer code, batches
-//       and allocator settings and bit-equal losses. The same bare loop runs a third time as a control.
+//   (a) Paired: the runner, a bare loop and the same bare loop again (the control) in one process, a few steps each in
+//       turn, with the same optimizer code, batches and allocator settings and bit-equal losses. Each of the six orders
+//       of the three comes equally often, so that no loop profits from what ran before it.
 //   (b) As a user would write it: torch::optim in one process, the runner with its defaults in another.
+// `bench_steps` counts the instructions and allocations that the runner adds.
 #include <torch/torch.h>
 
 #include <fcntl.h>
@@ -10,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -31,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t batch_size = 64;
 constexpr std::int64_t num_batches = 256;
 constexpr int block_steps = 8;
-constexpr int warm_blocks = 60;
+constexpr int warm_rounds = 36;
 
 double microseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
@@ -115,57 +118,91 @@ class BareLoop {
   double correct_ = 0;
 };
 
-struct Timings {
-  std::vector<double> runner, bare, control;  // microseconds a step, by block
-};
-
-/// Hands the runner its batches, and at each block's end runs the blocks of the other two loops.
-class Interleaver {
+/// Blocks of the three loops, in an order that changes from round to round.
+class Schedule {
  public:
-  Interleaver(const std::vector<dl::Batch>& batches, BareLoop& bare, BareLoop& control, Timings& timings)
-      : batches_(&batches), bare_(&bare), control_(&control), timings_(&timings) {}
+  enum Loop { runner, bare, control };
 
-  std::int64_t size() const { return std::int64_t{1} << 40; }
+  Schedule(BareLoop& bare, BareLoop& control) : loops_{&bare, &control} {}
 
-  dl::Batch get_batch(std::span<const std::int64_t>) {
-    if (step_ % block_steps == 0) {
-      const auto now = Clock::now();
-      const int block = static_cast<int>(step_ / block_steps);
-      if (block > warm_blocks) {
-        timings_->runner.push_back(microseconds(left_, now) / block_steps);
-      }
-      // Always in this order: each of the three loops then finds the caches as the other two left them. A random order
-      // lets the bare loop now and then run right after its own last block but one, which the runner never does.
-      const double first = bare_->run_block();
-      const double second = control_->run_block();
-      if (block >= warm_blocks) {
-        timings_->bare.push_back(first / block_steps);
-        timings_->control.push_back(second / block_steps);
-      }
-      left_ = Clock::now();
+  /// Called before each step of the runner: at the end of its block the other loops have their turn.
+  void before_step() {
+    if (left_ > 0) {
+      --left_;
+      return;
     }
-    return (*batches_)[static_cast<std::size_t>(step_++ % num_batches)];
+    end_block();
+    while (turn() != runner) {
+      rounds_.back()[turn()] = loops_[turn() - 1]->run_block() / block_steps;
+      ++position_;
+    }
+    left_ = block_steps - 1;
+    begin_ = Clock::now();
+  }
+
+  /// Microseconds a step of each loop, by round, without those of warming up and the last, which may not be whole.
+  std::vector<std::array<double, 3>> rounds() const {
+    const auto skipped = std::min<std::size_t>(warm_rounds, rounds_.size());
+    return {rounds_.begin() + static_cast<std::ptrdiff_t>(skipped), rounds_.end() - (rounds_.size() > skipped ? 1 : 0)};
   }
 
  private:
-  const std::vector<dl::Batch>* batches_;
-  BareLoop* bare_;
-  BareLoop* control_;
-  Timings* timings_;
-  std::int64_t step_ = 0;
-  Clock::time_point left_;
+  void end_block() {
+    if (!rounds_.empty()) {
+      rounds_.back()[runner] = microseconds(begin_, Clock::now()) / block_steps;
+      ++position_;
+    }
+  }
+
+  /// Whose turn it is; begins a new round where the last one is over.
+  Loop turn() {
+    if (rounds_.empty() || position_ == order_.size()) {
+      if (rounds_.size() % orders_.size() == 0) {
+        std::shuffle(orders_.begin(), orders_.end(), random_);
+      }
+      order_ = orders_[rounds_.size() % orders_.size()];
+      rounds_.emplace_back();
+      position_ = 0;
+    }
+    return order_[position_];
+  }
+
+  using Order = std::array<Loop, 3>;
+  std::array<BareLoop*, 2> loops_;
+  std::array<Order, 6> orders_ = {{{runner, bare, control},
+                                   {runner, control, bare},
+                                   {bare, runner, control},
+                                   {control, runner, bare},
+                                   {bare, control, runner},
+                                   {control, bare, runner}}};
+  std::minstd_rand random_{1};
+  Order order_ = {};
+  std::size_t position_ = 0;
+  std::vector<std::array<double, 3>> rounds_;
+  int left_ = 0;  // steps of the runner's block
+  Clock::time_point begin_;
+};
+
+/// The batches in their order, again and again.
+struct Feed {
+  const std::vector<dl::Batch>* batches;
+  std::int64_t step = 0;
+  std::int64_t size() const { return std::int64_t{1} << 40; }
+  dl::Batch get_batch(std::span<const std::int64_t>) {
+    return (*batches)[static_cast<std::size_t>(step++ % num_batches)];
+  }
 };
 
 class PairedRunner : public dl::TorchRunner {
  public:
   PairedRunner(const BenchConfig& config, const std::string& type, std::int64_t hidden, bool accuracy,
-               Interleaver interleaver)
-      : TorchRunner(config) {
+               const std::vector<dl::Batch>& batches, Schedule& schedule)
+      : TorchRunner(config), schedule_(schedule) {
     auto net = make_net(hidden);
     optimizer = make_optimizer(type, net);
     model = net;
     criterion = torch::nn::CrossEntropyLoss();
-    datasets["train"] = interleaver;
+    datasets["train"] = Feed{&batches};
     if (accuracy) {
       using namespace dl::metrics;
       metrics = multiclass_metrics(10, {.mode = Mode::stream}, {multiclass_accuracy(10, {.average = Average::micro})});
@@ -176,10 +213,14 @@ class PairedRunner : public dl::TorchRunner {
 
  protected:
   dl::StepOutput train_step(dl::Batch& batch) override {
+    schedule_.before_step();
     auto output = TorchRunner::train_step(batch);
     losses.push_back(output.loss.detach());
     return output;
   }
+
+ private:
+  Schedule& schedule_;
 };
 
 double median(std::vector<double> values) {
@@ -212,9 +253,9 @@ bool same_losses(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
   return count > 0;
 }
 
-/// One start: writes a line for each pair of blocks, "added noise bare" in microseconds a step, then whether the losses
-/// were equal.
-int child_paired(const std::string& type, std::int64_t hidden, bool everything, int blocks, const std::string& folder) {
+/// One start: writes a line for each round, the microseconds of a step of the runner, the bare loop and the control.
+/// Fails when the losses are not equal.
+int child_paired(const std::string& type, std::int64_t hidden, bool everything, int rounds, const std::string& folder) {
   // Both loops run with what dl::run sets for a process.
   mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
   mallopt(M_TRIM_THRESHOLD, 2'145'386'496);
@@ -236,55 +277,53 @@ int child_paired(const std::string& type, std::int64_t hidden, bool everything, 
   pad();
   BareLoop control(type, hidden, batches, everything);
   pad();
-  Timings timings;
+  Schedule schedule(bare, control);
   BenchConfig config;
   config.workspace_root = folder;
-  config.steps = static_cast<std::int64_t>(blocks + warm_blocks) * block_steps + 1;
+  config.steps = static_cast<std::int64_t>(rounds + warm_rounds + 1) * block_steps;
   config.dataloader.batch_size = batch_size;
   config.dataloader.splits["train"].shuffle = false;
   config.console = everything;
   config.log = everything;
   config.log_interval = everything ? 50 : 1'000'000'000;
-  PairedRunner runner(config, type, hidden, everything, Interleaver(batches, bare, control, timings));
+  PairedRunner runner(config, type, hidden, everything, batches, schedule);
   runner.train();
   const bool equal = same_losses(runner.losses, bare.losses) && same_losses(bare.losses, control.losses);
   runner.close();
-  const std::size_t n = std::min(timings.runner.size(), timings.bare.size());
-  for (std::size_t i = 0; i < n; ++i) {
-    // A block of the runner lies between two visits of the interleaver; the bare block just before it is its pair.
-    std::fprintf(report, "%.4f %.4f %.4f\n", timings.runner[i] - timings.bare[i], timings.control[i] - timings.bare[i],
-                 timings.bare[i]);
+  for (const auto& round : schedule.rounds()) {
+    std::fprintf(report, "%.4f %.4f %.4f\n", round[Schedule::runner], round[Schedule::bare], round[Schedule::control]);
   }
   std::fclose(report);
   return equal ? 0 : 1;
 }
 
-/// Pairs of several starts: where a process happens to lay its memory moves a loop by some microseconds.
+/// Rounds of several starts: where a process happens to lay its memory moves a loop by some microseconds.
 bool paired(const std::string& program, const std::string& type, std::int64_t hidden, bool everything, int starts,
-            int blocks, const std::string& folder) {
+            int rounds, const std::string& folder) {
   std::vector<double> added, noise, bare;
   bool equal = true;
   for (int start = 0; start < starts; ++start) {
     const std::string command = program + " --paired " + type + " " + std::to_string(hidden) + " " +
-                                (everything ? "1 " : "0 ") + std::to_string(blocks) + " " + folder;
+                                (everything ? "1 " : "0 ") + std::to_string(rounds) + " " + folder;
     std::FILE* pipe = popen(command.c_str(), "r");
     double a = 0, b = 0, c = 0;
     while (pipe != nullptr && std::fscanf(pipe, "%lf %lf %lf", &a, &b, &c) == 3) {
-      added.push_back(a);
-      noise.push_back(b);
+      added.push_back(a - c);
+      noise.push_back(b - c);
       bare.push_back(c);
     }
     equal = pipe != nullptr && pclose(pipe) == 0 && equal;
   }
-  if (added.empty()) {
-    std::fprintf(stderr, "error: nothing was measured\n");
+  if (added.size() < static_cast<std::size_t>(starts) * static_cast<std::size_t>(rounds) * 9 / 10) {
+    std::fprintf(stderr, "error: expected %d rounds of each of %d starts, %zu were measured\n", rounds, starts,
+                 added.size());
     return false;
   }
   const Interval cost = median_interval(added);
   const Interval zero = median_interval(noise);
   std::printf(
-      "%-5s %4ld  %-24s  bare %7.2f us  added %+6.2f us [%+.2f, %+.2f]  control %+5.2f us [%+.2f, %+.2f]  %zu pairs, "
-      "%d starts  losses %s\n",
+      "%-5s %4ld  %-24s  control %7.2f us  runner %+6.2f us [%+.2f, %+.2f]  bare loop %+5.2f us [%+.2f, %+.2f]  "
+      "%zu rounds, %d starts  losses %s\n",
       type.c_str(), static_cast<long>(hidden), everything ? "accuracy, console, jsonl" : "nothing on", median(bare),
       cost.middle, cost.low, cost.high, zero.middle, zero.low, zero.high, added.size(), starts,
       equal ? "bit-equal" : "DIFFER");
@@ -326,14 +365,6 @@ class UserRunner : public dl::TorchRunner {
   }
 
  private:
-  struct Feed {
-    const std::vector<dl::Batch>* batches;
-    std::int64_t step = 0;
-    std::int64_t size() const { return std::int64_t{1} << 40; }
-    dl::Batch get_batch(std::span<const std::int64_t>) {
-      return (*batches)[static_cast<std::size_t>(step++ % num_batches)];
-    }
-  };
   std::vector<dl::Batch> batches_;
   Clock::time_point begin_, end_;
   at::Tensor loss_;
@@ -445,18 +476,20 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(folder);
   setvbuf(stdout, nullptr, _IOLBF, 0);
   bool equal = true;
-  std::printf("(a) one process, alternating blocks of %d steps, same optimizer code, one thread\n", block_steps);
+  std::printf(
+      "(a) one process, %d steps of each loop in turn, same optimizer code, one thread; differences to the control\n",
+      block_steps);
   for (const bool everything : {false, true}) {
     for (const std::int64_t hidden : {128L, 32L}) {
       for (const char* type : {"sgd", "adamw"}) {
-        equal = paired(argv[0], type, hidden, everything, quick ? 2 : 20, quick ? 100 : 150, folder.string()) && equal;
+        equal = paired(argv[0], type, hidden, everything, quick ? 1 : 12, quick ? 30 : 120, folder.string()) && equal;
       }
     }
   }
   std::printf("(b) as a user would write it, each in its own process\n");
   for (const std::int64_t hidden : {128L, 32L}) {
     for (const char* type : {"sgd", "adamw"}) {
-      equal = as_a_user(argv[0], type, hidden, quick ? 3 : 11, folder.string()) && equal;
+      equal = as_a_user(argv[0], type, hidden, quick ? 1 : 11, folder.string()) && equal;
     }
   }
   std::filesystem::remove_all(folder);
