@@ -1,5 +1,5 @@
 // Checkpoints beside plain writing and beside Python's, in one run: ./dev bench checkpoint [--dir DIR] [--megabytes N]
-// [--tensors N] [--rounds N].
+// [--tensors N] [--rounds N] [--quick].
 //
 // In every round each contestant saves or loads once, all in the same order; ratios are the medians of the rounds'
 // own. Files are new each time and in the page cache when they are loaded. Memory that is loaded into is fresh, as in a
@@ -128,6 +128,7 @@ void print_table(const char* title, const char* baseline, const std::vector<Cont
   for (const auto& row : rows) {
     if (!row.failure.empty() || row.seconds.empty()) {
       std::printf("%-46s not measured: %s\n", row.name.c_str(), row.failure.c_str());
+      bench::gaps().push_back(row.name);
       continue;
     }
     const auto [low, high] = std::minmax_element(row.seconds.begin(), row.seconds.end());
@@ -167,10 +168,18 @@ void write_plainly(const dl::State& state, const fs::path& path) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
+  for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    const std::string value = argv[i + 1];
-    if (name == "--dir") {
+    if (name == "--quick") {
+      options.megabytes = 8;
+      options.tensors = 10;
+      options.rounds = 1;
+      continue;
+    }
+    const std::string value = ++i < argc ? argv[i] : "";
+    if (value.empty()) {
+      give_up("expected a value of " + name);
+    } else if (name == "--dir") {
       options.directory = value;
     } else if (name == "--megabytes") {
       options.megabytes = std::stol(value);
@@ -182,8 +191,8 @@ Options parse(int argc, char** argv) {
       give_up("unknown option " + name);
     }
   }
-  if (argc % 2 == 0 || options.megabytes < 1 || options.tensors < 1 || options.rounds < 1) {
-    give_up("usage: bench_checkpoint [--dir DIR] [--megabytes N] [--tensors N] [--rounds N]");
+  if (options.megabytes < 1 || options.tensors < 1 || options.rounds < 1) {
+    give_up("usage: bench_checkpoint [--dir DIR] [--megabytes N] [--tensors N] [--rounds N] [--quick]");
   }
   return options;
 }
@@ -250,7 +259,7 @@ class Bench {
     print_table("what training waits for, after the first save", "of memcpy", waits_, megabytes_);
     print_table("load", "of torch", loaders_, megabytes_);
     if (!peers_) {
-      std::printf("without Python's: DANLING_PYTHON names no interpreter\n");
+      bench::gaps().push_back("Python's rows, for DANLING_PYTHON names no interpreter");
     }
   }
 
@@ -389,5 +398,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;
   }
-  return 0;
+  return bench::finish();
 }

@@ -320,6 +320,7 @@ int main(int argc, char** argv) {
       const std::string name = argv[i];
       if (name == "--quick") {
         quick = true;
+        rounds = 1;
       } else if (name == "--rounds" && i + 1 < argc) {
         rounds = std::stoi(argv[++i]);
       } else {
@@ -340,5 +341,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;
   }
-  return 0;
+  return bench::finish();
 }

@@ -1,4 +1,4 @@
-// Meters and metrics beside Python's, in one run: ./dev bench metrics [--rounds N] [--samples N].
+// Meters and metrics beside Python's, in one run: ./dev bench metrics [--rounds N] [--samples N] [--quick].
 //
 // In every round each contestant does its calls once, all in the same order, on one thread; ratios are the medians of
 // the rounds' own. Before that all contestants of a table compute the same values from the same data, and are compared.
@@ -294,6 +294,7 @@ class Bench {
     for (const Contestant& contestant : work.contestants) {
       if (!contestant.failure.empty()) {
         std::printf("  %-70s not measured: %s\n", contestant.name.c_str(), contestant.failure.c_str());
+        bench::gaps().push_back(work.title + ": " + contestant.name);
         continue;
       }
       const auto [low, high] = std::minmax_element(contestant.seconds.begin(), contestant.seconds.end());
@@ -362,12 +363,17 @@ int main(int argc, char** argv) {
   try {
     int rounds = 9;
     std::int64_t samples = 1'000'000;
-    for (int i = 1; i < argc; i += 2) {
+    for (int i = 1; i < argc; ++i) {
       const std::string name = argv[i];
-      if (i + 1 == argc || (name != "--rounds" && name != "--samples")) {
-        give_up("usage: bench_metrics [--rounds N] [--samples N]");
+      if (name == "--quick") {
+        rounds = 1;
+        samples = 20'000;
+      } else if (i + 1 < argc && (name == "--rounds" || name == "--samples")) {
+        name == "--rounds" ? rounds = std::stoi(argv[i + 1]) : samples = std::stol(argv[i + 1]);
+        ++i;
+      } else {
+        give_up("usage: bench_metrics [--rounds N] [--samples N] [--quick]");
       }
-      name == "--rounds" ? rounds = std::stoi(argv[i + 1]) : samples = std::stol(argv[i + 1]);
     }
     at::set_num_threads(1);
     Bench(std::max(rounds, 1), std::max<std::int64_t>(samples, 2)).run();
@@ -375,5 +381,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;
   }
-  return 0;
+  return bench::finish();
 }

@@ -4,7 +4,7 @@
 //       turn, with the same optimizer code, batches and allocator settings and bit-equal losses. Each of the six orders
 //       of the three comes equally often, so that no loop profits from what ran before it.
 //   (b) As a user would write it: torch::optim in one process, the runner with its defaults in another.
-// `bench_steps` counts the instructions and allocations that the runner adds.
+// `./dev bench steps` counts the instructions and allocations that the runner adds.
 #include <torch/torch.h>
 
 #include <fcntl.h>
@@ -123,7 +123,7 @@ class Schedule {
  public:
   enum Loop { runner, bare, control };
 
-  Schedule(BareLoop& bare, BareLoop& control) : loops_{&bare, &control} {}
+  Schedule(BareLoop& first, BareLoop& second) : loops_{&first, &second} {}
 
   /// Called before each step of the runner: at the end of its block the other loops have their turn.
   void before_step() {
@@ -479,15 +479,16 @@ int main(int argc, char** argv) {
   std::printf(
       "(a) one process, %d steps of each loop in turn, same optimizer code, one thread; differences to the control\n",
       block_steps);
+  const std::vector<std::int64_t> sizes = quick ? std::vector<std::int64_t>{32} : std::vector<std::int64_t>{32, 128};
   for (const bool everything : {false, true}) {
-    for (const std::int64_t hidden : {128L, 32L}) {
+    for (const std::int64_t hidden : sizes) {
       for (const char* type : {"sgd", "adamw"}) {
-        equal = paired(argv[0], type, hidden, everything, quick ? 1 : 12, quick ? 30 : 120, folder.string()) && equal;
+        equal = paired(argv[0], type, hidden, everything, quick ? 1 : 12, quick ? 12 : 120, folder.string()) && equal;
       }
     }
   }
   std::printf("(b) as a user would write it, each in its own process\n");
-  for (const std::int64_t hidden : {128L, 32L}) {
+  for (const std::int64_t hidden : sizes) {
     for (const char* type : {"sgd", "adamw"}) {
       equal = as_a_user(argv[0], type, hidden, quick ? 1 : 11, folder.string()) && equal;
     }

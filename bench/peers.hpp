@@ -16,6 +16,21 @@ namespace bench {
 
 [[noreturn]] inline void give_up(const std::string& text) { throw std::runtime_error(text); }
 
+/// Rows that were not measured and tables whose values were compared with nothing: what a benchmark fails for in the
+/// end.
+inline std::vector<std::string>& gaps() {
+  static std::vector<std::string> found;
+  return found;
+}
+
+/// The exit status: 1 where there are gaps, which are named.
+inline int finish() {
+  for (const std::string& gap : gaps()) {
+    std::fprintf(stderr, "error: not measured: %s\n", gap.c_str());
+  }
+  return gaps().empty() ? 0 : 1;
+}
+
 /// What the script said instead of "ok".
 struct NoAnswer : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -76,7 +76,10 @@ inline std::string shown(const Table& table, double seconds) {
 
 inline void compare_values(Table& table) {
   std::vector<double> expected;
+  std::size_t with_value = 0;
+  std::size_t compared = 0;
   for (Contestant& contestant : table.contestants) {
+    with_value += contestant.value ? 1 : 0;
     if (!contestant.failure.empty() || !contestant.value) {
       continue;
     }
@@ -88,6 +91,10 @@ inline void compare_values(Table& table) {
                 std::to_string(value[i]));
       }
     }
+    compared += value.empty() ? 0 : 1;
+  }
+  if (with_value > 1 && compared < 2) {
+    gaps().push_back(table.title + ": the values were compared with nothing");
   }
 }
 
@@ -108,8 +115,9 @@ inline void print(const Table& table) {
               "least .. most", "to ours");
   const std::vector<double>& ours = table.contestants.front().seconds;
   for (const Contestant& contestant : table.contestants) {
-    if (!contestant.failure.empty()) {
+    if (!contestant.failure.empty() || contestant.seconds.empty()) {
       std::printf("  %-70s not measured: %s\n", contestant.name.c_str(), contestant.failure.c_str());
+      gaps().push_back(table.title + ": " + contestant.name);
       continue;
     }
     const auto [low, high] = std::minmax_element(contestant.seconds.begin(), contestant.seconds.end());
