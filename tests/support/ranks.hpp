@@ -26,16 +26,20 @@
 
 namespace danling_test {
 
-/// A port of the loopback address that nobody listens at.
+/// A port of the loopback address that nobody listens at. The test's ranks can, but the system gives it to no other
+/// process until the next call: a socket that is bound and does not listen holds it.
 inline int free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  static int held = -1;
+  close(held);
+  held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int reuse = 1;
+  REQUIRE(setsockopt(held, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) == 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
-  REQUIRE(bind(listener, reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  close(listener);
+  REQUIRE(bind(held, reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(getsockname(held, reinterpret_cast<sockaddr*>(&address), &length) == 0);
   return ntohs(address.sin_port);
 }
 
