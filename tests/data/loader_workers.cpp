@@ -1,4 +1,5 @@
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -8,9 +9,11 @@
 #include <csignal>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <new>
 #include <set>
+#include <string>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -43,6 +46,16 @@ bool comes_true(const Done& done) {
     std::this_thread::sleep_for(1ms);
   }
   return done();
+}
+
+/// Waits until a thread of this process has been asleep for a while, which one that can go on is not.
+void wait_until_asleep(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
+  for (int asleep = 0; asleep < 50; std::this_thread::sleep_for(1ms)) {
+    std::string stat;
+    std::getline(std::ifstream(path), stat);
+    asleep = stat.find(") S ") != std::string::npos ? asleep + 1 : 0;
+  }
 }
 
 /// Opens once, for all who wait.
@@ -188,21 +201,35 @@ TEST_CASE("Loader: persistent workers stay, others are new in every epoch and go
   }
 }
 
+/// The threads that came here. The first wait until `expected` have, so that no busy machine lets one do all the work.
+class Visitors {
+ public:
+  explicit Visitors(std::size_t expected) : expected_(expected) {}
+  void note() {
+    std::unique_lock lock(mutex_);
+    ids_.insert(std::this_thread::get_id());
+    changed_.notify_all();
+    changed_.wait_for(lock, 60s, [&] { return ids_.size() >= expected_; });
+  }
+  const std::set<std::thread::id>& ids() const { return ids_; }
+
+ private:
+  std::size_t expected_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::thread::id> ids_;
+};
+
 TEST_CASE("Loader: persistent workers are the same threads in every epoch", "[data]") {
-  std::mutex mutex;
-  std::set<std::thread::id> ids;
-  const auto dataset = std::make_shared<Computed>(60, [&](std::span<const std::int64_t>) {
-    std::this_thread::sleep_for(1ms);
-    const std::lock_guard lock(mutex);
-    ids.insert(std::this_thread::get_id());
-  });
+  Visitors visitors(2);
+  const auto dataset = std::make_shared<Computed>(60, [&](std::span<const std::int64_t>) { visitors.note(); });
   Loader loader(dataset, {.batch_size = 2, .num_workers = 2, .persistent_workers = true});
   for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
     loader.start_epoch(epoch);
     drain(loader);
   }
-  CHECK(ids.size() == 2);
-  CHECK_FALSE(ids.contains(std::this_thread::get_id()));
+  CHECK(visitors.ids().size() == 2);
+  CHECK_FALSE(visitors.ids().contains(std::this_thread::get_id()));
 }
 
 TEST_CASE("Loader: what a worker throws names the records, and that batch is tried again", "[data]") {
@@ -293,8 +320,8 @@ TEST_CASE("Loader: stopping early waits for the reads in progress, and for no ot
     while (reads < 6) {
       std::this_thread::sleep_for(100us);
     }
-    std::thread opener([&] {
-      std::this_thread::sleep_for(50ms);
+    std::thread opener([&, caller = gettid()] {
+      wait_until_asleep(caller);
       reads = -1000000;  // those that begin now would not wait
       gate.open();
     });
@@ -377,17 +404,12 @@ TEST_CASE("Loader: breaking out of a loop and going on with the next epoch", "[d
 }
 
 TEST_CASE("Loader: workers share the jobs of a stream, which one of them reads at a time", "[data]") {
-  std::mutex mutex;
-  std::set<std::thread::id> ids;
-  const auto stream = std::make_shared<Counting>(60, [&](std::int64_t) {
-    std::this_thread::sleep_for(2ms);
-    const std::lock_guard lock(mutex);
-    ids.insert(std::this_thread::get_id());
-  });
+  Visitors visitors(3);
+  const auto stream = std::make_shared<Counting>(60, [&](std::int64_t) { visitors.note(); });
   Loader loader(stream, {.batch_size = 2, .num_workers = 3});
   loader.start_epoch(0);
   CHECK(drain(loader) == counting(60));
-  CHECK(ids.size() == 3);
+  CHECK(visitors.ids().size() == 3);
   CHECK(stream->num_read() == 60);
 }
 

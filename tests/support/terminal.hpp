@@ -34,16 +34,18 @@ class Terminal {
   int slave() const { return slave_; }
 
   const std::string& raw() {
+    // The kernel passes bytes on when it finds the time: those before this mark have arrived when it has.
+    constexpr char mark = '\x06';
+    REQUIRE(::write(slave_, &mark, 1) == 1);
     char block[4096];
     pollfd end{master_, POLLIN, 0};
-    // The bytes pass through the kernel's line discipline; a little patience is needed only for the last of them.
-    while (poll(&end, 1, 20) > 0) {
+    while (raw_.empty() || raw_.back() != mark) {
+      REQUIRE(poll(&end, 1, 60000) > 0);
       const ssize_t got = ::read(master_, block, sizeof block);
-      if (got <= 0) {
-        break;
-      }
+      REQUIRE(got > 0);
       raw_.append(block, static_cast<std::size_t>(got));
     }
+    raw_.pop_back();
     return raw_;
   }
 
