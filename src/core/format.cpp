@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
+#include <system_error>
 
 namespace danling::inline v0 {
 
@@ -25,14 +25,16 @@ std::string to_text(double value) {
 
 std::string to_fixed(double value, int precision) {
   if (!std::isfinite(value)) {
-    return to_text(value);  // printf would print a sign for some nans
+    return to_text(value);
   }
-  std::array<char, 61> buffer{};
-  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", precision, value);
-  if (length < 0 || static_cast<std::size_t>(length) >= buffer.size()) {
-    std::snprintf(buffer.data(), buffer.size(), "%.*e", precision, value);
+  std::array<char, 60> buffer{};  // what needs more is shorter with an exponent
+  for (const auto format : {std::chars_format::fixed, std::chars_format::scientific}) {
+    const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, format, precision);
+    if (end.ec == std::errc()) {
+      return {buffer.data(), end.ptr};
+    }
   }
-  return buffer.data();
+  return to_text(value);
 }
 
 std::string to_text(std::int64_t value) { return std::to_string(value); }

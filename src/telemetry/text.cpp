@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -66,10 +67,13 @@ std::string format_number(double value) {
     return to_text(value);
   }
   if (size == 0 || (size > 1e-3 && size < 1e6)) {
-    return print("%.4f", value);
+    return to_fixed(value, 4);
   }
   // Trailing zeros of the fraction say nothing, but one digit stays: 1.0e-03.
-  std::string text = print("%.3e", value);
+  std::array<char, 16> digits{};
+  std::string text(
+      digits.data(),
+      std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::scientific, 3).ptr);
   const auto exponent = text.find('e');
   auto end = exponent;
   while (text[end - 1] == '0' && text[end - 2] != '.') {

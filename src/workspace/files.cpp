@@ -6,9 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include <nlohmann/json.hpp>
@@ -69,8 +68,10 @@ int fill(Descriptor& file, std::string_view text) {
 double rounded(double value, int digits) {
   // By way of text, as Python's round(): exact on the decimal value, where scaling by 10^digits is not.
   std::array<char, 400> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return std::strtod(text.data(), nullptr);
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr;
+  double out = value;
+  std::from_chars(text.data(), end, out);
+  return out;
 }
 
 nlohmann::ordered_json json_of(double value, int digits) {

@@ -1,3 +1,4 @@
+#include <charconv>
 #include <limits>
 
 #include <danling/core/format.hpp>
@@ -5,6 +6,7 @@
 #include <danling/core/suggest.hpp>
 
 #include <support/error.hpp>
+#include <support/locale.hpp>
 
 namespace {
 
@@ -12,7 +14,10 @@ TEST_CASE("to_text: doubles read back as the same number", "[core]") {
   CHECK(danling::to_text(0.1) == "0.1");
   CHECK(danling::to_text(1.0) == "1.0");
   CHECK(danling::to_text(1e-9) == "1e-09");
-  CHECK(std::stod(danling::to_text(1.0 / 3.0)) == 1.0 / 3.0);
+  const std::string third = danling::to_text(1.0 / 3.0);
+  double back = 0;
+  std::from_chars(third.data(), third.data() + third.size(), back);
+  CHECK(back == 1.0 / 3.0);
   CHECK(danling::concat("a", 1, ' ', 2.5, true) == "a1 2.5true");
 }
 
@@ -21,6 +26,17 @@ TEST_CASE("to_fixed: a fixed number of digits, no sign on nan, scientific when l
   CHECK(danling::to_fixed(2.0, 0) == "2");
   CHECK(danling::to_fixed(-std::numeric_limits<double>::quiet_NaN(), 4) == "nan");
   CHECK(danling::to_fixed(-std::numeric_limits<double>::infinity(), 4) == "-inf");
+  CHECK(danling::to_fixed(1e300, 2) == "1.00e+300");
+}
+
+TEST_CASE("to_text, to_fixed: a point in every locale", "[core]") {
+  const danling_test::CommaLocale locale;
+  if (!locale.known()) {
+    WARN("skipped: no locale with a decimal comma");
+    return;
+  }
+  CHECK(danling::to_text(0.5) == "0.5");
+  CHECK(danling::to_fixed(0.25, 4) == "0.2500");
   CHECK(danling::to_fixed(1e300, 2) == "1.00e+300");
 }
 

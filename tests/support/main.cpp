@@ -4,4 +4,14 @@
 #endif
 #include <support/catch.hpp>
 
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+#include <clocale>
+#include <locale>
+
+int main(int argc, char** argv) {
+  // As programs do that speak their user's language: what the library writes and reads must not depend on it.
+  if (std::setlocale(LC_ALL, "") != nullptr) {
+    std::locale::global(std::locale(""));
+    std::setlocale(LC_MESSAGES, "C");  // the system's reasons, which are parts of errors, may be translated
+  }
+  return Catch::Session().run(argc, argv);
+}

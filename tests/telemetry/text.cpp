@@ -6,6 +6,7 @@
 
 #include <support/environment.hpp>
 #include <support/error.hpp>
+#include <support/locale.hpp>
 
 namespace {
 
@@ -43,6 +44,16 @@ TEST_CASE("format_number: four places, an exponent for the very small and large"
   CHECK(danling::format_number(12345678) == "1.235e+07");
   CHECK(danling::format_number(std::nan("")) == "nan");
   CHECK(danling::format_number(-INFINITY) == "-inf");
+}
+
+TEST_CASE("format_number: a point in every locale", "[telemetry]") {
+  const danling_test::CommaLocale locale;
+  if (!locale.known()) {
+    WARN("skipped: no locale with a decimal comma");
+    return;
+  }
+  CHECK(danling::format_number(0.12345) == "0.1235");
+  CHECK(danling::format_number(-1.2346e-7) == "-1.235e-07");
 }
 
 TEST_CASE("Table: names to the left, numbers to the right", "[telemetry]") {
