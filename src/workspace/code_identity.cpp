@@ -56,10 +56,30 @@ CodeIdentity read_code_identity(const std::filesystem::path& directory, std::chr
   code.id = code.commit.substr(0, 8);
 
   // The user's settings must not change the text: it is hashed.
-  auto diff =
-      git({"-c", "core.quotePath=true", "diff", "HEAD", "--binary", "--full-index", "--src-prefix=a/",
-           "--dst-prefix=b/", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--submodule=short",
-           "--ignore-submodules=untracked", "--diff-algorithm=default", "--unified=3", "--inter-hunk-context=0"});
+  auto diff = git({"-c",
+                   "core.quotePath=true",
+                   "-c",
+                   "diff.relative=false",
+                   "-c",
+                   "diff.suppressBlankEmpty=false",
+                   "-c",
+                   "diff.indentHeuristic=true",
+                   "diff",
+                   "HEAD",
+                   "-O/dev/null",
+                   "--binary",
+                   "--full-index",
+                   "--src-prefix=a/",
+                   "--dst-prefix=b/",
+                   "--no-ext-diff",
+                   "--no-textconv",
+                   "--no-color",
+                   "--no-renames",
+                   "--submodule=short",
+                   "--ignore-submodules=untracked",
+                   "--diff-algorithm=default",
+                   "--unified=3",
+                   "--inter-hunk-context=0"});
   if (diff.too_long) {
     diff.out.resize(most_diff);
     code.problem = "the changes are larger than 64 MiB and were not kept";

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,9 +78,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-// An unnamed file that holds `text`: unlike a pipe it can neither fill up nor raise SIGPIPE.
+// An unnamed file that holds `text`: unlike a pipe it can neither fill up nor raise SIGPIPE. In memory, since /tmp may
+// be full or read-only.
 std::FILE* file_of(const std::string& text) {
-  std::FILE* file = std::tmpfile();
+  std::FILE* file = fdopen(memfd_create("danling-input", MFD_CLOEXEC), "w+");
   if (file != nullptr && (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0 ||
                           lseek(fileno(file), 0, SEEK_SET) != 0)) {
     std::fclose(file);
