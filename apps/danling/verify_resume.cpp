@@ -76,7 +76,11 @@ fs::path find_library() {
   for (const auto& candidate : {folder, folder / DANLING_LIBRARY_FOLDER}) {
     std::error_code error;
     if (fs::exists(candidate / "libdanling_faults.so", error)) {
-      return fs::canonical(candidate / "libdanling_faults.so");
+      const auto library = fs::canonical(candidate / "libdanling_faults.so");
+      check<ConfigError>(library.string().find(':') == std::string::npos, where,
+                         "expected libdanling_faults.so in a path without ':', which the loader cannot read, got ",
+                         danling::quote(library.string()));
+      return library;
     }
   }
   danling::fail<ConfigError>(where, "expected libdanling_faults.so in ", folder.string(), " or ",

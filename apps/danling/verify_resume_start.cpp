@@ -68,15 +68,25 @@ class Pipe {
 std::vector<std::string> environment_of(const StartOptions& options, int trace) {
   std::vector<std::string> out;
   std::string preload = options.library.string();
+  std::string folders;
+  if (preload.find(' ') != std::string::npos) {  // where one name ends and another begins, and nothing escapes it
+    preload = options.library.filename().string();
+    folders = options.library.parent_path().string();
+  }
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     if (text.starts_with("LD_PRELOAD=")) {
       preload += concat(":", text.substr(11));
+    } else if (!folders.empty() && text.starts_with("LD_LIBRARY_PATH=")) {
+      folders += concat(":", text.substr(16));
     } else if (!text.starts_with("DANLING_FAULTS")) {
       out.emplace_back(text);
     }
   }
   out.push_back("LD_PRELOAD=" + preload);
+  if (!folders.empty()) {
+    out.push_back("LD_LIBRARY_PATH=" + folders);
+  }
   out.push_back("DANLING_FAULTS=" + options.rules);
   out.push_back("DANLING_FAULTS_UNDER=" + options.root.string());
   out.push_back(concat("DANLING_FAULTS_TRACE=/proc/self/fd/", trace));

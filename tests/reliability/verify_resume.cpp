@@ -29,6 +29,20 @@ TEST_CASE("verify-resume: a program that saves all it needs is identical, and no
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
+TEST_CASE("verify-resume: paths may have spaces", "[reliability]") {
+  const TempDir dir;
+  const auto folder = dir / "a folder";
+  std::filesystem::create_directories(folder);
+  for (const std::filesystem::path from : {DANLING_COMMAND, DANLING_FAULTS_LIBRARY}) {
+    std::filesystem::copy_file(from, folder / from.filename());
+  }
+  const auto ended =
+      reliability::run("'" + (folder / "danling").string() + "' verify-resume --kills 2 --fault-seed 5 --dir '" +
+                       (folder / "runs").string() + "' -- " + forgetful("nothing"));
+  INFO(ended.output);
+  CHECK(ended.code == 0);
+}
+
 TEST_CASE("verify-resume: what a program forgets is told by step and tensor, and the runs are kept", "[reliability]") {
   for (const std::string what : {"noise", "counter"}) {
     const TempDir dir;
