@@ -417,12 +417,12 @@ TEST_CASE("danling ckpt convert: Python opens what is written", "[apps][python]"
   const std::string script = "tests/golden/safetensors_interop.py";
   REQUIRE(ckpt_convert(convert_golden("safetensors_reference.safetensors"), directory / "a.pth").code == 0);
   REQUIRE(ckpt_convert(directory / "a.pth", directory / "a.safetensors").code == 0);
-  CHECK(danling_test::run_python(script, "check " + (directory / "a.safetensors").string()));
+  CHECK(danling_test::run_python(script, {"check", (directory / "a.safetensors").string()}));
   REQUIRE(ckpt_convert(convert_golden("safetensors_tied.safetensors"), directory / "b.pth").code == 0);
   REQUIRE(ckpt_convert(directory / "b.pth", directory / "b.safetensors").code == 0);
-  CHECK(danling_test::run_python(script, "check-tied " + (directory / "b.safetensors").string()));
+  CHECK(danling_test::run_python(script, {"check-tied", (directory / "b.safetensors").string()}));
   REQUIRE(ckpt_convert(convert_golden("checkpoint_reference.pth"), directory / "c.pth").code == 0);
-  CHECK(danling_test::run_python("tests/golden/checkpoint_interop.py", "check " + (directory / "c.pth").string()));
+  CHECK(danling_test::run_python("tests/golden/checkpoint_interop.py", {"check", (directory / "c.pth").string()}));
 }
 
 TEST_CASE("danling ckpt diff: reads archives that were compressed afterwards", "[apps][python]") {
@@ -439,8 +439,8 @@ TEST_CASE("danling ckpt diff: reads archives that were compressed afterwards", "
       "    for name in old.namelist():\n"
       "        new.writestr(name, old.read(name))\n";
   danling_test::write_file(directory / "deflate.py", code);
-  REQUIRE(std::system((danling_test::python_with_torch() + " " + (directory / "deflate.py").string() + " " +
-                       (directory / "a.pth").string() + " " + (directory / "b.pth").string())
+  REQUIRE(std::system((danling_test::python_with_torch() + " '" + (directory / "deflate.py").string() + "' '" +
+                       (directory / "a.pth").string() + "' '" + (directory / "b.pth").string() + "'")
                           .c_str()) == 0);
   CHECK(ckpt_diff(directory / "a.pth", directory / "b.pth").out == "no difference; 8 common values compared\n");
   REQUIRE(ckpt_convert(directory / "b.pth", directory / "c.pth").err == "");

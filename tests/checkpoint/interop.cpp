@@ -208,11 +208,10 @@ TEST_CASE("save_file: Python loads it with weights_only, mapped, and by computed
   const auto ours = directory / "ours.pth";
   const auto theirs = directory / "theirs.pth";
   danling::save_file(reference_state(), ours);
-  CHECK(danling_test::run_python("tests/golden/checkpoint_interop.py", "check " + ours.string()));
-  REQUIRE(danling_test::run_python("tests/golden/checkpoint_interop.py",
-                                   "resave " + ours.string() + " " + theirs.string()));
+  CHECK(danling_test::run_python("tests/golden/checkpoint_interop.py", {"check", ours.string()}));
+  REQUIRE(danling_test::run_python("tests/golden/checkpoint_interop.py", {"resave", ours.string(), theirs.string()}));
   check_reference(danling::load_file(theirs));
-  REQUIRE(danling_test::run_python("tests/golden/checkpoint_interop.py", "make " + directory.path().string()));
+  REQUIRE(danling_test::run_python("tests/golden/checkpoint_interop.py", {"make", directory.path().string()}));
   check_reference(danling::load_file(directory / "checkpoint_reference.pth"));
 }
 

@@ -156,9 +156,8 @@ TEST_CASE("optimizers: what one language saves the other goes on with, to the sa
     CAPTURE(kind);
     const danling_test::TempDir directory;
     const auto python = [&](const std::string& from, const std::string& to) {
-      REQUIRE(danling_test::run_python(
-          "tests/golden/checkpoint_python.py",
-          "go-on " + kind + " " + (directory / from).string() + " " + (directory / to).string()));
+      REQUIRE(danling_test::run_python("tests/golden/checkpoint_python.py",
+                                       {"go-on", kind, (directory / from).string(), (directory / to).string()}));
       return danling::load_file(directory / to);
     };
     Parameters params = {at::linspace(-1, 1, 6).reshape({2, 3}).set_requires_grad(true),

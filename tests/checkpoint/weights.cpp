@@ -220,10 +220,10 @@ TEST_CASE("save_safetensors: Python loads it, and a model with tied weights", "[
   const danling_test::TempDir directory;
   const std::string script = "tests/golden/safetensors_interop.py";
   danling::save_safetensors(reference_weights(), directory / "ours", {{"author", "nobody"}});
-  CHECK(danling_test::run_python(script, "check " + (directory / "ours").string()));
+  CHECK(danling_test::run_python(script, {"check", (directory / "ours").string()}));
   danling::save_safetensors(tied_weights(), directory / "tied");
-  CHECK(danling_test::run_python(script, "check-tied " + (directory / "tied").string()));
-  REQUIRE(danling_test::run_python(script, "make " + directory.path().string()));
+  CHECK(danling_test::run_python(script, {"check-tied", (directory / "tied").string()}));
+  REQUIRE(danling_test::run_python(script, {"make", directory.path().string()}));
   check_same_weights(danling::load_safetensors(directory / "safetensors_reference.safetensors"), reference_weights());
 }
 

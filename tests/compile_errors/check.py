@@ -28,7 +28,7 @@ def main():
         return [line for line in done.stderr.splitlines() if "error: " in line] or [done.stderr]
 
     def problem_of(snippet):
-        first = snippet.read_text().splitlines()[0]
+        first = snippet.read_text(encoding="utf-8").splitlines()[0]
         sentence = first.removeprefix("// expect: ")
         if sentence == first:
             return "does not begin with `// expect: `"

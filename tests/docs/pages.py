@@ -39,7 +39,7 @@ def function_of(path, name):
     def check(expected):
         lines.append(f'docs_expect("{path.parent.name}/{path.name}", {pending}, R"docs({expected})docs");')
 
-    for kind, start, body, adjacent in blocks_of(path.read_text()):
+    for kind, start, body, adjacent in blocks_of(path.read_text(encoding="utf-8")):
         if kind == "cpp global":
             outside += [f'#line {start} "{path.as_posix()}"', body]
         elif kind == "cpp":
@@ -80,8 +80,8 @@ def main():
     functions = [function_of(path, name) for path, name in zip(pages, names)]
     calls = "".join(f'  docs_run("{p.parent.name}/{p.name}", {n}::run);\n' for p, n in zip(pages, names))
     text = PROLOGUE + "\n\n".join(functions) + "\n\nint main() {\n" + calls + "  return docs_result();\n}\n"
-    if not output.exists() or output.read_text() != text:
-        output.write_text(text)
+    if not output.exists() or output.read_text(encoding="utf-8") != text:
+        output.write_text(text, encoding="utf-8")
 
 
 main()

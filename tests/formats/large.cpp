@@ -80,7 +80,7 @@ TEST_CASE("write_pth: a file above 4 GiB is read back by us and by Python", "[fo
     WARN("Python's part skipped: no Python with torch; set DANLING_PYTHON");
     return;
   }
-  CHECK(danling_test::run_python("tests/golden/checkpoint_interop.py", "large " + path.string()));
+  CHECK(danling_test::run_python("tests/golden/checkpoint_interop.py", {"large", path.string()}));
 }
 
 }  // namespace
