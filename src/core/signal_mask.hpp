@@ -23,32 +23,37 @@ class SignalMask {
   sigset_t before_;
 };
 
-/// Blocks SIGXFSZ, whose default is to end the process that writes past its limit of file size, and takes the one that
-/// came: the error of the write itself tells it.
-class FileSizeSignalMask {
+/// Blocks a signal that a write raises beside its error, and whose default is to end the process, in the calling thread
+/// and in threads that it starts meanwhile, and takes the one that came.
+class WriteSignalMask {
  public:
-  FileSizeSignalMask() {
+  explicit WriteSignalMask(int signal) {
     sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
+    sigaddset(&signal_, signal);
     sigset_t pending;
     sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+    was_pending_ = sigismember(&pending, signal) == 1;
     pthread_sigmask(SIG_BLOCK, &signal_, &before_);
   }
-  ~FileSizeSignalMask() {
+  ~WriteSignalMask() {
     if (!was_pending_) {
       const timespec now{};
       sigtimedwait(&signal_, nullptr, &now);
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  FileSizeSignalMask(const FileSizeSignalMask&) = delete;
-  FileSizeSignalMask& operator=(const FileSizeSignalMask&) = delete;
+  WriteSignalMask(const WriteSignalMask&) = delete;
+  WriteSignalMask& operator=(const WriteSignalMask&) = delete;
 
  private:
   sigset_t signal_;
   sigset_t before_;
   bool was_pending_ = false;
+};
+
+/// For writes past the limit of file size.
+struct FileSizeSignalMask : WriteSignalMask {
+  FileSizeSignalMask() : WriteSignalMask(SIGXFSZ) {}
 };
 
 }  // namespace danling::inline v0::detail

@@ -8,6 +8,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <core/signal_mask.hpp>
 #include <distributed/wire.hpp>
 
 #ifdef USE_C10D_GLOO
@@ -114,6 +115,8 @@ void await_all(c10d::Store& store, const ProcessIdentity& identity, const GroupO
 }  // namespace
 
 std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupOptions& options) {
+  // Gloo's threads, which are started below, write to peers that may have died.
+  const WriteSignalMask quiet(SIGPIPE);
   const std::string address = concat(identity.master_address, ":", identity.master_port);
   // All processes join groups equally often: the number keeps the keys of one apart from those of the next.
   static std::atomic<int> joined = 0;

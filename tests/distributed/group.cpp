@@ -1,6 +1,6 @@
 #include <danling/distributed/group.hpp>
 
-#include <thread>
+#include <filesystem>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -13,6 +13,7 @@
 
 #include <support/error.hpp>
 #include <support/ranks.hpp>
+#include <support/temp_dir.hpp>
 
 namespace group_test {
 
@@ -177,6 +178,28 @@ TEST_CASE("Group: a peer that dies is an error before the timeout, which stays",
   CHECK_THAT(texts[0], ContainsSubstring(" to barrier, got on rank 0: "));
   CHECK_THAT(texts[0], ContainsSubstring("; a process has ended or waits elsewhere: see the logs of the others"));
   CHECK_THAT(texts[0], ContainsSubstring("\n[group.collective] expected a usable group, got one that failed before ("));
+}
+
+TEST_CASE("Group: its threads get an error, and the process no signal, when they write to a peer that died",
+          "[distributed]") {
+  const auto texts = run_ranks(2, [](const Group& group) {
+    group.barrier();
+    const auto blocks_pipe_signals = [](const std::string& thread) {
+      const std::string status = danling_test::read_file("/proc/self/task/" + thread + "/status");
+      return (std::stoull(status.substr(status.find("SigBlk:") + 7), nullptr, 16) >> (SIGPIPE - 1) & 1) == 1;
+    };
+    int others = 0;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+      const std::string name = thread.path().filename().string();
+      const bool own = name == std::to_string(getpid());
+      expect(blocks_pipe_signals(name) != own, "SIGPIPE to be blocked in the threads of the group alone");
+      others += own ? 0 : 1;
+    }
+    expect(others > 0, "threads of the group");
+    group.barrier();
+    return std::string("done");
+  });
+  check_ranks(texts, "done");
 }
 
 TEST_CASE("Group: a peer that does not come to a collective is an error after the timeout", "[distributed]") {
