@@ -1,8 +1,9 @@
 // Meters and metrics beside Python's, in one run: ./dev bench metrics [--rounds N] [--samples N] [--quick].
 //
-// In every round each contestant does its calls once, all in the same order, on one thread; ratios are the medians of
-// the rounds' own. Before that all contestants of a table compute the same values from the same data, and are compared.
-// Python's part is bench/metrics_peers.py, in the interpreter of DANLING_PYTHON; what it lacks is left out with a word.
+// In every round each contestant does its calls once, on one thread, beginning with another one each time; ratios are
+// the medians of the rounds' own. A control is ours once more: its ratio is what place and noise make of 1. Before that
+// all contestants of a table compute the same values from the same data, and are compared. Python's part is
+// bench/metrics_peers.py, in the interpreter of DANLING_PYTHON; what it lacks is left out with a word.
 #include <malloc.h>
 
 #include <algorithm>
@@ -60,6 +61,8 @@ struct Contestant {
   std::function<double()> value;  ///< what it computes from the data
   /// How many times as fast ours has to be; 0: no matter.
   double ratio = 0;
+  /// By how much its value may differ, as a share.
+  double tolerance = 1e-5;
   std::vector<double> seconds = {};
   std::string failure = {};
 };
@@ -86,7 +89,7 @@ std::string duration(double seconds) {
 
 std::string times(double ratio) {
   char text[32];
-  std::snprintf(text, sizeof text, "x%.1f", ratio);
+  std::snprintf(text, sizeof text, "x%.2f", ratio);
   return text;
 }
 
@@ -99,6 +102,10 @@ class Bench {
     logits_ = at::randn({kBatches, 64, 10});
     labels_ = at::randint(0, 10, {kBatches, 64}, at::kLong);
     targets_ = at::randint(0, 2, {samples}, at::kLong);
+    values_ = at::rand({samples}).mul_(9).add_(1);  // no zeros, for which each MAPE has a rule of its own
+    predicted_ = values_ + at::randn({samples});
+    words_ = at::randn({256, 32'000}).mul_(3).to(at::kBFloat16);
+    word_ids_ = at::randint(0, 32'000, {256}, at::kLong);
     scores_ = at::sigmoid(at::randn({samples}) + targets_);
     for (std::int64_t i = 0; i < kBatches; ++i) {
       pairs_.emplace_back(logits_[i], labels_[i]);
@@ -107,13 +114,16 @@ class Bench {
     add_meters();
     add_metrics();
     add_auroc();
+    add_once();
   }
 
   void run() {
     compare_values();
     for (int round = 0; round <= rounds_; ++round) {  // the first is not counted
       for (Work& work : works_) {
-        for (Contestant& contestant : work.contestants) {
+        const std::size_t size = work.contestants.size();
+        for (std::size_t i = 0; i < size; ++i) {
+          Contestant& contestant = work.contestants[(i + static_cast<std::size_t>(round)) % size];
           if (contestant.failure.empty()) {
             const double taken = contestant.time();
             if (round > 0) {
@@ -144,7 +154,14 @@ class Bench {
       give_up("expected to create a directory in " + fs::temp_directory_path().string());
     }
     const std::string file = folder + "/data.pth";
-    dl::save_file(dl::State::Map{{"logits", logits_}, {"labels", labels_}, {"scores", scores_}, {"targets", targets_}},
+    dl::save_file(dl::State::Map{{"logits", logits_},
+                                 {"labels", labels_},
+                                 {"scores", scores_},
+                                 {"targets", targets_},
+                                 {"values", values_},
+                                 {"predicted", predicted_},
+                                 {"words", words_},
+                                 {"word_ids", word_ids_}},
                   file);
     peers_ =
         std::make_unique<Peers>(python, DANLING_SOURCE_DIR "/bench/metrics_peers.py", std::vector<std::string>{file});
@@ -266,6 +283,73 @@ class Bench {
                        peer("torchmetrics binary_auroc", "torchmetrics_auroc", 1, 2)}});
   }
 
+  // A function of all data, ours and a control, beside Python's functions of the same name; 0.1 ms of work or more.
+  void add_function(const std::string& title, const std::string& command, std::int64_t calls,
+                    std::function<at::Tensor()> compute, const std::vector<std::string>& peers,
+                    double tolerance = 1e-5) {
+    const auto value = [compute] { return compute().item<double>(); };
+    const auto time = [value, calls] {
+      return time_calls(calls, [&](std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          value();
+        }
+      });
+    };
+    Work work{title,
+              0,
+              {{.name = "danling (C++)", .time = time, .value = value},
+               {.name = "control: danling (C++) once more", .time = time, .value = value}}};
+    for (const std::string& name : peers) {
+      work.contestants.push_back(peer(name, name + "_" + command, calls, 1));
+      work.contestants.back().tolerance = tolerance;
+    }
+    works_.push_back(std::move(work));
+  }
+
+  void add_once() {
+    namespace m = dl::metrics;
+    for (const std::int64_t size : {std::int64_t{10'000}, values_.size(0)}) {
+      const at::Tensor p = predicted_.narrow(0, 0, std::min(size, values_.size(0)));
+      const at::Tensor t = values_.narrow(0, 0, p.size(0));
+      const std::string of = " of " + std::to_string(p.size(0)) + " samples";
+      const std::string end = size == 10'000 ? "_few" : "_all";
+      const std::int64_t calls = size == 10'000 ? 200 : 5;
+      const std::vector<std::string> both = {"torchmetrics", "sklearn"};
+      add_function(
+          "MAE" + of, "mae" + end, calls, [=] { return m::mae(p, t); }, both);
+      add_function(
+          "MSE" + of, "mse" + end, calls, [=] { return m::mse(p, t); }, both);
+      add_function(
+          "RMSE" + of, "rmse" + end, calls, [=] { return m::rmse(p, t); }, both);
+      add_function(
+          "MAPE" + of, "mape" + end, calls, [=] { return m::mape(p, t); }, both, 1e-3);
+      add_function(
+          "R2" + of, "r2" + end, calls, [=] { return m::r2_score(p, t); }, both, 1e-4);
+      add_function(
+          "explained variance" + of, "variance" + end, calls, [=] { return m::explained_variance(p, t); }, both, 1e-4);
+      const std::int64_t few = size == 10'000 ? 20 : 1;
+      const at::Tensor tied = p.mul(10).floor();
+      const at::Tensor tied_values = t.mul(10).floor();
+      add_function(
+          "Spearman with ties" + of, "spearman" + end, few, [=] { return m::spearman(tied, tied_values); },
+          {"torchmetrics", "scipy"}, 1e-4);
+      add_function("Kendall with ties" + of, "kendall" + end, few, [=] { return m::kendall(tied, tied_values); },
+                   {"scipy"});
+      const at::Tensor scores = scores_.narrow(0, 0, p.size(0));
+      const at::Tensor labels = targets_.narrow(0, 0, p.size(0));
+      add_function(
+          "AUROC up to a rate of 0.1" + of, "partial" + end, few,
+          [=] { return m::auroc(scores, labels, {.max_fpr = 0.1}); }, both, 1e-4);
+    }
+    // torchmetrics' softmax rounds to bf16.
+    add_function(
+        "perplexity of 256 words of 32000, bf16", "perplexity", 1, [this] { return m::perplexity(words_, word_ids_); },
+        {"torchmetrics"}, 0.05);
+    const at::Tensor wide = words_.to(at::kFloat);
+    add_function("perplexity of 256 words of 32000, float32", "perplexity_wide", 1,
+                 [=, this] { return m::perplexity(wide, word_ids_); }, {"torchmetrics"});
+  }
+
   void compare_values() {
     for (Work& work : works_) {
       const double expected = work.contestants.front().value();
@@ -276,7 +360,7 @@ class Bench {
         try {
           const double value = contestant.value();
           // Python's are in float32.
-          if (!(std::abs(value - expected) <= 1e-5 * std::abs(expected))) {
+          if (!(std::abs(value - expected) <= contestant.tolerance * std::abs(expected))) {
             give_up(work.title + ": expected " + std::to_string(expected) + " of " + contestant.name + ", got " +
                     std::to_string(value));
           }
@@ -352,6 +436,10 @@ class Bench {
   at::Tensor labels_;
   at::Tensor scores_;
   at::Tensor targets_;
+  at::Tensor values_;
+  at::Tensor predicted_;
+  at::Tensor words_;
+  at::Tensor word_ids_;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
   std::unique_ptr<Peers> peers_;
   std::vector<Work> works_;

@@ -3,7 +3,7 @@
 Usage: metrics_peers.py DATA
 
 DATA is a file that torch.load opens: `logits` [batches, 64, 10], `labels` [batches, 64], `scores` and `targets` of
-AUROC. Commands come on stdin, one a line, and each gets one line of answer: `ok <number>` or `error <text>`.
+AUROC, `predicted` and `values` of regression, `words` and `word_ids` of perplexity. Commands come on stdin, one a line, and each gets one line of answer: `ok <number>` or `error <text>`.
 
   time NAME CALLS  seconds per call
   value NAME       what NAME has computed, from the beginning and over all of the data
@@ -32,9 +32,14 @@ try:
 except ImportError:
     torchmetrics = None
 try:
+    import sklearn.metrics
     from sklearn.metrics import roc_auc_score
 except ImportError:
     roc_auc_score = None
+try:
+    import scipy.stats
+except ImportError:
+    scipy = None
 
 torch.set_num_threads(1)
 
@@ -149,7 +154,56 @@ def cases(data):
     if roc_auc_score is not None:
         scores, targets = data["scores"].numpy(), data["targets"].numpy()
         found["sklearn_auroc"] = Once(lambda: float(roc_auc_score(targets, scores)))
+    add_once(found, data)
     return found
+
+
+def once(function, *data, **options):
+    return Once(lambda: float(function(*data, **options)))
+
+
+def add_once(found, data):
+    """Functions of all data, and of the first 10,000 samples."""
+    for end, size in (("_few", 10_000), ("_all", len(data["values"]))):
+        pair = data["predicted"][:size], data["values"][:size]
+        ties = tuple((values * 10).floor() for values in pair)
+        ranking = data["scores"][:size], data["targets"][:size]
+        if torchmetrics is not None:
+            functional = torchmetrics.functional
+            for name, function in (
+                ("mae", functional.mean_absolute_error),
+                ("mse", functional.mean_squared_error),
+                ("mape", functional.mean_absolute_percentage_error),
+                ("r2", functional.r2_score),
+                ("variance", functional.explained_variance),
+            ):
+                found[f"torchmetrics_{name}{end}"] = once(function, *pair)
+            found["torchmetrics_rmse" + end] = once(functional.mean_squared_error, *pair, squared=False)
+            found["torchmetrics_spearman" + end] = once(functional.spearman_corrcoef, *ties)
+            partial = functional.classification.binary_auroc
+            found["torchmetrics_partial" + end] = once(partial, *ranking, max_fpr=0.1)
+        predicted, values = (each.numpy() for each in pair)
+        if roc_auc_score is not None:
+            for name, function in (
+                ("mae", sklearn.metrics.mean_absolute_error),
+                ("mse", sklearn.metrics.mean_squared_error),
+                ("rmse", sklearn.metrics.root_mean_squared_error),
+                ("mape", sklearn.metrics.mean_absolute_percentage_error),
+                ("r2", sklearn.metrics.r2_score),
+                ("variance", sklearn.metrics.explained_variance_score),
+            ):
+                found[f"sklearn_{name}{end}"] = once(function, values, predicted)
+            scores, labels = (each.numpy() for each in ranking)
+            found["sklearn_partial" + end] = once(roc_auc_score, labels, scores, max_fpr=0.1)
+        if scipy is not None:
+            x, y = (each.numpy() for each in ties)
+            found["scipy_spearman" + end] = Once(lambda x=x, y=y: float(scipy.stats.spearmanr(x, y).statistic))
+            found["scipy_kendall" + end] = Once(lambda x=x, y=y: float(scipy.stats.kendalltau(x, y).statistic))
+    if torchmetrics is not None:
+        perplexity = torchmetrics.functional.text.perplexity
+        words, ids = data["words"].unsqueeze(0), data["word_ids"].unsqueeze(0)
+        found["torchmetrics_perplexity"] = once(perplexity, words, ids)
+        found["torchmetrics_perplexity_wide"] = once(perplexity, words.float(), ids)
 
 
 def main():

@@ -5,12 +5,14 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
 
 #include <danling/core/error.hpp>
 #include <danling/metrics/metric_value.hpp>
 
 #include <metrics/average_meter.hpp>
+#include <metrics/compensated.hpp>
 #include <metrics/meter_exchange.hpp>
 #include <metrics/scalar.hpp>
 
@@ -78,6 +80,7 @@ AverageMeter& AverageMeter::operator=(const AverageMeter& other) { return *this 
 AverageMeter::AverageMeter(const AverageMeter& other)
     : value_(other.value_),
       sum_(other.sum_),
+      rest_(other.rest_),
       n_(other.n_),
       count_(other.count_),
       extra_(other.extra_ != nullptr ? std::make_unique<Extra>(*other.extra_) : nullptr) {}
@@ -85,6 +88,7 @@ AverageMeter::AverageMeter(const AverageMeter& other)
 void AverageMeter::reset() {
   value_ = 0.0;
   sum_ = 0.0;
+  rest_ = 0.0;
   n_ = 0;
   count_ = 0;
   extra_.reset();
@@ -117,7 +121,7 @@ void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
     const at::Tensor scalar = as_scalar(value);
     use_tensors(scalar);
     if (n > 0) {
-      extra_->sum.add_(scalar, n);
+      detail::add_compensated(extra_->sum, extra_->rest, scalar, n);
     }
     record_tensor(scalar, /*is_sum=*/false, n);
   }
@@ -129,10 +133,11 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
     fail_mixed({}, given_text(value));
   }
   // A copy: what a metric returns may be its own buffer, changed in place at the next batch.
-  const at::Tensor copy = value.detach().to(sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor copy =
+      value.detach().to(sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
   use_tensors(copy);
   if (n > 0) {
-    extra_->sum.add_(copy, n);
+    detail::add_compensated(extra_->sum, extra_->rest, copy, n);
   }
   record_tensor(copy, /*is_sum=*/false, n);
 }
@@ -148,7 +153,7 @@ void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
   const at::Tensor scalar = as_scalar(sum);
   use_tensors(scalar);
   if (n > 0) {
-    extra_->sum.add_(scalar);
+    detail::add_compensated(extra_->sum, extra_->rest, scalar);
   }
   record_tensor(scalar, /*is_sum=*/true, n);
 }
@@ -165,7 +170,7 @@ void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
   const at::Tensor scalar = as_scalar(sum).to(n.device());
   const at::Tensor weight = as_scalar(n);
   use_tensors(scalar);
-  extra_->sum.add_(scalar);
+  detail::add_compensated(extra_->sum, extra_->rest, scalar);
   if (extra_->count.defined()) {
     extra_->count.add_(weight);
   } else {
@@ -198,7 +203,7 @@ void AverageMeter::record_number(double value, double addend, std::int64_t n) {
   forget_ranks();
   if (extra_ == nullptr) {
     value_ = value;
-    sum_ += n > 0 ? addend : 0.0;
+    accumulate(n > 0 ? addend : 0.0);
   } else if (const auto shape = extra_->sum.sizes(); !shape.empty()) {
     if (n > 0) {
       fail_mixed(shape, "a number");
@@ -210,7 +215,7 @@ void AverageMeter::record_number(double value, double addend, std::int64_t n) {
     extra_->last = at::Tensor();
     extra_->last_n = at::Tensor();
     if (n > 0) {
-      extra_->sum.add_(addend);
+      detail::add_compensated(extra_->sum, extra_->rest, at::scalar_tensor(addend, extra_->sum.options()));
     }
   }
   n_ = n;
@@ -232,7 +237,8 @@ void AverageMeter::use_tensors(const at::Tensor& like) {
   if (extra_ == nullptr) {
     extra_ = std::make_unique<Extra>();
     extra_->sum = full(like.sizes(), sum_, like.device());
-    sum_ = 0.0;
+    extra_->rest = full(like.sizes(), rest_, like.device());
+    sum_ = rest_ = 0.0;
     return;
   }
   if (extra_->sum.sizes() != like.sizes()) {
@@ -240,6 +246,7 @@ void AverageMeter::use_tensors(const at::Tensor& like) {
   }
   if (extra_->sum.device() != like.device()) {
     extra_->sum = extra_->sum.to(like.device(), sum_type(like.device()));
+    extra_->rest = extra_->rest.to(extra_->sum.options());
     if (extra_->count.defined()) {
       extra_->count = extra_->count.to(like.device());
     }
@@ -311,13 +318,13 @@ at::Tensor AverageMeter::average_tensor() const {
   if (!holds_tensors()) {
     return at::scalar_tensor(avg(), at::kDouble);
   }
-  return extra_->count.defined() ? extra_->sum.div(extra_->count.add(count_)) : extra_->sum.div(count_);
+  return extra_->count.defined() ? own_sum().div_(extra_->count.add(count_)) : own_sum().div_(count_);
 }
 
 at::Tensor AverageMeter::sum_tensor() const { return ranks() != nullptr ? ranks()->sum.clone() : own_sum(); }
 
 at::Tensor AverageMeter::own_sum() const {
-  return holds_tensors() ? extra_->sum.clone() : at::scalar_tensor(sum_, at::kDouble);
+  return holds_tensors() ? detail::whole_sum(extra_->sum, extra_->rest) : at::scalar_tensor(own_number(), at::kDouble);
 }
 
 double AverageMeter::number_of(const at::Tensor& tensor, const char* what) {
@@ -341,7 +348,9 @@ Result::Value AverageMeter::average() const {
   return extra_ != nullptr ? value_of(average_tensor()) : Result::Value(avg());
 }
 
-Result::Value AverageMeter::total() const { return extra_ != nullptr ? value_of(sum_tensor()) : Result::Value(sum_); }
+Result::Value AverageMeter::total() const {
+  return extra_ != nullptr ? value_of(sum_tensor()) : Result::Value(own_number());
+}
 
 std::string AverageMeter::text(int precision) const {
   return concat(detail::value_text(value(), precision), " (", detail::value_text(average(), precision), ")");
@@ -351,10 +360,12 @@ State AverageMeter::state_dict() const {
   State state;
   if (holds_tensors() && extra_->sum.dim() > 0) {
     state["value"] = last_tensor();
-    state["sum"] = own_sum();
+    state["sum"] = extra_->sum.clone();
+    state["compensation"] = extra_->rest.clone();
   } else {
     state["value"] = detail::read_scalar(last_tensor());
     state["sum"] = holds_tensors() ? detail::read_scalar(extra_->sum) : sum_;
+    state["compensation"] = holds_tensors() ? detail::read_scalar(extra_->rest) : rest_;
   }
   state["n"] = own_n();
   state["count"] = own_count();
@@ -364,6 +375,7 @@ State AverageMeter::state_dict() const {
 void AverageMeter::load_state_dict(const State& state) {
   const State& value = state.at("value");
   const State& sum = state.at("sum");
+  const State* rest = state.find("compensation");  // none in older states
   AverageMeter loaded;
   loaded.n_ = state.at("n").integer();
   loaded.count_ = state.at("count").integer();
@@ -372,15 +384,22 @@ void AverageMeter::load_state_dict(const State& state) {
   if (!sum.is_tensor()) {
     loaded.value_ = value.number();
     loaded.sum_ = sum.number();
+    loaded.rest_ = rest != nullptr ? rest->number() : 0.0;
   } else {
     const at::Tensor& last = value.tensor();
     check<StateError>(last.defined() && sum.tensor().defined() && last.sizes() == sum.tensor().sizes(),
                       "average_meter.load_state_dict", "expected value and sum of one shape, got ",
                       detail::tensor_text(last), " and ", detail::tensor_text(sum.tensor()));
+    check<StateError>(rest == nullptr || (rest->is_tensor() && rest->tensor().defined() &&
+                                          rest->tensor().sizes() == sum.tensor().sizes()),
+                      "average_meter.load_state_dict", "expected a compensation of the sum's shape, got another");
     const c10::InferenceMode normal(false);
     loaded.extra_ = std::make_unique<Extra>();
     loaded.extra_->last = last.detach();
     loaded.extra_->sum = sum.tensor().detach().to(sum_type(sum.tensor().device()), false, /*copy=*/true);
+    loaded.extra_->rest = rest != nullptr
+                              ? rest->tensor().detach().to(loaded.extra_->sum.options(), false, /*copy=*/true)
+                              : at::zeros_like(loaded.extra_->sum);
   }
   *this = std::move(loaded);
 }

@@ -20,12 +20,13 @@ struct AverageMeter::Ranks {
 
 struct AverageMeter::Extra {
   Extra() = default;
-  // The two that are added to in place are this meter's own; the others are only ever replaced.
+  // Those that are added to in place are this meter's own; the others are only ever replaced.
   Extra(const Extra& other)
       : last(other.last),
         last_n(other.last_n),
         last_is_sum(other.last_is_sum),
         sum(other.sum.defined() ? other.sum.clone() : other.sum),
+        rest(other.rest.defined() ? other.rest.clone() : other.rest),
         count(other.count.defined() ? other.count.clone() : other.count),
         ranks(other.ranks) {}
   Extra& operator=(const Extra&) = delete;
@@ -34,6 +35,7 @@ struct AverageMeter::Extra {
   at::Tensor last_n;  // undefined when `n_` is the last weight
   bool last_is_sum = false;
   at::Tensor sum;    // undefined while all that came was numbers on the host; never so without `ranks`
+  at::Tensor rest;   // what rounding left out of it
   at::Tensor count;  // on top of `count_`; undefined while no weight came from a device
   std::shared_ptr<const Ranks> ranks;
 };

@@ -67,6 +67,7 @@ std::shared_ptr<Metrics> build_multiclass(const MetricsSpec& spec) {
   expect_agreement("num_classes", spec.num_classes, spec.num_labels);
   const std::int64_t size =
       positive("num_classes", spec.num_classes ? spec.num_classes : spec.num_labels, "multiclass");
+  check<ConfigError>(size > 1, kBuild, "expected num_classes of at least 2, got ", size);
   return multiclass_metrics(size,
                             {.mode = spec.mode,
                              .ignore_index = spec.ignore_index,

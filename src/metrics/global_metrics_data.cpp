@@ -167,8 +167,12 @@ at::Tensor read_sums(const RunningSums& which, const State::Map& state, bool exp
   }
   check<StateError>(found->is_tensor() && is_plain(found->tensor()), kLoad, "expected the sums ", quote(which.key),
                     " as a dense tensor, got ", found->is_tensor() ? "another one" : found->kind());
-  const at::Tensor& sums = found->tensor();
+  at::Tensor sums = found->tensor();
   const auto form = form_of_sums(which, present);
+  if (form && which.upgrade && sums.sizes() != form->shape) {
+    const at::Tensor upgraded = which.upgrade(sums);
+    sums = upgraded.defined() ? upgraded : sums;
+  }
   if (form && (sums.scalar_type() != form->dtype || sums.sizes() != form->shape)) {
     fail<StateError>(kLoad, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype), " ",
                      detail::shape_text(form->shape), ", got ", detail::tensor_text(sums));

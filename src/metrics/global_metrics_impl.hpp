@@ -63,6 +63,10 @@ struct GlobalMetrics::Impl {
     detail::SumsByKey last;
     std::int64_t n = 0;
     std::int64_t count = 0;
+    /// No rows of the form that the ranks agree on, for ranks that saw none: metrics of sums and of predictions then
+    /// read the same everywhere. Undefined where no rank saw any.
+    at::Tensor no_preds;
+    at::Tensor no_targets;
   };
 
   Impl(std::vector<MetricFunc> given, GlobalMetricsOptions chosen);

@@ -158,8 +158,18 @@ void combine_sums(const Group& group, const RunningSums& which, const Form& form
   }
 }
 
-// Parts in the order of ranks, on the device of `own`, else of the first.
-at::Tensor join_ranks(std::vector<at::Tensor> parts, std::size_t own) {
+at::Tensor no_rows(const Form& form, std::optional<at::Device> device) {
+  if (form.empty()) {
+    return {};
+  }
+  std::vector<std::int64_t> sizes(form.begin() + 1, form.end());
+  sizes.insert(sizes.begin(), 0);
+  return at::zeros(sizes,
+                   at::TensorOptions(static_cast<at::ScalarType>(form.front())).device(device.value_or(at::kCPU)));
+}
+
+// Parts in the order of ranks, on the device of `own`, else of the first; `none` where there is no part.
+at::Tensor join_ranks(std::vector<at::Tensor> parts, std::size_t own, const at::Tensor& none) {
   std::optional<at::Device> device;
   std::vector<at::Tensor> rows;
   if (parts[own].defined()) {
@@ -171,7 +181,7 @@ at::Tensor join_ranks(std::vector<at::Tensor> parts, std::size_t own) {
       rows.push_back(part.to(*device));
     }
   }
-  return rows.empty() ? at::Tensor() : rows.size() == 1 ? rows.front() : at::cat(rows);
+  return rows.empty() ? none : rows.size() == 1 ? rows.front() : at::cat(rows);
 }
 
 }  // namespace
@@ -238,6 +248,8 @@ void GlobalMetrics::synchronize(const Group& group) {
     }
   }
   Impl::Merged merged;
+  merged.no_preds = no_rows(forms[0], impl.options.device);
+  merged.no_targets = no_rows(forms[1], impl.options.device);
   for (std::size_t rank = 0; rank < size; ++rank) {
     impl.sent[rank].rows = reports[rank].rows;
     impl.sent[rank].last_rows = reports[rank].last_rows;
@@ -268,7 +280,8 @@ detail::MetricData GlobalMetrics::Impl::all_data() {
     targets.push_back((own ? local.targets : sent[rank].targets).all());
   }
   const auto own = static_cast<std::size_t>(own_rank);
-  return {join_ranks(std::move(preds), own), join_ranks(std::move(targets), own), merged->totals};
+  return {join_ranks(std::move(preds), own, merged->no_preds), join_ranks(std::move(targets), own, merged->no_targets),
+          merged->totals};
 }
 
 detail::MetricData GlobalMetrics::Impl::last_data() {
@@ -285,7 +298,8 @@ detail::MetricData GlobalMetrics::Impl::last_data() {
     targets.push_back((own ? local.targets : sent[rank].targets).slice(begin, end));
   }
   const auto own = static_cast<std::size_t>(own_rank);
-  return {join_ranks(std::move(preds), own), join_ranks(std::move(targets), own), merged->last};
+  return {join_ranks(std::move(preds), own, merged->no_preds), join_ranks(std::move(targets), own, merged->no_targets),
+          merged->last};
 }
 
 }  // namespace danling::inline v0

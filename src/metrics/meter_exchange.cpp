@@ -4,13 +4,16 @@
 #include <optional>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
 
 #include <danling/core/error.hpp>
 
 #include <distributed/packing.hpp>
 #include <metrics/average_meter.hpp>
+#include <metrics/compensated.hpp>
 #include <metrics/rank_reports.hpp>
 #include <metrics/scalar.hpp>
 
@@ -25,6 +28,7 @@ struct MeterExchange::Part {
   std::int64_t count = 0;
   at::Tensor batch_sum;
   at::Tensor sum;
+  at::Tensor rest;  // what rounding left out of it
 };
 
 namespace {
@@ -51,13 +55,15 @@ std::string MeterExchange::pack(const std::string& name, const AverageMeter& met
   packer.text(name);
   packer.number(std::int64_t{any});
   if (any) {
-    const at::Tensor sum = meter.own_sum();
+    const bool tensors = meter.holds_tensors();
+    const at::Tensor sum = tensors ? meter.extra_->sum : at::scalar_tensor(meter.sum_, at::kDouble);
     packer.numbers(sum.sizes());
     packer.number(n);
     packer.number(count);
     // A last value without weight is often nan, which would not vanish by adding it 0 times.
     pack_tensor(packer, n > 0 ? meter.last_tensor().mul(n) : at::zeros(sum.sizes()));
     pack_tensor(packer, sum);
+    pack_tensor(packer, tensors ? meter.extra_->rest : at::scalar_tensor(meter.rest_, at::kDouble));
   }
   return packer.take();
 }
@@ -75,6 +81,7 @@ std::vector<MeterExchange::Part> MeterExchange::unpack(std::string_view bytes) {
       part.count = unpacker.number();
       part.batch_sum = unpack_tensor(unpacker, part.shape);
       part.sum = unpack_tensor(unpacker, part.shape);
+      part.rest = unpack_tensor(unpacker, part.shape);
     }
   }
   return parts;
@@ -136,6 +143,8 @@ void MeterExchange::run(const Group& group, const Missing& missing) {
 void MeterExchange::combine(const std::string& name, const std::vector<std::vector<Part>>& ranks,
                             const Missing& missing) {
   auto total = std::make_shared<AverageMeter::Ranks>();
+  at::Tensor batch_rest;
+  at::Tensor rest;
   for (const auto& parts : ranks) {
     for (const Part& part : parts) {
       if (part.name != name || !part.any) {
@@ -145,14 +154,20 @@ void MeterExchange::combine(const std::string& name, const std::vector<std::vect
       total->count += part.count;
       if (!total->sum.defined()) {
         total->batch_sum = part.batch_sum;
+        batch_rest = at::zeros_like(part.batch_sum);
         total->sum = part.sum;
+        rest = part.rest;
       } else {
-        total->batch_sum.add_(part.batch_sum);
-        total->sum.add_(part.sum);
+        add_compensated(total->batch_sum, batch_rest, part.batch_sum);
+        add_compensated(total->sum, rest, part.sum);
+        rest.add_(part.rest);
       }
     }
   }
-  if (!total->sum.defined()) {
+  if (total->sum.defined()) {
+    total->batch_sum = whole_sum(total->batch_sum, batch_rest);
+    total->sum = whole_sum(total->sum, rest);
+  } else {
     total->batch_sum = total->sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble));
   }
   const auto own = std::find_if(meters_.begin(), meters_.end(), [&](const auto& entry) { return entry.first == name; });

@@ -78,7 +78,7 @@ PredsTargets preprocess_multiclass(const at::Tensor& prediction, const at::Tenso
                                    const MulticlassPreprocessOptions& options) {
   constexpr const char* where = "metrics.preprocess_multiclass";
   const c10::NoGradGuard no_grad;
-  check<MetricError>(num_classes > 0, where, "expected at least one class, got num_classes ", num_classes);
+  check<MetricError>(num_classes > 1, where, "expected at least two classes, got num_classes ", num_classes);
   const auto [scores, flat] = detail::flat_multiclass(prediction, target, num_classes, options.class_dim, where);
   const bool activates = options.probabilities && scores.dim() == 2;
   if (!scores.is_cpu()) {

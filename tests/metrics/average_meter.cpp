@@ -331,7 +331,7 @@ TEST_CASE("AverageMeter: a state that does not fit is refused and changes nothin
   CHECK(error_of<StateError>([&] { meter.load_state_dict(state); }) == "[state.read] expected a tensor, got a number");
   state.map().erase("n");
   CHECK(error_of<StateError>([&] { meter.load_state_dict(state); }) ==
-        "[state.at] expected key 'n', got keys ['value', 'sum', 'count']");
+        "[state.at] expected key 'n', got keys ['value', 'sum', 'compensation', 'count']");
   CHECK(meter.text() == "0.2500 (0.2500)");
   CHECK(meter.count() == 2);
 }

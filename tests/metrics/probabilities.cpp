@@ -150,7 +150,7 @@ TEST_CASE("probabilities: sums of batches are the sums of all", "[metrics]") {
 
 TEST_CASE("probabilities: what does not fit is told", "[metrics]") {
   CHECK(error_of<MetricError>([] { m::multiclass_hinge_loss(1); }) ==
-        "[metrics.hinge_loss] expected at least 2 classes, got 1");
+        "[metrics.hinge_loss] expected at least two classes, got num_classes 1");
   CHECK(error_of<MetricError>([] { m::hinge_loss(numbers({0.3}), labels_of({1}), {.mode = HingeMode::one_vs_all}); }) ==
         "[metrics.hinge_loss] expected a mode with num_classes only, got one-vs-all for a binary task");
   CHECK(error_of<ConfigError>([] { m::parse_hinge_mode("one-vs-rest"); }).find("one-vs-all") != std::string::npos);

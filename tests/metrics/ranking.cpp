@@ -260,7 +260,7 @@ TEST_CASE("ranking: what does not fit is told", "[metrics]") {
           m::multiclass_auprc(2).compute(MetricState(at::rand({2, 2}), labels_of({0, 2})));
         }) == "[metrics.auprc] expected targets from 0 to 1, got 2 at position 1");
   CHECK(error_of<MetricError>([] { m::multilabel_auroc(0); }) ==
-        "[metrics.auroc] expected a positive number of classes, got 0");
+        "[metrics.auroc] expected at least one label, got num_labels 0");
 }
 
 }  // namespace ranking_tests

@@ -1,6 +1,7 @@
 // A running average of numbers or of tensors of one shape.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -22,8 +23,9 @@ class MeterExchange;
 /// The last value, the weighted sum and the weighted average of what it was given (DanLing's AverageMeter).
 ///
 /// Numbers and one-element tensors are scalars; other tensors are averaged element by element and must keep their
-/// shape until `reset()`. Sums are float64. A scalar on a device stays there: `update` queues work and does not wait;
-/// reading it as a number does. Nothing it keeps holds on to an autograd graph.
+/// shape until `reset()`. Sums are float64 with compensation: 1e16, 1000 times 1, and -1e16 add up to 1000. A scalar on
+/// a device stays there: `update` queues work and does not wait; reading it as a number does. Nothing it keeps holds on
+/// to an autograd graph.
 ///
 /// Reads are local to the rank. What `synchronize` found out about all ranks is read until the next update, reset or
 /// load of this meter; what it adds to is always its own. Not synchronised between threads.
@@ -50,7 +52,7 @@ class AverageMeter {
     value_ = value;
     n_ = n;
     if (n > 0) {
-      sum_ += value * static_cast<double>(n);
+      accumulate(value * static_cast<double>(n));
       count_ += n;
     }
   }
@@ -86,10 +88,10 @@ class AverageMeter {
   double avg() const {
     return extra_ != nullptr ? number_of(average_tensor(), "avg")
            : count_ == 0     ? nan
-                             : sum_ / static_cast<double>(count_);
+                             : own_number() / static_cast<double>(count_);
   }
   /// The weighted sum.
-  double sum() const { return extra_ != nullptr ? number_of(sum_tensor(), "sum") : sum_; }
+  double sum() const { return extra_ != nullptr ? number_of(sum_tensor(), "sum") : own_number(); }
   /// The sum of the weights.
   std::int64_t count() const;
   /// The weight of the last value, or the sum of those of the ranks' last values.
@@ -115,10 +117,11 @@ class AverageMeter {
   /// `0.9000 (0.8000)`: the last value on this rank and the average. Waits for the device.
   std::string text(int precision = 4) const;
 
-  /// Of this rank: `value`, `n`, `sum`, `count`: numbers, or float64 tensors for `value` and `sum`. Waits for the
-  /// device.
+  /// Of this rank: `value`, `n`, `sum`, `compensation` (what rounding left out of the sum), `count`: numbers, or
+  /// float64 tensors but for `n` and `count`. Waits for the device.
   State state_dict() const;
-  /// A later update on a device moves the sum there. @throws StateError when the state is not a meter's.
+  /// A later update on a device moves the sum there. States without a compensation have none. @throws StateError when
+  /// the state is not a meter's.
   void load_state_dict(const State& state);
 
  private:
@@ -127,6 +130,16 @@ class AverageMeter {
   struct Ranks;
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   static constexpr std::int64_t max_count = std::numeric_limits<std::int64_t>::max();
+
+  // Knuth's sum of two numbers and what it loses, without a branch.
+  void accumulate(double addend) {
+    const double sum = sum_ + addend;
+    const double rounded = sum - sum_;
+    rest_ += (sum_ - (sum - rounded)) + (addend - rounded);
+    sum_ = sum;
+  }
+  // Where the sum is not finite the rest is nan.
+  double own_number() const { return std::isfinite(sum_) ? sum_ + rest_ : sum_; }
 
   void check_weight(std::int64_t n, const char* where) const;
   void check_scalar_fits(const at::Tensor& value, std::int64_t n) const;
@@ -145,6 +158,7 @@ class AverageMeter {
 
   double value_ = 0.0;
   double sum_ = 0.0;
+  double rest_ = 0.0;  // what rounding left out of it
   std::int64_t n_ = 0;
   std::int64_t count_ = 0;
   /// What a meter of numbers on the host does without: tensors, in there from the first on, when the sum is in there

@@ -33,6 +33,8 @@ struct RunningSums {
     std::vector<std::int64_t> shape = {};
   };
   std::optional<Form> form = std::nullopt;
+  /// Saved numbers of an older form in the form above; undefined where it does not know theirs.
+  std::function<at::Tensor(const at::Tensor& saved)> upgrade = {};
 };
 
 using RunningSumsPtr = std::shared_ptr<const RunningSums>;

@@ -77,7 +77,7 @@ using detail::ScoreTask;
 constexpr const char* calibration_where = "metrics.calibration_error";
 
 MetricFunc calibration_metric(const ScoreTask& task, std::int64_t n_bins, CalibrationNorm norm) {
-  check<MetricError>(task.num > 0, calibration_where, "expected a positive number of classes, got ", task.num);
+  detail::check_size(task, calibration_where);
   check<MetricError>(n_bins > 0, calibration_where, "expected a positive n_bins, got ", n_bins);
   // Of the confidence's type, as in torchmetrics, which takes that of several classes as float32.
   const at::Tensor narrow = at::linspace(0.0, 1.0, n_bins + 1, at::kFloat).to(at::kDouble);

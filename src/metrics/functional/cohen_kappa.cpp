@@ -1,6 +1,7 @@
 #include <danling/metrics/functional/cohen_kappa.hpp>
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include <ATen/EmptyTensor.h>
@@ -11,6 +12,7 @@
 #include <danling/core/error.hpp>
 
 #include <metrics/functional/agreement.hpp>
+#include <metrics/functional/names.hpp>
 #include <metrics/functional/one_shot.hpp>
 
 namespace danling::inline v0::metrics {
@@ -42,21 +44,23 @@ double kappa_on_host(const at::Tensor& class_counts) {
   const auto* right = class_counts.const_data_ptr<std::int64_t>();
   double correct = 0.0;
   double items = 0.0;
-  double joint = 0.0;
   for (std::int64_t i = 0; i < size; ++i) {
-    const auto predicted = static_cast<double>(right[size + i]);
     correct += static_cast<double>(right[i]);
-    items += predicted;
-    joint += predicted * static_cast<double>(right[2 * size + i]);
+    items += static_cast<double>(right[size + i]);
+  }
+  // items² less what is expected by chance; as a difference it would lose its digits where one class has nearly all.
+  double by_chance = 0.0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    by_chance += static_cast<double>(right[size + i]) * (items - static_cast<double>(right[2 * size + i]));
   }
   // 0 / 0 is nan, as it should be.
-  return 1.0 - (items - correct) / (items - joint / items);
+  return 1.0 - (items - correct) / (by_chance / items);
 }
 
 at::Tensor kappa_on_device(const at::Tensor& class_counts) {
   const at::Tensor exact = class_counts.to(at::kDouble);
   const at::Tensor items = exact[1].sum();
-  return 1.0 - (items - exact[0].sum()) / (items - (exact[1] * exact[2]).sum() / items);
+  return 1.0 - (items - exact[0].sum()) / ((exact[1] * (items - exact[2])).sum() / items);
 }
 
 double weighted_kappa_on_host(const at::Tensor& confusion, KappaWeights weights) {
@@ -111,6 +115,12 @@ MetricValue weighted_kappa_of(const at::Tensor& confusion, KappaWeights weights)
 
 }  // namespace
 }  // namespace detail
+
+KappaWeights parse_kappa_weights(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, KappaWeights>, 3> names = {
+      {{"none", KappaWeights::none}, {"linear", KappaWeights::linear}, {"quadratic", KappaWeights::quadratic}}};
+  return detail::parse_name(names, name, "metrics.parse_kappa_weights");
+}
 
 MetricFunc binary_cohen_kappa(const BinaryOptions& options) {
   const RunningSumsPtr sums = detail::label_sums(detail::label_rule(options));

@@ -1,8 +1,12 @@
 #include <danling/metrics/functional/confusion_matrix.hpp>
 
+#include <array>
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 
 #include <metrics/functional/counts.hpp>
+#include <metrics/functional/names.hpp>
 #include <metrics/functional/one_shot.hpp>
 
 namespace danling::inline v0::metrics {
@@ -21,6 +25,16 @@ at::Tensor normalized(const at::Tensor& counts, Normalize normalize) {
 }
 
 }  // namespace
+
+Normalize parse_normalize(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, Normalize>, 6> names = {{{"none", Normalize::none},
+                                                                            {"targets", Normalize::targets},
+                                                                            {"predictions", Normalize::predictions},
+                                                                            {"all", Normalize::all},
+                                                                            {"true", Normalize::targets},
+                                                                            {"pred", Normalize::predictions}}};
+  return detail::parse_name(names, name, "metrics.parse_normalize");
+}
 
 MetricFunc binary_confusion_matrix(const BinaryOptions& options, Normalize normalize) {
   const RunningSumsPtr sums = detail::label_sums(detail::label_rule(options));

@@ -17,6 +17,7 @@ namespace danling::inline v0::metrics {
 namespace {
 
 using detail::choose;
+using detail::MomentParts;
 using detail::root;
 using detail::undefined_value;
 
@@ -45,6 +46,12 @@ MetricFunc ranked_metric(const char* name, const char* where, std::int64_t num_o
   return out;
 }
 
+MetricFunc pearson_of(const RegressionOptions& options, MomentParts parts) {
+  return detail::moments_metric("pearson", options, parts, [](const auto& m) {
+    return at_most_one(m.products / (root(m.squares_pred) * root(m.squares_target)));
+  });
+}
+
 }  // namespace
 
 KendallVariant parse_kendall_variant(std::string_view name) {
@@ -53,14 +60,10 @@ KendallVariant parse_kendall_variant(std::string_view name) {
   return detail::parse_name(names, name, "metrics.parse_kendall_variant");
 }
 
-MetricFunc pearson(const RegressionOptions& options) {
-  return detail::moments_metric("pearson", options, [](const auto& m) {
-    return at_most_one(m.products / (root(m.squares_pred) * root(m.squares_target)));
-  });
-}
+MetricFunc pearson(const RegressionOptions& options) { return pearson_of(options, MomentParts::all); }
 
 MetricFunc concordance(const RegressionOptions& options) {
-  return detail::moments_metric("concordance", options, [](const auto& m) {
+  return detail::moments_metric("concordance", options, MomentParts::all, [](const auto& m) {
     const auto both = m.squares_pred + m.squares_target + (m.n - 1.0) * m.mean_error * m.mean_error;
     return choose(m.squares_pred == 0.0, undefined_value,
                   choose(m.squares_target == 0.0, undefined_value, 2.0 * m.products / both));
@@ -84,7 +87,8 @@ MetricFunc kendall(const KendallOptions& options) {
 }
 
 at::Tensor pearson(const at::Tensor& input, const at::Tensor& target, const RegressionOptions& options) {
-  return detail::one_shot(pearson(options), detail::preprocess_outputs(input, target, options.num_outputs));
+  return detail::one_shot(pearson_of(options, MomentParts::correlation),
+                          detail::preprocess_outputs(input, target, options.num_outputs));
 }
 at::Tensor concordance(const at::Tensor& input, const at::Tensor& target, const RegressionOptions& options) {
   return detail::one_shot(concordance(options), detail::preprocess_outputs(input, target, options.num_outputs));

@@ -20,8 +20,7 @@ using detail::ScoreTask;
 constexpr const char* hinge_where = "metrics.hinge_loss";
 
 MetricFunc hinge_metric(const ScoreTask& task, bool squared, HingeMode mode) {
-  check<MetricError>(task.task == Task::binary || task.num > 1, hinge_where, "expected at least 2 classes, got ",
-                     task.num);
+  detail::check_size(task, hinge_where);
   const std::int64_t losses = task.task == Task::multiclass && mode == HingeMode::one_vs_all ? task.num : 1;
   const auto sums = std::make_shared<const RunningSums>(
       RunningSums{.key = concat("hinge loss, ", task.text(), squared ? ", squared" : "",
@@ -51,8 +50,11 @@ MetricFunc hinge_metric(const ScoreTask& task, bool squared, HingeMode mode) {
 }  // namespace
 
 HingeMode parse_hinge_mode(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, HingeMode>, 2> names = {
-      {{"crammer-singer", HingeMode::crammer_singer}, {"one-vs-all", HingeMode::one_vs_all}}};
+  constexpr std::array<std::pair<std::string_view, HingeMode>, 4> names = {
+      {{"crammer_singer", HingeMode::crammer_singer},
+       {"one_vs_all", HingeMode::one_vs_all},
+       {"crammer-singer", HingeMode::crammer_singer},
+       {"one-vs-all", HingeMode::one_vs_all}}};
   return detail::parse_name(names, name, "metrics.parse_hinge_mode");
 }
 

@@ -49,7 +49,7 @@ MetricValue log_loss_of(const at::Tensor& sums, Average average) {
 }
 
 MetricFunc log_loss_metric(const ScoreTask& task, Average average) {
-  check<MetricError>(task.num > 0, log_loss_where, "expected a positive number of classes, got ", task.num);
+  detail::check_size(task, log_loss_where);
   const auto sums = std::make_shared<const RunningSums>(
       RunningSums{.key = concat("log loss, ", task.text()),
                   .of_batch =

@@ -36,17 +36,9 @@ double mcc_on_host(const at::Tensor& class_counts) {
   const auto* of_target = predicted + size;
   double correct = 0.0;
   double items = 0.0;
-  double joint = 0.0;
-  double square_predicted = 0.0;
-  double square_target = 0.0;
   for (std::int64_t i = 0; i < size; ++i) {
-    const auto p = static_cast<double>(predicted[i]);
-    const auto t = static_cast<double>(of_target[i]);
     correct += static_cast<double>(right[i]);
-    items += p;
-    joint += p * t;
-    square_predicted += p * p;
-    square_target += t * t;
+    items += static_cast<double>(predicted[i]);
   }
   if (items == 0.0) {
     return std::numeric_limits<double>::quiet_NaN();
@@ -57,10 +49,20 @@ double mcc_on_host(const at::Tensor& class_counts) {
   if (size == 2 && correct == 0.0) {
     return -1.0;
   }
-  const double variance_predicted = items * items - square_predicted;
-  const double variance_target = items * items - square_target;
+  // Class by class, since items² and what is taken from it differ by little where one class has nearly all.
+  double variance_predicted = 0.0;
+  double variance_target = 0.0;
+  double covariance = 0.0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    const auto r = static_cast<double>(right[i]);
+    const auto p = static_cast<double>(predicted[i]);
+    const auto t = static_cast<double>(of_target[i]);
+    variance_predicted += p * (items - p);
+    variance_target += t * (items - t);
+    covariance += r * (items - p - t + r) - (p - r) * (t - r);
+  }
   if (variance_predicted > 0.0 && variance_target > 0.0) {
-    return (correct * items - joint) / (std::sqrt(variance_predicted) * std::sqrt(variance_target));
+    return covariance / (std::sqrt(variance_predicted) * std::sqrt(variance_target));
   }
   if (size > 2) {
     return 0.0;
@@ -76,10 +78,12 @@ at::Tensor mcc_on_device(const at::Tensor& class_counts) {
   const at::Tensor of_target = exact[2];
   const at::Tensor correct = exact[0].sum();
   const at::Tensor items = predicted.sum();
-  const at::Tensor variance_predicted = items * items - (predicted * predicted).sum();
-  const at::Tensor variance_target = items * items - (of_target * of_target).sum();
+  const at::Tensor variance_predicted = (predicted * (items - predicted)).sum();
+  const at::Tensor variance_target = (of_target * (items - of_target)).sum();
+  const at::Tensor covariance =
+      (exact[0] * (items - predicted - of_target + exact[0]) - (predicted - exact[0]) * (of_target - exact[0])).sum();
   const at::Tensor spread = variance_predicted.sqrt() * variance_target.sqrt();
-  at::Tensor value = (correct * items - (predicted * of_target).sum()) / spread;
+  at::Tensor value = covariance / spread;
   if (class_counts.size(1) > 2) {
     value = value.masked_fill(spread.eq(0), 0.0);
   } else {

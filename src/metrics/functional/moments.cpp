@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <vector>
 
-#include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,16 +16,57 @@ namespace danling::inline v0::metrics::detail {
 namespace {
 
 constexpr const char* moments_where = "metrics.regression";
-// torchmetrics' smallest divisor of mean_absolute_percentage_error.
-constexpr double least_target = 1.17e-6;
 
-Moments<double> load(const double* row) {
-  return {row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9]};
+// A mean and what rounding leaves out of it.
+template <class X>
+struct Mean {
+  X mean;
+  X rest;
+};
+
+// Moved on by little.
+template <class X>
+Mean<X> shifted(const Mean<X>& from, const X& by) {
+  const X sum = from.mean + by;
+  const X rounded = sum - from.mean;
+  const X small = from.rest + ((from.mean - (sum - rounded)) + (by - rounded));
+  const X whole = sum + small;
+  return {whole, small - (whole - sum)};
 }
 
-// Chan, Golub and LeVeque (1979): adds `b` to the moments in `row`.
+template <class X>
+X distance(const Mean<X>& a, const Mean<X>& b) {
+  return (b.mean - a.mean) + (b.rest - a.rest);
+}
+
+// From the one of more samples, which moves less: by a share of how far `b` lies from `a`.
+Mean<double> merged_mean(const Mean<double>& a, const Mean<double>& b, double by, double share) {
+  return share > 0.5 ? shifted(b, by * (share - 1.0)) : shifted(a, by * share);
+}
+Mean<at::Tensor> merged_mean(const Mean<at::Tensor>& a, const Mean<at::Tensor>& b, const at::Tensor& by,
+                             const at::Tensor& share) {
+  const at::Tensor more = share.gt(0.5);
+  return shifted<at::Tensor>({at::where(more, b.mean, a.mean), at::where(more, b.rest, a.rest)},
+                             by * at::where(more, share - 1.0, share));
+}
+
+// Moments were kept without the rests of their means once.
+at::Tensor saved_without_rests(const at::Tensor& saved) {
+  constexpr std::int64_t num_rests = 3;
+  if (saved.dim() != 2 || saved.size(1) != num_moments - num_rests) {
+    return {};
+  }
+  return at::cat({saved, at::zeros({saved.size(0), num_rests}, saved.options())}, 1);
+}
+
+}  // namespace
+
+Moments<double> load_row(const double* row) {
+  return {row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11], row[12]};
+}
+
 void merge_row(double* row, const Moments<double>& b) {
-  Moments<double> a = load(row);
+  Moments<double> a = load_row(row);
   if (b.n == 0.0) {
     return;
   }
@@ -35,14 +75,26 @@ void merge_row(double* row, const Moments<double>& b) {
   } else {
     const double n = a.n + b.n;
     const double share = b.n / n;
-    const double pred = b.mean_pred - a.mean_pred;
-    const double target = b.mean_target - a.mean_target;
-    const double error = b.mean_error - a.mean_error;
+    const Mean<double> pred_a = {a.mean_pred, a.rest_pred};
+    const Mean<double> pred_b = {b.mean_pred, b.rest_pred};
+    const Mean<double> target_a = {a.mean_target, a.rest_target};
+    const Mean<double> target_b = {b.mean_target, b.rest_target};
+    const Mean<double> error_a = {a.mean_error, a.rest_error};
+    const Mean<double> error_b = {b.mean_error, b.rest_error};
+    const double pred = distance(pred_a, pred_b);
+    const double target = distance(target_a, target_b);
+    const double error = distance(error_a, error_b);
     const double weight = a.n * share;
     a.n = n;
-    a.mean_pred += pred * share;
-    a.mean_target += target * share;
-    a.mean_error += error * share;
+    const auto [mean_pred, rest_pred] = merged_mean(pred_a, pred_b, pred, share);
+    a.mean_pred = mean_pred;
+    a.rest_pred = rest_pred;
+    const auto [mean_target, rest_target] = merged_mean(target_a, target_b, target, share);
+    a.mean_target = mean_target;
+    a.rest_target = rest_target;
+    const auto [mean_error, rest_error] = merged_mean(error_a, error_b, error, share);
+    a.mean_error = mean_error;
+    a.rest_error = rest_error;
     a.squares_pred += b.squares_pred + pred * pred * weight;
     a.squares_target += b.squares_target + target * target * weight;
     a.squares_error += b.squares_error + error * error * weight;
@@ -51,114 +103,10 @@ void merge_row(double* row, const Moments<double>& b) {
     a.relative_error += b.relative_error;
   }
   const std::array<double, num_moments> out = {
-      a.n,        a.mean_pred, a.mean_target,   a.mean_error, a.squares_pred, a.squares_target, a.squares_error,
-      a.products, a.abs_error, a.relative_error};
+      a.n,        a.mean_pred, a.mean_target,    a.mean_error, a.squares_pred, a.squares_target, a.squares_error,
+      a.products, a.abs_error, a.relative_error, a.rest_pred,  a.rest_target,  a.rest_error};
   std::copy(out.begin(), out.end(), row);
 }
-
-// Shifted by the first value, then corrected for what rounding left in the mean: a constant has exactly no spread.
-Moments<double> moments_of_block(const double* preds, const double* targets, std::int64_t n) {
-  Moments<double> m = {};
-  if (n == 0) {
-    return m;
-  }
-  const double first_pred = preds[0];
-  const double first_target = targets[0];
-  const double first_error = first_target - first_pred;
-  double sum_pred = 0.0;
-  double sum_target = 0.0;
-  double sum_error = 0.0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double error = targets[i] - preds[i];
-    sum_pred += preds[i] - first_pred;
-    sum_target += targets[i] - first_target;
-    sum_error += error - first_error;
-    m.abs_error += std::abs(error);
-    m.relative_error += std::abs(error) / std::max(std::abs(targets[i]), least_target);
-  }
-  m.n = static_cast<double>(n);
-  m.mean_pred = first_pred + sum_pred / m.n;
-  m.mean_target = first_target + sum_target / m.n;
-  m.mean_error = first_error + sum_error / m.n;
-  sum_pred = sum_target = sum_error = 0.0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double pred = preds[i] - m.mean_pred;
-    const double target = targets[i] - m.mean_target;
-    const double error = targets[i] - preds[i] - m.mean_error;
-    sum_pred += pred;
-    sum_target += target;
-    sum_error += error;
-    m.squares_pred += pred * pred;
-    m.squares_target += target * target;
-    m.squares_error += error * error;
-    m.products += pred * target;
-  }
-  m.squares_pred -= sum_pred * sum_pred / m.n;
-  m.squares_target -= sum_target * sum_target / m.n;
-  m.squares_error -= sum_error * sum_error / m.n;
-  m.products -= sum_pred * sum_target / m.n;
-  return m;
-}
-
-constexpr std::int64_t block_rows = 1024;
-
-template <class T>
-void add_block(const T* preds, const T* targets, std::int64_t rows, std::int64_t num_outputs, double* out) {
-  std::array<double, block_rows> pred_column;
-  std::array<double, block_rows> target_column;
-  std::array<bool, block_rows> counts;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    bool there = true;
-    for (std::int64_t k = 0; k < num_outputs; ++k) {
-      there &= !std::isnan(static_cast<double>(targets[i * num_outputs + k]));
-    }
-    counts[static_cast<std::size_t>(i)] = there;
-  }
-  for (std::int64_t k = 0; k < num_outputs; ++k) {
-    std::size_t n = 0;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      pred_column[n] = static_cast<double>(preds[i * num_outputs + k]);
-      target_column[n] = static_cast<double>(targets[i * num_outputs + k]);
-      n += counts[static_cast<std::size_t>(i)] ? 1 : 0;
-    }
-    merge_row(out + k * num_moments,
-              moments_of_block(pred_column.data(), target_column.data(), static_cast<std::int64_t>(n)));
-  }
-}
-
-template <class T>
-void add_rows(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs, double* out) {
-  const T* pred_data = preds.const_data_ptr<T>();
-  const T* target_data = targets.const_data_ptr<T>();
-  const std::int64_t rows = preds.numel() / num_outputs;
-  const auto add = [&](std::int64_t begin, std::int64_t end, double* total) {
-    for (std::int64_t row = begin; row < end; row += block_rows) {
-      add_block(pred_data + row * num_outputs, target_data + row * num_outputs, std::min(block_rows, end - row),
-                num_outputs, total);
-    }
-  };
-  // Parts of fixed sizes, so that the number of threads does not change the result.
-  constexpr std::int64_t part_rows = 64 * block_rows;
-  const std::int64_t parts = (rows + part_rows - 1) / part_rows;
-  if (parts <= 1) {
-    add(0, rows, out);
-    return;
-  }
-  const std::int64_t width = num_outputs * num_moments;
-  std::vector<double> totals(static_cast<std::size_t>(parts * width), 0.0);
-  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = begin; part < end; ++part) {
-      add(part * part_rows, std::min(rows, (part + 1) * part_rows), totals.data() + part * width);
-    }
-  });
-  for (std::int64_t part = 0; part < parts; ++part) {
-    for (std::int64_t k = 0; k < num_outputs; ++k) {
-      merge_row(out + k * num_moments, load(totals.data() + part * width + k * num_moments));
-    }
-  }
-}
-
-}  // namespace
 
 void check_outputs(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs,
                    std::string_view where) {
@@ -174,32 +122,22 @@ void check_outputs(const at::Tensor& preds, const at::Tensor& targets, std::int6
                      preds.device().str(), " and ", targets.device().str());
 }
 
-RunningSumsPtr running_moments(std::int64_t num_outputs) {
+RunningSumsPtr running_moments(std::int64_t num_outputs, MomentParts parts) {
   check<MetricError>(num_outputs > 0, moments_where, "expected a positive num_outputs, got ", num_outputs);
   return std::make_shared<const RunningSums>(
       RunningSums{.key = concat("moments of ", num_outputs, " outputs"),
                   .of_batch =
-                      [num_outputs](const at::Tensor& preds, const at::Tensor& targets) {
+                      [num_outputs, parts](const at::Tensor& preds, const at::Tensor& targets) {
                         check_outputs(preds, targets, num_outputs, moments_where);
-                        return preds.is_cpu() ? moments_on_host(preds, targets, num_outputs)
+                        return preds.is_cpu() ? moments_on_host(preds, targets, num_outputs, parts)
                                               : moments_on_device(preds, targets, num_outputs);
                       },
                   .merge =
                       [](at::Tensor& total, const at::Tensor& more) {
                         total.is_cpu() ? merge_moments_on_host(total, more) : merge_moments_on_device(total, more);
                       },
-                  .form = RunningSums::Form{at::kDouble, {num_outputs, num_moments}}});
-}
-
-at::Tensor moments_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs) {
-  at::Tensor out = at::zeros({num_outputs, num_moments}, at::kDouble);
-  auto* data = out.mutable_data_ptr<double>();
-  if (preds.scalar_type() == at::kFloat && targets.scalar_type() == at::kFloat) {
-    add_rows<float>(preds.contiguous(), targets.contiguous(), num_outputs, data);
-  } else {
-    add_rows<double>(preds.to(at::kDouble).contiguous(), targets.to(at::kDouble).contiguous(), num_outputs, data);
-  }
-  return out;
+                  .form = RunningSums::Form{at::kDouble, {num_outputs, num_moments}},
+                  .upgrade = [](const at::Tensor& saved) { return saved_without_rests(saved); }});
 }
 
 void merge_moments_on_host(at::Tensor& total, const at::Tensor& more) {
@@ -239,7 +177,8 @@ at::Tensor moments_on_device(const at::Tensor& preds, const at::Tensor& targets,
   return at::stack(
       {n, mean_pred, mean_target, mean_error, products(pred_rest, pred_rest), products(target_rest, target_rest),
        products(error_rest, error_rest), products(pred_rest, target_rest), absolute.sum(0),
-       (absolute / at::where(counted, target, 1.0).abs().clamp_min(least_target)).sum(0)},
+       (absolute / at::where(counted, target, 1.0).abs().clamp_min(least_target)).sum(0), pred_rest.sum(0) / divisor,
+       target_rest.sum(0) / divisor, error_rest.sum(0) / divisor},
       1);
 }
 
@@ -249,25 +188,33 @@ void merge_moments_on_device(at::Tensor& total, const at::Tensor& more) {
   const at::Tensor n = a.n + b.n;
   const at::Tensor share = b.n / n.clamp_min(1.0);
   const at::Tensor weight = a.n * share;
-  const at::Tensor pred = b.mean_pred - a.mean_pred;
-  const at::Tensor target = b.mean_target - a.mean_target;
-  const at::Tensor error = b.mean_error - a.mean_error;
+  const Mean<at::Tensor> pred_a = {a.mean_pred, a.rest_pred};
+  const Mean<at::Tensor> pred_b = {b.mean_pred, b.rest_pred};
+  const Mean<at::Tensor> target_a = {a.mean_target, a.rest_target};
+  const Mean<at::Tensor> target_b = {b.mean_target, b.rest_target};
+  const Mean<at::Tensor> error_a = {a.mean_error, a.rest_error};
+  const Mean<at::Tensor> error_b = {b.mean_error, b.rest_error};
+  const at::Tensor pred = distance(pred_a, pred_b);
+  const at::Tensor target = distance(target_a, target_b);
+  const at::Tensor error = distance(error_a, error_b);
+  const auto [mean_pred, rest_pred] = merged_mean(pred_a, pred_b, pred, share);
+  const auto [mean_target, rest_target] = merged_mean(target_a, target_b, target, share);
+  const auto [mean_error, rest_error] = merged_mean(error_a, error_b, error, share);
   total.copy_(at::stack(
-      {n, a.mean_pred + pred * share, a.mean_target + target * share, a.mean_error + error * share,
-       a.squares_pred + b.squares_pred + pred * pred * weight,
+      {n, mean_pred, mean_target, mean_error, a.squares_pred + b.squares_pred + pred * pred * weight,
        a.squares_target + b.squares_target + target * target * weight,
        a.squares_error + b.squares_error + error * error * weight, a.products + b.products + pred * target * weight,
-       a.abs_error + b.abs_error, a.relative_error + b.relative_error},
+       a.abs_error + b.abs_error, a.relative_error + b.relative_error, rest_pred, rest_target, rest_error},
       1));
 }
 
 Moments<double> moments_of(const at::Tensor& sums, std::int64_t output) {
-  return load(sums.const_data_ptr<double>() + output * num_moments);
+  return load_row(sums.const_data_ptr<double>() + output * num_moments);
 }
 
 Moments<at::Tensor> moments_of(const at::Tensor& sums) {
   const auto m = [&](std::int64_t i) { return sums.select(1, i); };
-  return {m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7), m(8), m(9)};
+  return {m(0), m(1), m(2), m(3), m(4), m(5), m(6), m(7), m(8), m(9), m(10), m(11), m(12)};
 }
 
 at::Tensor mean_output_on_device(const at::Tensor& values, const at::Tensor& weights, MultiOutput how) {

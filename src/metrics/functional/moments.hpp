@@ -33,13 +33,31 @@ struct Moments {
   X products;  // of predictions and targets
   X abs_error;
   X relative_error;
+  // What rounding leaves out of the means, so that they have as many digits where they are large beside the spread.
+  X rest_pred;
+  X rest_target;
+  X rest_error;
 };
-constexpr std::int64_t num_moments = 10;
+constexpr std::int64_t num_moments = 13;
+
+/// Which moments a metric reads, where it is computed once; the others are then 0. A container's metrics share all.
+enum class MomentParts {
+  all,
+  absolute,     ///< abs_error
+  relative,     ///< relative_error
+  square,       ///< squares_error, about 0
+  unexplained,  ///< squares_error, about 0, and those of the targets
+  residual,     ///< of errors and targets
+  correlation,  ///< of predictions and targets
+};
 
 /// The moments of a batch. @throws MetricError for shapes that do not fit.
-RunningSumsPtr running_moments(std::int64_t num_outputs);
-at::Tensor moments_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs);
+RunningSumsPtr running_moments(std::int64_t num_outputs, MomentParts parts = MomentParts::all);
+at::Tensor moments_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs,
+                           MomentParts parts = MomentParts::all);
 at::Tensor moments_on_device(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs);
+/// Chan, Golub and LeVeque (1979).
+void merge_row(double* row, const Moments<double>& more);
 void merge_moments_on_host(at::Tensor& total, const at::Tensor& more);
 void merge_moments_on_device(at::Tensor& total, const at::Tensor& more);
 
@@ -59,6 +77,10 @@ inline at::Tensor root(const at::Tensor& x) { return x.sqrt(); }
 
 inline constexpr double undefined_value = std::numeric_limits<double>::quiet_NaN();
 
+// torchmetrics' smallest divisor of mean_absolute_percentage_error.
+inline constexpr double least_target = 1.17e-6;
+
+Moments<double> load_row(const double* row);
 Moments<double> moments_of(const at::Tensor& sums, std::int64_t output);
 Moments<at::Tensor> moments_of(const at::Tensor& sums);
 
@@ -83,8 +105,8 @@ at::Tensor mean_output_on_device(const at::Tensor& values, const at::Tensor& wei
 
 /// A metric whose value is a formula over moments.
 template <class Formula>
-MetricFunc moments_metric(const char* name, const RegressionOptions& options, Formula formula) {
-  MetricFunc out{.name = name, .sums = {running_moments(options.num_outputs)}, .higher_is_better = true};
+MetricFunc moments_metric(const char* name, const RegressionOptions& options, MomentParts parts, Formula formula) {
+  MetricFunc out{.name = name, .sums = {running_moments(options.num_outputs, parts)}, .higher_is_better = true};
   out.compute = [sums = out.sums[0], how = options.multioutput, formula](const MetricState& state) {
     const at::Tensor moments = state.sums(sums);
     const at::Tensor values = by_output(moments, formula);

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -15,32 +14,39 @@
 #include <ATen/ops/zeros.h>
 
 #include <metrics/functional/score_columns.hpp>
+#include <metrics/functional/tied_order.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
 
 constexpr double rank_nan = std::numeric_limits<double>::quiet_NaN();
 
-using Pairs = std::vector<std::pair<double, double>>;  // prediction, target
+struct Columns {
+  std::vector<double> preds;
+  std::vector<double> targets;
+};
 
 // The samples of one output that count; nothing when a prediction is nan.
-bool read_pairs(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs, std::int64_t output,
-                Pairs& out) {
+bool read_columns(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs, std::int64_t output,
+                  Columns& out) {
   const auto* pred = preds.const_data_ptr<double>();
   const auto* target = targets.const_data_ptr<double>();
   const std::int64_t rows = preds.numel() / num_outputs;
-  out.clear();
-  out.reserve(static_cast<std::size_t>(rows));
-  for (std::int64_t i = 0; i < rows; ++i) {
+  out.preds.clear();
+  out.targets.clear();
+  out.preds.reserve(static_cast<std::size_t>(rows));
+  out.targets.reserve(static_cast<std::size_t>(rows));
+  for (std::int64_t i = 0; i < rows; ++i, pred += num_outputs, target += num_outputs) {
     bool there = true;
     for (std::int64_t k = 0; k < num_outputs; ++k) {
-      there &= !std::isnan(target[i * num_outputs + k]);
+      there &= !std::isnan(target[k]);
     }
     if (there) {
-      if (std::isnan(pred[i * num_outputs + output])) {
+      if (std::isnan(pred[output])) {
         return false;
       }
-      out.emplace_back(pred[i * num_outputs + output], target[i * num_outputs + output]);
+      out.preds.push_back(pred[output]);
+      out.targets.push_back(target[output]);
     }
   }
   return true;
@@ -52,86 +58,104 @@ at::Tensor by_column(const at::Tensor& preds, const at::Tensor& targets, std::in
   const at::Tensor target = targets.to(at::kDouble).contiguous();
   at::Tensor out = host_vector(num_outputs);
   auto* data = out.mutable_data_ptr<double>();
-  Pairs pairs;
+  Columns columns;
   for (std::int64_t k = 0; k < num_outputs; ++k) {
-    const bool ranked = read_pairs(pred, target, num_outputs, k, pairs) && !pairs.empty();
-    data[k] = ranked ? value(pairs) : rank_nan;
+    const bool ranked = read_columns(pred, target, num_outputs, k, columns) && !columns.preds.empty();
+    data[k] = ranked ? value(columns.preds, columns.targets) : rank_nan;
   }
   return out;
 }
 
-// Twice the rank minus the mean rank, an integer: ties share their mean.
-std::vector<double> centered_ranks(const Pairs& pairs, double std::pair<double, double>::*member) {
-  const std::size_t n = pairs.size();
-  std::vector<std::pair<double, std::uint32_t>> order(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    order[i] = {pairs[i].*member, static_cast<std::uint32_t>(i)};
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<double> out(n);
-  for (std::size_t begin = 0; begin < n;) {
-    std::size_t end = begin + 1;
-    while (end < n && order[end].first == order[begin].first) {
-      ++end;
-    }
-    const double rank = static_cast<double>(begin + end) - static_cast<double>(n);
-    for (; begin < end; ++begin) {
-      out[order[begin].second] = rank;
-    }
-  }
-  return out;
-}
-
-double spearman_of(const Pairs& pairs) {
-  const std::vector<double> x = centered_ranks(pairs, &std::pair<double, double>::first);
-  const std::vector<double> y = centered_ranks(pairs, &std::pair<double, double>::second);
-  double xx = 0.0;
-  double yy = 0.0;
+double spearman_of(const std::vector<double>& preds, const std::vector<double>& targets) {
+  // Twice the rank minus the mean rank, an integer: ties share their mean.
+  const auto centered = [](const std::vector<double>& values, std::vector<double>& ranks) {
+    ranks.resize(values.size());
+    double squares = 0.0;
+    for_each_tie(values, [&](std::size_t begin, std::size_t end, const std::uint64_t* order) {
+      const double rank = static_cast<double>(begin + end) - static_cast<double>(values.size());
+      squares += rank * rank * static_cast<double>(end - begin);
+      for (; begin < end; ++begin) {
+        ranks[position_of(order[begin])] = rank;
+      }
+    });
+    return squares;
+  };
+  std::vector<double> x;
+  std::vector<double> y;
+  const double xx = centered(preds, x);
+  const double yy = centered(targets, y);
   double xy = 0.0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    xx += x[i] * x[i];
-    yy += y[i] * y[i];
     xy += x[i] * y[i];
   }
   return xx == 0.0 || yy == 0.0 ? 0.0 : std::clamp(xy / (std::sqrt(xx) * std::sqrt(yy)), -1.0, 1.0);
 }
 
-// Pairs among equal neighbours, and how many runs of them there are.
-template <class Items, class Equal>
-std::pair<double, double> tied_pairs(const Items& items, Equal equal) {
-  double tied = 0.0;
-  double runs = 0.0;
-  for (std::size_t begin = 0; begin < items.size(); runs += 1.0) {
-    std::size_t end = begin + 1;
-    while (end < items.size() && equal(items[begin], items[end])) {
-      ++end;
-    }
-    const auto size = static_cast<double>(end - begin);
-    tied += size * (size - 1.0) / 2.0;
-    begin = end;
-  }
-  return {tied, runs};
+double pairs_among(std::size_t count) {
+  const auto size = static_cast<double>(count);
+  return size * (size - 1.0) / 2.0;
 }
 
-// Sorts, and counts the pairs that were in the wrong order: a merge sort from runs of one.
-double sort_and_count(std::vector<double>& values) {
-  std::vector<double> merged(values.size());
+struct DenseRanks {
+  std::vector<std::uint32_t> ranks;  // equal values share one, and none is left out
+  double tied_pairs = 0.0;
+  double distinct = 0.0;
+};
+
+DenseRanks dense_ranks(const std::vector<double>& values) {
+  DenseRanks out{.ranks = std::vector<std::uint32_t>(values.size())};
+  std::uint32_t rank = 0;
+  for_each_tie(values, [&](std::size_t begin, std::size_t end, const std::uint64_t* order) {
+    out.tied_pairs += pairs_among(end - begin);
+    for (; begin < end; ++begin) {
+      out.ranks[position_of(order[begin])] = rank;
+    }
+    ++rank;
+  });
+  out.distinct = static_cast<double>(rank);
+  return out;
+}
+
+// Sorts, and counts the pairs that were in the wrong order: a merge sort from short runs.
+double sort_and_count(std::vector<std::uint32_t>& values) {
+  constexpr std::size_t run = 16;
   const std::size_t n = values.size();
   std::uint64_t swapped = 0;
-  for (std::size_t width = 1; width < n; width *= 2) {
+  for (std::size_t begin = 0; begin < n; begin += run) {
+    const std::size_t end = std::min(begin + run, n);
+    for (std::size_t i = begin + 1; i < end; ++i) {
+      const std::uint32_t value = values[i];
+      std::size_t to = i;
+      for (; to > begin && values[to - 1] > value; --to) {
+        values[to] = values[to - 1];
+      }
+      values[to] = value;
+      swapped += i - to;
+    }
+  }
+  std::vector<std::uint32_t> merged(n);
+  for (std::size_t width = run; width < n; width *= 2) {
     for (std::size_t begin = 0; begin < n; begin += 2 * width) {
       const std::size_t middle = std::min(begin + width, n);
       const std::size_t end = std::min(begin + 2 * width, n);
       std::size_t left = begin;
       std::size_t right = middle;
-      for (std::size_t to = begin; to < end; ++to) {
-        if (left < middle && (right == end || values[left] <= values[right])) {
-          merged[to] = values[left++];
-        } else {
-          merged[to] = values[right++];
-          swapped += middle - left;
-        }
+      std::size_t to = begin;
+      // Without a branch on the values, which no CPU predicts.
+      while (left < middle && right < end) {
+        const std::uint32_t a = values[left];
+        const std::uint32_t b = values[right];
+        const bool wrong = b < a;
+        merged[to++] = wrong ? b : a;
+        swapped += wrong ? middle - left : 0;
+        right += wrong ? 1 : 0;
+        left += wrong ? 0 : 1;
       }
+      const auto at = [&](std::vector<std::uint32_t>& from, std::size_t i) {
+        return from.begin() + static_cast<std::ptrdiff_t>(i);
+      };
+      const auto rest = std::copy(at(values, left), at(values, middle), at(merged, to));
+      std::copy(at(values, right), at(values, end), rest);
     }
     values.swap(merged);
   }
@@ -139,27 +163,39 @@ double sort_and_count(std::vector<double>& values) {
 }
 
 // Knight (1966).
-double kendall_of(Pairs& pairs, KendallVariant variant) {
-  std::sort(pairs.begin(), pairs.end());
-  const auto [tied_x, distinct_x] = tied_pairs(pairs, [](const auto& a, const auto& b) { return a.first == b.first; });
-  const double tied_both = tied_pairs(pairs, [](const auto& a, const auto& b) { return a == b; }).first;
-  std::vector<double> y(pairs.size());
-  std::transform(pairs.begin(), pairs.end(), y.begin(), [](const auto& pair) { return pair.second; });
-  const double discordant = sort_and_count(y);
-  const auto [tied_y, distinct_y] = tied_pairs(y, [](double a, double b) { return a == b; });
+double kendall_of(const std::vector<double>& preds, const std::vector<double>& targets, KendallVariant variant) {
+  const DenseRanks x = dense_ranks(preds);
+  const DenseRanks y = dense_ranks(targets);
+  std::vector<std::uint64_t> pairs(preds.size());
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i] = std::uint64_t{x.ranks[i]} << 32 | y.ranks[i];
+  }
+  sort_bits(pairs, 0);
+  double tied_both = 0.0;
+  for (std::size_t begin = 0; begin < pairs.size();) {
+    std::size_t end = begin + 1;
+    for (; end < pairs.size() && pairs[end] == pairs[begin]; ++end) {
+    }
+    tied_both += pairs_among(end - begin);
+    begin = end;
+  }
+  std::vector<std::uint32_t> order(pairs.size());
+  std::transform(pairs.begin(), pairs.end(), order.begin(),
+                 [](std::uint64_t pair) { return static_cast<std::uint32_t>(pair); });
+  const double discordant = sort_and_count(order);
   const auto n = static_cast<double>(pairs.size());
-  const double all = n * (n - 1.0) / 2.0;
-  const double difference = all - tied_x - tied_y + tied_both - 2.0 * discordant;
+  const double all = pairs_among(pairs.size());
+  const double difference = all - x.tied_pairs - y.tied_pairs + tied_both - 2.0 * discordant;
   double tau = 0.0;
   switch (variant) {
     case KendallVariant::a:
       tau = difference / (difference + 2.0 * discordant);
       break;
     case KendallVariant::b:
-      tau = difference / (std::sqrt(all - tied_x) * std::sqrt(all - tied_y));
+      tau = difference / (std::sqrt(all - x.tied_pairs) * std::sqrt(all - y.tied_pairs));
       break;
     case KendallVariant::c: {
-      const double distinct = std::min(distinct_x, distinct_y);
+      const double distinct = std::min(x.distinct, y.distinct);
       tau = 2.0 * difference / ((distinct - 1.0) / distinct * n * n);
       break;
     }
@@ -170,12 +206,14 @@ double kendall_of(Pairs& pairs, KendallVariant variant) {
 }  // namespace
 
 at::Tensor spearman_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs) {
-  return by_column(preds, targets, num_outputs, [](const Pairs& pairs) { return spearman_of(pairs); });
+  return by_column(preds, targets, num_outputs, spearman_of);
 }
 
 at::Tensor kendall_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs,
                            KendallVariant variant) {
-  return by_column(preds, targets, num_outputs, [variant](Pairs& pairs) { return kendall_of(pairs, variant); });
+  return by_column(preds, targets, num_outputs, [variant](const std::vector<double>& x, const std::vector<double>& y) {
+    return kendall_of(x, y, variant);
+  });
 }
 
 at::Tensor spearman_on_device(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs) {

@@ -41,7 +41,7 @@ at::Tensor ranks_of(const MetricState& state, const ScoreTask& task, const std::
 
 MetricValue value_of(const at::Tensor& ranks, const RankingMetric& metric, const ScoreTask& task, Average average) {
   const at::Tensor values = ranks.select(0, metric.row);
-  if (task.columns() == 1 && task.task != Task::multiclass) {
+  if (task.task == Task::binary || task.flat) {
     return ranks.is_cpu() ? MetricValue(danling::detail::read_scalar(values)) : MetricValue(values.squeeze(0));
   }
   return detail::average_classes(values, ranks.select(0, detail::row_positives), average);
@@ -49,7 +49,7 @@ MetricValue value_of(const at::Tensor& ranks, const RankingMetric& metric, const
 
 MetricFunc ranking_metric(const RankingMetric& metric, ScoreTask task, Average average,
                           std::optional<std::int64_t> thresholds) {
-  check<MetricError>(task.num > 0, metric.where, "expected a positive number of classes, got ", task.num);
+  detail::check_size(task, metric.where);
   check<MetricError>(task.task != Task::multiclass || average != Average::micro, metric.where,
                      "expected average macro, weighted or none for multiclass, got micro");
   task.flat = task.task == Task::multilabel && average == Average::micro;
@@ -94,6 +94,9 @@ MetricFunc partial_auroc(const ScoreTask& task, double max_fpr, std::optional<st
   out.preds_targets = true;
   out.compute = [task, max_fpr](const MetricState& state) {
     const auto [scores, targets] = detail::checked_scores(state.preds(), state.targets(), task, auroc_metric.where);
+    if (scores.is_cpu()) {
+      return MetricValue(detail::partial_auroc_on_host(scores, targets, task, max_fpr));
+    }
     if (scores.numel() == 0) {
       return MetricValue(nan);
     }

@@ -28,6 +28,11 @@ inline at::Tensor rank(const at::Tensor& scores, const at::Tensor& targets, cons
   return scores.is_cpu() ? rank_on_host(scores, targets, task) : rank_on_device(scores, targets, task);
 }
 
+/// The area under one exact ROC curve up to `max_fpr`, as `partial_area`; nan for a nan score, and where nothing
+/// counts.
+double partial_auroc_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
+                             double max_fpr);
+
 /// Points of the exact ROC curves, [columns, samples + 1], from (0, 0), without a wait: samples of one score, or that
 /// are ignored, repeat a point.
 struct RocPoints {

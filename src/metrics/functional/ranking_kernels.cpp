@@ -1,4 +1,5 @@
 // Ranks of exact scores, on the host and on devices.
+#include <algorithm>
 #include <limits>
 
 #include <ATen/Parallel.h>
@@ -58,6 +59,43 @@ Ranked rank_column(SortedScores<T> sorted) {
         static_cast<double>(twice_pairs) / (2.0 * static_cast<double>(positives) * static_cast<double>(negatives));
   }
   return out;
+}
+
+template <class T>
+double partial_auroc(SortedScores<T> sorted, double max_fpr) {
+  if (sorted.has_nan() || sorted.size() == 0) {
+    return ranking_nan;
+  }
+  const auto positives = static_cast<double>(sorted.num_positive());
+  const auto negatives = static_cast<double>(sorted.size() - sorted.num_positive());
+  if (positives == 0.0 || negatives == 0.0) {
+    return 0.0;
+  }
+  // In counts, so that the area is exact up to the cut.
+  std::int64_t above = 0;
+  std::int64_t above_negatives = 0;
+  std::int64_t twice_area = 0;
+  double beyond = -1.0;  // the area of the step that the cut goes through
+  sorted.each_distinct([&](T, std::int64_t more_positives, std::int64_t more_negatives) {
+    if (beyond >= 0.0) {
+      return;
+    }
+    if (static_cast<double>(above_negatives + more_negatives) / negatives <= max_fpr) {
+      twice_area += more_negatives * (2 * above + more_positives);
+      above += more_positives;
+      above_negatives += more_negatives;
+      return;
+    }
+    const double width = max_fpr * negatives - static_cast<double>(above_negatives);
+    const double rise = static_cast<double>(more_positives) * width / static_cast<double>(more_negatives);
+    beyond = width * (static_cast<double>(above) + 0.5 * rise);
+  });
+  const double area = (0.5 * static_cast<double>(twice_area) + std::max(beyond, 0.0)) / (positives * negatives);
+  if (max_fpr >= 1.0) {
+    return area;
+  }
+  const double least = 0.5 * max_fpr * max_fpr;
+  return 0.5 * (1.0 + (area - least) / (max_fpr - least));
 }
 
 template <class T>
@@ -145,6 +183,19 @@ at::Tensor rank_on_host(const at::Tensor& scores, const at::Tensor& targets, con
     leave_out_absent(data, task.columns());
   }
   return out;
+}
+
+double partial_auroc_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
+                             double max_fpr) {
+  const auto* labels = targets.const_data_ptr<std::int64_t>();
+  const ScoreColumn column = column_of(task, 0);
+  return scores.scalar_type() == at::kFloat
+             ? partial_auroc(SortedScores<float>(scores.const_data_ptr<float>(), labels, scores.numel(), column,
+                                                 task.ignore_index),
+                             max_fpr)
+             : partial_auroc(SortedScores<double>(scores.const_data_ptr<double>(), labels, scores.numel(), column,
+                                                  task.ignore_index),
+                             max_fpr);
 }
 
 at::Tensor rank_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task) {

@@ -16,6 +16,7 @@ namespace {
 
 using detail::by_output;
 using detail::choose;
+using detail::MomentParts;
 using detail::root;
 using detail::undefined_value;
 
@@ -36,9 +37,11 @@ void check_error_options(const RegressionErrorOptions& options, const char* wher
 
 // A mean over samples, of sums by output. Where it is one number it goes on as a sum, which is exact over batches.
 template <class Sum>
-MetricFunc mean_error(const char* name, const char* where, const RegressionErrorOptions& options, Sum sum_of) {
+MetricFunc mean_error(const char* name, const char* where, const RegressionErrorOptions& options, MomentParts parts,
+                      Sum sum_of) {
   check_error_options(options, where);
-  MetricFunc out{.name = name, .sums = {detail::running_moments(options.num_outputs)}, .higher_is_better = false};
+  MetricFunc out{
+      .name = name, .sums = {detail::running_moments(options.num_outputs, parts)}, .higher_is_better = false};
   out.compute = [sums = out.sums[0], how = options.multioutput, sum_of](const MetricState& state) -> MetricValue {
     const at::Tensor moments = state.sums(sums);
     const std::int64_t num = moments.size(0);
@@ -54,6 +57,33 @@ MetricFunc mean_error(const char* name, const char* where, const RegressionError
   return out;
 }
 
+MetricFunc mae_of(const RegressionErrorOptions& options, MomentParts parts) {
+  return mean_error("mae", "metrics.mae", options, parts, [](const auto& m) { return m.abs_error; });
+}
+MetricFunc mse_of(const RegressionErrorOptions& options, MomentParts parts) {
+  return mean_error("mse", "metrics.mse", options, parts, squared_error_sum);
+}
+MetricFunc mape_of(const RegressionErrorOptions& options, MomentParts parts) {
+  return mean_error("mape", "metrics.mape", options, parts, [](const auto& m) { return m.relative_error; });
+}
+MetricFunc rmse_of(const RegressionErrorOptions& options, MomentParts parts) {
+  check_error_options(options, "metrics.rmse");
+  MetricFunc out = detail::moments_metric("rmse", {options.num_outputs, options.multioutput}, parts,
+                                          [](const auto& m) { return root(squared_error_sum(m) / m.n); });
+  out.higher_is_better = false;
+  return out;
+}
+MetricFunc r2_of(const RegressionOptions& options, MomentParts parts) {
+  return detail::moments_metric("r2", options, parts, [](const auto& m) {
+    return choose(m.n < 2.0, undefined_value, explained_share(squared_error_sum(m), m.squares_target));
+  });
+}
+MetricFunc variance_of(const RegressionOptions& options, MomentParts parts) {
+  return detail::moments_metric("explained_variance", options, parts, [](const auto& m) {
+    return choose(m.n < 1.0, undefined_value, explained_share(m.squares_error, m.squares_target));
+  });
+}
+
 }  // namespace
 
 MultiOutput parse_multi_output(std::string_view name) {
@@ -64,53 +94,38 @@ MultiOutput parse_multi_output(std::string_view name) {
   return detail::parse_name(names, name, "metrics.parse_multi_output");
 }
 
-MetricFunc mae(const RegressionErrorOptions& options) {
-  return mean_error("mae", "metrics.mae", options, [](const auto& m) { return m.abs_error; });
-}
-MetricFunc mse(const RegressionErrorOptions& options) {
-  return mean_error("mse", "metrics.mse", options, squared_error_sum);
-}
-MetricFunc mape(const RegressionErrorOptions& options) {
-  return mean_error("mape", "metrics.mape", options, [](const auto& m) { return m.relative_error; });
-}
+MetricFunc mae(const RegressionErrorOptions& options) { return mae_of(options, MomentParts::all); }
+MetricFunc mse(const RegressionErrorOptions& options) { return mse_of(options, MomentParts::all); }
+MetricFunc rmse(const RegressionErrorOptions& options) { return rmse_of(options, MomentParts::all); }
+MetricFunc mape(const RegressionErrorOptions& options) { return mape_of(options, MomentParts::all); }
+MetricFunc r2_score(const RegressionOptions& options) { return r2_of(options, MomentParts::all); }
+MetricFunc explained_variance(const RegressionOptions& options) { return variance_of(options, MomentParts::all); }
 
-MetricFunc rmse(const RegressionErrorOptions& options) {
-  check_error_options(options, "metrics.rmse");
-  MetricFunc out = detail::moments_metric("rmse", {options.num_outputs, options.multioutput},
-                                          [](const auto& m) { return root(squared_error_sum(m) / m.n); });
-  out.higher_is_better = false;
-  return out;
-}
-
-MetricFunc r2_score(const RegressionOptions& options) {
-  return detail::moments_metric("r2", options, [](const auto& m) {
-    return choose(m.n < 2.0, undefined_value, explained_share(squared_error_sum(m), m.squares_target));
-  });
-}
-
-MetricFunc explained_variance(const RegressionOptions& options) {
-  return detail::moments_metric("explained_variance", options, [](const auto& m) {
-    return choose(m.n < 1.0, undefined_value, explained_share(m.squares_error, m.squares_target));
-  });
-}
+// Once, a metric pays for what it reads alone.
 
 at::Tensor mae(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
-  return detail::one_shot(mae(options), detail::preprocess_outputs(input, target, options.num_outputs));
+  return detail::one_shot(mae_of(options, MomentParts::absolute),
+                          detail::preprocess_outputs(input, target, options.num_outputs));
 }
 at::Tensor mse(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
-  return detail::one_shot(mse(options), detail::preprocess_outputs(input, target, options.num_outputs));
+  return detail::one_shot(mse_of(options, MomentParts::square),
+                          detail::preprocess_outputs(input, target, options.num_outputs));
 }
 at::Tensor rmse(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
-  return detail::one_shot(rmse(options), detail::preprocess_outputs(input, target, options.num_outputs));
+  return detail::one_shot(rmse_of(options, MomentParts::square),
+                          detail::preprocess_outputs(input, target, options.num_outputs));
 }
 at::Tensor mape(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
-  return detail::one_shot(mape(options), detail::preprocess_outputs(input, target, options.num_outputs));
+  return detail::one_shot(mape_of(options, MomentParts::relative),
+                          detail::preprocess_outputs(input, target, options.num_outputs));
 }
 at::Tensor r2_score(const at::Tensor& input, const at::Tensor& target, const RegressionOptions& options) {
-  return detail::one_shot(r2_score(options), detail::preprocess_outputs(input, target, options.num_outputs));
+  return detail::one_shot(r2_of(options, MomentParts::unexplained),
+                          detail::preprocess_outputs(input, target, options.num_outputs));
 }
 at::Tensor explained_variance(const at::Tensor& input, const at::Tensor& target, const RegressionOptions& options) {
-  return detail::one_shot(explained_variance(options), detail::preprocess_outputs(input, target, options.num_outputs));
+  return detail::one_shot(variance_of(options, MomentParts::residual),
+                          detail::preprocess_outputs(input, target, options.num_outputs));
 }
 
 }  // namespace danling::inline v0::metrics

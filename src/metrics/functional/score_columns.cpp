@@ -46,6 +46,14 @@ std::string ScoreTask::text() const {
                 ignore_index ? concat(*ignore_index) : "nothing");
 }
 
+void check_size(const ScoreTask& task, std::string_view where) {
+  if (task.task == Task::multiclass) {
+    check<MetricError>(task.num > 1, where, "expected at least two classes, got num_classes ", task.num);
+  } else {
+    check<MetricError>(task.num > 0, where, "expected at least one label, got num_labels ", task.num);
+  }
+}
+
 ScoreColumn column_of(const ScoreTask& task, std::int64_t column) {
   if (task.columns() == 1 && task.task != Task::multiclass) {
     return {};

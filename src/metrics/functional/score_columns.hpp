@@ -36,6 +36,9 @@ struct ScoreColumn {
   std::int64_t positive = 1;
 };
 
+/// @throws MetricError for less than two classes, and for less than one label.
+void check_size(const ScoreTask& task, std::string_view where);
+
 ScoreColumn column_of(const ScoreTask& task, std::int64_t column);
 
 /// Contiguous float or double scores and int64 targets of shapes that fit the task. `where` names the metric.

@@ -28,7 +28,8 @@ std::pair<at::Tensor, at::Tensor> preprocess_scores(const at::Tensor& input, con
 std::pair<at::Tensor, at::Tensor> preprocess_outputs(const at::Tensor& input, const at::Tensor& target,
                                                      std::int64_t num_outputs) {
   const c10::NoGradGuard no_grad;
-  return preprocess_regression(input, target, num_outputs);
+  // The metrics leave out samples whose target is nan, without a copy of the others.
+  return preprocess_regression(input, target, num_outputs, /*ignore_nan=*/false);
 }
 
 at::Tensor one_shot(const MetricFunc& metric, const std::pair<at::Tensor, at::Tensor>& data) {
@@ -41,10 +42,10 @@ ScoreTask score_task(std::optional<std::int64_t> num_classes, std::optional<std:
                      std::optional<std::int64_t> ignore_index, std::string_view where) {
   check<MetricError>(!num_classes || !num_labels, where, "expected num_classes or num_labels, got both");
   const std::int64_t num = num_classes ? *num_classes : num_labels.value_or(1);
-  check<MetricError>(num > 0, where, "expected a positive number of ", num_classes ? "classes" : "labels", ", got ",
-                     num);
   const Task task = num_classes ? Task::multiclass : num_labels ? Task::multilabel : Task::binary;
-  return {.task = task, .num = num, .ignore_index = ignore_index};
+  const ScoreTask out = {.task = task, .num = num, .ignore_index = ignore_index};
+  check_size(out, where);
+  return out;
 }
 
 }  // namespace danling::inline v0::metrics::detail

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
@@ -13,6 +14,9 @@ namespace danling::inline v0::metrics {
 
 /// How much a disagreement between two classes costs: 1, the distance of their numbers, or its square.
 enum class KappaWeights { none, linear, quadratic };
+
+/// @throws ConfigError that lists the names.
+KappaWeights parse_kappa_weights(std::string_view name);
 
 /// One minus the cost of the disagreements over that expected by chance; 1 is perfect, 0 chance. As `cohen_kappa`.
 /// nan where chance alone agrees (one class) and where nothing counts, as in torchmetrics and scikit-learn.

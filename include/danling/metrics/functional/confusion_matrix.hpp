@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
@@ -13,6 +14,9 @@ namespace danling::inline v0::metrics {
 
 /// What the counts are divided by: nothing, the targets of the class, the predictions of the class, or all.
 enum class Normalize { none, targets, predictions, all };
+
+/// Takes scikit-learn's names too, `true` and `pred`. @throws ConfigError that lists the names.
+Normalize parse_normalize(std::string_view name);
 
 /// Counts as float64, row the target, column the prediction: [2, 2], [num_classes, num_classes] or, for each label,
 /// [num_labels, 2, 2]. As `confusion_matrix`. A share of nothing is 0, and so is all where nothing counts.

@@ -27,13 +27,13 @@ inline MetricFunc binary_f1(const BinaryOptions& options = {}) { return binary_f
 
 /// (1 + beta²) TP / ((1 + beta²) TP + beta² FN + FP), `beta` above 0: recall counts `beta` times as much as precision.
 /// As `fbeta`.
-MetricFunc binary_fbeta_score(double beta, const BinaryOptions& options = {});
-MetricFunc multiclass_fbeta_score(std::int64_t num_classes, double beta, const MulticlassOptions& options = {});
-MetricFunc multilabel_fbeta_score(std::int64_t num_labels, double beta, const MultilabelOptions& options = {});
+MetricFunc binary_fbeta_score(double beta = 1.0, const BinaryOptions& options = {});
+MetricFunc multiclass_fbeta_score(std::int64_t num_classes, double beta = 1.0, const MulticlassOptions& options = {});
+MetricFunc multilabel_fbeta_score(std::int64_t num_labels, double beta = 1.0, const MultilabelOptions& options = {});
 at::Tensor fbeta_score(const at::Tensor& input, const at::Tensor& target, double beta,
                        const ClassificationOptions& options = {});
 /// DanLing's other name of binary_fbeta_score.
-inline MetricFunc binary_fbeta(double beta, const BinaryOptions& options = {}) {
+inline MetricFunc binary_fbeta(double beta = 1.0, const BinaryOptions& options = {}) {
   return binary_fbeta_score(beta, options);
 }
 
