@@ -38,7 +38,7 @@ EpochPlan::EpochPlan(std::optional<std::int64_t> size, Ranges done, Layout layou
     if (segment.size > 0) {
       segments_.push_back(segment);
       segment.begin += segment.size;
-      segment.step += rounded_up(segment.size, layout_.global());
+      segment.step += layout_.drop_last ? segment.size / layout_.global() : rounded_up(segment.size, layout_.global());
     }
     at = range.end;
   }
@@ -84,7 +84,9 @@ Ranges EpochPlan::positions(std::int64_t begin, std::int64_t count) const {
 Ranges EpochPlan::positions(const Ranges& steps) const {
   Ranges out;
   for (const Range& range : steps.items()) {
-    const std::int64_t begin = batch(range.begin).begin;
+    // From where the batch before ended: what drop_last left out between them is over too.
+    const GlobalBatch before = range.begin > 0 ? batch(range.begin - 1) : GlobalBatch();
+    const std::int64_t begin = before.begin + before.size;
     const GlobalBatch last = batch(range.end - 1);
     out.add(positions(begin, last.begin + last.size - begin));
   }
@@ -100,10 +102,10 @@ Ranges EpochPlan::positions_of_rank(std::int64_t step, std::int64_t rank) const 
 }
 
 bool EpochPlan::all_have_samples() const {
-  return std::all_of(segments_.begin(), segments_.end() - 1, [&](const Segment& segment) {
-    const std::int64_t rest = segment.size % layout_.global();
-    return rest == 0 || rest >= layout_.shard.world_size;
-  });
+  return layout_.drop_last || std::all_of(segments_.begin(), segments_.end() - 1, [&](const Segment& segment) {
+           const std::int64_t rest = segment.size % layout_.global();
+           return rest == 0 || rest >= layout_.shard.world_size;
+         });
 }
 
 }  // namespace danling::inline v0::data::detail

@@ -44,7 +44,7 @@ class EpochPlan {
  public:
   EpochPlan() = default;
   /// `size` positions, without end for a stream; `done` of them are over. Streams are read in runs, so their batches
-  /// end where a range that is done begins.
+  /// end where a range that is done begins; drop_last leaves out those that are not full there too.
   EpochPlan(std::optional<std::int64_t> size, Ranges done, Layout layout);
 
   const Layout& layout() const { return layout_; }
@@ -61,7 +61,7 @@ class EpochPlan {
   Range position(std::int64_t i) const { return done_.missing(i); }
   /// The positions of samples [begin, begin + count) of those that are left.
   Ranges positions(std::int64_t begin, std::int64_t count) const;
-  /// The positions of all ranks in these steps.
+  /// The positions of all ranks in these steps, and those that drop_last leaves out before them.
   Ranges positions(const Ranges& steps) const;
   /// The positions of one rank in a step, without padding.
   Ranges positions_of_rank(std::int64_t step, std::int64_t rank) const;

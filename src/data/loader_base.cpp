@@ -48,9 +48,9 @@ std::unique_ptr<Planner> planner_of(LoaderEngine& engine, const LoaderOptions& o
     return std::make_unique<OrderPlanner>(std::move(context), *engine.sampler);
   }
   if (engine.batch_sampler != nullptr) {
-    return std::make_unique<GroupPlanner>(std::move(context), *engine.batch_sampler, engine.pending, position);
+    return std::make_unique<GroupPlanner>(std::move(context), *engine.batch_sampler, engine.place->pending, position);
   }
-  return std::make_unique<StreamPlanner>(std::move(context), *engine.reader, engine.snapshot,
+  return std::make_unique<StreamPlanner>(std::move(context), *engine.reader, engine.place,
                                          options.snapshot_every_n_steps.value_or(1));
 }
 
@@ -68,6 +68,14 @@ void LoaderEngine::check_end(const BatchSlot* slot) {
     fail<DataError>("data.loader", "expected the end of the stream behind sample ", end,
                     ", where it gave fewer than were asked for, got samples up to ", furthest, of_split(split));
   }
+}
+
+std::shared_ptr<const Snapshot> LoaderEngine::take_place() const {
+  if (sampler != nullptr) {
+    return nullptr;
+  }
+  State state = batch_sampler != nullptr ? clone(batch_sampler->state_dict()) : reader->state_dict();
+  return std::make_shared<const Snapshot>(Snapshot{0, std::move(state)});
 }
 
 }  // namespace detail
@@ -91,6 +99,10 @@ LoaderBase::LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOption
 
 LoaderBase::~LoaderBase() = default;
 
+// Workers use the engine, which stays where it is.
+LoaderBase::LoaderBase(LoaderBase&&) noexcept = default;
+LoaderBase& LoaderBase::operator=(LoaderBase&&) noexcept = default;
+
 std::optional<std::int64_t> LoaderBase::num_samples() const {
   return engine_->batch_sampler != nullptr ? engine_->batch_sampler->size() : engine_->order_size();
 }
@@ -110,6 +122,7 @@ void LoaderBase::rewind(std::int64_t epoch) {
   engine_->pipeline->stop();
   engine_->planner = nullptr;
   engine_->steps = {};
+  engine_->newest = -1;
   engine_->end = std::numeric_limits<std::int64_t>::max();
   engine_->furthest = 0;
   current_ = nullptr;
@@ -131,18 +144,21 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
   started_ = false;
   resumes_ = false;
   if (!continues) {
+    finished_ = false;
     samples_ = 0;
     batches_ = 0;
     engine.done = {};
-    engine.snapshot = nullptr;
-    engine.pending.clear();
+    engine.place = nullptr;
   }
   if (engine.sampler != nullptr) {
     engine.sampler->set_epoch(epoch);
-  } else if (!continues && engine.batch_sampler != nullptr) {
-    engine.batch_sampler->set_epoch(epoch);
   } else if (!continues) {
-    engine.reader->reset(epoch);
+    if (engine.batch_sampler != nullptr) {
+      engine.batch_sampler->set_epoch(epoch);
+    } else {
+      engine.reader->reset(epoch);
+    }
+    engine.place = engine.take_place();
   }
   detail::EpochContext context;
   context.split = options_.split;
@@ -172,7 +188,7 @@ void LoaderBase::start_upcoming_epoch() {
   if (started_ && untouched_ && !loaded_) {
     return;
   }
-  start_epoch(loaded_ && epoch_ >= 0 ? epoch_ : epoch_ + 1);
+  start_epoch(loaded_ && epoch_ >= 0 && !finished_ ? epoch_ : epoch_ + 1);
 }
 
 bool LoaderBase::next() {
@@ -196,6 +212,7 @@ bool LoaderBase::advance() {
   detail::BatchSlot* const slot = engine.pipeline->next();
   engine.check_end(slot);
   if (slot == nullptr) {
+    finished_ = true;
     return false;
   }
   current_ = slot;
@@ -204,7 +221,12 @@ bool LoaderBase::advance() {
   ++batches_;
   ++global_step_;
   engine.steps.add({slot->step, slot->step + 1});
+  if (slot->number > engine.newest) {
+    engine.newest = slot->number;
+    engine.place = slot->next_snapshot;
+  }
   last_ = engine.batches_left ? --*engine.batches_left == 0 : engine.pipeline->ended();
+  finished_ = last_;
   return true;
 }
 

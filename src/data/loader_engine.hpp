@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -32,13 +31,14 @@ struct LoaderEngine {
 
   // Where the epoch begins: what a loaded state had delivered.
   Ranges done;
-  std::shared_ptr<const Snapshot> snapshot;
-  std::deque<GroupPlanner::Group> pending;
 
   // Of the epoch that goes on.
   std::unique_ptr<Planner> planner;
   std::optional<std::int64_t> batches_left;
-  Ranges steps;                                                 // delivered
+  Ranges steps;              // delivered
+  std::int64_t newest = -1;  // of the numbers of batches that were delivered
+  /// Behind that batch, of a stream or a batch sampler; null where no epoch was begun.
+  std::shared_ptr<const Snapshot> place;
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // of a stream, once it is known
   std::unique_ptr<Pipeline> pipeline;                           // last: its threads use the others
 
@@ -47,6 +47,8 @@ struct LoaderEngine {
   /// Of the batch that is to be delivered; null at the end. @throws DataError where a stream went on behind its end,
   /// and from then on.
   void check_end(const BatchSlot* slot);
+  /// Where the source is, for an epoch that begins.
+  std::shared_ptr<const Snapshot> take_place() const;
   bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }
   std::optional<std::int64_t> order_size() const {
     return sampler != nullptr ? std::optional<std::int64_t>(sampler->size()) : std::nullopt;

@@ -10,6 +10,7 @@ Pipeline::~Pipeline() = default;
 
 void DirectPipeline::start(Planner& planner) {
   planner_ = &planner;
+  planned_ = 0;
   ended_ = false;
 }
 
@@ -17,6 +18,8 @@ bool DirectPipeline::plan_ahead() {
   if (!ahead_->planned && !ended_) {
     ended_ = !planner_->plan(*ahead_);
     ahead_->planned = !ended_;
+    ahead_->number = planned_;
+    planned_ += ended_ ? 0 : 1;
     ahead_->stage = BatchSlot::Stage::waiting;
   }
   return ahead_->planned;
@@ -69,14 +72,6 @@ void DirectPipeline::stop() {
   ahead_->planned = false;
   error_ = nullptr;
   ended_ = true;
-}
-
-void DirectPipeline::inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) {
-  std::vector<const BatchSlot*> pending;
-  if (ahead_->planned) {
-    pending.push_back(ahead_.get());
-  }
-  look(pending);
 }
 
 }  // namespace danling::inline v0::data::detail

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,10 +23,14 @@ class Pipeline {
   virtual BatchSlot* next() = 0;
   /// Whether the batch that `next` gave is the last one. Never throws: an error here is that of the next batch.
   virtual bool ended() = 0;
-  /// Drops all batches; waits for those that are being read.
+  /// Drops all batches; waits for the samples that are being read.
   virtual void stop() = 0;
-  /// Calls `look` while nothing is being planned, with the batches that were planned and not given, in that order.
-  virtual void inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) = 0;
+  /// Returns when nothing uses the source, which waits for the samples that are being read; until `resume` or `stop`.
+  virtual void pause() = 0;
+  /// Goes on; what `pause` interrupted is read again.
+  virtual void resume() = 0;
+  /// Batches that were planned before batch `number`, which was given, and were not given themselves; in that order.
+  virtual std::vector<const BatchSlot*> overtaken(std::int64_t number) = 0;
 };
 
 /// Reads in the calling thread.
@@ -40,7 +43,9 @@ class DirectPipeline final : public Pipeline {
   BatchSlot* next() override;
   bool ended() override;
   void stop() override;
-  void inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) override;
+  void pause() override {}
+  void resume() override {}
+  std::vector<const BatchSlot*> overtaken(std::int64_t) override { return {}; }
 
  private:
   bool plan_ahead();
@@ -50,6 +55,7 @@ class DirectPipeline final : public Pipeline {
   Planner* planner_ = nullptr;
   std::unique_ptr<BatchSlot> current_;
   std::unique_ptr<BatchSlot> ahead_;  // `planned` says whether it holds one; ready when it was read too
+  std::int64_t planned_ = 0;
   bool ended_ = false;
   std::exception_ptr error_;  // of looking ahead
 };

@@ -241,9 +241,11 @@ std::int64_t GroupPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
                                        .fold_in(static_cast<std::uint64_t>(info.position + i)));
       }
     }
+    State state = clone(sampler_.state_dict());
     slot.group = group_;
     remove_group();
     position_ += global;
+    slot.next_snapshot = std::make_shared<const Snapshot>(Snapshot{position_, std::move(state), pending_});
     if (!info.indices.empty()) {
       return step;
     }
@@ -285,13 +287,14 @@ std::int64_t StreamPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
   slot.info.global_size = global.size;
   slot.info.indices.resize(static_cast<std::size_t>(share.count));
   std::iota(slot.info.indices.begin(), slot.info.indices.end(), slot.info.position);
+  slot.snapshot = snapshot_;
   try {
     ended_ = !read(slot, begin, share);
   } catch (...) {
-    uncertain_ = snapshot_ != nullptr;
+    uncertain_ = true;
     rethrow_for_batch(slot.info, /*of_stream=*/true);
   }
-  slot.snapshot = snapshot_;
+  slot.next_snapshot = snapshot_;
   return ended_ ? -1 : step;
 }
 
@@ -317,13 +320,6 @@ bool StreamPlanner::read(BatchSlot& slot, std::int64_t begin, const Share& share
     go_to(*snapshot_);
     uncertain_ = false;
   }
-  if (!advance(begin)) {
-    return false;
-  }
-  if (since_ >= every_ && (snapshot_ == nullptr || snapshot_->position != begin)) {
-    snapshot_ = std::make_shared<const Snapshot>(Snapshot{begin, reader_.state_dict()});
-    since_ = 0;
-  }
   if (!advance(begin + share.offset) || !reader_.prepare(slot)) {
     return false;
   }
@@ -331,7 +327,10 @@ bool StreamPlanner::read(BatchSlot& slot, std::int64_t begin, const Share& share
   const std::int64_t read = at_;
   advance(begin + slot.wanted);
   slot.after = at_ - read;
-  ++since_;
+  // By the position, so that a run that was resumed takes it at the same places.
+  if ((at_ - snapshot_->position) / context().plan.layout().global() >= every_) {
+    snapshot_ = std::make_shared<const Snapshot>(Snapshot{at_, reader_.state_dict()});
+  }
   return true;
 }
 

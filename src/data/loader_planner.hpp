@@ -74,8 +74,6 @@ class GroupPlanner final : public Planner {
   GroupPlanner(EpochContext context, BatchSampler& sampler, std::deque<Group> pending, std::int64_t position)
       : Planner(std::move(context)), sampler_(sampler), pending_(std::move(pending)), position_(position) {}
 
-  const std::deque<Group>& pending() const { return pending_; }
-
  private:
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
   /// Puts the records of the next global batch, which stay in `pending_`, into `group_`; false at the end.
@@ -91,20 +89,17 @@ class GroupPlanner final : public Planner {
 
 class StreamPlanner final : public Planner {
  public:
-  /// The stream is at `snapshot`, or at the beginning where there is none.
+  /// The stream is at `snapshot`.
   StreamPlanner(EpochContext context, BatchReader& reader, std::shared_ptr<const Snapshot> snapshot,
                 std::int64_t snapshot_every)
       : Planner(std::move(context)),
         reader_(reader),
         snapshot_(std::move(snapshot)),
         every_(snapshot_every),
-        since_(snapshot_every),
-        at_(snapshot_ ? snapshot_->position : 0) {}
+        at_(snapshot_->position) {}
 
-  /// At or before the next batch to be planned. Not while `plan` is running.
-  std::shared_ptr<const Snapshot> snapshot() const {
-    return snapshot_ ? snapshot_ : std::make_shared<const Snapshot>(Snapshot{at_, reader_.state_dict()});
-  }
+  /// Something else moved the stream. Not while `plan` is running.
+  void lose_place() { uncertain_ = true; }
   void replan(BatchSlot& slot) override;
   bool complete(BatchSlot& slot) const override;
   bool sure_when_read() const override { return context().plan.layout().drop_last; }
@@ -116,9 +111,8 @@ class StreamPlanner final : public Planner {
   bool advance(std::int64_t to);
 
   BatchReader& reader_;
-  std::shared_ptr<const Snapshot> snapshot_;
+  std::shared_ptr<const Snapshot> snapshot_;  // at or before the next batch to be planned
   std::int64_t every_;
-  std::int64_t since_;
   std::int64_t at_;
   bool uncertain_ = false;  // the stream is not at at_, but can go to snapshot_
   bool ended_ = false;

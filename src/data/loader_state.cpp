@@ -1,6 +1,5 @@
 // What a loader saves and how it goes on: the position in a handful of integers.
 #include <algorithm>
-#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,28 +40,26 @@ Group group_of(const State& state, std::int64_t size) {
   return out;
 }
 
-// Batches that were planned and not delivered.
-State pending_of(const LoaderEngine& engine, const std::vector<const BatchSlot*>& slots) {
-  State::List out;
-  for (const BatchSlot* slot : slots) {
-    out.push_back(tensor_of(slot->group));
+// Where the source goes on with what was not delivered: behind the newest batch that was, and with the ones it
+// overtook. That is the same whatever workers have read ahead.
+void put_place(State& state, const LoaderEngine& engine, bool in_order) {
+  const auto place = engine.place ? engine.place : engine.take_place();
+  const auto overtaken = in_order ? std::vector<const BatchSlot*>() : engine.pipeline->overtaken(engine.newest);
+  if (engine.batch_sampler != nullptr) {
+    State::List pending;
+    for (const BatchSlot* slot : overtaken) {
+      pending.push_back(tensor_of(slot->group));
+    }
+    for (const Group& group : place->pending) {
+      pending.push_back(tensor_of(group));
+    }
+    state["pending"] = std::move(pending);
+    state["batch_sampler"] = place->state;
+  } else {
+    const Snapshot& first = overtaken.empty() ? *place : *overtaken.front()->snapshot;
+    state["stream"] = first.state;
+    state["stream_position"] = std::min(first.position, engine.end);
   }
-  const auto* planner = static_cast<const GroupPlanner*>(engine.planner.get());
-  for (const Group& group : planner != nullptr ? planner->pending() : engine.pending) {
-    out.push_back(tensor_of(group));
-  }
-  return State(std::move(out));
-}
-
-// Where the stream was at or before the first sample that was not delivered.
-std::shared_ptr<const Snapshot> snapshot_of(const LoaderEngine& engine, const std::vector<const BatchSlot*>& slots) {
-  if (!slots.empty()) {
-    return slots.front()->snapshot;
-  }
-  if (engine.planner != nullptr) {
-    return static_cast<const StreamPlanner&>(*engine.planner).snapshot();
-  }
-  return engine.snapshot ? engine.snapshot : std::make_shared<const Snapshot>(Snapshot{0, engine.reader->state_dict()});
 }
 
 void put_positions(State& state, const Ranges& done) {
@@ -80,6 +77,17 @@ Ranges positions_of(const State& state) {
     done.add(Ranges::from_state(state.at("delivered")));
   }
   return done;
+}
+
+template <class T>
+void load_or_stay(T& object, const State& state) {
+  const State before = clone(object.state_dict());
+  try {
+    object.load_state_dict(clone(state));  // it may keep and change the tensors
+  } catch (...) {
+    object.load_state_dict(before);
+    throw;
+  }
 }
 
 const char* kind_of(const State& state) {
@@ -141,46 +149,51 @@ State LoaderBase::state_dict() const {
     own["steps"] = engine.steps.to_state();
     state["of_rank"] = std::move(own);
   }
+  if (finished_) {
+    state["finished"] = true;
+  }
   if (engine.sampler != nullptr) {
     state["sampler"] = engine.sampler->state_dict();
-    return state;
+  } else {
+    detail::put_place(state, engine, options_.in_order);
   }
-  engine.pipeline->inspect([&](const std::vector<const detail::BatchSlot*>& slots) {
-    if (engine.batch_sampler != nullptr) {
-      state["pending"] = detail::pending_of(engine, slots);
-      state["batch_sampler"] = engine.batch_sampler->state_dict();
-    } else {
-      const auto snapshot = detail::snapshot_of(engine, slots);
-      state["stream"] = snapshot->state;
-      state["stream_position"] = std::min(snapshot->position, engine.end);
-    }
-  });
   return state;
 }
 
-void LoaderBase::load_source(const State& state, std::int64_t samples) {
-  detail::LoaderEngine& engine = *engine_;
+// What the state says of the source; where that does not fit, the source stays as it was.
+std::shared_ptr<const detail::Snapshot> LoaderBase::load_source(const State& state, std::int64_t samples) {
+  const detail::LoaderEngine& engine = *engine_;
   if (engine.sampler != nullptr) {
-    engine.sampler->load_state_dict(state.at("sampler"));
-    return;
+    detail::load_or_stay(*engine.sampler, state.at("sampler"));
+    return nullptr;
   }
+  auto place = std::make_shared<detail::Snapshot>();
+  place->position = samples;
   if (engine.batch_sampler != nullptr) {
-    std::deque<detail::Group> pending;
     for (const State& group : state.at("pending").items()) {
-      pending.push_back(detail::group_of(group, *engine.reader->size()));
+      place->pending.push_back(detail::group_of(group, *engine.reader->size()));
     }
-    engine.batch_sampler->load_state_dict(state.at("batch_sampler"));
-    engine.pending = std::move(pending);
-    return;
+    place->state = state.at("batch_sampler");
+    detail::load_or_stay(*engine.batch_sampler, place->state);
+    return place;
   }
-  const State* position = state.map().find("stream_position");
-  auto snapshot = std::make_shared<detail::Snapshot>();
-  snapshot->position = position != nullptr ? position->integer() : samples;
-  snapshot->state = state.at("stream");
-  check<StateError>(snapshot->position >= 0 && snapshot->position <= samples, "data.loader",
-                    "expected a stream that was saved at or before sample ", samples, ", got ", snapshot->position);
-  engine.reader->load_state_dict(snapshot->state);
-  engine.snapshot = std::move(snapshot);
+  if (const State* position = state.map().find("stream_position")) {
+    place->position = position->integer();
+  }
+  place->state = state.at("stream");
+  check<StateError>(place->position >= 0 && place->position <= samples, "data.loader",
+                    "expected a stream that was saved at or before sample ", samples, ", got ", place->position);
+  try {
+    engine.reader->load_state_dict(place->state);
+  } catch (...) {
+    if (engine.planner != nullptr) {
+      static_cast<detail::StreamPlanner&>(*engine.planner).lose_place();
+    } else if (engine.place != nullptr) {
+      engine.reader->load_state_dict(engine.place->state);
+    }
+    throw;
+  }
+  return place;
 }
 
 void LoaderBase::load_state_dict(const State& state) {
@@ -219,19 +232,28 @@ void LoaderBase::load_state_dict(const State& state) {
   const std::int64_t seed = number("seed", sampler_seed != nullptr ? sampler_seed->integer() : given_seed);
   const std::int64_t global_step = number("global_step", batches);
   std::string key_split = detail::has(state, "split") ? state.at("split").string() : options_.split;
+  const State* finished = state.map().find("finished");
+  const bool is_finished = finished != nullptr && finished->boolean();
+  std::shared_ptr<const detail::Snapshot> place;
+  engine.pipeline->pause();  // until `rewind` stops them: workers that plan would take the source further
   try {
-    // Workers go on with what they have if this throws.
-    engine.pipeline->inspect([&](const auto&) { load_source(state, samples); });
+    place = load_source(state, samples);
   } catch (const StateError& error) {
+    engine.pipeline->resume();
     throw StateError(concat(error.what(), split));
+  } catch (...) {
+    engine.pipeline->resume();
+    throw;
   }
   rewind(epoch);
+  engine.place = std::move(place);
   engine.done = std::move(done);
   engine.seed = static_cast<std::uint64_t>(seed);
   engine.split = std::move(key_split);
   samples_ = engine.batch_sampler != nullptr ? samples : engine.done.count();
   batches_ = engine.sampler != nullptr ? detail::rounded_up(samples_, engine.layout.global()) : batches;
   global_step_ = global_step;
+  finished_ = is_finished;
   started_ = false;
   loaded_ = true;
   resumes_ = false;

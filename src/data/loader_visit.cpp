@@ -31,7 +31,7 @@ std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
   }
   kept_ = std::move(kept);
   kept_in_epoch_ = in_epoch;
-  return visit_;
+  return visit_.get();
 }
 
 void LoaderBase::go_back() {
@@ -51,14 +51,14 @@ LoaderVisit::~LoaderVisit() {
 }
 
 bool LoaderVisit::next() {
-  check<StateError>(loader_ != nullptr && visit_ == loader_->visit_, "data.loader",
+  check<StateError>(loader_ != nullptr && visit_ == loader_->visit_.get(), "data.loader",
                     "expected a pass that goes on, got one that has ended: something else used the loader");
   return loader_->advance();
 }
 
 void LoaderVisit::end() {
   LoaderBase* const loader = std::exchange(loader_, nullptr);
-  if (loader != nullptr && visit_ == loader->visit_ && loader->kept_) {
+  if (loader != nullptr && visit_ == loader->visit_.get() && loader->kept_) {
     ++loader->visit_;
     loader->go_back();
   }

@@ -15,10 +15,25 @@
 #include <ATen/core/grad_mode.h>
 
 #include <danling/core/error.hpp>
+#include <danling/data/stop_point.hpp>
 
 #include "core/signal_mask.hpp"
 
-namespace danling::inline v0::data::detail {
+namespace danling::inline v0::data {
+
+namespace {
+thread_local const std::atomic<bool>* interrupted = nullptr;  // of the loader that this thread works for
+
+struct Interrupted {};
+}  // namespace
+
+void stop_point() {
+  if (interrupted != nullptr && interrupted->load(std::memory_order_relaxed)) [[unlikely]] {
+    throw Interrupted();
+  }
+}
+
+namespace detail {
 
 namespace {
 
@@ -125,7 +140,7 @@ bool WorkerPipeline::retry_failed(Lock& lock) {
       found = true;
       if (slot->planned) {
         paused_ = true;
-        change_.wait(lock, [&] { return !planning_; });
+        change_.wait(lock, [&] { return active_ == 0; });
         paused_ = false;
         planner_->replan(*slot);  // with the lock: workers that wait for it have only what is rare to wait for
         slot->stage = Stage::waiting;
@@ -137,6 +152,13 @@ bool WorkerPipeline::retry_failed(Lock& lock) {
     }
   }
   return found;
+}
+
+// Workers that plan or read end it, at the next sample.
+void WorkerPipeline::interrupt(Lock& lock) {
+  interrupted_ = true;
+  change_.wait(lock, [&] { return active_ == 0; });
+  interrupted_ = false;
 }
 
 BatchSlot* WorkerPipeline::next() {
@@ -173,7 +195,6 @@ BatchSlot* WorkerPipeline::next() {
     std::rethrow_exception(error);
   }
   --in_use_;
-  ++given_;
   current_ = slot;
   lock.unlock();
   wake_.notify_one();
@@ -198,7 +219,7 @@ bool WorkerPipeline::ended() {
 void WorkerPipeline::stop() {
   Lock lock(mutex_);
   running_ = false;
-  change_.wait(lock, [&] { return active_ == 0; });
+  interrupt(lock);
   for (const auto& slot : slots_) {
     slot->drop();
     slot->error = nullptr;
@@ -207,8 +228,8 @@ void WorkerPipeline::stop() {
   current_ = nullptr;
   in_use_ = 0;
   planned_ = 0;
-  given_ = 0;
   blocked_ = false;
+  paused_ = false;
   exhausted_ = true;
   lock.unlock();
   if (!options_.persistent) {
@@ -216,31 +237,30 @@ void WorkerPipeline::stop() {
   }
 }
 
-void WorkerPipeline::inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) {
+void WorkerPipeline::pause() {
   Lock lock(mutex_);
   paused_ = true;
-  change_.wait(lock, [&] { return !planning_; });
-  std::vector<const BatchSlot*> pending;
+  interrupt(lock);
+}
+
+void WorkerPipeline::resume() {
+  {
+    const Lock lock(mutex_);
+    paused_ = false;
+  }
+  wake_.notify_all();
+}
+
+std::vector<const BatchSlot*> WorkerPipeline::overtaken(std::int64_t number) {
+  std::vector<const BatchSlot*> found;
+  const Lock lock(mutex_);
   for (const auto& slot : slots_) {
-    if (slot.get() != current_ && slot->stage != Stage::free && slot->planned) {
-      pending.push_back(slot.get());
+    if (slot.get() != current_ && slot->stage != Stage::free && slot->number < number) {
+      found.push_back(slot.get());
     }
   }
-  lock.unlock();
-  std::sort(pending.begin(), pending.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
-  const auto resume = [&] {
-    lock.lock();
-    paused_ = false;
-    lock.unlock();
-    wake_.notify_one();
-  };
-  try {
-    look(pending);
-  } catch (...) {
-    resume();
-    throw;
-  }
-  resume();
+  std::sort(found.begin(), found.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
+  return found;
 }
 
 // ---- the workers ----------------------------------------------------------------------------------------------------
@@ -250,6 +270,7 @@ void WorkerPipeline::work(std::int64_t worker, std::optional<c10::DeviceIndex> d
   std::snprintf(name.data(), name.size(), "dl-data-%u", static_cast<unsigned>(worker));
   pthread_setname_np(pthread_self(), name.data());
   use_one_thread();
+  interrupted = &interrupted_;
   const c10::NoGradGuard no_grad;
   try {
     if (device) {
@@ -259,7 +280,7 @@ void WorkerPipeline::work(std::int64_t worker, std::optional<c10::DeviceIndex> d
   }
   Lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return quit_ || (running_ && (waiting_slot() != nullptr || can_plan())); });
+    wake_.wait(lock, [&] { return quit_ || (running_ && !paused_ && (waiting_slot() != nullptr || can_plan())); });
     if (quit_) {
       return;
     }
@@ -284,9 +305,7 @@ BatchSlot* WorkerPipeline::waiting_slot() const {
   return found;
 }
 
-bool WorkerPipeline::can_plan() const {
-  return !planning_ && !paused_ && !blocked_ && !exhausted_ && in_use_ < options_.depth;
-}
+bool WorkerPipeline::can_plan() const { return !planning_ && !blocked_ && !exhausted_ && in_use_ < options_.depth; }
 
 // Both are called with the lock, and open it while they plan and read.
 
@@ -311,7 +330,9 @@ void WorkerPipeline::plan(Lock& lock) {
   }
   lock.lock();
   planning_ = false;
-  if (error != nullptr) {
+  if (error != nullptr && interrupted_) {
+    release(slot);
+  } else if (error != nullptr) {
     slot.stage = Stage::failed;
     slot.error = std::move(error);
     blocked_ = true;
@@ -319,7 +340,10 @@ void WorkerPipeline::plan(Lock& lock) {
     slot.planned = true;
     note_size(slot);
     ++planned_;
-    read(slot, lock);
+    slot.stage = Stage::waiting;
+    if (running_ && !paused_) {
+      read(slot, lock);
+    }
   } else {
     exhausted_ = true;
     release(slot);
@@ -341,8 +365,9 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
   }
   lock.lock();
   if (error != nullptr) {
-    slot.stage = Stage::failed;
-    slot.error = std::move(error);
+    // An interrupted one is read again like one that failed, and nobody hears of it.
+    slot.stage = interrupted_ ? Stage::shown : Stage::failed;
+    slot.error = interrupted_ ? nullptr : std::move(error);
   } else {
     slot.stage = Stage::ready;
     note_size(slot);
@@ -367,4 +392,6 @@ void WorkerPipeline::release(BatchSlot& slot) {
   --in_use_;
 }
 
-}  // namespace danling::inline v0::data::detail
+}  // namespace detail
+
+}  // namespace danling::inline v0::data

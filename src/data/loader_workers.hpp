@@ -1,6 +1,7 @@
 // Worker threads that read batches ahead.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,9 @@ class WorkerPipeline final : public Pipeline {
   BatchSlot* next() override;
   bool ended() override;
   void stop() override;
-  void inspect(const std::function<void(const std::vector<const BatchSlot*>&)>& look) override;
+  void pause() override;
+  void resume() override;
+  std::vector<const BatchSlot*> overtaken(std::int64_t number) override;
 
  private:
   using Stage = BatchSlot::Stage;
@@ -45,6 +48,7 @@ class WorkerPipeline final : public Pipeline {
   void start_threads();
   void join_threads();
   bool retry_failed(Lock& lock);
+  void interrupt(Lock& lock);
   BatchSlot* ready_slot() const;
   void note_size(BatchSlot& slot) const;
 
@@ -67,16 +71,16 @@ class WorkerPipeline final : public Pipeline {
   std::vector<std::unique_ptr<BatchSlot>> slots_;
   BatchSlot* current_ = nullptr;
   std::int64_t planned_ = 0;  // batches, in this epoch
-  std::int64_t given_ = 0;
-  std::int64_t end_ = 0;     // the first batch that does not count
-  std::int64_t in_use_ = 0;  // slots, without the current one
-  std::int64_t active_ = 0;  // workers that plan or read
-  bool running_ = false;     // workers may begin something
+  std::int64_t end_ = 0;      // the first batch that does not count
+  std::int64_t in_use_ = 0;   // slots, without the current one
+  std::int64_t active_ = 0;   // workers that plan or read
+  bool running_ = false;      // workers may begin something
   bool planning_ = false;
   bool blocked_ = false;  // planning failed, and the caller has not seen it yet
-  bool paused_ = false;   // no planning meanwhile
+  bool paused_ = false;   // workers begin nothing
   bool exhausted_ = true;
   bool quit_ = false;
+  std::atomic<bool> interrupted_ = false;  // what is being planned and read ends at the next stop point
 };
 
 }  // namespace danling::inline v0::data::detail

@@ -139,7 +139,7 @@ TEST_CASE("Loader: a stream that cannot be saved or yields too much is an error 
   for (const std::int64_t workers : {0, 1}) {
     const auto stream = std::make_shared<Faulty>();
     Loader loader(stream, {.batch_size = 4, .split = "train", .num_workers = workers});
-    stream->fails = 3;
+    stream->fails = 4;  // the first at the beginning, then behind each batch
     loader.start_epoch(0);
     REQUIRE(loader.next());
     REQUIRE(loader.next());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -12,10 +13,12 @@
 
 namespace danling::inline v0::data::detail {
 
-/// Where a stream was at a position of its order.
+/// Where a stream or a batch sampler was at a position of its order.
 struct Snapshot {
   std::int64_t position = 0;
   State state;
+  /// Batches that the batch sampler had given, and nobody got.
+  std::deque<std::vector<std::int64_t>> pending = {};
 };
 
 /// One batch on its way: what it is to hold, and, in a class of its own, the batch.
@@ -36,8 +39,11 @@ class BatchSlot {
   std::int64_t after = 0;
   /// Samples, when the batch was read.
   std::int64_t size = 0;
-  /// At or before the global batch.
+  /// Of a stream, at or before the global batch.
   std::shared_ptr<const Snapshot> snapshot;
+  /// At or before what follows the global batch: the loader's state, once this is delivered. It depends on the batch
+  /// alone, not on what was read ahead.
+  std::shared_ptr<const Snapshot> next_snapshot;
   /// The records of the global batch, where no position says which they are.
   std::vector<std::int64_t> group;
 

@@ -23,8 +23,8 @@ struct BatchShape {
 };
 
 /// Chooses the records of one global batch after another. One thread at a time calls its functions, though not always
-/// the same; loaders with workers and those that look for the end ask ahead, and keep what they did not deliver in
-/// their own state. Every process has one of its own, and all must give the same batches.
+/// the same; loaders ask ahead, and save the state that it had behind the batch that they delivered. Every process has
+/// one of its own, and all must give the same batches.
 class BatchSampler {
  public:
   virtual ~BatchSampler();
@@ -53,7 +53,8 @@ class BatchSampler {
   /// Whether an epoch has records more than once; then their keys depend on the place too.
   virtual bool repeats() const { return false; }
 
-  /// Where it is, buffers included: after `load_state_dict` of it, `next` gives what it would have given.
+  /// Where it is, buffers included: after `load_state_dict` of it, `next` gives what it would have given. Taken behind
+  /// every batch, and its tensors copied: keep it small.
   virtual State state_dict() const = 0;
   /// @throws StateError when that was another kind, or of other records.
   virtual void load_state_dict(const State& state) = 0;

@@ -78,7 +78,8 @@ class Loader : public LoaderBase {
     Loader* loader_ = nullptr;
   };
 
-  /// Begins the epoch that was loaded, or that was started but not read from, else the one after the last.
+  /// Begins the epoch that was loaded, unless that was finished, or that was started but not read from, else the one
+  /// after the last.
   Iterator begin() {
     start_upcoming_epoch();
     return Iterator(this);

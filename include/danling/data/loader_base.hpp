@@ -1,6 +1,7 @@
 // The part of a loader that does not depend on the batch type: epochs, positions, state. Training loops use this.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,9 +19,26 @@ struct LoaderEngine;
 
 /// Whether there is an accelerator that copies faster from page-locked memory.
 bool can_use_pinned_memory();
+
+/// The number of visits that a loader had. Moving it ends the one that goes on, which knows the loader by its address.
+class VisitCount {
+ public:
+  VisitCount() = default;
+  VisitCount(VisitCount&& other) noexcept : count_(++other.count_) {}
+  VisitCount& operator=(VisitCount&& other) noexcept {
+    count_ = std::max(count_, ++other.count_) + 1;
+    return *this;
+  }
+  std::int64_t operator++() { return ++count_; }
+  std::int64_t get() const { return count_; }
+
+ private:
+  std::int64_t count_ = 0;
+};
 }  // namespace detail
 
-/// Walks through epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. For one thread.
+/// Walks through epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. For one thread. One
+/// that was moved from can only be destroyed or assigned to; the move ends visits and iterators.
 class LoaderBase {
  public:
   virtual ~LoaderBase();
@@ -34,7 +52,7 @@ class LoaderBase {
   std::optional<std::int64_t> length() const;
 
   /// Begins `epoch` at its first batch, or where a state loaded since the last call stopped in this epoch. Waits for
-  /// batches of another epoch that workers are reading. Ends a visit (`LoaderVisit`).
+  /// the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`).
   void start_epoch(std::int64_t epoch);
   /// Makes the next batch current; false at the end of the epoch, and from then on. When reading fails the exception
   /// passes through as a DataError that names the records, with the original nested in it; the position stays, and the
@@ -62,15 +80,16 @@ class LoaderBase {
   /// What the current batch is. @throws StateError when there is none.
   const BatchInfo& info() const { return current().info; }
 
-  /// Epoch, samples delivered (the current batch included) and what the order depends on. With `in_order: false` also
-  /// which samples behind the first gap were delivered; with several processes these are of this rank only, and
-  /// `merge_states` makes one state of all ranks'. Else all ranks have the same state, but for a last batch that not
-  /// all of them have: keep that of rank 0.
+  /// Epoch, samples delivered (the current batch included) and what the order depends on; `finished` at the end of the
+  /// epoch. The same bytes for the same position, whatever workers have read ahead and however many they are. With
+  /// `in_order: false` also which samples behind the first gap were delivered; with several processes these are of this
+  /// rank only, and `merge_states` makes one state of all ranks'. Else all ranks have the same state, but for a last
+  /// batch that not all of them have: keep that of rank 0.
   State state_dict() const;
   /// Continues with what the saved state had not delivered, in order, at the next `start_epoch` of its epoch; with
   /// another batch size, number of workers or number of processes too. The seed of the state goes on, for the order as
-  /// for random transforms. @throws StateError, and changes nothing, when the state is of another kind or number of
-  /// records.
+  /// for random transforms. Waits for the samples that workers are reading. @throws StateError, and changes nothing,
+  /// when the state is of another kind or number of records.
   void load_state_dict(const State& state);
   /// The state of a loader that delivered what any rank did. Whoever saves with `in_order: false` and several processes
   /// gathers the states of all ranks, taken after the same number of batches, and calls this. Other states are given
@@ -80,8 +99,11 @@ class LoaderBase {
  protected:
   /// @throws ConfigError when an option does not fit; `can_pin` says whether the batch type has `pin_memory`.
   LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOptions options, bool can_pin);
+  LoaderBase(LoaderBase&&) noexcept;
+  LoaderBase& operator=(LoaderBase&&) noexcept;
 
-  /// Begins the epoch that was loaded, or that was started but not read from, else the one after the last.
+  /// Begins the epoch that was loaded and is not finished, or that was started but not read from, else the one after
+  /// the last.
   void start_upcoming_epoch();
   /// @throws StateError when there is none.
   detail::BatchSlot& current() const;
@@ -93,7 +115,7 @@ class LoaderBase {
   bool advance();
   std::int64_t begin_visit(std::int64_t epoch, bool keep);
   void go_back();
-  void load_source(const State& state, std::int64_t samples);
+  std::shared_ptr<const detail::Snapshot> load_source(const State& state, std::int64_t samples);
 
   LoaderOptions options_;
   std::unique_ptr<detail::LoaderEngine> engine_;
@@ -104,11 +126,12 @@ class LoaderBase {
   std::int64_t global_step_ = 0;
   std::int64_t batch_size_ = 0;
   bool last_ = false;
+  bool finished_ = false;           // all batches of the epoch were delivered
   bool started_ = false;            // start_epoch was called
   bool loaded_ = false;             // a state waits for start_epoch
   bool untouched_ = false;          // next was not called since start_epoch
   bool resumes_ = false;            // the state that waits is that of an epoch which a visit interrupted
-  std::int64_t visit_ = 0;          // the last one that began, or that something else ended
+  detail::VisitCount visit_;        // the last one that began, or that something else ended
   std::optional<State> kept_ = {};  // by a visit: the position to go back to
   bool kept_in_epoch_ = false;      // it had been started
 };

@@ -10,6 +10,7 @@
 
 #include <danling/data/batch_info.hpp>
 #include <danling/data/dataset_like.hpp>
+#include <danling/data/stop_point.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
@@ -56,8 +57,8 @@ using made = std::remove_cvref_t<decltype(make_sample(std::declval<const T&>(), 
 
 /// `next()` yields std::optional of a record, one thread at a time; `reset(epoch)`, `state_dict()`,
 /// `load_state_dict(state)` as in `Stream`. `make(record) const` or `make(record, const SampleInfo&) const`, where
-/// there is one, turns a record into a sample, in several threads at a time, also beside `next()`. `skip(n)`, where
-/// there is one, passes over up to n records and gives their number.
+/// there is one, turns a record into a sample, in several threads at a time, also beside `next()` and `skip(n)`.
+/// `skip(n)`, where there is one, passes over up to n records and gives their number.
 template <class T>
 concept RecordStream = detail::Restartable<T> && requires {
   typename detail::yielded<T>;
@@ -75,6 +76,7 @@ std::int64_t skip_records(T& object, std::int64_t count) {
     std::int64_t done = 0;
     while (done < count && object.next()) {
       ++done;
+      stop_point();
     }
     return done;
   }

@@ -9,6 +9,7 @@
 
 #include <danling/data/batch_reader.hpp>
 #include <danling/data/source.hpp>
+#include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
 
@@ -71,8 +72,9 @@ class SourceReader final : public BatchReader {
   }
   std::int64_t skip(std::int64_t num_samples) override { return source_.stream()->skip(num_samples); }
   void reset(std::int64_t epoch) override { source_.stream()->reset(epoch); }
-  State state_dict() const override { return source_.stream()->state_dict(); }
-  void load_state_dict(const State& state) override { source_.stream()->load_state_dict(state); }
+  // Copies: the stream may change its own tensors, and the state is to stay as it is.
+  State state_dict() const override { return clone(source_.stream()->state_dict()); }
+  void load_state_dict(const State& state) override { source_.stream()->load_state_dict(clone(state)); }
 
  private:
   Source<B> source_;

@@ -51,8 +51,9 @@ class Stream {
   /// Goes to the beginning of `epoch`. Called before the first `next` of each epoch.
   virtual void reset(std::int64_t epoch) = 0;
 
-  /// Where the stream is: after `load_state_dict` of it, `next` yields what it would have yielded. Taken before every
-  /// batch, or every `snapshot_every_n_steps`: keep it small.
+  /// Where the stream is: after `load_state_dict` of it, `next` yields what it would have yielded. Taken behind every
+  /// batch, or every `snapshot_every_n_steps`, and its tensors copied: keep it small. The same place has the same
+  /// state, however the stream came there, if resumed runs are to save the same bytes.
   virtual State state_dict() const = 0;
   virtual void load_state_dict(const State& state) = 0;
 
