@@ -15,6 +15,7 @@
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/sample.hpp>
+#include <danling/data/stop_point.hpp>
 
 namespace danling::inline v0::data {
 
@@ -128,6 +129,7 @@ auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInf
     std::vector<sample_of<T>> samples;
     samples.reserve(indices.size());
     for (std::size_t i = 0; i < indices.size(); ++i) {
+      stop_point();
       const SampleInfo sample(info, i);
       try {
         samples.push_back(get_sample(object, indices[i], sample));

@@ -13,6 +13,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/permutation.hpp>
+#include <danling/data/stop_point.hpp>
 #include <danling/data/stream_parts.hpp>
 
 namespace danling::inline v0::data {
@@ -79,6 +80,7 @@ class ShuffleStream : public detail::StreamAbove<T> {
 
   std::optional<Record> next() {
     while (!ended_ && (waiting_.empty() || delays_.earliest(number_) <= waiting_.front().due)) {
+      stop_point();
       read_one();
     }
     if (waiting_.empty()) {

@@ -12,6 +12,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/permutation.hpp>
 #include <danling/data/random.hpp>
+#include <danling/data/stop_point.hpp>
 #include <danling/formats/checksum.hpp>
 
 namespace danling::inline v0::data {
@@ -168,6 +169,7 @@ std::optional<TarRecord> TarRecords::take(bool prefetch) {
     }
   } else {
     while (static_cast<std::int64_t>(buffer_.size()) < options_.shuffle_buffer) {
+      stop_point();
       auto slot = read(prefetch);
       if (!slot) {
         break;
