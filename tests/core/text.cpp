@@ -62,4 +62,11 @@ TEST_CASE("Registry: an unknown name lists the known ones", "[core]") {
         "[optimizer.build] expected one of adam, sgd, got 'adamm'; did you mean 'adam'?");
 }
 
+TEST_CASE("Registry: ignores case in every locale", "[core]") {
+  danling::Registry<int()> registry("scheduler");
+  registry.add("linear", [] { return 1; });
+  const danling_test::Locale locale({"tr_TR.UTF-8", "tr_TR.ISO-8859-9"});  // whose 'I' is no 'i'
+  CHECK(registry.contains("LINEAR"));
+}
+
 }  // namespace

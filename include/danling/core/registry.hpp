@@ -1,7 +1,6 @@
 // Names to factories: what a config value such as `optim.type: adamw` is looked up in.
 #pragma once
 
-#include <cctype>
 #include <functional>
 #include <map>
 #include <string>
@@ -56,7 +55,7 @@ class Registry {
   static std::string lower(std::string_view name) {
     std::string out(name);
     for (char& c : out) {
-      c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);  // tolower has no 'i' for 'I' in Turkish
     }
     return out;
   }
