@@ -15,7 +15,6 @@
 #include <danling/data/collate.hpp>
 #include <danling/data/collate_padded.hpp>
 #include <danling/data/concat.hpp>
-#include <danling/data/concat_streams.hpp>
 #include <danling/data/dataset.hpp>
 #include <danling/data/dataset_adapter.hpp>
 #include <danling/data/datasets/array_datasets.hpp>
@@ -35,7 +34,6 @@
 #include <danling/data/loader_visit.hpp>
 #include <danling/data/map.hpp>
 #include <danling/data/map_batches.hpp>
-#include <danling/data/map_stream.hpp>
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/split_map.hpp>
 #include <danling/data/stream.hpp>

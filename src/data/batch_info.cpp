@@ -2,6 +2,12 @@
 
 namespace danling::inline v0::data {
 
+BatchInfo BatchInfo::of(std::span<const std::int64_t> indices) {
+  BatchInfo out;
+  out.indices.assign(indices.begin(), indices.end());
+  return out;
+}
+
 Metadata BatchInfo::metadata(std::size_t i) const {
   Metadata out;
   out.index = indices[i];

@@ -4,9 +4,17 @@
 
 #include <c10/util/Exception.h>
 
+#include <danling/data/stop_point.hpp>
+
 namespace danling::inline v0::data::detail {
 
 namespace {
+
+/// Names its record already.
+class RecordError : public DataError {
+ public:
+  using DataError::DataError;
+};
 
 std::string record_text(const SampleInfo& info, std::int64_t index) {
   const std::string& split = info.batch().split;
@@ -23,8 +31,11 @@ std::string record_text(const SampleInfo& info, std::int64_t index) {
 }  // namespace
 
 void rethrow_for_record(const SampleInfo& info, std::int64_t index) {
+  stop_point();  // a stop within the sample is no error of its record
   std::string what = "an exception that is no std::exception";
   try {
+    throw;
+  } catch (const RecordError&) {
     throw;
   } catch (const c10::Error& error) {
     what = error.what_without_backtrace();
@@ -32,8 +43,8 @@ void rethrow_for_record(const SampleInfo& info, std::int64_t index) {
     what = error.what();
   } catch (...) {  // NOLINT(bugprone-empty-catch): `what` says so
   }
-  std::throw_with_nested(DataError(concat(what.starts_with('[') ? "" : "[data.read] expected a sample, got: ", what,
-                                          "; while reading ", record_text(info, index))));
+  std::throw_with_nested(RecordError(concat(what.starts_with('[') ? "" : "[data.read] expected a sample, got: ", what,
+                                            "; while reading ", record_text(info, index))));
 }
 
 void rethrow_for_sample(const CollateError& error, const SampleInfo& info, std::int64_t index,

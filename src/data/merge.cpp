@@ -1,6 +1,5 @@
 #include <danling/data/merge.hpp>
 
-#include <algorithm>
 #include <string>
 
 #include <ATen/ops/cat.h>
@@ -8,6 +7,8 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/collate.hpp>
+
+#include "data/columns.hpp"
 
 namespace danling::inline v0::data::detail {
 
@@ -51,13 +52,6 @@ at::Tensor merge_at(const std::vector<at::Tensor>& parts, std::span<const std::i
   const at::Tensor host =
       at::from_blob(const_cast<std::int64_t*>(order.data()), {static_cast<std::int64_t>(order.size())}, at::kLong);
   return joined.index_select(0, host.to(joined.device(), /*non_blocking=*/true));
-}
-
-// What `collate` makes of texts and bytes: one for each sample.
-bool is_column(const State& tree) {
-  return tree.is_list() && !tree.items().empty() &&
-         std::all_of(tree.items().begin(), tree.items().end(),
-                     [](const State& item) { return item.is_string() || item.is_bytes(); });
 }
 
 State merge_trees(const Trees& parts, std::span<const std::int64_t> order, const std::string& path) {

@@ -21,6 +21,29 @@ Offsets::Place Offsets::operator[](std::int64_t index) const {
   return {part, part == 0 ? index : index - ends_[part - 1]};
 }
 
+std::vector<Offsets::Share> Offsets::shares(std::span<const std::int64_t> indices) const {
+  std::vector<Share> out;
+  std::vector<std::size_t> share_of(ends_.size(), ends_.size());
+  std::vector<Place> places;
+  places.reserve(indices.size());
+  for (const std::int64_t index : indices) {
+    places.push_back((*this)[index]);
+    share_of[places.back().part] = 0;
+  }
+  for (std::size_t part = 0; part < share_of.size(); ++part) {
+    if (share_of[part] == 0 || (indices.empty() && part == 0)) {
+      share_of[part] = out.size();
+      out.push_back({part, {}, {}});
+    }
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    Share& share = out[share_of[places[i].part]];
+    share.indices.push_back(places[i].index);
+    share.samples.push_back(i);
+  }
+  return out;
+}
+
 std::string common_split(const std::vector<std::string>& splits) {
   const bool same = std::all_of(splits.begin(), splits.end(), [&](const auto& split) { return split == splits[0]; });
   return same ? splits.front() : std::string();

@@ -107,7 +107,9 @@ using Texts = std::vector<std::string>;
 static_assert(data::Mergeable<Batch> && data::Mergeable<at::Tensor> && data::Mergeable<Words> &&
               !data::Mergeable<State>);
 static_assert(data::RecordSource<Raws> && !data::DatasetLike<Raws>);
-static_assert(data::RecordSource<std::shared_ptr<Dictionary>> && !data::RecordSource<data::TensorDataset>);
+static_assert(data::RecordSource<std::shared_ptr<Dictionary>> && data::RecordSource<data::TensorDataset> &&
+              data::RecordSource<std::shared_ptr<data::Dataset<at::Tensor>>> &&
+              !data::RecordSource<std::shared_ptr<data::Dataset<Words>>>);
 
 data::BatchInfo info_of(const Indices& indices) {
   data::BatchInfo info;
@@ -158,7 +160,7 @@ TEST_CASE("map: random numbers are those of the loader's record, below subsets a
   };
   CHECK(mapped->read(Indices{4, 1}, info_of({4, 1})).texts == Texts{"a4" + expected(4), "a1" + expected(1)});
   const auto part = data::subset(mapped, {4, 2});
-  CHECK(part->read(Indices{1}, info_of({1})).texts == Texts{"a2" + expected(1)});
+  CHECK(part.get_batch(Indices{1}, info_of({1})).texts == Texts{"a2" + expected(1)});
   const auto twice = data::make_dataset(data::map(data::map(Dictionary(), draw), draw));
   // The upper function draws from a key that its layer is folded into.
   const auto above = data::RandomKey::of(3).fold_in((std::uint64_t{3} << 62) | 1).fold_in(2);
@@ -172,37 +174,36 @@ TEST_CASE("map_batches: whole batches of datasets change, with what they are", "
     batch.input = batch.input + at::tensor(info.indices, at::kLong) * 100;
     return batch;
   });
-  const Batch batch = dataset->read(Indices{3, 1}, info_of({3, 1}));
+  const Batch batch = dataset.get_batch(Indices{3, 1}, info_of({3, 1}));
   CHECK(values(batch.input) == Indices{313, 111});
   CHECK(values(batch.target) == Indices{26, 22});
-  CHECK(dataset->train());
+  CHECK(dataset.train());
   // Another type of batch, from an object.
   const auto inputs = data::map_batches(data::TensorDataset(at::arange(4)), [](Batch whole) { return whole.input; });
-  static_assert(std::same_as<decltype(inputs), const std::shared_ptr<data::Dataset<at::Tensor>>>);
-  CHECK(values(inputs->get_batch(Indices{2})) == Indices{2});
-  CHECK(inputs->size() == 4);
+  static_assert(std::same_as<data::batch_of<decltype(inputs)>, at::Tensor>);
+  CHECK(values(inputs.get_batch(Indices{2})) == Indices{2});
+  CHECK(inputs.size() == 4);
 }
 
-TEST_CASE("concat_datasets: batches across parts come in the order that was asked for", "[data]") {
-  const auto whole = data::concat_datasets(numbers(0, 4, "train"), numbers(4, 4, "train"), numbers(4, 11, "train"));
-  CHECK(whole->size() == 11);
-  CHECK(whole->split() == "train");
+TEST_CASE("concat: batches across parts come in the order that was asked for", "[data]") {
+  const auto whole = data::concat(numbers(0, 4, "train"), numbers(4, 4, "train"), numbers(4, 11, "train"));
+  CHECK(whole.size() == 11);
+  CHECK(whole.split() == "train");
   const Indices asked = {10, 0, 4, 3, 3, 9, 1};
-  const Batch batch = whole->get_batch(asked);
+  const Batch batch = whole.get_batch(asked);
   CHECK(values(batch.input) == asked);
   CHECK(values(batch.target) == Indices{20, 0, 8, 6, 6, 18, 2});
   CHECK(values(batch.at("boxes.left")) == Indices{30, 0, 12, 9, 9, 27, 3});
-  CHECK(values(whole->get_batch(Indices{2, 1}).input) == Indices{2, 1});
-  CHECK(error_of<danling::DataError>([&] { whole->get_batch(Indices{11}); }) ==
+  CHECK(values(whole.get_batch(Indices{2, 1}).input) == Indices{2, 1});
+  CHECK(error_of<danling::DataError>([&] { whole.get_batch(Indices{11}); }) ==
         "[data.concat] expected an index in [0, 11), got 11");
-  CHECK(data::concat_datasets(numbers(0, 2, "train"), numbers(0, 2, "val"))->split().empty());
-  CHECK_FALSE(data::concat_datasets(numbers(0, 2, "train"), numbers(0, 2, "val"))->train());
-  CHECK(error_of<danling::DataError>([] {
-          data::concat_datasets(std::vector<std::shared_ptr<data::Dataset<Batch>>>());
-        }) == "[data.concat] expected at least one dataset, got none");
+  CHECK(data::concat(numbers(0, 2, "train"), numbers(0, 2, "val")).split().empty());
+  CHECK_FALSE(data::concat(numbers(0, 2, "train"), numbers(0, 2, "val")).train());
+  CHECK(error_of<danling::DataError>([] { data::concat(std::vector<std::shared_ptr<data::Dataset<Batch>>>()); }) ==
+        "[data.concat] expected at least one dataset, got none");
 }
 
-TEST_CASE("concat_datasets: random batches equal those of the parts in one tensor", "[data]") {
+TEST_CASE("concat: random batches equal those of the parts in one tensor", "[data]") {
   data::Random random(data::RandomKey::of(11));
   for (int round = 0; round < 50; ++round) {
     std::vector<std::shared_ptr<data::Dataset<Batch>>> parts;
@@ -212,36 +213,37 @@ TEST_CASE("concat_datasets: random batches equal those of the parts in one tenso
       parts.push_back(numbers(size, end));
       size = end;
     }
-    const auto whole = data::concat_datasets(parts);
-    REQUIRE(whole->size() == size);
+    const auto whole = data::concat(parts);
+    REQUIRE(whole.size() == size);
     Indices asked;
     for (std::int64_t i = size > 0 ? random.below(40) : 0; i > 0; --i) {
       asked.push_back(random.below(size));
     }
     if (!asked.empty()) {
-      const Batch batch = whole->read(asked, info_of(asked));
+      const Batch batch = whole.get_batch(asked, info_of(asked));
       REQUIRE(values(batch.input) == asked);
       REQUIRE(batch.target.equal(batch.input * 2));
     }
   }
 }
 
-TEST_CASE("concat_datasets: the parts are told which samples theirs are", "[data]") {
+TEST_CASE("concat: the parts are told which samples theirs are", "[data]") {
   const auto noisy = data::make_dataset(Noisy());
   // Batches of Words are merged by the user's function.
-  const auto whole = data::concat_datasets(noisy, data::make_dataset(Dictionary()), noisy);
+  const auto whole = data::concat(noisy, data::make_dataset(Dictionary()), noisy);
   const auto drawn = [](std::int64_t record) {
     return std::to_string(data::Random(data::RandomKey::of(3).fold_in(std::uint64_t(record))).below(1'000'000));
   };
   const Indices asked = {12, 5, 1, 9};
-  CHECK(whole->read(asked, info_of(asked)).texts == Texts{"3:" + drawn(12), "a1", "1:" + drawn(1), "0:" + drawn(9)});
-  CHECK(whole->entry_key(5) == "a/1");
-  CHECK(whole->source_info(8).at("word").string() == "a4");
+  CHECK(whole.get_batch(asked, info_of(asked)).texts ==
+        Texts{"3:" + drawn(12), "a1", "1:" + drawn(1), "0:" + drawn(9)});
+  CHECK(whole.entry_key(5) == "a/1");
+  CHECK(whole.source_info(8).at("word").string() == "a4");
 }
 
-TEST_CASE("concat_datasets: objects with get stay objects with get", "[data]") {
-  auto whole = data::concat_datasets(Dictionary{"a", 2}, std::make_shared<Dictionary>(Dictionary{"b", 3, "train"}),
-                                     data::map(Dictionary{"c", 2}, [](Word word) { return word; }));
+TEST_CASE("concat: objects with get stay objects with get", "[data]") {
+  auto whole = data::concat(Dictionary{"a", 2}, std::make_shared<Dictionary>(Dictionary{"b", 3, "train"}),
+                            data::map(Dictionary{"c", 2}, [](Word word) { return word; }));
   static_assert(data::SampleSource<decltype(whole)>);
   CHECK(whole.size() == 7);
   CHECK(whole.split() == "train");
@@ -296,7 +298,7 @@ TEST_CASE("filter: the records that satisfy the predicate, found once", "[data]"
   });
   CHECK(asked == 1000);
   CHECK(even.size() == 500);
-  CHECK(even.indices()[7] == 14);
+  CHECK(even.indices().at(7) == 14);
   const auto dataset = data::make_dataset(even);
   CHECK(dataset->get_batch(Indices{7, 0}).texts == Texts{"w14", "w0"});
   CHECK(dataset->entry_key(7) == "w/14");
@@ -305,7 +307,7 @@ TEST_CASE("filter: the records that satisfy the predicate, found once", "[data]"
   CHECK(asked == 1000);
   CHECK(error_of<danling::DataError>([&] {
           dataset->get_batch(Indices{500});
-        }).starts_with("[data.filter] expected an index in [0, 500), got 500"));
+        }).starts_with("[data.subset] expected an index in [0, 500), got 500"));
   const auto in_threads =
       data::filter(Dictionary{"w", 1000}, [](const Word& word) { return word.text.size() == 3; }, {.num_threads = 4});
   CHECK(in_threads.indices().front() == 10);
@@ -323,9 +325,9 @@ TEST_CASE("filter: the records that satisfy the predicate, found once", "[data]"
 
 TEST_CASE("filter_indices: a subset of any dataset, without reading", "[data]") {
   const auto odd = data::filter_indices(numbers(0, 9, "train"), [](std::int64_t i) { return i % 2 == 1; });
-  CHECK(odd->size() == 4);
-  CHECK(odd->train());
-  CHECK(values(odd->get_batch(Indices{3, 0}).input) == Indices{7, 1});
+  CHECK(odd.size() == 4);
+  CHECK(odd.train());
+  CHECK(values(odd.get_batch(Indices{3, 0}).input) == Indices{7, 1});
 }
 
 TEST_CASE("Combinators: a loader with workers gives what the calling thread gives", "[data]") {
@@ -334,7 +336,7 @@ TEST_CASE("Combinators: a loader with workers gives what the calling thread give
   };
   const auto load = [&](std::int64_t num_workers) {
     auto kept = data::filter(Dictionary{"w", 300}, [](const Word& word) { return word.text.back() != '7'; });
-    const auto whole = data::concat_datasets(data::make_dataset(data::map(kept, draw)), data::make_dataset(Noisy()));
+    const auto whole = data::concat(data::make_dataset(data::map(kept, draw)), data::make_dataset(Noisy()));
     data::Loader<Words> loader(whole, {.batch_size = 7, .shuffle = true, .seed = 2, .num_workers = num_workers});
     Texts out;
     for (Words& batch : loader) {

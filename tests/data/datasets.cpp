@@ -10,7 +10,6 @@
 #include <danling/data/loader.hpp>
 #include <danling/data/source.hpp>
 #include <danling/data/split_map.hpp>
-#include <danling/data/subset.hpp>
 #include <danling/data/tensor_dataset.hpp>
 #include <support/error.hpp>
 
@@ -278,81 +277,6 @@ TEST_CASE("Loader: a user's batch type is handed out as it is, even one that onl
   REQUIRE(pairs.next());
   CHECK(pairs.batch().pairs.at(0).right == 4);
   CHECK(pairs.is_last());
-}
-
-TEST_CASE("subset and split: disjoint, complete, and the same for the same seed", "[data]") {
-  const auto whole = std::make_shared<data::TensorDataset>(at::arange(100, at::kLong), at::Tensor(),
-                                                           data::TensorDatasetOptions{.split = "train"});
-  const auto records = [](const std::shared_ptr<data::Dataset<Batch>>& part) {
-    Indices all(static_cast<std::size_t>(part->size()));
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      all[i] = static_cast<std::int64_t>(i);
-    }
-    return list(part->get_batch(all).input);
-  };
-  const auto parts = data::random_split(whole, {60, 30}, 7);
-  REQUIRE(parts.size() == 2);
-  CHECK(parts[0]->size() == 60);
-  CHECK(parts[0]->split() == "train");
-  CHECK(parts[0]->train());
-  CHECK(parts[1]->split().empty());
-  CHECK_FALSE(parts[1]->train());
-  std::set<std::int64_t> seen;
-  for (const auto& part : parts) {
-    for (const std::int64_t record : records(part)) {
-      CHECK(seen.insert(record).second);
-    }
-  }
-  CHECK(seen.size() == 90);
-  CHECK(records(parts[0]) == records(data::random_split(whole, {60, 30}, 7)[0]));
-  CHECK(records(parts[0]) != records(data::random_split(whole, {60, 30}, 8)[0]));
-
-  const auto [rest, held] = data::hold_out(whole, 25, 3);
-  CHECK(rest->size() == 75);
-  CHECK(held->size() == 25);
-  CHECK(rest->train());
-  CHECK_FALSE(held->train());
-  auto both = records(rest);
-  const auto other = records(held);
-  both.insert(both.end(), other.begin(), other.end());
-  std::sort(both.begin(), both.end());
-  CHECK(both == list(whole->input()));
-
-  const auto some = data::subset(whole, {5, 99, 5}, "val");
-  CHECK(some->split() == "val");
-  CHECK(records(some) == Indices{5, 99, 5});
-  CHECK(list(some->get_batch(Indices{2, 1}).input) == Indices{5, 99});
-  // A subset of a subset counts in the subset.
-  CHECK(records(data::subset(some, {1})) == Indices{99});
-}
-
-TEST_CASE("random_split: sizes follow torch's random_split, and wrong fractions are named", "[data]") {
-  const auto whole = std::make_shared<data::TensorDataset>(at::zeros({1437}));
-  const auto sizes = [&](const std::vector<double>& fractions) {
-    Indices out;
-    for (const auto& part : data::random_split(whole, fractions, 1)) {
-      out.push_back(part->size());
-    }
-    return out;
-  };
-  CHECK(sizes({0.7, 0.2, 0.1}) == Indices{1006, 288, 143});  // floors 1005, 287, 143; two left over
-  CHECK(sizes({0.5, 0.25}) == Indices{718, 359});
-  CHECK(sizes({1.0}) == Indices{1437});
-  CHECK(error_of<danling::DataError>([&] {
-          sizes({0.7, 0.4});
-        }) == "[data.split] expected fractions that add up to at most 1, got 1.1");
-  CHECK(error_of<danling::DataError>([&] { sizes({-0.5}); }) ==
-        "[data.split] expected fractions between 0 and 1, got -0.5");
-  CHECK(error_of<danling::DataError>([&] {
-          data::random_split(whole, {1400, 38}, 1);
-        }) == "[data.split] expected counts of at least 0 that add up to at most 1437 records, got 1400, 38");
-  CHECK(error_of<danling::DataError>([&] { data::hold_out(whole, 1438, 1); }) ==
-        "[data.split] expected counts of at least 0 that add up to at most 1437 records, got 1438");
-  CHECK(error_of<danling::DataError>([&] {
-          data::subset(whole, {0, 1437});
-        }) == "[data.subset] expected indices in [0, 1437), got 1437 at position 1");
-  CHECK(error_of<danling::DataError>([&] { data::subset(whole, {0})->get_batch(Indices{1}); }) ==
-        "[data.subset] expected an index in [0, 1), got 1");
 }
 
 TEST_CASE("SplitMap: takes datasets and streams by assignment, in order, and suggests names", "[data]") {

@@ -90,7 +90,7 @@ TEST_CASE("LoaderDefaults: what a sample's type declares reaches loaders through
           "[data]") {
   const auto photos = data::make_dataset(danling_datum_user::Photos{});
   check_declared(photos->loader_defaults());
-  check_declared(data::subset(photos, {3, 1})->loader_defaults());
+  check_declared(data::subset(photos, {3, 1}).loader_defaults());
   check_declared(data::make_dataset(danling_datum_user::WholePhotos{})->loader_defaults());
   check_declared(data::Source<data::Batch>(photos).loader_defaults());
   check_declared(data::make_stream(danling_datum_user::PhotoStream{})->loader_defaults());
@@ -107,7 +107,7 @@ TEST_CASE("DatasetAdapter: the samples' uuids are in the batch's info and in the
   const auto photos = data::make_dataset(danling_datum_user::Photos{});
   data::BatchInfo info;
   info.indices = {0, 1};
-  const data::Batch batch = data::subset(photos, {4, 2})->read(info.indices, info);
+  const data::Batch batch = data::subset(photos, {4, 2}).get_batch(info.indices, info);
   REQUIRE(batch.info.entry_keys.size() == 2);
   CHECK(batch.info.entry_keys[0] == "photo-104");
   info.entry_keys = batch.info.entry_keys;

@@ -12,11 +12,12 @@
 
 #include <ATen/ops/zeros.h>
 
-#include <danling/data/concat_streams.hpp>
+#include <danling/data/concat.hpp>
+#include <danling/data/filter.hpp>
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/loader_visit.hpp>
-#include <danling/data/map_stream.hpp>
+#include <danling/data/map.hpp>
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/stream_parts.hpp>
 #include <support/error.hpp>
@@ -152,7 +153,7 @@ Made make(int kind, const std::shared_ptr<Weather>& weather, data::LoaderOptions
       return {data::interleave(data::shuffle(Ticks{weather, 0, 20}, {.buffer_size = 30}), Ticks{weather, 100, 25}),
               options};
     case 6:
-      return {data::concat_streams(data::filter(Ticks{weather, 0, 25}, tens), data::take(Ticks{weather, 100, 40}, 20)),
+      return {data::concat(data::filter(Ticks{weather, 0, 25}, tens), data::take(Ticks{weather, 100, 40}, 20)),
               options};
     default:
       return {data::map(Ticks{weather, 0, 40}, same), options};  // whole batches of some sizes
@@ -552,7 +553,7 @@ TEST_CASE("Loader: a stream that changes before it refuses a state goes back, an
   for (const std::int64_t workers : {0, 2}) {
     for (const bool started : {false, true}) {
       const auto weather = std::make_shared<Weather>();
-      Loader loader(data::concat_streams(Ticks{weather, 0, 20}, Ticks{weather, 100, 10}),
+      Loader loader(data::concat(Ticks{weather, 0, 20}, Ticks{weather, 100, 10}),
                     {.batch_size = 4, .num_workers = workers});
       loader.start_epoch(0);
       for (int i = 0; i < 3; ++i) {

@@ -9,7 +9,7 @@
 
 #include <danling/data/loader.hpp>
 #include <danling/data/loader_visit.hpp>
-#include <danling/data/map_stream.hpp>
+#include <danling/data/map.hpp>
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/stream_parts.hpp>
 #include <support/error.hpp>

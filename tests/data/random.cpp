@@ -182,13 +182,13 @@ TEST_CASE("DatasetAdapter: a sample draws the same numbers in every batch, place
   const auto some = data::subset(dataset, {5, 6, 7, 8});
   info.indices = {2, 0};
   const std::vector<std::int64_t> indices = info.indices;
-  const auto part = some->read(indices, info);
+  const auto part = some.get_batch(indices, info);
   CHECK(part.first[0].item<std::int64_t>() == 7);
   CHECK(part.second[0].equal(whole[2]));
   CHECK(part.second[1].equal(whole[0]));
   // Keys of single samples, where a sampler repeats records, win over the record's.
   info.sample_keys = {RandomKey::of(1), RandomKey::of(2)};
-  CHECK(some->read(indices, info).second[1].item<double>() == Random(RandomKey::of(2)).uniform());
+  CHECK(some.get_batch(indices, info).second[1].item<double>() == Random(RandomKey::of(2)).uniform());
   const std::vector<std::size_t> second = {1};
   CHECK(info.select(second).random(0)() == Random(RandomKey::of(2))());
 }

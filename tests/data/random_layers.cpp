@@ -8,7 +8,6 @@
 #include <ATen/ops/tensor.h>
 
 #include <danling/data/concat.hpp>
-#include <danling/data/concat_streams.hpp>
 #include <danling/data/filter.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/map.hpp>
@@ -116,8 +115,8 @@ TEST_CASE("random layers: maps of maps draw unrelated numbers", "[data]") {
       [](const SharedDraws& draws) {
         const auto one = data::map(Numbers(), of_sample(draws, "one"));
         const auto kept = data::filter(data::map(one, same), [](const Sample&) { return true; });
-        const auto joined = data::map(data::concat_datasets(Numbers(), kept), of_sample(draws, "two"));
-        const auto part = data::subset(data::make_dataset(joined), {12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23});
+        const auto joined = data::map(data::concat(Numbers(), kept), of_sample(draws, "two"));
+        const auto part = data::subset(joined, {12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23});
         return data::map_batches(data::map_batches(part, of_batch(draws, "three")), of_batch(draws, "four"));
       },
       4);
@@ -133,11 +132,7 @@ TEST_CASE("random layers: maps of maps draw unrelated numbers", "[data]") {
 
 TEST_CASE("random layers: a function draws others than a dataset that draws itself", "[data]") {
   check_unrelated([](const SharedDraws& draws) { return data::map(Noisy{draws}, of_sample(draws, "one")); }, 2);
-  check_unrelated(
-      [](const SharedDraws& draws) {
-        return data::map_batches(data::make_dataset(Noisy{draws}), of_batch(draws, "one"));
-      },
-      2);
+  check_unrelated([](const SharedDraws& draws) { return data::map_batches(Noisy{draws}, of_batch(draws, "one")); }, 2);
 }
 
 TEST_CASE("random layers: parts of unlike depth below one function", "[data]") {
@@ -147,8 +142,8 @@ TEST_CASE("random layers: parts of unlike depth below one function", "[data]") {
         const auto high = data::map_batches(low, of_batch(draws, "two"));
         // Six records of each, so that batches have both.
         const std::vector<std::int64_t> half = {0, 1, 2, 3, 4, 5};
-        const auto joined = data::concat_datasets(data::subset(high, half), data::subset(high, half));
-        return data::map_batches(data::concat_datasets(std::vector{joined}), of_batch(draws, "three"));
+        const auto joined = data::concat(data::subset(high, half), data::subset(high, half));
+        return data::map_batches(data::concat(std::vector{joined}), of_batch(draws, "three"));
       },
       3);
 }

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <thread>
 
-#include <danling/data/concat_streams.hpp>
+#include <danling/data/concat.hpp>
 #include <danling/data/loader.hpp>
+#include <danling/data/map.hpp>
 #include <danling/data/map_batches.hpp>
-#include <danling/data/map_stream.hpp>
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/stream_adapter.hpp>
 #include <support/error.hpp>
@@ -329,13 +329,11 @@ TEST_CASE("shuffle of a stream: what a resume reads again is bounded by the buff
   }
 }
 
-TEST_CASE("concat_streams and interleave: one after another, or in turn, and resumed anywhere", "[data]") {
+TEST_CASE("concat and interleave: one after another, or in turn, and resumed anywhere", "[data]") {
   const auto mapped = [](std::int64_t count, std::int64_t shift) {
     return data::map(Records{.count = count}, [shift](Record record) { return Number{record.value + shift}; });
   };
-  const auto chained = [&] {
-    return data::concat_streams(mapped(3, 0), mapped(0, 0), data::map(Records{.count = 2}, decode));
-  };
+  const auto chained = [&] { return data::concat(mapped(3, 0), mapped(0, 0), data::map(Records{.count = 2}, decode)); };
   const auto in_turn = [&] { return data::interleave(mapped(2, 100), mapped(4, 200), mapped(1, 300)); };
   const Values expected_chain = {0, 1, 2, 0, 1};
   const Values expected_turns = {100, 200, 300, 101, 201, 202, 203};
@@ -357,7 +355,7 @@ TEST_CASE("concat_streams and interleave: one after another, or in turn, and res
     CHECK(seen == expected_turns);
   }
   CHECK(data::make_stream(chained())->split() == "train");
-  auto two = data::make_stream(data::concat_streams(mapped(1, 0), mapped(1, 0)));
+  auto two = data::make_stream(data::concat(mapped(1, 0), mapped(1, 0)));
   auto three = data::make_stream(chained());
   CHECK(error_of<danling::StateError>([&] { three->load_state_dict(two->state_dict()); }) ==
         "[data.streams] expected the state of 3 streams, got one of 2");

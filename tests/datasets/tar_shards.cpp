@@ -15,7 +15,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/loader.hpp>
-#include <danling/data/map_stream.hpp>
+#include <danling/data/map.hpp>
 #include <support/error.hpp>
 #include <support/tar.hpp>
 #include <support/temp_dir.hpp>

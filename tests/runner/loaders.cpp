@@ -55,6 +55,41 @@ class DeclaredRunner : public TinyRunner {
   const dl::data::LoaderOptions& options(const char* split) { return dataloaders.at(split)->options(); }
 };
 
+/// Which splits a runner trains on, and what one step of training reads.
+class PartsOfOneRunner : public TinyRunner {
+ public:
+  explicit PartsOfOneRunner(const TinyConfig& config) : TinyRunner(config) {
+    const auto parts = dl::data::random_split(Points{make_points(40, 0), true}, {0.25, 0.75}, 0);
+    datasets["train"] = dl::data::map(dl::data::concat(parts[1], parts[1]), [](dl::data::Sample sample) {
+      sample.input = sample.input + 100;
+      return sample;
+    });
+    datasets["val"] = parts[0];
+  }
+  float least_input = 1000;
+  std::int64_t samples = 0;
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    least_input = std::min(least_input, batch.input.min().item<float>());
+    samples += batch.size();
+    return TinyRunner::train_step(batch);
+  }
+};
+
+TEST_CASE("TorchRunner: parts of one dataset are what their names say, each with its own samples", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.dataloader.drop_last = false;
+  PartsOfOneRunner runner(config);
+  runner.train();
+  CHECK(runner.train_splits() == std::vector<std::string>{"train"});
+  CHECK(runner.evaluate_splits() == std::vector<std::string>{"val"});
+  CHECK(runner.samples == 60);
+  CHECK(runner.least_input > 50);
+}
+
 TEST_CASE("TorchRunner: batch sizes and workers that the config leaves open are those of the sample's type",
           "[runner]") {
   const Folder folder;

@@ -36,4 +36,8 @@ auto apply_above(std::int64_t layer, const F& function, V value, const Info& inf
 template <class F, class V, class Info>
 using mapped = decltype(apply_to<V>(std::declval<const F&>(), std::declval<V>(), std::declval<const Info&>()));
 
+/// Whether a value comes out; true where `F` takes another one, which is another mistake.
+template <class F, class V, class Info>
+concept MapsToSample = !Maps<F, V, Info> || std::movable<mapped<F, V, Info>>;
+
 }  // namespace danling::inline v0::data::detail

@@ -41,6 +41,9 @@ struct BatchInfo {
   /// By sample, the names that samples gave themselves (`uuid`), put here by the dataset; empty where they have none.
   std::vector<std::optional<std::string>> entry_keys = {};
 
+  /// For reading without a loader: of these records, in epoch 0 without a seed.
+  static BatchInfo of(std::span<const std::int64_t> indices);
+
   std::size_t size() const { return indices.size(); }
   /// The key of sample `i` in [0, size()).
   RandomKey key(std::size_t i) const {
@@ -89,6 +92,8 @@ class SampleInfo {
     out.rng_key = key();
     return out;
   }
+  /// The sample as a batch of one.
+  BatchInfo alone() const { return batch_->select({&i_, 1}); }
   /// The same sample with the keys that `BatchInfo::at_layer` gives.
   SampleInfo at_layer(std::int64_t layer) const {
     SampleInfo out = *this;

@@ -165,12 +165,12 @@ requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>&
   } else {
     for (std::size_t i = 1; i < parts.size(); ++i) {
       if (parts[i]->size() != first.size()) {
-        fail_collate(path, i, concat(first.size(), " parts"), concat(parts[i]->size()));
+        fail_collate(path, i, danling::concat(first.size(), " parts"), danling::concat(parts[i]->size()));
       }
     }
     if constexpr (Mapping<C>) {
       for (const auto& [key, value] : first) {
-        const std::string place = below(path, concat(key));
+        const std::string place = below(path, danling::concat(key));
         for (std::size_t i = 1; i < parts.size(); ++i) {
           if (parts[i]->find(key) == parts[i]->end()) {
             fail_collate(place, i, "a value", "none");

@@ -9,11 +9,13 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <danling/data/batch_info.hpp>
 #include <danling/data/dataset.hpp>
 #include <danling/data/dataset_like.hpp>
 #include <danling/data/datum.hpp>
+#include <danling/data/declared.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
@@ -47,69 +49,36 @@ concept DatumFits = !NamesDatum<T> || !SampleSource<T> || std::same_as<typename 
 template <DatasetLike T>
 class DatasetAdapter final : public Dataset<batch_of<T>> {
  public:
-  explicit DatasetAdapter(T object) : object_(std::move(object)) {}
+  explicit DatasetAdapter(T object) : object_(std::make_shared<T>(std::move(object))) {}
+  explicit DatasetAdapter(std::shared_ptr<T> object) : object_(std::move(object)) {}
 
-  T& object() { return object_; }
-  std::int64_t size() const override { return static_cast<std::int64_t>(object_.size()); }
+  T& object() { return *object_; }
+  std::int64_t size() const override { return static_cast<std::int64_t>(object_->size()); }
   batch_of<T> get_batch(std::span<const std::int64_t> indices) override {
-    BatchInfo info;
-    info.indices.assign(indices.begin(), indices.end());
-    return detail::read_batch(object_, indices, info);
+    return detail::read_batch(*object_, indices, BatchInfo::of(indices));
   }
   batch_of<T> read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
-    return detail::read_batch(object_, indices, info);
+    return detail::read_batch(*object_, indices, info);
   }
-  std::int64_t random_layers() const override { return detail::random_layers_of(object_); }
-  State source_info(std::int64_t index) const override {
-    if constexpr (requires {
-                    { object_.source_info(index) } -> std::convertible_to<State>;
-                  }) {
-      return object_.source_info(index);
-    } else {
-      return {};
-    }
+  auto get(std::int64_t index, const SampleInfo& info) const requires SampleSource<T> {
+    return detail::get_sample(*object_, index, info);
   }
+  template <class S>
+  requires detail::MemberCollate<T, S>
+  auto collate(std::vector<S> samples) const { return object_->collate(std::move(samples)); }
+  std::int64_t random_layers() const override { return detail::random_layers_of(*object_); }
+  State source_info(std::int64_t index) const override { return detail::source_info_of(*object_, index); }
   std::optional<std::string> entry_key(std::int64_t index) const override {
-    if constexpr (requires {
-                    { object_.entry_key(index) } -> std::convertible_to<std::optional<std::string>>;
-                  }) {
-      return object_.entry_key(index);
-    } else {
-      return std::nullopt;
-    }
+    return detail::entry_key_of(*object_, index);
   }
   LoaderDefaults loader_defaults() const override {
-    if constexpr (requires {
-                    { object_.loader_defaults() } -> std::same_as<LoaderDefaults>;
-                  }) {
-      return object_.loader_defaults();
-    } else if constexpr (!std::is_void_v<typename detail::DatumOf<T>::type>) {
-      return declared_defaults<typename detail::DatumOf<T>::type>();
-    } else {
-      return {};
-    }
+    return detail::datum_defaults_of<T, typename detail::DatumOf<T>::type>(*object_);
   }
-  std::string split() const override {
-    if constexpr (requires {
-                    { object_.split() } -> std::convertible_to<std::string>;
-                  }) {
-      return object_.split();
-    } else {
-      return {};
-    }
-  }
-  bool train() const override {
-    if constexpr (requires {
-                    { object_.train() } -> std::convertible_to<bool>;
-                  }) {
-      return object_.train();
-    } else {
-      return Dataset<batch_of<T>>::train();
-    }
-  }
+  std::string split() const override { return detail::split_of(*object_); }
+  bool train() const override { return detail::train_of(*object_); }
 
  private:
-  T object_;
+  std::shared_ptr<T> object_;
 };
 
 namespace detail {
@@ -142,14 +111,20 @@ constexpr bool require_dataset() {
 }
 }  // namespace detail
 
-/// `object` as a shared dataset: itself where it is a `Dataset` already, else in an adapter.
+/// A dataset, or a shared pointer to one, as a shared `Dataset`: itself where it is one already, else in an adapter.
 template <class T>
-auto make_dataset(T object) {
-  static_assert(detail::require_dataset<T>());
-  if constexpr (DatasetLike<T>) {
-    using B = batch_of<T>;
-    using Made = std::conditional_t<std::derived_from<T, Dataset<B>>, T, DatasetAdapter<T>>;
-    return std::shared_ptr<Dataset<B>>(std::make_shared<Made>(std::move(object)));
+auto make_dataset(T dataset) {
+  using D = detail::pointee_of<T>;
+  static_assert(detail::require_dataset<D>());
+  if constexpr (DatasetLike<D>) {
+    using B = batch_of<D>;
+    using Made = std::conditional_t<std::derived_from<D, Dataset<B>>, D, DatasetAdapter<D>>;
+    std::shared_ptr<D> object = detail::share(std::move(dataset));
+    if constexpr (std::same_as<Made, D>) {
+      return std::shared_ptr<Dataset<B>>(std::move(object));
+    } else {
+      return std::shared_ptr<Dataset<B>>(std::make_shared<Made>(std::move(object)));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <danling/core/error.hpp>
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/datum.hpp>
@@ -20,6 +22,29 @@
 namespace danling::inline v0::data {
 
 namespace detail {
+template <class T>
+struct Pointee {
+  using type = T;
+};
+template <class T>
+struct Pointee<std::shared_ptr<T>> {
+  using type = T;
+};
+/// The type of a dataset that is given as an object or a shared pointer to one.
+template <class T>
+using pointee_of = typename Pointee<T>::type;
+
+/// The dataset itself where it is shared, else moved to where it can be.
+template <class T>
+std::shared_ptr<pointee_of<T>> share(T dataset) {
+  if constexpr (std::same_as<T, pointee_of<T>>) {
+    return std::make_shared<T>(std::move(dataset));
+  } else {
+    check<StateError>(dataset != nullptr, "data.dataset", "expected a dataset, got an empty pointer");
+    return dataset;
+  }
+}
+
 template <class T>
 concept Sized = requires(const T& constant) {
   { constant.size() } -> std::convertible_to<std::int64_t>;
@@ -31,6 +56,12 @@ concept PlainBatches = requires(T& object, std::span<const std::int64_t> indices
 template <class T>
 concept InformedBatches = requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
   { object.get_batch(indices, info) } -> BatchType;
+};
+/// What `Dataset` has: batches by `info` that `get_batch` gives without.
+template <class T>
+concept ReadsBatches = PlainBatches<T> &&
+    requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
+  { object.read(indices, info) } -> std::same_as<decltype(object.get_batch(indices))>;
 };
 template <class T>
 concept PlainSamples = requires(T& object, std::int64_t index) {
@@ -121,7 +152,9 @@ auto collate_records(T& object, std::vector<S> samples, std::span<const std::int
 
 template <class T>
 auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
-  if constexpr (InformedBatches<T>) {
+  if constexpr (ReadsBatches<T>) {
+    return object.read(indices, info);
+  } else if constexpr (InformedBatches<T>) {
     return object.get_batch(indices, info);
   } else if constexpr (PlainBatches<T>) {
     return object.get_batch(indices);

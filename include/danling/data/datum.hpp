@@ -50,7 +50,7 @@ std::optional<std::string> uuid_text(const U& uuid) {
                 }) {
     return uuid ? uuid_text(*uuid) : std::nullopt;
   } else {
-    return concat(uuid);
+    return danling::concat(uuid);
   }
 }
 

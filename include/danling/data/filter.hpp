@@ -1,15 +1,13 @@
-// A dataset of the records for which a predicate holds.
+// The records for which a predicate holds, of a dataset or a stream.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include <danling/data/map_batches.hpp>
-#include <danling/data/record_source.hpp>
+#include <danling/data/stream_parts.hpp>
 #include <danling/data/subset.hpp>
 
 namespace danling::inline v0::data {
@@ -23,69 +21,69 @@ namespace detail {
 /// The numbers in [0, size) that `keep` keeps, ascending.
 std::vector<std::int64_t> indices_where(std::int64_t size, std::int64_t num_threads,
                                         const std::function<bool(std::int64_t)>& keep);
+
+/// A subset that says what the whole says.
+template <class T>
+Subset<T> subset_where(std::shared_ptr<T> base, std::int64_t num_threads,
+                       const std::function<bool(std::int64_t)>& keep) {
+  IndexMap kept(indices_where(static_cast<std::int64_t>(base->size()), num_threads, keep));
+  std::string split = split_of(*base);
+  const bool train = train_of(*base);
+  return Subset<T>(std::move(base), std::move(kept), std::move(split), train);
+}
 }  // namespace detail
 
-/// See `filter`.
-template <RecordSource T>
-class FilterDataset : public detail::RecordsAbove<T> {
-  using Above = detail::RecordsAbove<T>;
-
- public:
-  template <std::predicate<const detail::record_of<T>&> P>
-  FilterDataset(T base, const P& predicate, FilterOptions options) : Above(std::move(base)) {
-    indices_ = detail::indices_where(this->base_size(), options.num_threads, [&](std::int64_t index) {
-      const BatchInfo batch = detail::info_of({index});
+/// The records of a dataset whose sample satisfies `predicate(const S&)`, in their order, as a subset that keeps its
+/// `split()` and `train()`. Every record is read once, here; where `get` asks for a `SampleInfo` it is that of epoch 0
+/// without a seed, so that what is random there is not what training sees. `filter_indices` reads nothing.
+template <class T, class P>
+auto filter(T dataset, const P& predicate, FilterOptions options) {
+  static_assert(!detail::Restarts<detail::pointee_of<T>>,
+                "filter takes options for a dataset only: one thread reads a stream");
+  static_assert(detail::require_records<T>());
+  if constexpr (RecordSource<T>) {
+    static_assert(std::predicate<const P&, const detail::record_of<T>&>,
+                  "filter needs a predicate that takes a const sample of the dataset and gives a bool");
+    const auto base = detail::share(std::move(dataset));
+    return detail::subset_where(base, options.num_threads, [&](std::int64_t index) {
+      const BatchInfo batch = BatchInfo::of({&index, 1});
       const SampleInfo info(batch, 0);
       try {
-        const auto sample = this->base_get(index, info);
+        const auto sample = detail::record_at(*base, index, info);
         return static_cast<bool>(std::invoke(predicate, sample));
       } catch (...) {
         detail::rethrow_for_record(info, index);
       }
     });
   }
+}
 
-  /// Which records of the dataset below these are, ascending.
-  const std::vector<std::int64_t>& indices() const { return indices_; }
-
-  std::int64_t size() const { return static_cast<std::int64_t>(indices_.size()); }
-  auto get(std::int64_t index, const SampleInfo& info) { return this->base_get(of_base(index), info); }
-  template <class S>
-  requires detail::MemberCollate<detail::pointee_of<T>, S>
-  auto collate(std::vector<S> samples) { return this->base().collate(std::move(samples)); }
-  State source_info(std::int64_t index) const { return Above::source_info(of_base(index)); }
-  std::optional<std::string> entry_key(std::int64_t index) const { return Above::entry_key(of_base(index)); }
-
- private:
-  std::int64_t of_base(std::int64_t index) const {
-    check<DataError>(index >= 0 && index < size(), "data.filter", "expected an index in [0, ", size(), "), got ",
-                     index);
-    return indices_[static_cast<std::size_t>(index)];
+/// The same. Of a stream: the samples that satisfy the predicate; batches are as full as before. The predicate, and
+/// every `map` below it, run where the stream is read: filter before the work that workers should share.
+template <class T, class P>
+auto filter(T source, P predicate) {
+  if constexpr (RecordStream<T>) {
+    static_assert(!detail::MakesInformed<T>,
+                  "filter a stream before a map whose function takes a SampleInfo: which sample it is depends on which "
+                  "ones are kept");
+    static_assert(std::predicate<const P&, const detail::made<T>&>,
+                  "filter needs a predicate that takes a const sample of the stream and gives a bool");
+    return FilterStream<T, P>(std::move(source), std::move(predicate));
+  } else {
+    static_assert(detail::require_records<T>());
+    return filter(std::move(source), predicate, FilterOptions());
   }
-
-  std::vector<std::int64_t> indices_;
-};
-
-/// The records whose sample satisfies `predicate(const S&)`, in their order. Every record is read once, here; where
-/// `get` asks for a `SampleInfo` it is that of epoch 0 without a seed, so that what is random there is not what
-/// training sees. `filter_indices` reads nothing.
-template <RecordSource T, class P>
-auto filter(T dataset, const P& predicate, FilterOptions options = {}) {
-  static_assert(std::predicate<const P&, const detail::record_of<T>&>,
-                "filter needs a predicate that takes a const sample of the dataset and gives a bool");
-  return FilterDataset<T>(std::move(dataset), predicate, options);
 }
 
 /// The records of any dataset whose number satisfies `predicate(index)`, as a subset that keeps its `split()` and
 /// `train()`: for what is known without reading, such as labels or lengths in a list.
-template <class T, std::predicate<std::int64_t> P>
+template <class T, class P>
 auto filter_indices(T dataset, const P& predicate) {
-  static_assert(detail::GivesBatches<T>, "filter_indices needs a dataset, or a std::shared_ptr to one");
-  using B = detail::given_batch<T>;
-  const std::shared_ptr<Dataset<B>> base = detail::shared_batches(std::move(dataset));
-  return std::make_shared<Subset<B>>(
-      base, IndexMap(detail::indices_where(base->size(), 1, [&](std::int64_t i) { return predicate(i); })),
-      base->split(), base->train());
+  static_assert(detail::require_numbered<T>());
+  static_assert(std::predicate<const P&, std::int64_t>,
+                "filter_indices needs a predicate that takes the number of a record and gives a bool");
+  return detail::subset_where(detail::share(std::move(dataset)), 1,
+                              [&](std::int64_t index) { return static_cast<bool>(predicate(index)); });
 }
 
 }  // namespace danling::inline v0::data

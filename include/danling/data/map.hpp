@@ -1,9 +1,11 @@
-// A dataset whose samples a function changes.
+// A dataset or a stream whose samples a function changes.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <danling/data/apply.hpp>
 #include <danling/data/map_stream.hpp>
@@ -11,38 +13,50 @@
 
 namespace danling::inline v0::data {
 
-/// See `map`.
-template <RecordSource T, detail::Maps<detail::record_of<T>, SampleInfo> F>
-class MapDataset : public detail::RecordsAbove<T> {
+/// See `map`. Copies share the dataset.
+template <class T, detail::Maps<detail::record_of<T>, SampleInfo> F>
+class MapDataset : public detail::ParentDataset<T> {
+  using Parent = detail::ParentDataset<T>;
+  using Before = detail::record_of<T>;
+
  public:
-  MapDataset(T base, F function) : detail::RecordsAbove<T>(std::move(base)), function_(std::move(function)) {}
+  MapDataset(std::shared_ptr<T> base, F function) : Parent(std::move(base)), function_(std::move(function)) {}
 
   std::int64_t size() const { return this->base_size(); }
-  auto get(std::int64_t index, const SampleInfo& info) {
-    return detail::apply_above<detail::record_of<T>>(below_, function_, this->base_get(index, info), info);
+  auto get(std::int64_t index, const SampleInfo& info) const {
+    return detail::apply_above<Before>(below_, function_, detail::record_at(this->base(), index, info), info);
   }
-  std::int64_t random_layers() const {
-    return below_ + (detail::MapsInformed<F, detail::record_of<T>, SampleInfo> ? 1 : 0);
-  }
-  template <class S>
-  requires detail::MemberCollate<detail::pointee_of<T>, S>
-  auto collate(std::vector<S> samples) { return this->base().collate(std::move(samples)); }
+  auto get(std::int64_t index) const { return detail::look_at(*this, index); }
+  std::int64_t random_layers() const { return below_ + (detail::MapsInformed<F, Before, SampleInfo> ? 1 : 0); }
 
  private:
   F function_;
-  std::int64_t below_ = detail::RecordsAbove<T>::random_layers();
+  std::int64_t below_ = Parent::random_layers();
 };
 
-/// The dataset with `function(sample)` or `function(sample, const SampleInfo&)` called for every sample when it is
-/// read: in the workers, in several threads at a time. Random numbers come from `info.random()`, and are others in
-/// every map of a map. Takes an object that has `get`, or a shared pointer to one, and gives an object for loaders,
-/// `make_dataset` and the other combinators. What has batches only is changed by `map_batches`.
-template <RecordSource T, class F>
-auto map(T dataset, F function) {
-  static_assert(detail::Maps<F, detail::record_of<T>, SampleInfo>,
-                "map needs a function that takes a sample of the dataset, or a sample and a const SampleInfo&, and can "
-                "be called where it is const");
-  return MapDataset<T, F>(std::move(dataset), std::move(function));
+/// The dataset or stream with `function(sample)` or `function(sample, const SampleInfo&)` called for every sample when
+/// it is read: in the workers, in several threads at a time. Random numbers come from `info.random()`, and are others
+/// in every map of a map. Takes an object that has `get`, a shared pointer to one, batches that can be taken apart
+/// (`uncollate`), or a stream of records, and gives an object for loaders, `make_dataset` or `make_stream`, and the
+/// other combinators. Whole batches are changed by `map_batches`.
+template <class T, class F>
+auto map(T source, F function) {
+  if constexpr (RecordStream<T>) {
+    static_assert(detail::Maps<F, detail::made<T>, SampleInfo>,
+                  "map needs a function that takes a sample of the stream, or a sample and a const SampleInfo&, and "
+                  "can be called where it is const");
+    static_assert(detail::MapsToSample<F, detail::made<T>, SampleInfo>,
+                  "the function of map must return the changed sample");
+    return MapStream<T, F>(std::move(source), std::move(function));
+  } else {
+    static_assert(detail::require_records<T>());
+    static_assert(detail::Maps<F, detail::record_of<T>, SampleInfo>,
+                  "map needs a function that takes a sample of the dataset, or a sample and a const SampleInfo&, and "
+                  "can be called where it is const");
+    static_assert(detail::MapsToSample<F, detail::record_of<T>, SampleInfo>,
+                  "the function of map must return the changed sample");
+    return MapDataset<detail::pointee_of<T>, F>(detail::share(std::move(source)), std::move(function));
+  }
 }
 
 }  // namespace danling::inline v0::data

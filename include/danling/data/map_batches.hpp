@@ -14,54 +14,31 @@
 #include <vector>
 
 #include <danling/data/apply.hpp>
-#include <danling/data/dataset.hpp>
+#include <danling/data/record_source.hpp>
 #include <danling/data/shared_batches.hpp>
 #include <danling/data/stream.hpp>
 
 namespace danling::inline v0::data {
 
-namespace detail {
-/// For batches that are read without a loader.
-inline BatchInfo info_of(std::vector<std::int64_t> indices) {
-  BatchInfo info;
-  info.indices = std::move(indices);
-  return info;
-}
-inline BatchInfo info_of_next(std::int64_t count) {
-  BatchInfo info;
-  info.indices.resize(static_cast<std::size_t>(count));
-  std::iota(info.indices.begin(), info.indices.end(), std::int64_t{0});
-  return info;
-}
-}  // namespace detail
-
-/// See `map_batches`.
-template <class B, detail::Maps<B, BatchInfo> F>
-class MapBatches final : public Dataset<detail::mapped<F, B, BatchInfo>> {
-  using Mapped = detail::mapped<F, B, BatchInfo>;
+/// See `map_batches`. Copies share the dataset.
+template <class T, detail::Maps<batch_of<T>, BatchInfo> F>
+class MapBatches : public detail::ParentDataset<T> {
+  using Parent = detail::ParentDataset<T>;
+  using Before = batch_of<T>;
 
  public:
-  MapBatches(std::shared_ptr<Dataset<B>> base, F function) : base_(std::move(base)), function_(std::move(function)) {}
+  MapBatches(std::shared_ptr<T> base, F function) : Parent(std::move(base)), function_(std::move(function)) {}
 
-  std::int64_t size() const override { return base_->size(); }
-  Mapped get_batch(std::span<const std::int64_t> indices) override {
-    return detail::apply_above<B>(below_, function_, base_->get_batch(indices),
-                                  detail::info_of({indices.begin(), indices.end()}));
+  std::int64_t size() const { return this->base_size(); }
+  auto get_batch(std::span<const std::int64_t> indices, const BatchInfo& info) const {
+    return detail::apply_above<Before>(below_, function_, detail::read_batch(this->base(), indices, info), info);
   }
-  Mapped read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
-    return detail::apply_above<B>(below_, function_, base_->read(indices, info), info);
-  }
-  std::int64_t random_layers() const override { return below_ + (detail::MapsInformed<F, B, BatchInfo> ? 1 : 0); }
-  State source_info(std::int64_t index) const override { return base_->source_info(index); }
-  std::optional<std::string> entry_key(std::int64_t index) const override { return base_->entry_key(index); }
-  LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
-  std::string split() const override { return base_->split(); }
-  bool train() const override { return base_->train(); }
+  auto get_batch(std::span<const std::int64_t> indices) const { return get_batch(indices, BatchInfo::of(indices)); }
+  std::int64_t random_layers() const { return below_ + (detail::MapsInformed<F, Before, BatchInfo> ? 1 : 0); }
 
  private:
-  std::shared_ptr<Dataset<B>> base_;
   F function_;
-  std::int64_t below_ = base_->random_layers();
+  std::int64_t below_ = Parent::random_layers();
 };
 
 /// See `map_batches`.
@@ -74,7 +51,9 @@ class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
       : base_(std::move(base)), function_(std::move(function)) {}
 
   std::optional<Mapped> next(std::int64_t num_samples) override {
-    const std::function<Mapped()> make = read(num_samples, detail::info_of_next(num_samples));
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(num_samples));
+    std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
+    const std::function<Mapped()> make = read(num_samples, BatchInfo::of(numbers));
     return make ? std::optional<Mapped>(make()) : std::nullopt;
   }
   std::function<Mapped()> read(std::int64_t num_samples, const BatchInfo& info) override {
@@ -111,7 +90,7 @@ class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
 /// Batches that `function(batch)` or `function(batch, const BatchInfo&)` changes when they are read: in the workers, in
 /// several threads at a time. Random numbers come from `info.random(i)`, and for what mixes samples from
 /// `info.batch_random()`; they are others in every map of a map. Takes a dataset or a stream, or a shared pointer to
-/// one, and gives a shared pointer.
+/// one, and gives an object.
 template <class T, class F>
 auto map_batches(T source, F function) {
   static_assert(detail::GivesBatches<T>, "map_batches needs a dataset or a stream, or a std::shared_ptr to one");
@@ -121,14 +100,10 @@ auto map_batches(T source, F function) {
                   "map_batches needs a function that takes a batch, or a batch and a const BatchInfo&, and can be "
                   "called where it is const");
     static_assert(BatchType<detail::mapped<F, B, BatchInfo>>, "the function of map_batches must return a batch");
-    auto shared = detail::shared_batches(std::move(source));
-    using Mapped = detail::mapped<F, B, BatchInfo>;
-    if constexpr (std::convertible_to<decltype(shared), std::shared_ptr<Dataset<B>>>) {
-      return std::shared_ptr<Dataset<Mapped>>(
-          std::make_shared<MapBatches<B, F>>(std::move(shared), std::move(function)));
+    if constexpr (DatasetLike<detail::pointee_of<T>>) {
+      return MapBatches<detail::pointee_of<T>, F>(detail::share(std::move(source)), std::move(function));
     } else {
-      return std::shared_ptr<Stream<Mapped>>(
-          std::make_shared<MapBatchStream<B, F>>(std::move(shared), std::move(function)));
+      return MapBatchStream<B, F>(detail::shared_batches(std::move(source)), std::move(function));
     }
   }
 }

@@ -1,4 +1,4 @@
-// A stream whose records a function turns into samples, in the workers.
+// A stream whose records a function turns into samples, in the workers: see `map`.
 #pragma once
 
 #include <concepts>
@@ -27,11 +27,7 @@ class MapStream {
   std::optional<Record> next() { return base_.next(); }
   /// Without `info` where neither the stream below nor the function asks for it: then a filter may follow.
   auto make(Record record) const requires(!detail::MakesInformed<T> && !detail::MapsInformed<F, Before, SampleInfo>) {
-    if constexpr (detail::MakesPlain<T>) {
-      return std::invoke(function_, base_.make(std::move(record)));
-    } else {
-      return std::invoke(function_, std::move(record));
-    }
+    return std::invoke(function_, detail::make_sample(base_, std::move(record)));
   }
   auto make(Record record, const SampleInfo& info) const
       requires(detail::MakesInformed<T> || detail::MapsInformed<F, Before, SampleInfo>) {
@@ -55,16 +51,5 @@ class MapStream {
   F function_;
   std::int64_t below_ = detail::random_layers_of_stream(base_);
 };
-
-/// The stream with `function(sample)` or `function(sample, const SampleInfo&)` called for every sample, in the workers,
-/// in several threads at a time; random numbers come from `info.random()`, and are others in
-/// every map of a map.
-template <RecordStream T, class F>
-auto map(T stream, F function) {
-  static_assert(detail::Maps<F, detail::made<T>, SampleInfo>,
-                "map needs a function that takes a sample of the stream, or a sample and a const SampleInfo&, and can "
-                "be called where it is const");
-  return MapStream<T, F>(std::move(stream), std::move(function));
-}
 
 }  // namespace danling::inline v0::data

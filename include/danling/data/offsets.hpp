@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,15 @@ class Offsets {
   };
   /// @throws DataError when `index` is not in [0, size()).
   Place operator[](std::int64_t index) const;
+
+  /// Of a batch, what one part has.
+  struct Share {
+    std::size_t part;
+    std::vector<std::int64_t> indices;  // in the part
+    std::vector<std::size_t> samples;   // of the batch
+  };
+  /// The parts that have records of the batch, in their order; of an empty batch the first. @throws as above.
+  std::vector<Share> shares(std::span<const std::int64_t> indices) const;
 
  private:
   std::vector<std::int64_t> ends_;

@@ -1,97 +1,139 @@
-// Single records by index, as combinators of datasets see them: objects or shared pointers to objects.
+// Single records by index, as combinators of datasets see them.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <danling/data/dataset_like.hpp>
-#include <danling/data/record_stream.hpp>
+#include <danling/data/declared.hpp>
+#include <danling/data/uncollate.hpp>
 
 namespace danling::inline v0::data {
 
 namespace detail {
 template <class T>
-struct Pointee {
-  using type = T;
-};
+concept GetsRecords = PlainSamples<T> || InformedSamples<T>;
 template <class T>
-struct Pointee<std::shared_ptr<T>> {
-  using type = T;
+concept BatchesOfOne = !GetsRecords<T> && BatchSource<T> && requires {
+  requires Uncollates<batch_of<T>>;
 };
+/// Whether `get` reads a batch of one: then many records are read faster as a batch.
 template <class T>
-using pointee_of = typename Pointee<T>::type;
+concept ReadsWhole = BatchesOfOne<T> || requires {
+  requires T::uncollates;
+};
 
+/// What `get` gives, else the sample of a batch of one.
 template <class T>
-T& object_of(T& object) {
-  return object;
+auto record_at(T& object, std::int64_t index, const SampleInfo& info) {
+  if constexpr (GetsRecords<T>) {
+    return get_sample(object, index, info);
+  } else {
+    const BatchInfo one = info.alone();
+    return uncollate_one(read_batch(object, std::span<const std::int64_t>(&index, 1), one));
+  }
 }
+
+/// A record without a loader: in epoch 0, without a seed.
 template <class T>
-const T& object_of(const T& object) {
-  return object;
-}
-template <class T>
-T& object_of(std::shared_ptr<T>& object) {
-  return *object;
-}
-template <class T>
-T& object_of(const std::shared_ptr<T>& object) {
-  return *object;
+auto look_at(T& dataset, std::int64_t index) {
+  const BatchInfo info = BatchInfo::of({&index, 1});
+  return dataset.get(index, SampleInfo(info, 0));
 }
 }  // namespace detail
 
 /// `size()` and `get(index)` or `get(index, const SampleInfo&)`, in the type or in what it is a shared pointer to; no
-/// `collate` is needed.
+/// `collate` is needed. Or batches that `uncollate` takes apart.
 template <class T>
-concept RecordSource = (detail::PlainSamples<detail::pointee_of<T>> ||
-                        detail::InformedSamples<detail::pointee_of<T>>)&&detail::Sized<detail::pointee_of<T>>;
+concept RecordSource = detail::Sized<detail::pointee_of<T>> &&
+    (detail::GetsRecords<detail::pointee_of<T>> || detail::BatchesOfOne<detail::pointee_of<T>>);
 
 namespace detail {
 template <RecordSource T>
-using record_of = sample_of<pointee_of<T>>;
-
-/// What a dataset above another says as that one does.
+using record_of = std::remove_cvref_t<decltype(record_at(std::declval<pointee_of<T>&>(), std::int64_t{},
+                                                         std::declval<const SampleInfo&>()))>;
+/// void where there are no single records.
+template <class T>
+struct RecordOf {
+  using type = void;
+};
 template <RecordSource T>
-class RecordsAbove {
- public:
-  explicit RecordsAbove(T base) : base_(std::move(base)) {}
+struct RecordOf<T> {
+  using type = record_of<T>;
+};
 
-  State source_info(std::int64_t index) const {
-    if constexpr (requires {
-                    { object_of(base_).source_info(index) } -> std::convertible_to<State>;
-                  }) {
-      return object_of(base_).source_info(index);
-    } else {
-      return {};
-    }
+/// The dataset that another one stands on. What stands above shares it, says what it says, and collates as it does.
+template <class T>
+class ParentDataset {
+ public:
+  explicit ParentDataset(std::shared_ptr<T> base) : base_(std::move(base)) {}
+
+  State source_info(std::int64_t index) const { return source_info_of(*base_, index); }
+  std::optional<std::string> entry_key(std::int64_t index) const { return entry_key_of(*base_, index); }
+  std::int64_t random_layers() const { return random_layers_of(*base_); }
+  LoaderDefaults loader_defaults() const { return datum_defaults_of<T, typename RecordOf<T>::type>(*base_); }
+  std::string split() const { return split_of(*base_); }
+  bool train() const { return train_of(*base_); }
+  template <class S>
+  requires(!ReadsWhole<T> && MemberCollate<T, S>) auto collate(std::vector<S> samples) const {
+    return base_->collate(std::move(samples));
   }
-  std::optional<std::string> entry_key(std::int64_t index) const {
-    if constexpr (requires {
-                    { object_of(base_).entry_key(index) } -> std::convertible_to<std::optional<std::string>>;
-                  }) {
-      return object_of(base_).entry_key(index);
-    } else {
-      return std::nullopt;
-    }
-  }
-  std::int64_t random_layers() const { return random_layers_of(object_of(base_)); }
-  LoaderDefaults loader_defaults() const { return datum_defaults_of<pointee_of<T>, record_of<T>>(object_of(base_)); }
-  std::string split() const { return split_of(object_of(base_)); }
-  bool train() const { return train_of(object_of(base_)); }
 
  protected:
-  std::int64_t base_size() const { return static_cast<std::int64_t>(object_of(base_).size()); }
-  auto base_get(std::int64_t index, const SampleInfo& info) { return get_sample(object_of(base_), index, info); }
-  pointee_of<T>& base() { return object_of(base_); }
+  T& base() const { return *base_; }
+  std::int64_t base_size() const { return static_cast<std::int64_t>(base_->size()); }
 
  private:
-  T base_;
+  std::shared_ptr<T> base_;
 };
+
+/// Whether `T` is read from its beginning, as streams are.
+template <class T>
+concept Restarts = requires(T& object, std::int64_t epoch) {
+  object.reset(epoch);
+};
+
+/// Says what keeps `T` from giving single samples.
+template <class T>
+constexpr bool require_records() {
+  using D = pointee_of<T>;
+  if constexpr (BatchSource<D>) {
+    static_assert(RecordSource<D>,
+                  "this data has whole batches only: give it `get`, or the type of its batches a free `Sample "
+                  "uncollate(Batch)`; or change its batches by map_batches");
+  } else if constexpr (!RecordSource<D>) {
+    static_assert(Restarts<D> || RecordSource<D>,
+                  "single samples come from a dataset, an object with `std::int64_t size() const` and `get`, from a "
+                  "std::shared_ptr to one, or from a stream of records");
+    static_assert(
+        !Restarts<D> || RecordSource<D>,
+        "this stream has no records: it needs `std::optional<Record> next()`, `danling::State state_dict() "
+        "const` and `void load_state_dict(const danling::State&)`; batches of a stream are changed by map_batches");
+  }
+  return true;
+}
+
+/// Says what keeps `T` from being a dataset whose records can be chosen by number.
+template <class T>
+constexpr bool require_numbered() {
+  using D = pointee_of<T>;
+  static_assert(!Restarts<D>,
+                "records are chosen by their number, which a stream does not have: choose among the files that it "
+                "reads, or use filter or take");
+  if constexpr (!Restarts<D>) {
+    static_assert(RecordSource<D> || BatchSource<D>,
+                  "records are chosen of a dataset, an object with `std::int64_t size() const` and `get` or "
+                  "`get_batch`, or of a std::shared_ptr to one");
+  }
+  return true;
+}
 }  // namespace detail
 
 }  // namespace danling::inline v0::data

@@ -4,12 +4,12 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
 #include <danling/data/batch_info.hpp>
 #include <danling/data/dataset_like.hpp>
+#include <danling/data/declared.hpp>
 #include <danling/data/stop_point.hpp>
 #include <danling/state/state.hpp>
 
@@ -45,6 +45,15 @@ auto make_sample(const T& object, yielded<T> record, const SampleInfo& info) {
   if constexpr (MakesInformed<T>) {
     return object.make(std::move(record), info);
   } else if constexpr (MakesPlain<T>) {
+    return object.make(std::move(record));
+  } else {
+    return record;
+  }
+}
+/// The same, for a stream that does not ask for the info.
+template <class T>
+requires(!MakesInformed<T>) auto make_sample(const T& object, yielded<T> record) {
+  if constexpr (MakesPlain<T>) {
     return object.make(std::move(record));
   } else {
     return record;
@@ -93,42 +102,6 @@ std::int64_t random_layers_of_stream(const T& object) {
     return MakesInformed<T> ? 1 : 0;
   } else {
     return 0;
-  }
-}
-
-/// What `object` says itself, else what its `datum_type` declares, else what `S` does.
-template <class T, class S>
-LoaderDefaults datum_defaults_of(const T& object) {
-  if constexpr (requires {
-                  { object.loader_defaults() } -> std::same_as<LoaderDefaults>;
-                }) {
-    return object.loader_defaults();
-  } else if constexpr (requires { typename T::datum_type; }) {
-    return declared_defaults<typename T::datum_type>();
-  } else if constexpr (!std::is_void_v<S>) {
-    return declared_defaults<S>();
-  } else {
-    return {};
-  }
-}
-template <class T>
-std::string split_of(const T& object) {
-  if constexpr (requires {
-                  { object.split() } -> std::convertible_to<std::string>;
-                }) {
-    return object.split();
-  } else {
-    return {};
-  }
-}
-template <class T>
-bool train_of(const T& object) {
-  if constexpr (requires {
-                  { object.train() } -> std::convertible_to<bool>;
-                }) {
-    return object.train();
-  } else {
-    return split_of(object) == "train";
   }
 }
 }  // namespace detail

@@ -7,31 +7,28 @@
 #include <utility>
 
 #include <danling/data/dataset_adapter.hpp>
-#include <danling/data/record_source.hpp>
 #include <danling/data/stream_adapter.hpp>
 
 namespace danling::inline v0::data {
 
 namespace detail {
-/// Dataset<B> or Stream<B>, from which `T` is derived.
 template <class B>
-std::type_identity<Dataset<B>> interface_of(const Dataset<B>*);
-template <class B>
-std::type_identity<Stream<B>> interface_of(const Stream<B>*);
+std::type_identity<Stream<B>> stream_interface(const Stream<B>*);
 template <class T>
-concept BatchesShared = requires(const pointee_of<T>* pointer) {
-  interface_of(pointer);
+concept SharedStream = !std::same_as<T, pointee_of<T>> && requires(const pointee_of<T>* pointer) {
+  stream_interface(pointer);
 };
 template <class T>
-concept GivesBatches = BatchesShared<T> || DatasetLike<T> || StreamLike<T>;
+concept GivesBatches = SharedStream<T> || DatasetLike<pointee_of<T>> || StreamLike<T>;
 
 /// A shared pointer to a `Dataset<B>` or `Stream<B>`: itself, or in an adapter.
 template <GivesBatches T>
 auto shared_batches(T source) {
-  if constexpr (!std::same_as<T, pointee_of<T>>) {
-    return std::shared_ptr<typename decltype(interface_of(source.get()))::type>(std::move(source));
-  } else if constexpr (DatasetLike<T>) {
+  if constexpr (DatasetLike<pointee_of<T>>) {
     return make_dataset(std::move(source));
+  } else if constexpr (SharedStream<T>) {
+    check<StateError>(source != nullptr, "data.stream", "expected a stream, got an empty pointer");
+    return std::shared_ptr<typename decltype(stream_interface(source.get()))::type>(std::move(source));
   } else {
     return make_stream(std::move(source));
   }

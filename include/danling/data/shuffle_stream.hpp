@@ -176,8 +176,9 @@ class ShuffleStream : public detail::StreamAbove<T> {
 /// random number of others, up to `2 * buffer_size`. The state is small and exact: the stream's own some way back, and
 /// how far the order came; a resume reads up to `2.25 * buffer_size` records again, without making samples of them.
 /// Shuffle before `map`, so that what is held is small. A state brings its seed and split.
-template <RecordStream T>
+template <class T>
 auto shuffle(T stream, ShuffleOptions options) {
+  static_assert(RecordStream<T>, "shuffle needs a stream of records; loaders shuffle datasets");
   return ShuffleStream<T>(std::move(stream), std::move(options));
 }
 

@@ -55,7 +55,7 @@ requires(!detail::MakesInformed<T>) class FilterStream {
   std::optional<Sample> next() {
     while (auto record = base_.next()) {
       stop_point();
-      std::optional<Sample> sample(make(std::move(*record)));
+      std::optional<Sample> sample(detail::make_sample(base_, std::move(*record)));
       if (std::invoke(predicate_, std::as_const(*sample))) {
         return sample;
       }
@@ -73,29 +73,9 @@ requires(!detail::MakesInformed<T>) class FilterStream {
   bool train() const { return detail::train_of(base_); }
 
  private:
-  Sample make(detail::yielded<T> record) const {
-    if constexpr (detail::MakesPlain<T>) {
-      return base_.make(std::move(record));
-    } else {
-      return record;
-    }
-  }
-
   T base_;
   P predicate_;
 };
-
-/// The samples that satisfy `predicate(const S&)`; batches are as full as before. The predicate, and every `map` below
-/// it, run where the stream is read: filter before the work that workers should share.
-template <RecordStream T, class P>
-auto filter(T stream, P predicate) {
-  static_assert(!detail::MakesInformed<T>,
-                "filter a stream before a map whose function takes a SampleInfo: which sample it is depends on which "
-                "ones are kept");
-  static_assert(std::predicate<const P&, const detail::made<T>&>,
-                "filter needs a predicate that takes a const sample of the stream and gives a bool");
-  return FilterStream<T, P>(std::move(stream), std::move(predicate));
-}
 
 /// See `take`.
 template <RecordStream T>
@@ -144,8 +124,9 @@ class TakeStream : public detail::StreamAbove<T> {
 };
 
 /// The first `count` samples of every epoch.
-template <RecordStream T>
+template <class T>
 auto take(T stream, std::int64_t count) {
+  static_assert(RecordStream<T>, "take needs a stream of records; the first records of a dataset are a subset of it");
   return TakeStream<T>(std::move(stream), count);
 }
 

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <array>
-#include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,142 +11,98 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
-#include <danling/data/dataset.hpp>
-#include <danling/data/dataset_like.hpp>
-#include <danling/data/permutation.hpp>
+#include <danling/data/index_map.hpp>
+#include <danling/data/record_source.hpp>
 
 namespace danling::inline v0::data {
 
-/// Which records of a dataset a subset has: a list, or a range of a shuffled order (constant memory).
-class IndexMap {
+/// Some records of a dataset, numbered anew: samples where it gives samples, batches where it gives batches. Copies
+/// share the dataset.
+template <class T>
+class Subset : public detail::ParentDataset<T> {
+  using Parent = detail::ParentDataset<T>;
+
  public:
-  explicit IndexMap(std::vector<std::int64_t> indices)
-      : size_(static_cast<std::int64_t>(indices.size())), list_(std::move(indices)) {}
-  IndexMap(Permutation order, std::int64_t begin, std::int64_t size) : size_(size), begin_(begin), order_(order) {}
+  /// `get` takes apart batches of one.
+  static constexpr bool uncollates = detail::ReadsWhole<T>;
 
-  std::int64_t size() const { return size_; }
-  std::int64_t operator[](std::int64_t i) const {
-    return order_ ? (*order_)(begin_ + i) : list_[static_cast<std::size_t>(i)];
-  }
-  /// @throws DataError when an index of the list is not in [0, size of the dataset).
-  void check_within(std::int64_t dataset_size) const;
-
- private:
-  std::int64_t size_;
-  std::int64_t begin_ = 0;
-  std::vector<std::int64_t> list_;
-  std::optional<Permutation> order_;
-};
-
-/// Some records of `base`, numbered anew.
-template <class B>
-class Subset final : public Dataset<B> {
- public:
-  Subset(std::shared_ptr<Dataset<B>> base, IndexMap indices, std::string split, bool train)
-      : base_(std::move(base)), indices_(std::move(indices)), split_(std::move(split)), train_(train) {
-    indices_.check_within(base_->size());
+  Subset(std::shared_ptr<T> base, IndexMap indices, std::string split, bool train)
+      : Parent(std::move(base)), indices_(std::move(indices)), split_(std::move(split)), train_(train) {
+    indices_.check_within(this->base_size());
   }
 
-  std::int64_t size() const override { return indices_.size(); }
-  B get_batch(std::span<const std::int64_t> indices) override {
-    return with_base(indices, [&](std::span<const std::int64_t> of_base) { return base_->get_batch(of_base); });
-  }
-  B read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
-    return with_base(indices, [&](std::span<const std::int64_t> of_base) { return base_->read(of_base, info); });
-  }
-  State source_info(std::int64_t index) const override { return base_->source_info(indices_[checked(index)]); }
-  std::optional<std::string> entry_key(std::int64_t index) const override {
-    return base_->entry_key(indices_[checked(index)]);
-  }
-  std::int64_t random_layers() const override { return base_->random_layers(); }
-  LoaderDefaults loader_defaults() const override { return base_->loader_defaults(); }
-  std::string split() const override { return split_; }
-  bool train() const override { return train_; }
+  /// Which records of the dataset below these are.
+  std::vector<std::int64_t> indices() const { return indices_.list(); }
 
- private:
-  template <class Read>
-  B with_base(std::span<const std::int64_t> indices, const Read& read) const {
+  std::int64_t size() const { return indices_.size(); }
+  auto get(std::int64_t index, const SampleInfo& info) const requires RecordSource<T> {
+    return detail::record_at(this->base(), indices_.at(index), info);
+  }
+  auto get(std::int64_t index) const requires RecordSource<T> { return detail::look_at(*this, index); }
+  auto get_batch(std::span<const std::int64_t> indices, const BatchInfo& info) const requires DatasetLike<T> {
     std::array<std::int64_t, 256> few;  // most batches fit: no allocation
     std::vector<std::int64_t> many(indices.size() > few.size() ? indices.size() : 0);
     const std::span<std::int64_t> of_base(many.empty() ? few.data() : many.data(), indices.size());
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      of_base[i] = indices_[checked(indices[i])];
-    }
-    return read(of_base);
+    indices_.map(indices, of_base);
+    return detail::read_batch(this->base(), of_base, info);
   }
-
-  std::int64_t checked(std::int64_t index) const {
-    check<DataError>(index >= 0 && index < size(), "data.subset", "expected an index in [0, ", size(), ")", ", got ",
-                     index);
-    return index;
+  auto get_batch(std::span<const std::int64_t> indices) const requires DatasetLike<T> {
+    return get_batch(indices, BatchInfo::of(indices));
   }
+  State source_info(std::int64_t index) const { return Parent::source_info(indices_.at(index)); }
+  std::optional<std::string> entry_key(std::int64_t index) const { return Parent::entry_key(indices_.at(index)); }
+  std::string split() const { return split_; }
+  bool train() const { return train_; }
 
-  std::shared_ptr<Dataset<B>> base_;
+ private:
   IndexMap indices_;
   std::string split_;
   bool train_;
 };
 
-namespace detail {
-/// Numbers of records from fractions: rounded down, what is left goes to the first parts, one each.
-std::vector<std::int64_t> counts_of(std::span<const double> fractions, std::int64_t size);
-void check_counts(std::span<const std::int64_t> counts, std::int64_t size);
-}  // namespace detail
-
 /// The records of `dataset` at `indices`, in this order; an index may repeat.
-template <class D>
-auto subset(std::shared_ptr<D> dataset, std::vector<std::int64_t> indices, std::string split = {}) {
-  using B = batch_of<D>;
+template <class T>
+auto subset(T dataset, std::vector<std::int64_t> indices, std::string split = {}) {
+  static_assert(detail::require_numbered<T>());
   const bool train = split == "train";
-  return std::make_shared<Subset<B>>(std::move(dataset), IndexMap(std::move(indices)), std::move(split), train);
+  return Subset<detail::pointee_of<T>>(detail::share(std::move(dataset)), IndexMap(std::move(indices)),
+                                       std::move(split), train);
 }
 
-/// Disjoint random parts, the same for the same seed and size of the dataset: with `lengths` records each, where they
-/// are integers, or with these fractions of all; fractions that add up to 1 leave no record out. Records left over
-/// belong to no part. The first part keeps the dataset's `split()` and `train()`; the others have no split. (Torch:
+/// Disjoint random parts that have all records together: of as many records each, where `sizes` are integers, or of
+/// these fractions of all, which add up to 1. Which records a part has depends on the seed and the size of the dataset
+/// only. Parts have no `split()`; in a runner, the name under which it has a part says what that is for. (Torch:
 /// random_split, with its rounding.)
-template <class D, class N>
-requires std::integral<N> || std::floating_point<N>
-auto random_split(std::shared_ptr<D> dataset, const std::vector<N>& lengths, std::uint64_t seed) {
-  using B = batch_of<D>;
-  std::vector<std::int64_t> counts;
-  if constexpr (std::floating_point<N>) {
-    counts = detail::counts_of(std::vector<double>(lengths.begin(), lengths.end()), dataset->size());
-  } else {
-    counts.assign(lengths.begin(), lengths.end());
-  }
-  detail::check_counts(counts, dataset->size());
-  const Permutation order(dataset->size(), order_key(seed, 0, "danling.data.split"));
-  std::vector<std::shared_ptr<Dataset<B>>> parts;
-  std::int64_t begin = 0;
-  for (const std::int64_t count : counts) {
-    const bool first = parts.empty();
-    parts.push_back(std::make_shared<Subset<B>>(dataset, IndexMap(order, begin, count),
-                                                first ? dataset->split() : std::string(), first && dataset->train()));
-    begin += count;
+template <class T>
+auto random_split(T dataset, const PartSizes& sizes, std::uint64_t seed) {
+  static_assert(detail::require_numbered<T>());
+  const auto base = detail::share(std::move(dataset));
+  std::vector<Subset<detail::pointee_of<T>>> parts;
+  for (IndexMap& records : detail::random_parts(sizes, static_cast<std::int64_t>(base->size()), seed)) {
+    parts.emplace_back(base, std::move(records), std::string(), false);
   }
   return parts;
 }
 
-template <class D, class N>
-requires std::integral<N> || std::floating_point<N>
-auto random_split(std::shared_ptr<D> dataset, std::initializer_list<N> lengths, std::uint64_t seed) {
-  return random_split(std::move(dataset), std::vector<N>(lengths), seed);
-}
-
-/// What `hold_out` gives: `rest` keeps the dataset's `split()`, `held` has none.
-template <class B>
+/// What `hold_out` gives: `rest` keeps the dataset's `split()` and `train()`, `held` has none.
+template <class T>
 struct HeldOut {
-  std::shared_ptr<Dataset<B>> rest;
-  std::shared_ptr<Dataset<B>> held;
+  Subset<T> rest;
+  Subset<T> held;
 };
 
 /// Sets `count` random records aside, for validation: `auto [train, val] = hold_out(mnist(...), 200, seed)`.
-template <class D>
-auto hold_out(std::shared_ptr<D> dataset, std::int64_t count, std::uint64_t seed) {
-  detail::check_counts({&count, 1}, dataset->size());
-  auto parts = random_split(dataset, {dataset->size() - count, count}, seed);
-  return HeldOut<batch_of<D>>{std::move(parts[0]), std::move(parts[1])};
+template <class T>
+auto hold_out(T dataset, std::int64_t count, std::uint64_t seed) {
+  static_assert(detail::require_numbered<T>());
+  using D = detail::pointee_of<T>;
+  const auto base = detail::share(std::move(dataset));
+  const auto size = static_cast<std::int64_t>(base->size());
+  check<DataError>(count >= 0 && count <= size, "data.split", "expected a number of records in [0, ", size, "], got ",
+                   count);
+  auto parts = detail::random_parts({size - count, count}, size, seed);
+  return HeldOut<D>{{base, std::move(parts[0]), detail::split_of(*base), detail::train_of(*base)},
+                    {base, std::move(parts[1]), std::string(), false}};
 }
 
 }  // namespace danling::inline v0::data

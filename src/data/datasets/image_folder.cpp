@@ -250,11 +250,12 @@ Sample ImageFolder::get(std::int64_t index, const SampleInfo& info) const {
   return sample;
 }
 
-Batch ImageFolder::get_batch(std::span<const std::int64_t> indices) {
-  BatchInfo info;
-  info.indices.assign(indices.begin(), indices.end());
-  return read(indices, info);
+Sample ImageFolder::get(std::int64_t index) const {
+  const BatchInfo info = BatchInfo::of({&index, 1});
+  return get(index, SampleInfo(info, 0));
 }
+
+Batch ImageFolder::get_batch(std::span<const std::int64_t> indices) { return read(indices, BatchInfo::of(indices)); }
 
 Batch ImageFolder::read(std::span<const std::int64_t> indices, const BatchInfo& info) {
   std::vector<Sample> samples;

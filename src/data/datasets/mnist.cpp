@@ -72,6 +72,15 @@ void check_counts(const at::Tensor& images, const fs::path& images_path, const a
                    " in ", quote(images_path.string()), "), got ", labels.size(0), " in ", quote(labels_path.string()));
 }
 
+void check_labels(const at::Tensor& labels, std::int64_t num_classes, const fs::path& path, std::string_view where) {
+  const auto* const label = labels.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < labels.numel(); ++i) {
+    check<DataError>(label[i] >= 0 && label[i] < num_classes, where, "expected a label below ", num_classes, ", got ",
+                     label[i], " (file ", quote(path.string()), ", record ", i / (labels.numel() / labels.size(0)),
+                     ")");
+  }
+}
+
 template <class Options>
 std::shared_ptr<TensorDataset> read_mnist(const fs::path& root, Part part, const Options& options,
                                           const std::string& place, std::string_view where) {
@@ -82,8 +91,9 @@ std::shared_ptr<TensorDataset> read_mnist(const fs::path& root, Part part, const
   const fs::path images_path = find_idx(folder, image_names, where);
   const fs::path labels_path = find_idx(folder, idx_names(prefix + "-labels", "idx1-ubyte"), where);
   at::Tensor images = read_bytes(images_path, 3, "images", where);
-  const at::Tensor labels = read_bytes(labels_path, 1, "labels", where);
+  const at::Tensor labels = read_bytes(labels_path, 1, "labels", where).to(at::kLong);
   check_counts(images, images_path, labels, labels_path, where);
+  check_labels(labels, /*num_classes=*/10, labels_path, where);
   images = options.flatten ? images.flatten(1) : images.unsqueeze(1);
 
   const double mean = options.normalize ? options.mean : 0.0;
@@ -92,7 +102,7 @@ std::shared_ptr<TensorDataset> read_mnist(const fs::path& root, Part part, const
   dataset_options.input_transform = Affine{1.0 / (255.0 * std), -mean / std};
   dataset_options.split = part == Part::train ? "train" : "test";
   const std::int64_t records = images.size(0);
-  return std::make_shared<FileTensorDataset>(std::move(images), labels.to(at::kLong), std::move(dataset_options),
+  return std::make_shared<FileTensorDataset>(std::move(images), labels, std::move(dataset_options),
                                              std::vector<FileTensorDataset::Source>{{images_path.string(), records}});
 }
 
@@ -108,6 +118,8 @@ std::shared_ptr<TensorDataset> fashion_mnist(const fs::path& root, Part part, co
 
 std::shared_ptr<TensorDataset> idx_dataset(const fs::path& images, const fs::path& labels,
                                            const IdxDatasetOptions& options) {
+  check<ConfigError>(!labels.empty() || !options.num_classes, "data.idx",
+                     "expected a file of labels, which num_classes is for, got none");
   at::Tensor input = to_tensor(formats::read_idx(images));
   at::Tensor target;
   if (!labels.empty()) {
@@ -115,6 +127,12 @@ std::shared_ptr<TensorDataset> idx_dataset(const fs::path& images, const fs::pat
     check_counts(input, images, target, labels, "data.idx");
     if (at::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
       target = target.to(at::kLong);
+    }
+    if (options.num_classes) {
+      check<DataError>(target.scalar_type() == at::kLong, "data.idx", "expected integers as labels of ",
+                       *options.num_classes, " classes, got ", c10::toString(target.scalar_type()), " (file ",
+                       quote(labels.string()), ")");
+      check_labels(target, *options.num_classes, labels, "data.idx");
     }
   }
   TensorDatasetOptions dataset_options;

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <danling/data/dataset.hpp>
@@ -40,6 +41,10 @@ class ImageFolder final : public Dataset<Batch> {
   std::int64_t size() const override { return static_cast<std::int64_t>(directory_of_.size()); }
   /// @throws DataError naming the file that cannot be read or decoded. From several threads at a time.
   Sample get(std::int64_t index, const SampleInfo& info) const;
+  /// The same in epoch 0, without a seed.
+  Sample get(std::int64_t index) const;
+  /// See `collate_images`.
+  Batch collate(std::vector<Sample> samples) const { return collate_images(std::move(samples)); }
   Batch get_batch(std::span<const std::int64_t> indices) override;
   Batch read(std::span<const std::int64_t> indices, const BatchInfo& info) override;
   /// `path` and `class`.

@@ -53,7 +53,12 @@ class MappedJsonLines {
 /// what it returns needs a `collate` beside its type, as data::Sample has.
 template <class Map>
 auto json_lines_dataset(const std::filesystem::path& path, Map map, std::string split = {}) {
-  return make_dataset(MappedJsonLines<Map>(JsonLines(path), std::move(map), std::move(split)));
+  using Lines = MappedJsonLines<Map>;
+  static_assert(detail::require_dataset<Lines>());
+  if constexpr (DatasetLike<Lines>) {
+    return std::make_shared<DatasetAdapter<Lines>>(
+        std::make_shared<Lines>(JsonLines(path), std::move(map), std::move(split)));
+  }
 }
 
 }  // namespace danling::inline v0::data

@@ -1,6 +1,7 @@
 // MNIST, Fashion-MNIST, and the data sets that come in their four files (KMNIST, the digits of examples/mnist).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -33,7 +34,8 @@ struct FashionMnistOptions {
 /// The images (float32) and labels (int64 [N]) of a part. Reads `train-images-idx3-ubyte` and
 /// `train-labels-idx1-ubyte`, or `t10k-...` for the test part, in `root` or its `MNIST/raw`, where torchvision puts
 /// them; `.idx3-ubyte` and a further `.gz` are found too. `split()` is "train" or "test".
-/// @throws DataError when a file is missing (it lists what was looked for), damaged, or the two do not fit.
+/// @throws DataError when a file is missing (it lists what was looked for), damaged, or the two do not fit, and for
+/// labels above 9, naming file and record.
 std::shared_ptr<TensorDataset> mnist(const std::filesystem::path& root, Part part, const MnistOptions& options = {});
 
 /// The same files of Fashion-MNIST, in `root` or its `FashionMNIST/raw`.
@@ -43,6 +45,8 @@ std::shared_ptr<TensorDataset> fashion_mnist(const std::filesystem::path& root, 
 struct IdxDatasetOptions {
   /// Of the input, such as {1.0 / 255.0} for pixels.
   std::optional<Affine> input_transform = {};
+  /// Labels are in [0, num_classes); not checked where there is none.
+  std::optional<std::int64_t> num_classes = {};
   std::string split = {};
 };
 
