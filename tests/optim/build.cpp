@@ -154,6 +154,8 @@ TEST_CASE("build_scheduler: each type, the total from the run unless the section
 }
 
 TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {
+  const auto known_optimizers = optim::optimizers();
+  const auto known_schedulers = optim::schedulers();
   optim::optimizers().add("double_sgd", [](const OptimizerSpec& spec, const std::vector<optim::ResolvedGroup>& groups) {
     optim::expect_options(groups[0], spec.type, {"lr"});
     return optim::sgd(groups[0].params, {.lr = 2 * groups[0].options.lr.value_or(1)});
@@ -168,6 +170,8 @@ TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {
   CHECK(optimizer->param_groups()[0].lr == 1.0);
   scheduler->step();
   CHECK(optimizer->param_groups()[0].lr == 0.5);
+  optim::optimizers() = known_optimizers;  // other tests, in whatever order, list what is known
+  optim::schedulers() = known_schedulers;
 }
 
 }  // namespace
