@@ -8,7 +8,6 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -89,8 +88,8 @@ class Tree {
 
     /// The value at `key`, or null when there is none.
     const Tree* find(const Key& key) const {
-      const auto found = index_.find(key);
-      return found == index_.end() ? nullptr : &entries_[found->second].value;
+      const std::size_t found = position(key);
+      return found == entries_.size() ? nullptr : &entries_[found].value;
     }
     Tree* find(const Key& key) { return const_cast<Tree*>(std::as_const(*this).find(key)); }
     bool contains(const Key& key) const { return find(key) != nullptr; }
@@ -113,31 +112,74 @@ class Tree {
 
     /// The value at `key`, added as null when there is none.
     Tree& operator[](const Key& key) {
-      const auto [found, added] = index_.try_emplace(key, entries_.size());
-      if (added) {
-        entries_.push_back(Entry{key, Tree()});
+      const std::size_t found = position(key);
+      return found == entries_.size() ? append(key, Tree()) : entries_[found].value;
+    }
+
+    /// Adds a key of which the caller knows that it is not there.
+    Tree& append(Key key, Tree value) {
+      entries_.push_back(Entry{std::move(key), std::move(value)});
+      if (2 * entries_.size() > slots_.size() && entries_.size() > few) {
+        index();
+      } else if (!slots_.empty()) {
+        take_slot(entries_.size() - 1);
       }
-      return entries_[found->second].value;
+      return entries_.back().value;
     }
 
     /// Removes `key`; says whether it was there. Linear in the size of the map.
     bool erase(const Key& key) {
-      const auto found = index_.find(key);
-      if (found == index_.end()) {
+      const std::size_t found = position(key);
+      if (found == entries_.size()) {
         return false;
       }
-      const std::size_t position = found->second;
-      entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(position));
-      index_.erase(found);
-      for (auto& item : index_) {
-        item.second -= item.second > position ? 1 : 0;
+      entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(found));
+      if (!slots_.empty()) {
+        index();
       }
       return true;
     }
 
    private:
+    // So many keys are compared sooner than one is hashed and a table kept.
+    static constexpr std::size_t few = 16;
+
+    /// Of `key` among the entries; their number when it is not there.
+    std::size_t position(const Key& key) const {
+      if (slots_.empty()) {
+        std::size_t at = 0;
+        while (at < entries_.size() && !(entries_[at].key == key)) {
+          ++at;
+        }
+        return at;
+      }
+      std::size_t slot = first_slot(key);
+      while (slots_[slot] != 0 && !(entries_[slots_[slot] - 1].key == key)) {
+        slot = (slot + 1) % slots_.size();
+      }
+      return slots_[slot] == 0 ? entries_.size() : slots_[slot] - 1;
+    }
+    // Numbers are their own hashes, which may all end in the same bits: hence Fibonacci hashing.
+    std::size_t first_slot(const Key& key) const {
+      return static_cast<std::size_t>((std::uint64_t{Key::Hash{}(key)} * 0x9e3779b97f4a7c15ULL) >> 32) % slots_.size();
+    }
+    void take_slot(std::size_t entry) {
+      std::size_t slot = first_slot(entries_[entry].key);
+      while (slots_[slot] != 0) {
+        slot = (slot + 1) % slots_.size();
+      }
+      slots_[slot] = entry + 1;
+    }
+    void index() {
+      slots_.assign(4 * entries_.size(), 0);
+      for (std::size_t entry = 0; entry < entries_.size(); ++entry) {
+        take_slot(entry);
+      }
+    }
+
     std::vector<Entry> entries_;
-    std::unordered_map<Key, std::size_t, Key::Hash> index_;
+    // Open addressing: the number of an entry plus one, or zero. Empty in small maps.
+    std::vector<std::size_t> slots_;
   };
 
   using Value = std::variant<Null, bool, std::int64_t, double, std::string, Bytes, Tensor, List, Tuple, Map>;
