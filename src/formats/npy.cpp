@@ -9,6 +9,7 @@
 
 #include <danling/core/error.hpp>
 
+#include "gzip.hpp"
 #include "little_endian.hpp"
 
 namespace danling::inline v0::formats {
@@ -205,8 +206,12 @@ NpyArray parse_npy(std::span<const std::byte> content, std::string_view source) 
   const std::string_view text(reinterpret_cast<const char*>(content.data()), content.size());
   const auto refuse = [&](const auto&... parts) { fail<DataError>("data.npy", parts..., " (", source, ")"); };
   if (!text.starts_with(kMagic)) {
+    const std::string_view compression = compression_of(text);
     refuse("expected a .npy file, which begins with \\x93NUMPY, got ",
-           text.empty() ? std::string("an empty one") : quote(text.substr(0, kMagic.size())));
+           text.empty()           ? std::string("an empty one")
+           : compression.empty()  ? quote(text.substr(0, kMagic.size()))
+           : compression == "zip" ? std::string("zip: name an .npz archive to the reader of those")
+                                  : concat(compression, ": decompress it first"));
   }
   const unsigned major = text.size() > kMagic.size() ? static_cast<unsigned char>(text[kMagic.size()]) : 0;
   const std::size_t prefix = kMagic.size() + 2 + (major == 1 ? 2 : 4);

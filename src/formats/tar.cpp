@@ -8,6 +8,7 @@
 #include <danling/core/error.hpp>
 
 #include "data_file.hpp"
+#include "gzip.hpp"
 
 namespace danling::inline v0::formats {
 namespace {
@@ -302,18 +303,6 @@ class Scan {
   std::uint64_t offset_;
   Block block_{};
 };
-
-/// What a file is that is no TAR archive itself; empty for anything else.
-std::string_view compression_of(std::string_view bytes) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> known = {
-      {{"\x1f\x8b", "gzip"}, {"\x28\xb5\x2f\xfd", "Zstandard"}, {"BZh", "bzip2"}, {"\xfd\x37zXZ", "xz"}}};
-  for (const auto& [magic, name] : known) {
-    if (bytes.starts_with(magic)) {
-      return name;
-    }
-  }
-  return {};
-}
 
 }  // namespace
 

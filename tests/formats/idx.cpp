@@ -123,7 +123,7 @@ TEST_CASE("read_idx: files that cannot be read say why", "[formats]") {
         "[data.idx] expected a readable file, got " + quoted("folder") + ": it is a directory");
   REQUIRE(::mkfifo((dir.path / "pipe").c_str(), 0600) == 0);
   CHECK(refusal(dir.path / "pipe") ==
-        "[data.idx] expected a readable file, got " + quoted("pipe") + ": it is not a file");
+        "[data.idx] expected a readable file, got " + quoted("pipe") + ": it is not a regular file");
 }
 
 TEST_CASE("read_idx: truncated files say what was claimed and what was there", "[formats]") {

@@ -100,8 +100,8 @@ TEST_CASE("parse_npy: refuses elements that tensors do not have, by name", "[for
 
 TEST_CASE("parse_npy: refuses what is no .npy file or was damaged", "[formats]") {
   CHECK(error("") == "[data.npy] expected a .npy file, which begins with \\x93NUMPY, got an empty one (file 'a.npy')");
-  CHECK(error("PK\x03\x04rest of it") ==
-        "[data.npy] expected a .npy file, which begins with \\x93NUMPY, got 'PK\\x03\\x04re' (file 'a.npy')");
+  CHECK(error("rest of it") ==
+        "[data.npy] expected a .npy file, which begins with \\x93NUMPY, got 'rest o' (file 'a.npy')");
   CHECK(error(npy("{}", "", 4)) == "[data.npy] expected version 1, 2 or 3 of the format, got 4 (file 'a.npy')");
   CHECK(error(npy("{}", "")) ==
         "[data.npy] expected the keys descr, fortran_order and shape, got a dict without descr (file 'a.npy')");

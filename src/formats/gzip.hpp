@@ -1,0 +1,48 @@
+// Files of gzip, decompressed; and the first bytes of compressed files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "data_file.hpp"
+
+namespace danling::inline v0::formats {
+
+/// `gzip`, `Zstandard`, `bzip2`, `xz` or `zip`, by the first bytes of a file; empty for anything else.
+std::string_view compression_of(std::string_view bytes);
+
+/// One or more gzip members, piece by piece. The end is reported only after the last checksum was right.
+class GzipReader {
+ public:
+  explicit GzipReader(const DataFile& file);
+  ~GzipReader();
+  GzipReader(const GzipReader&) = delete;
+  GzipReader& operator=(const GzipReader&) = delete;
+
+  /// Up to `count` further bytes; fewer only at the end. @throws DataError for damage.
+  std::size_t read(char* out, std::size_t count);
+  /// No more bytes than this can come.
+  std::uint64_t limit() const;
+  /// Whether the end came too early for the content to be checked.
+  bool cut_off() const { return cut_off_; }
+
+ private:
+  struct Stream;
+  void refill();
+  void next_member();
+
+  const DataFile& file_;
+  std::unique_ptr<Stream> stream_;
+  std::uint64_t offset_ = 0;
+  std::uint64_t total_ = 0;
+  bool at_end_ = false;
+  bool cut_off_ = false;
+};
+
+/// The whole content. @throws DataError for damage, also a file that is cut off.
+std::string read_gzip(const DataFile& file);
+
+}  // namespace danling::inline v0::formats
