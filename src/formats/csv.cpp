@@ -1,263 +1,260 @@
 // CSV files as tables.
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <unordered_set>
 
 #include <danling/core/error.hpp>
-#include <danling/formats/mapped_file.hpp>
 #include <danling/formats/table.hpp>
 
 #include "csv_fields.hpp"
-#include "table_builder.hpp"
+#include "csv_rows.hpp"
+#include "parallel.hpp"
+#include "table_blocks.hpp"
+#include "text_file.hpp"
 
 namespace danling::inline v0::formats {
 namespace {
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
-    text.remove_prefix(1);
+/// The type that two parts of a column have in common.
+std::optional<ColumnType> common(std::optional<ColumnType> a, std::optional<ColumnType> b) {
+  const auto is_number = [](auto type) { return type == ColumnType::int64 || type == ColumnType::float64; };
+  if (!a || !b || a == b) {
+    return a ? a : b;
   }
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) {
-    text.remove_suffix(1);
-  }
-  return text;
-}
-
-template <class T>
-std::errc whole(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return end != text.data() + text.size() ? std::errc::invalid_argument : error;
-}
-
-std::string_view without_plus(std::string_view text) {
-  const bool plus = text.size() > 1 && text[0] == '+' && text[1] != '-' && text[1] != '+';
-  return plus ? text.substr(1) : text;
-}
-
-bool parse(std::string_view text, std::int64_t& value) { return whole(without_plus(text), value) == std::errc(); }
-
-bool parse(std::string_view text, double& value) {
-  text = without_plus(text);
-  if (text.ends_with(')')) {
-    return false;  // from_chars reads "nan(...)", which nobody means
-  }
-  const std::errc error = whole(text, value);
-  if (error != std::errc::result_out_of_range) {
-    return error == std::errc();
-  }
-  // Infinite or zero, as rounding gives them; what not even this type reaches is no number.
-  long double wide = 0;
-  if (whole(text, wide) != std::errc()) {
-    return false;
-  }
-  value = static_cast<double>(wide);
-  return true;
-}
-
-bool parse(std::string_view text, bool& value) {
-  value = text == "true" || text == "True" || text == "TRUE";
-  return value || text == "false" || text == "False" || text == "FALSE";
+  return is_number(a) && is_number(b) ? ColumnType::float64 : ColumnType::text;
 }
 
 class CsvTable {
  public:
-  CsvTable(const MappedFile& file, const CsvOptions& options) : file_(file), options_(options) {
+  CsvTable(const TextFile& file, const CsvOptions& options, const Blocks& blocks)
+      : source_{.options = options, .path = file.path().string(), .text = file.text()}, blocks_(blocks) {
     for (const std::string& text : options.missing) {
-      missing_.insert(text);
-      numeric_missing_ = numeric_missing_ || text.find_first_of("+-.0123456789") == 0;
+      source_.missing.insert(text);
+      source_.numeric_missing = source_.numeric_missing || text.find_first_of("+-.0123456789") == 0;
     }
   }
 
   Table read() {
-    CsvFields fields = open();
-    find_names();
-    for (const std::string& name : names_) {
-      const auto declared = options_.types.find(name);
-      columns_.emplace_back(declared == options_.types.end() ? std::optional<ColumnType>() : declared->second);
-    }
-    as_text_.resize(columns_.size());
-    check_types();
-    if (options_.header && fields.next_row()) {
-      while (fields.next_field(), !fields.last()) {
-      }
-    }
-    std::uint64_t line = 0;
-    for (; fields.next_row(); ++rows_) {
-      if (fields.row_line() != ++line || rows_ == 0) {
-        line = fields.row_line();
-        jumps_.emplace_back(rows_, line);
-      }
-      read_row(fields);
-    }
-    read_texts();
-    std::vector<Column> out;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      out.push_back(std::move(columns_[c]).finish(std::move(names_[c])));
-    }
-    return Table(std::move(out), RowLines(file_.path().string(), std::move(jumps_)));
+    read_head();
+    read_parts();
+    std::vector<Column> columns(source_.names.size());
+    parallel_for(columns.size(), blocks_.threads, [&](std::size_t c) { columns[c] = join(c); });
+    return Table(std::move(columns), RowLines(source_.path, jumps()));
   }
 
  private:
-  CsvFields open() const {
-    std::string_view text = file_.text();
-    const std::string path = file_.path().string();
-    check<DataError>(!text.starts_with("\xff\xfe") && !text.starts_with("\xfe\xff"), "data.csv",
-                     "expected text in UTF-8, got UTF-16 (file ", danling::quote(path), ")");
-    if (text.starts_with("\xef\xbb\xbf")) {
-      text.remove_prefix(3);
-    }
-    return {text, options_.separator, options_.quote, options_.comment, path};
-  }
+  struct Part {
+    std::optional<CsvRows> rows;  // nothing where they could not be read from the place that was guessed
+    std::uint64_t shift = 0;      // from its lines to those of the file
+  };
 
-  /// From the first row, the options, or by number.
-  void find_names() {
-    CsvFields fields = open();
-    const bool any = fields.next_row();
-    if (!any) {
-      check<DataError>(!options_.header && !options_.names.empty(), "data.csv", "expected ",
-                       options_.header ? "a header" : "at least one row", ", got an empty file (file ",
-                       danling::quote(file_.path().string()), ")");
-      names_ = options_.names;
-      return;
-    }
-    std::vector<std::string> first;
-    do {
-      first.emplace_back(fields.next_field());
-    } while (!fields.last());
-    if (!options_.names.empty()) {
-      if (options_.names.size() != first.size()) {
-        fields.refuse(fields.row_line(), "expected ", options_.names.size(), " fields, one for each name, got ",
+  /// Names, from the first row, the options, or by number; and where rows with values begin.
+  void read_head() {
+    const CsvOptions& options = source_.options;
+    const char* const begin = source_.text.data();
+    CsvFields fields(source_.text, begin, 1, options, source_.path);
+    begin_ = begin;
+    if (!fields.next_row()) {
+      check<DataError>(!options.header && !options.names.empty(), "data.csv", "expected ",
+                       options.header ? "a header" : "at least one row", ", got an empty file (file ",
+                       quote(source_.path), ")");
+      source_.names = options.names;
+    } else {
+      std::vector<std::string> first;
+      do {
+        first.emplace_back(fields.next_field());
+      } while (!fields.last());
+      source_.check_text(begin, fields.at());
+      if (!options.names.empty() && options.names.size() != first.size()) {
+        fields.refuse(fields.row_line(), "expected ", options.names.size(), " fields, one for each name, got ",
                       first.size());
       }
-      names_ = options_.names;
-    } else if (options_.header) {
-      names_ = std::move(first);
-    } else {
       for (std::size_t i = 0; i < first.size(); ++i) {
-        names_.push_back(std::to_string(i));
+        source_.names.push_back(!options.names.empty() ? options.names[i]
+                                : options.header       ? std::move(first[i])
+                                                       : std::to_string(i));
+      }
+      if (options.header) {
+        begin_ = fields.at();
+        begin_line_ = fields.line();
       }
     }
     std::unordered_set<std::string_view> seen;
-    for (const std::string& name : names_) {
+    for (const std::string& name : source_.names) {
       if (!seen.insert(name).second) {
-        fields.refuse(fields.row_line(), "expected a name for each column, got ", danling::quote(name.substr(0, 60)),
-                      " twice");
+        fields.refuse(fields.row_line(), "expected a name for each column, got ", quote(name.substr(0, 60)), " twice");
       }
     }
-  }
-
-  void check_types() const {
-    for (const auto& [name, type] : options_.types) {
-      check<ConfigError>(std::find(names_.begin(), names_.end(), name) != names_.end(), "data.csv",
-                         "expected types for columns of the file, got one for ", danling::quote(name), " (file ",
-                         danling::quote(file_.path().string()), ")");
+    for (const auto& [name, type] : options.types) {
+      check<ConfigError>(seen.contains(name), "data.csv", "expected types for columns of the file, got one for ",
+                         quote(name), " (file ", quote(source_.path), ")");
     }
   }
 
-  void read_row(CsvFields& fields) {
-    std::size_t c = 0;
-    do {
-      const std::string_view field = fields.next_field();
-      if (c < columns_.size() && !as_text_[c]) {
-        add(fields, c, field);
+  /// Where about each part begins, if quotes are as they should be: a wrong place only costs time.
+  std::vector<const char*> guess_begins(std::size_t count) const {
+    const char* const end = source_.text.data() + source_.text.size();
+    const auto size = static_cast<std::size_t>(end - begin_);
+    std::vector<const char*> places(count + 1);
+    for (std::size_t i = 0; i <= count; ++i) {
+      places[i] = begin_ + size * i / count;
+    }
+    const char quote = source_.options.quote;
+    std::vector<char> odd(count);
+    parallel_for(quote == '\0' || count == 1 ? 0 : count, blocks_.threads,
+                 [&](std::size_t i) { odd[i] = is_odd(places[i], places[i + 1], quote) ? 1 : 0; });
+    std::vector<const char*> begins = {begin_};
+    bool quoted = false;
+    for (std::size_t i = 1; i < count; ++i) {
+      quoted = quoted != (odd[i - 1] != 0);
+      bool inside = quoted;
+      const char* at = places[i];
+      for (; at < places[i + 1] && (inside || (*at != '\n' && *at != '\r')); ++at) {
+        inside = inside != (quote != '\0' && *at == quote);
       }
-      ++c;
-    } while (!fields.last());
-    if (c != columns_.size()) {
-      fields.refuse(fields.row_line(), "expected ", columns_.size(), " fields as in the first row, got ", c);
+      begins.push_back(at < end ? at + 1 : end);  // the LF of a CRLF is an empty line to what begins with it
     }
+    begins.push_back(end);
+    return begins;
   }
 
-  bool is_missing(std::string_view text) const {
-    if (text.empty()) {
-      return true;
-    }
-    const char first = text.front();
-    const bool numeric = (first >= '0' && first <= '9') || first == '-' || first == '+' || first == '.';
-    return (!numeric || numeric_missing_) && missing_.contains(text);
-  }
-  void add(const CsvFields& fields, std::size_t c, std::string_view field) {
-    ColumnBuilder& column = columns_[c];
-    if (column.type() == ColumnType::text) {
-      column.add(field);
-      return;
-    }
-    const std::string_view text = trim(field);
-    if (is_missing(text) ? column.add_missing() : add_value(column, text)) {
-      return;
-    }
-    if (column.declared()) {
-      fields.refuse(fields.row_line(), "expected a value of ", formats::name(*column.type()), ", got ",
-                    danling::quote(field.substr(0, 60)), " in column ", danling::quote(names_[c].substr(0, 60)));
-    }
-    if (column.size() == 0) {
-      column.add(field);
-    } else {
-      as_text_[c] = true;  // the texts of earlier rows are gone: read them again in the end
-    }
-  }
-
-  static bool add_value(ColumnBuilder& column, std::string_view text) {
-    std::int64_t integer = 0;
-    double number = 0;
-    bool boolean = false;
-    const auto type = column.type();
-    if (type != ColumnType::float64 && type != ColumnType::boolean && parse(text, integer)) {
-      return column.add(integer);
-    }
-    if (type != ColumnType::boolean && parse(text, number)) {
-      return column.add(number);
-    }
-    return parse(text, boolean) && column.add(boolean);
-  }
-
-  void read_texts() {
-    if (std::find(as_text_.begin(), as_text_.end(), true) == as_text_.end()) {
-      return;
-    }
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      if (as_text_[c]) {
-        columns_[c].restart_as_text();
-      }
-    }
-    CsvFields fields = open();
-    bool header = options_.header;
-    while (fields.next_row()) {
-      std::size_t c = 0;
-      do {
-        const std::string_view field = fields.next_field();
-        if (!header && c < as_text_.size() && as_text_[c]) {
-          columns_[c].add(field);
+  void read_parts() {
+    const char* const end = source_.text.data() + source_.text.size();
+    const std::size_t count =
+        std::max<std::size_t>(1, static_cast<std::size_t>(end - begin_) / std::max<std::size_t>(1, blocks_.bytes));
+    const std::vector<const char*> begins = guess_begins(count);
+    parts_.resize(count);
+    parallel_for(count, blocks_.threads, [&](std::size_t i) {
+      // A place that was guessed wrong must not take more than its share of the file.
+      const char* const limit = count - i > 2 ? begins[i + 2] : end;
+      try {
+        CsvRows& rows = parts_[i].rows.emplace(source_);
+        rows.read(begins[i], i == 0 ? begin_line_ : 1, begins[i + 1], limit);
+        if (rows.next() == limit && limit != end) {
+          parts_[i].rows.reset();
         }
-        ++c;
-      } while (!fields.last());
-      header = false;
+      } catch (const Error&) {
+        parts_[i].rows.reset();
+      }
+    });
+    const char* next = begin_;
+    std::uint64_t line = begin_line_;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::optional<CsvRows>& rows = parts_[i].rows;
+      const bool right = rows && (i == 0 || rows->first() == next);
+      if (!right) {
+        rows.emplace(source_).read(next, line, begins[i + 1], end);
+      }
+      parts_[i].shift = (right && i > 0 ? line : rows->first_line()) - rows->first_line();
+      next = rows->next();
+      line = rows->next_line() + parts_[i].shift;
     }
+    read_texts();
   }
 
-  const MappedFile& file_;
-  const CsvOptions& options_;
-  std::unordered_set<std::string_view> missing_;
-  // Whether what begins as a number may stand for a missing value, such as -999.
-  bool numeric_missing_ = false;
-  std::vector<std::string> names_;
-  std::vector<ColumnBuilder> columns_;
-  std::vector<bool> as_text_;
-  std::vector<std::pair<std::size_t, std::uint64_t>> jumps_;
-  std::size_t rows_ = 0;
+  /// Numbers of one part are texts where another part has texts.
+  void read_texts() {
+    types_.resize(source_.names.size());
+    for (Part& part : parts_) {
+      for (std::size_t c = 0; c < types_.size(); ++c) {
+        types_[c] = common(types_[c], part.rows->columns()[c].type());
+      }
+    }
+    parallel_for(parts_.size(), blocks_.threads, [&](std::size_t i) {
+      CsvRows& rows = *parts_[i].rows;
+      std::vector<std::size_t> again;
+      for (std::size_t c = 0; c < types_.size(); ++c) {
+        if (types_[c] == ColumnType::text && rows.columns()[c].builder.type() != ColumnType::text) {
+          again.push_back(c);
+        }
+      }
+      if (!again.empty()) {
+        rows.read_texts(again);
+      }
+    });
+  }
+
+  /// The parts of a column as one.
+  Column join(std::size_t c) {
+    ColumnBuilder& all = parts_.front().rows->columns()[c].builder;
+    std::size_t rows = 0;
+    std::size_t bytes = 0;
+    for (Part& part : parts_) {
+      rows += part.rows->size();
+      bytes += part.rows->columns()[c].builder.text_bytes();
+    }
+    if (parts_.size() > 1) {
+      all.reserve(rows, bytes);
+    }
+    for (std::size_t i = 1; i < parts_.size(); ++i) {
+      all.append(std::move(parts_[i].rows->columns()[c].builder));
+    }
+    Column out = std::move(all).finish(source_.names[c]);
+    if (types_[c] == ColumnType::text) {
+      const CsvCell text = first_cell(c, CsvColumn::text);
+      const CsvCell boolean = first_cell(c, CsvColumn::boolean);
+      const CsvCell number = first_cell(c, CsvColumn::number);
+      // Bools are no numbers, but beside texts alone they are what was to be expected.
+      const bool is_boolean = number.line != 0 && boolean.line != 0 && (text.line == 0 || boolean.line < text.line);
+      out.first_text = shown(is_boolean ? boolean : text);
+      out.first_number = shown(number);
+    }
+    return out;
+  }
+
+  CsvCell first_cell(std::size_t c, CsvColumn::Kind kind) {
+    for (Part& part : parts_) {
+      const CsvCell& cell = part.rows->columns()[c].first[kind];
+      if (cell.line != 0) {
+        return {cell.line + part.shift, cell.text};
+      }
+    }
+    return {};
+  }
+
+  std::string shown(const CsvCell& cell) const {
+    return cell.line == 0 ? std::string()
+                          : concat(quote(cell.text), " (file ", quote(source_.path), ", line ", cell.line, ")");
+  }
+
+  std::vector<std::pair<std::size_t, std::uint64_t>> jumps() const {
+    std::vector<std::pair<std::size_t, std::uint64_t>> out;
+    std::size_t before = 0;
+    for (const Part& part : parts_) {
+      for (const auto& [row, line] : part.rows->jumps()) {
+        const std::size_t all_row = before + row;
+        const std::uint64_t all_line = line + part.shift;
+        if (out.empty() || all_line - out.back().second != all_row - out.back().first) {
+          out.emplace_back(all_row, all_line);
+        }
+      }
+      before += part.rows->size();
+    }
+    return out;
+  }
+
+  CsvSource source_;
+  Blocks blocks_;
+  const char* begin_ = nullptr;
+  std::uint64_t begin_line_ = 1;
+  std::vector<Part> parts_;
+  std::vector<std::optional<ColumnType>> types_;
 };
 
 }  // namespace
 
-Table read_csv(const std::filesystem::path& path, const CsvOptions& options) {
+Table read_csv_in(const std::filesystem::path& path, const CsvOptions& options, const Blocks& blocks) {
   const auto ends_line = [](char c) { return c == '\n' || c == '\r'; };
   check<ConfigError>(options.separator != options.quote && !ends_line(options.separator) && !ends_line(options.quote),
                      "data.csv", "expected a separator and a quote that differ and do not end lines, got ",
-                     danling::quote(std::string_view(&options.separator, 1)), " and ",
-                     danling::quote(std::string_view(&options.quote, 1)));
-  const MappedFile file(path, Access::sequential, "data.csv");
-  return CsvTable(file, options).read();
+                     quote(std::string_view(&options.separator, 1)), " and ",
+                     quote(std::string_view(&options.quote, 1)));
+  const TextFile file(path, "data.csv", options.encoding);
+  return CsvTable(file, options, blocks).read();
+}
+
+Table read_csv(const std::filesystem::path& path, const CsvOptions& options) {
+  return read_csv_in(path, options, Blocks::of("data.csv", options.num_threads));
 }
 
 }  // namespace danling::inline v0::formats

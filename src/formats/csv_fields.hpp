@@ -1,37 +1,44 @@
 // CSV text taken apart into rows and fields.
 #pragma once
 
-#include <array>
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/table.hpp>
+
+#include "byte_mask.hpp"
 
 namespace danling::inline v0::formats {
 
-/// Walks over the fields of a text. One that needs no change is a view of it, else of a buffer until the next one.
+/// Walks over the fields of a text from the beginning of a row to the end of the text. A field that needs no change is
+/// a view of it, else of a buffer until the next one.
 class CsvFields {
  public:
-  CsvFields(std::string_view text, char separator, char quote, char comment, std::string file)
-      : at_(text.data()),
+  /// `line` is that of `begin`. The strings must outlive the object.
+  CsvFields(std::string_view text, const char* begin, std::uint64_t line, const CsvOptions& options,
+            const std::string& file)
+      : at_(begin),
         end_(text.data() + text.size()),
-        separator_(separator),
-        quote_(quote),
-        comment_(comment),
-        file_(std::move(file)) {
-    for (const char stop : {separator, '\n', '\r'}) {
-      stops_[static_cast<unsigned char>(stop)] = true;
-    }
-  }
+        next_window_(begin),
+        separator_(options.separator),
+        quote_(options.quote == '\0' ? options.separator : options.quote),
+        comment_(options.comment),
+        quotes_(options.quote != '\0'),
+        file_(file),
+        line_(line) {}
 
   /// Goes to the next row that is not empty or a comment; false at the end.
   bool next_row() {
     while (at_ < end_ && (*at_ == '\n' || *at_ == '\r' || (comment_ != '\0' && *at_ == comment_))) {
-      while (at_ < end_ && *at_ != '\n' && *at_ != '\r') {
-        ++at_;
-      }
+      do {
+        at_ = next_mark();
+      } while (at_ < end_ && *at_ != '\n' && *at_ != '\r');
       end_line();
     }
     row_line_ = line_;
@@ -40,21 +47,27 @@ class CsvFields {
 
   /// The next field; `last()` says whether the row ended with it.
   std::string_view next_field() {
-    if (at_ < end_ && *at_ == quote_ && quote_ != '\0') {
+    if (quotes_ && at_ < end_ && *at_ == quote_) {
       return quoted();
     }
     const char* const begin = at_;
-    while (at_ < end_ && !stops_[static_cast<unsigned char>(*at_)]) {
-      ++at_;
-    }
+    do {
+      at_ = next_mark();
+    } while (quotes_ && at_ < end_ && *at_ == quote_);
     const std::string_view field(begin, static_cast<std::size_t>(at_ - begin));
     end_field();
     return field;
   }
 
   bool last() const { return last_; }
-  /// Of the beginning of the row, from 1.
+  /// What comes next.
+  const char* at() const { return at_; }
+  /// Of what comes next, from 1.
+  std::uint64_t line() const { return line_; }
+  /// Of the beginning of the row.
   std::uint64_t row_line() const { return row_line_; }
+  /// Whether any byte so far, or a few bytes further, may have been NUL or no ASCII.
+  bool has_other() const { return other_; }
 
   template <class... Parts>
   [[noreturn]] void refuse(std::uint64_t line, const Parts&... parts) const {
@@ -62,9 +75,36 @@ class CsvFields {
   }
 
  private:
+  /// The next separator, quote or end of a line behind the last one, or the end.
+  const char* next_mark() {
+    while (marks_ == 0) {
+      const auto left = static_cast<std::size_t>(end_ - next_window_);
+      if (left == 0) {
+        return end_;
+      }
+      window_ = next_window_;
+      if (left >= 64) {
+        next_window_ += 64;
+        marks_ = marks_of(window_, separator_, quote_, other_);
+      } else {
+        next_window_ = end_;
+        char rest[64];
+        std::memset(rest, ' ', sizeof rest);
+        std::memcpy(rest, window_, left);
+        marks_ = marks_of(rest, separator_, quote_, other_) & ((std::uint64_t{1} << left) - 1);
+      }
+    }
+    const char* const mark = window_ + std::countr_zero(marks_);
+    marks_ &= marks_ - 1;
+    return mark;
+  }
+  /// At the mark of an end, or at the end of the text.
   void end_line() {
     if (at_ < end_) {
       const bool two = *at_ == '\r' && end_ - at_ > 1 && at_[1] == '\n';
+      if (two) {
+        next_mark();
+      }
       at_ += two ? 2 : 1;
       ++line_;
     }
@@ -79,24 +119,26 @@ class CsvFields {
   }
   std::string_view quoted() {
     const std::uint64_t begin_line = line_;
-    const char* begin = ++at_;
+    const char* begin = next_mark() + 1;
     buffer_.clear();
     for (;;) {
-      while (at_ < end_ && *at_ != quote_) {
-        line_ += *at_ == '\n' || (*at_ == '\r' && (end_ - at_ == 1 || at_[1] != '\n')) ? 1 : 0;
-        ++at_;
-      }
-      if (at_ == end_) {
+      const char* const mark = next_mark();
+      if (mark == end_) {
+        at_ = end_;
         refuse(begin_line, "expected a ", danling::quote(std::string_view(&quote_, 1)),
                " that closes a field, got the end of the file");
       }
-      if (end_ - at_ > 1 && at_[1] == quote_) {
-        buffer_.append(begin, at_ + 1);
-        at_ += 2;
-        begin = at_;
-        continue;
+      if (*mark == '\n' || (*mark == '\r' && (end_ - mark == 1 || mark[1] != '\n'))) {
+        ++line_;
+      } else if (*mark == quote_) {
+        if (end_ - mark == 1 || mark[1] != quote_) {
+          at_ = mark;
+          break;
+        }
+        next_mark();
+        buffer_.append(begin, mark + 1);
+        begin = mark + 2;
       }
-      break;
     }
     std::string_view field(begin, static_cast<std::size_t>(at_ - begin));
     if (!buffer_.empty()) {
@@ -104,26 +146,32 @@ class CsvFields {
       field = buffer_;
     }
     ++at_;
-    if (at_ < end_ && !stops_[static_cast<unsigned char>(*at_)]) {
+    if (at_ < end_ && *at_ != separator_ && *at_ != '\n' && *at_ != '\r') {
       const std::size_t rest = std::min<std::size_t>(static_cast<std::size_t>(end_ - at_), 20);
       refuse(line_, "expected a separator or the end of the line after a closing quote, got ",
              danling::quote(std::string_view(at_, rest)));
     }
+    next_mark();
     end_field();
     return field;
   }
 
   const char* at_;
   const char* end_;
+  // Marks that are still to come among the 64 bytes from `window_`.
+  std::uint64_t marks_ = 0;
+  const char* window_ = nullptr;
+  const char* next_window_;
   char separator_;
-  char quote_;
+  char quote_;  // the separator once more where there is none
   char comment_;
-  std::string file_;
-  std::array<bool, 256> stops_{};
-  std::string buffer_;
-  std::uint64_t line_ = 1;
-  std::uint64_t row_line_ = 1;
+  bool quotes_;
   bool last_ = false;
+  bool other_ = false;
+  const std::string& file_;
+  std::string buffer_;
+  std::uint64_t line_;
+  std::uint64_t row_line_ = 1;
 };
 
 }  // namespace danling::inline v0::formats

@@ -17,7 +17,8 @@ template <class T>
 const T& values_of(const Column& column, ColumnType wanted) {
   const T* values = std::get_if<T>(&column.values);
   check<DataError>(values != nullptr, "data.table", "expected a column of ", name(wanted), ", got one of ",
-                   name(column.type()), ": ", quote(column.name));
+                   name(column.type()), ": ", quote(column.name),
+                   column.first_text.empty() ? "" : concat(", for it holds ", column.first_text));
   return *values;
 }
 
@@ -45,6 +46,20 @@ std::string_view name(ColumnType type) {
       break;
   }
   return "bool";
+}
+
+void TextColumn::append(const TextColumn& other) {
+  const std::size_t before = block_.size();
+  const std::size_t rows = ends_.size();
+  block_ += other.block_;
+  ends_.resize(rows + other.ends_.size());
+  std::transform(other.ends_.begin(), other.ends_.end(), ends_.begin() + static_cast<std::ptrdiff_t>(rows),
+                 [before](std::size_t end) { return before + end; });
+}
+
+void TextColumn::reserve(std::size_t bytes, std::size_t rows) {
+  block_.reserve(bytes);
+  ends_.reserve(rows);
 }
 
 std::size_t Column::size() const {
@@ -160,17 +175,6 @@ bool ColumnBuilder::add(bool value) {
   return true;
 }
 
-bool ColumnBuilder::add(std::string_view text) {
-  if (type_ != ColumnType::text) {
-    if (type_) {
-      return false;
-    }
-    start(ColumnType::text);
-  }
-  texts_.push_back(text);
-  return true;
-}
-
 bool ColumnBuilder::add_missing() {
   if (!type_) {
     ++leading_missing_;
@@ -197,6 +201,55 @@ bool ColumnBuilder::add_missing() {
     booleans_.push_back(0);
   }
   return !declared_;
+}
+
+bool ColumnBuilder::add_missing(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!add_missing()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void ColumnBuilder::reserve(std::size_t rows, std::size_t bytes) {
+  if (type_ == ColumnType::text) {
+    texts_.reserve(bytes, rows);
+  } else if (type_ == ColumnType::float64) {
+    floats_.reserve(rows);
+  } else if (type_ == ColumnType::int64) {
+    integers_.reserve(rows);
+  } else if (type_ == ColumnType::boolean) {
+    booleans_.reserve(rows);
+  }
+}
+
+bool ColumnBuilder::append(ColumnBuilder&& next) {
+  if (!next.type_) {
+    return add_missing(next.leading_missing_);
+  }
+  if (size() == 0) {
+    *this = std::move(next);
+    return true;
+  }
+  if (!type_) {
+    start(*next.type_);
+  }
+  if (type_ != next.type_ &&
+      !(type_ == ColumnType::float64 ? next.become_float() : next.type_ == ColumnType::float64 && become_float())) {
+    return false;
+  }
+  const std::size_t before = size();
+  for (const std::size_t row : next.missing_) {
+    missing_.push_back(before + row);
+  }
+  const auto add = [](auto& to, auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  add(integers_, next.integers_);
+  add(floats_, next.floats_);
+  add(booleans_, next.booleans_);
+  texts_.append(next.texts_);
+  next = {};
+  return true;
 }
 
 void ColumnBuilder::restart_as_text() { *this = ColumnBuilder(ColumnType::text); }

@@ -38,9 +38,23 @@ class ColumnBuilder {
     return true;
   }
   bool add(bool value);
-  bool add(std::string_view text);
+  bool add(std::string_view text) {
+    if (type_ != ColumnType::text && (type_ || !start(ColumnType::text))) {
+      return false;
+    }
+    texts_.push_back(text);
+    return true;
+  }
   /// A declared int64 or bool column cannot.
   bool add_missing();
+
+  /// Puts the rows of `next` behind its own. Says whether their types have one in common; where not, all is lost.
+  bool append(ColumnBuilder&& next);
+  /// Adds `count` rows without a value.
+  bool add_missing(std::size_t count);
+  /// Makes room for so many rows in all and the characters of their texts.
+  void reserve(std::size_t rows, std::size_t bytes);
+  std::size_t text_bytes() const { return texts_.bytes(); }
 
   /// Drops all values and takes texts from now on.
   void restart_as_text();

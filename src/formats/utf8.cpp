@@ -1,55 +1,95 @@
 #include "utf8.hpp"
 
+#include <cstring>
+
 namespace danling::inline v0::formats {
 namespace {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Bytes of the sequence at `at`, or 0 when it is not UTF-8.
-std::size_t sequence(std::string_view text, std::size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  if (lead < 0x80) {
-    return 1;
-  }
-  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() - at < length) {
-    return 0;
-  }
-  for (std::size_t i = 1; i < length; ++i) {
-    if (!is_continuation(text[at + i])) {
-      return 0;
+// Texts are ASCII for the most part.
+std::size_t skip_ascii(std::string_view text, std::size_t at) {
+  std::uint64_t eight = 0;
+  while (text.size() - at >= sizeof eight) {
+    std::memcpy(&eight, text.data() + at, sizeof eight);
+    if ((eight & 0x8080808080808080ULL) != 0) {
+      break;
     }
+    at += sizeof eight;
   }
-  const auto second = static_cast<unsigned char>(text[at + 1]);
-  const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
-  const bool too_large = lead == 0xf4 && second > 0x8f;
-  return overlong || too_large ? 0 : length;
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) {
+    ++at;
+  }
+  return at;
 }
 
 }  // namespace
 
-std::size_t find_invalid_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = sequence(text, at);
+std::size_t utf8_sequence(std::string_view text, Surrogates surrogates) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) {
+    return 1;
+  }
+  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) {
+    return 0;
+  }
+  for (std::size_t i = 1; i < length; ++i) {
+    if (!is_continuation(text[i])) {
+      return 0;
+    }
+  }
+  const auto second = static_cast<unsigned char>(text[1]);
+  const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
+  const bool too_large = lead == 0xf4 && second > 0x8f;
+  const bool surrogate = lead == 0xed && second > 0x9f && surrogates == Surrogates::refused;
+  return overlong || too_large || surrogate ? 0 : length;
+}
+
+std::size_t find_invalid_utf8(std::string_view text, Surrogates surrogates) {
+  for (std::size_t at = skip_ascii(text, 0); at < text.size();) {
+    const std::size_t length = utf8_sequence(text.substr(at), surrogates);
     if (length == 0) {
       return at;
     }
     at += length;
+    if (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) {
+      at = skip_ascii(text, at);
+    }
   }
   return std::string_view::npos;
+}
+
+std::string hex_byte(char byte) {
+  static constexpr std::string_view digits = "0123456789abcdef";
+  const auto value = static_cast<unsigned char>(byte);
+  return {'0', 'x', digits[value >> 4], digits[value & 15]};
+}
+
+void append_utf8(std::uint32_t code, std::string& out) {
+  const auto add = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    return add(code);
+  }
+  if (code < 0x800) {
+    add(0xc0 | code >> 6);
+  } else {
+    if (code < 0x10000) {
+      add(0xe0 | code >> 12);
+    } else {
+      add(0xf0 | code >> 18);
+      add(0x80 | (code >> 12 & 0x3f));
+    }
+    add(0x80 | (code >> 6 & 0x3f));
+  }
+  add(0x80 | (code & 0x3f));
 }
 
 std::string latin1_to_utf8(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size() + bytes.size() / 2);
   for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x80) {
-      out.push_back(c);
-    } else {
-      out.push_back(static_cast<char>(0xc0 | (byte >> 6)));
-      out.push_back(static_cast<char>(0x80 | (byte & 0x3f)));
-    }
+    append_utf8(static_cast<unsigned char>(c), out);
   }
   return out;
 }

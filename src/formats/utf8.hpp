@@ -2,14 +2,26 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace danling::inline v0::formats {
 
-/// Position of the first byte that is not UTF-8, or npos. Lone surrogates are accepted, as Python's `surrogatepass`
-/// accepts them in pickles.
-std::size_t find_invalid_utf8(std::string_view text);
+/// Python's `surrogatepass` accepts lone ones in pickles; Unicode does not.
+enum class Surrogates { accepted, refused };
+
+/// Bytes of the sequence that `text`, which is not empty, begins with, or 0 when it is not UTF-8.
+std::size_t utf8_sequence(std::string_view text, Surrogates surrogates = Surrogates::refused);
+
+/// Position of the first byte that is not UTF-8, or npos.
+std::size_t find_invalid_utf8(std::string_view text, Surrogates surrogates = Surrogates::accepted);
+
+/// A byte for messages: `0xe9`.
+std::string hex_byte(char byte);
+
+/// Adds a code point.
+void append_utf8(std::uint32_t code, std::string& out);
 
 /// Bytes as the text whose code points are the bytes (Python's `latin1`), in UTF-8.
 std::string latin1_to_utf8(std::string_view bytes);

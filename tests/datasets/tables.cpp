@@ -178,6 +178,31 @@ TEST_CASE("table_dataset: missing values are an error, or what stands for them",
   CHECK(extra->categories().at("c") == Categories{"", "a", "b"});
 }
 
+TEST_CASE("table_dataset: one bad cell makes no classes of numbers", "[data]") {
+  const danling_test::TempDir directory;
+  const auto path = directory / "a.csv";
+  write_file(path, "x,y\n1,10\n2,20\n3,3O\n");
+  const Table table = read_csv(path);
+  const auto cell = [&](const std::string& text, int line) {
+    return "'" + text + "' (file '" + path.string() + "', line " + std::to_string(line) + ")";
+  };
+  const std::string both = "[data.table] expected numbers or categories in column 'y', got both: " + cell("10", 2) +
+                           " and " + cell("3O", 4) +
+                           "; correct the cell, or declare the column text by CsvOptions::types";
+  CHECK(error_of<DataError>([&] { table_dataset(table, {.target = "y"}); }) == both);
+  CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .extra = {"y"}}); }) == both);
+  CHECK(error_of<DataError>([&] {
+          table_dataset(table, {.inputs = {"x", "y"}});
+        }) == "[data.table] expected a column of numbers, got one of text: 'y', for it holds " + cell("3O", 4) +
+                  "; as extra it becomes category indices");
+  // Whoever says that it holds categories, in any of three ways, has them.
+  const at::Tensor classes = at::tensor({0, 1, 2}, at::kLong);
+  CHECK(at::equal(table_dataset(table, {.target = "y", .target_kind = TargetKind::classes})->target(), classes));
+  CHECK(at::equal(table_dataset(table, {.target = "y", .categories = {{"y", {"10", "20", "3O"}}}})->target(), classes));
+  const Table declared = read_csv(path, {.types = {{"y", danling::formats::ColumnType::text}}});
+  CHECK(at::equal(table_dataset(declared, {.target = "y"})->target(), classes));
+}
+
 TEST_CASE("table_dataset: what does not fit is refused", "[data]") {
   TextColumn words;
   words.push_back("a");
@@ -282,6 +307,24 @@ TEST_CASE("json_lines_dataset: damage names file, line and record", "[data]") {
   CHECK_THROWS_AS(lines.source_info(2), DataError);
   std::filesystem::resize_file(path, 4);
   CHECK_THROWS_AS(lines.get(0), DataError);
+}
+
+TEST_CASE("json_lines_dataset: NaN is read where the option allows it", "[data]") {
+  const danling_test::TempDir directory;
+  const auto path = directory / "a.jsonl";
+  write_file(path, "{\"a\": NaN}\n{\"a\": -Infinity}\n");
+  const danling::data::JsonLines strict(path);
+  CHECK(error_of<DataError>([&] { strict.get(0); }) ==
+        "[data.json] expected JSON, got a number that JSON does not have: NaN; the option allow_nan reads what Python "
+        "writes (file '" +
+            path.string() + "', line 1, column 7)");
+  const auto dataset =
+      danling::data::json_lines_dataset(path,
+                                        [](const State& record) {
+                                          return WordSample{danling::to_text(record.at("a").number()), 0};
+                                        },
+                                        "train", {.allow_nan = true});
+  CHECK(dataset->get_batch(std::vector<std::int64_t>{1, 0}).texts == std::vector<std::string>{"-inf", "nan"});
 }
 
 TEST_CASE("json_lines_dataset: several threads read the same", "[data]") {

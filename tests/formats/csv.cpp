@@ -208,12 +208,16 @@ TEST_CASE("read_csv: a file that ends anywhere gives whole rows or an error", "[
 }
 
 TEST_CASE("Table: an unknown column, or one of another type, is an error", "[formats]") {
-  const Table table = csv("a,b\n1,x\n");
+  const danling_test::TempDir directory;
+  const auto path = directory / "a.csv";
+  danling_test::write_file(path, "a,b\n1,2\n3,x\n");
+  const Table table = read_csv(path);
   CHECK(error_of<DataError>([&] { table.column("c"); })
             .starts_with("[data.table] expected one of the columns 'a', 'b', "
                          "got 'c' (file "));
   CHECK(error_of<DataError>([&] { table.column("b").integers(); }) ==
-        "[data.table] expected a column of int64, got one of text: 'b'");
+        "[data.table] expected a column of int64, got one of text: 'b', for it holds 'x' (file '" + path.string() +
+            "', line 3)");
   CHECK_THROWS_AS(Table({{"a", std::vector<double>{1.0}}, {"b", std::vector<double>{}}}), DataError);
 }
 

@@ -1,6 +1,8 @@
 #include <danling/formats/json_lines.hpp>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -70,7 +72,7 @@ TEST_CASE("parse_json: what JSON or the tree does not have is refused", "[format
     INFO(text);
     const std::string message = json_error(text);
     CHECK(message.starts_with("[data.json] expected JSON, got a "));
-    CHECK(message.find("(line 1, column ") != std::string::npos);
+    CHECK(message.find(" (line 1, column ") != std::string::npos);
     CHECK(message.find('\n') == std::string::npos);
   }
   const std::string deep(256, '[');
@@ -79,6 +81,140 @@ TEST_CASE("parse_json: what JSON or the tree does not have is refused", "[format
   CHECK(json_error(std::string(1'000'000, '[')) ==
         "[data.json] expected at most 256 levels of nesting, got more (line 1)");
   CHECK(json_error("\"" + std::string(100'000, 'x')).size() < 400);
+}
+
+TEST_CASE("parse_json: messages say what is there, what belongs there, and the column", "[formats]") {
+  const auto prefix = [](const std::string& text) { return "[data.json] expected JSON, got a " + text; };
+  CHECK(json_error("{\"a\": }") == prefix("'}' where a value belongs (line 1, column 7)"));
+  CHECK(json_error("{\"a\" 1}") == prefix("'1' where a ':' belongs (line 1, column 6)"));
+  CHECK(json_error("{a: 1}") == prefix("'a:' where a key in quotes belongs (line 1, column 2)"));
+  CHECK(json_error("[1 2]") == prefix("'2' where a ',' or a ']' belongs (line 1, column 4)"));
+  CHECK(json_error("[1,") == prefix("text that ends where a value belongs (line 1, column 4)"));
+  CHECK(json_error("1.") == prefix("text that ends where a digit belongs (line 1, column 3)"));
+  CHECK(json_error("tru") == prefix("'tru' where a value belongs (line 1, column 1)"));
+  CHECK(json_error("1 x") == prefix("'x' where the end belongs (line 1, column 3)"));
+  CHECK(json_error("\"ab") == prefix("text that ends inside of a string (line 1, column 4)"));
+  CHECK(json_error("\"a\xff\"") == prefix("byte that is not UTF-8: 0xff (line 1, column 3)"));
+  CHECK(json_error("\"a\tb\"") == prefix("control character inside of a string: '\\x09' (line 1, column 3)"));
+  CHECK(json_error("\"\\x\"") == prefix("'\\' that no character to escape follows (line 1, column 2)"));
+  CHECK(json_error("\"\\ud800x\"") == prefix("surrogate that is no half of a pair (line 1, column 2)"));
+  CHECK(json_error("\"\\udc00\"") == prefix("surrogate that is no half of a pair (line 1, column 2)"));
+  CHECK(json_error("\"\\u12g4\"") == prefix("'g4\"' where a hexadecimal digit belongs (line 1, column 6)"));
+  CHECK(json_error("[-1e999]") == prefix("number that float64 does not hold: -1e999 (line 1, column 2)"));
+}
+
+TEST_CASE("parse_json: NaN and Infinity are read where the option allows them", "[formats]") {
+  for (const std::string text : {"NaN", "Infinity", "-Infinity"}) {
+    CHECK(json_error("[" + text + "]") == "[data.json] expected JSON, got a number that JSON does not have: " + text +
+                                              "; the option allow_nan reads what Python writes (line 1, column 2)");
+  }
+  const auto tree = parse_json("[NaN, Infinity, -Infinity, 1]", "line 1", {.allow_nan = true});
+  CHECK(std::isnan(tree.list()[0].number()));
+  CHECK(tree.list()[1].number() == std::numeric_limits<double>::infinity());
+  CHECK(tree.list()[2].number() == -std::numeric_limits<double>::infinity());
+  CHECK(tree.list()[3].integer() == 1);
+  for (const std::string text : {"-NaN", "nan", "Inf", "-Infinit", "+Infinity", "NaNs"}) {
+    INFO(text);
+    CHECK_THROWS_AS(parse_json(text, "line 1", {.allow_nan = true}), DataError);
+  }
+  const Table table = table_of("{\"a\": 1}\n{\"a\": NaN}\n{\"a\": -Infinity}\n", {.allow_nan = true});
+  CHECK(std::isnan(table.column("a").floats()[1]));
+  CHECK(table.column("a").floats()[2] == -std::numeric_limits<double>::infinity());
+  CHECK(table_error("{\"a\": NaN}\n") ==
+        "[data.json] expected JSON, got a number that JSON does not have: NaN; the option allow_nan reads what Python "
+        "writes (file 'a.jsonl', line 1, column 7)");
+}
+
+nlohmann::json as_nlohmann(const danling::formats::RecordTree& tree) {
+  if (tree.is_map()) {
+    auto out = nlohmann::json::object();
+    for (const auto& [key, value] : tree.map()) {
+      out[key.string()] = as_nlohmann(value);
+    }
+    return out;
+  }
+  if (tree.is_list()) {
+    auto out = nlohmann::json::array();
+    for (const auto& item : tree.list()) {
+      out.push_back(as_nlohmann(item));
+    }
+    return out;
+  }
+  return tree.is_null()      ? nlohmann::json()
+         : tree.is_bool()    ? nlohmann::json(tree.boolean())
+         : tree.is_integer() ? nlohmann::json(tree.integer())
+         : tree.is_double()  ? nlohmann::json(tree.number())
+                             : nlohmann::json(tree.string());
+}
+
+TEST_CASE("parse_json: accepts and reads what nlohmann's parser does", "[formats]") {
+  std::mt19937 random(11);
+  const std::string base =
+      R"( {"a": [1, -0, -0.0, 0.1, 123456789012345678, -12.5e-7, 1e22, 1.7976931348623157e308, 5e-324, 1E+2],
+      "text with some length": "plain, \"quoted\" \\ \/ \b\f\n\r\t \u0000\u00e9\u4e16\ud83d\ude00 é世😀",
+      "": {"b": {}, "c": [], "d": [[true], [false, null]]}, "e": "", "f": 9007199254740993.0, "g": 0.30000000000000004} )";
+  const std::string letters = "{}[]\",:\\/u0019-+.eE tfn\n\r\t\x01\xc3\xa9\xed\xa0\x80\xf0\x9f";
+  CHECK(as_nlohmann(parse_json(base, "base")) == nlohmann::json::parse(base));
+  int accepted = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text = base;
+    for (auto edits = 1 + random() % 3; edits > 0; --edits) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text[at] = letters[random() % letters.size()];
+          break;
+        case 1:
+          text.erase(at, 1);
+          break;
+        default:
+          text.insert(at, 1, letters[random() % letters.size()]);
+      }
+    }
+    nlohmann::json expected;
+    bool sound = true;
+    try {
+      expected = nlohmann::json::parse(text);
+    } catch (const nlohmann::json::exception&) {
+      sound = false;
+    }
+    INFO(text);
+    try {
+      const nlohmann::json got = as_nlohmann(parse_json(text, "mutation"));
+      if (!sound || got != expected) {
+        CHECK(sound);
+        CHECK(got == expected);
+      }
+      ++accepted;
+    } catch (const DataError& error) {
+      const std::string message = error.what();
+      const bool our_own = message.starts_with("[data.json] expected integers that int64 holds") ||
+                           message.starts_with("[data.json] expected each key once");
+      if (sound && !our_own) {
+        FAIL_CHECK(message);
+      }
+    }
+  }
+  CHECK(accepted > 1000);
+}
+
+TEST_CASE("parse_json: a key that comes twice is found among few and among many", "[formats]") {
+  for (const int count : {2, 15, 16, 17, 18, 100}) {
+    std::string text = "{";
+    for (int i = 0; i < count; ++i) {
+      text += "\"key" + std::to_string(i) + "\": " + std::to_string(i) + ", ";
+    }
+    const auto tree = parse_json(text + "\"last\": 1}", "line 1");
+    CHECK(tree.map().size() == static_cast<std::size_t>(count) + 1);
+    CHECK(tree.at("key" + std::to_string(count - 1)).integer() == count - 1);
+    for (const int twice : {0, count / 2, count - 1}) {
+      const std::string key = "key" + std::to_string(twice);
+      CHECK(json_error(text + "\"" + key + "\": 1}") ==
+            "[data.json] expected each key once, got '" + key + "' twice (line 1)");
+      CHECK(json_error(text + "\"\\u006bey" + std::to_string(twice) + "\": 1}") ==
+            "[data.json] expected each key once, got '" + key + "' twice (line 1)");
+    }
+  }
 }
 
 TEST_CASE("JsonLinesFile: finds lines whatever ends them, and skips empty ones", "[formats]") {
@@ -131,6 +267,43 @@ TEST_CASE("read_json_lines: named columns are taken and typed", "[formats]") {
   CHECK(table.column("a.b").floats()[0] == 1.0);
   CHECK(std::isnan(table.column("a.b").floats()[1]));
   CHECK(table_of("{\"a\": 1}\n{\"a\": 2}\n").column("a").integers()[1] == 2);
+}
+
+TEST_CASE("read_json_lines: the name of a whole member goes before the path into an object", "[formats]") {
+  const std::string text =
+      "{\"a\": {\"b\": 1, \"b.c\": 5}, \"a.b\": 2}\n{\"a.b\": 3, \"a\": {\"b\": 4, \"b.c\": 6}}\n"
+      "{\"a\": {\"b\": {\"c\": 7}}, \"a.b\": null}\n";
+  const Table table = table_of(text, {.columns = {"a.b", "a.b.c"}});
+  CHECK(table.column("a.b").floats()[0] == 2);
+  CHECK(table.column("a.b").floats()[1] == 3);
+  CHECK(std::isnan(table.column("a.b").floats()[2]));
+  const auto c = table.column("a.b.c").integers();
+  CHECK(std::vector<std::int64_t>(c.begin(), c.end()) == std::vector<std::int64_t>{5, 6, 7});
+  CHECK(table_of("{\"t\": \"a\\nb\", \"u\": \"\\u00e9\", \"v\": \"c\"}\n", {.columns = {"v", "u", "t"}})
+            .column("t")
+            .texts()[0] == "a\nb");
+  CHECK(table_error("{\"a\": {\"b\": 1}}\n", {.columns = {"a"}}) ==
+        "[data.json] expected a number, bool or text, got an object in column 'a' (file 'a.jsonl', line 1)");
+}
+
+TEST_CASE("read_json_lines: members in any order and many of them find their columns", "[formats]") {
+  std::string text;
+  for (int row = 0; row < 40; ++row) {
+    text += "{";
+    for (int i = 0; i < 30; ++i) {
+      const int member = (i * 7 + row * 11) % 30;
+      text +=
+          (i == 0 ? "" : ", ") + std::string("\"m") + std::to_string(member) + "\": " + std::to_string(row * member);
+    }
+    text += "}\n";
+  }
+  const Table table = table_of(text);
+  CHECK(table.columns().size() == 30);
+  for (int member = 0; member < 30; ++member) {
+    for (int row = 0; row < 40; ++row) {
+      CHECK(table.column("m" + std::to_string(member)).integers()[static_cast<std::size_t>(row)] == row * member);
+    }
+  }
 }
 
 TEST_CASE("read_json_lines: what does not fit names file, line and column", "[formats]") {

@@ -22,6 +22,8 @@ std::string_view name(ColumnType type);
 class TextColumn {
  public:
   std::size_t size() const { return ends_.size(); }
+  /// Of all texts.
+  std::size_t bytes() const { return block_.size(); }
   std::string_view operator[](std::size_t row) const {
     const std::size_t begin = row == 0 ? 0 : ends_[row - 1];
     return std::string_view(block_).substr(begin, ends_[row] - begin);
@@ -30,6 +32,10 @@ class TextColumn {
     block_ += text;
     ends_.push_back(block_.size());
   }
+  /// All rows of another column.
+  void append(const TextColumn& other);
+  /// Makes room for so many characters and rows in all.
+  void reserve(std::size_t bytes, std::size_t rows);
 
  private:
   std::string block_;
@@ -41,10 +47,15 @@ struct Column {
   std::string name;
   /// In the order of ColumnType; a bool is 0 or 1.
   std::variant<std::vector<std::int64_t>, std::vector<double>, TextColumn, std::vector<std::uint8_t>> values;
+  /// Where the type was inferred to be text, for messages: the first cell that is neither a number nor missing, as
+  /// `'abc' (file 'x.csv', line 3)`. Empty for a declared type.
+  std::string first_text = {};
+  /// The same of the first cell that is a number or a bool; empty where none is.
+  std::string first_number = {};
 
   ColumnType type() const { return static_cast<ColumnType>(values.index()); }
   std::size_t size() const;
-  // Each throws DataError that names the column for another type.
+  // Each throws DataError that names the column, and the cell that made it text, for another type.
   std::span<const std::int64_t> integers() const;
   std::span<const double> floats() const;
   const TextColumn& texts() const;
@@ -90,6 +101,9 @@ class Table {
   RowLines lines_;
 };
 
+/// How a file writes characters as bytes. `latin1` is ISO 8859-1, `cp1252` what Windows uses in the West.
+enum class Encoding { utf8, latin1, cp1252 };
+
 struct CsvOptions {
   char separator = ',';
   /// Encloses fields that contain separators, line ends or itself, then doubled.
@@ -104,14 +118,19 @@ struct CsvOptions {
   std::vector<std::string> missing = {"NA", "N/A", "NaN", "nan", "null", "NULL"};
   /// Types of columns by name; the others are inferred from the whole file.
   std::map<std::string, ColumnType> types = {};
+  /// Of the file; texts in the table are UTF-8.
+  Encoding encoding = Encoding::utf8;
+  /// Threads that read, the calling one among them; 0: one for each core. The table does not depend on it.
+  std::int64_t num_threads = 0;
 };
 
-/// A CSV file (RFC 4180), in UTF-8 with or without a byte order mark, with LF, CRLF or CR at the ends of lines; empty
-/// lines are skipped. A column whose values are all integers is int64 (float64 where some are missing or do not fit),
-/// all numbers (also inf and nan) float64, all true or false bool (float64 of 0 and 1 where some are missing), anything
-/// else text. Blanks around numbers are allowed.
+/// A CSV file (RFC 4180), gzip'd or not, with or without a byte order mark, with LF, CRLF or CR at the ends of lines;
+/// empty lines are skipped. A column whose values are all integers is int64 (float64 where some are missing or do not
+/// fit), all numbers (also inf and nan) float64, all true or false bool (float64 of 0 and 1 where some are missing),
+/// anything else text. Blanks around numbers are allowed. A file of gzip is decompressed into memory.
 /// @throws DataError with file, line, column and text: a value that a declared type does not have, missing values of a
-/// declared int64 or bool, rows of unequal length, quotes that do not close.
+/// declared int64 or bool, rows of unequal length, quotes that do not close, bytes that the encoding does not have, NUL
+/// bytes; for damaged or truncated gzip and other compressions.
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
 struct JsonTableOptions {
@@ -120,9 +139,14 @@ struct JsonTableOptions {
   std::vector<std::string> columns = {};
   /// Types of columns by name; the others follow from the values.
   std::map<std::string, ColumnType> types = {};
+  /// See JsonOptions.
+  bool allow_nan = false;
+  /// Threads that read, the calling one among them; 0: one for each core. The table does not depend on it.
+  std::int64_t num_threads = 0;
 };
 
-/// A file with one JSON object per line; empty lines are skipped. Members that are null or not there are missing.
+/// A file with one JSON object per line, gzip'd or not; empty lines are skipped. Members that are null or not there are
+/// missing.
 /// @throws DataError with file and line for what is not JSON, not an object, or has another type than the lines before.
 Table read_json_lines(const std::filesystem::path& path, const JsonTableOptions& options = {});
 

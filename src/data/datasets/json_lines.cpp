@@ -1,12 +1,12 @@
 #include <danling/data/datasets/json_lines.hpp>
 
-#include "json_state.hpp"
+#include "formats/json_tree.hpp"
 
 namespace danling::inline v0::data {
 
 State JsonLines::get(std::int64_t index) const {
   file_->check_size();
-  return without_records(file_->read(index));
+  return formats::json_tree<State>(*file_, index);
 }
 
 State JsonLines::source_info(std::int64_t index) const {

@@ -45,6 +45,7 @@ void each_number(const Column& column, const Take& take) {
       return all(column.booleans());
     case ColumnType::text:
       fail<DataError>(table_where, "expected a column of numbers, got one of text: ", quote(column.name),
+                      column.first_text.empty() ? "" : concat(", for it holds ", column.first_text),
                       "; as extra it becomes category indices");
   }
 }
@@ -158,6 +159,7 @@ class TableBuild {
       check<ConfigError>(name != "input" && name != "target" && seen.insert(name).second, table_where,
                          "expected a name of its own for each extra column, got ", quote(name));
       const Column& column = table_.column(name);
+      check_not_mixed(column);
       tensors.extra.push_back({name, is_categorical(column) ? indices(name) : as_it_is(column)});
       names.set(name, tensors.extra.back().tensor);
     }
@@ -178,6 +180,17 @@ class TableBuild {
     return column.type() == ColumnType::text || options_.categories.contains(column.name);
   }
 
+  /// Unless someone said that a column holds categories, it does where all of its cells are texts: one bad cell must
+  /// not make classes of numbers.
+  void check_not_mixed(const Column& column) const {
+    if (column.type() == ColumnType::text && !column.first_number.empty() &&
+        !options_.categories.contains(column.name)) {
+      fail<DataError>(table_where, "expected numbers or categories in column ", quote(column.name),
+                      ", got both: ", column.first_number, " and ", column.first_text,
+                      "; correct the cell, or declare the column text by CsvOptions::types");
+    }
+  }
+
   at::Tensor indices(const std::string& name) {
     const auto given = options_.categories.find(name);
     Categories& known = categories_[name];
@@ -191,6 +204,9 @@ class TableBuild {
     }
     const Column& column = table_.column(options_.target);
     TargetKind kind = options_.target_kind;
+    if (kind == TargetKind::automatic) {
+      check_not_mixed(column);
+    }
     if (kind == TargetKind::automatic && is_categorical(column)) {
       kind = TargetKind::classes;
     } else if (kind == TargetKind::automatic && column.type() == ColumnType::float64) {

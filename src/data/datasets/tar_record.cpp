@@ -8,10 +8,9 @@
 #include <danling/core/error.hpp>
 #include <danling/data/datasets/image.hpp>
 #include <danling/data/datasets/tar_records.hpp>
-#include <danling/formats/json_lines.hpp>
 #include <danling/formats/npy.hpp>
 
-#include "json_state.hpp"
+#include "formats/json_tree.hpp"
 #include "records.hpp"
 
 namespace danling::inline v0::data {
@@ -63,7 +62,7 @@ State value_of(std::string_view kind, std::string content, const formats::ImageD
     return content;
   }
   if (is_one_of(kind, trees)) {
-    return without_records(formats::parse_json(content, "in a shard"));
+    return formats::json_tree<State>(content, false, [] { return std::string_view("in a shard"); });
   }
   return kind == "npy" ? State(array_of(content)) : State(Bytes{std::move(content)});
 }

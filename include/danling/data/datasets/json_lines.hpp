@@ -18,7 +18,8 @@ namespace danling::inline v0::data {
 class JsonLines {
  public:
   /// Looks at the whole file once, for the ends of its lines. @throws DataError when it cannot be read.
-  explicit JsonLines(const std::filesystem::path& path) : file_(std::make_shared<const formats::JsonLinesFile>(path)) {}
+  explicit JsonLines(const std::filesystem::path& path, const formats::JsonOptions& options = {})
+      : file_(std::make_shared<const formats::JsonLinesFile>(path, options)) {}
 
   std::int64_t size() const { return file_->size(); }
   /// One line as a tree. @throws DataError with file and line for what is not JSON: see `formats::parse_json`.
@@ -52,12 +53,13 @@ class MappedJsonLines {
 /// A dataset of the samples that `map(State)` makes of the lines; `map` is called from several threads at a time, and
 /// what it returns needs a `collate` beside its type, as data::Sample has.
 template <class Map>
-auto json_lines_dataset(const std::filesystem::path& path, Map map, std::string split = {}) {
+auto json_lines_dataset(const std::filesystem::path& path, Map map, std::string split = {},
+                        const formats::JsonOptions& options = {}) {
   using Lines = MappedJsonLines<Map>;
   static_assert(detail::require_dataset<Lines>());
   if constexpr (DatasetLike<Lines>) {
     return std::make_shared<DatasetAdapter<Lines>>(
-        std::make_shared<Lines>(JsonLines(path), std::move(map), std::move(split)));
+        std::make_shared<Lines>(JsonLines(path, options), std::move(map), std::move(split)));
   }
 }
 

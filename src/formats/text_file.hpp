@@ -1,0 +1,42 @@
+// The text of a file, mapped, or decompressed into memory where it is gzip'd.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <danling/formats/mapped_file.hpp>
+#include <danling/formats/table.hpp>
+
+namespace danling::inline v0::formats {
+
+/// `line 3, column 5` of a byte of a text, both from 1, the column in bytes. Lines end with LF, CRLF or CR.
+std::string position_of(std::string_view text, const char* at);
+
+class TextFile {
+ public:
+  /// @throws DataError as MappedFile, for gzip that is damaged or cut off, other compressions and UTF-16, and for what
+  /// another encoding than UTF-8 does not have.
+  TextFile(std::filesystem::path path, std::string_view where, Encoding encoding = Encoding::utf8);
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Without a byte order mark. Not checked where it is in UTF-8 already.
+  std::string_view text() const { return text_; }
+  /// See MappedFile. Asks the system once in a millisecond at most.
+  void check_size() const;
+  void advise(Access access) const;
+
+ private:
+  void decode(std::string_view where, Encoding encoding);
+
+  std::filesystem::path path_;
+  std::optional<MappedFile> mapped_;
+  std::string content_;
+  std::string_view text_;
+  mutable std::atomic<std::int64_t> checked_{0};  // nanoseconds of the steady clock
+};
+
+}  // namespace danling::inline v0::formats
