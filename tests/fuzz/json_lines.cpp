@@ -3,11 +3,13 @@
 #include <danling/formats/json_lines.hpp>
 #include <danling/formats/table.hpp>
 
+#include "formats/table_blocks.hpp"
 #include "memory_file.hpp"
 
 namespace danling_fuzz {
 
-const Allowance allowance{std::size_t{1} << 22, 4096};
+// Of gzip a byte becomes a thousand, and each two of them may be a line.
+const Allowance allowance{std::size_t{1} << 22, 400000};
 
 void run(std::string_view input) {
   const MemoryFile file(input);
@@ -25,8 +27,22 @@ void run(std::string_view input) {
       whole = false;
     }
   }
-  require(bytes <= input.size() + 1, "records that do not overlap");
-  const auto table = danling::formats::read_json_lines(file.path());
+  require(bytes <= lines.bytes() + 1, "records that do not overlap");
+  std::size_t rows = 0;
+  std::string refusal;
+  try {
+    rows = danling::formats::read_json_lines_in(file.path(), {}, {1, input.size() / 4 + 1}).num_rows();
+  } catch (const danling::Error& error) {
+    refusal = error.what();
+  }
+  try {
+    require(danling::formats::read_json_lines_in(file.path(), {}, {1, ~std::size_t{0}}).num_rows() == rows,
+            "as many rows in blocks");
+    require(refusal.empty(), "a table in blocks too");
+  } catch (const danling::Error& error) {
+    require(refusal == error.what(), "the same refusal in blocks");
+  }
+  const auto table = danling::formats::read_json_lines(file.path(), {.num_threads = 1});
   require(whole, "a table only of lines that read");
   require(table.columns().empty() || table.num_rows() == static_cast<std::size_t>(lines.size()), "a row for each line");
 }

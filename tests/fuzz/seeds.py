@@ -180,8 +180,15 @@ def seeds():
     yield "npy", "objects", npy(npy_header("|O", (1,)), b"N.")
     for name, text in CSV.items():
         yield "csv", name, text.encode()
+        yield "csv", f"{name}.gz", gzip.compress(text.encode(), mtime=0)
+    yield "csv", "members.gz", gzip.compress(b"a,b\n1,", mtime=0) + gzip.compress(b"2\n3,x\n", mtime=0)
+    yield "csv", "pipe", b'a,b\n5" pipe,1\n"6\n",2\n7" pipe,3\n"8\n""\n",4\n'
+    yield "csv", "latin1", b"a\n1\ncaf\xe9\n\0\n"
     for name, text in JSON_LINES.items():
         yield "json_lines", name, text.encode()
+        yield "json_lines", f"{name}.gz", gzip.compress(text.encode(), mtime=0)
+    yield "json_lines", "nan", b'{"a": NaN}\n{"a": [Infinity, -Infinity]}\n'
+    yield "json_lines", "escapes", b'{"\\u0061": "\\ud83d\\ude00", "b": -0.1e-7, "b\\n": 12345678901234567890.5}\n'
     yield "idx", "empty", bytes([0, 0, 8, 1, 0, 0, 0, 0])
     for case in json.loads((GOLDEN / "images.json").read_text(encoding="utf-8")):
         yield "image", case["name"], bytes.fromhex(case["file"])
