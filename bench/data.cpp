@@ -1,6 +1,7 @@
-// Loaders beside torch.utils.data.DataLoader and LibTorch's, in one run: ./dev bench data [--rounds N] [--quick].
+// Loaders beside torch.utils.data.DataLoader and LibTorch's, files of text beside pandas, pyarrow and Python's json:
+// ./dev bench data [--rounds N] [--quick].
 //
-// In every round each contestant of a table does its work once, all in the same order; ratios are the medians of the
+// In every round each contestant of a table does its work once, in an order that rotates; ratios are the medians of the
 // rounds' own. Before that all contestants deliver an epoch, and the sums of images and labels are compared. Python's
 // part is bench/data_peers.py, in the interpreter of DANLING_PYTHON; without it its rows are left out.
 #include <unistd.h>
@@ -334,6 +335,7 @@ int main(int argc, char** argv) {
     bench::run(memory.table(), rounds);
     bench::run(order_table(records, memory.peers()), rounds);
     bench::run(resume_table(), rounds);
+    bench::measure_text(memory.peers(), rounds, quick);
     bench::measure_workers(processes, rounds, quick);
     bench::measure_waits(rounds, quick);
     bench::measure_memory(quick);

@@ -1,4 +1,4 @@
-"""The peer in bench/data.cpp: torch.utils.data.DataLoader as users write it, and how long it takes.
+"""The peers in bench/data.cpp: torch.utils.data.DataLoader as users write it, and readers of text files; how long they take.
 
 Usage: data_peers.py DATA
 
@@ -8,8 +8,11 @@ and each gets one line of answer: `ok <number>` or `error <text>`.
   time WORKERS    seconds for an epoch
   images WORKERS  the sum of all images that an epoch delivers; `labels` the same of its labels
   order           seconds for an index of a shuffled epoch
+  read READER THREADS FILE         seconds to read a file: READER is pandas, pyarrow, pyarrow_json or json
+  rows, texts, numbers READER ...  what was read: rows, bytes of `text`, the sum of `x`; of records only `rows`, `numbers`
 """
 
+import json
 import os
 import sys
 import time
@@ -37,6 +40,42 @@ class Images(Dataset):
         return (self.images[index] - 0.1307) / 0.3081, self.labels[index]
 
 
+def read(reader, threads, path):
+    """The file as a table, or the records one after another; imports what it needs."""
+    if reader == "pandas":
+        import pandas
+
+        return pandas.read_csv(path)
+    if reader == "json":
+        records, total = 0, 0.0
+        with open(path, "rb") as file:
+            for line in file:
+                total += json.loads(line)["x"]
+                records += 1
+        return {"rows": records, "numbers": total}
+    import pyarrow
+
+    pyarrow.set_cpu_count(threads)
+    if reader == "pyarrow":
+        import pyarrow.csv
+
+        return pyarrow.csv.read_csv(path, read_options=pyarrow.csv.ReadOptions(use_threads=threads > 1))
+    import pyarrow.json
+
+    return pyarrow.json.read_json(path, read_options=pyarrow.json.ReadOptions(use_threads=threads > 1))
+
+
+def value_of(what, table):
+    if isinstance(table, dict):
+        return table[what]
+    if what == "rows":
+        return len(table)
+    if what == "texts":
+        texts = table["text"]
+        return sum(len(text) for text in (texts.to_pylist() if hasattr(texts, "to_pylist") else texts))
+    return sum(table["x"].to_pylist() if hasattr(table["x"], "to_pylist") else table["x"])
+
+
 def main():
     data = torch.load(sys.argv[1], weights_only=True)
     dataset = Images(data["images"].float() / 255, data["labels"])
@@ -55,6 +94,10 @@ def main():
             for _ in RandomSampler(dataset):
                 pass
             return (time.perf_counter() - begin) / len(dataset)
+        if command in ("read", "rows", "texts", "numbers"):
+            begin = time.perf_counter()
+            table = read(arguments[0], int(arguments[1]), arguments[2])
+            return time.perf_counter() - begin if command == "read" else value_of(command, table)
         workers = int(arguments[0])
         if command == "time":
             begin = time.perf_counter()

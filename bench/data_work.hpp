@@ -8,6 +8,8 @@
 
 namespace bench {
 
+class Peers;
+
 /// to[i] = from[i] * scale + shift, in the widest vectors that the machine has.
 void normalize(const std::uint8_t* from, float* to, std::size_t count, float scale, float shift);
 
@@ -36,6 +38,8 @@ class Processes {
 void measure_workers(Processes& processes, int rounds, bool quick);
 /// How long a step that is longer than its batch waits for it.
 void measure_waits(int rounds, bool quick);
+/// CSV and JSON lines beside pandas, pyarrow and Python's json, whose rows are left out without `peers`.
+void measure_text(Peers* peers, int rounds, bool quick);
 /// Batches that live at the same time, by depth of prefetching.
 void measure_memory(bool quick);
 
