@@ -216,11 +216,14 @@ std::int64_t LengthBuckets::next_of_rest(const BatchShape& shape, std::span<std:
 }
 
 std::vector<LengthBuckets::Waiting> LengthBuckets::all_waiting() const {
+  const auto visited_before = [](const Waiting& a, const Waiting& b) { return a.place < b.place; };
   std::vector<Waiting> all(rest_.begin() + static_cast<std::ptrdiff_t>(rest_taken_), rest_.end());
+  std::sort(all.begin(), all.end(), visited_before);
+  // Loaders ask for it behind every batch, and each bucket is in order already.
   for (const Bucket& bucket : buckets_) {
-    all.insert(all.end(), bucket.waiting.begin(), bucket.waiting.end());
+    const auto middle = all.insert(all.end(), bucket.waiting.begin(), bucket.waiting.end());
+    std::inplace_merge(all.begin(), middle, all.end(), visited_before);
   }
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
   return all;
 }
 
