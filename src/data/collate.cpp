@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
+#include "data/batch_memory.hpp"
+
 namespace danling::inline v0::data {
 
 CollateError::~CollateError() = default;
@@ -116,7 +118,20 @@ at::Tensor collate_parts(const Parts<at::Tensor>& parts, const std::string& path
     }
     tensors.push_back(tensor);
   }
-  return first.defined() ? at::stack(tensors) : at::Tensor();
+  if (!first.defined()) {
+    return {};
+  }
+  const bool plain = std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() &&
+           !tensor.is_neg() && !tensor.is_quantized() && !tensor.requires_grad();
+  });
+  if (!plain) {
+    return at::stack(tensors);
+  }
+  std::vector<std::int64_t> sizes = first.sizes().vec();
+  sizes.insert(sizes.begin(), static_cast<std::int64_t>(tensors.size()));
+  at::Tensor out = empty_batch(sizes, first.options());
+  return at::stack_out(out, tensors);
 }
 
 at::Tensor numbers(const std::vector<bool>& values) { return tensor_of(values, at::kBool); }

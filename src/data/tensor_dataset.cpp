@@ -5,6 +5,7 @@
 #include <ATen/ops/index_select.h>
 
 #include <danling/core/error.hpp>
+#include "data/batch_memory.hpp"
 #include "data/kernels.hpp"
 
 namespace danling::inline v0::data {
@@ -60,7 +61,7 @@ at::Tensor rows_of(const at::Tensor& tensor, Records& records) {
     return at::index_select(tensor, 0, records.tensor());
   }
   const std::span<const std::int64_t> indices = records.list();
-  at::Tensor out = at::empty(shape_of(tensor, indices.size()), tensor.options());
+  at::Tensor out = detail::empty_batch(shape_of(tensor, indices.size()), tensor.options());
   kernels::gather(static_cast<const std::byte*>(tensor.const_data_ptr()),
                   tensor.nbytes() / static_cast<std::size_t>(tensor.size(0)), indices,
                   static_cast<std::byte*>(out.mutable_data_ptr()));
@@ -84,7 +85,7 @@ at::Tensor affine_rows_of(const at::Tensor& tensor, Records& records, const Affi
     return out.mul_(as_float(affine.scale)).add_(as_float(affine.shift));
   }
   const std::span<const std::int64_t> indices = records.list();
-  at::Tensor out = at::empty(shape_of(tensor, indices.size()), tensor.options().dtype(at::kFloat));
+  at::Tensor out = detail::empty_batch(shape_of(tensor, indices.size()), tensor.options().dtype(at::kFloat));
   if (dtype == at::kByte) {
     gather_affine<std::uint8_t>(tensor, indices, affine, out);
   } else {
