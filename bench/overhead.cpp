@@ -33,8 +33,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t batch_size = 64;
 constexpr std::int64_t num_batches = 256;
-constexpr int block_steps = 8;
-constexpr int warm_rounds = 36;
+// Long, since the runner finds its code out of the caches after the others, which share theirs.
+constexpr int block_steps = 32;
+constexpr int warm_rounds = 12;
 
 double microseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
@@ -303,8 +304,8 @@ bool paired(const std::string& program, const std::string& type, std::int64_t hi
   std::vector<double> added, noise, bare;
   bool equal = true;
   for (int start = 0; start < starts; ++start) {
-    const std::string command = program + " --paired " + type + " " + std::to_string(hidden) + " " +
-                                (everything ? "1 " : "0 ") + std::to_string(rounds) + " " + folder;
+    const std::string command = "'" + program + "' --paired " + type + " " + std::to_string(hidden) + " " +
+                                (everything ? "1 " : "0 ") + std::to_string(rounds) + " '" + folder + "'";
     std::FILE* pipe = popen(command.c_str(), "r");
     double a = 0, b = 0, c = 0;
     while (pipe != nullptr && std::fscanf(pipe, "%lf %lf %lf", &a, &b, &c) == 3) {
@@ -426,7 +427,7 @@ struct Child {
 };
 
 Child spawn(const std::string& program, const std::string& arguments) {
-  const std::string command = program + " " + arguments;
+  const std::string command = "'" + program + "' " + arguments;
   FILE* pipe = popen(command.c_str(), "r");
   Child child;
   if (pipe == nullptr || std::fscanf(pipe, "%lf %lf", &child.us, &child.loss) != 2 || pclose(pipe) != 0) {
@@ -441,7 +442,7 @@ bool as_a_user(const std::string& program, const std::string& type, std::int64_t
   std::vector<double> torch_us, danling_us, ratios;
   double difference = 0;
   for (int i = 0; i < pairs; ++i) {
-    const std::string rest = " " + type + " " + std::to_string(hidden) + " " + folder;
+    const std::string rest = " " + type + " " + std::to_string(hidden) + " '" + folder + "'";
     const Child a = spawn(program, "--child torch" + rest);
     const Child b = spawn(program, "--child danling" + rest);
     torch_us.push_back(a.us);
@@ -483,7 +484,7 @@ int main(int argc, char** argv) {
   for (const bool everything : {false, true}) {
     for (const std::int64_t hidden : sizes) {
       for (const char* type : {"sgd", "adamw"}) {
-        equal = paired(argv[0], type, hidden, everything, quick ? 1 : 12, quick ? 12 : 120, folder.string()) && equal;
+        equal = paired(argv[0], type, hidden, everything, quick ? 1 : 12, quick ? 6 : 48, folder.string()) && equal;
       }
     }
   }

@@ -50,6 +50,40 @@ TEST_CASE("TorchRunner: accumulation over uneven micro-batches equals one large 
   }
 }
 
+/// Logits that do not depend on the input. Autograd leaves the gradients of both parameters in the same memory.
+struct SumOfViewsImpl : torch::nn::Module {
+  SumOfViewsImpl() {
+    a = register_parameter("a", torch::zeros({3}));
+    b = register_parameter("b", torch::zeros({3}));
+  }
+  torch::Tensor forward(torch::Tensor x) { return (a.view({1, 3}) + b.view({1, 3})).expand({x.size(0), 3}); }
+  torch::Tensor a, b;
+};
+TORCH_MODULE(SumOfViews);
+
+TEST_CASE("TorchRunner: gradients that autograd left in one memory accumulate once each", "[runner]") {
+  const Folder folder;
+  const auto train = [&](std::int64_t batch_size, std::int64_t accum_steps) {
+    TinyConfig config(folder);
+    config.lineage = "b" + std::to_string(batch_size);
+    config.epochs = 1;
+    config.accum_steps = accum_steps;
+    config.dataloader.batch_size = batch_size;
+    config.optim.type = "sgd";
+    TinyRunner runner(config);
+    runner.model = SumOfViews();
+    runner.train();
+    return dl::clone(runner.model.state_dict());
+  };
+  const auto whole = train(50, 1);
+  const auto parts = train(8, 7);
+  for (const auto& entry : whole.map()) {
+    INFO(entry.key.string());
+    CHECK(entry.value.tensor().abs().max().item<float>() > 0);
+    CHECK(torch::allclose(entry.value.tensor(), parts.at(entry.key).tensor(), 1e-5, 1e-7));
+  }
+}
+
 TEST_CASE("TorchRunner: a short window at the end of the data counts as one", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

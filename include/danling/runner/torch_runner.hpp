@@ -114,7 +114,14 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   /// Moves a batch to the device of the runner; does nothing when it is there already.
-  void move_to_device(B& batch) const { batch = data::to_device(std::move(batch), device()); }
+  void move_to_device(B& batch) const {
+    if constexpr (requires { requires std::same_as<decltype(std::as_const(batch).is_on(device())), bool>; }) {
+      if (std::as_const(batch).is_on(device())) {
+        return;  // moving it out and back in costs more than the rest of the loop's look at it
+      }
+    }
+    batch = data::to_device(std::move(batch), device());
+  }
 
   // For steps of your own: update the metrics of the split in progress, when there are any. Others than these two kinds
   // you update yourself. @throws StateError for another kind.
