@@ -45,147 +45,93 @@ constexpr Needs needs_of(MomentParts parts) {
   return {.pred = true, .target = true, .error = true, .absolute = true, .relative = true};
 }
 
-/// Sums of the first pass, about the first sample, and of the second, about the means. V: double, or Doubles.
-template <class V>
-struct FirstSums {
-  V pred = {};
-  V target = {};
-  V error = {};
-  V absolute = {};
-  V relative = {};
-  V square = {};
-};
-template <class V>
-struct SecondSums {
-  V pred = {};
-  V target = {};
-  V error = {};
-  V squares_pred = {};
-  V squares_target = {};
-  V squares_error = {};
-  V products = {};
-};
-
-struct Center {
-  double pred = 0.0;
-  double target = 0.0;
-  double error = 0.0;
-};
-
-template <MomentParts parts, class V, class T>
-[[gnu::always_inline]] inline void add_first(FirstSums<V>& sums, const T* pred_data, const T* target_data,
-                                             const Center& first) {
-  constexpr Needs needs = needs_of(parts);
-  V pred;
-  V target;
-  load(pred_data, pred);
-  load(target_data, target);
-  const V error = target - pred;
-  if constexpr (needs.pred) {
-    sums.pred += pred - first.pred;
-  }
-  if constexpr (needs.target) {
-    sums.target += target - first.target;
-  }
-  if constexpr (needs.error) {
-    sums.error += error - first.error;
-  }
-  if constexpr (needs.square) {
-    sums.square += error * error;
-  }
-  if constexpr (needs.absolute || needs.relative) {
-    const V zero = {};
-    const V absolute = error < zero ? -error : error;
-    if constexpr (needs.absolute) {
-      sums.absolute += absolute;
-    }
-    if constexpr (needs.relative) {
-      const V least = zero + least_target;
-      const V size = target < zero ? -target : target;
-      sums.relative += absolute / (size < least ? least : size);
+// The sum of a term over samples, in lanes, which the compiler turns into the vectors that a CPU has; their number
+// decides the bits. A loop for each sum: with several in one the compiler finds no vectors.
+template <class Term>
+[[gnu::always_inline]] inline double sum_of(std::int64_t n, const Term& term) {
+  constexpr std::int64_t lanes = 8;
+  std::array<double, lanes> sums = {};
+  const std::int64_t whole = n - n % lanes;
+  for (std::int64_t i = 0; i < whole; i += lanes) {
+    for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      sums[static_cast<std::size_t>(lane)] += term(i + lane);
     }
   }
+  for (std::int64_t i = whole; i < n; ++i) {
+    sums[static_cast<std::size_t>(i - whole)] += term(i);
+  }
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-template <MomentParts parts, class V, class T>
-[[gnu::always_inline]] inline void add_second(SecondSums<V>& sums, const T* pred_data, const T* target_data,
-                                              const Center& mean) {
-  constexpr Needs needs = needs_of(parts);
-  V pred_value;
-  V target_value;
-  load(pred_data, pred_value);
-  load(target_data, target_value);
-  const V pred = pred_value - mean.pred;
-  const V target = target_value - mean.target;
-  if constexpr (needs.pred) {
-    sums.pred += pred;
-    sums.squares_pred += pred * pred;
-    sums.products += pred * target;
-  }
-  if constexpr (needs.target) {
-    sums.target += target;
-    sums.squares_target += target * target;
-  }
-  if constexpr (needs.error) {
-    const V error = target_value - pred_value - mean.error;
-    sums.error += error;
-    sums.squares_error += error * error;
-  }
-}
+// Of one variable.
+struct Spread {
+  double mean = 0.0;
+  double rest = 0.0;  // what rounding leaves out of the mean
+  double squares = 0.0;
+};
 
 // Shifted by the first sample, then corrected for what rounding left in the mean: a constant has exactly no spread.
+template <class Value>
+[[gnu::always_inline]] inline void add_spread(std::int64_t n, const Value& value, Spread& out) {
+  const auto size = static_cast<double>(n);
+  const double first = value(0);
+  const auto from_first = [&](std::int64_t i) __attribute__((always_inline)) { return value(i) - first; };
+  const double mean = first + sum_of(n, from_first) / size;
+  const auto from_mean = [&](std::int64_t i) __attribute__((always_inline)) { return value(i) - mean; };
+  const auto square = [&](std::int64_t i) __attribute__((always_inline)) {
+    const double distance = value(i) - mean;
+    return distance * distance;
+  };
+  const double left = sum_of(n, from_mean);
+  out.mean = mean;
+  out.rest = left / size;
+  out.squares = sum_of(n, square) - left * out.rest;
+}
+
 template <MomentParts parts, class T>
 [[gnu::always_inline]] inline void add_block_of(const T* preds, const T* targets, std::int64_t n, Moments<double>& m) {
   constexpr Needs needs = needs_of(parts);
-  Center center = {.pred = static_cast<double>(preds[0]), .target = static_cast<double>(targets[0])};
-  center.error = center.target - center.pred;
-  const std::int64_t whole = n - n % num_doubles;
-  const auto size = static_cast<double>(n);
-  m.n = size;
-  {
-    FirstSums<Doubles> sums;
-    FirstSums<double> tail;
-    for (std::int64_t i = 0; i < whole; i += num_doubles) {
-      add_first<parts>(sums, preds + i, targets + i, center);
-    }
-    for (std::int64_t i = whole; i < n; ++i) {
-      add_first<parts>(tail, preds + i, targets + i, center);
-    }
-    center.pred += (total_of(sums.pred) + tail.pred) / size;
-    center.target += (total_of(sums.target) + tail.target) / size;
-    center.error += (total_of(sums.error) + tail.error) / size;
-    m.abs_error = total_of(sums.absolute) + tail.absolute;
-    m.relative_error = total_of(sums.relative) + tail.relative;
-    m.squares_error = total_of(sums.square) + tail.square;
+  const auto pred = [&](std::int64_t i) __attribute__((always_inline)) { return static_cast<double>(preds[i]); };
+  const auto target = [&](std::int64_t i) __attribute__((always_inline)) { return static_cast<double>(targets[i]); };
+  const auto error = [&](std::int64_t i) __attribute__((always_inline)) { return target(i) - pred(i); };
+  m.n = static_cast<double>(n);
+  if constexpr (needs.absolute) {
+    const auto absolute = [&](std::int64_t i) __attribute__((always_inline)) { return std::abs(error(i)); };
+    m.abs_error = sum_of(n, absolute);
   }
-  if constexpr (needs.pred || needs.target || needs.error) {
-    SecondSums<Doubles> sums;
-    SecondSums<double> tail;
-    for (std::int64_t i = 0; i < whole; i += num_doubles) {
-      add_second<parts>(sums, preds + i, targets + i, center);
-    }
-    for (std::int64_t i = whole; i < n; ++i) {
-      add_second<parts>(tail, preds + i, targets + i, center);
-    }
-    const double pred = total_of(sums.pred) + tail.pred;
-    const double target = total_of(sums.target) + tail.target;
-    const double error = total_of(sums.error) + tail.error;
-    if constexpr (needs.pred) {
-      m.mean_pred = center.pred;
-      m.rest_pred = pred / size;
-      m.squares_pred = total_of(sums.squares_pred) + tail.squares_pred - pred * m.rest_pred;
-      m.products = total_of(sums.products) + tail.products - target * m.rest_pred;
-    }
-    if constexpr (needs.target) {
-      m.mean_target = center.target;
-      m.rest_target = target / size;
-      m.squares_target = total_of(sums.squares_target) + tail.squares_target - target * m.rest_target;
-    }
-    if constexpr (needs.error) {
-      m.mean_error = center.error;
-      m.rest_error = error / size;
-      m.squares_error = total_of(sums.squares_error) + tail.squares_error - error * m.rest_error;
-    }
+  if constexpr (needs.relative) {
+    const auto relative = [&](std::int64_t i) __attribute__((always_inline)) {
+      const double size = std::abs(target(i));
+      return std::abs(error(i)) / (size < least_target ? least_target : size);
+    };
+    m.relative_error = sum_of(n, relative);
+  }
+  if constexpr (needs.square) {
+    const auto square = [&](std::int64_t i) __attribute__((always_inline)) { return error(i) * error(i); };
+    m.squares_error = sum_of(n, square);
+  }
+  Spread spread;
+  if constexpr (needs.error) {
+    add_spread(n, error, spread);
+    m.mean_error = spread.mean;
+    m.rest_error = spread.rest;
+    m.squares_error = spread.squares;
+  }
+  if constexpr (needs.target) {
+    add_spread(n, target, spread);
+    m.mean_target = spread.mean;
+    m.rest_target = spread.rest;
+    m.squares_target = spread.squares;
+  }
+  if constexpr (needs.pred) {
+    add_spread(n, pred, spread);
+    m.mean_pred = spread.mean;
+    m.rest_pred = spread.rest;
+    m.squares_pred = spread.squares;
+    const auto product = [&](std::int64_t i) __attribute__((always_inline)) {
+      return (pred(i) - m.mean_pred) * (target(i) - m.mean_target);
+    };
+    m.products = sum_of(n, product) - m.n * m.rest_pred * m.rest_target;
   }
 }
 

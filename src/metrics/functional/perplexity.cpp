@@ -11,7 +11,6 @@
 
 #include <danling/core/error.hpp>
 
-#include <metrics/functional/likelihoods.hpp>
 #include <metrics/functional/score_values.hpp>
 #include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
@@ -45,8 +44,34 @@ void check_vocabulary(const at::Tensor& labels, std::int64_t vocabulary, std::op
   }
 }
 
-// [the sum of -log p, how many count]. On a device rows go through the softmax in blocks: a copy of all logits would
-// need as much memory again.
+// A kernel of LibTorch takes longer to start than so few scores take by themselves.
+constexpr std::int64_t few_scores = 8192;
+
+template <class T>
+at::Tensor few_likelihoods(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
+  const T* row = rows.const_data_ptr<T>();
+  const auto* label = labels.const_data_ptr<std::int64_t>();
+  const std::int64_t vocabulary = rows.size(1);
+  at::Tensor out = at::zeros({2}, at::kDouble);
+  auto* sums = out.mutable_data_ptr<double>();
+  for (std::int64_t i = 0; i < rows.size(0); ++i, row += vocabulary) {
+    if (ignore_index == label[i]) {
+      continue;
+    }
+    const auto highest = static_cast<double>(*std::max_element(row, row + vocabulary));
+    const double shift = std::isfinite(highest) ? highest : 0.0;
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < vocabulary; ++c) {
+      sum += std::exp(static_cast<double>(row[c]) - shift);
+    }
+    sums[0] += std::log(sum) + (shift - static_cast<double>(row[label[i]]));
+    sums[1] += 1.0;
+  }
+  return out;
+}
+
+// [the sum of -log p, how many count]. Rows go through the softmax in blocks that stay in caches: a copy of all logits
+// would need as much memory again.
 at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
                            std::optional<std::int64_t> ignore_index) {
   check_tokens(logits, target);
@@ -60,11 +85,14 @@ at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
     return at::zeros({2}, logits.options().dtype(at::kDouble));
   }
   const at::Tensor rows = logits.reshape({-1, vocabulary});
-  if (rows.is_cpu()) {
-    return detail::likelihoods_on_host(rows, labels, ignore_index);
+  if (rows.is_cpu() && rows.numel() <= few_scores) {
+    return rows.scalar_type() == at::kDouble
+               ? few_likelihoods<double>(rows.contiguous(), labels, ignore_index)
+               : few_likelihoods<float>(rows.to(at::kFloat).contiguous(), labels, ignore_index);
   }
   at::Tensor out = at::zeros({2}, logits.options().dtype(at::kDouble));
-  const std::int64_t block = std::max<std::int64_t>(1, (std::int64_t{1} << 24) / vocabulary);
+  const std::int64_t block_elements = logits.is_cpu() ? std::int64_t{1} << 16 : std::int64_t{1} << 24;
+  const std::int64_t block = std::max<std::int64_t>(1, block_elements / vocabulary);
   for (std::int64_t begin = 0; begin < rows.size(0); begin += block) {
     const std::int64_t length = std::min(block, rows.size(0) - begin);
     at::Tensor scores = rows.narrow(0, begin, length);
@@ -78,8 +106,7 @@ at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
     // Large scores are subtracted before they meet the logarithm, which is small.
     const at::Tensor highest = scores.amax(1, /*keepdim=*/true);
     const at::Tensor shift = at::where(highest.isfinite(), highest, 0.0);
-    at::Tensor loss =
-        (scores - shift).exp_().sum(1, false, at::kDouble).log_() + (shift.squeeze(1).to(at::kDouble) - own);
+    at::Tensor loss = (scores - shift).exp_().sum(1).to(at::kDouble).log_() + (shift.squeeze(1).to(at::kDouble) - own);
     if (counted.defined()) {
       loss = at::where(counted, loss, 0.0);
     }
