@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include <danling/core/format.hpp>
 
@@ -36,6 +37,8 @@ void append(std::string& out, const Result& result, int precision, std::size_t d
       out += ": ";
       if (const auto* number = std::get_if<double>(&value)) {
         out += to_fixed(*number, precision);
+      } else if (const auto* array = std::get_if<Result::Array>(&value)) {
+        out += array->text([&](double element) { return to_fixed(element, precision); });
       } else {
         out += '[';
         const auto& list = std::get<std::vector<double>>(value);
@@ -63,13 +66,65 @@ void flatten_into(std::vector<std::pair<std::string, double>>& out, const Result
       for (std::size_t i = 0; i < list->size(); ++i) {
         out.emplace_back(path + std::string(separator) + std::to_string(i), (*list)[i]);
       }
+    } else if (const auto* array = std::get_if<Result::Array>(&value)) {
+      for (std::size_t i = 0; i < array->values.size(); ++i) {
+        std::string position;
+        std::size_t rest = i;
+        for (std::size_t dim = array->shape.size(); dim-- > 0;) {
+          const auto size = static_cast<std::size_t>(array->shape[dim]);
+          position = concat(separator, rest % size, position);
+          rest /= size;
+        }
+        out.emplace_back(path + position, array->values[i]);
+      }
     } else {
       flatten_into(out, std::get<Result>(value), path, separator);
     }
   }
 }
 
+// Where `path`, "1" or "0.1", points to in row-major order; nothing where it is no position.
+std::optional<std::size_t> position_in(std::string_view path, const std::vector<std::int64_t>& shape) {
+  std::size_t position = 0;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    std::size_t index = 0;
+    const auto [end, error] = std::from_chars(path.data(), path.data() + path.size(), index);
+    const auto used = static_cast<std::size_t>(end - path.data());
+    const bool last = dim + 1 == shape.size();
+    if (error != std::errc() || index >= static_cast<std::size_t>(shape[dim]) ||
+        (last ? used != path.size() : used == path.size() || path[used] != '.')) {
+      return std::nullopt;
+    }
+    position = position * static_cast<std::size_t>(shape[dim]) + index;
+    path.remove_prefix(last ? used : used + 1);
+  }
+  return position;
+}
+
 }  // namespace
+
+std::string Result::Array::text(const std::function<std::string(double)>& number, std::string_view separator) const {
+  std::string out;
+  // How many values lie below one element of each dimension.
+  std::vector<std::size_t> below(shape.size(), 1);
+  for (std::size_t dim = shape.size(); dim-- > 1;) {
+    below[dim - 1] = below[dim] * static_cast<std::size_t>(shape[dim]);
+  }
+  const auto write = [&](const auto& self, std::size_t dim, std::size_t begin) -> void {
+    if (dim == shape.size()) {
+      out += number(values[begin]);
+      return;
+    }
+    out += '[';
+    for (std::size_t i = 0; i < static_cast<std::size_t>(shape[dim]); ++i) {
+      out += i == 0 ? std::string_view() : separator;
+      self(self, dim + 1, begin + i * below[dim]);
+    }
+    out += ']';
+  };
+  write(write, 0, 0);
+  return out;
+}
 
 std::size_t Result::size() const { return entries_.size(); }
 std::vector<Result::Entry>::const_iterator Result::begin() const { return entries_.begin(); }
@@ -110,10 +165,12 @@ const double* Result::number(std::string_view path) const {
         return found;
       }
     } else if (const auto* list = std::get_if<std::vector<double>>(child)) {
-      std::size_t index = 0;
-      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), index);
-      if (error == std::errc() && end == rest.data() + rest.size() && index < list->size()) {
-        return &(*list)[index];
+      if (const auto position = position_in(rest, {static_cast<std::int64_t>(list->size())})) {
+        return &(*list)[*position];
+      }
+    } else if (const auto* array = std::get_if<Array>(child)) {
+      if (const auto position = position_in(rest, array->shape)) {
+        return &array->values[*position];
       }
     }
   }

@@ -65,9 +65,7 @@ Result::Value value_of(const at::Tensor& tensor) {
   if (tensor.dim() == 0) {
     return detail::read_scalar(tensor);
   }
-  const at::Tensor host = tensor.cpu().to(at::kDouble).contiguous();
-  const auto* data = host.const_data_ptr<double>();
-  return std::vector<double>(data, data + host.numel());
+  return detail::elements_value(tensor.cpu().to(at::kDouble).contiguous());
 }
 
 }  // namespace

@@ -135,11 +135,17 @@ double NamedOptions::beta() {
   return beta;
 }
 
+std::optional<std::int64_t> NamedOptions::thresholds() {
+  thresholds_ = true;
+  return spec_->thresholds;
+}
+
 void NamedOptions::expect_all_used() const {
   for (const auto& [ignored, key] : {std::pair(spec_->average.has_value() && !average_, "average"),
                                      std::pair(spec_->top_k.has_value() && !top_k_, "top_k"),
                                      std::pair(spec_->threshold.has_value() && !threshold_, "threshold"),
-                                     std::pair(spec_->beta.has_value() && !beta_, "beta")}) {
+                                     std::pair(spec_->beta.has_value() && !beta_, "beta"),
+                                     std::pair(spec_->thresholds.has_value() && !thresholds_, "thresholds")}) {
     check<ConfigError>(!ignored, kBuild, "expected settings that some of the ", spec_->type, " metrics know, got ",
                        key);
   }

@@ -26,7 +26,11 @@ MultilabelOptions of_labels(NamedOptions& options) {
 }
 
 MultilabelRankingOptions of_label_ranking(NamedOptions& options) {
-  return {.average = options.average(), .ignore_index = options.ignore_index()};
+  return {.average = options.average(), .ignore_index = options.ignore_index(), .thresholds = options.thresholds()};
+}
+
+CurveMetricOptions of_curve(NamedOptions& options) {
+  return {.ignore_index = options.ignore_index(), .thresholds = options.thresholds()};
 }
 
 MulticlassOptions of_classes(NamedOptions& options, std::int64_t top_k = 1) {
@@ -35,7 +39,9 @@ MulticlassOptions of_classes(NamedOptions& options, std::int64_t top_k = 1) {
 
 // They have no micro average.
 MulticlassRankingOptions of_class_ranking(NamedOptions& options) {
-  return {.average = options.average_but_micro(), .ignore_index = options.ignore_index()};
+  return {.average = options.average_but_micro(),
+          .ignore_index = options.ignore_index(),
+          .thresholds = options.thresholds()};
 }
 
 // One for each top_k: `acc`, `acc5`; the number is set off where the name ends in one.
@@ -74,9 +80,15 @@ MetricRegistry binary_names() {
              [](NamedOptions& o) { return Funcs{binary_fbeta_score(o.beta(), of_binary(o))}; });
   add_metric(made, {"cohen_kappa"}, [](NamedOptions& o) { return Funcs{binary_cohen_kappa(of_binary(o))}; });
   add_metric(made, {"confusion_matrix"}, [](NamedOptions& o) { return Funcs{binary_confusion_matrix(of_binary(o))}; });
-  add_metric(made, {"auroc"}, [](NamedOptions& o) { return Funcs{binary_auroc({.ignore_index = o.ignore_index()})}; });
-  add_metric(made, {"auprc", "average_precision"},
-             [](NamedOptions& o) { return Funcs{binary_auprc({.ignore_index = o.ignore_index()})}; });
+  add_metric(made, {"auroc"}, [](NamedOptions& o) {
+    return Funcs{binary_auroc({.ignore_index = o.ignore_index(), .thresholds = o.thresholds()})};
+  });
+  add_metric(made, {"auprc", "average_precision"}, [](NamedOptions& o) {
+    return Funcs{binary_auprc({.ignore_index = o.ignore_index(), .thresholds = o.thresholds()})};
+  });
+  add_metric(made, {"roc"}, [](NamedOptions& o) { return Funcs{binary_roc(of_curve(o))}; });
+  add_metric(made, {"precision_recall_curve"},
+             [](NamedOptions& o) { return Funcs{binary_precision_recall_curve(of_curve(o))}; });
   add_metric(made, {"calibration_error"},
              [](NamedOptions& o) { return Funcs{binary_calibration_error({.ignore_index = o.ignore_index()})}; });
   add_metric(made, {"log_loss"},
@@ -120,6 +132,11 @@ MetricRegistry multiclass_names() {
   add_metric(made, {"auroc"}, [](NamedOptions& o) { return Funcs{multiclass_auroc(o.size(), of_class_ranking(o))}; });
   add_metric(made, {"auprc", "average_precision"},
              [](NamedOptions& o) { return Funcs{multiclass_auprc(o.size(), of_class_ranking(o))}; });
+  add_metric(made, {"roc"}, [](NamedOptions& o) { return Funcs{multiclass_roc(o.size(), of_curve(o))}; });
+  add_metric(made, {"precision_recall_curve"},
+             [](NamedOptions& o) { return Funcs{multiclass_precision_recall_curve(o.size(), of_curve(o))}; });
+  add_metric(made, {"perplexity"},
+             [](NamedOptions& o) { return Funcs{perplexity({.ignore_index = o.ignore_index()})}; });
   add_metric(made, {"calibration_error"}, [](NamedOptions& o) {
     return Funcs{multiclass_calibration_error(o.size(), {.ignore_index = o.ignore_index()})};
   });
@@ -153,6 +170,9 @@ MetricRegistry multilabel_names() {
   add_metric(made, {"auroc"}, [](NamedOptions& o) { return Funcs{multilabel_auroc(o.size(), of_label_ranking(o))}; });
   add_metric(made, {"auprc", "average_precision"},
              [](NamedOptions& o) { return Funcs{multilabel_auprc(o.size(), of_label_ranking(o))}; });
+  add_metric(made, {"roc"}, [](NamedOptions& o) { return Funcs{multilabel_roc(o.size(), of_curve(o))}; });
+  add_metric(made, {"precision_recall_curve"},
+             [](NamedOptions& o) { return Funcs{multilabel_precision_recall_curve(o.size(), of_curve(o))}; });
   add_metric(made, {"log_loss"}, [](NamedOptions& o) {
     return Funcs{multilabel_log_loss(o.size(), {.average = o.average(), .ignore_index = o.ignore_index()})};
   });

@@ -46,6 +46,24 @@ void check_detects(Scores scores, const char* where) {
                      to_string(scores));
 }
 
+// Scores stay what they are where no metric reads probabilities.
+bool reads_probabilities(const MetricFunc& metric) { return !metric.labels_only && !metric.logits; }
+
+void check_logits(const std::vector<MetricFunc>& metrics, Scores scores, const char* where) {
+  const auto logits =
+      std::find_if(metrics.begin(), metrics.end(), [](const MetricFunc& metric) { return metric.logits; });
+  if (logits == metrics.end()) {
+    return;
+  }
+  check<MetricError>(scores != Scores::probabilities, where, "expected scores detect or logits for ",
+                     quote(logits->name), ", which reads logits, got probabilities");
+  const auto other = std::find_if(metrics.begin(), metrics.end(), reads_probabilities);
+  check<MetricError>(other == metrics.end(), where, "expected metrics of predicted classes beside ",
+                     quote(logits->name), ", which reads logits, got ",
+                     other == metrics.end() ? std::string() : quote(other->name),
+                     ", which reads probabilities; put it in a container of its own");
+}
+
 // nan where a target is, which the metrics themselves would leave out.
 std::vector<MetricFunc> with_nan_targets(std::vector<MetricFunc> metrics) {
   const auto nans = std::make_shared<RunningSums>(RunningSums{
@@ -108,11 +126,11 @@ std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const Mult
   const std::vector<MetricFunc> chosen = chosen_metrics(std::move(metrics), defaults);
   Preprocess preprocess = options.preprocess;
   if (!preprocess) {
+    check_logits(chosen, options.scores, "metrics.multiclass_metrics");
     const MulticlassPreprocessOptions how{
         .ignore_index = ignored,
         .class_dim = options.class_dim,
-        .probabilities =
-            !std::all_of(chosen.begin(), chosen.end(), [](const MetricFunc& metric) { return metric.labels_only; }),
+        .probabilities = std::any_of(chosen.begin(), chosen.end(), reads_probabilities),
         .scores = options.scores};
     preprocess = [num_classes, how](const at::Tensor& prediction, const at::Tensor& target) {
       return preprocess_multiclass(prediction, target, num_classes, how);

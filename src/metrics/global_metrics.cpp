@@ -35,11 +35,10 @@ Result::Value result_value(const MetricValue& answer) {
     return std::numeric_limits<double>::quiet_NaN();
   }
   const at::Tensor numbers = tensor.to(at::kCPU, at::kDouble).contiguous();
-  const auto* begin = numbers.const_data_ptr<double>();
   if (numbers.numel() == 1) {
-    return *begin;
+    return *numbers.const_data_ptr<double>();
   }
-  return std::vector<double>(begin, begin + numbers.numel());
+  return detail::elements_value(numbers);
 }
 
 }  // namespace

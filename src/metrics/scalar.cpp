@@ -1,5 +1,8 @@
 #include <metrics/scalar.hpp>
 
+#include <utility>
+#include <vector>
+
 #include <c10/core/ScalarType.h>
 
 #include <danling/core/error.hpp>
@@ -49,12 +52,24 @@ std::string tensor_text(const at::Tensor& tensor) {
                           : "an undefined tensor";
 }
 
+Result::Value elements_value(const at::Tensor& numbers) {
+  const auto* data = numbers.const_data_ptr<double>();
+  std::vector<double> values(data, data + numbers.numel());
+  if (numbers.dim() < 2) {
+    return values;
+  }
+  return Result::Array{.shape = numbers.sizes().vec(), .values = std::move(values)};
+}
+
 std::string value_text(const Result::Value& value, int precision) {
   if (const auto* number = std::get_if<double>(&value)) {
     return to_fixed(*number, precision);
   }
   if (const auto* nested = std::get_if<Result>(&value)) {
     return nested->text(precision);
+  }
+  if (const auto* array = std::get_if<Result::Array>(&value)) {
+    return array->text([&](double element) { return to_fixed(element, precision); });
   }
   std::string out = "[";
   for (const double element : std::get<std::vector<double>>(value)) {

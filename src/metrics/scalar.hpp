@@ -18,7 +18,10 @@ std::string shape_text(at::IntArrayRef shape);
 /// `Float [2, 3]`, or `an undefined tensor`.
 std::string tensor_text(const at::Tensor& tensor);
 
-/// `0.9000`, or `[0.9000, 0.8000]`.
+/// The elements of a contiguous float64 tensor on the host: a list, or an array of its shape.
+Result::Value elements_value(const at::Tensor& numbers);
+
+/// `0.9000`, `[0.9000, 0.8000]`, or `[[1.0000, 0.0000], [0.0000, 1.0000]]`.
 std::string value_text(const Result::Value& value, int precision);
 
 }  // namespace danling::inline v0::detail

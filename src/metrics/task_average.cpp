@@ -17,21 +17,36 @@ struct PathTotal {
   double weight = 0.0;
 };
 
-std::string form_text(const Result::Value& value) {
+// The elements of a list or an array; null of a number.
+std::vector<double>* elements_of(Result::Value& value) {
+  auto* array = std::get_if<Result::Array>(&value);
+  return array != nullptr ? &array->values : std::get_if<std::vector<double>>(&value);
+}
+const std::vector<double>* elements_of(const Result::Value& value) {
+  return elements_of(const_cast<Result::Value&>(value));
+}
+
+std::vector<std::int64_t> shape_of(const Result::Value& value) {
+  const auto* array = std::get_if<Result::Array>(&value);
   const auto* list = std::get_if<std::vector<double>>(&value);
-  return list == nullptr ? "a scalar" : concat("a tensor [", list->size(), "]");
+  return array != nullptr  ? array->shape
+         : list != nullptr ? std::vector{static_cast<std::int64_t>(list->size())}
+                           : std::vector<std::int64_t>();
+}
+
+std::string form_text(const Result::Value& value) {
+  return std::holds_alternative<double>(value) ? "a scalar" : concat("a tensor [", join(shape_of(value)), "]");
 }
 
 bool alike(const Result::Value& a, const Result::Value& b) {
-  const auto* list = std::get_if<std::vector<double>>(&a);
-  return a.index() == b.index() && (list == nullptr || list->size() == std::get<std::vector<double>>(b).size());
+  return a.index() == b.index() && shape_of(a) == shape_of(b);
 }
 
 void scale(Result::Value& value, double factor) {
   if (auto* number = std::get_if<double>(&value)) {
     *number *= factor;
   } else {
-    for (double& item : std::get<std::vector<double>>(value)) {
+    for (double& item : *elements_of(value)) {
       item *= factor;
     }
   }
@@ -42,8 +57,8 @@ void add(Result::Value& total, const Result::Value& more) {
     *number += std::get<double>(more);
     return;
   }
-  auto& items = std::get<std::vector<double>>(total);
-  const auto& others = std::get<std::vector<double>>(more);
+  std::vector<double>& items = *elements_of(total);
+  const std::vector<double>& others = *elements_of(more);
   std::transform(items.begin(), items.end(), others.begin(), items.begin(), std::plus<>());
 }
 
@@ -108,7 +123,7 @@ bool is_all_nan(const Result::Value& value) {
   if (const auto* number = std::get_if<double>(&value)) {
     return std::isnan(*number);
   }
-  if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+  if (const std::vector<double>* list = elements_of(value)) {
     return std::all_of(list->begin(), list->end(), [](double item) { return std::isnan(item); });
   }
   const auto& result = std::get<Result>(value);

@@ -29,6 +29,7 @@ void MetricsConfig::fields(Fields& f) {
   f("scores", scores, "what predictions are; detect: logits where a batch has one outside [0, 1]")
       .choices({"detect", "logits", "probabilities"});
   f("beta", beta, "of fbeta, above 0; unset: 1").at_least(0);
+  f("thresholds", thresholds, "of auroc, auprc, roc and precision_recall_curve, at least 2; unset: exact").at_least(2);
   f("ignore_nan", ignore_nan, "targets that are nan do not count (regression); unset: true");
   f("device", device, "where predictions are kept (global): cpu, cuda, ...; unset: where they are");
 }
@@ -58,8 +59,8 @@ void expect_no_settings(const MetricsConfig& config) {
         std::pair(config.top_k.has_value(), "top_k"), std::pair(config.threshold.has_value(), "threshold"),
         std::pair(config.ignore_index != defaults.ignore_index, "ignore_index"),
         std::pair(config.class_dim.has_value(), "class_dim"), std::pair(config.scores != defaults.scores, "scores"),
-        std::pair(config.beta.has_value(), "beta"), std::pair(config.ignore_nan.has_value(), "ignore_nan"),
-        std::pair(config.device.has_value(), "device")}) {
+        std::pair(config.beta.has_value(), "beta"), std::pair(config.thresholds.has_value(), "thresholds"),
+        std::pair(config.ignore_nan.has_value(), "ignore_nan"), std::pair(config.device.has_value(), "device")}) {
     check<ConfigError>(!set, "metrics.build", "expected a type beside ", key, ", got none; set metrics.type to one of ",
                        join(factories().names()));
   }
@@ -84,6 +85,7 @@ std::shared_ptr<Metrics> build(const MetricsConfig& config) {
                            .class_dim = config.class_dim,
                            .scores = parse_scores(config.scores),
                            .beta = config.beta,
+                           .thresholds = config.thresholds,
                            .ignore_nan = config.ignore_nan,
                            .device = to_device(config.device),
                            .metrics = config.metrics});

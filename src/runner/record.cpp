@@ -87,6 +87,11 @@ void show_into(std::vector<std::pair<std::string, std::string>>& out, const Resu
         text += concat(i == 0 ? "[" : ", ", format_number((*list)[i]));
       }
       out.emplace_back(path, text + (list->size() > most ? ", ...]" : "]"));
+    } else if (const auto* array = std::get_if<Result::Array>(&value)) {
+      // A small matrix whole, of a curve the shape.
+      constexpr std::size_t most_of_array = 16;
+      out.emplace_back(path, array->values.size() <= most_of_array ? array->text(format_number)
+                                                                   : concat(join(array->shape, " x "), " values"));
     } else {
       show_into(out, std::get<Result>(value), path);
     }

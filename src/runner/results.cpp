@@ -4,6 +4,35 @@
 
 namespace danling::inline v0 {
 
+namespace {
+
+State nested_lists(const Result::Array& array, std::size_t dim, std::size_t& at) {
+  if (dim == array.shape.size()) {
+    return array.values[at++];
+  }
+  State::List list;
+  for (std::int64_t i = 0; i < array.shape[dim]; ++i) {
+    list.push_back(nested_lists(array, dim + 1, at));
+  }
+  return list;
+}
+
+// Lists of one length in each dimension, as nested_lists makes them.
+void read_nested(const State& lists, std::size_t dim, Result::Array& out) {
+  if (!lists.is_list()) {
+    out.values.push_back(lists.number());
+    return;
+  }
+  if (dim == out.shape.size()) {
+    out.shape.push_back(static_cast<std::int64_t>(lists.list().size()));
+  }
+  for (const State& item : lists.list()) {
+    read_nested(item, dim + 1, out);
+  }
+}
+
+}  // namespace
+
 State to_state(const Result& result) {
   State::Map map;
   for (const auto& [name, value] : result) {
@@ -11,6 +40,9 @@ State to_state(const Result& result) {
       map.set(name, *number);
     } else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
       map.set(name, State::List(list->begin(), list->end()));
+    } else if (const auto* array = std::get_if<Result::Array>(&value)) {
+      std::size_t at = 0;
+      map.set(name, nested_lists(*array, 0, at));
     } else {
       map.set(name, to_state(std::get<Result>(value)));
     }
@@ -24,6 +56,10 @@ Result result_from_state(const State& state) {
     const std::string& name = entry.key.string();
     if (entry.value.is_map()) {
       result.set(name, result_from_state(entry.value));
+    } else if (entry.value.is_list() && entry.value.list().size() > 0 && entry.value.list()[0].is_list()) {
+      Result::Array array;
+      read_nested(entry.value, 0, array);
+      result.set(name, std::move(array));
     } else if (entry.value.is_list()) {
       std::vector<double> list;
       for (const auto& item : entry.value.list()) {

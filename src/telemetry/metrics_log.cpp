@@ -80,6 +80,14 @@ void put_entries(std::string& out, const Result& result) {
         put_number(out, (*list)[i]);
       }
       out += ']';
+    } else if (const auto* array = std::get_if<Result::Array>(&value)) {
+      out += array->text(
+          [](double element) {
+            std::string text;
+            put_number(text, element);
+            return text;
+          },
+          ",");
     } else {
       out += '{';
       put_entries(out, std::get<Result>(value));

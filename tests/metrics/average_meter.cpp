@@ -25,7 +25,10 @@ using danling_test::error_of;
 
 at::Tensor row(std::vector<double> values) { return at::tensor(values, at::kDouble); }
 
-std::vector<double> elements(const danling::Result::Value& value) { return std::get<std::vector<double>>(value); }
+std::vector<double> elements(const danling::Result::Value& value) {
+  const auto* array = std::get_if<danling::Result::Array>(&value);
+  return array != nullptr ? array->values : std::get<std::vector<double>>(value);
+}
 
 static_assert(danling::Checkpointable<AverageMeter>);
 
@@ -145,7 +148,7 @@ TEST_CASE("AverageMeter: tensors of one shape are averaged element by element", 
   CHECK(meter.average_tensor().sizes() == at::IntArrayRef({3, 1}));
   CHECK(meter.average_tensor().scalar_type() == at::kDouble);
   CHECK(meter.count() == 4);
-  CHECK(meter.text(1) == "[3.0, 2.0, 1.0] ([2.5, 2.0, 1.5])");
+  CHECK(meter.text(1) == "[[3.0], [2.0], [1.0]] ([[2.5], [2.0], [1.5]])");
   CHECK(error_of<MetricError>([&] { meter.avg(); }) ==
         "[average_meter.avg] expected a scalar, got a tensor of shape [3, 1]; read value(), average() or total()");
 

@@ -1,13 +1,16 @@
 // Metrics of one class or label, and of ranks and streams without data.
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -19,6 +22,7 @@
 #include <danling/metrics/multi_task_metrics.hpp>
 #include <danling/metrics/preprocess.hpp>
 #include <danling/metrics/stream_metrics.hpp>
+#include <danling/runner/results.hpp>
 
 #include <support/error.hpp>
 #include <support/ranks.hpp>
@@ -116,6 +120,95 @@ TEST_CASE("metrics: options have DanLing's defaults and the names of others", "[
   CHECK(m::parse_normalize("all") == m::Normalize::all);
   CHECK(error_of<ConfigError>([] { m::parse_kappa_weights("square"); }) ==
         "[metrics.parse_kappa_weights] expected one of none, linear, quadratic, got 'square'");
+}
+
+TEST_CASE("metrics: matrices stay matrices in containers, texts and over tasks", "[metrics]") {
+  const at::Tensor preds = at::tensor({0.9, 0.1, 0.2, 0.8, 0.7, 0.3}).view({3, 2});
+  const at::Tensor targets = at::tensor({0, 1, 1});
+  const danling::Result::Array expected = {.shape = {2, 2}, .values = {1, 0, 1, 1}};
+  GlobalMetrics all({m::multiclass_confusion_matrix(2)});
+  danling::StreamMetrics stream({m::multiclass_confusion_matrix(2)});
+  for (danling::Metrics* metrics : std::vector<danling::Metrics*>{&all, &stream}) {
+    metrics->update(preds, targets);
+    CHECK(std::get<danling::Result::Array>(*metrics->average().find("confusion_matrix")) == expected);
+    CHECK(metrics->average().text(1) == "confusion_matrix: [[1.0, 0.0], [1.0, 1.0]]");
+    CHECK(*metrics->average().number("confusion_matrix.1.0") == 1.0);
+  }
+  CHECK(stream.text(0) == "confusion_matrix: [[1, 0], [1, 1]] ([[1, 0], [1, 1]])");
+  GlobalMetrics labels({m::multilabel_confusion_matrix(2)});
+  labels.update(preds, at::tensor({1, 0, 0, 1, 0, 0}).view({3, 2}));
+  CHECK(std::get<danling::Result::Array>(*labels.average().find("confusion_matrix")).shape ==
+        std::vector<std::int64_t>{2, 2, 2});
+  // A checkpoint's results.
+  const danling::Result read = danling::result_from_state(danling::to_state(labels.average()));
+  CHECK(std::get<danling::Result::Array>(*read.find("confusion_matrix")) ==
+        std::get<danling::Result::Array>(*labels.average().find("confusion_matrix")));
+  CHECK(read.flatten()[6].first == "confusion_matrix/1/1/0");
+  CHECK(read.number("confusion_matrix.1.2.0") == nullptr);
+}
+
+TEST_CASE("roc and precision_recall_curve: as metrics they are the functions' curves", "[metrics]") {
+  const at::Tensor preds = at::rand({60});
+  const at::Tensor targets = at::randint(0, 2, {60});
+  const MetricState state(preds, targets);
+  for (const std::optional<std::int64_t> thresholds : {std::optional<std::int64_t>(), std::optional<std::int64_t>(7)}) {
+    const auto roc = m::roc(preds, targets, {.thresholds = thresholds}).front();
+    const at::Tensor rows = m::binary_roc({.thresholds = thresholds}).compute(state).tensor();
+    CHECK((rows[0].equal(roc.fpr) && rows[1].equal(roc.tpr) && rows[2].equal(roc.thresholds)));
+    const auto curve = m::precision_recall_curve(preds, targets, {.thresholds = thresholds}).front();
+    const at::Tensor points = m::binary_precision_recall_curve({.thresholds = thresholds}).compute(state).tensor();
+    CHECK((points[0].allclose(curve.precision, 0, 0, true) && points[1].equal(curve.recall)));
+    CHECK(points[2].narrow(0, 0, curve.thresholds.numel()).equal(curve.thresholds));
+    CHECK(std::isnan(number(points[2][-1])));
+  }
+  const at::Tensor scores = at::rand({40, 3}).softmax(1);
+  const at::Tensor classes = at::randint(0, 3, {40});
+  GlobalMetrics all({m::multiclass_roc(3, {.thresholds = 5})});
+  all.update(scores.narrow(0, 0, 10), classes.narrow(0, 0, 10));
+  all.update(scores.narrow(0, 10, 30), classes.narrow(0, 10, 30));
+  const auto curves = m::roc(scores, classes, {.num_classes = 3, .thresholds = 5});
+  const auto array = std::get<danling::Result::Array>(*all.average().find("roc"));
+  CHECK(array.shape == std::vector<std::int64_t>{3, 3, 5});
+  CHECK(array.values[5 * 3 + 2] == number(curves[1].fpr[2]));
+  CHECK(error_of<MetricError>([] { m::multilabel_roc(3, {}); }) ==
+        "[metrics.roc] expected thresholds for several curves, since exact ones differ in length, got none");
+  for (const MetricFunc& metric :
+       {m::binary_roc(), m::binary_roc({.thresholds = 4}), m::binary_precision_recall_curve(),
+        m::binary_precision_recall_curve({.thresholds = 4})}) {
+    const at::Tensor none = metric.compute(MetricState(at::empty({0}), at::empty({0}, at::kLong))).tensor();
+    CHECK((none.dim() == 2 && none.isnan().all().item<bool>()));
+  }
+}
+
+TEST_CASE("metrics::build: perplexity and curves have names, and take what they need", "[metrics]") {
+  const at::Tensor logits = at::rand({4, 3}).mul(0.9);  // within [0, 1], and logits still
+  const at::Tensor labels = at::tensor({0, 2, -100, 1});
+  const auto words = m::build({.type = "multiclass", .num_classes = 3, .metrics = {"acc", "perplexity"}});
+  words->update(logits, labels);
+  CHECK(std::abs(*words->average().number("perplexity") - number(m::perplexity(logits, labels))) < 1e-9);
+  CHECK(
+      error_of<MetricError>([] {
+        m::build({.type = "multiclass", .num_classes = 3, .metrics = {"perplexity", "auroc"}});
+      }) ==
+      "[metrics.multiclass_metrics] expected metrics of predicted classes beside 'perplexity', which reads logits, got "
+      "'auroc', which reads probabilities; put it in a container of its own");
+  CHECK(error_of<MetricError>([] {
+          m::build(
+              {.type = "multiclass", .num_classes = 3, .scores = m::Scores::probabilities, .metrics = {"perplexity"}});
+        }) ==
+        "[metrics.multiclass_metrics] expected scores detect or logits for 'perplexity', which reads logits, got "
+        "probabilities");
+  const auto curves = m::build({.type = "multilabel",
+                                .num_labels = 2,
+                                .mode = m::Mode::stream,
+                                .thresholds = 4,
+                                .metrics = {"roc", "precision_recall_curve", "auroc"}});
+  curves->update(at::rand({6, 2}), at::randint(0, 2, {6, 2}));
+  CHECK(std::get<danling::Result::Array>(*curves->average().find("roc")).shape == std::vector<std::int64_t>{2, 3, 4});
+  CHECK(std::get<danling::Result::Array>(*curves->average().find("precision_recall_curve")).shape ==
+        std::vector<std::int64_t>{2, 3, 5});
+  CHECK(error_of<ConfigError>([] { m::build({.type = "binary", .thresholds = 4, .metrics = {"acc"}}); }) ==
+        "[metrics.build] expected settings that some of the binary metrics know, got thresholds");
 }
 
 // --- Ranks and streams without data ---

@@ -70,8 +70,10 @@ std::vector<TaskMetric> all_metrics() {
     if (task == Task::multiclass) {
       preds = preds.softmax(1);
     }
-    const danling::metrics::MetricsSpec spec{.type = std::string(to_string(task))};
     for (const std::string& name : by_name(task).names()) {
+      const bool curve = name == "roc" || name == "precision_recall_curve";
+      const danling::metrics::MetricsSpec spec{.type = std::string(to_string(task)),
+                                               .thresholds = curve ? std::optional<std::int64_t>(5) : std::nullopt};
       NamedOptions options(spec, size);
       for (MetricFunc& metric : by_name(task).at(name)(options)) {
         out.push_back({metric.named(name), preds, targets});

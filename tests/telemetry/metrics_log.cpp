@@ -50,6 +50,7 @@ TEST_CASE("MetricsLog: one object per line, keys in order", "[telemetry][metrics
   Result metrics = numbers(0.1);
   metrics.set("acc", 1.0);
   metrics["val"].set("per_class", std::vector<double>{0.5, 0.25});
+  metrics["val"].set("matrix", Result::Array{.shape = {2, 1, 2}, .values = {1, 0, 0.5, std::nan("")}});
   Result telemetry;
   telemetry.set("time", 0.002);
   telemetry.set("samples_per_s", 32000.0);
@@ -69,7 +70,7 @@ TEST_CASE("MetricsLog: one object per line, keys in order", "[telemetry][metrics
               .telemetry = {}});
   const std::string expected =
       R"({"split":"train","mode":"train","epoch":2,"global_step":180,"iteration":50,"loss":0.1,"acc":1.0,)"
-      R"("val":{"per_class":[0.5,0.25]},"telemetry":{"time":0.002,"samples_per_s":32000.0}})"
+      R"("val":{"per_class":[0.5,0.25],"matrix":[[[1.0,0.0]],[[0.5,"NaN"]]]},"telemetry":{"time":0.002,"samples_per_s":32000.0}})"
       "\n"
       R"({"split":"a \"b\"\u000a","mode":"infer","global_step":180})"
       "\n";

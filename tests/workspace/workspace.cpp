@@ -290,6 +290,7 @@ TEST_CASE("Workspace: results.json, latest.json and best.json as DanLing names t
   zero["val"].set("loss", 0.5);
   danling::Result one;
   one["val"].set("loss", 0.1234567891);
+  one["val"].set("matrix", danling::Result::Array{.shape = {2, 2}, .values = {1, 0, 0.1234567891, 2}});
   danling::Result book;
   book["0"] = zero;
   workspace.write_results(book, zero, &zero);
@@ -300,8 +301,11 @@ TEST_CASE("Workspace: results.json, latest.json and best.json as DanLing names t
     return nlohmann::ordered_json::parse(read_file(workspace.dir() / name)).dump();
   };
   const std::string head = R"({"name":"lin-exp","id":"1234abcd-0123456789ab","timestamp":"t",)";
-  CHECK(parse("results.json") == head + R"("results":{"0":{"val":{"loss":0.5}},"1":{"val":{"loss":0.12345679}}}})");
-  CHECK(parse("latest.json") == head + R"("val":{"loss":0.12345679}})");
+  CHECK(
+      parse("results.json") ==
+      head +
+          R"("results":{"0":{"val":{"loss":0.5}},"1":{"val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]}}}})");
+  CHECK(parse("latest.json") == head + R"("val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]}})");
   CHECK(parse("best.json") == head + R"("val":{"loss":0.5}})");
 }
 

@@ -37,6 +37,8 @@ struct MetricsSpec {
   Scores scores = Scores::detect;
   /// Of fbeta; 1 when absent.
   std::optional<double> beta = std::nullopt;
+  /// Of auroc, auprc, roc and precision_recall_curve; exact when absent.
+  std::optional<std::int64_t> thresholds = std::nullopt;
   std::optional<bool> ignore_nan = std::nullopt;
   std::optional<at::Device> device = std::nullopt;
   /// By name; the defaults of the type when empty.
@@ -59,6 +61,7 @@ class NamedOptions {
   std::vector<std::int64_t> top_k();
   double threshold();
   double beta();
+  std::optional<std::int64_t> thresholds();
 
   /// @throws ConfigError naming one that is set and was not asked for.
   void expect_all_used() const;
@@ -70,6 +73,7 @@ class NamedOptions {
   bool top_k_ = false;
   bool threshold_ = false;
   bool beta_ = false;
+  bool thresholds_ = false;
 };
 
 /// Metrics of a task by name, in each one's own words and DanLing's: `acc`, `accuracy`, `f1`, … Programs add theirs:

@@ -80,7 +80,8 @@ struct RegressionMetricsOptions {
 
 std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options = {},
                                         std::vector<MetricEntry> metrics = {});
-/// Scores stay logits where every metric asks for predicted classes alone.
+/// Scores stay logits where no metric reads probabilities. @throws MetricError also for one that does beside one that
+/// reads logits.
 std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const MulticlassMetricsOptions& options = {},
                                             std::vector<MetricEntry> metrics = {});
 std::shared_ptr<Metrics> multilabel_metrics(std::int64_t num_labels, const MultilabelMetricsOptions& options = {},

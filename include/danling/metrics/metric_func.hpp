@@ -81,6 +81,8 @@ struct MetricFunc {
   std::vector<RunningSumsPtr> sums = {};
   /// Whether it asks for predicted classes alone: scores may then stay logits.
   bool labels_only = false;
+  /// Whether it reads logits: factories then leave scores as they come, and take no metric of probabilities beside it.
+  bool logits = false;
   /// Nothing where neither direction is better.
   std::optional<bool> higher_is_better = std::nullopt;
   /// The value. On a device it must not wait. Empty data gives nan.

@@ -28,6 +28,7 @@ struct MetricsConfig : Section {
   std::optional<std::int64_t> class_dim;
   std::string scores = "detect";
   std::optional<double> beta;
+  std::optional<std::int64_t> thresholds;
   std::optional<bool> ignore_nan;
   std::optional<std::string> device;
   void fields(Fields& f) override;

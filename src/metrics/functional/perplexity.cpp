@@ -125,7 +125,7 @@ MetricFunc perplexity(const PerplexityOptions& options) {
                       const at::Tensor& logits,
                       const at::Tensor& target) { return likelihood_sums(logits, target, ignore_index); },
       .form = RunningSums::Form{at::kDouble, {2}}});
-  MetricFunc out{.name = "perplexity", .sums = {sums}, .higher_is_better = false};
+  MetricFunc out{.name = "perplexity", .sums = {sums}, .logits = true, .higher_is_better = false};
   out.compute = [sums](const MetricState& state) -> MetricValue {
     const at::Tensor total = state.sums(sums);
     if (!total.is_cpu()) {

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <danling/metrics/metric_func.hpp>
 #include <danling/metrics/options.hpp>
 
 namespace danling::inline v0::metrics {
@@ -50,5 +51,23 @@ std::vector<RocCurve> roc(const at::Tensor& input, const at::Tensor& target, con
 /// thresholds it is nan, as is precision where nothing is predicted.
 std::vector<PrecisionRecallCurve> precision_recall_curve(const at::Tensor& input, const at::Tensor& target,
                                                          const CurveOptions& options = {});
+
+struct CurveMetricOptions {
+  std::optional<std::int64_t> ignore_index = -100;
+  /// As in CurveOptions. Curves of several classes or labels need them, since exact ones differ in length, and so do
+  /// those of streams.
+  std::optional<std::int64_t> thresholds = std::nullopt;
+};
+
+// The same as metrics of containers: float64, [3, points] for binary predictions, else [classes, 3, points]. The rows
+// are those of RocCurve, or of PrecisionRecallCurve with a nan as the threshold of its last point. As `roc` and
+// `precision_recall_curve`. nan where nothing counts. With thresholds counts are kept, else predictions.
+// @throws MetricError for options that do not fit.
+MetricFunc binary_roc(const CurveMetricOptions& options = {});
+MetricFunc multiclass_roc(std::int64_t num_classes, const CurveMetricOptions& options);
+MetricFunc multilabel_roc(std::int64_t num_labels, const CurveMetricOptions& options);
+MetricFunc binary_precision_recall_curve(const CurveMetricOptions& options = {});
+MetricFunc multiclass_precision_recall_curve(std::int64_t num_classes, const CurveMetricOptions& options);
+MetricFunc multilabel_precision_recall_curve(std::int64_t num_labels, const CurveMetricOptions& options);
 
 }  // namespace danling::inline v0::metrics
