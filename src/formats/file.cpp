@@ -38,7 +38,8 @@ class Descriptor {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without waiting: a pipe that nobody writes to is refused like anything else that is no file.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     fail_system("checkpoint.read", "open", path_, errno);
   }

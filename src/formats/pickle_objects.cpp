@@ -190,8 +190,8 @@ void PickleObjects::check_hooks(std::uint32_t number) {
 
 std::vector<std::int64_t> PickleObjects::integers(std::uint32_t number) {
   const auto& numbers = tuple(number);
-  if (numbers.size() > 64) {
-    refuse("at most 64 dimensions, got ", numbers.size());
+  if (numbers.size() > max_dims) {
+    refuse("at most ", max_dims, " dimensions, got ", numbers.size());
   }
   std::vector<std::int64_t> out;
   for (const auto item : numbers) {

@@ -57,6 +57,7 @@ std::string_view find_zip64(std::string_view extra, bool& sound) {
 ZipReader::ZipReader(std::filesystem::path path, std::uint64_t max_inflated) : file_(std::move(path)) {
   const Directory directory = find_directory();
   parse_directory(directory);
+  has_crcs_ = std::any_of(entries_.begin(), entries_.end(), [](const ZipEntry& entry) { return entry.crc != 0; });
   check_layout(max_inflated);
 }
 

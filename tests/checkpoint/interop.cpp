@@ -215,4 +215,32 @@ TEST_CASE("save_file: Python loads it with weights_only, mapped, and by computed
   check_reference(danling::load_file(directory / "checkpoint_reference.pth"));
 }
 
+TEST_CASE("load_file: a view without elements may begin behind its storage, as Python writes it", "[checkpoint]") {
+  // Written with torch.serialization.set_crc32_options(False): there is nothing to verify it by.
+  const State loaded = danling::load_file(golden("unchecked"));
+  danling::verify_file(golden("unchecked"));
+  const at::Tensor rows = loaded.at("rows").tensor();
+  const at::Tensor behind = loaded.at("behind").tensor();
+  CHECK(rows.equal(at::arange(10, at::kFloat).reshape({5, 2})));
+  CHECK(behind.sizes() == at::IntArrayRef({0, 1}));
+  CHECK(behind.storage_offset() == 11);
+  CHECK(behind.is_alias_of(rows));
+  const danling_test::TempDir directory;
+  danling::save_file(loaded, directory / "again.pth");
+  CHECK(danling::first_difference(danling::load_file(directory / "again.pth"), loaded) == "");
+  CHECK(rows.storage().nbytes() == 40);
+}
+
+TEST_CASE("save_file: more dimensions than can be read are refused by name", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  State state;
+  state["model"]["deep"] = at::zeros(std::vector<std::int64_t>(64, 1));
+  danling::save_file(state, directory / "a.pth");
+  CHECK(danling::load_file(directory / "a.pth").at("model").at("deep").tensor().dim() == 64);
+  state["model"]["deep"] = at::zeros(std::vector<std::int64_t>(65, 1));
+  CHECK(error_of<danling::CheckpointError>([&] { danling::save_file(state, directory / "b.pth"); }) ==
+        "[checkpoint.write] expected at most 64 dimensions, got 65 (key 'model.deep')");
+  CHECK_FALSE(std::filesystem::exists(directory / "b.pth"));
+}
+
 }  // namespace

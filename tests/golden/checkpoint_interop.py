@@ -122,6 +122,10 @@ def make(directory):
     save("aliases", {"a": shared, "b": shared})
     save("forbidden", {"path": pathlib.PurePosixPath("x")})
     save("legacy", {"a": 1}, _use_new_zipfile_serialization=False)
+    rows = torch.arange(10.0).reshape(5, 2)
+    torch.serialization.set_crc32_options(False)
+    save("unchecked", {"rows": rows, "behind": rows[5:, 1:]})  # begins behind the last element, and has none
+    torch.serialization.set_crc32_options(True)
 
 
 def check(path):

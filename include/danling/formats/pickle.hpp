@@ -13,6 +13,8 @@ namespace danling::inline v0::formats {
 
 /// Deepest nesting of lists, tuples and maps that is read or written. Deeper data is refused.
 inline constexpr std::size_t max_depth = 256;
+/// Most dimensions of a tensor that is read or written.
+inline constexpr std::size_t max_dims = 64;
 
 /// A storage that a pickle refers to.
 struct PickledStorage {

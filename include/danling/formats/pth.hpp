@@ -44,6 +44,8 @@ class PthReader {
   std::uint64_t storage_size(std::size_t storage) const { return pickled_.storages[storage].size; }
   /// Whether the archive has a manifest: files of torch.save have none.
   bool has_manifest() const { return has_manifest_; }
+  /// Whether there is anything to verify records by: a manifest, or CRC-32s.
+  bool has_checksums() const { return has_manifest_ || zip_.has_crcs(); }
   /// The records of the archive, in the order of its directory.
   const std::vector<ZipEntry>& records() const { return zip_.entries(); }
   /// The record that holds a storage: its name and where its bytes lie in the file.

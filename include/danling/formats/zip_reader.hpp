@@ -38,7 +38,11 @@ class ZipReader {
   /// The entry called `name`, or null.
   const ZipEntry* find(std::string_view name) const;
 
-  // Content is verified by `hash` where one is given, else by the archive's CRC-32. Several threads may read at a time.
+  /// Whether the archive has CRC-32s: Python's `torch.serialization.set_crc32_options(False)` writes zeros for all.
+  bool has_crcs() const { return has_crcs_; }
+
+  // Content is verified by `hash` where one is given, else by the archive's CRC-32, where it has them. Several threads
+  // may read at a time.
 
   /// The content, verified.
   std::string read(const ZipEntry& entry, const Hash128* hash = nullptr) const;
@@ -76,6 +80,7 @@ class ZipReader {
   InputFile file_;
   std::vector<ZipEntry> entries_;
   std::unordered_map<std::string_view, std::size_t> index_;
+  bool has_crcs_ = true;
 };
 
 }  // namespace danling::inline v0::formats
