@@ -253,6 +253,10 @@ int ckpt_convert(std::span<const std::string> words) {
   danling::check<danling::ConfigError>(ending == ".pth" || ending == ".pt" || ending == ".safetensors", where,
                                        "expected OUT with the ending .pth, .pt or .safetensors, got ",
                                        quote(out_path.string()));
+  // The new file takes the name by renaming: of a device or a pipe nothing would be left.
+  danling::check<danling::ConfigError>(!std::filesystem::exists(out_path) || std::filesystem::is_regular_file(out_path),
+                                       where, "expected a new file, got ", quote(out_path.string()),
+                                       ", which is something else than a file");
   danling::check<danling::ConfigError>(arguments.has("--force") || !std::filesystem::exists(out_path), where,
                                        "expected a new file, got ", quote(out_path.string()),
                                        ", which is there; --force replaces it");

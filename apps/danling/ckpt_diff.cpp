@@ -42,7 +42,7 @@ struct Side {
   TensorFile file;
   std::vector<Leaf> leaves;
   bool has_key = true;
-  std::unordered_map<std::string_view, const RecordTree*> by_key;
+  std::unordered_map<std::string_view, std::vector<std::size_t>> by_key;  // leaves, by their paths
 
   Side(const std::string& path, const std::string& key) : file(path), leaves(leaves_of(file.tree())) {
     has_key = key.empty() ||
@@ -54,8 +54,8 @@ struct Side {
         leaf.path = rest.empty() ? key : rest.substr(rest.starts_with('.') ? 1 : 0);
       }
     }
-    for (const auto& leaf : leaves) {
-      by_key.emplace(leaf.path, leaf.value);
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      by_key[leaves[i].path].push_back(i);
     }
   }
 };
@@ -79,18 +79,21 @@ class Comparison {
  public:
   Comparison(Side& a, Side& b, std::optional<double> tolerance, bool any_dtype)
       : a_(a), b_(b), tolerance_(tolerance), any_dtype_(any_dtype) {
-    for (const auto& [path, value] : a_.leaves) {
-      const auto found = b_.by_key.find(path);
-      if (found == b_.by_key.end()) {
-        out_.push_back({path, "only_in_a", summary(*value), "", 0, 0, {}, 0});
+    const auto partners = partners_of_a();
+    std::vector<bool> taken(b_.leaves.size(), false);
+    for (std::size_t i = 0; i < a_.leaves.size(); ++i) {
+      const auto& leaf = a_.leaves[i];
+      if (!partners[i]) {
+        out_.push_back({leaf.path, "only_in_a", summary(*leaf.value), "", 0, 0, {}, 0});
       } else {
         ++compared_;
-        compare(path, *value, *found->second);
+        taken[*partners[i]] = true;
+        compare(leaf.path, *leaf.value, *b_.leaves[*partners[i]].value);
       }
     }
-    for (const auto& [path, value] : b_.leaves) {
-      if (!a_.by_key.contains(path)) {
-        out_.push_back({path, "only_in_b", "", summary(*value), 0, 0, {}, 0});
+    for (std::size_t i = 0; i < b_.leaves.size(); ++i) {
+      if (!taken[i]) {
+        out_.push_back({b_.leaves[i].path, "only_in_b", "", summary(*b_.leaves[i].value), 0, 0, {}, 0});
       }
     }
   }
@@ -99,6 +102,33 @@ class Comparison {
   std::uint64_t compared() const { return compared_; }
 
  private:
+  // For each leaf of A the one of B that it is compared with. Several may have one path ("a.b" and "b" in "a"): first
+  // those in the same place find each other, then the others in their order.
+  std::vector<std::optional<std::size_t>> partners_of_a() const {
+    std::vector<std::optional<std::size_t>> out(a_.leaves.size());
+    for (const auto& [path, mine] : a_.by_key) {
+      const auto found = b_.by_key.find(path);
+      if (found == b_.by_key.end()) {
+        continue;
+      }
+      auto theirs = found->second;
+      const auto pair_up = [&](const auto& fits) {
+        for (const auto i : mine) {
+          const auto partner = out[i] ? theirs.end() : std::find_if(theirs.begin(), theirs.end(), [&](std::size_t j) {
+            return fits(a_.leaves[i], b_.leaves[j]);
+          });
+          if (partner != theirs.end()) {
+            out[i] = *partner;
+            theirs.erase(partner);
+          }
+        }
+      };
+      pair_up([](const Leaf& a, const Leaf& b) { return a.place == b.place; });
+      pair_up([](const Leaf&, const Leaf&) { return true; });
+    }
+    return out;
+  }
+
   void add(const std::string& key, std::string kind, std::string a, std::string b) {
     out_.push_back({key, std::move(kind), std::move(a), std::move(b), 0, 0, {}, 0});
   }
@@ -152,13 +182,32 @@ class Comparison {
     return element_distance(a.dtype, left, b.dtype, right) > tolerance_.value_or(0);
   }
 
-  void compare_elements(const std::string& key, const TensorRecord& a, const TensorRecord& b) {
+  // Dimensions along which both repeat one element count as many as there are and are compared once.
+  std::uint64_t reduce(const std::string& key, TensorRecord& a, TensorRecord& b) const {
+    const auto left = without_repetitions(a).first.sizes;
+    const auto right = without_repetitions(b).first.sizes;
+    std::uint64_t repeated = 1;
+    for (std::size_t i = 0; i < a.sizes.size(); ++i) {
+      if (left[i] != a.sizes[i] && right[i] != b.sizes[i]) {
+        repeated *= static_cast<std::uint64_t>(a.sizes[i]);
+        a.sizes[i] = b.sizes[i] = 1;
+      }
+    }
+    check_overlap(a_.file, a, key);
+    check_overlap(b_.file, b, key);
+    return repeated;
+  }
+
+  void compare_elements(const std::string& key, const TensorRecord& whole_a, const TensorRecord& whole_b) {
+    TensorRecord a = whole_a;
+    TensorRecord b = whole_b;
+    const std::uint64_t repeated = reduce(key, a, b);
     const std::size_t a_width = dtype_size(a.dtype);
     const std::size_t b_width = dtype_size(b.dtype);
     const std::uint64_t most = kPieceBytes / std::max(a_width, b_width);
     ElementStream a_stream(a_.file, a);
     ElementStream b_stream(b_.file, b);
-    Difference found{key, "elements", "", "", num_elements(a), 0, {}, 0};
+    Difference found{key, "elements", "", "", num_elements(whole_a), 0, {}, 0};
     std::uint64_t start = 0;
     for (;;) {
       const auto left = a_stream.next(most);
@@ -184,6 +233,7 @@ class Comparison {
       }
       start += count;
     }
+    found.differing *= repeated;
     if (found.differing != 0) {
       out_.push_back(std::move(found));
     }

@@ -149,7 +149,7 @@ void print_directory(const std::vector<FileLine>& lines) {
 
 void print_file(const TensorFile& file) {
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [path, value] : leaves_of(file.tree())) {
+  for (const auto& [path, value, place] : leaves_of(file.tree())) {
     if (value->is_tensor()) {
       const auto& record = value->tensor();
       rows.push_back({printable(path), std::string(danling::formats::dtype_name(record.dtype)), shape_text(record),

@@ -38,7 +38,9 @@ std::string elements_text(TensorFile& file, const TensorRecord& record) {
   return num_elements(record) > kShown ? out + ", ..." : out;
 }
 
-ElementStatistics statistics_of(TensorFile& file, const TensorRecord& record) {
+// Of each element once that a stride of 0 repeats.
+ElementStatistics statistics_of(TensorFile& file, const TensorRecord& record, const std::string& path) {
+  check_overlap(file, record, path);
   ElementStatistics out;
   ElementStream stream(file, record);
   for (auto piece = stream.next(kPieceBytes / dtype_size(record.dtype)); !piece.empty();
@@ -111,12 +113,13 @@ class Printer {
       out += concat("  ", elements_text(file_, record));
     }
     if (statistics_ && num_elements(record) > 0) {
-      const auto statistics = statistics_of(file_, record);
+      const auto [once, times] = without_repetitions(record);
+      const auto statistics = statistics_of(file_, once, path);
       if (statistics.any()) {
         out += concat("  min ", statistics.minimum(), "  max ", statistics.maximum(), "  mean ",
                       short_number(statistics.mean()));
       }
-      out += statistics.non_finite() == 0 ? "" : concat("  not finite ", statistics.non_finite());
+      out += statistics.non_finite() == 0 ? "" : concat("  not finite ", statistics.non_finite() * times);
     }
     return out;
   }
@@ -171,13 +174,14 @@ Json json_tree(TensorFile& file, const std::vector<Leaf>& leaves, const Argument
         item["elements"] = elements_text(file, record);
       }
       if (arguments.has("--stats")) {
-        const auto statistics = statistics_of(file, record);
+        const auto [once, times] = without_repetitions(record);
+        const auto statistics = statistics_of(file, once, leaf.path);
         if (statistics.any()) {
           item["min"] = Json::parse(statistics.minimum());
           item["max"] = Json::parse(statistics.maximum());
           item["mean"] = json_number(statistics.mean());
         }
-        item["non_finite"] = statistics.non_finite();
+        item["non_finite"] = statistics.non_finite() * times;
       }
     }
     out["values"].push_back(std::move(item));

@@ -25,7 +25,8 @@ Verdict verify(const std::filesystem::path& path) {
     const std::string checks = file.checks();
     Verdict out;
     out.checked = danling::concat(
-        checks.empty() ? "its header" : checks, checks.empty() ? "" : " of ",
+        checks.empty() ? (file.is_safetensors() ? "its header" : "its structure") : checks,
+        checks.empty() ? "" : " of ",
         checks.empty() ? "" : count_text(file.num_records(), file.is_safetensors() ? "tensor" : "record"),
         file.has_hashes() ? ""
         : checks.empty()  ? "; the file has no checksums"
@@ -45,8 +46,8 @@ int ckpt_verify(std::span<const std::string> words) {
     std::printf(
         "Usage: danling ckpt verify FILE|DIRECTORY...\n\n"
         "Reads every byte and checks what the file has to check it with: hashes and CRCs of danling's files, CRCs of\n"
-        "torch.save's; of safetensors files that danling did not write the header alone, since they have no "
-        "checksums.\n"
+        "torch.save's; of safetensors files that danling did not write, and of archives written without CRCs\n"
+        "(torch.serialization.set_crc32_options), the structure alone, since they have no checksums.\n"
         "\n%s\n"
         "Example: danling ckpt verify runs/mnist/checkpoints\n"
         "Exit code: 0 when all are sound, 1 when one is damaged, 2 for any other error, such as a missing file.\n",

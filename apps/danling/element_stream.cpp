@@ -27,6 +27,26 @@ std::uint64_t num_elements(const TensorRecord& record) {
   return count;
 }
 
+std::pair<TensorRecord, std::uint64_t> without_repetitions(const TensorRecord& record) {
+  std::pair out(record, std::uint64_t{1});
+  for (std::size_t i = 0; i < record.sizes.size(); ++i) {
+    if (record.strides[i] == 0 && record.sizes[i] > 1) {
+      out.first.sizes[i] = 1;
+      out.second *= static_cast<std::uint64_t>(record.sizes[i]);
+    }
+  }
+  return out;
+}
+
+void check_overlap(const TensorFile& file, const TensorRecord& record, std::string_view key) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 34;
+  const auto count = num_elements(record);
+  danling::check<danling::CheckpointError>(
+      count <= std::max(most, file.storage_size(record.storage) / dtype_size(record.dtype)), "checkpoint.read",
+      "expected a view of at most ", most, " elements, got ", count, " that overlap in memory (file ",
+      danling::quote(file.path().string()), ", key ", danling::quote(key), ")");
+}
+
 std::vector<std::int64_t> row_major(std::span<const std::int64_t> sizes) {
   std::vector<std::int64_t> out(sizes.size(), 1);
   for (std::size_t i = sizes.size(); i-- > 1;) {

@@ -120,7 +120,9 @@ void TensorFile::read(std::size_t storage, std::uint64_t offset, std::span<std::
   std::copy_n(backing.inflated.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
 }
 
-std::string TensorFile::checks() const { return has_hashes() ? "XXH3-128" : is_safetensors() ? "" : "CRC-32"; }
+std::string TensorFile::checks() const {
+  return has_hashes() ? "XXH3-128" : backing_->pth && backing_->pth->has_checksums() ? "CRC-32" : "";
+}
 
 bool TensorFile::has_hashes() const {
   return backing_->pth ? backing_->pth->record_hash(backing_->pth->records().front()) != nullptr
@@ -160,18 +162,19 @@ bool is_plain_list(const RecordTree& tree) {
 
 namespace {
 
-void add_leaves(const RecordTree& tree, const std::string& path, std::vector<Leaf>& out) {
+void add_leaves(const RecordTree& tree, const std::string& path, const std::string& place, std::vector<Leaf>& out) {
   if (tree.is_map() && !tree.map().empty()) {
     for (const auto& [key, value] : tree.map()) {
       const std::string name = key.is_string() ? key.string() : key.text();
-      add_leaves(value, path.empty() ? name : concat(path, ".", name), out);
+      add_leaves(value, path.empty() ? name : concat(path, ".", name),
+                 concat(place, key.is_string() ? "/" : "#", name.size(), ":", name), out);
     }
   } else if ((tree.is_list() || tree.is_tuple()) && !is_plain_list(tree)) {
     for (std::size_t i = 0; i < tree.items().size(); ++i) {
-      add_leaves(tree.items()[i], concat(path, "[", i, "]"), out);
+      add_leaves(tree.items()[i], concat(path, "[", i, "]"), concat(place, "[", i, "]"), out);
     }
   } else {
-    out.push_back({path, &tree});
+    out.push_back({path, &tree, place});
   }
 }
 
@@ -179,7 +182,7 @@ void add_leaves(const RecordTree& tree, const std::string& path, std::vector<Lea
 
 std::vector<Leaf> leaves_of(const RecordTree& tree) {
   std::vector<Leaf> out;
-  add_leaves(tree, "", out);
+  add_leaves(tree, "", "", out);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <danling/formats/safetensors.hpp>
@@ -72,6 +73,7 @@ class TensorFile {
 struct Leaf {
   std::string path;
   const RecordTree* value;
+  std::string place;  ///< the path, with marks between its parts: `a.b` may be one key or two
 };
 
 /// All tensors and plain values in order. A list without maps and tensors in it is one value, and so is an empty map.
@@ -83,6 +85,11 @@ bool is_below(std::string_view path, std::string_view prefix);
 
 /// Elements of a tensor, also where the tensor's strides skip or repeat some.
 std::uint64_t num_elements(const TensorRecord& record);
+/// A tensor in which each repetition that a stride of 0 makes (`expand`) stands once, and how many there are.
+std::pair<TensorRecord, std::uint64_t> without_repetitions(const TensorRecord& record);
+/// @throws danling::CheckpointError for a view that repeats the elements of its storage so often that going through
+/// them would not end today
+void check_overlap(const TensorFile& file, const TensorRecord& record, std::string_view key);
 /// The strides of a tensor without gaps in row-major order.
 std::vector<std::int64_t> row_major(std::span<const std::int64_t> sizes);
 /// Whether the tensor's elements lie one after another as its storage has them.

@@ -319,4 +319,111 @@ TEST_CASE("danling ckpt: usage errors name the mistake and exit with 2", "[apps]
   }
 }
 
+TEST_CASE("danling ckpt: what is no file ends with an error, and is not waited for", "[apps]") {
+  const danling_test::TempDir directory;
+  const auto pipe = (directory / "pipe.pth").string();
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const auto loop = directory / "loop.pth";
+  std::filesystem::create_symlink(loop, loop);
+  danling::save_file(ckpt_run(3, 120), directory / "a.pth");
+  const auto a = (directory / "a.pth").string();
+  for (const auto& path : {pipe, std::string("/dev/zero")}) {
+    for (const auto& words : std::vector<std::vector<std::string>>{{"ckpt", "verify", path},
+                                                                   {"ckpt", "show", path},
+                                                                   {"ckpt", "ls", path},
+                                                                   {"ckpt", "diff", a, path},
+                                                                   {"ckpt", "convert", path, "x.pth"}}) {
+      const auto result = run_danling(words);
+      CHECK(result.code == 2);
+      CHECK(result.err == "[checkpoint.read] expected a file, got something else at '" + path + "'\n");
+    }
+  }
+  const auto forced = run_danling({"ckpt", "convert", "--force", a, pipe});
+  CHECK(forced.code == 2);
+  CHECK(forced.err ==
+        "[danling ckpt convert] expected a new file, got '" + pipe + "', which is something else than a file\n");
+  CHECK(std::filesystem::is_fifo(pipe));
+  const auto looped = run_danling({"ckpt", "verify", loop.string()});
+  CHECK(looped.code == 2);
+  CHECK(looped.err.find(loop.string()) != std::string::npos);
+}
+
+TEST_CASE("danling ckpt verify and show: an archive written without CRCs is not damaged", "[apps]") {
+  const std::string unchecked = ckpt_golden("checkpoint_unchecked.pth");
+  const auto verdict = run_danling({"ckpt", "verify", unchecked});
+  CHECK(verdict.code == 0);
+  CHECK(verdict.out == unchecked + ": sound, checked its structure; the file has no checksums\n");
+  const auto shown = run_danling({"ckpt", "show", "--stats", unchecked});
+  CHECK(shown.code == 0);
+  CHECK(shown.out.find("behind  float32 [0, 1]") != std::string::npos);
+  CHECK(run_danling({"ckpt", "diff", unchecked, unchecked}).code == 0);
+}
+
+TEST_CASE("danling ckpt diff: a file is equal to itself also where flattened names are the same", "[apps]") {
+  const danling_test::TempDir directory;
+  State state;
+  state["a"]["b"] = at::ones({2});
+  state["a.b"] = at::zeros({3});
+  state["c"][1] = 5;
+  state["c"]["1"] = 6;
+  danling::save_file(state, directory / "a.pth");
+  // The same in another order.
+  State other;
+  other["c"]["1"] = 6;
+  other["c"][1] = 5;
+  other["a.b"] = at::zeros({3});
+  other["a"]["b"] = at::ones({2});
+  danling::save_file(other, directory / "b.pth");
+  const auto diff = [&](const char* a, const char* b) {
+    return run_danling({"ckpt", "diff", (directory / a).string(), (directory / b).string()});
+  };
+  CHECK(diff("a.pth", "a.pth").out == "no difference; 4 common values compared\n");
+  CHECK(diff("a.pth", "b.pth").out == "no difference; 4 common values compared\n");
+  other["a.b"] = at::ones({3});
+  danling::save_file(other, directory / "b.pth");
+  const auto changed = diff("a.pth", "b.pth");
+  CHECK(changed.code == 1);
+  CHECK(changed.out ==
+        "a.b: 3 of 3 elements differ, first at [0]: 0.0 and 1.0; largest difference 1.0\n1 difference; 4 common values "
+        "compared\n");
+  // A flat file of weights still finds its values in nested ones.
+  State flat;
+  flat["a.b"] = at::ones({2});
+  danling::save_file(flat, directory / "flat.pth");
+  State nested;
+  nested["a"]["b"] = at::ones({2});
+  danling::save_file(nested, directory / "nested.pth");
+  CHECK(diff("flat.pth", "nested.pth").code == 0);
+}
+
+TEST_CASE("danling ckpt diff and show: a tensor that a stride of 0 makes of 2^40 elements ends", "[apps]") {
+  const danling_test::TempDir directory;
+  const std::int64_t many = std::int64_t{1} << 40;
+  State state;
+  state["x"] = at::full({}, 2.0, at::kFloat).expand({many});
+  danling::save_file(state, directory / "a.pth");
+  state["x"] = at::full({}, 3.0, at::kFloat).expand({many});
+  danling::save_file(state, directory / "b.pth");
+  const auto a = (directory / "a.pth").string();
+  const auto b = (directory / "b.pth").string();
+  CHECK(run_danling({"ckpt", "diff", a, a}).out == "no difference; 1 common value compared\n");
+  CHECK(run_danling({"ckpt", "diff", a, b}).out ==
+        "x: 1099511627776 of 1099511627776 elements differ, first at [0]: 2.0 and 3.0; largest difference 1.0\n"
+        "1 difference; 1 common value compared\n");
+  const auto shown = run_danling({"ckpt", "show", "--stats", a});
+  CHECK(shown.code == 0);
+  CHECK(shown.out.find("min 2.0  max 2.0  mean 2") != std::string::npos);
+  // Repeated by other strides: every element would have to be looked at.
+  state["x"] = at::arange(1 << 20).as_strided({1 << 20, 1 << 20}, {0, 1});
+  danling::save_file(state, directory / "a.pth");
+  state["x"] = at::arange(1 << 20).as_strided({1 << 20, 1 << 20}, {1, 0});
+  danling::save_file(state, directory / "b.pth");
+  const auto refused = run_danling({"ckpt", "diff", a, b});
+  CHECK(refused.code == 2);
+  CHECK(refused.err ==
+        "[checkpoint.read] expected a view of at most 17179869184 elements, got 1099511627776 that "
+        "overlap in memory (file '" +
+            a + "', key 'x')\n");
+}
+
 }  // namespace
