@@ -29,7 +29,7 @@ bool poll_until(Stop stop) {
 }
 
 TEST_CASE("SignalGuard: a real signal is seen by the loop, which ends with its own exit code", "[core][signals]") {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     Child child([&](auto ready) {
       const danling::SignalGuard guard;
       ready();
@@ -103,13 +103,15 @@ TEST_CASE("SignalGuard: earlier handlers come back, and a new guard starts witho
 }
 
 TEST_CASE("SignalGuard: a signal that was ignored stays ignored", "[core][signals]") {
-  Child child([](auto) {
-    signal(SIGINT, SIG_IGN);
-    const danling::SignalGuard guard;
-    raise(SIGINT);
-    return danling::stop_signal() == 0 ? 7 : 1;
-  });
-  CHECK(child.wait() == 7);
+  for (const int ignored : {SIGINT, SIGHUP}) {  // as the shell does for `&`, and nohup
+    Child child([&](auto) {
+      signal(ignored, SIG_IGN);
+      const danling::SignalGuard guard;
+      raise(ignored);
+      return danling::stop_signal() == 0 ? 7 : 1;
+    });
+    CHECK(child.wait() == 7);
+  }
 }
 
 TEST_CASE("SignalGuard: a system call that a signal interrupts goes on", "[core][signals]") {

@@ -29,7 +29,7 @@ class SignalGuard {
  public:
   /// Installs the handlers and forgets an earlier request.
   /// @throws StateError when another guard lives, or a signal cannot be handled.
-  SignalGuard(std::initializer_list<int> signals = {SIGTERM, SIGINT});
+  SignalGuard(std::initializer_list<int> signals = {SIGTERM, SIGINT, SIGHUP});
   /// Puts the earlier handlers back and forgets the request.
   ~SignalGuard();
   SignalGuard(const SignalGuard&) = delete;
