@@ -62,13 +62,33 @@ void append_metrics(RunnerServices& services, const RunnerConfig& config, const 
   }
 }
 
-std::int64_t count_metrics(MetricsLog& log) {
+namespace {
+
+void try_flush(MetricsLog& log) {
   try {
     log.flush();
   } catch (const Error&) {
     // The append that failed has told it.
   }
-  return log.lines() + log.kept_lines();
+}
+
+}  // namespace
+
+void save_metrics(MetricsLog& log, State& checkpoint) {
+  try_flush(log);
+  checkpoint["metrics_lines"] = log.lines() + log.kept_lines();
+  if (log.kept_lines() > 0) {
+    checkpoint["metrics_waiting"] = log.kept();
+  }
+}
+
+void restore_metrics(RunnerServices& services, std::int64_t lines, const std::string& waiting) {
+  auto& log = *services.metrics_log;
+  const auto found = log.lines();
+  if (log.restore(lines, waiting) > 0) {
+    services.logger.warning(concat("workspace: the checkpoint counts ", lines, " lines of metrics, ",
+                                   log.path().string(), " has ", found, ": those before the checkpoint are missing"));
+  }
 }
 
 namespace {
@@ -108,7 +128,7 @@ std::vector<std::pair<std::string, std::string>> shown(const Result& result) {
 
 void close_metrics(RunnerServices& services) {
   if (services.metrics_log) {
-    count_metrics(*services.metrics_log);
+    try_flush(*services.metrics_log);
     if (const auto lost = services.metrics_log->kept_lines(); lost > 0) {
       services.logger.warning(
           concat("metrics: ", lost, " lines could not be written to ", services.metrics_log->path().string()));
@@ -122,6 +142,9 @@ void close_metrics(RunnerServices& services) {
 void BaseRunner::append_result(std::int64_t index, const Result& result) {
   results_.append(index, result);
   auto& services = *services_;
+  if (results_.is_best()) {
+    services.best_held.reset();
+  }
   const bool has_score = !results_.score_split() || results_.latest_score().has_value();
   if (!has_score && result.contains(*results_.score_split()) && results_.rows().size() == 1) {
     services.logger.warning(concat("no score ", quote(results_.score_name()), " in the results of split ",
@@ -147,12 +170,15 @@ void BaseRunner::append_result(std::int64_t index, const Result& result) {
 }
 
 void BaseRunner::write_results() {
+  if (!services_->workspace.is_open()) {
+    return;
+  }
   Result table;
   for (const auto& row : results_.rows()) {
     table[std::to_string(row.index)] = row.result;
   }
   auto& due = services_->best_due;
-  if (results_.is_best()) {
+  if (results_.is_best() && !services_->best_held) {
     due = detail::file_of(*results_.latest());
   }
   services_->workspace.write_results(table, detail::file_of(*results_.latest()), due ? &*due : nullptr);
@@ -161,8 +187,8 @@ void BaseRunner::write_results() {
 
 void BaseRunner::settle_records(bool again) {
   auto& services = *services_;
-  if (again && !results_.scores().empty()) {
-    services.best_due = detail::file_of(*results_.best());
+  if (const auto* row = row_of_best_file(); row != nullptr && again) {
+    services.best_due = detail::file_of(*row);
   }
   if (!results_.empty() && (again || !services.results_failure.empty())) {
     write_results();

@@ -8,6 +8,7 @@
 
 #include <danling/core/result.hpp>
 #include <danling/runner/runner_config.hpp>
+#include <danling/state/state.hpp>
 #include <danling/telemetry/metrics_log.hpp>
 
 namespace danling::inline v0::detail {
@@ -18,9 +19,11 @@ struct RunnerServices;
 /// with `checkpoint.on_error: stop` it throws Error.
 void append_metrics(RunnerServices& services, const RunnerConfig& config, const MetricsLine& line);
 
-/// The lines that a checkpoint taken now counts: those that wait for room too, so that a run which resumes from it
-/// without them says that they are missing.
-std::int64_t count_metrics(MetricsLog& log);
+/// What a checkpoint says of metrics.jsonl: how many lines there are, and the text of those that wait for room, which
+/// would be lost with the process.
+void save_metrics(MetricsLog& log, State& checkpoint);
+/// Brings metrics.jsonl to where the checkpoint was taken.
+void restore_metrics(RunnerServices& services, std::int64_t lines, const std::string& waiting);
 
 /// Closes metrics.jsonl, and says how many lines are lost.
 void close_metrics(RunnerServices& services);

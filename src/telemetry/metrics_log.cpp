@@ -1,6 +1,7 @@
 #include <danling/telemetry/metrics_log.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -225,7 +226,44 @@ int MetricsLog::write_kept() noexcept {
   return reason;
 }
 
+int MetricsLog::restore_removed() noexcept {
+  struct stat status {};
+  if (fstat(file_, &status) != 0 || status.st_nlink > 0) {
+    return 0;
+  }
+  std::error_code ignored;
+  std::filesystem::create_directories(path_.parent_path(), ignored);
+  const int file = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0) {
+    return errno;
+  }
+  const detail::FileSizeSignalMask quiet;
+  std::array<char, 65536> block;
+  int reason = 0;
+  for (std::uint64_t done = 0; reason == 0 && done < offset_;) {
+    const ssize_t got =
+        pread(file_, block.data(), std::min<std::uint64_t>(block.size(), offset_ - done), static_cast<off_t>(done));
+    const ssize_t written = got > 0 ? ::write(file, block.data(), static_cast<std::size_t>(got)) : got;
+    if (written > 0) {
+      done += static_cast<std::uint64_t>(written);
+    } else if (written == 0 || errno != EINTR) {
+      reason = written == 0 ? EIO : errno;
+    }
+  }
+  if (reason != 0) {
+    ::unlink(path_.c_str());
+    ::close(file);
+    return reason;
+  }
+  ::close(file_);
+  file_ = file;
+  return 0;
+}
+
 void MetricsLog::flush() {
+  if (const int reason = restore_removed(); reason != 0) {
+    fail_file("metrics_log.flush", path_, reason);
+  }
   if (const int reason = write_kept(); reason != 0) {
     fail_file("metrics_log.flush", path_, reason);
   }
@@ -258,6 +296,22 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
   torn_ = false;
   offset_ = offset;
   lines_ = extent_of(file_, std::numeric_limits<std::int64_t>::max()).lines;
+}
+
+std::int64_t MetricsLog::restore(std::int64_t lines, std::string_view kept) {
+  kept = kept.substr(0, kept.rfind('\n') + 1);
+  const auto waited = static_cast<std::int64_t>(std::count(kept.begin(), kept.end(), '\n'));
+  if (lines_ >= lines) {  // those that waited were written since
+    truncate_to_lines(std::max<std::int64_t>(lines, 0));
+    return 0;
+  }
+  const std::int64_t written = std::max<std::int64_t>(lines - waited, 0);
+  truncate_to_lines(std::min(lines_, written));
+  const std::int64_t missing = written - lines_;
+  kept_ = kept;
+  kept_lines_ = waited;
+  write_kept();
+  return missing;
 }
 
 void MetricsLog::sync() {

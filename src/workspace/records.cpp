@@ -55,6 +55,8 @@ void Workspace::write_metadata(std::string_view full, std::string_view canonical
 
 void Workspace::write_results(const Result& results, const Result& latest, const Result* best) const {
   require_open("workspace.write_results");
+  std::error_code ignored;
+  std::filesystem::create_directories(dir_, ignored);  // someone may have removed it
   Json book = head(*this);
   book["results"] = Json::parse(to_json(results));
   write_atomic(dir_ / "results.json", dump(book) + "\n");

@@ -68,6 +68,20 @@ bool starts_with(const fs::path& path, const fs::path& prefix) {
   return std::mismatch(path.begin(), path.end(), prefix.begin(), prefix.end()).second == prefix.end();
 }
 
+// When the last attempt in `dir` began, by its metadata; empty where there are none.
+std::string last_attempt(const fs::path& dir) {
+  try {
+    const std::string text = read_text(dir / "metadata" / "git.yaml");
+    const std::string_view key = "\ntimestamp: \"";
+    const auto from = text.find(key);
+    return from == std::string::npos
+               ? std::string()
+               : text.substr(from + key.size(), text.find('"', from + key.size()) - from - key.size());
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 std::string lineage_dir(const WorkspaceOptions& options, const std::string& code_id) {
   return code_id.empty() ? options.lineage : concat(options.lineage, "-", code_id);
 }
@@ -103,21 +117,16 @@ fs::path Workspace::interrupted_source() const {
   if (!fs::exists(dir_ / source_name, error)) {
     return {};
   }
-  const fs::path source = read_text(dir_ / source_name);
-  std::vector<fs::path> found;
-  if (fs::exists(dir_ / source, error)) {
-    found.push_back(dir_ / source);
-  }
-  for (fs::directory_iterator entry(dir_ / attempts_name, error), end; !error && entry != end; entry.increment(error)) {
-    if (fs::exists(entry->path() / source, error)) {
-      found.push_back(entry->path() / source);
+  const std::string places = read_text(dir_ / source_name);
+  for (std::size_t from = 0; from < places.size();) {
+    const auto end = std::min(places.find('\n', from), places.size());
+    const auto place = dir_ / places.substr(from, end - from);
+    if (fs::exists(place, error)) {
+      return place;
     }
+    from = end + 1;
   }
-  // The attempt that was moved last; one that is still being moved comes before those with times for names.
-  std::sort(found.begin(), found.end());
-  return found.empty()                                                                       ? fs::path()
-         : found.size() > 1 && found.front().string().find(moving_name) != std::string::npos ? found.front()
-                                                                                             : found.back();
+  return {};
 }
 
 void Workspace::taken_over() const {
@@ -125,7 +134,7 @@ void Workspace::taken_over() const {
   fs::remove(dir_ / source_name, ignored);
 }
 
-// As a path below the run, whichever attempt it lies in: it is about to be moved.
+// The places below the run where it may lie when this process dies: it is about to be moved.
 void Workspace::note_source(const fs::path& source) const {
   const auto inner = resolved(source);
   const auto outer = resolved(dir_);
@@ -134,10 +143,18 @@ void Workspace::note_source(const fs::path& source) const {
     return;
   }
   auto below = inner.lexically_relative(outer);
-  if (below.begin() != below.end() && *below.begin() == attempts_name) {
-    below = inner.lexically_relative(outer / attempts_name / *std::next(below.begin()));
+  const fs::path attempts = attempts_name;
+  if (below.begin() != below.end() && *below.begin() == attempts) {
+    const auto attempt = *std::next(below.begin());
+    if (attempt != moving_name) {
+      write_atomic(dir_ / source_name, below.string());
+      return;
+    }
+    below = below.lexically_relative(attempts / attempt);
   }
-  write_atomic(dir_ / source_name, below.string());
+  const auto moved = attempts / next_attempt().filename() / below;
+  write_atomic(dir_ / source_name,
+               concat(moved.string(), "\n", (attempts / moving_name / below).string(), "\n", below.string()));
 }
 
 fs::path Workspace::open(bool resuming, const fs::path& source) {
@@ -178,9 +195,7 @@ fs::path Workspace::move_aside() const {
   check<ConfigError>(!error, "workspace.move_aside", "expected to read ", dir_.string(), ", got ",
                      quote(error.message()));
   // A move that was cut short goes on in the same place; nothing new can have been written since.
-  const std::string name = lock_->earlier_attempt().empty() ? "before-" + timestamp() : lock_->earlier_attempt();
-  const auto attempts = dir_ / attempts_name;
-  const auto staging = attempts / moving_name;
+  const auto staging = dir_ / attempts_name / moving_name;
   if (left.empty() && !fs::exists(staging, error)) {
     return {};
   }
@@ -188,11 +203,20 @@ fs::path Workspace::move_aside() const {
   for (const auto& path : left) {
     move(path, staging / path.filename());
   }
+  const auto target = next_attempt();
+  move(staging, target);
+  return target;
+}
+
+// Where what an earlier attempt left is moved to.
+fs::path Workspace::next_attempt() const {
+  const std::string name = lock_->earlier_attempt().empty() ? "before-" + timestamp() : lock_->earlier_attempt();
+  const auto attempts = dir_ / attempts_name;
   auto target = attempts / name;
+  std::error_code error;
   for (int i = 2; fs::exists(target, error); ++i) {
     target = attempts / concat(name, "-", i);
   }
-  move(staging, target);
   return target;
 }
 
@@ -201,7 +225,7 @@ void Workspace::require_open(std::string_view operation) const {
 }
 
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {
-  std::vector<std::pair<fs::file_time_type, FoundRun>> found;
+  std::vector<std::pair<std::pair<std::string, fs::file_time_type>, FoundRun>> found;
   std::error_code error;
   for (fs::directory_iterator entry(options.root, error), end; !error && entry != end; entry.increment(error)) {
     const std::string folder = entry->path().filename().string();
@@ -222,7 +246,7 @@ std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {
     if (!absent) {
       written = std::max(written, checkpoints);
     }
-    found.emplace_back(written, FoundRun{dir, code_id});
+    found.emplace_back(std::pair(last_attempt(dir), written), FoundRun{dir, code_id});
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<FoundRun> out;

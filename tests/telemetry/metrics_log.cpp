@@ -404,4 +404,55 @@ TEST_CASE("MetricsLog: a killed process leaves whole lines", "[telemetry][metric
   CHECK(step >= 100);
 }
 
+TEST_CASE("MetricsLog: lines that waited when a checkpoint counted them are written by the run that resumes from it",
+          "[telemetry][metrics_log]") {
+  const TempDir dir;
+  const auto path = dir / "metrics.jsonl";
+  std::string whole;
+  {
+    MetricsLog log(path);
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      append_step(log, step);
+    }
+    whole = read_file(path);
+  }
+  std::vector<std::size_t> ends = {0};
+  for (std::size_t at = whole.find('\n'); at != std::string::npos; at = whole.find('\n', at + 1)) {
+    ends.push_back(at + 1);
+  }
+  const std::string waited = whole.substr(ends[3], ends[5] - ends[3]);  // lines 4 and 5 of those that it counts
+  const auto restored = [&](const std::string& found, std::int64_t missing) {
+    danling_test::write_file(path, found);
+    MetricsLog log(path);
+    CHECK(log.restore(5, waited) == missing);
+    CHECK(log.kept_lines() == 0);
+    CHECK(log.lines() == 5 - missing);
+    return read_file(path);
+  };
+  CHECK(restored(whole.substr(0, ends[3]), 0) == whole.substr(0, ends[5]));
+  // One of them was written before the process died, or all and one more.
+  CHECK(restored(whole.substr(0, ends[4]), 0) == whole.substr(0, ends[5]));
+  CHECK(restored(whole, 0) == whole.substr(0, ends[5]));
+  // A line that nobody has.
+  CHECK(restored(whole.substr(0, ends[2]), 1) == whole.substr(0, ends[2]) + waited);
+}
+
+TEST_CASE("MetricsLog: a file that someone removed is written anew, whole", "[telemetry][metrics_log]") {
+  const TempDir dir;
+  const auto path = dir / "run" / "metrics.jsonl";
+  std::filesystem::create_directories(path.parent_path());
+  MetricsLog log(path);
+  append_step(log, 1);
+  append_step(log, 2);
+  const std::string before = read_file(path);
+  std::filesystem::remove_all(path.parent_path());
+  append_step(log, 3);
+  log.flush();
+  const std::string after = read_file(path);
+  CHECK(after.substr(0, before.size()) == before);
+  CHECK(std::count(after.begin(), after.end(), '\n') == 3);
+  append_step(log, 4);
+  CHECK(read_file(path).size() > after.size());
+}
+
 }  // namespace

@@ -374,4 +374,52 @@ TEST_CASE("find_runs: every code identity of a config, the last written first", 
   CHECK(found[2].dir == dir / "experiments/lin-aaaaaaaa/aaaaaaaa-0123456789ab");
 }
 
+TEST_CASE("find_runs: the attempt that began last goes first, whatever the times of copied directories",
+          "[workspace]") {
+  const TempDir dir;
+  for (const auto& [code, began] :
+       {std::pair("aaaaaaaa", "20260102-000000-000000"), std::pair("bbbbbbbb", "20260101-000000-000000")}) {
+    auto options = options_in(dir, code);
+    options.timestamp = began;
+    Workspace workspace(options);
+    workspace.open(/*resuming=*/false);
+    workspace.write_metadata("a: 1\n", "a: 1\n", "{}\n", {});
+    fs::create_directories(workspace.checkpoint_dir());
+    const auto copied = fs::file_time_type::clock::now() - std::chrono::hours(code[0] == 'a' ? 3 : 1);
+    fs::last_write_time(workspace.checkpoint_dir(), copied);
+    fs::last_write_time(workspace.dir(), copied);
+  }
+  const auto found = danling::find_runs(options_in(dir));
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].code_id == "aaaaaaaa");
+}
+
+TEST_CASE("Workspace: the source of an interrupted start is that of the attempt that was moved, whatever its name",
+          "[workspace]") {
+  const TempDir dir;
+  auto options = options_in(dir);
+  // The second attempt began when the clock was an hour behind: its name sorts before that of the first.
+  for (const char* began : {"20260101-120000-000000", "20260101-110000-000000"}) {
+    options.timestamp = began;
+    Workspace attempt(options);
+    attempt.open(/*resuming=*/false);
+    danling_test::write_file(attempt.checkpoint_dir() / "ckpt-e000003.pth", began);
+  }
+  options.timestamp = "20260101-113000-000000";
+  {
+    Workspace dying(options);
+    dying.open(/*resuming=*/false, dying.checkpoint_dir() / "ckpt-e000003.pth");
+  }
+  const auto source = Workspace(options).interrupted_source();
+  CHECK(danling_test::read_file(source) == "20260101-110000-000000");
+  // Another one dies with a source that lies in an earlier attempt.
+  const auto first = source.parent_path().parent_path().parent_path() / "20260101-120000-000000" / "checkpoints";
+  {
+    Workspace dying(options);
+    danling_test::write_file(dying.checkpoint_dir() / "ckpt-e000003.pth", "the present one");
+    dying.open(/*resuming=*/false, first / "ckpt-e000003.pth");
+  }
+  CHECK(Workspace(options).interrupted_source() == first / "ckpt-e000003.pth");
+}
+
 }  // namespace

@@ -46,10 +46,12 @@ class MetricsLog {
   /// @throws MetricError when a metric is named like one of the line's own keys, Error when the line cannot be written:
   /// it is kept and written with the next one, unless too much is kept already, which the error then says.
   void append(const MetricsLine& line);
-  /// Writes the lines kept. @throws Error when they still cannot be written.
+  /// Writes the lines kept, and the whole file anew when someone removed it. @throws Error when they still cannot be
+  /// written.
   void flush();
-  /// Lines that are not in the file yet.
+  /// Lines that are not in the file yet, and their text: a checkpoint that counts them carries them.
   std::int64_t kept_lines() const { return kept_lines_; }
+  const std::string& kept() const { return kept_; }
 
   /// Bytes of whole lines in the file.
   std::uint64_t offset() const { return offset_; }
@@ -61,6 +63,10 @@ class MetricsLog {
   std::int64_t lines() const { return lines_; }
   /// Keeps the first `lines` lines. @throws StateError when the file has fewer.
   void truncate_to_lines(std::int64_t lines);
+  /// Goes back to where a checkpoint counted `lines` lines, the last of which, `kept`, were not in the file then:
+  /// cuts off later lines and writes those kept that are missing, or keeps them once more. Returns the number of lines
+  /// that neither the file nor `kept` has.
+  std::int64_t restore(std::int64_t lines, std::string_view kept);
   /// Writes the lines kept, and waits until all are on the disk. @throws Error
   void sync();
 
@@ -69,6 +75,8 @@ class MetricsLog {
  private:
   /// Gives errno of a failure, or 0.
   int write_kept() noexcept;
+  /// Writes the file anew, from what is still open of it, when someone removed it. Gives errno of a failure, or 0.
+  int restore_removed() noexcept;
 
   std::filesystem::path path_;
   int file_ = -1;

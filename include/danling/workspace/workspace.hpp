@@ -100,6 +100,7 @@ class Workspace {
  private:
   class Lock;
   std::filesystem::path move_aside() const;
+  std::filesystem::path next_attempt() const;
   void require_open(std::string_view operation) const;
   void note_source(const std::filesystem::path& source) const;
 
@@ -116,7 +117,8 @@ struct FoundRun {
   std::string code_id;
 };
 
-/// The runs of a config under every code identity, the one that was written last first. None when there is none.
+/// The runs of a config under every code identity, the one whose last attempt began last first, as it says itself: the
+/// times of directories are those of a copy. None when there is none.
 /// For auto_resume, so that a run can go on after the code changed and say so.
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options);
 
