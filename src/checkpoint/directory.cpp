@@ -8,7 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <limits>
+#include <numeric>
 #include <system_error>
+#include <tuple>
+#include <utility>
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/weights.hpp>
@@ -16,6 +20,7 @@
 #include <danling/formats/pth.hpp>
 #include <danling/formats/safetensors.hpp>
 
+#include "counters.hpp"
 #include "state_archive.hpp"
 #include "tensors/dtypes.hpp"
 
@@ -25,11 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".pth";
-
-bool is_history_name(const std::string& stem) {
-  return (stem.starts_with("ckpt-e") || stem.starts_with("ckpt-s")) && stem.size() > 6 &&
-         stem.find_first_not_of("0123456789", 6) == std::string::npos;
-}
 
 std::optional<FileIdentity> identify(const fs::path& path) {
   struct stat status {};
@@ -69,6 +69,14 @@ bool fits_safetensors(const State& state) {
          !tensor.is_meta() && dtype && !formats::safetensors_dtype(*dtype).empty();
 }
 
+std::optional<CheckpointCounters> readable_counters(const fs::path& path) {
+  try {
+    return counters_in(path);
+  } catch (const CheckpointError&) {
+    return std::nullopt;
+  }
+}
+
 void sync_file(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0 && errno == ENOENT) {
@@ -88,7 +96,7 @@ CheckpointDirectory::~CheckpointDirectory() { unlock(); }
 
 fs::path CheckpointDirectory::path_of(const std::string& name) const { return directory_ / (name + kSuffix); }
 
-void CheckpointDirectory::prepare(bool with_scores) {
+void CheckpointDirectory::prepare(const RetentionRules& rules) {
   if (prepared_) {
     return;
   }
@@ -108,8 +116,29 @@ void CheckpointDirectory::prepare(bool with_scores) {
     lock_ = descriptor;
   }
   formats::remove_leftovers(directory_);
-  history_ = history_on_disk(with_scores);
+  history_ = history_on_disk();
+  if (rules.best > 0) {
+    for (auto& entry : history_) {
+      entry.score = score_in(path_of(entry.name));
+    }
+  }
+  settle_hours(history_, rules);
   prepared_ = true;
+}
+
+// Someone removed the directory under this process.
+void CheckpointDirectory::make_anew(const Publication& what, Published& out) {
+  struct stat status {};
+  const bool there = ::stat(directory_.c_str(), &status) == 0 || errno != ENOENT;
+  const bool removed = lock_ >= 0 && ::fstat(lock_, &status) == 0 && status.st_nlink == 0;
+  if (there && !removed) {
+    return;
+  }
+  unlock();
+  known_sound_.reset();
+  prepare(what.rules);
+  out.notice = concat("[checkpoint.write] expected the directory ", quote(directory_.string()),
+                      ", got none: it was removed, and the earlier checkpoints in it are gone; made anew");
 }
 
 void CheckpointDirectory::unlock() {
@@ -133,6 +162,7 @@ Published CheckpointDirectory::publish(const Publication& what, const State& sta
 }
 
 void CheckpointDirectory::write(const Publication& what, const State& state, Published& out) {
+  make_anew(what, out);
   const fs::path path = path_of(what.name);
   formats::AtomicFile file(path);
   const bool has_room = state.is_map() && (state.find("checkpoint") == nullptr || state.at("checkpoint").is_map());
@@ -199,6 +229,12 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
 void CheckpointDirectory::prune(const Publication& what, Published& out) {
   const fs::path newest = path_of(*what.history);
   std::erase_if(history_, [&](const auto& entry) { return entry.name == *what.history; });
+  // Those ahead of it are of a run that went back, which will write them anew.
+  const auto here = parse_history_name(*what.history);
+  std::stable_partition(history_.begin(), history_.end(), [&](const auto& entry) {
+    const auto there = parse_history_name(entry.name);
+    return here && there && here->by_steps == there->by_steps && there->progress > here->progress;
+  });
   history_.push_back({*what.history, identify(newest).value_or(FileIdentity()).modified, what.score});
   const auto old = superseded(history_, what.rules);
   if (old.empty()) {
@@ -235,25 +271,32 @@ std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound(const Checkpoin
   if (identify(path_of("previous")) && !identify(path_of("latest"))) {
     out.skipped.push_back({path_of("latest"), "expected a file, got none"});
   }
-  for (const auto& path : candidates()) {
+  const auto serves = [&](const fs::path& path) {
     const auto identity = identify(path);
-    if (identity &&
+    if (!identity ||
         std::any_of(tried.begin(), tried.end(), [&](const auto& other) { return other.same_file(*identity); })) {
-      continue;  // another name of a file that is listed already
+      return false;  // not there, or another name of a file that was tried already
     }
+    tried.push_back(*identity);
     try {
       out.state = load(path);
       const std::string reason = refusal ? refusal(out.state) : std::string();
       if (reason.empty()) {
         out.path = path;
-        return out;
+        return true;
       }
       out.skipped.push_back({path, reason});
     } catch (const CheckpointError& error) {
       out.skipped.push_back({path, error.what()});
     }
-    if (identity) {
-      tried.push_back(*identity);
+    return false;
+  };
+  if (serves(path_of("latest"))) {
+    return out;
+  }
+  for (const auto& path : older_than_latest()) {
+    if (serves(path)) {
+      return out;
     }
   }
   if (out.skipped.empty()) {
@@ -294,40 +337,66 @@ bool CheckpointDirectory::is_model(const fs::path& path) const {
          });
 }
 
-// Oldest first, by the time they were written: after a resume from an earlier checkpoint the numbers start over.
-std::vector<HistoryEntry> CheckpointDirectory::history_on_disk(bool with_scores) const {
+// Oldest first, by the counters in the names. The times of files say when they were copied, or what a clock said.
+std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
   std::vector<HistoryEntry> found;
   std::error_code missing;
   if (!fs::is_directory(directory_, missing)) {
     return found;
   }
+  bool by_steps = false;
+  bool by_epochs = false;
   for (const auto& entry : fs::directory_iterator(directory_)) {
     const auto identity = identify(entry.path());
-    if (identity && entry.path().extension() == kSuffix && is_history_name(entry.path().stem().string())) {
-      found.push_back(
-          {entry.path().stem().string(), identity->modified, with_scores ? score_in(entry.path()) : std::nullopt});
+    const std::string stem = entry.path().stem().string();
+    const auto name = parse_history_name(stem);
+    if (identity && name && entry.path().extension() == kSuffix) {
+      found.push_back({stem, identity->modified});
+      (name->by_steps ? by_steps : by_epochs) = true;
     }
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
-    return a.modified != b.modified ? a.modified < b.modified : a.name < b.name;
-  });
-  return found;
+  // Names of both kinds, of a run that counted epochs first and steps later, cannot be compared.
+  std::vector<std::tuple<CheckpointCounters, std::int64_t, std::string>> order;
+  for (const auto& entry : found) {
+    const auto counters = by_steps && by_epochs ? readable_counters(path_of(entry.name)) : CheckpointCounters();
+    order.emplace_back(counters.value_or(CheckpointCounters()), parse_history_name(entry.name)->progress, entry.name);
+  }
+  std::vector<std::size_t> places(found.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::sort(places.begin(), places.end(), [&](auto a, auto b) { return order[a] < order[b]; });
+  std::vector<HistoryEntry> out;
+  for (const auto place : places) {
+    out.push_back(std::move(found[place]));
+  }
+  return out;
 }
 
-std::vector<fs::path> CheckpointDirectory::candidates() const {
-  std::vector<fs::path> out;
-  for (const char* name : {"latest", "previous"}) {
-    if (identify(path_of(name))) {
-      out.push_back(path_of(name));
+// Newest first, by the counters in the files; one that cannot be read comes first, so that the caller learns of it.
+// Files without counters come in the order in which a run writes them.
+std::vector<fs::path> CheckpointDirectory::older_than_latest() const {
+  std::vector<fs::path> all = {path_of("previous")};
+  auto history = history_on_disk();
+  for (auto entry = history.rbegin(); entry != history.rend(); ++entry) {
+    all.push_back(path_of(entry->name));
+  }
+  all.push_back(path_of("best"));
+  std::vector<std::pair<CheckpointCounters, fs::path>> order;
+  for (auto& path : all) {
+    if (identify(path)) {
+      constexpr std::int64_t newest = std::numeric_limits<std::int64_t>::max();
+      std::optional<CheckpointCounters> counters;
+      try {
+        counters = counters_in(path);
+      } catch (const CheckpointError&) {
+        counters = CheckpointCounters{newest, newest, newest};
+      }
+      order.emplace_back(counters.value_or(CheckpointCounters{-1, -1, -1}), std::move(path));
     }
   }
-  std::vector<HistoryEntry> others = history_on_disk(false);
-  if (const auto best = identify(path_of("best"))) {
-    others.push_back({"best", best->modified, std::nullopt});
-  }
-  std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.modified > b.modified; });
-  for (const auto& entry : others) {
-    out.push_back(path_of(entry.name));
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<fs::path> out;
+  for (auto& [counters, path] : order) {
+    out.push_back(std::move(path));
   }
   return out;
 }

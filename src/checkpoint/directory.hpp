@@ -45,6 +45,7 @@ struct Published {
   std::vector<std::string> names;
   std::string error;
   std::string failed_alias;  ///< the name that failed after the file itself was written
+  std::string notice;        ///< earlier checkpoints are gone, through no fault of this save
 };
 
 /// One thread at a time.
@@ -60,9 +61,9 @@ class CheckpointDirectory {
   /// `<directory>/<name>.pth`
   std::filesystem::path path_of(const std::string& name) const;
 
-  /// Makes the directory and takes its lock; call it before publish(). `with_scores`: later rules need the scores of
-  /// what is there. @throws StateError when another process or manager saves into it, std::filesystem::filesystem_error
-  void prepare(bool with_scores);
+  /// Makes the directory, takes its lock and looks up its history; call it before publish(). `rules`: of later saves.
+  /// @throws StateError when another process or manager saves into it, std::filesystem::filesystem_error
+  void prepare(const RetentionRules& rules);
   /// Writes the state, gives it its names and prunes the history. Earlier files stay whole whatever happens. Failures
   /// are told, not thrown.
   Published publish(const Publication& what, const State& state);
@@ -80,13 +81,14 @@ class CheckpointDirectory {
   void prune(const Publication& what, Published& out);
   bool is_sound(const std::filesystem::path& path) const;
   bool is_model(const std::filesystem::path& path) const;
-  std::vector<HistoryEntry> history_on_disk(bool with_scores) const;
-  std::vector<std::filesystem::path> candidates() const;
+  void make_anew(const Publication& what, Published& out);
+  std::vector<HistoryEntry> history_on_disk() const;
+  std::vector<std::filesystem::path> older_than_latest() const;
 
   std::filesystem::path directory_;
   int lock_ = -1;
   bool prepared_ = false;
-  std::vector<HistoryEntry> history_;        // oldest first
+  std::vector<HistoryEntry> history_;        // oldest first; what an abandoned run left ahead of this one before
   std::optional<FileIdentity> known_sound_;  // of `latest`
 };
 

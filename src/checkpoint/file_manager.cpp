@@ -8,6 +8,7 @@
 
 #include "directory.hpp"
 #include "export_dtype.hpp"
+#include "owed_save.hpp"
 #include "save_thread.hpp"
 
 namespace danling::inline v0 {
@@ -68,7 +69,7 @@ class FileCheckpointManager::Impl {
     what.models_were_latest = options_.last_save_model_only;
     what.sync_first = options_.sync_first;
     what.score = model_only ? std::nullopt : request.score;
-    what.rules = {options_.keep_latest_k, options_.keep_best_k, options_.keep_every_hours, request.higher_is_better};
+    what.rules = rules(request.higher_is_better);
     if (what.history) {
       what.aliases.push_back(*what.history);
     }
@@ -93,11 +94,26 @@ class FileCheckpointManager::Impl {
     }
     Publication what;
     what.name = name;
+    what.rules = rules(false);
     what.weights = options_.export_safetensors ? name : "";
     publish(what, /*reliable=*/true, [&] { return exported_model(); });
   }
 
   bool wait(std::optional<double> timeout) { return thread_ == nullptr || thread_->wait(timeout); }
+
+  // As wait(), and writes what could not be written before.
+  bool settle(std::optional<double> timeout) {
+    if (!wait(timeout) || closed_) {
+      return closed_;
+    }
+    if (thread_ == nullptr) {
+      shared_->make_good();
+    } else if (!shared_->owed.empty()) {
+      thread_->save(State(), /*pinned=*/false, /*reliable=*/true,
+                    [shared = shared_](const State&, const std::exception_ptr&) { shared->make_good(); });
+    }
+    return wait(timeout);
+  }
 
   void order_current_stream() {
     if (thread_ != nullptr) {
@@ -117,8 +133,34 @@ class FileCheckpointManager::Impl {
     Shared(const std::filesystem::path& path, FileCheckpointManager& manager) : directory(path), owner(&manager) {}
 
     CheckpointDirectory directory;
+    OwedSave owed;
     std::mutex mutex;
     FileCheckpointManager* owner;
+
+    Published publish(const Publication& what, const State& state) {
+      // Before a newer state becomes `latest`: a run that dies in between makes all of it anew.
+      owed.supersede(what);
+      make_good();
+      Published done = directory.publish(what, state);
+      if (!done.error.empty()) {
+        owed.keep(what, state, done);
+      }
+      return done;
+    }
+
+    void make_good() {
+      const auto made = owed.make_good(directory);
+      const std::lock_guard lock(mutex);
+      if (owner == nullptr) {
+        return;
+      }
+      if (std::find(made.names.begin(), made.names.end(), "best") != made.names.end()) {
+        owner->forget_failure("best");
+      }
+      if (!made.name.empty()) {
+        owner->forget_failure(made.name, made.error);
+      }
+    }
 
     void record(const Publication& what, const Published& done, bool thrown) {
       const std::lock_guard lock(mutex);
@@ -133,8 +175,20 @@ class FileCheckpointManager::Impl {
       if (!done.error.empty()) {
         owner->record_failure(what.name, done.error, target, done.failed_alias, thrown);
       }
+      if (!done.notice.empty()) {
+        owner->record_notice(done.notice, target);
+      }
+      if (lacks_best(what, done)) {
+        owner->record_lost_best(done.error);
+      } else if (std::find(what.aliases.begin(), what.aliases.end(), "best") != what.aliases.end()) {
+        owner->forget_failure("best");
+      }
     }
   };
+
+  RetentionRules rules(bool higher_is_better) const {
+    return {options_.keep_latest_k, options_.keep_best_k, options_.keep_every_hours, higher_is_better};
+  }
 
   State exported_model() const {
     const State state = model_state_();
@@ -163,7 +217,10 @@ class FileCheckpointManager::Impl {
       throw;
     }
     try {
-      directory().prepare(options_.keep_best_k > 0);
+      if (!prepared_) {  // from then on the directory is the save thread's
+        directory().prepare(what.rules);
+        prepared_ = true;
+      }
       if (options_.async_mode != AsyncMode::disabled) {
         if (thread_ == nullptr) {
           thread_ = std::make_unique<SaveThread>();
@@ -171,13 +228,12 @@ class FileCheckpointManager::Impl {
         thread_->save(state, options_.async_mode == AsyncMode::async_with_pinned_mem, reliable,
                       [shared = shared_, what](const State& staged, const std::exception_ptr& copying_failed) {
                         Published result;
-                        copying_failed ? tell(copying_failed, result)
-                                       : void(result = shared->directory.publish(what, staged));
+                        copying_failed ? tell(copying_failed, result) : void(result = shared->publish(what, staged));
                         shared->record(what, result, /*thrown=*/false);
                       });
         return;
       }
-      done = directory().publish(what, state);
+      done = shared_->publish(what, state);
     } catch (const std::filesystem::filesystem_error& error) {
       done.error = concat("[checkpoint.write] expected to write checkpoint ", quote(what.history.value_or(what.name)),
                           ", got ", error.what());
@@ -212,6 +268,7 @@ class FileCheckpointManager::Impl {
   StateFunction model_state_;
   std::shared_ptr<Shared> shared_;
   std::unique_ptr<SaveThread> thread_;
+  bool prepared_ = false;
   bool closed_ = false;
 };
 
@@ -237,7 +294,7 @@ std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound(const Checkpo
 }
 
 bool FileCheckpointManager::wait(std::optional<double> timeout) {
-  if (!impl_->wait(timeout)) {
+  if (!impl_->settle(timeout)) {
     return false;
   }
   throw_failure();
@@ -250,7 +307,7 @@ bool FileCheckpointManager::maybe_wait_for_staging(std::optional<double>) {
 }
 
 bool FileCheckpointManager::close(std::optional<double> timeout) {
-  if (!impl_->wait(timeout)) {
+  if (!impl_->settle(timeout)) {
     return false;
   }
   impl_->close();

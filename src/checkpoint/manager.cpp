@@ -63,6 +63,14 @@ void CheckpointManager::record_success(const std::string& name, const std::strin
   health_.record_success(target, std::move(aliases));
 }
 
+void CheckpointManager::forget_failure(const std::string& name, const std::string& error) {
+  const std::lock_guard lock(health_mutex_);
+  const auto found = health_.failing.find(name);
+  if (found != health_.failing.end() && (error.empty() || found->second == error)) {
+    health_.failing.erase(found);
+  }
+}
+
 void CheckpointManager::record_failure(const std::string& name, const std::string& error, const std::string& target,
                                        const std::string& alias, bool thrown) {
   const std::lock_guard lock(health_mutex_);
@@ -72,6 +80,20 @@ void CheckpointManager::record_failure(const std::string& name, const std::strin
     failure_ = error;
     unthrown_.store(true, std::memory_order_relaxed);
   }
+}
+
+void CheckpointManager::record_notice(const std::string& text, const std::string& target) {
+  const std::lock_guard lock(health_mutex_);
+  health_.record_failure(text, target);
+  if (!unthrown_.load(std::memory_order_relaxed)) {
+    failure_ = text;
+    unthrown_.store(true, std::memory_order_relaxed);
+  }
+}
+
+void CheckpointManager::record_lost_best(const std::string& error) {
+  const std::lock_guard lock(health_mutex_);
+  health_.failing["best"] = error;
 }
 
 bool should_persist(const CheckpointRequest& request, std::int64_t interval) {

@@ -6,6 +6,18 @@
 
 namespace danling::inline v0 {
 
+void settle_hours(std::vector<HistoryEntry>& history, RetentionRules rules) {
+  if (rules.every_hours <= 0.0) {
+    return;
+  }
+  rules.every_hours = 0.0;
+  rules.latest = std::max<std::int64_t>(rules.latest, 1);
+  const auto others = superseded(history, rules);
+  for (auto& entry : history) {
+    entry.kept_by_hours = std::find(others.begin(), others.end(), entry.name) != others.end();
+  }
+}
+
 std::vector<std::string> superseded(const std::vector<HistoryEntry>& history, const RetentionRules& rules) {
   if (rules.latest == 0 && rules.best == 0 && rules.every_hours <= 0.0) {
     return {};
@@ -35,7 +47,9 @@ std::vector<std::string> superseded(const std::vector<HistoryEntry>& history, co
     const double span = rules.every_hours * 3600e9;
     std::optional<std::int64_t> last;
     for (std::size_t i = 0; i < count; ++i) {
-      if (!last || static_cast<double>(history[i].modified - *last) >= span) {
+      // A clock that went back decides nothing: kept.
+      if (!last || history[i].kept_by_hours || history[i].modified < *last ||
+          static_cast<double>(history[i].modified - *last) >= span) {
         kept[i] = true;
         last = history[i].modified;
       }

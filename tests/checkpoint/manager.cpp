@@ -464,4 +464,136 @@ TEST_CASE("FileCheckpointManager: killed at any moment, two sound checkpoints of
   }
 }
 
+// As a runner writes them.
+State run_state(std::int64_t epoch, std::int64_t step) {
+  State out;
+  out["state"]["train"]["epoch"] = epoch;
+  out["state"]["train"]["global_step"] = step;
+  out["state"]["train"]["micro_step"] = step;
+  out["state"]["step"] = step;
+  out["model"]["weight"] = at::full({4}, static_cast<double>(step), at::kFloat);
+  return out;
+}
+
+TEST_CASE("FileCheckpointManager: the fallback goes by the counters in the files, not by their times", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  State state;
+  FileCheckpointManager manager(
+      {.directory = directory.path(), .interval = 4}, [&] { return state; }, [&] { return state; });
+  for (std::int64_t epoch = 0; epoch < 14; ++epoch) {
+    state = run_state(epoch + 1, 10 * (epoch + 1));
+    auto request = epoch_request(epoch);
+    request.is_best = epoch == 9;  // off the interval
+    request.force = epoch == 12;   // 13, which becomes `previous`
+    request.last_step = epoch == 13;
+    manager.save_checkpoint(request);
+  }
+  const auto now = std::filesystem::file_time_type::clock::now();
+  const std::vector<std::pair<std::string, std::int64_t>> order = {{"latest", 140},       {"previous", 130},
+                                                                   {"ckpt-e000012", 120}, {"best", 100},
+                                                                   {"ckpt-e000008", 80},  {"ckpt-e000004", 40}};
+  int hours = 0;
+  for (const auto& [name, step] : order) {
+    std::filesystem::last_write_time(manager.path_of(name), now - std::chrono::hours(100 - hours++));
+  }
+  for (const auto& [name, step] : order) {
+    const auto sound = manager.newest_sound();
+    REQUIRE(sound);
+    CHECK(sound->path == manager.path_of(name));
+    CHECK(sound->state.at("state").at("step").integer() == step);
+    damage(manager.path_of(name));
+  }
+}
+
+TEST_CASE("FileCheckpointManager: a best state that could not be saved is saved with the next one", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  CountingRun run;
+  CheckpointOptions options{.directory = directory.path(), .interval = 1};
+  SECTION("synchronous") {}
+  SECTION("asynchronous") { options.async_mode = danling::AsyncMode::async; }
+  auto manager = run.manager(options);
+  run.step = 1;
+  auto first = epoch_request(0);
+  first.is_best = true;
+  manager.save_checkpoint(first);
+  CHECK(manager.close());
+  auto second = run.manager(options);
+  // Nothing can take the names of the best and of the history.
+  std::filesystem::remove(manager.path_of("best"));
+  std::filesystem::create_directories(directory / "best.pth" / "in the way");
+  std::filesystem::create_directories(directory / "ckpt-e000002.pth" / "in the way");
+  run.step = 2;
+  auto request = epoch_request(1);
+  request.is_best = true;
+  try {
+    second.save_checkpoint(request);
+    while (!second.has_failure()) {
+      ::usleep(1000);
+    }
+    second.throw_failure();
+    FAIL("expected an error");
+  } catch (const CheckpointError& error) {
+    CHECK(std::string(error.what()) == "[checkpoint.write] expected to rename the new file to '" +
+                                           (directory / "ckpt-e000002.pth").string() +
+                                           "', got errno 21 (Is a directory)");
+  }
+  CHECK(second.checkpoint_health().failing.contains("best"));
+  std::filesystem::remove_all(directory / "best.pth");
+  std::filesystem::remove_all(directory / "ckpt-e000002.pth");
+  run.step = 3;
+  second.save_checkpoint(epoch_request(2));
+  CHECK(second.wait());
+  CHECK(second.checkpoint_health().failing.empty());
+  CHECK(step_in(directory / "best.pth") == 2);
+  CHECK(step_in(directory / "ckpt-e000002.pth") == 2);
+  CHECK(step_in(directory / "latest.pth") == 3);
+  CHECK(step_in(directory / "ckpt-e000003.pth") == 3);
+}
+
+TEST_CASE("FileCheckpointManager: a last save whose best name failed is made good when the disk is waited for",
+          "[checkpoint]") {
+  const danling_test::TempDir directory;
+  CountingRun run;
+  run.step = 1;
+  auto manager = run.manager({.directory = directory.path(), .interval = 1, .async_mode = danling::AsyncMode::async});
+  std::filesystem::create_directories(directory / "best.pth" / "in the way");
+  auto request = last_request(0);
+  request.is_best = true;
+  manager.save_checkpoint(request);
+  while (!manager.has_failure()) {
+    ::usleep(1000);
+  }
+  std::filesystem::remove_all(directory / "best.pth");
+  CHECK_THROWS_AS(manager.wait(), CheckpointError);  // it is told all the same
+  CHECK(manager.checkpoint_health().failing.empty());
+  CHECK(step_in(directory / "best.pth") == 1);
+  CHECK(manager.close());
+}
+
+TEST_CASE("FileCheckpointManager: a directory that was removed is made anew, and the loss is told", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  const auto where = directory / "checkpoints";
+  CountingRun run;
+  auto manager = run.manager({.directory = where, .interval = 1, .keep_latest_k = 2});
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    run.step = epoch + 1;
+    if (epoch == 2) {
+      std::filesystem::remove_all(where);
+    }
+    manager.save_checkpoint(epoch_request(epoch));
+    CHECK(manager.has_failure() == (epoch == 2));
+    if (epoch == 2) {
+      CHECK(error_of<CheckpointError>([&] { manager.throw_failure(); }) ==
+            "[checkpoint.write] expected the directory '" + where.string() +
+                "', got none: it was removed, and the earlier checkpoints in it are gone; made anew");
+      CHECK(names_in(where) == Names{"latest.pth", "ckpt-e000003.pth"});
+      // Another manager is still kept out.
+      auto other = run.manager({.directory = where, .interval = 1});
+      CHECK_THROWS_AS(other.save_checkpoint(epoch_request(0)), danling::StateError);
+    }
+  }
+  CHECK(manager.checkpoint_health().failing.empty());
+  CHECK(names_in(where) == Names{"latest.pth", "previous.pth", "ckpt-e000004.pth", "ckpt-e000005.pth"});
+}
+
 }  // namespace

@@ -85,4 +85,51 @@ TEST_CASE("FileCheckpointManager: options below zero are refused by name", "[che
         "[checkpoint.async_mode] expected one of disabled, async, async_with_pinned_mem, got 'asynch'");
 }
 
+TEST_CASE("superseded: hours that a rule has counted before are not counted again by the times of a copy",
+          "[checkpoint]") {
+  std::vector<HistoryEntry> copied;
+  for (int i = 0; i < 6; ++i) {
+    copied.push_back({std::to_string(i), 100 * kHour + (i * 7919) % 5});  // all in one moment, in any order
+  }
+  danling::settle_hours(copied, {.latest = 2, .every_hours = 3.0});
+  CHECK(superseded(copied, {.latest = 2, .every_hours = 3.0}).empty());
+  // Those that no other rule kept are safe; the young ones are decided when they leave the newest.
+  copied.push_back({"6", 101 * kHour});
+  copied.push_back({"7", 102 * kHour});
+  const auto gone = superseded(copied, {.latest = 2, .every_hours = 3.0});
+  CHECK(std::set<std::string>(gone.begin(), gone.end()).count("3") == 0);
+  // A clock that went back decides nothing.
+  const std::vector<HistoryEntry> jumped = {{"0", 9 * kHour}, {"1", 2 * kHour}, {"2", 3 * kHour}, {"3", 6 * kHour}};
+  CHECK(superseded(jumped, {.every_hours = 3.0}) == Text{"2"});
+}
+
+TEST_CASE("FileCheckpointManager: retention goes by the counters, not by the times of files", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  const auto save = [&](std::int64_t epoch) {
+    State state;
+    state["epoch"] = epoch;
+    danling::FileCheckpointManager manager(
+        {.directory = directory.path(), .interval = 1, .keep_latest_k = 3}, [&] { return state; },
+        [&] { return state; });
+    manager.save_checkpoint({.epoch = epoch});
+    CHECK(manager.close());
+  };
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    save(epoch);
+  }
+  // As after `cp -r`, in the order of its choice: the oldest was copied last.
+  const auto now = std::filesystem::file_time_type::clock::now();
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    std::filesystem::last_write_time(directory / ("ckpt-e00000" + std::to_string(epoch) + ".pth"),
+                                     now - std::chrono::hours(epoch));
+  }
+  save(3);
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+    names.insert(entry.path().filename().string());
+  }
+  CHECK(names == std::set<std::string>{"latest.pth", "previous.pth", "ckpt-e000002.pth", "ckpt-e000003.pth",
+                                       "ckpt-e000004.pth"});
+}
+
 }  // namespace

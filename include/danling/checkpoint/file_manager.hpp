@@ -51,6 +51,10 @@ struct CheckpointOptions {
 /// `best` and history are further names (hard links) of the file of `latest`, or copies where links are not possible.
 /// A state is written once. The model may change as soon as save_checkpoint returns.
 ///
+/// A best state or one of the history that could not be written is copied and written with the next save, or in wait()
+/// and close(). A directory that someone removed is made anew, which throw_failure() says. Which of two checkpoints is
+/// newer their counters say.
+///
 /// Asynchronous saves: one is written while at most one more waits, so memory is bounded by two copies of the state.
 /// A waiting save that only renews `latest` is dropped for a newer one. History, best, forced and last saves are never
 /// dropped: the next save then waits until it is its turn. Failures are counted and thrown by throw_failure(), wait(),

@@ -40,7 +40,8 @@ struct CheckpointHealth {
   std::string last_failed_alias;
   std::string last_successful_target;
   std::vector<std::string> last_successful_aliases;
-  /// Names whose newest save failed, and why: the success of one does not make another good. Not in DanLing.
+  /// Names whose newest save failed, and why: the success of one does not make another good. `best` is among them as
+  /// long as the best state is not on disk under this name. Not in DanLing.
   std::map<std::string, std::string> failing;
 
   void record_failure(const std::string& error, const std::string& target, const std::string& alias = "");
@@ -102,9 +103,15 @@ class CheckpointManager {
  protected:
   /// `name`: what the save was asked for by.
   void record_success(const std::string& name, const std::string& target, std::vector<std::string> aliases);
+  /// What failed under `name`, for the reason `error` (empty: for any), was made good.
+  void forget_failure(const std::string& name, const std::string& error = "");
   /// `thrown`: the caller learns of it by an exception; otherwise throw_failure() will throw it.
   void record_failure(const std::string& name, const std::string& error, const std::string& target,
                       const std::string& alias, bool thrown);
+  /// A save succeeded, but what was there before is gone: throw_failure() says it, nothing counts as failing.
+  void record_notice(const std::string& text, const std::string& target);
+  /// The best state is not on disk as `best`.
+  void record_lost_best(const std::string& error);
 
  private:
   mutable std::mutex health_mutex_;

@@ -1,0 +1,42 @@
+#include "counters.hpp"
+
+#include <charconv>
+#include <system_error>
+
+#include <danling/formats/pth.hpp>
+
+namespace danling::inline v0 {
+
+std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path) {
+  const formats::PthReader reader(path);
+  const formats::RecordTree* part = &reader.tree();
+  for (const auto* key : {"state", "train"}) {
+    part = part != nullptr && part->is_map() ? part->find(key) : nullptr;
+  }
+  if (part == nullptr || !part->is_map()) {
+    return std::nullopt;
+  }
+  const auto number = [&](const char* key) {
+    const auto* value = part->find(key);
+    return value != nullptr && value->is_integer() ? std::optional(value->integer()) : std::nullopt;
+  };
+  const auto epoch = number("epoch");
+  const auto step = number("global_step");
+  if (!epoch || !step) {
+    return std::nullopt;
+  }
+  return CheckpointCounters{*epoch, *step, number("micro_step").value_or(0)};
+}
+
+std::optional<HistoryName> parse_history_name(const std::string& stem) {
+  const bool by_steps = stem.starts_with("ckpt-s");
+  if (!by_steps && !stem.starts_with("ckpt-e")) {
+    return std::nullopt;
+  }
+  HistoryName out{by_steps, 0};
+  const char* end = stem.data() + stem.size();
+  const auto [last, error] = std::from_chars(stem.data() + 6, end, out.progress);
+  return error == std::errc() && last == end && stem[6] != '-' ? std::optional(out) : std::nullopt;
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,88 @@
+#include "owed_save.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "staging.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+struct OwedSave::Kept {
+  Publication what;                // but for the names, which are:
+  std::vector<std::string> names;  // those missing
+  std::string error;               // when nothing else is missing
+  StagingBuffer memory;
+  State state;
+};
+
+OwedSave::OwedSave() = default;
+OwedSave::~OwedSave() = default;
+
+bool lacks_best(const Publication& what, const Published& done) {
+  return holds(what.aliases, "best") && !holds(done.names, "best");
+}
+
+void OwedSave::keep(const Publication& what, const State& state, const Published& done) {
+  const bool best = lacks_best(what, done);
+  const bool history = what.history && !holds(done.names, *what.history);
+  if ((!best && !history) || (!best && kept_ != nullptr && holds(kept_->names, "best"))) {
+    return;
+  }
+  kept_.reset();  // its memory first
+  try {
+    auto kept = std::make_unique<Kept>();
+    kept->what = what;
+    kept->what.weights.clear();
+    if (best) {
+      kept->names.emplace_back("best");
+    }
+    if (history) {
+      kept->names.push_back(*what.history);
+    }
+    kept->error = holds(done.names, what.name) ? done.error : "";
+    kept->state = kept->memory.stage(state, /*pinned=*/false);
+    kept_ = std::move(kept);
+  } catch (const std::exception&) {
+    // The health says that the name is missing.
+  }
+}
+
+void OwedSave::supersede(const Publication& newer) {
+  if (kept_ != nullptr) {
+    std::erase_if(kept_->names, [&](const auto& name) { return holds(newer.aliases, name); });
+    if (kept_->names.empty()) {
+      kept_.reset();
+    }
+  }
+}
+
+OwedSave::MadeGood OwedSave::make_good(CheckpointDirectory& directory) {
+  MadeGood out;
+  if (kept_ == nullptr) {
+    return out;
+  }
+  Publication what = kept_->what;
+  what.name = kept_->names.front();
+  what.aliases.assign(kept_->names.begin() + 1, kept_->names.end());
+  if (what.history && !holds(kept_->names, *what.history)) {
+    what.history.reset();
+  }
+  out.names = directory.publish(what, kept_->state).names;
+  std::erase_if(kept_->names, [&](const auto& name) { return holds(out.names, name); });
+  if (kept_->names.empty()) {
+    out.name = kept_->error.empty() ? "" : kept_->what.name;
+    out.error = std::move(kept_->error);
+    kept_.reset();
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0
