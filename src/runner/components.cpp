@@ -261,7 +261,7 @@ void TorchRunnerBase::load_model(const State& state) { model.load_state_dict(sta
 void TorchRunnerBase::load_components(const State& checkpoint) {
   const auto part = [&](std::string_view key, bool bound) -> const State* {
     const State* found = excluded_from_loading(key) ? nullptr : checkpoint.find(key);
-    if (bound && !excluded_from_loading(key)) {
+    if (bound && !excluded_from_loading(key) && !is_finished()) {
       check<CheckpointError>(found != nullptr && !found->is_null(), "runner.load_checkpoint", "expected ", quote(key),
                              " in the checkpoint, got none; set `pretrained` to load weights alone, or put ",
                              quote(key), " into checkpoint.exclude_from_loading");

@@ -2,6 +2,8 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include <danling/checkpoint/file.hpp>
@@ -9,6 +11,7 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/workspace/files.hpp>
 
 #include "runner/record.hpp"
 #include "runner/services.hpp"
@@ -45,7 +48,42 @@ bool drop(State& state, std::string_view path) {
   return false;
 }
 
+// Only the last save of a run writes `latest` so.
+bool holds_model_alone(FileCheckpointManager& manager) {
+  try {
+    const State state = manager.load_checkpoint(manager.path_of("latest"));
+    return state.find("state") == nullptr && state.find("model") != nullptr;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+// The index of the result in latest.json.
+std::optional<std::int64_t> latest_index(const std::filesystem::path& run) {
+  std::error_code missing;
+  if (!std::filesystem::exists(run / "latest.json", missing)) {
+    return std::nullopt;
+  }
+  const std::string text = read_text(run / "latest.json");
+  constexpr std::string_view key = "\n    \"index\": ";
+  const auto at = text.find(key);
+  return at == std::string::npos ? std::nullopt : std::optional(std::stoll(text.substr(at + key.size())));
+}
+
+// Lines of metrics that were not in the file yet when the checkpoint was taken.
+std::string waiting_metrics(const State& checkpoint) {
+  const State* text = checkpoint.find("metrics_waiting");
+  return text != nullptr ? text->string() : std::string();
+}
+
 }  // namespace
+
+// Whether the run in this directory has done what the config asks for; one whose boundary was moved has not.
+bool BaseRunner::is_done(const std::filesystem::path& run) const {
+  const auto index = latest_index(run);
+  return !index || std::isfinite(config().patience) ||
+         (epochs() ? *index + 1 >= *epochs() : *index >= config().steps.value_or(0));
+}
 
 std::filesystem::path BaseRunner::restore_source() {
   auto& services = *services_;
@@ -67,11 +105,22 @@ std::filesystem::path BaseRunner::restore_source() {
     return std::filesystem::absolute(*config().resume);
   }
   if (config().auto_resume) {
+    std::string unsound;
     for (const auto& run : find_runs(services.workspace.options())) {
       FileCheckpointManager manager({.directory = run.dir / config().checkpoint.dir_name}, {}, {});
-      auto found = manager.newest_sound([](const State& state) {  // after checkpoint.last_save_model_only
-        return state.find("state") != nullptr ? "" : "it holds the model alone, which is nothing to go on from";
-      });
+      std::optional<SoundCheckpoint> found;
+      try {
+        found = manager.newest_sound([](const State& state) {  // after checkpoint.last_save_model_only
+          return state.find("state") != nullptr ? "" : "it holds the model alone, which is nothing to go on from";
+        });
+      } catch (const CheckpointError& error) {
+        if (services.workspace.holds(manager.path_of("latest")) && holds_model_alone(manager) && is_done(run.dir)) {
+          services.finished = true;
+          return std::filesystem::absolute(manager.path_of("latest"));
+        }
+        services.logger.warning(concat("auto_resume: passed over ", run.dir.string(), ": ", error.what()));
+        unsound = unsound.empty() ? error.what() : unsound;
+      }
       if (!found) {
         continue;
       }
@@ -86,6 +135,8 @@ std::filesystem::path BaseRunner::restore_source() {
       services.restore_state = std::move(found->state);
       return std::filesystem::absolute(found->path);
     }
+    check<CheckpointError>(unsound.empty(), "runner.auto_resume", "expected a checkpoint to go on from, got none that ",
+                           "is sound; move the run's directory away to start afresh: ", unsound);
     services.logger.info(concat("auto_resume: found no checkpoint of config ", config_id_, " below ",
                                 services.workspace.options().root, ", starts afresh"));
   }
@@ -101,7 +152,12 @@ void BaseRunner::auto_restore() {
   if (services.restore_from.empty()) {
     return;
   }
-  if (services.weights_only) {
+  if (services.finished) {
+    load_components(services.restore_state);
+    services.restore_state = State();
+    services.logger.info(
+        concat("auto_resume: the run is finished, ", services.restore_from.string(), " holds its model"));
+  } else if (services.weights_only) {
     load_pretrained(services.restore_state);
     services.restore_state = State();
     services.logger.info(concat("loaded the weights of ", services.restore_from.string()));
@@ -110,6 +166,7 @@ void BaseRunner::auto_restore() {
     load_checkpoint(checkpoint);
     if (const State* lines = checkpoint.find("metrics_lines")) {
       services.restored_lines = lines->integer();
+      services.restored_waiting = waiting_metrics(checkpoint);
     }
     services.logger.info(concat("resumed ", services.restore_from.string(), " at epoch ", state_.train.epoch, ", step ",
                                 state_.train.global_step));
@@ -131,11 +188,10 @@ State BaseRunner::state_dict() {
   out["seed"] = static_cast<std::int64_t>(seed_);
   out["dataloaders"] = dataloader_state();
   out["results"] = results_.state_dict();
-  std::int64_t lines = 0;
+  out["metrics_lines"] = std::int64_t{0};
   if (services_ != nullptr && services_->metrics_log) {
-    lines = detail::count_metrics(*services_->metrics_log);
+    detail::save_metrics(*services_->metrics_log, out);
   }
-  out["metrics_lines"] = lines;
   return out;
 }
 
@@ -184,9 +240,8 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   load_checkpoint(checkpoint);
   // A run that goes back logs again what came after.
   const State* lines = checkpoint.find("metrics_lines");
-  if (services_->metrics_log && lines != nullptr && services_->workspace.holds(path) &&
-      lines->integer() <= services_->metrics_log->lines()) {
-    services_->metrics_log->truncate_to_lines(lines->integer());
+  if (services_->metrics_log && lines != nullptr && services_->workspace.holds(path)) {
+    detail::restore_metrics(*services_, lines->integer(), waiting_metrics(checkpoint));
   }
 }
 
@@ -198,8 +253,9 @@ void BaseRunner::restore(const State& original) {
   State checkpoint = original;
   for (const auto& item : config().checkpoint.exclude_from_loading) {
     const std::string name = part_name(item);
-    std::vector<std::string> known = {"runner", "state", "seed",      "dataloaders", "results",      "loop",
-                                      "model",  "ema",   "optimizer", "scheduler",   "metrics_lines"};
+    std::vector<std::string> known = {"runner",    "state",     "seed",          "dataloaders",
+                                      "results",   "loop",      "model",         "ema",
+                                      "optimizer", "scheduler", "metrics_lines", "metrics_waiting"};
     const bool is_part = std::find(known.begin(), known.end(), name) != known.end();
     for (const auto& entry : original.map()) {
       known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
@@ -214,9 +270,37 @@ void BaseRunner::restore(const State& original) {
   }
   load_state_dict(checkpoint);
   load_components(checkpoint);
+  say_whose_options_hold(original, checkpoint);
   services_->inexact = false;  // whatever a step that threw had left is replaced
   if (const State* data = checkpoint.find("dataloaders")) {
     load_dataloader_state(*data);
+  }
+}
+
+// A config that is not compared may differ in what the checkpoint brings too: a learning rate changed in vain is a
+// surprise after a week.
+void BaseRunner::say_whose_options_hold(const State& original, const State& restored) {
+  const State* stored = original.find("runner");
+  if (!excluded_from_loading("runner") || stored == nullptr || !stored->is_map()) {
+    return;
+  }
+  const auto is_restored = [&](const char* name) {
+    const State* part = excluded_from_loading(name) ? nullptr : restored.find(name);
+    return part != nullptr && !part->is_null();
+  };
+  for (const auto& difference : differences(convert_tree<ConfigTree>(*stored), to_tree(config()))) {
+    if (!difference.key.starts_with("optim.")) {
+      continue;
+    }
+    const bool scheduled = difference.key == "optim.lr" && is_restored("scheduler");
+    const std::string parts =
+        concat(is_restored("optimizer") ? "'optimizer'" : "", is_restored("optimizer") && scheduled ? " and " : "",
+               scheduled ? "'scheduler'" : "");
+    logger().warning(concat("runner.load_checkpoint: ", difference.key, " is ", difference.first,
+                            " in the checkpoint and ", difference.second, " here; ",
+                            parts.empty() ? std::string("that of the config holds")
+                                          : concat("that of the checkpoint holds, with its ", parts, " (put ", parts,
+                                                   " into checkpoint.exclude_from_loading for that of the config)")));
   }
 }
 
@@ -252,8 +336,11 @@ State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
   return load_weights(path);
 }
 
+bool BaseRunner::is_finished() const { return services_ != nullptr && services_->finished; }
+
 void BaseRunner::write_summary(const std::string& status, const std::string& error, int signal, int exit_code) {
-  if (services_ == nullptr || !services_->workspace.is_open()) {
+  // The summary of the start that finished the run knows more than a later one, which did nothing.
+  if (services_ == nullptr || !services_->workspace.is_open() || services_->finished) {
     return;
   }
   Result details = summary_details();

@@ -3,6 +3,11 @@
 #include <cmath>
 
 namespace danling::inline v0 {
+namespace {
+
+bool is_same(double score, double best) { return std::abs(score - best) < 1e-7; }
+
+}  // namespace
 
 namespace {
 
@@ -112,6 +117,11 @@ std::optional<double> ResultBook::latest_score() const {
   return all.empty() ? std::nullopt : std::optional<double>(all.back().second);
 }
 
+// NaN never wins over a number; among equals the latest wins.
+bool ResultBook::is_better(double score, double than) const {
+  return std::isnan(than) || (higher_is_better_ ? score >= than : score <= than);
+}
+
 std::int64_t ResultBook::best_index() const {
   const auto all = scores();
   if (all.empty()) {
@@ -119,12 +129,25 @@ std::int64_t ResultBook::best_index() const {
   }
   auto best = all.front();
   for (const auto& item : all) {
-    // NaN never wins over a number; among equals the latest wins.
-    if (std::isnan(best.second) || (higher_is_better_ ? item.second >= best.second : item.second <= best.second)) {
+    if (is_better(item.second, best.second)) {
       best = item;
     }
   }
   return best.first;
+}
+
+const ResultBook::Row* ResultBook::saved_best() const {
+  std::optional<double> best;
+  std::optional<std::int64_t> saved;
+  for (const auto& [index, score] : scores()) {
+    if (!best || is_better(score, *best)) {
+      best = score;
+    }
+    if (is_same(score, *best)) {
+      saved = index;
+    }
+  }
+  return saved ? find(*saved) : nullptr;
 }
 
 const ResultBook::Row* ResultBook::find(std::int64_t index) const {
@@ -156,7 +179,7 @@ bool ResultBook::is_best() const {
   }
   const auto latest = latest_score();
   const auto best = best_score();
-  return latest && best && std::abs(*latest - *best) < 1e-7;
+  return latest && best && is_same(*latest, *best);
 }
 
 State ResultBook::state_dict() const {

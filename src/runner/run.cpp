@@ -78,12 +78,13 @@ void print_results(TorchRunnerBase& runner) {
   if (const auto* latest = runner.results().latest()) {
     add(latest->result, "");
   }
-  const auto* best = runner.results().best();
-  if (best != nullptr && best != runner.results().latest() && runner.results().best_score()) {
+  const auto* best = runner.results().saved_best();
+  if (best != nullptr && best != runner.results().latest()) {
     Result score_only;
     score_only[*runner.results().score_split()] = std::get<Result>(*best->result.find(*runner.results().score_split()));
     add(score_only,
-        concat(", best (", runner.epochs() ? concat("epoch ", best->index + 1) : concat("step ", best->index), ")"));
+        concat(", best (", runner.epochs() ? concat("epoch ", best->index + 1) : concat("step ", best->index),
+               runner.unsaved_best().empty() ? ")" : ", not saved)"));
   }
   add(runner.test_result(), "");
   std::vector<std::string> names;
@@ -111,6 +112,9 @@ void print_results(TorchRunnerBase& runner) {
     runner.logger().info(table.text(Table::style_of_terminal()));
   }
   runner.logger().info(concat("run: ", runner.workspace().dir().string()));
+  if (!runner.unsaved_best().empty()) {
+    runner.logger().warning(runner.unsaved_best());  // the last word, as it may be missed above
+  }
 }
 
 int report(TorchRunnerBase* runner, const std::string& status, const std::string& message, int signal, int code) {

@@ -112,7 +112,9 @@ void BaseRunner::on_checkpoint_failure(const std::string& text) {
     throw CheckpointError(text);
   }
   auto& services = *services_;
-  if (text != services.checkpoint_failure) {  // a full disk says the same at every save
+  if (services.checkpoint_manager->checkpoint_health().failing.empty()) {  // made good since, or gone for good
+    services.logger.warning(concat(text, "; training goes on"));
+  } else if (text != services.checkpoint_failure) {  // a full disk says the same at every save
     services.checkpoint_failure = text;
     services.logger.warning(concat(text, "; training goes on, earlier checkpoints are whole"));
   }
@@ -132,11 +134,16 @@ void BaseRunner::settle_checkpoints() {
   }
   check<CheckpointError>(done, "runner.save_checkpoint", "expected the last checkpoint on disk within ",
                          timeout.value_or(0.0), " s (checkpoint.wait_timeout), got no answer from the disk");
-  if (const auto failing = manager.checkpoint_health().failing; !failing.empty()) {
+  auto failing = manager.checkpoint_health().failing;
+  const bool lacks_best = failing.erase("best") > 0;
+  if (!failing.empty()) {
     const auto latest = failing.find("latest");
     throw CheckpointError((latest != failing.end() ? latest : failing.begin())->second);
   }
   poll_checkpoints();
+  if (lacks_best || !unsaved_best_.empty()) {
+    settle_best();
+  }
 }
 
 void BaseRunner::save_finished_model() {

@@ -46,6 +46,10 @@ struct RunnerServices {
   std::string results_failure;
   /// What best.json is to hold, as long as it could not be written.
   std::optional<Result> best_due;
+  /// The index of the result in best.pth where that is not the best; -1: there is no such file.
+  std::optional<std::int64_t> best_held;
+  /// The run ended before, with a checkpoint of the model alone: there is nothing to do.
+  bool finished = false;
   /// What the run restores from; empty for a fresh start. `weights_only` for `pretrained`.
   std::filesystem::path restore_from;
   bool weights_only = false;
@@ -53,6 +57,8 @@ struct RunnerServices {
   State restore_state;
   /// Lines of metrics.jsonl that the restored checkpoint counts; -1: nothing was restored.
   std::int64_t restored_lines = -1;
+  /// Those of them that waited for room.
+  std::string restored_waiting;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 

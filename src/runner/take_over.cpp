@@ -3,26 +3,11 @@
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/formats/file.hpp>
-#include <danling/formats/pth.hpp>
 
+#include "checkpoint/counters.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
-namespace {
-
-// Epochs and updates that were done when a checkpoint was taken; nothing when it is not one of a run.
-std::optional<std::pair<std::int64_t, std::int64_t>> counters_in(const std::filesystem::path& path) {
-  try {
-    const formats::PthReader reader(path);
-    const auto& train = reader.tree().at("state").at("train");
-    return std::pair(train.at("epoch").integer(), train.at("global_step").integer());
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-}  // namespace
-
 // The state is saved under the names that it would have had, best and history too: where a process died in its first
 // save, or `latest` is damaged, or lies in another directory, they may be missing.
 void BaseRunner::take_over() {
@@ -31,12 +16,12 @@ void BaseRunner::take_over() {
     services.workspace.taken_over();
     return;
   }
-  results_.select(score_split(), config().score_name, higher_is_better(config().score_name));
   if (!services.taken_from.empty()) {
     carry_over(services.taken_from);
   }
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
   settle_checkpoints();
+  settle_records(/*again=*/true);
   services.workspace.taken_over();
 }
 
@@ -52,18 +37,19 @@ void BaseRunner::carry_over(const std::filesystem::path& directory) {
         std::filesystem::exists(target, missing)) {
       continue;
     }
-    const auto counters = counters_in(entry.path());
-    if (!counters) {
-      continue;
-    }
-    const auto [epoch, step] = *counters;
-    const bool is_best = (is_step_mode() ? step : epoch - 1) == results_.best_index();
-    const bool before = is_step_mode() ? step <= state_.train.global_step : epoch <= state_.train.epoch;
     try {
+      const auto counters = counters_in(entry.path());
+      if (!counters) {
+        continue;
+      }
+      const auto [epoch, step, micro_step] = *counters;
+      const auto* saved = results_.saved_best();
+      const bool is_best = saved != nullptr && (is_step_mode() ? step : epoch - 1) == saved->index;
+      const bool before = is_step_mode() ? step <= state_.train.global_step : epoch <= state_.train.epoch;
       if (!best && before) {
         formats::PendingAlias(entry.path(), target).commit();
       }
-      if (is_best && before && results_.best_score()) {
+      if (is_best && before) {
         formats::PendingAlias(entry.path(), services.workspace.checkpoint_dir() / "best.pth").commit();
       }
     } catch (const CheckpointError& error) {

@@ -45,6 +45,10 @@ class Finally {
 const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
                                          const std::vector<std::string>& requested_evaluate) {
   initialize();
+  if (is_finished()) {
+    logger().info("train: nothing to do, the run is finished");
+    return results_;
+  }
   const auto train_splits = resolve_splits(requested_train, this->train_splits(), "runner.train");
   check<ConfigError>(!train_splits.empty(), "runner.train",
                      "expected a training split, got none; set datasets[\"train\"] or train_splits");

@@ -369,7 +369,7 @@ TEST_CASE("TorchRunner: metrics and results that a full disk refuses are told on
         dl::load_file(whole / "checkpoints" / "latest.pth").at("metrics_lines").integer());
 }
 
-TEST_CASE("TorchRunner: a checkpoint counts the lines of metrics that wait", "[runner]") {
+TEST_CASE("TorchRunner: a checkpoint counts the lines of metrics that wait, and holds them", "[runner]") {
   std::vector<std::int64_t> counted;
   for (const bool disturbed : {false, true}) {
     const Folder folder;
@@ -384,9 +384,14 @@ TEST_CASE("TorchRunner: a checkpoint counts the lines of metrics that wait", "[r
       } else if (done == 5) {
         counted.push_back(self.state_dict().at("metrics_lines").integer());
         if (disturbed) {
-          CHECK(count(read_file(self.workspace().metrics_file()), "\n") < 3);
+          const auto written = count(read_file(self.workspace().metrics_file()), "\n");
+          CHECK(written < 3);
+          const auto state = self.state_dict();
+          CHECK(static_cast<std::int64_t>(written + count(state.at("metrics_waiting").string(), "\n")) ==
+                state.at("metrics_lines").integer());
         }
         full.reset();
+        CHECK(self.state_dict().find("metrics_waiting") == nullptr);
         counted.push_back(self.state_dict().at("metrics_lines").integer());
         counted.push_back(static_cast<std::int64_t>(count(read_file(self.workspace().metrics_file()), "\n")));
       }
@@ -451,6 +456,38 @@ TEST_CASE("TorchRunner: results that cannot be written at the end are an error, 
   CHECK(runner.micro_batches == 0);
   CHECK_THAT(read_file(results), Catch::Matchers::Contains(config.steps ? "\"21\": {" : "\"2\": {"));
   CHECK_THAT(read_file(results.parent_path() / "best.json"), Catch::Matchers::Contains("\"index\": " + best));
+}
+
+TEST_CASE("TorchRunner: a run whose directory is removed under it says so, and has its files in the end", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 4;
+  TinyRunner runner(config);
+  fs::path dir;
+  bool whole = true;
+  SECTION("the checkpoints") { whole = false; }
+  SECTION("all of it") {}
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+    dir = self.workspace().dir();
+    if (done == 16) {  // in the third epoch
+      self.checkpoint_manager().wait(std::nullopt);
+      fs::remove_all(whole ? dir : dir / "checkpoints");
+    }
+  };
+  runner.train();
+  const auto health = runner.checkpoint_manager().checkpoint_health();
+  CHECK(health.first_error == "[checkpoint.write] expected the directory '" + (dir / "checkpoints").string() +
+                                  "', got none: it was removed, and the earlier checkpoints in it are gone; made anew");
+  CHECK(health.failing.empty());
+  CHECK(runner.close());
+  if (!whole) {
+    CHECK(count(log_of(dir), health.first_error + "; training goes on\n") == 1);
+  }
+  for (const auto* name : {"ckpt-e000003.pth", "ckpt-e000004.pth", "latest.pth", "previous.pth", "model.pth"}) {
+    CHECK(fs::exists(dir / "checkpoints" / name));
+  }
+  CHECK(metrics_of(dir) == run_through(config).metrics);
+  CHECK(fs::exists(dir / "results.json"));
 }
 
 TEST_CASE("TorchRunner: a seed checkpoint starts other runs from the same state", "[runner]") {

@@ -196,4 +196,167 @@ TEST_CASE("TorchRunner: what is excluded from loading must be there", "[runner]"
   CHECK_THAT(danling_test::error_of<dl::Error>([&] { runner.initialize(); }), Catch::Matchers::Contains("0.weight"));
 }
 
+std::string log_text(const fs::path& dir) {
+  std::string out;
+  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
+    out += read_file(entry.path());
+  }
+  return out;
+}
+
+void cut_short(const fs::path& checkpoints) {
+  for (const auto& entry : fs::directory_iterator(checkpoints)) {
+    fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+  }
+}
+
+TEST_CASE(
+    "TorchRunner: auto_resume goes on to the sound checkpoints of an older commit when all newer ones are damaged",
+    "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  fs::path dir;
+  std::string config_id;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    CHECK(runner.close());
+    dir = runner.workspace().dir();
+    config_id = runner.config_id();
+  }
+  const auto older = folder.path() / "lin-aaaaaaaa" / ("aaaaaaaa-" + config_id);
+  fs::create_directories(older.parent_path());
+  fs::copy(dir, older, fs::copy_options::recursive);
+  cut_short(dir / "checkpoints");
+  config.epochs = 3;
+  config.auto_resume = true;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    CHECK(runner.micro_batches == 7);
+    CHECK(runner.close());
+    CHECK(dl::load_file(runner.workspace().checkpoint_dir() / "latest.pth").at("results").list().size() == 3);
+  }
+  // Where none is sound, the run does not begin anew by itself.
+  for (const auto& run : {runner_test::fs::path(dir), older}) {
+    cut_short(run / "checkpoints");
+  }
+  TinyRunner runner(config);
+  CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }),
+             Catch::Matchers::StartsWith("[runner.auto_resume] expected a checkpoint to go on from, got none that is "
+                                         "sound; move the run's directory away to start afresh: [checkpoint.newest]"));
+}
+
+TEST_CASE(
+    "TorchRunner: a run that finished in its first save, of the model alone, is finished when it is started again",
+    "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.checkpoint.last_save_model_only = true;
+  config.auto_resume = true;
+  fs::path dir;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    runner.write_summary("finished");
+    CHECK(runner.close());
+    dir = runner.workspace().dir();
+  }
+  REQUIRE_FALSE(fs::exists(dir / "checkpoints" / "previous.pth"));
+  const auto bytes_of = [&] {
+    std::map<std::string, std::string> out;
+    for (const auto* name : {"checkpoints/latest.pth", "checkpoints/model.pth", "metrics.jsonl", "results.json",
+                             "latest.json", "best.json", "summary.json"}) {
+      out[name] = read_file(dir / name);
+    }
+    return out;
+  };
+  const auto before = bytes_of();
+  TinyRunner runner(config);
+  runner.train();
+  CHECK(runner.is_finished());
+  CHECK(runner.micro_batches == 0);
+  runner.write_summary("finished");
+  CHECK(runner.close());
+  CHECK(bytes_of() == before);
+  CHECK(runner.workspace().dir() == dir);
+  CHECK_FALSE(fs::exists(dir / "attempts"));
+  const auto weights = dl::load_file(dir / "checkpoints" / "model.pth").at("model");
+  CHECK(dl::first_difference(weights, runner.model.state_dict()) == "");
+  CHECK_THAT(log_text(dir), Catch::Matchers::Contains("train: nothing to do, the run is finished"));
+  // More epochs have nothing to begin from.
+  config.epochs = 2;
+  TinyRunner extended(config);
+  CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { extended.train(); }),
+             Catch::Matchers::Contains("it holds the model alone, which is nothing to go on from"));
+  CHECK(bytes_of() == before);
+}
+
+TEST_CASE("TorchRunner: load_only needs no directory that can be written", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  fs::path latest;
+  double loss = 0;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    loss = *runner.evaluate().number("val.loss");
+    CHECK(runner.close());
+    latest = runner.workspace().checkpoint_dir() / "latest.pth";
+  }
+  const auto in_the_way = folder.path() / "file";
+  std::ofstream(in_the_way) << "no folder";
+  config.workspace_root = (in_the_way / "runs").string();
+  config.resume = latest.string();
+  {
+    TinyRunner refused(config);
+    CHECK_THROWS_AS(refused.initialize(), dl::ConfigError);
+  }
+  config.checkpoint.load_only = true;
+  config.epochs = 2;
+  TinyRunner runner(config);
+  CHECK(*runner.evaluate().number("val.loss") == loss);
+  runner.train();
+  CHECK(runner.state().train.epoch == 2);
+  runner.write_summary("finished");
+  CHECK(runner.close());
+}
+
+TEST_CASE("TorchRunner: with another learning rate and no comparison of configs, the log says whose rate holds",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  fs::path latest;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    CHECK(runner.close());
+    latest = runner.workspace().checkpoint_dir() / "latest.pth";
+  }
+  const Folder other;
+  config.workspace_root = other.path().string();
+  config.optim.lr = 0.01;
+  double holds = 0.05;
+  std::string text =
+      "optim.lr is 0.05 in the checkpoint and 0.01 here; that of the checkpoint holds, with its 'optimizer' (put "
+      "'optimizer' into checkpoint.exclude_from_loading for that of the config)";
+  config.checkpoint.exclude_from_loading = {"runner"};
+  SECTION("the checkpoint's") {}
+  SECTION("the config's") {
+    config.checkpoint.exclude_from_loading.push_back("optimizer");
+    text = "optim.lr is 0.05 in the checkpoint and 0.01 here; that of the config holds";
+    holds = 0.01;
+  }
+  TinyRunner runner(config);
+  runner.initialize();
+  runner.load_checkpoint(latest);
+  CHECK(runner.optimizer->param_groups().front().lr == holds);
+  CHECK(runner.close());
+  CHECK_THAT(log_text(runner.workspace().dir()), Catch::Matchers::Contains(text));
+}
+
 }  // namespace runner_test

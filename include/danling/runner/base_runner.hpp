@@ -94,6 +94,9 @@ class BaseRunner {
   /// The split that is being worked on; empty between splits.
   const std::string& split() const { return split_; }
   const ResultBook& results() const { return results_; }
+  /// Where the best checkpoint is not that of the best result, since it could not be saved: which it is, and why. Empty
+  /// where it is. Known from the end of train() on, and after a resume.
+  const std::string& unsaved_best() const { return unsaved_best_; }
 
   std::optional<std::int64_t> epochs() const;
   /// Optimizer updates of the whole run: configured, or derived from the epochs and the length of the data.
@@ -156,6 +159,9 @@ class BaseRunner {
   void settle_checkpoints();
   /// Saves the model of a run that is done already: the process that finished it may have died before it could.
   void save_finished_model();
+  /// Whether an earlier start ended the run and kept the model alone (`checkpoint.last_save_model_only`), so that there
+  /// is nothing to do and nothing to go on from. Known after initialize(), with `auto_resume`.
+  bool is_finished() const;
 
   /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position.
   /// @throws CheckpointError, ConfigError when parts are missing or the config differs in what it means.
@@ -307,10 +313,16 @@ class BaseRunner {
   void check_lengths() const;
   void write_metadata();
   std::filesystem::path restore_source();
+  bool is_done(const std::filesystem::path& run) const;
   void on_checkpoint_failure(const std::string& text);
   void take_over();
   void carry_over(const std::filesystem::path& directory);
   void write_results();
+  void settle_best();
+  bool link_best(const std::filesystem::path& path, std::int64_t index);
+  const ResultBook::Row* row_of_best_file() const;
+  std::string round_name(std::int64_t index) const;
+  void say_whose_options_hold(const State& original, const State& restored);
   void check_same_meaning(const State& stored_config) const;
 
   StoredConfig<RunnerConfig> config_;
@@ -323,6 +335,7 @@ class BaseRunner {
   std::uint64_t seed_ = 0;
   Phase phase_ = Phase::constructed;
   std::string failure_;
+  std::string unsaved_best_;
   std::atomic<int> stop_{0};
   std::unique_ptr<detail::RunnerServices> services_;
 };

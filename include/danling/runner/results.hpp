@@ -48,11 +48,16 @@ class ResultBook {
   /// found (a best checkpoint would then be a phantom).
   bool is_best() const;
 
+  /// The last row that was the best when it was appended (see is_best()): what `best` holds. It may lie 1e-7 behind
+  /// best(); null where no row was, as with scores that are NaN.
+  const Row* saved_best() const;
+
   State state_dict() const;
   /// @throws StateError when the state is not one of results.
   void load_state_dict(const State& state);
 
  private:
+  bool is_better(double score, double than) const;
   const Row* find(std::int64_t index) const;
 
   std::vector<Row> rows_;
