@@ -51,6 +51,9 @@ void print_help() {
       "\nErrors of the file system and kills at a file call are injected by libdanling_faults.so, which is preloaded.\n"
       "After each interruption every checkpoint must be sound, and after two saves there must be two.\n"
       "A run that ends is compared and another one begins, until all interruptions are made.\n"
+      "Where something differs, PROGRAM runs up to three times more without interruptions: one that differs from "
+      "itself\n"
+      "is called not deterministic (exit code 2), with the first difference.\n"
       "Not compared: logs, attempts/, previous.pth, metadata/git.yaml, and times, rates and processes inside files.\n\n"
       "Exit code: 0 identical; 1 something differs, is lost, or crashes when resumed; 2 it could not be tried.\n");
 }
@@ -158,7 +161,7 @@ int verify_resume(std::span<const std::string> words) {
   std::vector<std::string> round_log;
   std::error_code ignored;
   const auto remove = [&] {
-    for (const auto* part : {"run", "reference", "output"}) {
+    for (const auto* part : {"run", "reference", "interrupted", "output"}) {
       fs::remove_all(options.directory / part, ignored);
     }
     if (!arguments.has("--dir")) {

@@ -160,6 +160,9 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
   if (!a.is_map() || !b.is_map()) {
     return danling::first_difference(a, b);
   }
+  // Lines that a full disk refused, with times and rates in them: the file of the metrics is compared.
+  a.map().erase("metrics_waiting");
+  b.map().erase("metrics_waiting");
   // The weights first: what a user looks for. One line for each part that differs.
   std::vector<std::string> parts = {"model", "ema", "optimizer", "scheduler"};
   for (const auto& entry : a.map()) {
@@ -264,14 +267,14 @@ std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& 
       auto text = file_difference(reference / path, run / path);
       if (!text.empty() && is_history(path) && options.provisional.contains(path) && excuses > 0) {
         --excuses;
-      } else if (!text.empty() && (options.lost_saves == 0 || name_of(path) != "best.pth")) {
+      } else if (!text.empty()) {
         out.push_back({path, std::move(text)});
       }
     } else if (is_temporary(path)) {
       out.push_back({path, "a temporary file that was left behind"});
     } else if (options.lost_saves > 0 && is_history(path) && (there ? excuses-- > 0 : options.removes_history)) {
       continue;
-    } else if (options.lost_saves == 0 || here || name_of(path) != "best.pth") {
+    } else {
       out.push_back({path, here ? "not in the reference" : "missing"});
     }
   }

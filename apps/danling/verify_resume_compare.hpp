@@ -19,8 +19,7 @@ struct Difference {
 
 struct CompareOptions {
   std::vector<std::string> ignored;  ///< globs of paths that are not compared
-  /// Saves that failed by an injected error: so many checkpoints of the history may be missing, and after one `best`
-  /// may be an earlier one.
+  /// Saves that failed by an injected error: so many checkpoints of the history may be missing.
   std::int64_t lost_saves = 0;
   /// Checkpoints of the history that a whole run writes more than once: where the last of these saves failed, an
   /// earlier one stays.

@@ -212,11 +212,16 @@ Fault FaultPlan::next(bool must_advance) {
       fault.text = concat(" from file call ", number, " on");
       break;
     }
-    case FaultKind::size:
-      fault.size = static_cast<std::uint64_t>(
-          whole(1, std::max<std::int64_t>(static_cast<std::int64_t>(times_.largest_file), 2) - 1));
+    case FaultKind::size: {
+      // Anywhere below the largest file, or just below a checkpoint: of a small program the metrics outgrow it, and
+      // most limits none of its saves would meet.
+      const bool any = random_() % 2 == 0;
+      const auto top =
+          std::max<std::int64_t>(static_cast<std::int64_t>(any ? times_.largest_file : times_.checkpoint), 2);
+      fault.size = static_cast<std::uint64_t>(whole(any ? 1 : std::max<std::int64_t>(top / 2, 1), top - 1));
       fault.text = concat(" of ", *fault.size, " bytes");
       break;
+    }
   }
   return fault;
 }

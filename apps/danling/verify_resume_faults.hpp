@@ -51,6 +51,7 @@ struct ReferenceTimes {
   double seconds = 0;
   double began = 0;  ///< until its first file call
   std::uint64_t largest_file = 0;
+  std::uint64_t checkpoint = 0;  ///< bytes of the last one
 };
 
 class FaultPlan {

@@ -13,17 +13,11 @@ using danling_test::read_file;
 using danling_test::TempDir;
 using reliability::Ended;
 
-// By its folder, which unlike a name to preload may have spaces.
-std::string preload() {
-  const std::filesystem::path library = DANLING_FAULTS_LIBRARY;
-  return "LD_LIBRARY_PATH='" + library.parent_path().string() + "' LD_PRELOAD=" + library.filename().string();
-}
-
 Ended calls(const TempDir& dir, const std::string& rules, const std::string& words, const std::string& more = "") {
   // In a shell of its own, so that a kill is told as its exit code.
   return reliability::run("cd '" + dir.path().string() + "' && sh -c \"" + more + " DANLING_FAULTS_UNDER='" +
                           std::filesystem::canonical(dir.path()).string() + "' DANLING_FAULTS='" + rules + "' " +
-                          preload() + " '" DANLING_CALLS "' " + words + "\"");
+                          reliability::preload() + " '" DANLING_CALLS "' " + words + "\"");
 }
 
 TEST_CASE("faults: without a rule every call is left alone", "[reliability]") {
@@ -106,7 +100,7 @@ TEST_CASE("faults: a rule counts the files that it names, below the folder alone
   CHECK(calls(dir, "rename@*x*:1:EIO", "open rename").output == "open 0\nrename 0\n");
   const TempDir elsewhere;
   const auto command = "cd '" + elsewhere.path().string() + "' && DANLING_FAULTS_UNDER='" + dir.path().string() +
-                       "' DANLING_FAULTS='any:*:EIO' " + preload() + " '" DANLING_CALLS "' open";
+                       "' DANLING_FAULTS='any:*:EIO' " + reliability::preload() + " '" DANLING_CALLS "' open";
   CHECK(reliability::run(command).output == "open 0\n");
 }
 

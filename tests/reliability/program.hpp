@@ -4,11 +4,18 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include <support/catch.hpp>
 
 namespace reliability {
+
+/// The variables that preload the library of faults: by its folder, which unlike a name to preload may have spaces.
+inline std::string preload() {
+  const std::filesystem::path library = DANLING_FAULTS_LIBRARY;
+  return "LD_LIBRARY_PATH='" + library.parent_path().string() + "' LD_PRELOAD=" + library.filename().string();
+}
 
 struct Ended {
   int code;  ///< as the shell tells it: 128 + signal after a signal

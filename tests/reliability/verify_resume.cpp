@@ -75,6 +75,36 @@ TEST_CASE("verify-resume: a program that ends with code 0 without its last check
                                "and its newest checkpoint is not that of the end:\n  checkpoints/latest.pth: (.|\n)*"));
 }
 
+TEST_CASE("verify-resume: a program whose uninterrupted runs differ is called so, with the first difference",
+          "[reliability]") {
+  const TempDir dir;
+  const auto ended =
+      verify("--kills 10 --fault-seed 2 --faults save --dir '" + dir.path().string() + "'", forgetful("luck"));
+  INFO(ended.output);
+  CHECK(ended.code == 2);
+  CHECK_THAT(ended.output, Catch::Matchers::Matches(
+                               "(.|\n)*\nNOT DETERMINISTIC: two runs that nothing interrupted differ, so that nothing "
+                               "can be said of resuming(.|\n)*\n  metrics.jsonl: line [0-9]+ \\(split train, epoch "
+                               "[0-9]+, global_step [0-9]+\\): loss is (.|\n)*"));
+  CHECK(ended.output.find("DIFFERENT from") == std::string::npos);
+}
+
+TEST_CASE("verify-resume: a program whose metrics outgrow its checkpoints is hit in its saves, and is identical",
+          "[reliability]") {
+  // 40 epochs with a line for each of 8 steps: metrics.jsonl is several times larger than a checkpoint. Elsewhere than
+  // in a repository, whose git would meet the limit too.
+  const TempDir dir;
+  const auto ended = reliability::run(
+      "cd '" + dir.path().string() +
+      "' && '" DANLING_COMMAND "' verify-resume --kills 12 --fault-seed 8 --faults size,full --dir runs -- " +
+      forgetful("nothing") + " --epochs 40 --log_interval 1 --checkpoint.keep_latest_k 2");
+  INFO(ended.output);
+  CHECK(ended.code == 0);
+  CHECK_THAT(ended.output, ContainsSubstring("identical after 12 interruptions"));
+  CHECK_THAT(ended.output,
+             Catch::Matchers::Matches("(.|\n)*\nfile size limit \\(RLIMIT_FSIZE\\) +[0-9]+ +[1-9][0-9]*\n(.|\n)*"));
+}
+
 TEST_CASE("verify-resume: a program that cannot be verified gives another code", "[reliability]") {
   SECTION("it starts afresh each time") {
     const auto ended = verify("--kills 5 --faults save --fault-seed 1", forgetful("checkpoints"));

@@ -1,7 +1,10 @@
 // A program that keeps something out of its checkpoints, by choice: what verify-resume is there to catch.
 //
 //   forgetful --forget noise      nothing, noise (a generator of its own), counter (of its own), checkpoints (all), or
-//                                 failures (its exit code after an error)
+//                                 failures (its exit code after an error); luck: two runs of it differ
+//   forgetful --scores 3,1,2      validation losses by epoch, whatever it learns
+#include <random>
+
 #include <torch/torch.h>
 
 #include <danling/danling.hpp>
@@ -10,6 +13,7 @@ namespace dl = danling;
 
 struct ForgetfulConfig : dl::RunnerConfig {
   std::string forget = "nothing";
+  std::vector<double> scores;
   ForgetfulConfig() {
     console = false;
     device = "cpu";
@@ -21,14 +25,19 @@ struct ForgetfulConfig : dl::RunnerConfig {
     optim.lr = 0.01;
   }
   void fields(dl::Fields& f) override {
-    f("forget", forget, "what is not saved").choices({"nothing", "noise", "counter", "checkpoints", "failures"});
+    f("forget", forget, "what is not saved")
+        .choices({"nothing", "noise", "counter", "checkpoints", "failures", "luck"});
+    f("scores", scores, "validation losses by epoch");
   }
 };
 
 class ForgetfulRunner : public dl::TorchRunner {
  public:
   explicit ForgetfulRunner(const ForgetfulConfig& config)
-      : TorchRunner(config), forget_(config.forget), noise_(at::make_generator<at::CPUGeneratorImpl>(7)) {
+      : TorchRunner(config),
+        forget_(config.forget),
+        scores_(config.scores),
+        noise_(at::make_generator<at::CPUGeneratorImpl>(forget_ == "luck" ? std::random_device()() : 7)) {
     model = torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3));
     criterion = torch::nn::CrossEntropyLoss();
     const auto label = torch::arange(64, torch::kLong) % 3;
@@ -41,7 +50,7 @@ class ForgetfulRunner : public dl::TorchRunner {
  protected:
   dl::StepOutput train_step(dl::Batch& batch) override {
     ++counter_;
-    if (forget_ == "noise") {
+    if (forget_ == "noise" || forget_ == "luck") {
       batch.input = batch.input + torch::randn(batch.input.sizes(), noise_) * 0.1;
     } else if (forget_ == "counter") {
       batch.input = batch.input * (1 + 0.001 * static_cast<double>(counter_));
@@ -49,8 +58,17 @@ class ForgetfulRunner : public dl::TorchRunner {
     return TorchRunner::train_step(batch);
   }
 
+  dl::StepOutput evaluate_step(dl::Batch& batch) override {
+    auto output = TorchRunner::evaluate_step(batch);
+    if (!scores_.empty()) {
+      output.loss = torch::full({}, scores_.at(static_cast<std::size_t>(state().train.epoch)));
+    }
+    return output;
+  }
+
  private:
   std::string forget_;
+  std::vector<double> scores_;
   at::Generator noise_;
   std::int64_t counter_ = 0;
 };
