@@ -22,7 +22,8 @@ struct Blocks {
     check<ConfigError>(num_threads >= 0, where, "expected num_threads of at least 0, got ", num_threads);
     const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
     const std::size_t threads = num_threads == 0 ? cores : static_cast<std::size_t>(num_threads);
-    return {threads, threads == 1 ? ~std::size_t{0} : std::size_t{1} << 20};
+    // One thread gains by blocks too: small columns grow in the cache, and the whole one is allocated once.
+    return {threads, std::size_t{threads == 1 ? 4U : 1U} << 20};
   }
 };
 
