@@ -59,19 +59,19 @@ void BaseRunner::settle_best() {
   const auto path = manager->path_of("best");
   std::error_code missing;
   const bool there = fs::exists(path, missing);
-  const auto held = there ? result_in(path) : std::nullopt;
+  const std::int64_t held = there ? result_in(path).value_or(-1) : -1;
   const auto failing = manager->checkpoint_health().failing;
   const auto reason = failing.find("best");
-  if (there && (held ? *held == best->index : reason == failing.end())) {
+  if (there && (held >= 0 ? held == best->index : reason == failing.end())) {
     return;  // a model alone does not say of which epoch it is
   }
   if (!link_best(path, best->index)) {
     unsaved_best_ = concat("checkpoint: the best state, of ", round_name(best->index), ", is not on disk; ",
-                           held    ? concat("best.pth holds ", round_name(*held))
-                           : there ? std::string("best.pth is not of it")
-                                   : std::string("there is no best.pth"),
+                           held >= 0 ? concat("best.pth holds ", round_name(held))
+                           : there   ? std::string("best.pth is not of it")
+                                     : std::string("there is no best.pth"),
                            reason != failing.end() ? concat(": ", reason->second) : std::string());
-    services.best_held = held.value_or(-1);
+    services.best_held = held;
     if (unsaved_best_ != told) {
       services.logger.warning(unsaved_best_);
     }
