@@ -312,9 +312,11 @@ TEST_CASE("perplexity: large logits cost no digits", "[metrics]") {
         words[3].fill_(-100);
         const double expected = std::exp(number(at::cross_entropy_loss(logits.to(at::kDouble), words)));
         INFO(c10::toString(type) << ", " << vocabulary << " words, offset " << offset);
-        CHECK(near(number(m::perplexity(logits, words)), expected, 1e-6));
+        // What float32 rounds of a token's loss, which may be 20.
+        const double tolerance = type == at::kDouble ? 1e-9 : 2e-6;
+        CHECK(near(number(m::perplexity(logits, words)), expected, tolerance));
         CHECK(near(number(m::perplexity(logits.t().contiguous().t().requires_grad_(), words.to(at::kInt))), expected,
-                   1e-6));
+                   tolerance));
       }
     }
   }
@@ -332,7 +334,7 @@ TEST_CASE("perplexity: logits that are not finite, wherever they are", "[metrics
     CHECK(std::isnan(with(0, std::nan(""))));
     CHECK(with(2, -infinity) == infinity);
     CHECK(near(with(0, -infinity), static_cast<double>(vocabulary - 1), 1e-6));
-    CHECK(with(vocabulary - 1, infinity) == infinity);
+    CHECK(std::isnan(with(vocabulary - 1, infinity)));  // as torch's cross entropy
     CHECK(std::isnan(with(2, infinity)));
     CHECK(std::isnan(number(m::perplexity(at::full({1, vocabulary}, -infinity), word))));
     CHECK(near(with(1, 80.0), std::exp(80.0), 1e-5));

@@ -60,12 +60,11 @@ at::Tensor few_likelihoods(const at::Tensor& rows, const at::Tensor& labels, std
       continue;
     }
     const auto highest = static_cast<double>(*std::max_element(row, row + vocabulary));
-    const double shift = std::isfinite(highest) ? highest : 0.0;
     double sum = 0.0;
     for (std::int64_t c = 0; c < vocabulary; ++c) {
-      sum += std::exp(static_cast<double>(row[c]) - shift);
+      sum += std::exp(static_cast<double>(row[c]) - highest);
     }
-    sums[0] += std::log(sum) + (shift - static_cast<double>(row[label[i]]));
+    sums[0] += std::log(sum) + (highest - static_cast<double>(row[label[i]]));
     sums[1] += 1.0;
   }
   return out;
