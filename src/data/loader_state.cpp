@@ -145,6 +145,7 @@ State LoaderBase::state_dict() const {
     own["world_size"] = options_.shard.world_size;
     own["padding"] = options_.shard.padding;
     own["batch_size"] = options_.batch_size;
+    own["drop_last"] = options_.drop_last;
     own["size"] = engine.sampler != nullptr ? State(engine.sampler->size()) : State();
     own["steps"] = engine.steps.to_state();
     state["of_rank"] = std::move(own);
@@ -271,7 +272,8 @@ State LoaderBase::merge_states(std::span<const State> states) {
   check<StateError>(world_size == static_cast<std::int64_t>(states.size()), "data.loader", "expected the states of ",
                     world_size, " processes, got ", states.size());
   const State* size = own->map().find("size");
-  detail::Layout layout{own->at("batch_size").integer(), {0, world_size, own->at("padding").boolean()}, false};
+  detail::Layout layout{
+      own->at("batch_size").integer(), {0, world_size, own->at("padding").boolean()}, own->at("drop_last").boolean()};
   const detail::EpochPlan plan(size->is_null() ? std::nullopt : std::optional(size->integer()),
                                detail::positions_of(merged), layout);
   std::vector<detail::Ranges> steps(states.size());
@@ -291,7 +293,7 @@ State LoaderBase::merge_states(std::span<const State> states) {
     same("epoch");
     same("samples");
     same("seed");
-    for (const char* const name : {"batch_size", "world_size", "padding", "size"}) {
+    for (const char* const name : {"batch_size", "world_size", "padding", "drop_last", "size"}) {
       check<StateError>(identical(of_rank.at(name), own->at(name)), "data.loader",
                         "expected states of one epoch and layout, got another ", quote(name), " of rank ", rank);
     }
