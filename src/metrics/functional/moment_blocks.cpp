@@ -151,19 +151,26 @@ bool any_nan(const Moments<double>& m) {
   return std::isnan(sums);
 }
 
-// The samples of one output that count: those without a nan among their targets.
+// Which samples count: those without a nan among their targets.
 template <class T>
-std::int64_t gather_column(const T* preds, const T* targets, std::int64_t rows, std::int64_t num_outputs,
-                           std::int64_t output, double* pred_column, double* target_column) {
-  std::int64_t n = 0;
-  for (std::int64_t i = 0; i < rows; ++i, preds += num_outputs, targets += num_outputs) {
-    bool there = true;
+void find_counted(const T* targets, std::int64_t rows, std::int64_t num_outputs, bool* counted) {
+  for (std::int64_t i = 0; i < rows; ++i, targets += num_outputs) {
+    counted[i] = true;
     for (std::int64_t k = 0; k < num_outputs; ++k) {
-      there &= !std::isnan(static_cast<double>(targets[k]));
+      counted[i] &= !std::isnan(static_cast<double>(targets[k]));
     }
-    pred_column[n] = static_cast<double>(preds[output]);
-    target_column[n] = static_cast<double>(targets[output]);
-    n += there ? 1 : 0;
+  }
+}
+
+// Those of one output; returns how many.
+template <class T>
+std::int64_t gather_column(const T* preds, const T* targets, const bool* counted, std::int64_t rows,
+                           std::int64_t num_outputs, double* pred_column, double* target_column) {
+  std::int64_t n = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    pred_column[n] = static_cast<double>(preds[i * num_outputs]);
+    target_column[n] = static_cast<double>(targets[i * num_outputs]);
+    n += counted[i] ? 1 : 0;
   }
   return n;
 }
@@ -179,9 +186,11 @@ void add_block(const T* preds, const T* targets, std::int64_t rows, std::int64_t
   }
   std::array<double, block_rows> pred_column;
   std::array<double, block_rows> target_column;
+  std::array<bool, block_rows> counted;
+  find_counted(targets, rows, num_outputs, counted.data());
   for (std::int64_t k = 0; k < num_outputs; ++k) {
-    const std::int64_t n =
-        gather_column(preds, targets, rows, num_outputs, k, pred_column.data(), target_column.data());
+    const std::int64_t n = gather_column(preds + k, targets + k, counted.data(), rows, num_outputs, pred_column.data(),
+                                         target_column.data());
     merge_row(out + k * num_moments, moments_of_block<parts>(pred_column.data(), target_column.data(), n));
   }
 }
