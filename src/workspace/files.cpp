@@ -95,8 +95,7 @@ nlohmann::ordered_json json_of(const Result& result, int digits) {
         items.push_back(json_of(item, digits));
       }
     } else if (const auto* array = std::get_if<Result::Array>(&value)) {
-      out[name] =
-          nlohmann::ordered_json::parse(array->text([&](double item) { return json_of(item, digits).dump(); }));
+      out[name] = nlohmann::ordered_json::parse(array->text([&](double item) { return json_of(item, digits).dump(); }));
     } else {
       out[name] = json_of(std::get<Result>(value), digits);
     }

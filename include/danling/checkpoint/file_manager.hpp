@@ -55,10 +55,10 @@ struct CheckpointOptions {
 /// and close(). A directory that someone removed is made anew, which throw_failure() says. Which of two checkpoints is
 /// newer their counters say.
 ///
-/// Asynchronous saves: one is written while at most one more waits, so memory is bounded by two copies of the state.
-/// A waiting save that only renews `latest` is dropped for a newer one. History, best, forced and last saves are never
-/// dropped: the next save then waits until it is its turn. Failures are counted and thrown by throw_failure(), wait(),
-/// close().
+/// Asynchronous saves: one is written while at most one more waits, so memory is bounded by two copies of the state,
+/// and a third of one that could not be written. A waiting save that only renews `latest` is dropped for a newer one.
+/// History, best, forced and last saves are never dropped: the next save then waits until it is its turn. Failures are
+/// counted and thrown by throw_failure(), wait(), close().
 ///
 /// The directory is locked from the first save to close(), by a lock that dies with the process.
 class FileCheckpointManager : public CheckpointManager {

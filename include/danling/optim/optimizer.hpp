@@ -42,8 +42,9 @@ class Optimizer {
   const std::vector<ParamGroup>& param_groups() const { return groups_; }
 
   /// One update of every parameter that has a gradient, under no-grad. Gradients are divided by `grad_divisor` first,
-  /// inside the fused kernels where those run, and hold the divided values afterwards; 1 costs nothing. No device wait, but for the first update in a process where
-  /// LibTorch's fused kernel has yet to be compared with unfused operations (docs/guide.md).
+  /// inside the fused kernels where those run, and hold the divided values afterwards; 1 costs nothing. No device wait,
+  /// but for the first update in a process where LibTorch's fused kernel has yet to be compared with unfused operations
+  /// (docs/guide.md).
   /// @throws StateError for a sparse gradient, a gradient or state that does not fit its parameter, exchanged
   ///         parameters, or a divisor that is not a finite positive number.
   void step(double grad_divisor = 1.0);
