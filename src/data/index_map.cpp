@@ -1,6 +1,8 @@
 #include <danling/data/index_map.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <danling/core/error.hpp>
 
@@ -57,7 +59,8 @@ std::vector<std::int64_t> counts_of(std::vector<double> fractions, std::int64_t 
   std::vector<std::int64_t> counts;
   std::int64_t left = size;
   for (const double fraction : fractions) {
-    counts.push_back(static_cast<std::int64_t>(std::floor(fraction * static_cast<double>(size))));
+    const auto count = static_cast<std::int64_t>(std::floor(fraction * static_cast<double>(size)));
+    counts.push_back(std::min(count, left));  // of fractions that make a little more than 1
     left -= counts.back();
   }
   for (std::size_t i = 0; left > 0; i = (i + 1) % counts.size(), --left) {

@@ -101,6 +101,8 @@ TEST_CASE("random_split: sizes are those of torch's random_split", "[data]") {
   CHECK(sizes(10, std::vector<float>{0.7F, 0.2F, 0.1F}) == Indices{7, 2, 1});
   CHECK(sizes(10, {std::int64_t{3}, 5, std::size_t{2}}) == Indices{3, 5, 2});
   CHECK(sizes(4, {4}) == Indices{4});
+  // As many as there are, also of fractions whose sum is above 1 by less than is refused.
+  CHECK(data::PartSizes{0.5 + 5e-10, 0.5}.counts(1'000'000'000'000) == Indices{500'000'000'500, 499'999'999'500});
 }
 
 TEST_CASE("random_split: the records of a seed are those of its definition, on every machine", "[data]") {
