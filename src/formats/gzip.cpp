@@ -11,18 +11,17 @@
 namespace danling::inline v0::formats {
 
 std::string_view compression_of(std::string_view bytes) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> known = {
-      {{"\x1f\x8b", "gzip"},
-       {"\x28\xb5\x2f\xfd", "Zstandard"},
-       {"BZh", "bzip2"},
-       {"\xfd\x37zXZ", "xz"},
-       {"PK\x03\x04", "zip"}}};
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> known = {
+      {{"\x1f\x8b", "gzip"}, {"\x28\xb5\x2f\xfd", "Zstandard"}, {"\xfd\x37zXZ", "xz"}, {"PK\x03\x04", "zip"}}};
   for (const auto& [magic, name] : known) {
     if (bytes.starts_with(magic)) {
       return name;
     }
   }
-  return {};
+  // Text may begin with these letters too; a block, or the end of none, follows the size.
+  const bool bzip2 = bytes.starts_with("BZh") && bytes.size() > 5 && bytes[3] >= '1' && bytes[3] <= '9' &&
+                     (bytes.substr(4).starts_with("1A") || bytes.substr(4).starts_with("\x17\x72"));
+  return bzip2 ? "bzip2" : std::string_view();
 }
 
 struct GzipReader::Stream {
@@ -78,8 +77,13 @@ void GzipReader::refill() {
   }
 }
 
+// Zeros fill up the blocks of some media, as Python's gzip has it.
 void GzipReader::next_member() {
   refill();
+  for (z_stream& z = stream_->z; z.avail_in > 0 && *z.next_in == 0; refill()) {
+    ++z.next_in;
+    --z.avail_in;
+  }
   at_end_ = stream_->z.avail_in == 0;
   if (!at_end_) {
     inflateReset(&stream_->z);

@@ -49,6 +49,9 @@ TEST_CASE("read_csv, read_json_lines: files of gzip are read by their first byte
   CHECK(table.column("a").integers()[0] == 1);
   CHECK(table.column("a").integers()[50'000] == 49'999);
   CHECK(table.lines().line(50'000) == 50'002);
+  write_file(directory / "padded.csv.gz",
+             gzip("a\n1\n") + std::string(100'000, '\0') + gzip("2\n") + std::string(5, '\0'));
+  CHECK(read_csv(directory / "padded.csv.gz").column("a").integers()[1] == 2);
   // Names do not matter.
   write_file(directory / "a.csv", gzip("\xef\xbb\xbf"
                                        "a\n7\n"));
@@ -103,6 +106,10 @@ TEST_CASE("read_csv, read_json_lines: other compressions and UTF-16 are refused 
     CHECK(error_of<DataError>([&] { JsonLinesFile lines(path); }) ==
           "[data.json] expected text, plain or compressed by gzip, got " + name + ": decompress it first" + file);
   }
+  write_file(path, std::string("BZh9\x17\x72\x45\x38\x50\x90", 10));  // of no bytes
+  CHECK(error_of<DataError>([&] { read_csv(path); }).find("got bzip2") != std::string::npos);
+  write_file(path, "BZh,BZh9\n1,2\n");
+  CHECK(read_csv(path).column("BZh").integers()[0] == 1);
   write_file(path, std::string("\xff\xfe{\0", 4));
   CHECK(error_of<DataError>([&] { JsonLinesFile lines(path); }) ==
         "[data.json] expected text in UTF-8, got UTF-16" + file);
