@@ -4,15 +4,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <thread>
 
@@ -78,32 +76,46 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-// An unnamed file that holds `text`: unlike a pipe it can neither fill up nor raise SIGPIPE. In memory, since /tmp may
-// be full or read-only.
-std::FILE* file_of(const std::string& text) {
-  std::FILE* file = fdopen(memfd_create("danling-input", MFD_CLOEXEC), "w+");
-  if (file != nullptr && (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0 ||
-                          lseek(fileno(file), 0, SEEK_SET) != 0)) {
-    std::fclose(file);
-    file = nullptr;
-  }
-  return file;
-}
-
 int remaining_ms(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return left < 0 ? 0 : static_cast<int>(left < 1'000'000 ? left : 1'000'000);
 }
 
-// Reads both pipes until they end, the time is up, or there is too much.
-void collect(Pipe& out, Pipe& error, Clock::time_point deadline, std::size_t most, CommandOutput& result) {
+// What the program reads. A socket, since it can be written without SIGPIPE, and no limit of files holds for it.
+bool open_input(Pipe& in) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return false;
+  }
+  in.read = ends[0];
+  in.write = ends[1];
+  return true;
+}
+
+// Gives what fits; closes behind the last byte, or when nobody reads.
+void feed(Pipe& in, std::string_view& input) {
+  const ssize_t sent = send(in.write, input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent > 0) {
+    input.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  if (input.empty() || (sent < 0 && errno != EINTR && errno != EAGAIN)) {
+    Pipe::close(in.write);
+  }
+}
+
+// Writes the input and reads both pipes until they end, the time is up, or there is too much.
+void collect(Pipe& in, std::string_view input, Pipe& out, Pipe& error, Clock::time_point deadline, std::size_t most,
+             CommandOutput& result) {
   std::array<char, 65536> block;
   while (out.read >= 0 || error.read >= 0) {
-    std::array<pollfd, 2> ends{{{out.read, POLLIN, 0}, {error.read, POLLIN, 0}}};
+    std::array<pollfd, 3> ends{{{out.read, POLLIN, 0}, {error.read, POLLIN, 0}, {in.write, POLLOUT, 0}}};
     const int ready = poll(ends.data(), ends.size(), remaining_ms(deadline));
     if (ready == 0) {
       result.timed_out = true;
       return;
+    }
+    if (ready > 0 && ends[2].revents != 0) {
+      feed(in, input);
     }
     for (int i = 0; ready > 0 && i < 2; ++i) {
       if (ends[static_cast<std::size_t>(i)].revents == 0) {
@@ -152,18 +164,17 @@ CommandOutput run_command(const std::vector<std::string>& words, const std::stri
                           std::chrono::milliseconds limit, std::size_t most) {
   CommandOutput result;
   const auto deadline = Clock::now() + limit;
+  Pipe in;
   Pipe out;
   Pipe error;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
-      input.empty() ? std::fopen("/dev/null", "re") : file_of(input), &std::fclose);
-  if (in == nullptr || !out.open() || !error.open()) {
+  if (!open_input(in) || !out.open() || !error.open()) {
     result.error = std::strerror(errno);
     return result;
   }
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, fileno(in.get()), 0);
+  posix_spawn_file_actions_adddup2(&actions, in.read, 0);
   posix_spawn_file_actions_adddup2(&actions, out.write, 1);
   posix_spawn_file_actions_adddup2(&actions, error.write, 2);
   // A group of its own, so that Ctrl-C in the terminal does not cut the answer short.
@@ -183,9 +194,13 @@ CommandOutput run_command(const std::vector<std::string>& words, const std::stri
     return result;
   }
 
+  Pipe::close(in.read);
   Pipe::close(out.write);
   Pipe::close(error.write);
-  collect(out, error, deadline, most, result);
+  if (input.empty()) {
+    Pipe::close(in.write);
+  }
+  collect(in, input, out, error, deadline, most, result);
   const int code = reap(child, deadline, result.timed_out || result.too_long);
   result.timed_out = result.timed_out || (code < 0 && Clock::now() >= deadline);
   result.ok = code == 0;

@@ -1,8 +1,11 @@
 #include <danling/workspace/code_identity.hpp>
 
+#include <sys/resource.h>
+
 #include <chrono>
 #include <cstdlib>
 
+#include <support/child.hpp>
 #include <support/environment.hpp>
 #include <support/temp_dir.hpp>
 #include <workspace/command.hpp>
@@ -116,6 +119,28 @@ TEST_CASE("read_code_identity: says why there is no identity", "[workspace]") {
     CHECK_FALSE(code.known());
     CHECK(code.problem == "git gave no answer within 200 ms");
   }
+}
+
+TEST_CASE("read_code_identity: a limit of file size does not change it", "[workspace]") {
+  const Repository repository;
+  danling_test::write_file(repository.dir / "a.txt", std::string(30'000, 'x') + "\n");
+  const auto id = danling::read_code_identity(repository.dir.path()).id;
+  CHECK(id.find("-dunknown") == std::string::npos);
+  danling_test::Child child([&](auto) {
+    const rlimit limit{4096, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    return danling::read_code_identity(repository.dir.path()).id == id ? 0 : 1;
+  });
+  CHECK(child.wait() == 0);
+}
+
+TEST_CASE("run_command: gives a long input whole, and does not mind a program that reads none", "[workspace]") {
+  const std::string input(3'000'000, 'x');
+  const auto read = danling::detail::run_command({"wc", "-c"}, input, std::chrono::seconds(30), 1 << 20);
+  CHECK(read.ok);
+  CHECK(std::stol(read.out) == 3'000'000);
+  CHECK(danling::detail::run_command({"cat"}, input, std::chrono::seconds(30), 4'000'000).out == input);
+  CHECK(danling::detail::run_command({"true"}, input, std::chrono::seconds(30), 1 << 20).ok);
 }
 
 TEST_CASE("read_code_identity: another repository in GIT_DIR does not mislead", "[workspace]") {
