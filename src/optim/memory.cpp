@@ -54,7 +54,7 @@ class Sharing {
     }
     if (at::has_internal_overlap(grad) == at::MemOverlap::Yes) [[unlikely]] {
       grad = grad.detach().clone(at::MemoryFormat::Contiguous);
-    } else if (grad.storage().use_count() > 1) [[unlikely]] {
+    } else if (grad.use_count() > 1 || grad.storage().use_count() > 1) [[unlikely]] {
       params_.push_back(param);
       grads_.push_back(grad);
     }

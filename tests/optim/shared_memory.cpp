@@ -59,6 +59,22 @@ TEST_CASE("Optimizer: gradients in one memory are each divided once, also over g
   }
 }
 
+TEST_CASE("Optimizer, clip: one tensor as the gradient of two parameters is divided and scaled once for each",
+          "[optim]") {
+  const auto a = at::zeros({6}).set_requires_grad(true);
+  const auto b = at::zeros({6}).set_requires_grad(true);
+  a.mutable_grad() = at::full({6}, 8.0);
+  b.mutable_grad() = a.grad();
+  optim::clip_grad_norm({a, b}, 4 * std::sqrt(12));
+  CHECK(a.grad().sub(4).abs().max().item().toDouble() < 1e-5);
+  CHECK(b.grad().sub(4).abs().max().item().toDouble() < 1e-5);
+  a.mutable_grad() = at::full({6}, 8.0);
+  b.mutable_grad() = a.grad();
+  optim::sgd({a, b}, {.lr = 1})->step(4);
+  CHECK(at::equal(a.detach(), at::full({6}, -2.0)));
+  CHECK(at::equal(b.detach(), at::full({6}, -2.0)));
+}
+
 TEST_CASE("Optimizer, clip: a broadcast gradient is divided and scaled like a dense one", "[optim]") {
   const auto param = at::zeros({3, 4}).set_requires_grad(true);
   const auto optimizer = optim::sgd({param}, {.lr = 1});
