@@ -81,6 +81,10 @@ bool parse(std::string_view text, bool& value) {
   return value || text == "false" || text == "False" || text == "FALSE";
 }
 
+bool add_integer(ColumnBuilder& column, std::string_view text, std::int64_t value) {
+  return value == 0 && text.front() == '-' ? column.add_negative_zero() : column.add(value);
+}
+
 bool begins_as_number(std::string_view text) {
   const char first = text.empty() ? '\0' : text.front();
   return (first >= '0' && first <= '9') || first == '-' || first == '+' || first == '.';
@@ -92,7 +96,7 @@ bool add_value(ColumnBuilder& column, std::string_view text) {
   bool boolean = false;
   const auto type = column.type();
   if (type != ColumnType::float64 && type != ColumnType::boolean && parse(text, integer)) {
-    return column.add(integer);
+    return add_integer(column, text, integer);
   }
   if (type != ColumnType::boolean && parse(text, number)) {
     return column.add(number);
@@ -202,7 +206,7 @@ void CsvRows::add(const CsvFields& fields, std::size_t c, std::string_view field
     std::int64_t integer = 0;
     if (builder.type() == ColumnType::float64
             ? parse(text, value) && builder.add(value)
-            : builder.type() == ColumnType::int64 && parse(text, integer) && builder.add(integer)) {
+            : builder.type() == ColumnType::int64 && parse(text, integer) && add_integer(builder, text, integer)) {
       return;
     }
   }

@@ -144,11 +144,31 @@ bool ColumnBuilder::become_float() {
   if (type_ != ColumnType::int64 || declared_) {
     return false;
   }
-  floats_ = widened(integers_, missing_);
+  floats_ = integers_as_floats();
   integers_ = {};
   missing_ = {};
+  negative_zeros_ = {};
   type_ = ColumnType::float64;
   return true;
+}
+
+std::vector<double> ColumnBuilder::integers_as_floats() const {
+  std::vector<double> out = widened(integers_, missing_);
+  for (const std::size_t row : negative_zeros_) {
+    out[row] = -0.0;
+  }
+  return out;
+}
+
+bool ColumnBuilder::add_negative_zero() {
+  if (type_ == ColumnType::float64) {
+    return add(-0.0);
+  }
+  const bool added = add(std::int64_t{0});
+  if (added) {
+    negative_zeros_.push_back(integers_.size() - 1);
+  }
+  return added;
 }
 
 bool ColumnBuilder::add_to_other(std::int64_t value) {
@@ -243,6 +263,9 @@ bool ColumnBuilder::append(ColumnBuilder&& next) {
   for (const std::size_t row : next.missing_) {
     missing_.push_back(before + row);
   }
+  for (const std::size_t row : next.negative_zeros_) {
+    negative_zeros_.push_back(before + row);
+  }
   const auto add = [](auto& to, auto& from) { to.insert(to.end(), from.begin(), from.end()); };
   add(integers_, next.integers_);
   add(floats_, next.floats_);
@@ -268,7 +291,7 @@ Column ColumnBuilder::finish(std::string name) && {
       if (missing_.empty()) {
         out.values = std::move(integers_);
       } else {
-        out.values = widened(integers_, missing_);
+        out.values = integers_as_floats();
       }
       break;
     case ColumnType::float64:

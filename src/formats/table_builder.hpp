@@ -38,6 +38,8 @@ class ColumnBuilder {
     return true;
   }
   bool add(bool value);
+  /// An integer written `-0`, which has a sign where the column becomes float64.
+  bool add_negative_zero();
   bool add(std::string_view text) {
     if (type_ != ColumnType::text && (type_ || !start(ColumnType::text))) {
       return false;
@@ -65,6 +67,7 @@ class ColumnBuilder {
  private:
   bool add_to_other(std::int64_t value);
   bool become_float();
+  std::vector<double> integers_as_floats() const;
   bool start(ColumnType type);
 
   std::optional<ColumnType> declared_;
@@ -76,6 +79,7 @@ class ColumnBuilder {
   // Rows that hold a zero in their stead, in integers and bools; before there is a type, only how many.
   std::vector<std::size_t> missing_;
   std::size_t leading_missing_ = 0;
+  std::vector<std::size_t> negative_zeros_;  // rows in integers
 };
 
 }  // namespace danling::inline v0::formats

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -150,6 +151,16 @@ TEST_CASE("read_csv: reads numbers at the edge of their types", "[formats]") {
   CHECK(floats(table, "d") == std::vector<double>{0.1, 5e-324, std::numeric_limits<double>::max()});
   CHECK(floats(csv("a\n1\n9223372036854775808\n"), "a") == std::vector<double>{1.0, 9223372036854775808.0});
   CHECK(texts(csv("a\nnan(1)\n0x10\n1e\n--1\n+-1\n1 2\n"), "a").size() == 6);
+}
+
+TEST_CASE("read_csv: a zero with a sign keeps it in a column of floats, before and after the first fraction",
+          "[formats]") {
+  for (const char* text : {"a\n-0\n-00\n0\n0.5\n", "a\n0.5\n-0\n-00\n0\n", "a\n-0\n-00\n0\nNA\n"}) {
+    CAPTURE(text);
+    const auto values = floats(csv(text), "a");
+    CHECK(std::count_if(values.begin(), values.end(), [](double x) { return x == 0 && std::signbit(x); }) == 2);
+  }
+  CHECK(integers(csv("a\n-0\n7\n"), "a") == std::vector<std::int64_t>{0, 7});
 }
 
 TEST_CASE("read_csv: a value that a declared type does not have names file, line, column and text", "[formats]") {
