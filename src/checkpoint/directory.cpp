@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <system_error>
@@ -195,7 +196,8 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
   for (const auto& alias : what.aliases) {
     attempt(alias, [&] { formats::PendingAlias(file.temporary(), path_of(alias)).commit(); });
   }
-  if (what.history && out.error.empty()) {
+  const bool named_by_history = what.name == what.history;  // which it is only when the file is there
+  if (what.history && out.error.empty() && !named_by_history) {
     prune(what, out);
   }
   // The old file gets its second name before the new one takes the first, and `previous` is replaced last: whenever
@@ -208,6 +210,9 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
   out.names.insert(out.names.begin(), what.name);
   if (what.name == "latest") {
     known_sound_ = identify(path);
+  }
+  if (named_by_history && out.error.empty()) {
+    prune(what, out);
   }
   if (previous) {
     attempt("previous", [&] { previous->commit(); });
@@ -229,13 +234,21 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
 void CheckpointDirectory::prune(const Publication& what, Published& out) {
   const fs::path newest = path_of(*what.history);
   std::erase_if(history_, [&](const auto& entry) { return entry.name == *what.history; });
-  // Those ahead of it are of a run that went back, which will write them anew.
   const auto here = parse_history_name(*what.history);
-  std::stable_partition(history_.begin(), history_.end(), [&](const auto& entry) {
+  const auto is_ahead = [&](const auto& entry) {
     const auto there = parse_history_name(entry.name);
     return here && there && here->by_steps == there->by_steps && there->progress > here->progress;
-  });
-  history_.push_back({*what.history, identify(newest).value_or(FileIdentity()).modified, what.score});
+  };
+  auto place = history_.end();
+  if (what.owed) {
+    while (place != history_.begin() && is_ahead(*std::prev(place))) {
+      --place;
+    }
+  } else {
+    // Those ahead of it are of a run that went back, which will write them anew.
+    std::stable_partition(history_.begin(), history_.end(), is_ahead);
+  }
+  history_.insert(place, {*what.history, identify(newest).value_or(FileIdentity()).modified, what.score});
   const auto old = superseded(history_, what.rules);
   if (old.empty()) {
     return;

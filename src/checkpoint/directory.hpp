@@ -38,6 +38,7 @@ struct Publication {
   /// The state is of a model: its weights go into `<this>.safetensors`, those of its EMA into `<this>-ema.safetensors`.
   /// Empty: no.
   std::string weights = {};
+  bool owed = false;  ///< newer states may have been published before it
 };
 
 /// What came of it: the names that were published and, where something failed, the first reason.

@@ -41,6 +41,7 @@ void OwedSave::keep(const Publication& what, const State& state, const Published
     auto kept = std::make_unique<Kept>();
     kept->what = what;
     kept->what.weights.clear();
+    kept->what.owed = true;
     if (best) {
       kept->names.emplace_back("best");
     }

@@ -550,6 +550,37 @@ TEST_CASE("FileCheckpointManager: a best state that could not be saved is saved 
   CHECK(step_in(directory / "ckpt-e000003.pth") == 3);
 }
 
+TEST_CASE("FileCheckpointManager: a checkpoint of the history that is saved late takes its place among newer ones",
+          "[checkpoint]") {
+  const danling_test::TempDir directory;
+  CountingRun run;
+  auto manager = run.manager({.directory = directory.path(), .interval = 1, .keep_latest_k = 2});
+  const auto save = [&](std::int64_t epoch) {
+    run.step = epoch;
+    manager.save_checkpoint(epoch_request(epoch - 1));
+  };
+  save(1);
+  save(2);
+  std::filesystem::create_directories(directory / "ckpt-e000003.pth" / "in the way");
+  CHECK_THROWS_AS(save(3), CheckpointError);
+  SECTION("before the next") {
+    std::filesystem::remove_all(directory / "ckpt-e000003.pth");
+    save(4);
+    CHECK(names_in(directory.path()) ==
+          std::set<std::string>{"latest.pth", "previous.pth", "ckpt-e000003.pth", "ckpt-e000004.pth"});
+    CHECK(step_in(directory / "ckpt-e000003.pth") == 3);
+  }
+  SECTION("behind the next") {
+    save(4);
+    std::filesystem::remove_all(directory / "ckpt-e000003.pth");
+    save(5);
+    CHECK(names_in(directory.path()) ==
+          std::set<std::string>{"latest.pth", "previous.pth", "ckpt-e000004.pth", "ckpt-e000005.pth"});
+  }
+  CHECK(manager.close());
+  CHECK(manager.checkpoint_health().failing.empty());
+}
+
 TEST_CASE("FileCheckpointManager: a last save whose best name failed is made good when the disk is waited for",
           "[checkpoint]") {
   const danling_test::TempDir directory;
