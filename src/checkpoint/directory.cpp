@@ -190,9 +190,8 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
       }
     }
   };
-  // History and `best` come first, and what they replace goes: a run that dies in between goes on from the old
-  // `latest`, comes by here again and does it anew. The other way round it would go on behind them, and they would
-  // never be.
+  // History and `best` come first, and then the pruning: a run that dies in between resumes from the old `latest` and
+  // repeats this save. In the other order it would resume behind them, and they would be missing for good.
   for (const auto& alias : what.aliases) {
     attempt(alias, [&] { formats::PendingAlias(file.temporary(), path_of(alias)).commit(); });
   }
