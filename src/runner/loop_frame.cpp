@@ -38,6 +38,7 @@ LoopFrame::~LoopFrame() { runner_.services().progress.finish(); }
 
 void LoopFrame::start(std::int64_t done) {
   done_ = done;
+  logged_ = at_boundary(done) ? done : -1;  // before the stop
   runner_.services().progress.start(label(), total_, done);
   telemetry_.start();
   next_line_ = LoopTelemetry::Clock::now() + quiet;

@@ -42,7 +42,7 @@ class LoopFrame {
   /// training they are those of all ranks; the lines of an evaluation, written when some time is over, are of one rank.
   void log(std::int64_t done) {
     done_ = done;
-    if (interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_) && due()) [[unlikely]] {
+    if (at_boundary(done) && due()) [[unlikely]] {
       write_line();
     } else {
       progress(done);
@@ -53,6 +53,9 @@ class LoopFrame {
   Result finish();
 
  private:
+  bool at_boundary(std::int64_t done) const {
+    return interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_);
+  }
   /// The lines of an evaluation are not kept: they only say, every few seconds, that it goes on.
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);

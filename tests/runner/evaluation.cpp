@@ -134,21 +134,6 @@ TEST_CASE("TorchRunner: training goes on where it was after evaluations and infe
 }
 
 TEST_CASE("TorchRunner: training on a stream goes on where it was after an evaluation of it", "[runner]") {
-  struct PointStream {
-    dl::Batch all = make_points(50, 0);
-    std::int64_t at = 0;
-    std::optional<dl::data::Sample> next() {
-      if (at == all.size()) {
-        return std::nullopt;
-      }
-      const std::int64_t i = at++;
-      return dl::data::Sample{.input = all.input[i], .target = all.target[i]};
-    }
-    void reset(std::int64_t) { at = 0; }
-    dl::State state_dict() const { return at; }
-    void load_state_dict(const dl::State& state) { at = state.integer(); }
-    bool train() const { return true; }
-  };
   class Streamed : public Watched {
    public:
     explicit Streamed(const TinyConfig& options) : Watched(options) { datasets["train"] = PointStream(); }

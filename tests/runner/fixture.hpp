@@ -113,6 +113,23 @@ class TinyRunner : public dl::TorchRunner {
   }
 };
 
+/// The training points as a stream.
+struct PointStream {
+  dl::Batch all = make_points(50, 0);
+  std::int64_t at = 0;
+  std::optional<dl::data::Sample> next() {
+    if (at == all.size()) {
+      return std::nullopt;
+    }
+    const std::int64_t i = at++;
+    return dl::data::Sample{.input = all.input[i], .target = all.target[i]};
+  }
+  void reset(std::int64_t) { at = 0; }
+  dl::State state_dict() const { return at; }
+  void load_state_dict(const dl::State& state) { at = state.integer(); }
+  bool train() const { return true; }
+};
+
 inline std::string read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream out;

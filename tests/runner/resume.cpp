@@ -340,6 +340,40 @@ TEST_CASE("TorchRunner: what is wrong at the start leaves an earlier attempt whe
   CHECK_FALSE(fs::exists(checkpoints.parent_path() / "attempts"));
 }
 
+TEST_CASE("TorchRunner: a stream that stopped anywhere resumes with the same lines of metrics", "[runner]") {
+  struct Streamed : TinyRunner {
+    explicit Streamed(const TinyConfig& config) : TinyRunner(config) { datasets["train"] = PointStream(); }
+  };
+  const bool drop_last = GENERATE(false, true);
+  const std::int64_t log_interval = GENERATE(1, 2, 4);
+  const auto run = [&](std::int64_t stop) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 2;
+    config.log_interval = log_interval;
+    config.dataloader.drop_last = drop_last;
+    config.dataloader.splits["train"].num_workers = 2;
+    if (stop >= 0) {
+      Streamed stopped(config);
+      stopped.before_step = [&](TinyRunner& self, std::int64_t done) {
+        if (done == stop) {
+          self.request_stop();
+        }
+      };
+      CHECK_THROWS_AS(stopped.train(), dl::Stopped);
+    }
+    config.auto_resume = true;
+    Streamed runner(config);
+    runner.train();
+    return outcome_of(runner.workspace().dir());
+  };
+  const Outcome whole = run(-1);
+  for (std::int64_t stop = 0; stop < (drop_last ? 12 : 14); ++stop) {
+    INFO(stop);
+    check_same(whole, run(stop));
+  }
+}
+
 TEST_CASE("TorchRunner: resuming an older checkpoint of the run keeps what came after it", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
