@@ -135,15 +135,13 @@ void BaseRunner::settle_checkpoints() {
   check<CheckpointError>(done, "runner.save_checkpoint", "expected the last checkpoint on disk within ",
                          timeout.value_or(0.0), " s (checkpoint.wait_timeout), got no answer from the disk");
   auto failing = manager.checkpoint_health().failing;
-  const bool lacks_best = failing.erase("best") > 0;
+  failing.erase("best");
   if (!failing.empty()) {
     const auto latest = failing.find("latest");
     throw CheckpointError((latest != failing.end() ? latest : failing.begin())->second);
   }
   poll_checkpoints();
-  if (lacks_best || !unsaved_best_.empty()) {
-    settle_best();
-  }
+  settle_best();  // also where someone else removed it
 }
 
 void BaseRunner::save_finished_model() {

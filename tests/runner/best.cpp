@@ -99,6 +99,25 @@ TEST_CASE(
   CHECK_THAT(logs_in(dir), Catch::Matchers::Contains("checkpoint: made best.pth anew from ckpt-e000002.pth"));
 }
 
+TEST_CASE("TorchRunner: where the best state is removed with its directory, the run and best.json say so", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 4;
+  fs::path dir;
+  ScoredRunner runner(config, {1, 3, 2, 4});
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+    dir = self.workspace().dir();
+    if (done == 16) {  // in the third epoch
+      self.checkpoint_manager().wait(std::nullopt);
+      fs::remove_all(dir / "checkpoints");
+    }
+  };
+  runner.train();
+  CHECK(runner.unsaved_best() == "checkpoint: the best state, of epoch 1, is not on disk; there is no best.pth");
+  CHECK_FALSE(fs::exists(dir / "best.json"));
+  CHECK(runner.close());
+}
+
 TEST_CASE("TorchRunner: a best.pth that is older than the best result is replaced, or named, at a resume", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
