@@ -128,11 +128,14 @@ void CheckpointDirectory::prepare(const RetentionRules& rules) {
 }
 
 // Someone removed the directory under this process.
-void CheckpointDirectory::make_anew(const Publication& what, Published& out) {
+bool CheckpointDirectory::is_removed() const {
   struct stat status {};
-  const bool there = ::stat(directory_.c_str(), &status) == 0 || errno != ENOENT;
-  const bool removed = lock_ >= 0 && ::fstat(lock_, &status) == 0 && status.st_nlink == 0;
-  if (there && !removed) {
+  return (::stat(directory_.c_str(), &status) != 0 && errno == ENOENT) ||
+         (lock_ >= 0 && ::fstat(lock_, &status) == 0 && status.st_nlink == 0);
+}
+
+void CheckpointDirectory::make_anew(const Publication& what, Published& out) {
+  if (!is_removed()) {
     return;
   }
   unlock();
@@ -153,7 +156,15 @@ void CheckpointDirectory::unlock() {
 Published CheckpointDirectory::publish(const Publication& what, const State& state) {
   Published out;
   try {
-    write(what, state, out);
+    try {
+      write(what, state, out);
+    } catch (const CheckpointError&) {
+      if (!is_removed()) {
+        throw;
+      }
+      out = {};  // under the save
+      write(what, state, out);
+    }
   } catch (const fs::filesystem_error& error) {
     out.error = concat("[checkpoint.write] expected to write checkpoint ", quote(what.name), ", got ", error.what());
   } catch (const std::exception& error) {

@@ -82,6 +82,7 @@ class CheckpointDirectory {
   void prune(const Publication& what, Published& out);
   bool is_sound(const std::filesystem::path& path) const;
   bool is_model(const std::filesystem::path& path) const;
+  bool is_removed() const;
   void make_anew(const Publication& what, Published& out);
   std::vector<HistoryEntry> history_on_disk() const;
   std::vector<std::filesystem::path> older_than_latest() const;

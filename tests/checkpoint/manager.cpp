@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <set>
+#include <thread>
 
 #include <ATen/ATen.h>
 
@@ -599,6 +600,40 @@ TEST_CASE("FileCheckpointManager: a last save whose best name failed is made goo
   CHECK(manager.checkpoint_health().failing.empty());
   CHECK(step_in(directory / "best.pth") == 1);
   CHECK(manager.close());
+}
+
+TEST_CASE("FileCheckpointManager: a directory that is removed under a save is made anew by that save", "[checkpoint]") {
+  const danling_test::TempDir directory;
+  const auto where = directory / "checkpoints";
+  CountingRun run;
+  run.size = 4 << 20;
+  auto manager = run.manager({.directory = where, .interval = 1});
+  manager.save_checkpoint(epoch_request(0));
+  const std::string notice = "[checkpoint.write] expected the directory '" + where.string() +
+                             "', got none: it was removed, and the earlier checkpoints in it are gone; made anew";
+  for (int round = 0; round < 10; ++round) {
+    std::thread remover([&] {
+      const auto writes = [&] {
+        std::error_code gone;
+        for (const auto& entry : std::filesystem::directory_iterator(where, gone)) {
+          if (entry.path().filename().string().starts_with('.')) {
+            return true;
+          }
+        }
+        return false;
+      };
+      for (int i = 0; i < 1000 && !writes(); ++i) {
+        std::this_thread::yield();
+      }
+      std::error_code late;
+      std::filesystem::rename(where, directory / std::to_string(round), late);
+    });
+    manager.save_checkpoint(epoch_request(round + 1));
+    remover.join();
+    const auto health = manager.checkpoint_health();
+    CHECK(health.failing.empty());
+    CHECK((health.first_error.empty() || health.first_error == notice));
+  }
 }
 
 TEST_CASE("FileCheckpointManager: a directory that was removed is made anew, and the loss is told", "[checkpoint]") {
