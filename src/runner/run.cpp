@@ -170,6 +170,8 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     return report(runner.get(), "crashed", one_line(error.what()), 0, exit_config);
   } catch (const std::exception& error) {
     return report(runner.get(), "crashed", message_of(error), 0, exit_failure);
+  } catch (...) {
+    return report(runner.get(), "crashed", "an exception that is no std::exception", 0, exit_failure);
   }
 }
 

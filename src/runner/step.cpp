@@ -18,6 +18,10 @@ PrecisionContext TorchRunnerBase::train_context() { return {device().type(), aut
 
 void TorchRunnerBase::backward(const at::Tensor& loss) {
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
+  if (loss.numel() != 1) [[unlikely]] {
+    fail<StateError>("runner.backward", "expected a loss of one element, got shape [", join(loss.sizes()),
+                     "]; reduce it by its mean");
+  }
   const double weight = window_.weight();
   if (weight == 0.0) {
     return;  // not one valid target in this micro-batch

@@ -20,6 +20,26 @@ TEST_CASE("TorchRunner: epochs train, evaluate and leave the files of a run", "[
   }
 }
 
+TEST_CASE("TorchRunner: a loss that is not reduced is refused", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  runner.criterion = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().reduction(torch::kNone));
+  CHECK(danling_test::error_of<dl::StateError>([&] { runner.train(); }) ==
+        "[runner.backward] expected a loss of one element, got shape [8]; reduce it by its mean");
+}
+
+TEST_CASE("run: what is thrown and is no exception ends the program with an exit code", "[runner]") {
+  struct Thrower : TinyRunner {
+    explicit Thrower(const TinyConfig& config) : TinyRunner(config) { throw 42; }
+  };
+  const Folder folder;
+  std::string words[] = {"program", "--workspace_root", folder.path().string()};
+  char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  CHECK(dl::run<Thrower, TinyConfig>(3, arguments) == dl::exit_failure);
+}
+
 TEST_CASE("TorchRunner: accumulation over uneven micro-batches equals one large batch", "[runner]") {
   // 50 records as one batch; and as micro-batches of 8, the last of 2, in one window. Gradients of a mean over 50.
   const Folder folder;
