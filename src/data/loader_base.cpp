@@ -104,17 +104,19 @@ LoaderBase::LoaderBase(LoaderBase&&) noexcept = default;
 LoaderBase& LoaderBase::operator=(LoaderBase&&) noexcept = default;
 
 std::optional<std::int64_t> LoaderBase::num_samples() const {
-  return engine_->batch_sampler != nullptr ? engine_->batch_sampler->size() : engine_->order_size();
+  const detail::LoaderEngine& engine = detail::engine_of(engine_);
+  return engine.batch_sampler != nullptr ? engine.batch_sampler->size() : engine.order_size();
 }
 
 std::optional<std::int64_t> LoaderBase::length() const {
-  if (engine_->sampler != nullptr) {
-    return detail::EpochPlan(engine_->order_size(), {}, engine_->layout).num_batches();
+  const detail::LoaderEngine& engine = detail::engine_of(engine_);
+  if (engine.sampler != nullptr) {
+    return detail::EpochPlan(engine.order_size(), {}, engine.layout).num_batches();
   }
   // Where a batch has fewer samples this rank may have none of them.
-  const auto& [batch_size, shard, drop_last] = engine_->layout;
-  return engine_->batch_sampler != nullptr && (shard.world_size == 1 || shard.padding)
-             ? engine_->batch_sampler->length({batch_size, shard.world_size, drop_last})
+  const auto& [batch_size, shard, drop_last] = engine.layout;
+  return engine.batch_sampler != nullptr && (shard.world_size == 1 || shard.padding)
+             ? engine.batch_sampler->length({batch_size, shard.world_size, drop_last})
              : std::nullopt;
 }
 
@@ -133,12 +135,12 @@ void LoaderBase::rewind(std::int64_t epoch) {
 
 void LoaderBase::start_epoch(std::int64_t epoch) {
   check<StateError>(epoch >= 0, "data.loader", "expected an epoch of at least 0, got ", epoch);
+  detail::LoaderEngine& engine = detail::engine_of(engine_);
   ++visit_;
   if (kept_) {
     go_back();
   }
   const bool continues = loaded_ && epoch == epoch_;
-  detail::LoaderEngine& engine = *engine_;
   rewind(epoch);
   loaded_ = false;
   started_ = false;
@@ -177,6 +179,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
 }
 
 void LoaderBase::start_upcoming_epoch() {
+  detail::engine_of(engine_);
   if (kept_) {
     ++visit_;
     go_back();
@@ -192,6 +195,7 @@ void LoaderBase::start_upcoming_epoch() {
 }
 
 bool LoaderBase::next() {
+  detail::engine_of(engine_);
   if (kept_) {
     ++visit_;
     go_back();
@@ -231,6 +235,7 @@ bool LoaderBase::advance() {
 }
 
 detail::BatchSlot& LoaderBase::current() const {
+  detail::engine_of(engine_);
   if (current_ == nullptr) [[unlikely]] {
     fail<StateError>("data.loader", "expected a current batch, got none: call next() first");
   }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <danling/core/error.hpp>
 #include <danling/data/batch_reader.hpp>
 #include <danling/data/loader_options.hpp>
 
@@ -54,6 +55,12 @@ struct LoaderEngine {
     return sampler != nullptr ? std::optional<std::int64_t>(sampler->size()) : std::nullopt;
   }
 };
+
+/// Of a loader. @throws StateError for one that was moved from.
+inline LoaderEngine& engine_of(const std::unique_ptr<LoaderEngine>& engine) {
+  check<StateError>(engine != nullptr, "data.loader", "expected a loader, got one that was moved from");
+  return *engine;
+}
 
 /// @throws ConfigError for what does not fit.
 void check_options(const LoaderOptions& options, bool is_stream, bool can_pin);

@@ -118,10 +118,10 @@ Ranges joined(const EpochPlan& plan, const std::vector<Ranges>& steps) {
 }  // namespace detail
 
 State LoaderBase::state_dict() const {
+  const detail::LoaderEngine& engine = detail::engine_of(engine_);
   if (kept_) {
     return *kept_;
   }
-  const detail::LoaderEngine& engine = *engine_;
   State state;
   state["epoch"] = epoch_;
   const bool of_rank = !options_.in_order && options_.shard.world_size > 1 && engine.planner != nullptr;
@@ -198,7 +198,7 @@ std::shared_ptr<const detail::Snapshot> LoaderBase::load_source(const State& sta
 }
 
 void LoaderBase::load_state_dict(const State& state) {
-  detail::LoaderEngine& engine = *engine_;
+  detail::LoaderEngine& engine = detail::engine_of(engine_);
   const std::string split = detail::of_split(options_.split);
   const std::int64_t epoch = state.at("epoch").integer();
   const std::int64_t samples = state.at("samples").integer();

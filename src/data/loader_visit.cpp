@@ -9,6 +9,7 @@
 namespace danling::inline v0::data {
 
 std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
+  detail::engine_of(engine_);
   check<StateError>(!keep || options_.in_order || options_.shard.world_size == 1, "data.loader",
                     "expected in_order: true for a loader that goes back to its position after an evaluation, got "
                     "false with ",

@@ -654,6 +654,27 @@ TEST_CASE("Loader: moving a loader ends its visit, and it goes back to its posit
   CHECK(drain(moved) == counting(16, 4));
 }
 
+TEST_CASE("Loader: one that was moved from says so", "[data]") {
+  Loader loader(std::make_shared<Counting>(20), {.batch_size = 4, .num_workers = 2});
+  auto place = loader.begin();
+  Loader moved = std::move(loader);
+  const std::string expected = "[data.loader] expected a loader, got one that was moved from";
+  const auto refusal = [](const auto& work) { return error_of<danling::StateError>(work); };
+  CHECK(refusal([&] { ++place; }) == expected);
+  CHECK(refusal([&] { *place; }) == expected);
+  CHECK(refusal([&] { loader.begin(); }) == expected);
+  CHECK(refusal([&] { loader.start_epoch(0); }) == expected);
+  CHECK(refusal([&] { loader.next(); }) == expected);
+  CHECK(refusal([&] { loader.info(); }) == expected);
+  CHECK(refusal([&] { loader.length(); }) == expected);
+  CHECK(refusal([&] { loader.num_samples(); }) == expected);
+  CHECK(refusal([&] { loader.state_dict(); }) == expected);
+  CHECK(refusal([&] { loader.load_state_dict(moved.state_dict()); }) == expected);
+  CHECK(refusal([&] { data::LoaderVisit(loader, 0, true); }) == expected);
+  loader = std::move(moved);
+  CHECK(drain(loader) == counting(16, 4));
+}
+
 }  // namespace loader_rollback_test
 
 }  // namespace
