@@ -178,6 +178,20 @@ TEST_CASE("table_dataset: missing values are an error, or what stands for them",
   CHECK(extra->categories().at("c") == Categories{"", "a", "b"});
 }
 
+TEST_CASE("table_dataset: a misspelt target or extra column is named, not the column it leaves among the inputs",
+          "[data]") {
+  const danling_test::TempDir directory;
+  const auto path = directory / "a.csv";
+  write_file(path, "x,city\n1,Ulm\n2,Bonn\n");
+  const Table table = read_csv(path);
+  const auto refusal = [&](const TableDatasetOptions& options) {
+    return error_of<DataError>([&] { table_dataset(table, options); });
+  };
+  const std::string expected = error_of<DataError>([&] { table.column("citty"); });
+  CHECK(refusal({.target = "citty"}) == expected);
+  CHECK(refusal({.extra = {"citty"}}) == expected);
+}
+
 TEST_CASE("table_dataset: one bad cell makes no classes of numbers", "[data]") {
   const danling_test::TempDir directory;
   const auto path = directory / "a.csv";

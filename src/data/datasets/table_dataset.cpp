@@ -135,6 +135,12 @@ class TableBuild {
     for (const auto& [name, known] : options_.categories) {
       table_.column(name);
     }
+    if (!options_.target.empty()) {
+      table_.column(options_.target);  // a misspelt one would be taken for an input
+    }
+    for (const std::string& name : options_.extra) {
+      table_.column(name);
+    }
     std::vector<std::string> inputs = options_.inputs;
     if (inputs.empty()) {
       for (const Column& column : table_.columns()) {
