@@ -2,9 +2,12 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <system_error>
 #include <utility>
+
+#include <locale.h>
 
 #include <danling/core/error.hpp>
 
@@ -124,18 +127,14 @@ double JsonParser::parse_double(const char* begin, const char* end) const {
   if (simple_decimal(begin, end, value) || std::from_chars(begin, end, value).ec == std::errc()) {
     return value;
   }
-  // Too large or too small. Small ones are rounded.
-  long double wide = 0;
-  const std::string_view text(begin, static_cast<std::size_t>(end - begin));
-  const bool in_reach = std::from_chars(begin, end, wide).ec == std::errc();
-  const std::size_t exponent = text.find_first_of("eE");
-  const bool tiny = exponent == std::string_view::npos ? text.find_first_not_of("-0") == text.find('.')
-                                                       : text.substr(exponent + 1).starts_with('-');
-  value = static_cast<double>(in_reach ? wide : 0);
-  if (in_reach ? !std::isfinite(value) : !tiny) {
+  // Too large or too small, which from_chars does not tell apart: strtod rounds the small ones.
+  static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+  const std::string text(begin, end);
+  value = ::strtod_l(text.c_str(), nullptr, c_locale);
+  if (!std::isfinite(value)) {
     refuse(begin, concat("expected JSON, got a number that float64 does not hold: ", text.substr(0, 60)));
   }
-  return !in_reach && text.starts_with('-') ? -0.0 : value;
+  return value;
 }
 
 JsonParser::Text JsonParser::special_string(const char* begin) {

@@ -103,6 +103,16 @@ TEST_CASE("parse_json: messages say what is there, what belongs there, and the c
   CHECK(json_error("[-1e999]") == prefix("number that float64 does not hold: -1e999 (line 1, column 2)"));
 }
 
+TEST_CASE("parse_json: numbers of thousands of digits are rounded or refused by their value", "[formats]") {
+  const std::string zeros(5000, '0');
+  CHECK(parse_json("[0." + zeros + "1e+10]", "line 1").list()[0].number() == 0.0);
+  CHECK(parse_json("[0." + zeros + "25e5002]", "line 1").list()[0].number() == 25.0);
+  CHECK(parse_json("[25" + zeros + "e-5000]", "line 1").list()[0].number() == 25.0);
+  CHECK(std::signbit(parse_json("[-1e-5000]", "line 1").list()[0].number()));
+  CHECK(
+      json_error("[1" + zeros + "e-10]").starts_with("[data.json] expected JSON, got a number that float64 does not"));
+}
+
 TEST_CASE("parse_json: NaN and Infinity are read where the option allows them", "[formats]") {
   for (const std::string text : {"NaN", "Infinity", "-Infinity"}) {
     CHECK(json_error("[" + text + "]") == "[data.json] expected JSON, got a number that JSON does not have: " + text +

@@ -76,8 +76,8 @@ class GlobalMetrics : public Metrics {
   const std::vector<MetricFunc>& metrics() const;
 
   /// Gathers what came since the last time, on all ranks; everything where one of them was reset or loaded
-  /// meanwhile, and in another group than before.  /// Predictions of all ranks are then kept on each, where a metric
-  /// reads them. Each rank with the same metrics, dtypes and shapes; a rank may have seen nothing.
+  /// meanwhile, and in another group than before. Predictions of all ranks are then kept on each, where a metric reads
+  /// them. Each rank with the same metrics, dtypes and shapes; a rank may have seen nothing.
   void synchronize(const Group& group) override;
 
   /// `count`, `n`, and what is kept: `preds`, `targets`, `last` (the rows of the last batch), `sums`, `last_sums`.
