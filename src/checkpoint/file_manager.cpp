@@ -115,6 +115,17 @@ class FileCheckpointManager::Impl {
     return wait(timeout);
   }
 
+  // A run that goes back to one of its checkpoints has no use for what it could not write since.
+  State load(const std::filesystem::path& path) {
+    settle(std::nullopt);
+    State state = directory().load(path);
+    std::error_code missing;
+    if (std::filesystem::equivalent(path.parent_path(), options_.directory, missing)) {
+      shared_->owed.give_up();
+    }
+    return state;
+  }
+
   void order_current_stream() {
     if (thread_ != nullptr) {
       thread_->order_current_stream();
@@ -281,10 +292,7 @@ FileCheckpointManager::~FileCheckpointManager() = default;
 void FileCheckpointManager::save_checkpoint(const CheckpointRequest& request) { impl_->save(request); }
 void FileCheckpointManager::save_model_checkpoint(const std::string& name) { impl_->save_model(name); }
 
-State FileCheckpointManager::load_checkpoint(const std::filesystem::path& path) {
-  impl_->wait(std::nullopt);
-  return impl_->directory().load(path);
-}
+State FileCheckpointManager::load_checkpoint(const std::filesystem::path& path) { return impl_->load(path); }
 
 std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound() { return newest_sound({}); }
 

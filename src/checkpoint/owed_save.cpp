@@ -56,6 +56,8 @@ void OwedSave::keep(const Publication& what, const State& state, const Published
   }
 }
 
+void OwedSave::give_up() { kept_.reset(); }
+
 void OwedSave::supersede(const Publication& newer) {
   if (kept_ != nullptr) {
     std::erase_if(kept_->names, [&](const auto& name) { return holds(newer.aliases, name); });

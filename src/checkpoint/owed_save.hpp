@@ -22,6 +22,8 @@ class OwedSave {
   /// Keeps `state` where `done`, what came of writing `what`, lacks `best` or the name of the history. Keeps nothing
   /// without memory for the copy.
   void keep(const Publication& what, const State& state, const Published& done);
+  /// The run goes back behind the state.
+  void give_up();
   /// A newer save takes its names.
   void supersede(const Publication& newer);
 

@@ -7,6 +7,7 @@
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/formats/file.hpp>
 #include <danling/formats/pth.hpp>
+#include <danling/workspace/files.hpp>
 
 #include "runner/services.hpp"
 
@@ -41,6 +42,15 @@ std::optional<std::int64_t> result_in(const fs::path& path) {
   }
 }
 
+// Whether best.json is of this result: a full disk may have kept it from being written, and the process then died.
+bool is_in_best_file(const fs::path& run, std::int64_t index) {
+  try {
+    return read_text(run / "best.json").find(concat("\n    \"index\": ", index, ".0")) != std::string::npos;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string BaseRunner::round_name(std::int64_t index) const {
@@ -62,10 +72,12 @@ void BaseRunner::settle_best() {
   const std::int64_t held = there ? result_in(path).value_or(-1) : -1;
   const auto failing = manager->checkpoint_health().failing;
   const auto reason = failing.find("best");
-  if (there && (held >= 0 ? held == best->index : reason == failing.end())) {
-    return;  // a model alone does not say of which epoch it is
+  // A model alone does not say of which epoch it is.
+  const bool right = there && (held >= 0 ? held == best->index : reason == failing.end());
+  if (right && is_in_best_file(services.workspace.dir(), best->index)) {
+    return;
   }
-  if (!link_best(path, best->index)) {
+  if (!right && !link_best(path, best->index)) {
     unsaved_best_ = concat("checkpoint: the best state, of ", round_name(best->index), ", is not on disk; ",
                            held >= 0 ? concat("best.pth holds ", round_name(held))
                            : there   ? std::string("best.pth is not of it")

@@ -20,6 +20,7 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
+constexpr std::string_view kIndex = "\n    \"index\": ";  // of the result in latest.json
 
 // DanLing's other names of parts replaced: "dataloader.train" is "dataloaders.train".
 std::string part_name(std::string_view text) {
@@ -58,16 +59,23 @@ bool holds_model_alone(FileCheckpointManager& manager) {
   }
 }
 
-// The index of the result in latest.json.
-std::optional<std::int64_t> latest_index(const std::filesystem::path& run) {
+// The number that follows the last `mark` in a file of the run.
+std::optional<std::int64_t> number_in(const std::filesystem::path& file, std::string_view mark) {
   std::error_code missing;
-  if (!std::filesystem::exists(run / "latest.json", missing)) {
+  if (!std::filesystem::exists(file, missing)) {
     return std::nullopt;
   }
-  const std::string text = read_text(run / "latest.json");
-  constexpr std::string_view key = "\n    \"index\": ";
-  const auto at = text.find(key);
-  return at == std::string::npos ? std::nullopt : std::optional(std::stoll(text.substr(at + key.size())));
+  const std::string text = read_text(file);
+  const auto at = text.rfind(mark);
+  return at == std::string::npos ? std::nullopt : std::optional(std::stoll(text.substr(at + mark.size())));
+}
+
+// Whether the last start that ended said that the run was finished.
+bool says_finished(const std::filesystem::path& run) {
+  const auto file = run / "summary.json";
+  std::error_code missing;
+  return std::filesystem::exists(file, missing) &&
+         read_text(file).find("\n    \"status\": \"finished\"") != std::string::npos;
 }
 
 // Lines of metrics that were not in the file yet when the checkpoint was taken.
@@ -80,7 +88,7 @@ std::string waiting_metrics(const State& checkpoint) {
 
 // Whether the run in this directory has done what the config asks for; one whose boundary was moved has not.
 bool BaseRunner::is_done(const std::filesystem::path& run) const {
-  const auto index = latest_index(run);
+  const auto index = number_in(run / "latest.json", kIndex);
   return !index || std::isfinite(config().patience) ||
          (epochs() ? *index + 1 >= *epochs() : *index >= config().steps.value_or(0));
 }
@@ -155,6 +163,10 @@ void BaseRunner::auto_restore() {
   if (services.finished) {
     load_components(services.restore_state);
     services.restore_state = State();
+    // A model alone has no counters; the last line of metrics has.
+    const auto metrics = services.workspace.metrics_file();
+    state_.train.global_step = number_in(metrics, ",\"global_step\":").value_or(0);
+    state_.train.epoch = number_in(metrics, ",\"epoch\":").value_or(0) + (epochs() ? 1 : 0);
     services.logger.info(
         concat("auto_resume: the run is finished, ", services.restore_from.string(), " holds its model"));
   } else if (services.weights_only) {
@@ -242,6 +254,7 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   const State* lines = checkpoint.find("metrics_lines");
   if (services_->metrics_log && lines != nullptr && services_->workspace.holds(path)) {
     detail::restore_metrics(*services_, lines->integer(), waiting_metrics(checkpoint));
+    settle_best();  // best.pth may hold what came after
   }
 }
 
@@ -339,8 +352,11 @@ State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
 bool BaseRunner::is_finished() const { return services_ != nullptr && services_->finished; }
 
 void BaseRunner::write_summary(const std::string& status, const std::string& error, int signal, int exit_code) {
+  if (services_ == nullptr || !services_->workspace.is_open()) {
+    return;
+  }
   // The summary of the start that finished the run knows more than a later one, which did nothing.
-  if (services_ == nullptr || !services_->workspace.is_open() || services_->finished) {
+  if (services_->finished && says_finished(services_->workspace.dir())) {
     return;
   }
   Result details = summary_details();

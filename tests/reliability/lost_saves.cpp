@@ -101,6 +101,16 @@ TEST_CASE("lost saves: a best state that is lost for good is the last word, and 
             "', got errno 28 (No space left on device)\n");
 }
 
+TEST_CASE("lost saves: best.json that a full disk refused before a kill is there after the resume", "[reliability]") {
+  const TempDir dir;
+  const std::string words = "--scores 6,5,4,1,2,3";
+  CHECK(start(dir, "rename@*best.json*:2+:ENOSPC;rename@*/latest.pth:5:kill", words).code == 128 + 9);
+  CHECK_THAT(read_file(run_in(dir) / "best.json"), ContainsSubstring("\"index\": 0.0"));
+  CHECK(start(dir, "", words).code == 0);
+  CHECK(epoch_in(run_in(dir) / "checkpoints" / "best.pth") == 4);
+  CHECK_THAT(read_file(run_in(dir) / "best.json"), ContainsSubstring("\"index\": 3.0"));
+}
+
 TEST_CASE("lost saves: SIGHUP saves and ends with its code, and nohup keeps the run going", "[reliability]") {
   const auto hang_up = [](const std::string& before) {
     const TempDir dir;

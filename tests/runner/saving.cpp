@@ -261,6 +261,49 @@ TEST_CASE("TorchRunner: a save after a step that threw says that it may not resu
   CHECK(count(log_of(runner.workspace().dir()), "a step threw before this save") == warnings);
 }
 
+// Validation losses by epoch; others after the run went back.
+class GoingBack : public TinyRunner {
+ public:
+  using TinyRunner::TinyRunner;
+  bool back = false;
+
+ protected:
+  dl::StepOutput evaluate_step(dl::Batch& batch) override {
+    auto out = TinyRunner::evaluate_step(batch);
+    out.loss = torch::full({}, state().train.epoch < 2 ? 5 - static_cast<double>(state().train.epoch) : back ? 6 : 1);
+    return out;
+  }
+};
+
+TEST_CASE("TorchRunner: a run that goes back has the best of the way that it took", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 5;
+  config.accum_steps = 1;
+  GoingBack runner(config);
+  std::int64_t steps = 0;
+  runner.before_step = [&](TinyRunner& self, std::int64_t) {
+    if (self.state().train.epoch == 4 && ++steps == 1) {
+      throw std::runtime_error("go back");
+    }
+  };
+  CHECK_THROWS_AS(runner.train(), std::runtime_error);
+  const auto dir = runner.workspace().dir();
+  const auto best = [&] { return dl::load_file(dir / "checkpoints" / "best.pth").at("results").list().size(); };
+  runner.checkpoint_manager().wait(std::nullopt);
+  CHECK(best() == 4);
+  runner.back = true;
+  SECTION("to a file") {
+    runner.load_checkpoint(dir / "checkpoints" / "ckpt-e000002.pth");
+    CHECK(best() == 2);
+  }
+  SECTION("to a state") { runner.load_checkpoint(dl::load_file(dir / "checkpoints" / "ckpt-e000002.pth")); }
+  runner.train();
+  CHECK(runner.close());
+  CHECK(best() == 2);
+  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1.0"));
+}
+
 TEST_CASE("TorchRunner: a stop whose save fails does not claim that the run is saved", "[runner]") {
   const Folder folder;
   auto config = wide_config(folder);

@@ -2,6 +2,7 @@
 #include <danling/checkpoint/file.hpp>
 #include <danling/workspace/workspace.hpp>
 
+#include <fstream>
 #include <map>
 #include <optional>
 
@@ -282,6 +283,20 @@ TEST_CASE(
   CHECK(runner.close());
   CHECK(bytes_of() == before);
   CHECK(runner.workspace().dir() == dir);
+  {  // one that died before its summary
+    fs::remove(dir / "summary.json");
+    TinyRunner again(config);
+    again.train();
+    again.write_summary("finished");
+    CHECK(again.close());
+    const auto summary = read_file(dir / "summary.json");
+    for (const std::string_view line : {"\"status\": \"finished\"", "\"epoch\": 1,"}) {
+      CHECK_THAT(summary, Catch::Matchers::Contains(std::string(line)));
+    }
+    const auto step = before.at("summary.json").find("\"global_step\": ");
+    CHECK_THAT(summary, Catch::Matchers::Contains(before.at("summary.json").substr(step, 17)));
+    std::ofstream(dir / "summary.json") << before.at("summary.json");
+  }
   CHECK_FALSE(fs::exists(dir / "attempts"));
   const auto weights = dl::load_file(dir / "checkpoints" / "model.pth").at("model");
   CHECK(dl::first_difference(weights, runner.model.state_dict()) == "");
