@@ -29,7 +29,7 @@ inline std::uint64_t marks_of(const char* bytes, char a, char b, bool& other) {
   std::uint64_t out = 0;
   __m128i odd = _mm_setzero_si128();
   for (int part = 0; part < 4; ++part) {
-    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + 16 * part));
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + std::ptrdiff_t{16} * part));
     const __m128i ends =
         _mm_or_si128(_mm_cmpeq_epi8(all, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(all, _mm_set1_epi8('\r')));
     const __m128i is = _mm_or_si128(ends, _mm_or_si128(_mm_cmpeq_epi8(all, as), _mm_cmpeq_epi8(all, bs)));
