@@ -120,7 +120,7 @@ fs::path Workspace::interrupted_source() const {
   const std::string places = read_text(dir_ / source_name);
   for (std::size_t from = 0; from < places.size();) {
     const auto end = std::min(places.find('\n', from), places.size());
-    const auto place = dir_ / places.substr(from, end - from);
+    auto place = dir_ / places.substr(from, end - from);
     if (fs::exists(place, error)) {
       return place;
     }
@@ -203,7 +203,7 @@ fs::path Workspace::move_aside() const {
   for (const auto& path : left) {
     move(path, staging / path.filename());
   }
-  const auto target = next_attempt();
+  auto target = next_attempt();
   move(staging, target);
   return target;
 }
