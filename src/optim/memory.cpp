@@ -12,7 +12,8 @@ std::vector<std::size_t> find_overlapping(at::TensorList tensors) {
     std::uintptr_t begin, end;
     std::size_t index;
   };
-  std::vector<Range> ranges;
+  static thread_local std::vector<Range> ranges;  // kept, so that a step allocates nothing
+  ranges.clear();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
     if (!tensor.has_storage() || tensor.numel() == 0) {
@@ -44,9 +45,18 @@ std::vector<std::size_t> find_overlapping(at::TensorList tensors) {
 
 namespace {
 
-/// Parameters whose gradients may share memory with another's.
+/// Parameters whose gradients may share memory with another's. One at a time on a thread: the lists are kept from step
+/// to step, so that gradients which the program holds too cost no allocation.
 class Sharing {
  public:
+  Sharing() = default;
+  ~Sharing() {
+    params_.clear();
+    grads_.clear();
+  }
+  Sharing(const Sharing&) = delete;
+  Sharing& operator=(const Sharing&) = delete;
+
   void add(const at::Tensor& param) {
     at::Tensor& grad = param.mutable_grad();
     if (!grad.defined() || !grad.has_storage()) {
@@ -69,7 +79,7 @@ class Sharing {
   }
 
  private:
-  std::vector<at::Tensor> params_, grads_;
+  static inline thread_local std::vector<at::Tensor> params_, grads_;
 };
 
 }  // namespace
