@@ -21,7 +21,8 @@ struct CheckpointCounters {
 /// @throws CheckpointError when it cannot be read
 std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path);
 
-/// What the name of a history checkpoint says: 12 epochs in `ckpt-e000012`, 12,000 steps in `ckpt-s000000012000`.
+/// The progress in the name of a history checkpoint: 12 epochs in `ckpt-e000012`, 12,000 steps in
+/// `ckpt-s000000012000`.
 struct HistoryName {
   bool by_steps = false;
   std::int64_t progress = 0;

@@ -161,7 +161,7 @@ State LoaderBase::state_dict() const {
   return state;
 }
 
-// What the state says of the source; where that does not fit, the source stays as it was.
+// Loads the source's part of the state; a source that refuses it stays as it was.
 std::shared_ptr<const detail::Snapshot> LoaderBase::load_source(const State& state, std::int64_t samples) {
   const detail::LoaderEngine& engine = *engine_;
   if (engine.sampler != nullptr) {

@@ -1,5 +1,6 @@
 // CSV files as tables.
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <unordered_set>
 
@@ -15,15 +16,6 @@
 namespace danling::inline v0::formats {
 namespace {
 
-/// The type that two parts of a column have in common.
-std::optional<ColumnType> common(std::optional<ColumnType> a, std::optional<ColumnType> b) {
-  const auto is_number = [](auto type) { return type == ColumnType::int64 || type == ColumnType::float64; };
-  if (!a || !b || a == b) {
-    return a ? a : b;
-  }
-  return is_number(a) && is_number(b) ? ColumnType::float64 : ColumnType::text;
-}
-
 class CsvTable {
  public:
   CsvTable(const TextFile& file, const CsvOptions& options, const Blocks& blocks)
@@ -37,15 +29,17 @@ class CsvTable {
   Table read() {
     read_head();
     read_parts();
-    std::vector<Column> columns(source_.names.size());
-    parallel_for(columns.size(), blocks_.threads, [&](std::size_t c) { columns[c] = join(c); });
-    return Table(std::move(columns), RowLines(source_.path, jumps()));
+    std::vector<Column> columns;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      columns.push_back(finish(c));
+    }
+    return Table(std::move(columns), RowLines(source_.path, std::move(jumps_)));
   }
 
  private:
   struct Part {
     std::optional<CsvRows> rows;  // nothing where they could not be read from the place that was guessed
-    std::uint64_t shift = 0;      // from its lines to those of the file
+    bool read = false;
   };
 
   /// Names, from the first row, the options, or by number; and where rows with values begin.
@@ -123,77 +117,133 @@ class CsvTable {
     const std::size_t count =
         std::max<std::size_t>(1, static_cast<std::size_t>(end - begin_) / std::max<std::size_t>(1, blocks_.bytes));
     const std::vector<const char*> begins = guess_begins(count);
+    columns_ = CsvRows(source_).take_columns();
     parts_.resize(count);
-    parallel_for(count, blocks_.threads, [&](std::size_t i) {
-      // A place that was guessed wrong must not take more than its share of the file.
-      const char* const limit = count - i > 2 ? begins[i + 2] : end;
-      try {
-        CsvRows& rows = parts_[i].rows.emplace(source_);
-        rows.read(begins[i], i == 0 ? begin_line_ : 1, begins[i + 1], limit);
-        if (rows.next() == limit && limit != end) {
-          parts_[i].rows.reset();
-        }
-      } catch (const Error&) {
-        parts_[i].rows.reset();
-      }
-    });
     const char* next = begin_;
     std::uint64_t line = begin_line_;
-    for (std::size_t i = 0; i < count; ++i) {
-      std::optional<CsvRows>& rows = parts_[i].rows;
-      const bool right = rows && (i == 0 || rows->first() == next);
-      if (!right) {
-        rows.emplace(source_).read(next, line, begins[i + 1], end);
-      }
-      parts_[i].shift = (right && i > 0 ? line : rows->first_line()) - rows->first_line();
-      next = rows->next();
-      line = rows->next_line() + parts_[i].shift;
-    }
+    read_in_order(
+        [&](std::size_t i) {
+          // A place that was guessed wrong must not take more than its share of the file.
+          const char* const limit = count - i > 2 ? begins[i + 2] : end;
+          try {
+            CsvRows& rows = parts_[i].rows.emplace(source_);
+            rows.read(begins[i], i == 0 ? begin_line_ : 1, begins[i + 1], limit);
+            if (rows.next() == limit && limit != end) {
+              parts_[i].rows.reset();
+            }
+          } catch (const Error&) {
+            parts_[i].rows.reset();
+          }
+        },
+        [&](std::size_t i) {
+          std::optional<CsvRows>& rows = parts_[i].rows;
+          const bool right = rows && (i == 0 || rows->first() == next);
+          if (!right) {
+            rows.emplace(source_).read(next, line, begins[i + 1], end);
+          }
+          const std::uint64_t shift = (right && i > 0 ? line : rows->first_line()) - rows->first_line();
+          join(*rows, shift);
+          next = rows->next();
+          line = rows->next_line() + shift;
+        });
     read_texts();
   }
 
-  /// Numbers of one part are texts where another part has texts.
-  void read_texts() {
-    types_.resize(source_.names.size());
-    for (Part& part : parts_) {
-      for (std::size_t c = 0; c < types_.size(); ++c) {
-        types_[c] = common(types_[c], part.rows->columns()[c].type());
+  /// `read` for all parts on the threads; `join` one after the other in the parts' order, each soon after it was read,
+  /// so that few parts are in memory beside the columns.
+  template <class Read, class Join>
+  void read_in_order(const Read& read, const Join& join) {
+    std::mutex mutex;
+    bool joining = false;
+    std::size_t joined = 0;
+    const auto has_next = [&](std::size_t just_read) {
+      const std::lock_guard lock(mutex);
+      parts_[just_read].read = true;
+      if (joining) {
+        return false;
       }
+      joining = joined < parts_.size() && parts_[joined].read;
+      return joining;
+    };
+    for (Part& part : parts_) {
+      part.read = false;
     }
     parallel_for(parts_.size(), blocks_.threads, [&](std::size_t i) {
-      CsvRows& rows = *parts_[i].rows;
-      std::vector<std::size_t> again;
-      for (std::size_t c = 0; c < types_.size(); ++c) {
-        if (types_[c] == ColumnType::text && rows.columns()[c].builder.type() != ColumnType::text) {
-          again.push_back(c);
-        }
-      }
-      if (!again.empty()) {
-        rows.read_texts(again);
+      read(i);
+      while (has_next(i)) {
+        join(joined);  // after an exception nothing more is joined
+        const std::lock_guard lock(mutex);
+        ++joined;
+        joining = false;
       }
     });
   }
 
-  /// The parts of a column as one.
-  Column join(std::size_t c) {
-    ColumnBuilder& all = parts_.front().rows->columns()[c].builder;
-    std::size_t rows = 0;
-    std::size_t bytes = 0;
-    for (Part& part : parts_) {
-      rows += part.rows->size();
-      bytes += part.rows->columns()[c].builder.text_bytes();
+  /// The rows of the next part behind those of the ones before.
+  void join(CsvRows& rows, std::uint64_t shift) {
+    const bool first = rows_ == 0;
+    std::vector<CsvColumn> part = rows.take_columns();
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      CsvColumn& all = columns_[c];
+      for (std::size_t kind = 0; kind < all.first.size(); ++kind) {
+        if (all.first[kind].line == 0 && part[c].first[kind].line != 0) {
+          all.first[kind] = {part[c].first[kind].line + shift, std::move(part[c].first[kind].text)};
+        }
+      }
+      // What stood for missing values is a text where others are texts.
+      const auto is_unknown = [](const CsvColumn& column) { return !column.type() && column.builder.size() > 0; };
+      const auto is_text = [](const CsvColumn& column) { return column.type() == ColumnType::text; };
+      all.mixed = all.mixed || part[c].mixed || (is_text(all) && is_unknown(part[c])) ||
+                  (is_unknown(all) && is_text(part[c])) || !all.builder.append(std::move(part[c].builder));
+      if (all.mixed) {
+        all.builder = {};
+      } else if (first && parts_.size() > 1) {
+        // About what the whole file takes, by what its first part does; what is too much is never touched.
+        const double share =
+            1.05 * static_cast<double>(source_.text.size()) / static_cast<double>(rows.next() - rows.first() + 1);
+        const auto of_all = [&](std::size_t n) { return static_cast<std::size_t>(share * static_cast<double>(n)); };
+        all.builder.reserve(of_all(rows.size()), of_all(all.builder.text_bytes()));
+      }
     }
-    if (parts_.size() > 1) {
-      all.reserve(rows, bytes);
+    for (const auto& [row, line] : rows.jumps()) {
+      const std::size_t all_row = rows_ + row;
+      const std::uint64_t all_line = line + shift;
+      if (jumps_.empty() || all_line - jumps_.back().second != all_row - jumps_.back().first) {
+        jumps_.emplace_back(all_row, all_line);
+      }
     }
-    for (std::size_t i = 1; i < parts_.size(); ++i) {
-      all.append(std::move(parts_[i].rows->columns()[c].builder));
+    rows_ += rows.size();
+  }
+
+  /// Reads columns again whose values have nothing but text in common.
+  void read_texts() {
+    std::vector<std::size_t> mixed;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      if (columns_[c].mixed) {
+        mixed.push_back(c);
+        columns_[c].builder.restart_as_text();
+      }
     }
-    Column out = std::move(all).finish(source_.names[c]);
-    if (types_[c] == ColumnType::text) {
-      const CsvCell text = first_cell(c, CsvColumn::text);
-      const CsvCell boolean = first_cell(c, CsvColumn::boolean);
-      const CsvCell number = first_cell(c, CsvColumn::number);
+    if (mixed.empty()) {
+      return;
+    }
+    read_in_order([&](std::size_t i) { parts_[i].rows->read_texts(mixed); },
+                  [&](std::size_t i) {
+                    std::vector<CsvColumn> part = parts_[i].rows->take_columns();
+                    for (const std::size_t c : mixed) {
+                      columns_[c].builder.append(std::move(part[c].builder));
+                    }
+                  });
+  }
+
+  Column finish(std::size_t c) {
+    CsvColumn& column = columns_[c];
+    const bool is_text = column.type() == ColumnType::text;
+    Column out = std::move(column.builder).finish(source_.names[c]);
+    if (is_text) {
+      const CsvCell& text = column.first[CsvColumn::text];
+      const CsvCell& boolean = column.first[CsvColumn::boolean];
+      const CsvCell& number = column.first[CsvColumn::number];
       // Bools are no numbers, but beside texts alone they are what was to be expected.
       const bool is_boolean = number.line != 0 && boolean.line != 0 && (text.line == 0 || boolean.line < text.line);
       out.first_text = shown(is_boolean ? boolean : text);
@@ -202,35 +252,9 @@ class CsvTable {
     return out;
   }
 
-  CsvCell first_cell(std::size_t c, CsvColumn::Kind kind) {
-    for (Part& part : parts_) {
-      const CsvCell& cell = part.rows->columns()[c].first[kind];
-      if (cell.line != 0) {
-        return {cell.line + part.shift, cell.text};
-      }
-    }
-    return {};
-  }
-
   std::string shown(const CsvCell& cell) const {
     return cell.line == 0 ? std::string()
                           : concat(quote(cell.text), " (file ", quote(source_.path), ", line ", cell.line, ")");
-  }
-
-  std::vector<std::pair<std::size_t, std::uint64_t>> jumps() const {
-    std::vector<std::pair<std::size_t, std::uint64_t>> out;
-    std::size_t before = 0;
-    for (const Part& part : parts_) {
-      for (const auto& [row, line] : part.rows->jumps()) {
-        const std::size_t all_row = before + row;
-        const std::uint64_t all_line = line + part.shift;
-        if (out.empty() || all_line - out.back().second != all_row - out.back().first) {
-          out.emplace_back(all_row, all_line);
-        }
-      }
-      before += part.rows->size();
-    }
-    return out;
   }
 
   CsvSource source_;
@@ -238,7 +262,10 @@ class CsvTable {
   const char* begin_ = nullptr;
   std::uint64_t begin_line_ = 1;
   std::vector<Part> parts_;
-  std::vector<std::optional<ColumnType>> types_;
+  // Of the parts that were joined.
+  std::vector<CsvColumn> columns_;
+  std::vector<std::pair<std::size_t, std::uint64_t>> jumps_;
+  std::size_t rows_ = 0;
 };
 
 }  // namespace
@@ -254,7 +281,9 @@ Table read_csv_in(const std::filesystem::path& path, const CsvOptions& options, 
 }
 
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options) {
-  return read_csv_in(path, options, Blocks::of("data.csv", options.num_threads));
+  Blocks blocks = Blocks::of("data.csv", options.num_threads);
+  blocks.bytes = std::size_t{1} << 18;  // columns of a part stay in the cache until they are joined
+  return read_csv_in(path, options, blocks);
 }
 
 }  // namespace danling::inline v0::formats

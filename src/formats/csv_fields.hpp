@@ -60,11 +60,11 @@ class CsvFields {
   }
 
   bool last() const { return last_; }
-  /// What comes next.
+  /// The next byte to read.
   const char* at() const { return at_; }
-  /// Of what comes next, from 1.
+  /// The line of the next byte, from 1.
   std::uint64_t line() const { return line_; }
-  /// Of the beginning of the row.
+  /// The line on which the current row begins, from 1.
   std::uint64_t row_line() const { return row_line_; }
   /// Whether any byte so far, or a few bytes further, may have been NUL or no ASCII.
   bool has_other() const { return other_; }

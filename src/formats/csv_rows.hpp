@@ -17,7 +17,7 @@
 
 namespace danling::inline v0::formats {
 
-/// What all parts of a file have in common.
+/// The text and options that all blocks of a file share.
 struct CsvSource {
   const CsvOptions& options;
   std::string path;
@@ -57,7 +57,7 @@ class CsvRows {
   /// Reads the rows that begin from `begin` on and before `stop`. `line` is that of `begin`; the text counts as ended
   /// at `end`. @throws DataError for the first that is no row, or for earlier bytes that are no text.
   void read(const char* begin, std::uint64_t line, const char* stop, const char* end);
-  /// Reads `columns` again, as texts.
+  /// Reads `columns` once more, as texts; the others are empty then.
   void read_texts(const std::vector<std::size_t>& columns);
 
   /// Where the first row begins and where the next one would: at `end` where there is none. And their lines.
@@ -67,7 +67,8 @@ class CsvRows {
   std::uint64_t next_line() const { return next_line_; }
 
   std::size_t size() const { return rows_; }
-  std::vector<CsvColumn>& columns() { return columns_; }
+  /// What was read; the places and numbers stay.
+  std::vector<CsvColumn> take_columns() { return std::exchange(columns_, {}); }
   /// (row, line) as RowLines has them.
   const std::vector<std::pair<std::size_t, std::uint64_t>>& jumps() const { return jumps_; }
 

@@ -2,9 +2,31 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 
 namespace danling::inline v0::formats {
+
+/// Reads the last `count` of the 8 bytes before `end` as decimal digits, all at once; false where one is no digit. From
+/// 1 to 8, on little-endian machines.
+inline bool last_digits(const char* end, std::int64_t count, std::uint64_t& value) {
+  constexpr std::uint64_t zeros = 0x3030303030303030;
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, end - 8, sizeof(bytes));
+  const std::uint64_t wanted = ~std::uint64_t{0} << (8 * (8 - count));
+  bytes = (bytes & wanted) | (zeros & ~wanted);
+  constexpr std::uint64_t high = 0xf0f0f0f0f0f0f0f0;
+  if (((bytes & high) | (((bytes + 0x0606060606060606) & high) >> 4)) != 0x3333333333333333) {
+    return false;
+  }
+  // Pairs of digits, then pairs of these, then of those.
+  bytes -= zeros;
+  bytes = bytes * 10 + (bytes >> 8);
+  constexpr std::uint64_t pairs = 0x000000ff000000ff;
+  value = ((bytes & pairs) * 0x000f424000000064 + ((bytes >> 16) & pairs) * 0x0000271000000001) >> 32;
+  return true;
+}
 
 /// Reads `-12.5e3` where digits and power of ten are doubles, so that one operation rounds as it must (Clinger 1990).
 /// False for all else, also for numbers that only have more digits.
@@ -12,6 +34,7 @@ inline bool simple_decimal(const char* at, const char* end, double& value) {
   static constexpr std::array<double, 23> powers = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+  const char* const field = at;
   const bool negative = at < end && *at == '-';
   at += negative ? 1 : 0;
   std::uint64_t digits = 0;
@@ -29,7 +52,15 @@ inline bool simple_decimal(const char* at, const char* end, double& value) {
   }
   if (at < end && *at == '.') {
     ++at;
-    power = -read_digits();
+    std::uint64_t fraction = 0;
+    if (const std::int64_t left = end - at; std::endian::native == std::endian::little && left > 0 && left <= 8 &&
+                                            end - field >= 8 && last_digits(end, left, fraction)) {
+      digits = digits * static_cast<std::uint64_t>(powers[static_cast<std::size_t>(left)]) + fraction;
+      at = end;
+      power = -left;
+    } else {
+      power = -read_digits();
+    }
     if (power == 0) {
       return false;
     }

@@ -15,7 +15,7 @@
 
 namespace danling::inline v0::formats {
 
-/// What is wrong with a text; `JsonParser` throws it, and callers add where the text is from.
+/// An error in a text, thrown by `JsonParser`; callers add the text's file and line.
 struct JsonFault {
   std::string what;
   /// In bytes from 1; 0 where the place does not matter.

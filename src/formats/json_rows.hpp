@@ -34,7 +34,7 @@ class JsonRows {
  private:
   static constexpr std::size_t none = ~std::size_t{0};
 
-  /// What stands under a key, in all objects at one place.
+  /// One key of the objects that stand at one place of every row, and its column.
   struct Member {
     std::string key = {};
     const Member* parent = nullptr;

@@ -27,8 +27,8 @@ struct Verdict {
   bool right;
 };
 
-// What tests/optim/fused_kernels.cpp found, under each of the CPU's instruction sets. SGD of 2.13 leaves parameters of
-// half precision as they are, but for the last elements, and fills their momentum with garbage.
+// The results of tests/optim/fused_kernels.cpp under each of the CPU's instruction sets. SGD of 2.13 leaves parameters
+// of half precision as they are, but for the last elements, and fills their momentum with garbage.
 constexpr Verdict verdicts[] = {
     {"2.13.0", at::kCPU, FusedKernel::sgd, at::kFloat, true},
     {"2.13.0", at::kCPU, FusedKernel::sgd, at::kDouble, true},

@@ -19,7 +19,7 @@ struct RunnerServices;
 /// with `checkpoint.on_error: stop` it throws Error.
 void append_metrics(RunnerServices& services, const RunnerConfig& config, const MetricsLine& line);
 
-/// What a checkpoint says of metrics.jsonl: how many lines there are, and the text of those that wait for room, which
+/// Writes into `checkpoint` how many lines metrics.jsonl has and the text of those that wait for room on disk, which
 /// would be lost with the process.
 void save_metrics(MetricsLog& log, State& checkpoint);
 /// Brings metrics.jsonl to where the checkpoint was taken.

@@ -81,7 +81,7 @@ int remaining_ms(Clock::time_point deadline) {
   return left < 0 ? 0 : static_cast<int>(left < 1'000'000 ? left : 1'000'000);
 }
 
-// What the program reads. A socket, since it can be written without SIGPIPE, and no limit of files holds for it.
+// The program's standard input. A socket can be written without SIGPIPE, and no file-size limit applies to it.
 bool open_input(Pipe& in) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {

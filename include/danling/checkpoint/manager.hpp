@@ -103,7 +103,7 @@ class CheckpointManager {
  protected:
   /// `name`: what the save was asked for by.
   void record_success(const std::string& name, const std::string& target, std::vector<std::string> aliases);
-  /// What failed under `name`, for the reason `error` (empty: for any), was made good.
+  /// Takes back the failure recorded under `name`, if its reason was `error`; an empty `error` stands for any.
   void forget_failure(const std::string& name, const std::string& error = "");
   /// `thrown`: the caller learns of it by an exception; otherwise throw_failure() will throw it.
   void record_failure(const std::string& name, const std::string& error, const std::string& target,

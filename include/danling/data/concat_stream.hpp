@@ -83,7 +83,7 @@ class StreamPart final : public AnyStream<made<T>, B, informed> {
   std::shared_ptr<T> base_;
 };
 
-/// What all collate their samples to, else void.
+/// The type that all parts collate their samples to, else void.
 template <class... T>
 struct CommonCollated {
   using type = void;
@@ -198,7 +198,7 @@ class ConcatStream {
   std::int64_t random_layers() const { return detail::most_random_layers(parts_); }
   /// Of the first part.
   LoaderDefaults loader_defaults() const { return parts_.front()->loader_defaults(); }
-  /// What all parts say, else nothing.
+  /// The parts' split where they agree, else empty.
   std::string split() const { return detail::split_of_all(parts_); }
   bool train() const { return detail::all_train(parts_); }
 

@@ -57,7 +57,7 @@ template <class T>
 concept InformedBatches = requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
   { object.get_batch(indices, info) } -> BatchType;
 };
-/// What `Dataset` has: batches by `info` that `get_batch` gives without.
+/// Batches are also read with a `BatchInfo`, by `read`, as in `Dataset`.
 template <class T>
 concept ReadsBatches = PlainBatches<T> &&
     requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
@@ -84,7 +84,8 @@ template <class T>
 using sample_of =
     std::remove_cvref_t<decltype(get_sample(std::declval<T&>(), std::int64_t{}, std::declval<const SampleInfo&>()))>;
 
-/// What `object` says of its functions that draw random numbers; where it says nothing, itself where it takes infos.
+/// The number of layers of `object` that draw random numbers, by its `random_layers()`; without one, 1 if it takes
+/// infos, else 0.
 template <class T>
 std::int64_t random_layers_of(const T& object) {
   if constexpr (requires {

@@ -39,7 +39,7 @@ class Offsets {
   std::vector<std::int64_t> ends_;
 };
 
-/// What all parts say, else nothing.
+/// The split that all parts name, else empty.
 std::string common_split(const std::vector<std::string>& splits);
 
 template <class Parts>

@@ -30,7 +30,7 @@ concept ReadsWhole = BatchesOfOne<T> || requires {
   requires T::uncollates;
 };
 
-/// What `get` gives, else the sample of a batch of one.
+/// The result of `get`, or the sample of a batch of one where there is no `get`.
 template <class T>
 auto record_at(T& object, std::int64_t index, const SampleInfo& info) {
   if constexpr (GetsRecords<T>) {

@@ -84,7 +84,7 @@ auto random_split(T dataset, const PartSizes& sizes, std::uint64_t seed) {
   return parts;
 }
 
-/// What `hold_out` gives: `rest` keeps the dataset's `split()` and `train()`, `held` has none.
+/// The two parts of `hold_out`: `rest` keeps the dataset's `split()` and `train()`, `held` has neither.
 template <class T>
 struct HeldOut {
   Subset<T> rest;

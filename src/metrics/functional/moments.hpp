@@ -33,7 +33,7 @@ struct Moments {
   X products;  // of predictions and targets
   X abs_error;
   X relative_error;
-  // What rounding leaves out of the means, so that they have as many digits where they are large beside the spread.
+  // The rounding errors of the means (compensation): without them, means that are large beside the spread lose digits.
   X rest_pred;
   X rest_target;
   X rest_error;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
@@ -11,6 +13,7 @@
 
 #include <danling/core/error.hpp>
 
+#include <metrics/functional/log_sum_exp.hpp>
 #include <metrics/functional/score_values.hpp>
 #include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
@@ -44,33 +47,67 @@ void check_vocabulary(const at::Tensor& labels, std::int64_t vocabulary, std::op
   }
 }
 
-// A kernel of LibTorch takes longer to start than so few scores take by themselves.
-constexpr std::int64_t few_scores = 8192;
+constexpr std::int64_t scores_per_task = 1 << 15;
 
+// [the sum of -log p, how many count].
 template <class T>
-at::Tensor few_likelihoods(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
-  const T* row = rows.const_data_ptr<T>();
-  const auto* label = labels.const_data_ptr<std::int64_t>();
+at::Tensor sums_on_host(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
   const std::int64_t vocabulary = rows.size(1);
+  const T* scores = rows.const_data_ptr<T>();
+  const auto* label = labels.const_data_ptr<std::int64_t>();
+  const auto counts = [&](std::int64_t i) { return ignore_index != label[i]; };
+  std::vector<double> losses(static_cast<std::size_t>(rows.size(0)));
+  at::parallel_for(0, rows.size(0), scores_per_task / vocabulary + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (counts(i)) {
+        const T* row = scores + i * vocabulary;
+        const detail::LogSumExp of_row = detail::log_sum_exp(row, vocabulary);
+        losses[static_cast<std::size_t>(i)] = of_row.rest + (of_row.highest - static_cast<double>(row[label[i]]));
+      }
+    }
+  });
   at::Tensor out = at::zeros({2}, at::kDouble);
   auto* sums = out.mutable_data_ptr<double>();
-  for (std::int64_t i = 0; i < rows.size(0); ++i, row += vocabulary) {
-    if (ignore_index == label[i]) {
-      continue;
+  // In the rows' order, whatever the number of threads.
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    if (counts(i)) {
+      sums[0] += losses[static_cast<std::size_t>(i)];
+      sums[1] += 1.0;
     }
-    const auto highest = static_cast<double>(*std::max_element(row, row + vocabulary));
-    double sum = 0.0;
-    for (std::int64_t c = 0; c < vocabulary; ++c) {
-      sum += std::exp(static_cast<double>(row[c]) - highest);
-    }
-    sums[0] += std::log(sum) + (highest - static_cast<double>(row[label[i]]));
-    sums[1] += 1.0;
   }
   return out;
 }
 
-// [the sum of -log p, how many count]. Rows go through the softmax in blocks that stay in caches: a copy of all logits
+// The same on any device and of any dtype, by LibTorch's kernels. In blocks that stay in caches: a copy of all logits
 // would need as much memory again.
+at::Tensor sums_by_kernels(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
+  const std::int64_t vocabulary = rows.size(1);
+  at::Tensor out = at::zeros({2}, rows.options().dtype(at::kDouble));
+  const std::int64_t block_elements = rows.is_cpu() ? std::int64_t{1} << 16 : std::int64_t{1} << 24;
+  const std::int64_t block = std::max<std::int64_t>(1, block_elements / vocabulary);
+  for (std::int64_t begin = 0; begin < rows.size(0); begin += block) {
+    const std::int64_t length = std::min(block, rows.size(0) - begin);
+    at::Tensor scores = rows.narrow(0, begin, length);
+    if (at::isReducedFloatingType(scores.scalar_type())) {
+      scores = scores.to(at::kFloat);
+    }
+    const at::Tensor label = labels.narrow(0, begin, length);
+    const at::Tensor counted = ignore_index ? detail::not_ignored(label, *ignore_index) : at::Tensor();
+    const at::Tensor index = label.clamp(0, vocabulary - 1).unsqueeze(1);
+    const at::Tensor own = scores.gather(1, index).squeeze(1).to(at::kDouble);
+    // Large scores are subtracted before they meet the logarithm, which is small.
+    const at::Tensor highest = scores.amax(1, /*keepdim=*/true);
+    at::Tensor loss =
+        (scores - highest).exp_().sum(1).to(at::kDouble).log_() + (highest.squeeze(1).to(at::kDouble) - own);
+    if (counted.defined()) {
+      loss = at::where(counted, loss, 0.0);
+    }
+    out.select(0, 0).add_(loss.sum());
+    counted.defined() ? out.select(0, 1).add_(counted.sum()) : out.select(0, 1).add_(length);
+  }
+  return out;
+}
+
 at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
                            std::optional<std::int64_t> ignore_index) {
   check_tokens(logits, target);
@@ -83,37 +120,14 @@ at::Tensor likelihood_sums(const at::Tensor& logits, const at::Tensor& target,
   if (logits.numel() == 0) {
     return at::zeros({2}, logits.options().dtype(at::kDouble));
   }
-  const at::Tensor rows = logits.reshape({-1, vocabulary});
-  if (rows.is_cpu() && rows.numel() <= few_scores) {
-    return rows.scalar_type() == at::kDouble
-               ? few_likelihoods<double>(rows.contiguous(), labels, ignore_index)
-               : few_likelihoods<float>(rows.to(at::kFloat).contiguous(), labels, ignore_index);
+  const at::Tensor rows = logits.detach().reshape({-1, vocabulary});
+  if (rows.is_cpu() && rows.scalar_type() == at::kFloat) {
+    return sums_on_host<float>(rows.contiguous(), labels, ignore_index);
   }
-  at::Tensor out = at::zeros({2}, logits.options().dtype(at::kDouble));
-  const std::int64_t block_elements = logits.is_cpu() ? std::int64_t{1} << 16 : std::int64_t{1} << 24;
-  const std::int64_t block = std::max<std::int64_t>(1, block_elements / vocabulary);
-  for (std::int64_t begin = 0; begin < rows.size(0); begin += block) {
-    const std::int64_t length = std::min(block, rows.size(0) - begin);
-    at::Tensor scores = rows.narrow(0, begin, length);
-    if (at::isReducedFloatingType(scores.scalar_type())) {
-      scores = scores.to(at::kFloat);
-    }
-    const at::Tensor label = labels.narrow(0, begin, length);
-    const at::Tensor counted = ignore_index ? detail::not_ignored(label, *ignore_index) : at::Tensor();
-    const at::Tensor index = label.clamp(0, vocabulary - 1).unsqueeze(1);
-    const at::Tensor own = scores.gather(1, index).squeeze(1).to(at::kDouble);
-    // Large scores are subtracted before they meet the logarithm, which is small. LibTorch's log-softmax is twice as
-    // fast, but adds tens of thousands of terms in a row: of CPUs with short vectors it costs the fifth digit.
-    const at::Tensor highest = scores.amax(1, /*keepdim=*/true);
-    at::Tensor loss =
-        (scores - highest).exp_().sum(1).to(at::kDouble).log_() + (highest.squeeze(1).to(at::kDouble) - own);
-    if (counted.defined()) {
-      loss = at::where(counted, loss, 0.0);
-    }
-    out.select(0, 0).add_(loss.sum());
-    counted.defined() ? out.select(0, 1).add_(counted.sum()) : out.select(0, 1).add_(length);
+  if (rows.is_cpu() && rows.scalar_type() == at::kBFloat16) {
+    return sums_on_host<c10::BFloat16>(rows.contiguous(), labels, ignore_index);
   }
-  return out;
+  return sums_by_kernels(rows, labels, ignore_index);
 }
 
 }  // namespace

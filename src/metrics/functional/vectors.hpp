@@ -1,7 +1,9 @@
 // Loops that are compiled for more than one kind of CPU.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <type_traits>
 
 #include <ATen/Version.h>
 
@@ -12,6 +14,14 @@ namespace danling::inline v0::metrics::detail {
 template <class Work>
 [[gnu::target("avx2")]] void run_avx2(const Work& work) {
   work();
+}
+template <class Work>
+[[gnu::target("avx2")]] void run_32_bytes(const Work& work) {
+  work(std::integral_constant<std::size_t, 32>{});
+}
+template <class Work>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void run_64_bytes(const Work& work) {
+  work(std::integral_constant<std::size_t, 64>{});
 }
 #endif
 
@@ -27,6 +37,24 @@ void run_vectors(const Work& work) {
   }
 #endif
   work();
+}
+
+/// The same for a `work` that names its vectors itself, and is called with the bytes that one of the CPU's holds, as a
+/// std::integral_constant.
+template <class Work>
+void run_vectors_of_bytes(const Work& work) {
+#if defined(__x86_64__)
+  static const std::string cpu = at::get_cpu_capability();
+  if (cpu == "AVX512") {
+    run_64_bytes(work);
+    return;
+  }
+  if (cpu.substr(0, 3) == "AVX") {
+    run_32_bytes(work);
+    return;
+  }
+#endif
+  work(std::integral_constant<std::size_t, 16>{});
 }
 
 }  // namespace danling::inline v0::metrics::detail

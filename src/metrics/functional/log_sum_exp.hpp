@@ -1,0 +1,22 @@
+// log(sum(exp(row))) in one pass for the highest score and one for the sum.
+#pragma once
+
+#include <cstdint>
+
+#include <c10/util/BFloat16.h>
+
+namespace danling::inline v0::metrics::detail {
+
+/// The highest of a row and the logarithm of the sum of exp(score - highest): apart, so that large scores cost no
+/// digits.
+struct LogSumExp {
+  double highest;
+  double rest;
+};
+
+/// Of `row` [n] of float or c10::BFloat16, n > 0; relative error of a term below 2e-7. NaN when a score is NaN or the
+/// highest is infinite.
+template <class T>
+LogSumExp log_sum_exp(const T* row, std::int64_t n);
+
+}  // namespace danling::inline v0::metrics::detail
