@@ -1,6 +1,9 @@
 // The path of one step: contexts, backward, the window's end, the update.
 #include <danling/runner/torch_runner_base.hpp>
 
+#include <algorithm>
+#include <limits>
+
 #include <ATen/ops/full_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -11,6 +14,25 @@
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
+namespace {
+
+/// The value of that dtype nearest to `weight`; float64 is left as it is.
+double rounded_to(at::ScalarType dtype, double weight) {
+  const auto narrow = static_cast<float>(weight);
+  switch (dtype) {
+    case at::kBFloat16:
+      return static_cast<float>(c10::BFloat16(narrow));
+    case at::kHalf:
+      // More than the first micro-batch 32,000 times over: finite, since its divisor is.
+      return static_cast<float>(std::min(c10::Half(narrow), std::numeric_limits<c10::Half>::max()));
+    case at::kFloat:
+      return narrow;
+    default:
+      return weight;
+  }
+}
+
+}  // namespace
 
 PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), autocast_dtype_}; }
 
@@ -22,9 +44,13 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     fail<StateError>("runner.backward", "expected a loss of one element, got shape [", join(loss.sizes()),
                      "]; reduce it by its mean");
   }
-  const double weight = window_.weight();
+  double weight = window_.weight();
   if (weight == 0.0) {
     return;  // not one valid target in this micro-batch
+  }
+  if (weight != 1.0) {
+    weight = rounded_to(loss.scalar_type(), weight);
+    window_.round_weight(weight);
   }
   // Seeding with the weight is free, a node `loss * weight` costs 6 microseconds.
   if (!seed_.defined() || seed_weight_ != weight || seed_.scalar_type() != loss.scalar_type() ||

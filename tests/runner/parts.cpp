@@ -8,10 +8,15 @@ TEST_CASE("AccumulationWindow: micro-batches weigh by their normalizers and the 
   dl::AccumulationWindow window;
   window.reset();
   window.begin_micro_batch(5, false);
-  CHECK(window.weight() == 5.0);
+  CHECK(window.weight() == 5.0 / 4);  // in units of four, the power of two below the first
   window.begin_micro_batch(2, false);
-  CHECK(window.weight() == 2.0);
-  CHECK(window.divisor() == 7.0);
+  CHECK(window.weight() == 2.0 / 4);
+  CHECK(window.divisor() == 7.0 / 4);
+  window.round_weight(0.25);
+  CHECK(window.divisor() == 6.0 / 4);
+  window.reset();
+  window.begin_micro_batch(3, false);
+  CHECK(window.weight() == 3.0 / 2);
   window.reset();
   window.begin_micro_batch(5, /*alone=*/true);
   CHECK(window.weight() == 1.0);
@@ -31,8 +36,8 @@ TEST_CASE("AccumulationWindow: a micro-batch without a valid target counts nothi
   window.begin_micro_batch(0, false);
   CHECK(window.weight() == 0.0);
   window.begin_micro_batch(4, false);
-  CHECK(window.weight() == 4.0);
-  CHECK(window.divisor() == 4.0);
+  CHECK(window.weight() == 1.0);
+  CHECK(window.divisor() == 1.0);
 }
 
 TEST_CASE("AccumulationWindow: a normalizer that goes missing is an error", "[runner]") {

@@ -70,6 +70,40 @@ TEST_CASE("TorchRunner: accumulation over uneven micro-batches equals one large 
   }
 }
 
+/// The same logits for all records, and a loss whose gradient for `a` is one.
+struct FlatImpl : torch::nn::Module {
+  explicit FlatImpl(torch::Dtype dtype) { a = register_parameter("a", torch::zeros({1}, dtype)); }
+  torch::Tensor forward(torch::Tensor x) { return a.expand({x.size(0), 1}); }
+  torch::Tensor a;
+};
+TORCH_MODULE(Flat);
+
+TEST_CASE("TorchRunner: micro-batches of more samples than half precision counts weigh as they should", "[runner]") {
+  // 257 is no bfloat16 and 70,000 no float16; one update of rate 1 by a gradient of 1 gives -1.
+  const auto [dtype, samples] = GENERATE(std::pair<torch::Dtype, std::int64_t>{torch::kBFloat16, 257},
+                                         std::pair<torch::Dtype, std::int64_t>{torch::kHalf, 70'000},
+                                         std::pair<torch::Dtype, std::int64_t>{torch::kFloat, 257});
+  struct MeanRunner : dl::TorchRunner {
+    MeanRunner(const TinyConfig& config, torch::Dtype dtype, std::int64_t samples) : dl::TorchRunner(config) {
+      model = Flat(dtype);
+      criterion = [](const torch::Tensor& pred, const torch::Tensor&) { return pred.select(0, 0).sum(); };
+      datasets["train"] = dl::data::TensorDataset(torch::zeros({2 * samples, 1}, dtype), torch::zeros({2 * samples}));
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.lineage = torch::toString(dtype);
+  config.epochs = 1;
+  config.accum_steps = 2;
+  config.dataloader.batch_size = samples;
+  config.optim.type = "sgd";
+  config.optim.lr = 1.0;
+  MeanRunner runner(config, dtype, samples);
+  runner.train();
+  CHECK(runner.state().train.global_step == 1);
+  CHECK(runner.model.state_dict().at("a").tensor().item<double>() == -1.0);
+}
+
 /// Logits that do not depend on the input. Autograd leaves the gradients of both parameters in the same memory.
 struct SumOfViewsImpl : torch::nn::Module {
   SumOfViewsImpl() {

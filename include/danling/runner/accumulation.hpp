@@ -1,6 +1,7 @@
 // The weights of the micro-batches of one accumulation window.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 
@@ -36,23 +37,33 @@ class AccumulationWindow {
       check<StateError>(normalizer.has_value(), "runner.accumulate",
                         "expected a loss normalizer for every micro-batch of a window that began with one, got none; "
                         "give all batches a loss_normalizer or none");
-      weight_ = static_cast<double>(*normalizer);
+      if (divisor_ == 0.0) {
+        unit_ = std::bit_floor(static_cast<std::uint64_t>(*normalizer));
+      }
+      weight_ = static_cast<double>(*normalizer) / static_cast<double>(unit_);
     } else {
       weight_ = 1.0;
     }
     divisor_ += weight_;
   }
 
-  /// What the current micro-batch counts: the seed of its backward pass. 0 means that it is left out.
+  /// The seed of the current micro-batch's backward pass: its normalizer in units of a power of two near the window's
+  /// first one, since 70,000 is beyond float16. 0 means that the micro-batch is left out.
   double weight() const { return weight_; }
+  /// Called when the gradient's dtype does not hold `weight()`: the divisor counts what the micro-batch weighs instead.
+  void round_weight(double weight) {
+    divisor_ += weight - weight_;
+    weight_ = weight;
+  }
 
-  /// What the accumulated gradients must be divided by; 0 when no micro-batch counted.
+  /// The sum of the weights, by which the accumulated gradients must be divided; 0 when no micro-batch counted.
   double divisor() const { return divisor_; }
 
  private:
   enum class Kind { undecided, uniform, weighted };
 
   Kind kind_ = Kind::undecided;
+  std::uint64_t unit_ = 1;
   double weight_ = 1.0;
   double divisor_ = 0.0;
 };

@@ -26,28 +26,32 @@ struct Columns {
   std::vector<double> targets;
 };
 
-// The samples of one output that count; nothing when a prediction is nan.
-bool read_columns(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs, std::int64_t output,
-                  Columns& out) {
-  const auto* pred = preds.const_data_ptr<double>();
+// The samples that have a target in every output.
+std::vector<std::int64_t> counted_rows(const at::Tensor& targets, std::int64_t num_outputs) {
   const auto* target = targets.const_data_ptr<double>();
-  const std::int64_t rows = preds.numel() / num_outputs;
+  std::vector<std::int64_t> out;
+  out.reserve(static_cast<std::size_t>(targets.numel() / num_outputs));
+  for (std::int64_t row = 0; row < targets.numel() / num_outputs; ++row, target += num_outputs) {
+    if (std::none_of(target, target + num_outputs, [](double value) { return std::isnan(value); })) {
+      out.push_back(row);
+    }
+  }
+  return out;
+}
+
+// One output of these samples; false when a prediction is nan.
+bool read_columns(const at::Tensor& preds, const at::Tensor& targets, const std::vector<std::int64_t>& rows,
+                  std::int64_t num_outputs, std::int64_t output, Columns& out) {
+  const double* pred = preds.const_data_ptr<double>() + output;
+  const double* target = targets.const_data_ptr<double>() + output;
   out.preds.clear();
   out.targets.clear();
-  out.preds.reserve(static_cast<std::size_t>(rows));
-  out.targets.reserve(static_cast<std::size_t>(rows));
-  for (std::int64_t i = 0; i < rows; ++i, pred += num_outputs, target += num_outputs) {
-    bool there = true;
-    for (std::int64_t k = 0; k < num_outputs; ++k) {
-      there &= !std::isnan(target[k]);
+  for (const std::int64_t row : rows) {
+    if (std::isnan(pred[row * num_outputs])) {
+      return false;
     }
-    if (there) {
-      if (std::isnan(pred[output])) {
-        return false;
-      }
-      out.preds.push_back(pred[output]);
-      out.targets.push_back(target[output]);
-    }
+    out.preds.push_back(pred[row * num_outputs]);
+    out.targets.push_back(target[row * num_outputs]);
   }
   return true;
 }
@@ -56,11 +60,14 @@ template <class Value>
 at::Tensor by_column(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs, Value value) {
   const at::Tensor pred = preds.to(at::kDouble).contiguous();
   const at::Tensor target = targets.to(at::kDouble).contiguous();
+  const std::vector<std::int64_t> rows = counted_rows(target, num_outputs);
   at::Tensor out = host_vector(num_outputs);
   auto* data = out.mutable_data_ptr<double>();
   Columns columns;
+  columns.preds.reserve(rows.size());
+  columns.targets.reserve(rows.size());
   for (std::int64_t k = 0; k < num_outputs; ++k) {
-    const bool ranked = read_columns(pred, target, num_outputs, k, columns) && !columns.preds.empty();
+    const bool ranked = !rows.empty() && read_columns(pred, target, rows, num_outputs, k, columns);
     data[k] = ranked ? value(columns.preds, columns.targets) : rank_nan;
   }
   return out;
