@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@ class LogFile {
 
 /// Opens `path` for appending. @throws Error naming path and reason.
 std::FILE* open_log_file(const std::string& path);
+/// Flushes, and makes the file anew where someone removed it and its folder is there. Gives errno of a failure, or 0.
+int flush_log_file(std::FILE* file, const std::filesystem::path& path);
 
 std::unique_ptr<LogFile> open_plain_log_file(const std::string& path);
 /// Null in a build without spdlog.

@@ -9,12 +9,14 @@
 #include <danling/core/error.hpp>
 #include <telemetry/log_file.hpp>
 
+#include "core/removed_file.hpp"
+
 namespace danling::inline v0::detail {
 namespace {
 
 class PlainLogFile : public LogFile {
  public:
-  explicit PlainLogFile(const std::string& path) : file_(open_log_file(path)) {}
+  explicit PlainLogFile(const std::string& path) : path_(path), file_(open_log_file(path)) {}
   ~PlainLogFile() override { std::fclose(file_); }
   PlainLogFile(const PlainLogFile&) = delete;
   PlainLogFile& operator=(const PlainLogFile&) = delete;
@@ -37,9 +39,10 @@ class PlainLogFile : public LogFile {
     return written ? 0 : errno;
   }
 
-  int flush() override { return std::fflush(file_) == 0 ? 0 : errno; }
+  int flush() override { return flush_log_file(file_, path_); }
 
  private:
+  std::filesystem::path path_;
   std::FILE* file_;
 };
 
@@ -48,10 +51,18 @@ class PlainLogFile : public LogFile {
 LogFile::~LogFile() = default;
 
 std::FILE* open_log_file(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "ae");
+  std::FILE* file = std::fopen(path.c_str(), "a+e");
   check(file != nullptr, "logger.open", "expected a log file that can be written, got ", quote(std::strerror(errno)),
         " for ", path);
   return file;
+}
+
+int flush_log_file(std::FILE* file, const std::filesystem::path& path) {
+  if (std::fflush(file) != 0) {
+    return errno;
+  }
+  const int reason = restore_removed(fileno(file), path);
+  return reason == ENOENT ? 0 : reason;  // not before the run's directory is made anew
 }
 
 std::unique_ptr<LogFile> open_plain_log_file(const std::string& path) { return std::make_unique<PlainLogFile>(path); }

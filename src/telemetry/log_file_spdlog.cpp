@@ -16,7 +16,7 @@ namespace {
 // spdlog's own file sink does not say when a flush fails, which is when a full disk shows.
 class FileSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
-  explicit FileSink(const std::string& path) : file_(open_log_file(path)) {}
+  explicit FileSink(const std::string& path) : path_(path), file_(open_log_file(path)) {}
   ~FileSink() override { std::fclose(file_); }
   FileSink(const FileSink&) = delete;
   FileSink& operator=(const FileSink&) = delete;
@@ -37,12 +37,13 @@ class FileSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
     }
   }
   void flush_() override {
-    if (std::fflush(file_) != 0) {
-      error_ = errno;
+    if (const int error = flush_log_file(file_, path_); error != 0) {
+      error_ = error;
     }
   }
 
  private:
+  std::filesystem::path path_;
   std::FILE* file_;
   int error_ = 0;
 };

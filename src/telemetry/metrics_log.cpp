@@ -1,7 +1,6 @@
 #include <danling/telemetry/metrics_log.hpp>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include <danling/core/error.hpp>
 
+#include "core/removed_file.hpp"
 #include "core/signal_mask.hpp"
 
 namespace danling::inline v0 {
@@ -226,42 +226,10 @@ int MetricsLog::write_kept() noexcept {
   return reason;
 }
 
-int MetricsLog::restore_removed() noexcept {
-  struct stat status {};
-  if (fstat(file_, &status) != 0 || status.st_nlink > 0) {
-    return 0;
-  }
-  std::error_code ignored;
-  std::filesystem::create_directories(path_.parent_path(), ignored);
-  const int file = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-  if (file < 0) {
-    return errno;
-  }
-  const detail::FileSizeSignalMask quiet;
-  std::array<char, 65536> block;
-  int reason = 0;
-  for (std::uint64_t done = 0; reason == 0 && done < offset_;) {
-    const ssize_t got =
-        pread(file_, block.data(), std::min<std::uint64_t>(block.size(), offset_ - done), static_cast<off_t>(done));
-    const ssize_t written = got > 0 ? ::write(file, block.data(), static_cast<std::size_t>(got)) : got;
-    if (written > 0) {
-      done += static_cast<std::uint64_t>(written);
-    } else if (written == 0 || errno != EINTR) {
-      reason = written == 0 ? EIO : errno;
-    }
-  }
-  if (reason != 0) {
-    ::unlink(path_.c_str());
-    ::close(file);
-    return reason;
-  }
-  ::close(file_);
-  file_ = file;
-  return 0;
-}
-
 void MetricsLog::flush() {
-  if (const int reason = restore_removed(); reason != 0) {
+  std::error_code ignored;
+  std::filesystem::create_directories(path_.parent_path(), ignored);  // someone may have removed it
+  if (const int reason = detail::restore_removed(file_, path_); reason != 0) {
     fail_file("metrics_log.flush", path_, reason);
   }
   if (const int reason = write_kept(); reason != 0) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -53,6 +54,15 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
 Workspace::Lock::~Lock() {
   // The file stays, since removing it would let two others each lock a file of that name.
   ::close(file_);
+}
+
+bool Workspace::Lock::is_there() const {
+  struct stat held {};
+  struct stat named {};
+  if (::stat(path_.c_str(), &named) != 0) {
+    return errno != ENOENT;
+  }
+  return ::fstat(file_, &held) != 0 || (held.st_dev == named.st_dev && held.st_ino == named.st_ino);
 }
 
 void Workspace::Lock::sign(const std::string& timestamp) {

@@ -18,6 +18,8 @@ class Workspace::Lock {
 
   /// The attempt that held the directory before; empty: none.
   const std::string& earlier_attempt() const { return earlier_attempt_; }
+  /// Whether its file still has its name, without which others do not see the lock.
+  bool is_there() const;
   /// Says in the file who holds it now.
   void sign(const std::string& timestamp);
 

@@ -183,6 +183,26 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
 
 void Workspace::close() noexcept { lock_.reset(); }
 
+fs::path Workspace::reopen() {
+  if (!is_open() || lock_->is_there()) {
+    return {};
+  }
+  std::error_code error;
+  const bool whole = !fs::exists(dir_ / "metadata", error);
+  make_directories(dir_ / "logs");
+  make_directories(dir_ / "metadata");
+  try {
+    auto lock = std::make_unique<Lock>(dir_ / lock_name);
+    lock->sign(options_.timestamp);
+    lock_ = std::move(lock);
+  } catch (const StateError& other) {
+    lock_.reset();
+    fail<StateError>("workspace.reopen", "expected ", quote(dir_.string()),
+                     " to stay as it was while the run goes on, got it or its lock removed, and then: ", other.what());
+  }
+  return whole ? dir_ : dir_ / lock_name;
+}
+
 fs::path Workspace::move_aside() const {
   std::vector<fs::path> left;
   std::error_code error;

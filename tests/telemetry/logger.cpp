@@ -122,6 +122,37 @@ TEST_CASE("Logger: the file is written at errors, at flush and at close", "[tele
   CHECK(count() == 4);
 }
 
+TEST_CASE("LogFile: both backends make a file anew that someone removed, once its folder is there",
+          "[telemetry][logger]") {
+  const TempDir dir;
+  const auto check = [&](const std::string& name, auto open) {
+    const auto folder = dir / name;
+    std::filesystem::create_directories(folder);
+    const auto file = open((folder / "log").string());
+    if (file == nullptr) {
+      return;
+    }
+    const auto write = [&](const char* text) {
+      CHECK(file->write(LogLevel::info, text) == 0);
+      CHECK(file->flush() == 0);
+    };
+    write("one");
+    std::filesystem::remove_all(folder);
+    write("two");
+    CHECK_FALSE(std::filesystem::exists(folder));
+    std::filesystem::create_directories(folder);
+    write("three");
+    write("four");
+    const auto lines = lines_of(danling_test::read_file(folder / "log"));
+    REQUIRE(lines.size() == 4);
+    for (std::size_t i = 0; i < 4; ++i) {
+      CHECK(lines[i].ends_with(std::vector<std::string>{"  one", "  two", "  three", "  four"}[i]));
+    }
+  };
+  check("plain", danling::detail::open_plain_log_file);
+  check("spdlog", danling::detail::open_spdlog_log_file);
+}
+
 TEST_CASE("Logger: appends to the file of an earlier part of the attempt", "[telemetry][logger]") {
   const TempDir dir;
   for (int i = 0; i < 2; ++i) {

@@ -212,6 +212,40 @@ TEST_CASE("Workspace: two in one process exclude each other until one is closed"
         "[workspace.open] expected to be called once, got a second call for " + second.dir().string());
 }
 
+TEST_CASE("Workspace: a directory that was removed while it is open is taken again, and locked", "[workspace]") {
+  const TempDir dir;
+  Workspace first(options_in(dir));
+  first.open(/*resuming=*/true);
+  CHECK(first.reopen().empty());
+  fs::path gone;
+  SECTION("removed") {
+    gone = first.dir();
+    fs::remove_all(gone);
+  }
+  SECTION("moved away") {
+    gone = first.dir();
+    fs::rename(gone, dir / "elsewhere");
+  }
+  SECTION("its lock alone") {
+    gone = first.dir() / ".lock";
+    fs::remove(gone);
+  }
+  CHECK(first.reopen() == gone);
+  CHECK(first.reopen().empty());
+  CHECK(fs::is_directory(first.dir() / "logs"));
+  CHECK(fs::is_directory(first.dir() / "metadata"));
+  CHECK_THAT(read_file(first.dir() / ".lock"), ContainsSubstring("timestamp: " + first.timestamp() + "\n"));
+  Workspace second(options_in(dir));
+  CHECK_THROWS_AS(second.open(/*resuming=*/true), danling::StateError);
+  // Whoever finds another one there gives it up.
+  fs::remove_all(first.dir());
+  second.open(/*resuming=*/true);
+  CHECK_THROWS_AS(first.reopen(), danling::StateError);
+  CHECK_FALSE(first.is_open());
+  CHECK(first.reopen().empty());
+  CHECK(second.reopen().empty());
+}
+
 TEST_CASE("Workspace: a place that cannot be written is one clear error", "[workspace]") {
   const TempDir dir;
   danling_test::write_file(dir / "experiments", "a file");

@@ -75,8 +75,6 @@ class MetricsLog {
  private:
   /// Gives errno of a failure, or 0.
   int write_kept() noexcept;
-  /// Writes the file anew, from what is still open of it, when someone removed it. Gives errno of a failure, or 0.
-  int restore_removed() noexcept;
 
   std::filesystem::path path_;
   int file_ = -1;

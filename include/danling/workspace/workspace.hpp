@@ -85,6 +85,10 @@ class Workspace {
   std::filesystem::path interrupted_source() const;
   void taken_over() const;
   bool is_open() const { return lock_ != nullptr; }
+  /// Takes the directory and makes its folders again where someone removed it, or the lock in it, since open(). Returns
+  /// the path that was gone, or nothing. @throws StateError when another process runs there by now: the workspace is
+  /// then closed; ConfigError when the directory cannot be made or written.
+  std::filesystem::path reopen();
   /// Gives the directory free for another process; safe to call twice.
   void close() noexcept;
 
