@@ -135,7 +135,7 @@ bool CheckpointDirectory::is_removed() const {
 }
 
 void CheckpointDirectory::make_anew(const Publication& what, Published& out) {
-  if (!is_removed()) {
+  if (prepared_ && !is_removed()) {
     return;
   }
   unlock();

@@ -171,6 +171,9 @@ class FileCheckpointManager::Impl {
       if (!made.name.empty()) {
         owner->forget_failure(made.name, made.error);
       }
+      if (!made.notice.empty()) {
+        owner->record_notice(made.notice);
+      }
     }
 
     void record(const Publication& what, const Published& done, bool thrown) {
@@ -187,7 +190,7 @@ class FileCheckpointManager::Impl {
         owner->record_failure(what.name, done.error, target, done.failed_alias, thrown);
       }
       if (!done.notice.empty()) {
-        owner->record_notice(done.notice, target);
+        owner->record_notice(done.notice);
       }
       if (lacks_best(what, done)) {
         owner->record_lost_best(done.error);

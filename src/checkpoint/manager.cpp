@@ -48,6 +48,12 @@ void CheckpointManager::throw_failure() {
   throw CheckpointError(text);
 }
 
+std::string CheckpointManager::take_notice() {
+  const std::lock_guard lock(health_mutex_);
+  noticed_.store(false, std::memory_order_relaxed);
+  return std::exchange(notice_, {});
+}
+
 bool CheckpointManager::wait(std::optional<double>) { return true; }
 bool CheckpointManager::maybe_wait_for_staging(std::optional<double>) { return true; }
 
@@ -82,13 +88,10 @@ void CheckpointManager::record_failure(const std::string& name, const std::strin
   }
 }
 
-void CheckpointManager::record_notice(const std::string& text, const std::string& target) {
+void CheckpointManager::record_notice(const std::string& text) {
   const std::lock_guard lock(health_mutex_);
-  health_.record_failure(text, target);
-  if (!unthrown_.load(std::memory_order_relaxed)) {
-    failure_ = text;
-    unthrown_.store(true, std::memory_order_relaxed);
-  }
+  notice_ = text;
+  noticed_.store(true, std::memory_order_relaxed);
 }
 
 void CheckpointManager::record_lost_best(const std::string& error) {

@@ -78,7 +78,9 @@ OwedSave::MadeGood OwedSave::make_good(CheckpointDirectory& directory) {
   if (what.history && !holds(kept_->names, *what.history)) {
     what.history.reset();
   }
-  out.names = directory.publish(what, kept_->state).names;
+  Published done = directory.publish(what, kept_->state);
+  out.names = std::move(done.names);
+  out.notice = std::move(done.notice);
   std::erase_if(kept_->names, [&](const auto& name) { return holds(out.names, name); });
   if (kept_->names.empty()) {
     out.name = kept_->error.empty() ? "" : kept_->what.name;

@@ -31,6 +31,7 @@ class OwedSave {
     std::vector<std::string> names;  ///< that the directory has now
     std::string name;                ///< of the save that failed, when nothing of it is missing any more
     std::string error;               ///< that it failed by
+    std::string notice;              ///< see Published
   };
   /// Tries to write what is missing.
   MadeGood make_good(CheckpointDirectory& directory);

@@ -139,9 +139,35 @@ void close_metrics(RunnerServices& services) {
 
 }  // namespace detail
 
+// Makes the run's directory anew where someone removed it under the run, and says it. Whether it was gone as a whole.
+bool BaseRunner::reopen_workspace() {
+  auto& services = *services_;
+  auto& workspace = services.workspace;
+  std::filesystem::path gone;
+  detail::write_or_tell(services.logger, config(), services.workspace_failure, "the next save tries it again", [&] {
+    gone = workspace.reopen();
+    if (!gone.empty()) {
+      write_metadata();
+    }
+  });
+  if (gone.empty()) {
+    return false;
+  }
+  services.workspace_failure.clear();
+  services.logger.flush();  // which makes its file anew
+  const bool whole = gone == workspace.dir();
+  std::error_code missing;
+  services.removal_told = whole && !std::filesystem::exists(workspace.checkpoint_dir(), missing);
+  services.logger.warning(concat("workspace: expected ", quote(gone.string()), ", got none: it was removed",
+                                 whole ? ", and the earlier checkpoints in it are gone" : "",
+                                 "; made anew, training goes on"));
+  return whole;
+}
+
 void BaseRunner::append_result(std::int64_t index, const Result& result) {
   results_.append(index, result);
   auto& services = *services_;
+  reopen_workspace();
   if (results_.is_best()) {
     services.best_held.reset();
   }
@@ -187,6 +213,7 @@ void BaseRunner::write_results() {
 
 void BaseRunner::settle_records(bool again) {
   auto& services = *services_;
+  reopen_workspace();
   if (const auto* row = row_of_best_file(); row != nullptr && again) {
     services.best_due = detail::file_of(*row);
   }

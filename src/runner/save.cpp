@@ -37,6 +37,7 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
     services_->deferred_saves.push_back({name, save_best, last_step, force});
     return;
   }
+  reopen_workspace();
   if (services_->inexact) {
     services_->inexact = false;
     services_->logger.warning(
@@ -98,12 +99,24 @@ void BaseRunner::poll_checkpoints() {
       on_checkpoint_failure(error.what());
     }
   }
+  if (manager.has_notice()) [[unlikely]] {
+    tell_notice();
+  }
   if (!services.checkpoint_failure.empty()) [[unlikely]] {
     const auto health = manager.checkpoint_health();
     if (health.failing.empty()) {
       services.checkpoint_failure.clear();
       services.logger.info(concat("checkpoint: saves succeed again; ", health.error_count, " failed so far"));
     }
+  }
+}
+
+// A warning whatever checkpoint.on_error is: no save failed.
+void BaseRunner::tell_notice() {
+  const std::string notice = services_->checkpoint_manager->take_notice();
+  const bool told = reopen_workspace() || std::exchange(services_->removal_told, false);
+  if (!told) {
+    services_->logger.warning(concat(notice, "; training goes on"));
   }
 }
 

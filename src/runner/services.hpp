@@ -44,6 +44,9 @@ struct RunnerServices {
   std::string checkpoint_failure;
   std::string metrics_failure;
   std::string results_failure;
+  std::string workspace_failure;
+  /// Whether it was said that the run's directory was removed, which the manager of the checkpoints still will say.
+  bool removal_told = false;
   /// What best.json is to hold, as long as it could not be written.
   std::optional<Result> best_due;
   /// The index of the result in best.pth where that is not the best; -1: there is no such file.

@@ -632,7 +632,9 @@ TEST_CASE("FileCheckpointManager: a directory that is removed under a save is ma
     remover.join();
     const auto health = manager.checkpoint_health();
     CHECK(health.failing.empty());
-    CHECK((health.first_error.empty() || health.first_error == notice));
+    CHECK(health.error_count == 0);
+    const bool noticed = manager.has_notice();
+    CHECK(manager.take_notice() == (noticed ? notice : ""));
   }
 }
 
@@ -647,9 +649,10 @@ TEST_CASE("FileCheckpointManager: a directory that was removed is made anew, and
       std::filesystem::remove_all(where);
     }
     manager.save_checkpoint(epoch_request(epoch));
-    CHECK(manager.has_failure() == (epoch == 2));
+    CHECK_FALSE(manager.has_failure());
+    CHECK(manager.has_notice() == (epoch == 2));
     if (epoch == 2) {
-      CHECK(error_of<CheckpointError>([&] { manager.throw_failure(); }) ==
+      CHECK(manager.take_notice() ==
             "[checkpoint.write] expected the directory '" + where.string() +
                 "', got none: it was removed, and the earlier checkpoints in it are gone; made anew");
       CHECK(names_in(where) == Names{"latest.pth", "ckpt-e000003.pth"});
@@ -659,7 +662,51 @@ TEST_CASE("FileCheckpointManager: a directory that was removed is made anew, and
     }
   }
   CHECK(manager.checkpoint_health().failing.empty());
+  CHECK(manager.checkpoint_health().error_count == 0);
   CHECK(names_in(where) == Names{"latest.pth", "previous.pth", "ckpt-e000004.pth", "ckpt-e000005.pth"});
+}
+
+TEST_CASE("FileCheckpointManager: a directory that was removed is told too where an earlier save is made good first",
+          "[checkpoint]") {
+  const danling_test::TempDir directory;
+  const auto where = directory / "checkpoints";
+  CountingRun run;
+  auto manager = run.manager({.directory = where, .interval = 1});
+  run.step = 1;
+  manager.save_checkpoint(epoch_request(0));
+  std::filesystem::create_directories(where / "ckpt-e000002.pth" / "in the way");
+  run.step = 2;
+  CHECK_THROWS_AS(manager.save_checkpoint(epoch_request(1)), CheckpointError);
+  std::filesystem::remove_all(where);
+  run.step = 3;
+  manager.save_checkpoint(epoch_request(2));
+  CHECK(names_in(where) == std::set<std::string>{"latest.pth", "ckpt-e000002.pth", "ckpt-e000003.pth"});
+  CHECK(manager.take_notice() == "[checkpoint.write] expected the directory '" + where.string() +
+                                     "', got none: it was removed, and the earlier checkpoints in it are gone; made "
+                                     "anew");
+  CHECK_FALSE(manager.has_notice());
+  CHECK(manager.checkpoint_health().error_count == 1);
+}
+
+TEST_CASE("FileCheckpointManager: where another took the place of a removed directory, no save goes into it",
+          "[checkpoint]") {
+  const danling_test::TempDir directory;
+  const auto where = directory / "checkpoints";
+  CountingRun run;
+  auto manager = run.manager({.directory = where, .interval = 1});
+  manager.save_checkpoint(epoch_request(0));
+  std::filesystem::remove_all(where);
+  CountingRun other_run;
+  other_run.step = 7;
+  auto other = other_run.manager({.directory = where, .interval = 1});
+  other.save_checkpoint(epoch_request(0));
+  for (int epoch = 1; epoch < 3; ++epoch) {
+    CHECK(error_of<CheckpointError>([&] { manager.save_checkpoint(epoch_request(epoch)); }) ==
+          "[checkpoint.lock] expected '" + where.string() +
+              "' to be free, got another manager that saves into it; close that one, or save elsewhere");
+  }
+  CHECK(names_in(where) == std::set<std::string>{"latest.pth", "ckpt-e000001.pth"});
+  CHECK(step_in(where / "latest.pth") == 7);
 }
 
 }  // namespace

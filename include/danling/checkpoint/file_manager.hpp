@@ -52,7 +52,7 @@ struct CheckpointOptions {
 /// A state is written once. The model may change as soon as save_checkpoint returns.
 ///
 /// A best state or one of the history that could not be written is copied and written with the next save, or in wait()
-/// and close(). A directory that someone removed is made anew, which throw_failure() says. Which of two checkpoints is
+/// and close(). A directory that someone removed is made anew, which take_notice() says. Which of two checkpoints is
 /// newer their counters say.
 ///
 /// Asynchronous saves: one is written while at most one more waits, so memory is bounded by two copies of the state,

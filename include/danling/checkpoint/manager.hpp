@@ -89,6 +89,11 @@ class CheckpointManager {
   bool has_failure() const { return unthrown_.load(std::memory_order_relaxed); }
   /// Throws the first failure of a save on another thread that was not thrown yet. @throws CheckpointError
   void throw_failure();
+  /// Whether take_notice() has something to say. Costs one load: ask at every step boundary.
+  bool has_notice() const { return noticed_.load(std::memory_order_relaxed); }
+  /// What became of earlier checkpoints through no fault of a save, which is no failure; each is returned once. Empty:
+  /// nothing.
+  std::string take_notice();
   /// Waits until everything asked for is on disk, at most `timeout` seconds; says whether it is. Then throw_failure().
   virtual bool wait(std::optional<double> timeout);
   /// Call before tensors change: afterwards changes are ordered behind the copies that a save has begun. Waits neither
@@ -108,8 +113,8 @@ class CheckpointManager {
   /// `thrown`: the caller learns of it by an exception; otherwise throw_failure() will throw it.
   void record_failure(const std::string& name, const std::string& error, const std::string& target,
                       const std::string& alias, bool thrown);
-  /// A save succeeded, but what was there before is gone: throw_failure() says it, nothing counts as failing.
-  void record_notice(const std::string& text, const std::string& target);
+  /// For take_notice().
+  void record_notice(const std::string& text);
   /// The best state is not on disk as `best`.
   void record_lost_best(const std::string& error);
 
@@ -118,6 +123,8 @@ class CheckpointManager {
   CheckpointHealth health_;
   std::string failure_;
   std::atomic<bool> unthrown_{false};
+  std::string notice_;
+  std::atomic<bool> noticed_{false};
 };
 
 /// Whether the interval, `force` or `last_step` ask for a save. An interval of 0 or less never does.

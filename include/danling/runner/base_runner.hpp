@@ -285,7 +285,7 @@ class BaseRunner {
   /// false where nothing changed since the last save.
   void maybe_stop(bool save);
   /// Reports saves that failed on their own thread since the last call: a warning, or with `checkpoint.on_error: stop`
-  /// a CheckpointError. The loops call it at every step boundary; it costs a load when there is nothing to tell.
+  /// a CheckpointError. The loops call it at every step boundary; it costs two loads when there is nothing to tell.
   void poll_checkpoints();
   bool stop_requested() const;
 
@@ -314,7 +314,10 @@ class BaseRunner {
   void write_metadata();
   std::filesystem::path restore_source();
   bool is_done(const std::filesystem::path& run) const;
+  bool is_complete(const std::filesystem::path& run) const;
   void on_checkpoint_failure(const std::string& text);
+  bool reopen_workspace();
+  void tell_notice();
   void take_over();
   void carry_over(const std::filesystem::path& directory);
   void write_results();
