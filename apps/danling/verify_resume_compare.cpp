@@ -131,6 +131,13 @@ std::string json_file_difference(const fs::path& reference, const fs::path& run)
       b.erase(key);
     }
   }
+  // Of a start that finished under injected errors: the next one finds the run finished and leaves the summary as it
+  // is.
+  for (auto* summary : {&a, &b}) {
+    if (summary->is_object() && summary->contains("details") && summary->at("details").is_object()) {
+      summary->at("details").erase("checkpoint_errors");
+    }
+  }
   return json_difference(a, b, "");
 }
 

@@ -2,7 +2,7 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
-#include <cmath>
+#include <charconv>
 #include <string>
 #include <utility>
 
@@ -20,7 +20,8 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-constexpr std::string_view kIndex = "\n    \"index\": ";  // of the result in latest.json
+constexpr std::string_view kIndex = "\n    \"index\": ";                   // of the result in latest.json and best.json
+constexpr std::string_view kUnsavedBest = "\n        \"unsaved_best\": ";  // in the details of summary.json
 
 // DanLing's other names of parts replaced: "dataloader.train" is "dataloaders.train".
 std::string part_name(std::string_view text) {
@@ -59,15 +60,27 @@ bool holds_model_alone(FileCheckpointManager& manager) {
   }
 }
 
-// The number that follows the last `mark` in a file of the run.
-std::optional<std::int64_t> number_in(const std::filesystem::path& file, std::string_view mark) {
+// The number that follows the last `mark` in a file of the run. One that someone spoilt counts as absent.
+std::optional<std::int64_t> number_in(Logger& logger, const std::filesystem::path& file, std::string_view mark) {
   std::error_code missing;
   if (!std::filesystem::exists(file, missing)) {
     return std::nullopt;
   }
   const std::string text = read_text(file);
   const auto at = text.rfind(mark);
-  return at == std::string::npos ? std::nullopt : std::optional(std::stoll(text.substr(at + mark.size())));
+  if (at == std::string::npos) {
+    return std::nullopt;
+  }
+  const auto rest = std::string_view(text).substr(at + mark.size());
+  std::int64_t out = 0;
+  if (std::from_chars(rest.data(), rest.data() + rest.size(), out).ec != std::errc()) {
+    const auto key = mark.substr(mark.find('"') + 1);
+    logger.warning(concat(
+        "auto_resume: expected in ", file.string(), " a number of ", quote(key.substr(0, key.find('"'))), ", got ",
+        quote(rest.substr(0, std::min(rest.find_first_of(",\n"), std::size_t{40}))), "; goes on without it"));
+    return std::nullopt;
+  }
+  return out;
 }
 
 // Whether the last start that ended said that the run was finished.
@@ -86,11 +99,36 @@ std::string waiting_metrics(const State& checkpoint) {
 
 }  // namespace
 
-// Whether the run in this directory has done what the config asks for; one whose boundary was moved has not.
+// Whether the run in this directory, which ended, has done what the config asks for; one whose boundary was moved has
+// not.
 bool BaseRunner::is_done(const std::filesystem::path& run) const {
-  const auto index = number_in(run / "latest.json", kIndex);
-  return !index || std::isfinite(config().patience) ||
-         (epochs() ? *index + 1 >= *epochs() : *index >= config().steps.value_or(0));
+  auto& logger = services_->logger;
+  auto done = says_finished(run)
+                  ? number_in(logger, run / "summary.json", epochs() ? "\n    \"epoch\": " : "\n    \"global_step\": ")
+                  : std::nullopt;
+  if (!done) {
+    done = number_in(logger, run / "latest.json", kIndex);
+    if (!done) {
+      return true;
+    }
+    *done += epochs() ? 1 : 0;
+  }
+  if (!epochs()) {
+    return *done >= config().steps.value_or(0);
+  }
+  const auto without_best = *done - 1 - number_in(logger, run / "best.json", kIndex).value_or(-1);
+  return *done >= *epochs() || static_cast<double>(without_best) > config().patience;
+}
+
+// Whether nothing is left to do in this directory: its last save kept the model alone, and what followed it was done
+// too. A best state that only the last epoch can give anew is left.
+bool BaseRunner::is_complete(const std::filesystem::path& run) const {
+  auto& logger = services_->logger;
+  if (!says_finished(run) || !is_done(run)) {
+    return false;
+  }
+  const auto unsaved = number_in(logger, run / "summary.json", kUnsavedBest);
+  return !unsaved || unsaved != number_in(logger, run / "latest.json", kIndex);
 }
 
 std::filesystem::path BaseRunner::restore_source() {
@@ -116,15 +154,21 @@ std::filesystem::path BaseRunner::restore_source() {
     std::string unsound;
     for (const auto& run : find_runs(services.workspace.options())) {
       FileCheckpointManager manager({.directory = run.dir / config().checkpoint.dir_name}, {}, {});
+      const auto latest = manager.path_of("latest");
+      const bool own = services.workspace.holds(latest);
+      if (own && is_complete(run.dir) && holds_model_alone(manager)) {
+        services.finished = true;
+        return std::filesystem::absolute(latest);
+      }
       std::optional<SoundCheckpoint> found;
       try {
         found = manager.newest_sound([](const State& state) {  // after checkpoint.last_save_model_only
           return state.find("state") != nullptr ? "" : "it holds the model alone, which is nothing to go on from";
         });
       } catch (const CheckpointError& error) {
-        if (services.workspace.holds(manager.path_of("latest")) && holds_model_alone(manager) && is_done(run.dir)) {
+        if (own && holds_model_alone(manager) && is_done(run.dir)) {
           services.finished = true;
-          return std::filesystem::absolute(manager.path_of("latest"));
+          return std::filesystem::absolute(latest);
         }
         services.logger.warning(concat("auto_resume: passed over ", run.dir.string(), ": ", error.what()));
         unsound = unsound.empty() ? error.what() : unsound;
@@ -165,8 +209,8 @@ void BaseRunner::auto_restore() {
     services.restore_state = State();
     // A model alone has no counters; the last line of metrics has.
     const auto metrics = services.workspace.metrics_file();
-    state_.train.global_step = number_in(metrics, ",\"global_step\":").value_or(0);
-    state_.train.epoch = number_in(metrics, ",\"epoch\":").value_or(0) + (epochs() ? 1 : 0);
+    state_.train.global_step = number_in(services.logger, metrics, ",\"global_step\":").value_or(0);
+    state_.train.epoch = number_in(services.logger, metrics, ",\"epoch\":").value_or(0) + (epochs() ? 1 : 0);
     services.logger.info(
         concat("auto_resume: the run is finished, ", services.restore_from.string(), " holds its model"));
   } else if (services.weights_only) {
@@ -355,6 +399,7 @@ void BaseRunner::write_summary(const std::string& status, const std::string& err
   if (services_ == nullptr || !services_->workspace.is_open()) {
     return;
   }
+  reopen_workspace();
   // The summary of the start that finished the run knows more than a later one, which did nothing.
   if (services_->finished && says_finished(services_->workspace.dir())) {
     return;
@@ -364,6 +409,9 @@ void BaseRunner::write_summary(const std::string& status, const std::string& err
     if (const auto errors = services_->checkpoint_manager->checkpoint_health().error_count; errors > 0) {
       details.set("checkpoint_errors", static_cast<double>(errors));
     }
+  }
+  if (const auto* best = results_.saved_best(); best != nullptr && !unsaved_best_.empty()) {
+    details.set("unsaved_best", static_cast<double>(best->index));
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - services_->started;
   services_->workspace.write_summary({.status = status,

@@ -3,8 +3,13 @@
 #include <danling/workspace/workspace.hpp>
 
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
+
+#include <unistd.h>
+
+#include <support/terminal.hpp>
 
 #include "fixture.hpp"
 
@@ -139,33 +144,134 @@ TEST_CASE("TorchRunner: a start that died while it took over an older checkpoint
   CHECK_FALSE(fs::exists(dir.parent_path() / ".resuming"));
 }
 
-TEST_CASE("TorchRunner: a run whose last save kept the model alone goes on from a whole state, again and again",
-          "[runner]") {
-  const Folder folder;
+std::string log_text(const fs::path& dir) {
+  std::string out;
+  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
+    out += read_file(entry.path());
+  }
+  return out;
+}
+
+// A start of a run of bumpy_config with auto_resume, as a program makes it; gives the epochs that it trained.
+std::int64_t epochs_trained(const TinyConfig& config, bool with_summary = true) {
+  TinyRunner runner(config);
+  runner.train();
+  if (with_summary) {
+    runner.write_summary("finished");
+  }
+  CHECK(runner.close());
+  CHECK(runner.micro_batches % 7 == 0);
+  return runner.micro_batches / 7;
+}
+
+TinyConfig model_only_config(const Folder& folder) {
   auto config = bumpy_config(folder);
   config.epochs = 3;
   config.checkpoint.last_save_model_only = true;
   config.auto_resume = true;
-  fs::path dir;
-  dl::State model;
-  for (int start = 0; start < 4; ++start) {
-    CAPTURE(start);
-    TinyRunner runner(config);
-    runner.train();
-    dir = runner.workspace().checkpoint_dir();
-    runner.close();
-    CHECK(dl::load_file(dir / "latest.pth").find("state") == nullptr);
-    CHECK(dl::load_file(dir / "previous.pth").at("state").at("train").at("epoch").integer() == 2);
-    if (start == 0) {
-      model = dl::load_file(dir / "model.pth");
+  return config;
+}
+
+fs::path run_in(const Folder& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    if (entry.path().filename() == "metrics.jsonl") {
+      return entry.path().parent_path();
     }
-    CHECK(dl::first_difference(model, dl::load_file(dir / "model.pth")) == "");
   }
-  config.epochs = 5;
+  FAIL("expected a run");
+  return {};
+}
+
+TEST_CASE("TorchRunner: a finished run whose last save kept the model alone is finished, until more is asked for",
+          "[runner]") {
+  const Folder folder;
+  auto config = model_only_config(folder);
+  SECTION("by epochs") { config.epochs = 3; }
+  SECTION("by early stopping") {
+    config.patience = 1;
+    config.epochs = 20;
+  }
+  const auto first = epochs_trained(config);
+  const auto dir = run_in(folder);
+  const auto epoch_of = [&](const char* name) {
+    return dl::load_file(dir / "checkpoints" / name).at("state").at("train").at("epoch").integer();
+  };
+  REQUIRE((first > 2 && first < 20));
+  REQUIRE(dl::load_file(dir / "checkpoints" / "latest.pth").find("state") == nullptr);
+  REQUIRE(epoch_of("previous.pth") == first - 1);
+  const auto bytes_of = [&] {
+    std::map<std::string, std::string> out;
+    for (const auto* name : {"checkpoints/latest.pth", "checkpoints/previous.pth", "checkpoints/model.pth",
+                             "metrics.jsonl", "results.json", "latest.json", "best.json", "summary.json"}) {
+      out[name] = read_file(dir / name);
+    }
+    return out;
+  };
+  const auto before = bytes_of();
+  for (int start = 0; start < 2; ++start) {
+    CHECK(epochs_trained(config) == 0);
+    CHECK(bytes_of() == before);
+  }
+  CHECK_THAT(log_text(dir), Catch::Matchers::Contains("train: nothing to do, the run is finished"));
+  // More epochs begin from the whole state before.
   config.checkpoint.last_save_model_only = false;
-  TinyRunner runner(config);
-  runner.train();
-  CHECK(runner.state().train.epoch == 5);
+  config.patience = std::numeric_limits<double>::infinity();
+  config.epochs = first + 2;
+  CHECK(epochs_trained(config) == 3);
+  CHECK(epoch_of("latest.pth") == first + 2);
+}
+
+TEST_CASE("TorchRunner: a run that did not get to its end goes on from a whole state behind a model, again and again",
+          "[runner]") {
+  const Folder folder;
+  auto config = model_only_config(folder);
+  CHECK(epochs_trained(config, /*with_summary=*/false) == 3);
+  const auto dir = run_in(folder);
+  const auto model = dl::load_file(dir / "checkpoints" / "model.pth");
+  SECTION("it said nothing") {}
+  SECTION("it finished without the best state, which is of the last epoch") {
+    std::ofstream(dir / "summary.json") << "{\n    \"status\": \"finished\",\n    \"epoch\": 3,\n    \"details\": {\n"
+                                           "        \"unsaved_best\": 2.0\n    }\n}\n";
+  }
+  SECTION("it was extended, and died before a save") {
+    std::ofstream(dir / "summary.json") << "{\n    \"status\": \"finished\",\n    \"epoch\": 2\n}\n";
+  }
+  for (int start = 0; start < 2; ++start) {
+    CHECK(epochs_trained(config, /*with_summary=*/false) == 1);
+    CHECK(dl::load_file(dir / "checkpoints" / "latest.pth").find("state") == nullptr);
+    CHECK(dl::load_file(dir / "checkpoints" / "previous.pth").at("state").at("train").at("epoch").integer() == 2);
+    CHECK(dl::first_difference(model, dl::load_file(dir / "checkpoints" / "model.pth")) == "");
+  }
+}
+
+TEST_CASE("TorchRunner: a number that someone spoilt in the files of a finished run is named and passed over",
+          "[runner]") {
+  const Folder folder;
+  auto config = model_only_config(folder);
+  config.epochs = 1;
+  CHECK(epochs_trained(config, /*with_summary=*/false) == 1);
+  const auto dir = run_in(folder);
+  const auto [key, name, value, told] = GENERATE(table<std::string, std::string, std::string, std::string>({
+      {"index", "latest.json", "one,\n", "one"},
+      {"index", "latest.json", "99999999999999999999.0,\n", "99999999999999999999.0"},
+      {"index", "latest.json", "", ""},
+      {"global_step", "metrics.jsonl", "null,", "null"},
+  }));
+  auto text = read_file(dir / name);
+  const auto at = text.rfind("\"" + key + "\":") + key.size() + (name == "latest.json" ? 4 : 3);
+  text.replace(at, std::string::npos, value);
+  std::ofstream(dir / name) << text;
+  config.console = true;
+  danling_test::Pipe errors;
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(errors.end(), STDERR_FILENO);
+  const auto trained = epochs_trained(config);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  CHECK(trained == 0);
+  CHECK_THAT(errors.text(),
+             Catch::Matchers::Contains("warning: auto_resume: expected in " + (dir / name).string() + " a number of '" +
+                                       key + "', got '" + told + "'; goes on without it\n"));
 }
 
 TEST_CASE("TorchRunner: what is excluded from loading must be there", "[runner]") {
@@ -195,14 +301,6 @@ TEST_CASE("TorchRunner: what is excluded from loading must be there", "[runner]"
   config.checkpoint.exclude_from_loading = {"model.0.weight"};
   TinyRunner runner(config);
   CHECK_THAT(danling_test::error_of<dl::Error>([&] { runner.initialize(); }), Catch::Matchers::Contains("0.weight"));
-}
-
-std::string log_text(const fs::path& dir) {
-  std::string out;
-  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
-    out += read_file(entry.path());
-  }
-  return out;
 }
 
 void cut_short(const fs::path& checkpoints) {
