@@ -70,6 +70,11 @@ void LoaderEngine::check_end(const BatchSlot* slot) {
   }
 }
 
+bool LoaderEngine::claim_source() {
+  return batch_sampler != nullptr ? claim.take(batch_sampler.get(), "batch sampler", of_split(split))
+                                  : claim.take(reader->stream(), "stream", of_split(split));
+}
+
 std::shared_ptr<const Snapshot> LoaderEngine::take_place() const {
   if (sampler != nullptr) {
     return nullptr;
@@ -136,9 +141,11 @@ void LoaderBase::rewind(std::int64_t epoch) {
 void LoaderBase::start_epoch(std::int64_t epoch) {
   check<StateError>(epoch >= 0, "data.loader", "expected an epoch of at least 0, got ", epoch);
   detail::LoaderEngine& engine = detail::engine_of(engine_);
+  engine.claim_source();
   ++visit_;
   if (kept_) {
     go_back();
+    engine.claim_source();  // which a position outside of an epoch has released
   }
   const bool continues = loaded_ && epoch == epoch_;
   rewind(epoch);
@@ -217,6 +224,7 @@ bool LoaderBase::advance() {
   engine.check_end(slot);
   if (slot == nullptr) {
     finished_ = true;
+    engine.claim.release();
     return false;
   }
   current_ = slot;
@@ -231,6 +239,9 @@ bool LoaderBase::advance() {
   }
   last_ = engine.batches_left ? --*engine.batches_left == 0 : engine.pipeline->ended();
   finished_ = last_;
+  if (finished_) {
+    engine.claim.release();
+  }
   return true;
 }
 

@@ -15,6 +15,7 @@
 
 #include "data/loader_pipeline.hpp"
 #include "data/loader_planner.hpp"
+#include "data/source_claim.hpp"
 
 namespace danling::inline v0::data::detail {
 
@@ -22,6 +23,7 @@ namespace danling::inline v0::data::detail {
 std::string of_split(std::string_view split);
 
 struct LoaderEngine {
+  SourceClaim claim;  // first: it ends when nothing reads any more
   std::unique_ptr<BatchReader> reader;
   std::shared_ptr<Sampler> sampler;  // one of the two, none for a stream
   std::shared_ptr<BatchSampler> batch_sampler;
@@ -48,6 +50,8 @@ struct LoaderEngine {
   /// Of the batch that is to be delivered; null at the end. @throws DataError where a stream went on behind its end,
   /// and from then on.
   void check_end(const BatchSlot* slot);
+  /// Before the stream or batch sampler moves; see SourceClaim.
+  bool claim_source();
   /// Where the source is, for an epoch that begins.
   std::shared_ptr<const Snapshot> take_place() const;
   bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }

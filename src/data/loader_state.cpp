@@ -236,17 +236,27 @@ void LoaderBase::load_state_dict(const State& state) {
   const State* finished = state.map().find("finished");
   const bool is_finished = finished != nullptr && finished->boolean();
   std::shared_ptr<const detail::Snapshot> place;
+  const bool claimed = engine.claim_source();
   engine.pipeline->pause();  // until `rewind` stops them: workers that plan would take the source further
+  const auto stay = [&] {
+    engine.pipeline->resume();
+    if (claimed) {
+      engine.claim.release();
+    }
+  };
   try {
     place = load_source(state, samples);
   } catch (const StateError& error) {
-    engine.pipeline->resume();
+    stay();
     throw StateError(concat(error.what(), split));
   } catch (...) {
-    engine.pipeline->resume();
+    stay();
     throw;
   }
   rewind(epoch);
+  if (epoch < 0 || is_finished) {
+    engine.claim.release();
+  }
   engine.place = std::move(place);
   engine.done = std::move(done);
   engine.seed = static_cast<std::uint64_t>(seed);

@@ -69,6 +69,8 @@ class BatchReader {
 
   /// Nothing for a stream; what follows is for streams, one thread at a time.
   virtual std::optional<std::int64_t> size() const = 0;
+  /// The stream, to tell it from others; null for a dataset.
+  virtual const void* stream() const = 0;
   /// Reads what the batch of `slot.info.indices` is made of; false at the end.
   virtual bool prepare(BatchSlot& slot) = 0;
   virtual std::int64_t skip(std::int64_t num_samples) = 0;

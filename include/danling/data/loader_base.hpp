@@ -52,7 +52,8 @@ class LoaderBase {
   std::optional<std::int64_t> length() const;
 
   /// Begins `epoch` at its first batch, or where a state loaded since the last call stopped in this epoch. Waits for
-  /// the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`).
+  /// the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`). @throws StateError, and
+  /// changes nothing, while another loader is in an epoch of the same stream or batch sampler.
   void start_epoch(std::int64_t epoch);
   /// Makes the next batch current; false at the end of the epoch, and from then on. When reading fails the exception
   /// passes through as a DataError that names the records, with the original nested in it; the position stays, and the
@@ -89,7 +90,7 @@ class LoaderBase {
   /// Continues with what the saved state had not delivered, in order, at the next `start_epoch` of its epoch; with
   /// another batch size, number of workers or number of processes too. The seed of the state goes on, for the order as
   /// for random transforms. Waits for the samples that workers are reading. @throws StateError, and changes nothing,
-  /// when the state is of another kind or number of records.
+  /// when the state is of another kind or number of records, or another loader is in an epoch of the same stream.
   void load_state_dict(const State& state);
   /// The state of a loader that delivered what any rank did. Whoever saves with `in_order: false` and several processes
   /// gathers the states of all ranks, taken after the same number of batches, and calls this. Other states are given

@@ -65,6 +65,7 @@ class SourceReader final : public BatchReader {
   }
 
   std::optional<std::int64_t> size() const override { return source_.size(); }
+  const void* stream() const override { return source_.stream().get(); }
   bool prepare(BatchSlot& in) override {
     auto& slot = static_cast<SourceSlot<B>&>(in);
     slot.job = source_.stream()->read(static_cast<std::int64_t>(slot.info.indices.size()), slot.info);
