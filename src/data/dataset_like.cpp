@@ -28,9 +28,25 @@ std::string record_text(const SampleInfo& info, std::int64_t index) {
   return where;
 }
 
+/// ` (file 'x', line 3)`; empty where the dataset does not know, or `what` names the file already.
+std::string source_text(const State& source, std::string_view what) {
+  std::string out;
+  for (const auto& [name, value] : source.is_map() ? source.map() : State::Map()) {
+    const std::string* const text = value.is_string() ? &value.string() : nullptr;
+    if (text != nullptr && what.find(*text) != std::string_view::npos) {
+      return {};
+    }
+    if (name.is_string() && (text != nullptr || value.is_integer())) {
+      out += concat(out.empty() ? " (" : ", ", name.string(), " ",
+                    text != nullptr ? quote(*text) : to_text(value.integer()));
+    }
+  }
+  return out.empty() ? out : out + ")";
+}
+
 }  // namespace
 
-void rethrow_for_record(const SampleInfo& info, std::int64_t index) {
+void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source) {
   stop_point();  // a stop within the sample is no error of its record
   std::string what = "an exception that is no std::exception";
   try {
@@ -44,7 +60,7 @@ void rethrow_for_record(const SampleInfo& info, std::int64_t index) {
   } catch (...) {  // NOLINT(bugprone-empty-catch): `what` says so
   }
   std::throw_with_nested(RecordError(concat(what.starts_with('[') ? "" : "[data.read] expected a sample, got: ", what,
-                                            "; while reading ", record_text(info, index))));
+                                            source_text(source, what), "; while reading ", record_text(info, index))));
 }
 
 void rethrow_for_sample(const CollateError& error, const SampleInfo& info, std::int64_t index,

@@ -320,7 +320,7 @@ TEST_CASE("filter: the records that satisfy the predicate, found once", "[data]"
           data::filter(Dictionary(), [](const Word& word) {
             return danling::check<danling::DataError>(word.text != "a3", "test.filter", "expected another word"), true;
           });
-        }) == "[test.filter] expected another word; while reading record 3");
+        }) == "[test.filter] expected another word (word 'a3'); while reading record 3");
 }
 
 TEST_CASE("filter_indices: a subset of any dataset, without reading", "[data]") {

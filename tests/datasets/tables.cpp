@@ -1,5 +1,7 @@
 #include <cmath>
+#include <exception>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,8 +12,11 @@
 #include <ATen/ops/tensor.h>
 
 #include <danling/core/error.hpp>
+#include <danling/data/dataset_adapter.hpp>
 #include <danling/data/datasets/json_lines.hpp>
 #include <danling/data/datasets/table_dataset.hpp>
+#include <danling/data/filter.hpp>
+#include <danling/data/map.hpp>
 
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
@@ -163,9 +168,17 @@ TEST_CASE("table_dataset: missing values are an error, or what stands for them",
   const Table table = read_csv(path);
   const std::string file = " (file '" + path.string() + "', line ";
   CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}}); }) ==
-        "[data.table] expected a number, got a missing value" + file + "3, column 'x')");
+        "[data.table] expected a number, got a missing value or NaN; TableDatasetOptions::missing gives a number that "
+        "stands for it, or NaN; CsvOptions::missing lists the texts that mean one" +
+            file + "3, column 'x')");
   CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .target = "y", .missing = 0.0}); }) ==
-        "[data.table] expected a number, got a missing value" + file + "4, column 'y')");
+        "[data.table] expected a number, got a missing value or NaN; a target cannot be missing; CsvOptions::missing "
+        "lists the texts that mean one" +
+            file + "4, column 'y')");
+  CHECK(error_of<DataError>([&] { danling::data::categories_of(table, "y"); }) ==
+        "[data.table] expected a category, got a missing value or NaN; CsvOptions::missing lists the texts that mean "
+        "one" +
+            file + "4, column 'y')");
   CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .target = "c", .missing = 0.0}); }) ==
         "[data.table] expected a class, got a missing value" + file + "3, column 'c')");
   CHECK(at::equal(table_dataset(table, {.inputs = {"x"}, .missing = -1.0})->input(),
@@ -321,6 +334,49 @@ TEST_CASE("json_lines_dataset: damage names file, line and record", "[data]") {
   CHECK_THROWS_AS(lines.source_info(2), DataError);
   std::filesystem::resize_file(path, 4);
   CHECK_THROWS_AS(lines.get(0), DataError);
+}
+
+TEST_CASE("Records of files: a function that throws over them names file, line and record, with its exception nested",
+          "[data]") {
+  const danling_test::TempDir directory;
+  const auto lines = directory / "a.jsonl";
+  write_file(lines, "{\"a\": 1}\n\n{\"a\": 2}\n{\"a\": }\n");
+  const auto rows = directory / "a.csv";
+  write_file(rows, "a\n1\n2\n");
+  const auto word = [](std::int64_t number) {
+    if (number == 2) {
+      throw std::out_of_range("no such word");
+    }
+    return WordSample{"", number};
+  };
+  const auto make = [word](const State& record) { return word(record.at("a").integer()); };
+  const auto dataset = danling::data::json_lines_dataset(lines, make);
+  const auto table = danling::data::make_dataset(
+      danling::data::map(table_dataset(read_csv(rows), {.inputs = {"a"}}),
+                         [word](const danling::data::Sample& sample) { return word(sample.input.item().toLong()); }));
+  const auto check = [](const auto& read, const std::string& expected) {
+    try {
+      read();
+      FAIL("expected an error, got none");
+    } catch (const DataError& error) {
+      CHECK(error.what() == expected);
+      CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
+    }
+  };
+  const std::vector<std::int64_t> both = {0, 1};
+  const std::string text = "[data.read] expected a sample, got: no such word (file '";
+  check([&] { dataset->get_batch(both); }, text + lines.string() + "', line 3); while reading record 1");
+  check([&] { table->get_batch(both); }, text + rows.string() + "', line 3); while reading record 1");
+  check(
+      [&] {
+        danling::data::filter(danling::data::JsonLines(lines),
+                              [&](const State& record) { return make(record).length > 0; });
+      },
+      text + lines.string() + "', line 3); while reading record 1");
+  // Damage names the place itself, more exactly.
+  CHECK(error_of<DataError>([&] {
+          dataset->get_batch(std::vector<std::int64_t>{2});
+        }).ends_with("(file '" + lines.string() + "', line 4, column 7); while reading record 2"));
 }
 
 TEST_CASE("json_lines_dataset: NaN is read where the option allows it", "[data]") {

@@ -16,6 +16,7 @@
 #include <danling/data/batch_info.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/datum.hpp>
+#include <danling/data/declared.hpp>
 #include <danling/data/sample.hpp>
 #include <danling/data/stop_point.hpp>
 
@@ -97,9 +98,19 @@ std::int64_t random_layers_of(const T& object) {
   }
 }
 
-/// Throws what is being handled on, as a DataError that names record `index` of the loader's dataset, with the original
-/// nested in it.
-[[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index);
+/// Throws what is being handled on, as a DataError that names record `index` of the loader's dataset, and its `source`
+/// where the original does not, with the original nested in it.
+[[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source);
+
+/// For messages about a record that could not be read: null where the dataset does not know.
+template <class T>
+State source_of_failed(const T& object, std::int64_t index) {
+  try {
+    return index >= 0 && index < static_cast<std::int64_t>(object.size()) ? source_info_of(object, index) : State();
+  } catch (...) {  // the first error is the one to name
+    return {};
+  }
+}
 /// The same for a CollateError of the sample `info`.
 [[noreturn]] void rethrow_for_sample(const CollateError& error, const SampleInfo& info, std::int64_t index,
                                      const std::optional<std::string>& uuid);
@@ -168,7 +179,7 @@ auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInf
       try {
         samples.push_back(get_sample(object, indices[i], sample));
       } catch (...) {
-        rethrow_for_record(sample, indices[i]);
+        rethrow_for_record(sample, indices[i], source_of_failed(object, indices[i]));
       }
     }
     return collate_records(object, std::move(samples), indices, info);

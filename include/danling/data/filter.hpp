@@ -52,7 +52,7 @@ auto filter(T dataset, const P& predicate, FilterOptions options) {
         const auto sample = detail::record_at(*base, index, info);
         return static_cast<bool>(std::invoke(predicate, sample));
       } catch (...) {
-        detail::rethrow_for_record(info, index);
+        detail::rethrow_for_record(info, index, detail::source_of_failed(*base, index));
       }
     });
   }

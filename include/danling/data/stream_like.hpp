@@ -55,7 +55,7 @@ auto make_batch(T& object, std::vector<yielded<T>> records, const BatchInfo& inf
     try {
       samples.push_back(make_sample(object, std::move(records[i]), sample));
     } catch (...) {
-      rethrow_for_record(sample, sample.index());
+      rethrow_for_record(sample, sample.index(), {});
     }
   }
   return collate_records(object, std::move(samples), info.indices, info);

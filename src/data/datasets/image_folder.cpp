@@ -265,7 +265,7 @@ Batch ImageFolder::read(std::span<const std::int64_t> indices, const BatchInfo& 
     try {
       samples.push_back(get(indices[i], sample));
     } catch (...) {
-      detail::rethrow_for_record(sample, indices[i]);
+      detail::rethrow_for_record(sample, indices[i], detail::source_of_failed(*this, indices[i]));
     }
   }
   try {

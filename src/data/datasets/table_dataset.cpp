@@ -50,14 +50,16 @@ void each_number(const Column& column, const Take& take) {
   }
 }
 
-/// Writes a column as float32, `stride` apart.
-void copy_floats(const Table& table, const Column& column, std::optional<double> missing, float* out,
-                 std::size_t stride) {
+constexpr std::string_view texts_hint = "CsvOptions::missing lists the texts that mean one";
+
+/// Writes a column as float32, `stride` apart. `hint` is for the error about missing values.
+void copy_floats(const Table& table, const Column& column, std::optional<double> missing, std::string_view hint,
+                 float* out, std::size_t stride) {
   each_number(column, [&](std::size_t row, auto number) {
     auto value = static_cast<double>(number);
     if (std::isnan(value)) {
       if (!missing) {
-        fail_at(table, row, column.name, "expected a number, got a missing value");
+        fail_at(table, row, column.name, concat("expected a number, got a missing value or NaN; ", hint, texts_hint));
       }
       value = *missing;
     }
@@ -106,7 +108,7 @@ std::string other_text(double value) {
 
 void check_known(const Table& table, const Column& column, std::size_t row, double value) {
   if (std::isnan(value)) {
-    fail_at(table, row, column.name, "expected a category, got a missing value");
+    fail_at(table, row, column.name, concat("expected a category, got a missing value or NaN; ", texts_hint));
   }
 }
 
@@ -154,8 +156,9 @@ class TableBuild {
     at::Tensor input =
         at::empty({static_cast<std::int64_t>(rows), static_cast<std::int64_t>(inputs.size())}, at::kFloat);
     for (std::size_t f = 0; f < inputs.size(); ++f) {
-      copy_floats(table_, table_.column(inputs[f]), options_.missing, input.mutable_data_ptr<float>() + f,
-                  inputs.size());
+      copy_floats(table_, table_.column(inputs[f]), options_.missing,
+                  "TableDatasetOptions::missing gives a number that stands for it, or NaN; ",
+                  input.mutable_data_ptr<float>() + f, inputs.size());
     }
     TensorDatasetOptions tensors;
     tensors.split = options_.split;
@@ -231,7 +234,7 @@ class TableBuild {
     at::Tensor out =
         at::empty({static_cast<std::int64_t>(column.size())}, kind == TargetKind::regression ? at::kFloat : at::kLong);
     if (kind == TargetKind::regression) {
-      copy_floats(table_, column, {}, out.mutable_data_ptr<float>(), 1);
+      copy_floats(table_, column, {}, "a target cannot be missing; ", out.mutable_data_ptr<float>(), 1);
     } else {
       auto* const to = out.mutable_data_ptr<std::int64_t>();
       each_number(column, [&](std::size_t row, auto number) { to[row] = static_cast<std::int64_t>(number); });

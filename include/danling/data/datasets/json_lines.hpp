@@ -51,7 +51,8 @@ class MappedJsonLines {
 };
 
 /// A dataset of the samples that `map(State)` makes of the lines; `map` is called from several threads at a time, and
-/// what it returns needs a `collate` beside its type, as data::Sample has.
+/// what it returns needs a `collate` beside its type, as data::Sample has. What it throws becomes a DataError with file
+/// and line when a batch is read.
 template <class Map>
 auto json_lines_dataset(const std::filesystem::path& path, Map map, std::string split = {},
                         const formats::JsonOptions& options = {}) {
