@@ -14,6 +14,7 @@
 #include <danling/data/map_batches.hpp>
 #include <danling/data/tensor_dataset.hpp>
 #include <support/error.hpp>
+#include <support/text_batch.hpp>
 
 // A user's own types.
 namespace danling_combinators_user {
@@ -24,18 +25,8 @@ struct Word {
 };
 
 /// A batch without tensors.
-struct Words {
-  std::vector<std::string> texts;
-  std::int64_t size() const { return static_cast<std::int64_t>(texts.size()); }
-  Words to(c10::Device) const { return *this; }
-};
-inline Words collate(std::vector<Word> words) {
-  Words out;
-  for (auto& word : words) {
-    out.texts.push_back(std::move(word.text));
-  }
-  return out;
-}
+struct Words : danling_test::TextBatch<Words> {};
+inline Words collate(std::vector<Word> words) { return Words::of(std::move(words)); }
 inline Words merge_batches(std::vector<Words> parts, std::span<const std::int64_t> order) {
   std::vector<std::string> all;
   for (const Words& part : parts) {

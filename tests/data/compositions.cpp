@@ -22,6 +22,7 @@
 #include <danling/data/tensor_dataset.hpp>
 #include <danling/data/weighted_sampler.hpp>
 #include <support/error.hpp>
+#include <support/text_batch.hpp>
 
 // A user's own types: a struct as the sample, another as the batch, with no merge_batches.
 namespace danling_compositions_user {
@@ -30,18 +31,8 @@ struct Word {
   std::string text;
   bool operator==(const Word&) const = default;
 };
-struct Words {
-  std::vector<std::string> texts;
-  std::int64_t size() const { return static_cast<std::int64_t>(texts.size()); }
-  Words to(c10::Device) const { return *this; }
-};
-inline Words collate(std::vector<Word> words) {
-  Words out;
-  for (Word& word : words) {
-    out.texts.push_back(std::move(word.text));
-  }
-  return out;
-}
+struct Words : danling_test::TextBatch<Words> {};
+inline Words collate(std::vector<Word> words) { return Words::of(std::move(words)); }
 struct Dictionary {
   std::string prefix;
   std::int64_t count = 6;

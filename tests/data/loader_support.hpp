@@ -28,6 +28,18 @@ struct Records {
   Records to(c10::Device) const { return *this; }
 };
 
+/// A sample that is its number.
+struct Number {
+  std::int64_t value = 0;
+  static Records collate(std::vector<Number> numbers) {
+    Records out;
+    for (const Number& number : numbers) {
+      out.values.push_back(number.value);
+    }
+    return out;
+  }
+};
+
 /// Record i holds i; nothing is stored. `before_read` runs first, in the thread that reads.
 class Computed : public data::Dataset<Records> {
  public:

@@ -11,6 +11,7 @@
 #include <danling/data/map_batches.hpp>
 #include <danling/data/shuffle_stream.hpp>
 #include <danling/data/stream_adapter.hpp>
+#include <support/counted_place.hpp>
 #include <support/error.hpp>
 
 // A user's own types.
@@ -22,27 +23,13 @@ struct Record {
 };
 
 /// Yields epoch * 1000, epoch * 1000 + 1, ...: `count` records per epoch.
-struct Records {
-  std::int64_t count = 10;
-  std::int64_t at = 0;
-  std::int64_t epoch = 0;
+struct Records : danling_test::CountedPlace {
+  explicit Records(std::int64_t in_all = 10) : count(in_all) {}
+
+  std::int64_t count;
 
   std::optional<Record> next() {
     return at < count ? std::optional<Record>(Record{epoch * 1000 + at++}) : std::nullopt;
-  }
-  void reset(std::int64_t to) {
-    epoch = to;
-    at = 0;
-  }
-  danling::State state_dict() const {
-    danling::State state;
-    state["at"] = at;
-    state["epoch"] = epoch;
-    return state;
-  }
-  void load_state_dict(const danling::State& state) {
-    at = state.at("at").integer();
-    epoch = state.at("epoch").integer();
   }
   std::string split() const { return "train"; }
 };
@@ -209,7 +196,7 @@ Values resumed(const Make& make, std::int64_t epoch, int stop) {
 
 TEST_CASE("filter of a stream: batches are full of what is kept", "[data]") {
   const auto kept = [](Record record) { return record.value % 3 == 0; };
-  auto stream = data::make_stream(data::map(data::filter(Records{.count = 20}, kept), decode));
+  auto stream = data::make_stream(data::map(data::filter(Records(20), kept), decode));
   CHECK(stream->next(3)->values == Values{0, 3, 6});
   CHECK(stream->next(3)->values == Values{9, 12, 15});
   CHECK(stream->next(3)->values == Values{18});
@@ -218,7 +205,7 @@ TEST_CASE("filter of a stream: batches are full of what is kept", "[data]") {
   CHECK(stream->skip(2) == 2);
   CHECK(stream->next(1)->values == Values{1008});
   // After a map, on what it makes.
-  auto made = data::filter(data::map(Records{.count = 20}, decode), [](Number number) { return number.value >= 17; });
+  auto made = data::filter(data::map(Records(20), decode), [](Number number) { return number.value >= 17; });
   CHECK(all_of(made) == Values{17, 18, 19});
   CHECK(made.split() == "train");
 }
@@ -244,7 +231,7 @@ TEST_CASE("take: the first samples of every epoch", "[data]") {
 
 TEST_CASE("shuffle of a stream: every record once, in an order of (seed, split, epoch)", "[data]") {
   const auto shuffled = [](std::int64_t count, data::ShuffleOptions options, std::int64_t epoch) {
-    auto stream = data::shuffle(Records{.count = count}, std::move(options));
+    auto stream = data::shuffle(Records(count), std::move(options));
     stream.reset(epoch);
     return all_of(stream);
   };
@@ -279,7 +266,7 @@ TEST_CASE("shuffle of a stream: a record moves by the size of the buffer, and ab
     }
   };
   std::int64_t read = 0;
-  auto stream = data::shuffle(Counting{{.count = count}, &read}, {.buffer_size = size, .seed = 3});
+  auto stream = data::shuffle(Counting{Records(count), &read}, {.buffer_size = size, .seed = 3});
   std::int64_t yielded = 0;
   std::int64_t held = 0;
   std::int64_t most_held = 0;
@@ -301,7 +288,7 @@ TEST_CASE("shuffle of a stream: a record moves by the size of the buffer, and ab
 
 TEST_CASE("shuffle of a stream: resumed anywhere, any number of times, the order is the same", "[data]") {
   for (const std::int64_t buffer_size : {1, 3, 8, 40, 500}) {
-    const auto make = [&] { return data::shuffle(Records{.count = 300}, {.buffer_size = buffer_size, .seed = 4}); };
+    const auto make = [&] { return data::shuffle(Records(300), {.buffer_size = buffer_size, .seed = 4}); };
     auto whole = make();
     whole.reset(2);
     const Values expected = all_of(whole);
@@ -322,7 +309,7 @@ TEST_CASE("shuffle of a stream: resumed anywhere, any number of times, the order
 
 TEST_CASE("shuffle of a stream: what a resume reads again is bounded by the buffer, wherever it is", "[data]") {
   const std::int64_t size = 100;
-  auto stream = data::shuffle(Records{.count = 5000}, {.buffer_size = size});
+  auto stream = data::shuffle(Records(5000), {.buffer_size = size});
   for (std::int64_t yielded = 0; stream.next(); ++yielded) {
     const State state = stream.state_dict();
     CHECK(yielded + 1 - state.at("number").integer() <= std::int64_t(2.25 * double(size)) + 1);
@@ -331,9 +318,9 @@ TEST_CASE("shuffle of a stream: what a resume reads again is bounded by the buff
 
 TEST_CASE("concat and interleave: one after another, or in turn, and resumed anywhere", "[data]") {
   const auto mapped = [](std::int64_t count, std::int64_t shift) {
-    return data::map(Records{.count = count}, [shift](Record record) { return Number{record.value + shift}; });
+    return data::map(Records(count), [shift](Record record) { return Number{record.value + shift}; });
   };
-  const auto chained = [&] { return data::concat(mapped(3, 0), mapped(0, 0), data::map(Records{.count = 2}, decode)); };
+  const auto chained = [&] { return data::concat(mapped(3, 0), mapped(0, 0), data::map(Records(2), decode)); };
   const auto in_turn = [&] { return data::interleave(mapped(2, 100), mapped(4, 200), mapped(1, 300)); };
   const Values expected_chain = {0, 1, 2, 0, 1};
   const Values expected_turns = {100, 200, 300, 101, 201, 202, 203};
@@ -363,7 +350,7 @@ TEST_CASE("concat and interleave: one after another, or in turn, and resumed any
 
 TEST_CASE("Stream combinators: a loader with workers resumes a shuffled stream after what it delivered", "[data]") {
   const auto load = [](std::int64_t num_workers) {
-    auto stream = data::map(data::shuffle(Records{.count = 100}, {.buffer_size = 10, .seed = 1}),
+    auto stream = data::map(data::shuffle(Records(100), {.buffer_size = 10, .seed = 1}),
                             [](Record record, const data::SampleInfo& info) {
                               return Number{record.value * 1000 + info.random().below(1000)};
                             });

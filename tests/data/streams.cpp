@@ -2,6 +2,7 @@
 
 #include <danling/data/loader.hpp>
 #include <danling/data/source.hpp>
+#include <support/counted_place.hpp>
 #include <support/error.hpp>
 
 namespace {
@@ -14,10 +15,8 @@ using danling::State;
 using danling_test::error_of;
 
 /// Yields epoch * 100, epoch * 100 + 1, ...: `count` numbers per epoch, in batches.
-struct Counter {
+struct Counter : danling_test::CountedPlace {
   std::int64_t count = 10;
-  std::int64_t at = 0;
-  std::int64_t epoch = 0;
   std::int64_t bad = -1;
 
   std::optional<Batch> next(std::int64_t num_samples) {
@@ -32,20 +31,6 @@ struct Counter {
     Batch batch{.input = at::arange(epoch * 100 + at, epoch * 100 + at + size, at::kLong)};
     at += size;
     return batch;
-  }
-  void reset(std::int64_t to) {
-    epoch = to;
-    at = 0;
-  }
-  State state_dict() const {
-    State state;
-    state["at"] = at;
-    state["epoch"] = epoch;
-    return state;
-  }
-  void load_state_dict(const State& state) {
-    at = state.at("at").integer();
-    epoch = state.at("epoch").integer();
   }
   std::string split() const { return "train"; }
 };

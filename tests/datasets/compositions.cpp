@@ -21,6 +21,7 @@
 #include <danling/formats/table.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
+#include <support/text_batch.hpp>
 
 // A user's own sample type, made of lines of JSON; no collate, until a map makes what has one.
 namespace danling_file_compositions_user {
@@ -29,18 +30,8 @@ struct Review {
   std::string text;
   std::int64_t stars = 0;
 };
-struct Reviews {
-  std::vector<std::string> texts;
-  std::int64_t size() const { return static_cast<std::int64_t>(texts.size()); }
-  Reviews to(c10::Device) const { return *this; }
-};
-inline Reviews collate(std::vector<Review> reviews) {
-  Reviews out;
-  for (Review& review : reviews) {
-    out.texts.push_back(std::move(review.text));
-  }
-  return out;
-}
+struct Reviews : danling_test::TextBatch<Reviews> {};
+inline Reviews collate(std::vector<Review> reviews) { return Reviews::of(std::move(reviews)); }
 
 }  // namespace danling_file_compositions_user
 
