@@ -1,6 +1,5 @@
 // Saves on a thread of their own: what they write, what is dropped, what waits, how failures are told.
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 
 #include <support/child.hpp>
 #include <support/error.hpp>
+#include <support/file_size_limit.hpp>
 #include <support/temp_dir.hpp>
 
 namespace {
@@ -251,13 +251,7 @@ TEST_CASE("FileCheckpointManager: a failed asynchronous save is counted, thrown 
   CHECK(manager.wait());
   CHECK_FALSE(manager.has_failure());
 
-  // A file system that is full: the kernel refuses to let files grow beyond the limit.
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit old_limit{};
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
-  rlimit limit = old_limit;
-  limit.rlim_cur = 1 << 20;
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  std::optional<danling_test::FileSizeLimit> full(1 << 20);
   step = 2;
   size = 1 << 20;
   manager.save_checkpoint({.epoch = 1});
@@ -274,8 +268,7 @@ TEST_CASE("FileCheckpointManager: a failed asynchronous save is counted, thrown 
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   CHECK(error_of<danling::CheckpointError>([&] { manager.throw_failure(); }) == text);
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &old_limit) == 0);
-  std::signal(SIGXFSZ, old_handler);
+  full.reset();
   CHECK(saved_step(directory / "latest.pth") == 1);
 
   manager.save_checkpoint({.epoch = 1});

@@ -1,6 +1,7 @@
 // Python's own objects in checkpoints, a checkpoint of DanLing's, and optimizers that go on in the other language.
 #include <limits>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linspace.h>

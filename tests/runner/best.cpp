@@ -1,8 +1,9 @@
 // The best checkpoint and best.json, where saves fail or a run goes on elsewhere.
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
-#include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/manager.hpp>
 
 #include "fixture.hpp"
 
@@ -11,29 +12,25 @@ namespace runner_test {
 // Validation losses by epoch, whatever the model learns.
 class ScoredRunner : public TinyRunner {
  public:
-  ScoredRunner(const TinyConfig& config, std::vector<double> losses) : TinyRunner(config), losses_(std::move(losses)) {}
+  ScoredRunner(const TinyConfig& config, std::vector<double> by_epoch)
+      : TinyRunner(config), losses(std::move(by_epoch)) {}
+
+  std::vector<double> losses;
 
  protected:
   dl::StepOutput evaluate_step(dl::Batch& batch) override {
     auto output = TinyRunner::evaluate_step(batch);
-    output.loss = torch::full({}, losses_.at(static_cast<std::size_t>(state().train.epoch)));
+    output.loss = torch::full({}, losses.at(static_cast<std::size_t>(state().train.epoch)));
     return output;
   }
-
- private:
-  std::vector<double> losses_;
 };
 
-std::int64_t epoch_of(const fs::path& file) {
-  return dl::load_file(file).at("state").at("train").at("epoch").integer();
-}
-
-std::string logs_in(const fs::path& dir) {
-  std::string out;
-  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
-    out += read_file(entry.path());
-  }
-  return out;
+/// Trains to the end; returns the directory of the run.
+fs::path trained(const TinyConfig& config, const std::vector<double>& losses) {
+  ScoredRunner runner(config, losses);
+  runner.train();
+  CHECK(runner.close());
+  return runner.workspace().dir();
 }
 
 TEST_CASE("TorchRunner: a best save that fails, with its alias or as a whole, is the best on disk in the end",
@@ -86,7 +83,7 @@ TEST_CASE(
               (dir / "checkpoints" / "best.pth").string() + "', got errno 21 (Is a directory)");
     CHECK_FALSE(fs::exists(dir / "best.json"));
     CHECK(runner.close());
-    CHECK_THAT(logs_in(dir), Catch::Matchers::Contains(runner.unsaved_best()));
+    CHECK_THAT(logs_of(dir), Catch::Matchers::Contains(runner.unsaved_best()));
   }
   fs::remove_all(dir / "checkpoints" / "best.pth");
   config.auto_resume = true;
@@ -96,7 +93,7 @@ TEST_CASE(
   CHECK(runner.close());
   CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 2);
   CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1.0"));
-  CHECK_THAT(logs_in(dir), Catch::Matchers::Contains("checkpoint: made best.pth anew from ckpt-e000002.pth"));
+  CHECK_THAT(logs_of(dir), Catch::Matchers::Contains("checkpoint: made best.pth anew from ckpt-e000002.pth"));
 }
 
 TEST_CASE("TorchRunner: where the best state is removed with its directory, the run and best.json say so", "[runner]") {
@@ -122,14 +119,8 @@ TEST_CASE("TorchRunner: a best.pth that is older than the best result is replace
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
-  fs::path dir;
   const std::vector<double> losses = {3, 1, 2, 4};
-  {
-    ScoredRunner runner(config, losses);
-    runner.train();
-    CHECK(runner.close());
-    dir = runner.workspace().dir();
-  }
+  const auto dir = trained(config, losses);
   // What a process left that was killed after its save of the second epoch had failed.
   const auto best = dir / "checkpoints" / "best.pth";
   fs::remove(best);
@@ -155,14 +146,8 @@ TEST_CASE("TorchRunner: a resumed older checkpoint brings best.json along, with 
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
-  fs::path dir;
   const std::vector<double> losses = {1, 3, 2, 4};
-  {
-    ScoredRunner runner(config, losses);
-    runner.train();
-    CHECK(runner.close());
-    dir = runner.workspace().dir();
-  }
+  const auto dir = trained(config, losses);
   config.resume = (dir / "checkpoints" / "ckpt-e000003.pth").string();
   ScoredRunner runner(config, losses);
   runner.initialize();
@@ -172,6 +157,35 @@ TEST_CASE("TorchRunner: a resumed older checkpoint brings best.json along, with 
   CHECK(runner.close());
   CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 1);
   CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 0.0"));
+}
+
+TEST_CASE("TorchRunner: a run that goes back has the best of the way that it took", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 5;
+  config.accum_steps = 1;
+  ScoredRunner runner(config, {5, 4, 1, 1, 1});
+  std::int64_t steps = 0;
+  runner.before_step = [&](TinyRunner& self, std::int64_t) {
+    if (self.state().train.epoch == 4 && ++steps == 1) {
+      throw std::runtime_error("go back");
+    }
+  };
+  CHECK_THROWS_AS(runner.train(), std::runtime_error);
+  const auto dir = runner.workspace().dir();
+  const auto best = [&] { return dl::load_file(dir / "checkpoints" / "best.pth").at("results").list().size(); };
+  runner.checkpoint_manager().wait(std::nullopt);
+  CHECK(best() == 4);
+  runner.losses = {5, 4, 6, 6, 6};  // of the way that it takes then
+  SECTION("to a file") {
+    runner.load_checkpoint(dir / "checkpoints" / "ckpt-e000002.pth");
+    CHECK(best() == 2);
+  }
+  SECTION("to a state") { runner.load_checkpoint(dl::load_file(dir / "checkpoints" / "ckpt-e000002.pth")); }
+  runner.train();
+  CHECK(runner.close());
+  CHECK(best() == 2);
+  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1.0"));
 }
 
 TEST_CASE("TorchRunner: scores that are not numbers have no best, also when a finished run is started again",

@@ -137,6 +137,28 @@ inline std::string read_file(const fs::path& path) {
   return out.str();
 }
 
+/// What the run logged.
+inline std::string logs_of(const fs::path& dir) {
+  std::string out;
+  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
+    out += read_file(entry.path());
+  }
+  return out;
+}
+
+inline std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t out = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) {
+    ++out;
+  }
+  return out;
+}
+
+/// Epochs that a checkpoint's run had trained.
+inline std::int64_t epoch_of(const fs::path& checkpoint) {
+  return dl::load_file(checkpoint).at("state").at("train").at("epoch").integer();
+}
+
 /// metrics.jsonl without its times and rates, which differ from run to run.
 inline std::string metrics_of(const fs::path& dir) {
   std::istringstream in(read_file(dir / "metrics.jsonl"));
@@ -173,14 +195,18 @@ inline void check_same(const Outcome& a, const Outcome& b) {
   CHECK(a.results == b.results);
 }
 
+/// Trains to the end; returns the directory of the run.
+inline fs::path trained(const TinyConfig& config) {
+  TinyRunner runner(config);
+  runner.train();
+  CHECK(runner.close());
+  return runner.workspace().dir();
+}
+
 inline Outcome run_through(TinyConfig config) {
   const Folder folder;
   config.workspace_root = folder.path().string();
-  TinyRunner runner(config);
-  runner.train();
-  const auto dir = runner.workspace().dir();
-  runner.close();
-  return outcome_of(dir);
+  return outcome_of(trained(config));
 }
 
 }  // namespace runner_test

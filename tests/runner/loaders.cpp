@@ -190,10 +190,7 @@ TEST_CASE("TorchRunner: pin_memory on the CPU is told once, and does nothing", "
   CHECK_FALSE(runner.dataloaders.at("train")->options().pin_memory);
   const auto dir = runner.workspace().dir();
   runner.close();
-  std::string logs;
-  for (const auto& file : fs::directory_iterator(dir / "logs")) {
-    logs += read_file(file.path());
-  }
+  const std::string logs = logs_of(dir);
   const std::string text =
       "expected a GPU for 'dataloader.pin_memory', got a run on the CPU; batches stay in ordinary memory";
   REQUIRE(logs.find(text) != std::string::npos);

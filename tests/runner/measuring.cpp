@@ -244,11 +244,7 @@ TEST_CASE("TorchRunner: one of several losses is shown as its pair, and can be t
   }
   CHECK(*results.best_score() == lowest);
   runner.close();
-  std::string logs;
-  for (const auto& file : std::filesystem::directory_iterator(runner.workspace().dir() / "logs")) {
-    logs += read_file(file.path());
-  }
-  CHECK_THAT(logs, ContainsSubstring(" losses.entropy [1.0000, "));
+  CHECK_THAT(logs_of(runner.workspace().dir()), ContainsSubstring(" losses.entropy [1.0000, "));
 }
 
 TEST_CASE("BasicTorchRunner: losses over a batch without a target need no metrics", "[runner]") {

@@ -156,11 +156,7 @@ TEST_CASE("TorchRunner: a run goes on in the middle of an epoch with other metri
   CHECK(results.latest()->result.number("train.f1") != nullptr);
   CHECK(results.latest()->result.number("train.acc") == nullptr);
   runner.close();
-  std::string logs;
-  for (const auto& file : std::filesystem::directory_iterator(runner.workspace().dir() / "logs")) {
-    logs += read_file(file.path());
-  }
-  CHECK_THAT(logs,
+  CHECK_THAT(logs_of(runner.workspace().dir()),
              Catch::Matchers::Contains("the metrics are not those of the checkpoint and begin anew in the middle of "
                                        "train: [global_metrics.load_state_dict] "));
 }

@@ -166,13 +166,7 @@ TEST_CASE("TorchRunner: a finished run is extended by moving its boundary", "[ru
   }
   config.epochs = 6;
   config.auto_resume = true;
-  fs::path dir;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    dir = runner.workspace().dir();
-  }
-  check_same(whole, outcome_of(dir));
+  check_same(whole, outcome_of(trained(config)));
 }
 
 TEST_CASE("TorchRunner: the same seed gives the same weights file, byte for byte", "[runner]") {
@@ -216,14 +210,8 @@ TEST_CASE("TorchRunner: a fresh start moves what an earlier attempt left aside",
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
-  std::string first;
-  fs::path dir;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    dir = runner.workspace().dir();
-    first = read_file(dir / "checkpoints" / "latest.pth");
-  }
+  const auto dir = trained(config);
+  const auto first = read_file(dir / "checkpoints" / "latest.pth");
   TinyRunner runner(config);
   runner.initialize();
   CHECK(runner.workspace().dir() == dir);
@@ -240,12 +228,7 @@ TEST_CASE("TorchRunner: a config that means something else is refused with the d
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
-  fs::path latest;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    latest = runner.workspace().dir() / "checkpoints" / "latest.pth";
-  }
+  const auto latest = trained(config) / "checkpoints" / "latest.pth";
   const auto before = read_file(latest);
   config.resume = latest.string();
   config.hidden = 9;
@@ -379,14 +362,8 @@ TEST_CASE("TorchRunner: resuming an older checkpoint of the run keeps what came 
   TinyConfig config(folder);
   config.log_interval = 2;
   config.epochs = 3;
-  fs::path dir;
-  Outcome whole;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    dir = runner.workspace().dir();
-    whole = outcome_of(dir);
-  }
+  const auto dir = trained(config);
+  const auto whole = outcome_of(dir);
   const auto newest = read_file(dir / "checkpoints" / "latest.pth");
   config.resume = (dir / "checkpoints" / "ckpt-e000001.pth").string();
   {

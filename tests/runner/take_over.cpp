@@ -64,21 +64,13 @@ TEST_CASE("TorchRunner: a run that died in its first save has every name in the 
   const Folder other;
   config.workspace_root = other.path().string();
   config.epochs = 1;
-  fs::path dir;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    dir = runner.workspace().checkpoint_dir();
-    runner.close();
-  }
+  const auto dir = trained(config) / "checkpoints";
   for (const auto* name : {"latest.pth", "best.pth", "model.pth", "model.safetensors"}) {
     fs::remove(dir / name);
   }
   config.epochs = 6;
   config.auto_resume = true;
-  TinyRunner runner(config);
-  runner.train();
-  runner.close();
+  CHECK(trained(config) / "checkpoints" == dir);
   check_same_checkpoints(whole, dir);
 }
 
@@ -86,16 +78,10 @@ TEST_CASE("TorchRunner: resuming an older checkpoint keeps the best and the hist
   const Folder folder;
   auto config = bumpy_config(folder);
   config.optim.maximize = true;
-  const auto train = [](const TinyConfig& with) {
-    TinyRunner runner(with);
-    runner.train();
-    runner.close();
-    return runner.workspace().checkpoint_dir();
-  };
-  const auto dir = train(config);
+  const auto dir = trained(config) / "checkpoints";
   const auto before = checkpoints_in(dir);
   config.resume = (dir / "ckpt-e000003.pth").string();
-  CHECK(train(config) == dir);
+  CHECK(trained(config) / "checkpoints" == dir);
   const auto after = checkpoints_in(dir);
   REQUIRE(after.size() == before.size());
   for (const auto& [name, state] : before) {
@@ -131,9 +117,7 @@ TEST_CASE("TorchRunner: a start that died while it took over an older checkpoint
     dl::Workspace dying(*options);
     dying.open(/*resuming=*/false, dying.interrupted_source());
   }
-  TinyRunner runner(config);
-  runner.train();
-  runner.close();
+  CHECK(trained(config) / "checkpoints" == dir);
   const auto after = checkpoints_in(dir);
   CHECK(after.size() == before.size());
   for (const auto& [name, state] : before) {
@@ -142,14 +126,6 @@ TEST_CASE("TorchRunner: a start that died while it took over an older checkpoint
     CHECK(dl::first_difference(state, after.at(name)) == "");
   }
   CHECK_FALSE(fs::exists(dir.parent_path() / ".resuming"));
-}
-
-std::string log_text(const fs::path& dir) {
-  std::string out;
-  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
-    out += read_file(entry.path());
-  }
-  return out;
 }
 
 // A start of a run of bumpy_config with auto_resume, as a program makes it; gives the epochs that it trained.
@@ -193,12 +169,10 @@ TEST_CASE("TorchRunner: a finished run whose last save kept the model alone is f
   }
   const auto first = epochs_trained(config);
   const auto dir = run_in(folder);
-  const auto epoch_of = [&](const char* name) {
-    return dl::load_file(dir / "checkpoints" / name).at("state").at("train").at("epoch").integer();
-  };
+  const auto epoch_in = [&](const char* name) { return epoch_of(dir / "checkpoints" / name); };
   REQUIRE((first > 2 && first < 20));
   REQUIRE(dl::load_file(dir / "checkpoints" / "latest.pth").find("state") == nullptr);
-  REQUIRE(epoch_of("previous.pth") == first - 1);
+  REQUIRE(epoch_in("previous.pth") == first - 1);
   const auto bytes_of = [&] {
     std::map<std::string, std::string> out;
     for (const auto* name : {"checkpoints/latest.pth", "checkpoints/previous.pth", "checkpoints/model.pth",
@@ -212,13 +186,13 @@ TEST_CASE("TorchRunner: a finished run whose last save kept the model alone is f
     CHECK(epochs_trained(config) == 0);
     CHECK(bytes_of() == before);
   }
-  CHECK_THAT(log_text(dir), Catch::Matchers::Contains("train: nothing to do, the run is finished"));
+  CHECK_THAT(logs_of(dir), Catch::Matchers::Contains("train: nothing to do, the run is finished"));
   // More epochs begin from the whole state before.
   config.checkpoint.last_save_model_only = false;
   config.patience = std::numeric_limits<double>::infinity();
   config.epochs = first + 2;
   CHECK(epochs_trained(config) == 3);
-  CHECK(epoch_of("latest.pth") == first + 2);
+  CHECK(epoch_in("latest.pth") == first + 2);
 }
 
 TEST_CASE("TorchRunner: a run that did not get to its end goes on from a whole state behind a model, again and again",
@@ -239,7 +213,7 @@ TEST_CASE("TorchRunner: a run that did not get to its end goes on from a whole s
   for (int start = 0; start < 2; ++start) {
     CHECK(epochs_trained(config, /*with_summary=*/false) == 1);
     CHECK(dl::load_file(dir / "checkpoints" / "latest.pth").find("state") == nullptr);
-    CHECK(dl::load_file(dir / "checkpoints" / "previous.pth").at("state").at("train").at("epoch").integer() == 2);
+    CHECK(epoch_of(dir / "checkpoints" / "previous.pth") == 2);
     CHECK(dl::first_difference(model, dl::load_file(dir / "checkpoints" / "model.pth")) == "");
   }
 }
@@ -278,13 +252,7 @@ TEST_CASE("TorchRunner: what is excluded from loading must be there", "[runner]"
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
-  fs::path latest;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    latest = runner.workspace().checkpoint_dir() / "latest.pth";
-    runner.close();
-  }
+  const auto latest = trained(config) / "checkpoints" / "latest.pth";
   const Folder other;
   config.workspace_root = other.path().string();
   config.resume = latest.string();
@@ -398,7 +366,7 @@ TEST_CASE(
   CHECK_FALSE(fs::exists(dir / "attempts"));
   const auto weights = dl::load_file(dir / "checkpoints" / "model.pth").at("model");
   CHECK(dl::first_difference(weights, runner.model.state_dict()) == "");
-  CHECK_THAT(log_text(dir), Catch::Matchers::Contains("train: nothing to do, the run is finished"));
+  CHECK_THAT(logs_of(dir), Catch::Matchers::Contains("train: nothing to do, the run is finished"));
   // More epochs have nothing to begin from.
   config.epochs = 2;
   TinyRunner extended(config);
@@ -443,13 +411,7 @@ TEST_CASE("TorchRunner: with another learning rate and no comparison of configs,
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
-  fs::path latest;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    CHECK(runner.close());
-    latest = runner.workspace().checkpoint_dir() / "latest.pth";
-  }
+  const auto latest = trained(config) / "checkpoints" / "latest.pth";
   const Folder other;
   config.workspace_root = other.path().string();
   config.optim.lr = 0.01;
@@ -469,7 +431,7 @@ TEST_CASE("TorchRunner: with another learning rate and no comparison of configs,
   runner.load_checkpoint(latest);
   CHECK(runner.optimizer->param_groups().front().lr == holds);
   CHECK(runner.close());
-  CHECK_THAT(log_text(runner.workspace().dir()), Catch::Matchers::Contains(text));
+  CHECK_THAT(logs_of(runner.workspace().dir()), Catch::Matchers::Contains(text));
 }
 
 }  // namespace runner_test

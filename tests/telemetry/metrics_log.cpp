@@ -16,6 +16,7 @@
 
 #include <support/child.hpp>
 #include <support/error.hpp>
+#include <support/file_size_limit.hpp>
 #include <support/temp_dir.hpp>
 
 namespace {
@@ -23,7 +24,9 @@ namespace {
 using danling::MetricsLog;
 using danling::Result;
 using danling_test::error_of;
+using danling_test::FileSizeLimit;
 using danling_test::read_file;
+using danling_test::TempDir;
 
 Result numbers(double loss) {
   Result out;
@@ -221,27 +224,6 @@ TEST_CASE("MetricsLog: a file that cannot be opened or grow is an error, and who
   CHECK(text.back() == '\n');
 }
 
-// As long as it lives, no file of this process can grow beyond `bytes`.
-class FullDisk {
- public:
-  explicit FullDisk(std::uint64_t bytes, void (*on_signal)(int) = SIG_IGN) : handler_(signal(SIGXFSZ, on_signal)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, handler_);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
-
 std::string steps_text(const std::filesystem::path& path, std::int64_t steps) {
   {
     MetricsLog log(path);
@@ -263,7 +245,7 @@ TEST_CASE("MetricsLog: lines that a full disk refused are written once there is 
     append_step(log, 1);
     const std::uint64_t first = log.offset();
     {
-      const FullDisk full(first + 20);
+      const FileSizeLimit full(first + 20);
       CHECK(error_of<danling::Error>([&] { append_step(log, 2); }) == refused);
       CHECK(error_of<danling::Error>([&] { append_step(log, 3); }) == refused);
       CHECK(error_of<danling::Error>([&] { append_step(log, 4); }) == refused);
@@ -278,7 +260,7 @@ TEST_CASE("MetricsLog: lines that a full disk refused are written once there is 
     }
     {
       // Room for the second line and part of the third.
-      const FullDisk full(undisturbed.find('\n', first) + 1 + 30);
+      const FileSizeLimit full(undisturbed.find('\n', first) + 1 + 30);
       CHECK(error_of<danling::Error>([&] { log.flush(); }) ==
             "[metrics_log.flush] expected to write " + path.string() + ", got 'File too large'");
       CHECK(log.lines() == 2);
@@ -300,7 +282,7 @@ TEST_CASE("MetricsLog: lines that a full disk refused are written once there is 
     CHECK(log.kept_lines() == 0);
     CHECK(log.offset() == read_file(path).size());
     {
-      const FullDisk full(log.offset());
+      const FileSizeLimit full(log.offset());
       CHECK(error_of<danling::Error>([&] { append_step(log, 6); }) == refused);
     }
     // The last one is written by the destructor.
@@ -316,7 +298,7 @@ TEST_CASE("MetricsLog: a resumed run drops the lines that wait", "[telemetry][me
     MetricsLog log(path);
     append_step(log, 1);
     {
-      const FullDisk full(log.offset());
+      const FileSizeLimit full(log.offset());
       CHECK_THROWS_AS(append_step(log, 7), danling::Error);
     }
     SECTION("by lines") { log.truncate_to_lines(1); }
@@ -343,7 +325,7 @@ TEST_CASE("MetricsLog: what waits is bounded: the newest line is lost, and that 
   };
   {
     MetricsLog log(path);
-    const FullDisk full(100);
+    const FileSizeLimit full(100);
     const std::string refused = "[metrics_log.append] expected to write " + path.string() + ", got 'File too large'";
     CHECK(error_of<danling::Error>([&] { append_wide(log, 1); }) == refused);
     CHECK(error_of<danling::Error>([&] { append_wide(log, 2); }) == refused);
@@ -368,7 +350,7 @@ TEST_CASE("MetricsLog and Logger: a limit of file size is an error and not the e
   danling_test::Child child([&](auto) {
     danling::Logger logger({.file = (dir / "run.log").string(), .console = false, .context = ""});
     MetricsLog log(dir / "metrics.jsonl");
-    const FullDisk full(20, SIG_DFL);
+    const FileSizeLimit full(20, SIG_DFL);
     const auto text = error_of<danling::Error>([&] { append_step(log, 1); });
     logger.info("a line longer than the limit of the size of a file");
     logger.flush();
