@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <danling/data/concat.hpp>
+#include <danling/data/filter.hpp>
 #include <danling/data/loader.hpp>
 #include <danling/data/map.hpp>
 #include <danling/data/map_batches.hpp>
