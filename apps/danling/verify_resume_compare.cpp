@@ -279,7 +279,7 @@ std::vector<Difference> compare_runs(const fs::path& reference, const fs::path& 
       }
     } else if (is_temporary(path)) {
       out.push_back({path, "a temporary file that was left behind"});
-    } else if (options.lost_saves > 0 && is_history(path) && (there ? excuses-- > 0 : options.removes_history)) {
+    } else if (is_history(path) && (there ? excuses-- > 0 : options.removes_history)) {
       continue;
     } else {
       out.push_back({path, here ? "not in the reference" : "missing"});

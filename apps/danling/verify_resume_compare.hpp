@@ -19,12 +19,12 @@ struct Difference {
 
 struct CompareOptions {
   std::vector<std::string> ignored;  ///< globs of paths that are not compared
-  /// Saves that failed by an injected error: so many checkpoints of the history may be missing.
+  /// Saves that failed by an injected error and were not made good: so many checkpoints of the history may be missing.
   std::int64_t lost_saves = 0;
   /// Checkpoints of the history that a whole run writes more than once: where the last of these saves failed, an
   /// earlier one stays.
   std::set<std::string> provisional = {};
-  /// Old checkpoints of the history are removed, which a failed save leaves to the next one.
+  /// Old checkpoints of the history are removed, and an injected error may have left one.
   bool removes_history = false;
 };
 

@@ -29,6 +29,26 @@ TEST_CASE("verify-resume: a program that saves all it needs is identical, and no
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
+TEST_CASE("verify-resume: a checkpoint that is missing after a save that failed and was made good is told",
+          "[reliability]") {
+  const TempDir dir;
+  const auto ended =
+      verify("--kills 8 --fault-seed 3 --faults io --dir '" + dir.path().string() + "'", forgetful("history"));
+  INFO(ended.output);
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.output, Catch::Matchers::Matches("(.|\n)*DIFFERENT, round [0-9]+ at its end:\n  "
+                                                    "checkpoints/ckpt-e000003.pth: missing\n(.|\n)*"));
+}
+
+TEST_CASE("verify-resume: a run that finished after failed saves and is then found finished is identical",
+          "[reliability]") {
+  const TempDir dir;
+  const auto ended = verify("--kills 6 --fault-seed 1 --faults io --dir '" + dir.path().string() + "'",
+                            forgetful("nothing") + " --checkpoint.last_save_model_only true");
+  INFO(ended.output);
+  CHECK(ended.code == 0);
+}
+
 TEST_CASE("verify-resume: paths may have spaces", "[reliability]") {
   const TempDir dir;
   const auto folder = dir / "a folder";

@@ -1,8 +1,10 @@
 // A program that keeps something out of its checkpoints, by choice: what verify-resume is there to catch.
 //
 //   forgetful --forget noise      nothing, noise (a generator of its own), counter (of its own), checkpoints (all), or
-//                                 failures (its exit code after an error); luck: two runs of it differ
+//                                 failures (its exit code after an error), history (a checkpoint of it, when a save
+//                                 failed); luck: two runs of it differ
 //   forgetful --scores 3,1,2      validation losses by epoch, whatever it learns
+#include <filesystem>
 #include <random>
 
 #include <torch/torch.h>
@@ -26,7 +28,7 @@ struct ForgetfulConfig : dl::RunnerConfig {
   }
   void fields(dl::Fields& f) override {
     f("forget", forget, "what is not saved")
-        .choices({"nothing", "noise", "counter", "checkpoints", "failures", "luck"});
+        .choices({"nothing", "noise", "counter", "checkpoints", "failures", "history", "luck"});
     f("scores", scores, "validation losses by epoch");
   }
 };
@@ -45,6 +47,12 @@ class ForgetfulRunner : public dl::TorchRunner {
     const auto input = torch::stack({angle.cos(), angle.sin(), label.to(torch::kFloat), angle.sin() * 2}, 1);
     datasets["train"] = dl::data::TensorDataset(input, label);
     datasets["val"] = dl::data::TensorDataset(input, label);
+  }
+
+  ~ForgetfulRunner() override {
+    if (forget_ == "history" && checkpoint_manager().checkpoint_health().error_count > 0) {
+      std::filesystem::remove(workspace().checkpoint_dir() / "ckpt-e000003.pth");
+    }
   }
 
  protected:
