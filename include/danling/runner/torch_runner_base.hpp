@@ -127,8 +127,8 @@ class TorchRunnerBase : public BaseRunner {
   /// scheduler. Called when: step() reaches the end of a window.
   /// @return whether the parameters were updated: only then is the update counted. Do not count it, zero gradients or
   /// save here. With `max_grad_norm` nothing waits for the device; `skip_nonfinite_grad` waits once.
-  /// An override divides the gradients by `grad_divisor()`: they are sums over the window, weighted by samples (in units that the
-  /// divisor shares).
+  /// An override divides the gradients by `grad_divisor()`: they are sums over the window, weighted by samples (in
+  /// units that the divisor shares).
   virtual bool optimizer_step();
   /// The sum of the weights of the window's micro-batches; 0 when none of them counts (then there is no update).
   double grad_divisor() const { return window_.divisor(); }
