@@ -93,7 +93,7 @@ std::string bound(double value) {
 
 std::string bounds(const FieldSpec& spec) {
   return spec.high ? concat("from ", bound(*spec.low), " to ", bound(*spec.high))
-                   : concat("of at least ", bound(*spec.low));
+                   : concat(spec.above_low ? "above " : "of at least ", bound(*spec.low));
 }
 
 std::string objection(const FieldSpec& spec, const std::string& path, const ConfigTree& value) {
@@ -112,7 +112,8 @@ std::string objection(const FieldSpec& spec, const std::string& path, const Conf
   if (spec.low && (value.is_integer() || value.is_double())) {
     const double number = value.number();
     // Written so that NaN is refused.
-    if (!(number >= *spec.low) || (spec.high && !(number <= *spec.high))) {
+    const bool high_enough = spec.above_low ? number > *spec.low : number >= *spec.low;
+    if (!high_enough || (spec.high && !(number <= *spec.high))) {
       return concat("expected a value ", bounds(spec), " for ", quote(path), ", got ", inline_yaml(value));
     }
   }

@@ -45,6 +45,7 @@ struct FieldSpec {
   std::vector<std::pair<std::string, std::string>> synonyms;  // value, meaning
   std::vector<std::pair<std::string, std::string>> refused;   // value, missing feature
   std::optional<double> low;
+  bool above_low = false;  // low itself is refused
   std::optional<double> high;
   std::vector<std::string> aliases;
 

@@ -44,6 +44,10 @@ Field& Field::at_least(double low) {
   spec_->low = low;
   return *this;
 }
+Field& Field::above(double low) {
+  spec_->above_low = true;
+  return at_least(low);
+}
 Field& Field::alias(std::string_view name) {
   spec_->aliases.emplace_back(name);
   return *this;

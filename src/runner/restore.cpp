@@ -117,7 +117,7 @@ bool BaseRunner::is_done(const std::filesystem::path& run) const {
     return *done >= config().steps.value_or(0);
   }
   const auto without_best = *done - 1 - number_in(logger, run / "best.json", kIndex).value_or(-1);
-  return *done >= *epochs() || static_cast<double>(without_best) > config().patience;
+  return *done >= *epochs() || (without_best > 0 && static_cast<double>(without_best) >= config().patience);
 }
 
 // Whether nothing is left to do in this directory: its last save kept the model alone, and what followed it was done

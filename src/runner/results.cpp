@@ -182,6 +182,17 @@ bool ResultBook::is_best() const {
   return latest && best && is_same(*latest, *best);
 }
 
+bool ResultBook::is_improved() const {
+  auto all = scores();
+  if (all.empty() || all.back().first != rows_.back().index || std::isnan(all.back().second)) {
+    return false;
+  }
+  const double latest = all.back().second;
+  all.pop_back();
+  return std::all_of(all.begin(), all.end(),
+                     [&](const auto& item) { return is_better(latest, item.second) && !is_same(latest, item.second); });
+}
+
 State ResultBook::state_dict() const {
   State::List rows;
   for (const auto& row : rows_) {

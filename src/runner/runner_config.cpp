@@ -137,7 +137,9 @@ DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
 
 void CheckpointConfig::fields(Fields& f) {
   f("dir_name", dir_name, "directory of checkpoints below the run");
-  f("interval", interval, "epochs or steps between saves; unset: every epoch, or 1/20 of the steps").at_least(1);
+  f("interval", interval,
+    "epochs or steps between saves; 0: at the end alone; unset: every epoch, or 1/20 of the steps")
+      .at_least(0);
   f("keep_latest_k", keep_latest_k,
     "newest history checkpoints to keep; 0 keeps all, unless one of the next two is set")
       .at_least(0);
@@ -306,8 +308,8 @@ void RunnerConfig::base_fields(Fields& f) {
       .refuse("fp16", "fp16, which needs gradient scaling")
       .refuse("float16", "fp16, which needs gradient scaling")
       .refuse("fp8", "fp8");
-  f("max_grad_norm", max_grad_norm, "clip gradients to this norm").at_least(0);
-  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude").at_least(0);
+  f("max_grad_norm", max_grad_norm, "clip gradients to this norm; unset: do not").above(0);
+  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: do not").above(0);
   f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates whose gradients are infinite or not a number");
   f("optim", optim, "optimizer; unset options keep its own defaults").alias("optimizer");
   f("sched", sched, "learning rate schedule").alias("scheduler");
@@ -327,7 +329,9 @@ void RunnerConfig::base_fields(Fields& f) {
 
   f.group("Logging");
   f("log", log, "write a log file").non_semantic();
-  f("log_interval", log_interval, "steps between log lines; unset: 1/100 of the steps").at_least(1).non_semantic();
+  f("log_interval", log_interval, "steps between log lines; 0: none; unset: 1/100 of the steps")
+      .at_least(0)
+      .non_semantic();
   f("console", console, "report progress on the console").non_semantic();
   f("tensorboard", tensorboard, "").unsupported("TensorBoard").non_semantic();
   f("wandb", wandb, "").unsupported("Weights & Biases").non_semantic();

@@ -50,8 +50,15 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
     return results_;
   }
   const auto train_splits = resolve_splits(requested_train, this->train_splits(), "runner.train");
-  check<ConfigError>(!train_splits.empty(), "runner.train",
-                     "expected a training split, got none; set datasets[\"train\"] or train_splits");
+  if (train_splits.empty()) {
+    std::vector<std::string> names;
+    for (const SplitInfo& split : splits()) {
+      names.push_back(quote(split.name));
+    }
+    fail<ConfigError>("runner.train", "expected a training split, got ",
+                      names.empty() ? "no datasets" : concat("none among the datasets ", join(names)),
+                      "; set datasets[\"train\"], or name one in train_splits");
+  }
   const auto evaluate_splits = resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train");
   check<StateError>(static_cast<bool>(optimizer), "runner.train",
                     "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
@@ -80,7 +87,9 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
 void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
                                    const std::vector<std::string>& evaluate_splits) {
   const std::int64_t total = *epochs();
-  const auto out_of_patience = [this] { return static_cast<double>(loop_.rounds_without_best) > config().patience; };
+  const auto out_of_patience = [this] {
+    return loop_.rounds_without_best > 0 && static_cast<double>(loop_.rounds_without_best) >= config().patience;
+  };
   if (state_.train.epoch >= total || out_of_patience()) {
     logger().info(concat("train: nothing to do, ", state_.train.epoch, " of ", total, " epochs are done",
                          out_of_patience() ? " and early stopping has ended the run" : ""));
@@ -109,7 +118,7 @@ void TorchRunnerBase::train_epochs(const std::vector<std::string>& train_splits,
     const std::int64_t epoch = state_.train.epoch;
     append_result(epoch, loop_.round);
     state_.train.epoch = epoch + 1;
-    loop_.rounds_without_best = results_.is_best() ? 0 : loop_.rounds_without_best + 1;
+    loop_.rounds_without_best = results_.is_improved() ? 0 : loop_.rounds_without_best + 1;
     loop_.round = Result();
     const bool last = state_.train.epoch == total || out_of_patience();
     if (!last) {

@@ -398,8 +398,53 @@ TEST_CASE("TorchRunner: patience ends a run that gets no better", "[runner]") {
   };
   Worse runner(config);
   runner.train();
-  // Epoch 0 is best; epochs 1, 2 and 3 are more than two without a better one.
-  CHECK(runner.state().train.epoch == 4);
+  // Epoch 0 is best; epochs 1 and 2 are not better.
+  CHECK(runner.state().train.epoch == 3);
+}
+
+TEST_CASE("TorchRunner: patience ends a run whose scores stay equal", "[runner]") {
+  struct Equal : TinyRunner {
+    using TinyRunner::TinyRunner;
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      auto output = TinyRunner::evaluate_step(batch);
+      output.loss = torch::ones({});
+      return output;
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 20;
+  config.patience = 0;
+  Equal runner(config);
+  runner.train();
+  CHECK(runner.state().train.epoch == 2);
+}
+
+TEST_CASE("TorchRunner: where no dataset trains the error names those that there are", "[runner]") {
+  const Folder folder;
+  TinyRunner runner{TinyConfig(folder)};
+  runner.datasets.clear();
+  runner.datasets["traim"] = Points{make_points(50, 0), false};
+  CHECK(
+      danling_test::error_of<dl::ConfigError>([&] { runner.train(); }) ==
+      "[runner.train] expected a training split, got none among the datasets 'traim'; set datasets[\"train\"], or name "
+      "one in train_splits");
+}
+
+TEST_CASE("TorchRunner: intervals of 0 write no lines of metrics and save at the end alone", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 3;
+  config.log_interval = 0;
+  config.checkpoint.interval = 0;
+  config.score_split = "train";  // which no evaluation gives: nothing is best on the way
+  TinyRunner runner(config);
+  runner.train();
+  const auto dir = runner.workspace().dir();
+  CHECK(read_file(dir / "metrics.jsonl").find("\"iteration\"") == std::string::npos);
+  CHECK(fs::exists(dir / "checkpoints" / "latest.pth"));
+  CHECK_FALSE(fs::exists(dir / "checkpoints" / "previous.pth"));
+  CHECK_FALSE(fs::exists(dir / "checkpoints" / "ckpt-e000003.pth"));
 }
 
 TEST_CASE("TorchRunner: inference gives predictions in order, whole or as a stream", "[runner]") {

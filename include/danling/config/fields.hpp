@@ -68,6 +68,8 @@ class Field {
   /// Bounds of a number, or of each number of a list; the bounds themselves are allowed.
   Field& range(double low, double high);
   Field& at_least(double low);
+  /// The bound itself is refused.
+  Field& above(double low);
   /// A second name of the key; saving uses the first.
   Field& alias(std::string_view name);
 

@@ -48,6 +48,9 @@ class ResultBook {
   /// found (a best checkpoint would then be a phantom).
   bool is_best() const;
 
+  /// Whether the latest score is better than all before, by more than 1e-7: an equal one is not.
+  bool is_improved() const;
+
   /// The last row that was the best when it was appended (see is_best()): what `best` holds. It may lie 1e-7 behind
   /// best(); null where no row was, as with scores that are NaN.
   const Row* saved_best() const;
