@@ -1,9 +1,11 @@
 // Nodes into fields, with every check that needs to know where a value was written.
 #include "config/assign.hpp"
 
+#include <algorithm>
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 #include <limits>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -74,6 +76,31 @@ bool read(const Node& node, std::optional<T>& target) {
   if (!read(node, value)) return false;
   target = std::move(value);
   return true;
+}
+
+bool same_letters(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+/// The text as the field's own names are spelt, where it is one of them but for case; `none` then is no null.
+Node in_own_words(const FieldSpec& spec, Node value) {
+  for (Node& item : value.items) {
+    item = in_own_words(spec, std::move(item));
+  }
+  const auto take = [&](const std::string& name) {
+    if (!value.text.empty() && same_letters(value.text, name)) {
+      value.kind = Node::Kind::scalar;
+      value.text = name;
+    }
+  };
+  std::for_each(spec.choices.begin(), spec.choices.end(), take);
+  for (const auto* names : {&spec.synonyms, &spec.refused}) {
+    for (const auto& [name, meaning] : *names) {
+      take(name);
+    }
+  }
+  return value;
 }
 
 bool read_into(const FieldSpec& spec, const Node& node) {
@@ -196,7 +223,7 @@ void Assignment::assign_field(const FieldSpec& spec, const Place& place, const N
   }
 
   const ConfigTree before = value_of(spec);
-  const bool fits = read_into(spec, value);
+  const bool fits = read_into(spec, spec.choices.empty() ? value : in_own_words(spec, value));
   const ConfigTree after = value_of(spec);
   if (!inherited.unsupported.empty() && (!fits || !same(before, after))) {
     fail<ConfigError>("config.parse",

@@ -41,6 +41,7 @@ struct FieldSpec {
   Target target;
   std::string unsupported;  // the missing feature, or empty
   bool semantic = true;
+  bool any_case = false;
   std::vector<std::string> choices;
   std::vector<std::pair<std::string, std::string>> synonyms;  // value, meaning
   std::vector<std::pair<std::string, std::string>> refused;   // value, missing feature

@@ -35,6 +35,10 @@ Field& Field::refuse(std::string_view value, std::string_view reason) {
   spec_->refused.emplace_back(value, reason);
   return *this;
 }
+Field& Field::any_case() {
+  spec_->any_case = true;
+  return *this;
+}
 Field& Field::range(double low, double high) {
   spec_->low = low;
   spec_->high = high;

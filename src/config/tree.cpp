@@ -28,6 +28,13 @@ ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
         return ConfigTree(meant);
       }
     }
+    if (spec.any_case) {
+      std::string name = value.string();
+      for (char& c : name) {
+        c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+      }
+      return ConfigTree(std::move(name));
+    }
   }
   return value;
 }

@@ -36,7 +36,7 @@ void ParamGroupConfig::fields(Fields& f) {
 }
 
 void OptimConfig::fields(Fields& f) {
-  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none");
+  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none").any_case();
   f("lr", lr, "learning rate").at_least(0);
   f("weight_decay", weight_decay, "weight decay").at_least(0);
   f("momentum", momentum, "momentum (SGD)").at_least(0);
@@ -55,7 +55,8 @@ void OptimConfig::fields(Fields& f) {
 }
 
 void SchedConfig::fields(Fields& f) {
-  f("type", type, "schedule: linear, cosine, constant, step, or one that the program registered; unset builds none");
+  f("type", type, "schedule: linear, cosine, constant, step, or one that the program registered; unset builds none")
+      .any_case();
   f("interval", interval, "what advances the schedule; unset: step").choices({"step", "epoch", "validation"});
   f("total_steps", total_steps, "length of the schedule; unset: that of the run").at_least(1);
   f("warmup_steps", warmup_steps, "steps of warm-up; unset: total_steps / 20").at_least(0);
@@ -151,6 +152,7 @@ void CheckpointConfig::fields(Fields& f) {
   f("last_save_model_only", last_save_model_only, "save only the model at the end");
   f("export_dtype", export_dtype, "dtype of the model-only file; unset: as trained")
       .choices({"fp32", "fp16", "bf16", "fp64"})
+      .synonym("float", "fp32")
       .synonym("float32", "fp32")
       .synonym("float16", "fp16")
       .synonym("half", "fp16")

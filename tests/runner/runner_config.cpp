@@ -253,6 +253,25 @@ TEST_CASE("RunnerConfig: saves are asynchronous by default, and any of DanLing's
         "[config.parse] expected one of continue, stop for 'checkpoint.on_error', got 'ignore' (command line)");
 }
 
+TEST_CASE("RunnerConfig: names may be written in any case, and a field's own none is no null", "[runner]") {
+  RunnerConfig config;
+  parse_options(config, "--checkpoint.async_mode", "Disabled", "--precision", "BFloat16", "--checkpoint.export_dtype",
+                "float", "--metrics.type", "multiclass", "--metrics.num_classes", "3", "--metrics.average", "None");
+  CHECK(config.checkpoint.async_mode == "disabled");
+  CHECK(config.precision == "bfloat16");
+  CHECK(config.checkpoint.export_dtype == "float");
+  CHECK(config.metrics.average == "none");
+  CHECK_THAT(error_of_options("--precision", "FP16"), ContainsSubstring("not available: fp16, which needs"));
+}
+
+TEST_CASE("RunnerConfig: an optimizer's name in another case makes no other run", "[runner]") {
+  RunnerConfig config;
+  parse_options(config, "--optim.type", "adamW", "--sched.type", "Cosine");
+  RunnerConfig other;
+  parse_options(other, "--optim.type", "adamw", "--sched.type", "cosine");
+  CHECK(danling::canonical(config) == danling::canonical(other));
+}
+
 TEST_CASE("RunnerConfig: contradicting or impossible settings are refused", "[runner]") {
   CHECK(error_of_options("--epochs", "3", "--steps", "5") ==
         "[config.validate] expected at most one of 'steps' and 'epochs', got steps 5 and epochs 3");

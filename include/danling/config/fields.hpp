@@ -59,10 +59,12 @@ class Field {
   /// The value says where or how a run happens, not what it computes: kept out of the canonical form and hash.
   /// Holds for every field of a section so marked.
   Field& non_semantic();
-  /// The values that a text field may take.
+  /// The values that a text field may take; files and the command line may write them in any case.
   Field& choices(std::vector<std::string> values);
   /// `value` is accepted and stands for `meaning` in the canonical form.
   Field& synonym(std::string_view value, std::string_view meaning);
+  /// A name that is looked up without regard to case: it has small letters in the canonical form.
+  Field& any_case();
   /// `value` is a known choice whose feature does not exist here.
   Field& refuse(std::string_view value, std::string_view reason);
   /// Bounds of a number, or of each number of a list; the bounds themselves are allowed.
