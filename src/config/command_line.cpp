@@ -68,7 +68,11 @@ Node word(std::string_view text) {
   if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front()) {
     return Node::quoted_text(std::string(text.substr(1, text.size() - 2)), 0);
   }
-  return is_null(text) ? Node() : Node::plain(std::string(text), 0);
+  Node node = Node::plain(std::string(text), 0);
+  if (is_null(text)) {
+    node.kind = Node::Kind::null;  // with its text: a field's own name may be "none"
+  }
+  return node;
 }
 
 Node node_of(std::string_view text, const Found& found, const Origin& origin) {

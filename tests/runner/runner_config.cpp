@@ -291,7 +291,7 @@ TEST_CASE("RunnerConfig: contradicting or impossible settings are refused", "[ru
   CHECK(error_of_options("--dataloader.batch_size", "0") ==
         "[config.parse] expected a value of at least 1 for 'dataloader.batch_size', got 0 (command line)");
   CHECK(error_of_options("--max_grad_norm", "0") ==
-        "[config.parse] expected a value above 0 for 'max_grad_norm', got 0 (command line)");
+        "[config.parse] expected a value above 0 for 'max_grad_norm', got 0.0 (command line)");
   CHECK(error_of_options("--lr", "3") ==
         "[config.parse] expected a known key, got 'lr' (command line); did you mean 'optim.lr'?");
 }
