@@ -1,0 +1,38 @@
+// Epochs with evaluation, a schedule, dropout and metrics of whole splits.
+#include "gate.hpp"
+
+namespace {
+
+class Runner : public gate::dl::TorchRunner {
+ public:
+  explicit Runner(const gate::Config& config) : TorchRunner(config), stop_(config) {
+    model = gate::net();
+    criterion = torch::nn::CrossEntropyLoss();
+    datasets["train"] = gate::dataset(100, 0);
+    datasets["val"] = gate::dataset(40, 1000);
+    metrics = gate::dl::metrics::multiclass_metrics(3);
+  }
+
+ protected:
+  gate::dl::StepOutput train_step(gate::dl::Batch& batch) override {
+    stop_.count();
+    return TorchRunner::train_step(batch);
+  }
+
+ private:
+  gate::Stop stop_;
+};
+
+struct Config : gate::Config {
+  Config() {
+    epochs = 5;
+    optim.type = "adamw";
+    optim.lr = 0.02;
+    sched.type = "cosine";
+    score_name = "acc";
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) { return gate::dl::run<Runner, Config>(argc, argv); }

@@ -1,0 +1,66 @@
+// What the programs of the gate share: a config that can stop a run at one place, and a small learning problem.
+#pragma once
+
+#include <csignal>
+
+#include <torch/torch.h>
+
+#include <danling/danling.hpp>
+
+namespace gate {
+
+namespace dl = danling;
+
+struct Config : dl::RunnerConfig {
+  std::int64_t stop_at = 0;
+  Config() {
+    seed = 7;
+    num_threads = 1;
+    console = false;
+    device = "cpu";
+    log_interval = 3;
+    dataloader.batch_size = 8;
+  }
+  void fields(dl::Fields& f) override {
+    RunnerConfig::fields(f);
+    f("stop_at", stop_at, "the training micro-batch of this process before which it gets a SIGTERM").non_semantic();
+  }
+};
+
+/// To be called before each training micro-batch.
+class Stop {
+ public:
+  explicit Stop(const Config& config) : at_(config.stop_at) {}
+  void count() {
+    if (++count_ == at_) {
+      std::raise(SIGTERM);
+    }
+  }
+
+ private:
+  std::int64_t at_;
+  std::int64_t count_ = 0;
+};
+
+/// Points on three arcs.
+inline dl::Batch points(std::int64_t size, std::int64_t from) {
+  const auto angle = torch::arange(from, from + size, torch::kDouble) * 2.399963;
+  const auto label = torch::arange(from, from + size, torch::kLong) % 3;
+  const auto radius = 1.0 + label.to(torch::kDouble);
+  dl::Batch out;
+  out.input = torch::stack({radius * angle.cos(), radius * angle.sin(), radius, angle.sin()}, 1).to(torch::kFloat);
+  out.target = label;
+  return out;
+}
+
+inline dl::data::TensorDataset dataset(std::int64_t size, std::int64_t from) {
+  const auto all = points(size, from);
+  return dl::data::TensorDataset(all.input, all.target);
+}
+
+inline torch::nn::Sequential net() {
+  return torch::nn::Sequential(torch::nn::Linear(4, 16), torch::nn::ReLU(), torch::nn::Dropout(0.25),
+                               torch::nn::Linear(16, 3));
+}
+
+}  // namespace gate
