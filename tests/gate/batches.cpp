@@ -33,12 +33,21 @@ struct Size : dl::Loss<Cloud> {
   dl::MetricValue compute(const Cloud& batch) override { return 0.01 * batch.prediction.square().mean(); }
 };
 
+struct Config : gate::Config {
+  Config() {
+    epochs = 4;
+    accum_steps = 2;
+    optim.type = "adam";
+    optim.lr = 0.02;
+    score_name = "right";
+  }
+};
+
 class Runner : public dl::BasicTorchRunner<Cloud> {
  public:
-  explicit Runner(const gate::Config& config) : BasicTorchRunner(config), stop_(config) {
+  explicit Runner(const Config& config) : BasicTorchRunner(config) {
     model = gate::net();
-    criterion = dl::BatchLosses<Cloud>(
-        {{"entropy", std::make_shared<Entropy>()}, {"size", std::make_shared<Size>()}});
+    criterion = dl::BatchLosses<Cloud>({{"entropy", std::make_shared<Entropy>()}, {"size", std::make_shared<Size>()}});
     metrics = dl::BatchMetrics<Cloud>({{"right", std::make_shared<Right>()}});
     datasets["train"] = Clouds{gate::points(100, 0)};
     datasets["val"] = Clouds{gate::points(40, 1000)};
@@ -52,16 +61,6 @@ class Runner : public dl::BasicTorchRunner<Cloud> {
 
  private:
   gate::Stop stop_;
-};
-
-struct Config : gate::Config {
-  Config() {
-    epochs = 4;
-    accum_steps = 2;
-    optim.type = "adam";
-    optim.lr = 0.02;
-    score_name = "right";
-  }
 };
 
 }  // namespace

@@ -3,9 +3,19 @@
 
 namespace {
 
+struct Config : gate::Config {
+  Config() {
+    epochs = 5;
+    optim.type = "adamw";
+    optim.lr = 0.02;
+    sched.type = "cosine";
+    score_name = "acc";
+  }
+};
+
 class Runner : public gate::dl::TorchRunner {
  public:
-  explicit Runner(const gate::Config& config) : TorchRunner(config), stop_(config) {
+  explicit Runner(const Config& config) : TorchRunner(config) {
     model = gate::net();
     criterion = torch::nn::CrossEntropyLoss();
     datasets["train"] = gate::dataset(100, 0);
@@ -21,16 +31,6 @@ class Runner : public gate::dl::TorchRunner {
 
  private:
   gate::Stop stop_;
-};
-
-struct Config : gate::Config {
-  Config() {
-    epochs = 5;
-    optim.type = "adamw";
-    optim.lr = 0.02;
-    sched.type = "cosine";
-    score_name = "acc";
-  }
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
-// What the programs of the gate share: a config that can stop a run at one place, and a small learning problem.
+// What the programs of the gate share: a stop at one place, and a small learning problem.
 #pragma once
 
 #include <csignal>
+#include <cstdlib>
 
 #include <torch/torch.h>
 
@@ -12,7 +13,6 @@ namespace gate {
 namespace dl = danling;
 
 struct Config : dl::RunnerConfig {
-  std::int64_t stop_at = 0;
   Config() {
     seed = 7;
     num_threads = 1;
@@ -21,16 +21,11 @@ struct Config : dl::RunnerConfig {
     log_interval = 3;
     dataloader.batch_size = 8;
   }
-  void fields(dl::Fields& f) override {
-    RunnerConfig::fields(f);
-    f("stop_at", stop_at, "the training micro-batch of this process before which it gets a SIGTERM").non_semantic();
-  }
 };
 
-/// To be called before each training micro-batch.
+/// To be called before each training micro-batch: before that of DANLING_GATE_STOP_AT the process gets a SIGTERM.
 class Stop {
  public:
-  explicit Stop(const Config& config) : at_(config.stop_at) {}
   void count() {
     if (++count_ == at_) {
       std::raise(SIGTERM);
@@ -38,7 +33,11 @@ class Stop {
   }
 
  private:
-  std::int64_t at_;
+  static std::int64_t place() {
+    const char* text = std::getenv("DANLING_GATE_STOP_AT");
+    return text == nullptr ? 0 : std::atoll(text);
+  }
+  std::int64_t at_ = place();
   std::int64_t count_ = 0;
 };
 

@@ -3,9 +3,22 @@
 
 namespace {
 
+struct Config : gate::Config {
+  Config() {
+    steps = 40;
+    accum_steps = 3;
+    max_grad_norm = 0.5;
+    checkpoint.interval = 5;
+    dataloader.num_workers = 2;
+    optim.type = "sgd";
+    optim.lr = 0.1;
+    sched.type = "linear";
+  }
+};
+
 class Runner : public gate::dl::TorchRunner {
  public:
-  explicit Runner(const gate::Config& config) : TorchRunner(config), stop_(config) {
+  explicit Runner(const Config& config) : TorchRunner(config) {
     model = gate::net();
     criterion = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().ignore_index(1));
     datasets["train"] = gate::dataset(100, 0);
@@ -22,19 +35,6 @@ class Runner : public gate::dl::TorchRunner {
 
  private:
   gate::Stop stop_;
-};
-
-struct Config : gate::Config {
-  Config() {
-    steps = 40;
-    accum_steps = 3;
-    max_grad_norm = 0.5;
-    checkpoint.interval = 5;
-    dataloader.num_workers = 2;
-    optim.type = "sgd";
-    optim.lr = 0.1;
-    sched.type = "linear";
-  }
 };
 
 }  // namespace
