@@ -293,7 +293,8 @@ int child_paired(const std::string& type, std::int64_t hidden, bool everything, 
   config.log = everything;
   config.log_interval = everything ? 50 : 1'000'000'000;
   PairedRunner runner(config, type, hidden, everything, batches, schedule);
-  // Numbers in memory that is there already: tensors that stay would cut the heap into pieces, and steps wait for pages.
+  // Numbers in memory that is there already: tensors that stay would cut the heap into pieces, and steps wait for
+  // pages.
   for (auto* losses : {&runner.losses, &bare.losses, &control.losses}) {
     losses->resize(static_cast<std::size_t>(*config.steps));
     losses->clear();
