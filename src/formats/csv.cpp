@@ -190,7 +190,8 @@ class CsvTable {
           all.first[kind] = {part[c].first[kind].line + shift, std::move(part[c].first[kind].text)};
         }
       }
-      // What stood for missing values is a text where others are texts.
+      // A column that had only missing values in one part becomes text when another part has text: its cells are then
+      // the words that were written, such as "NA".
       const auto is_unknown = [](const CsvColumn& column) { return !column.type() && column.builder.size() > 0; };
       const auto is_text = [](const CsvColumn& column) { return column.type() == ColumnType::text; };
       all.mixed = all.mixed || part[c].mixed || (is_text(all) && is_unknown(part[c])) ||

@@ -67,7 +67,7 @@ class CsvRows {
   std::uint64_t next_line() const { return next_line_; }
 
   std::size_t size() const { return rows_; }
-  /// What was read; the places and numbers stay.
+  /// Gives the columns read so far away; the number of rows and where lines begin are kept.
   std::vector<CsvColumn> take_columns() { return std::exchange(columns_, {}); }
   /// (row, line) as RowLines has them.
   const std::vector<std::pair<std::size_t, std::uint64_t>>& jumps() const { return jumps_; }

@@ -43,24 +43,15 @@ struct Config : gate::Config {
   }
 };
 
-class Runner : public dl::BasicTorchRunner<Cloud> {
+class Runner : public gate::Stopped<Cloud> {
  public:
-  explicit Runner(const Config& config) : BasicTorchRunner(config) {
+  explicit Runner(const Config& config) : Stopped(config) {
     model = gate::net();
     criterion = dl::BatchLosses<Cloud>({{"entropy", std::make_shared<Entropy>()}, {"size", std::make_shared<Size>()}});
     metrics = dl::BatchMetrics<Cloud>({{"right", std::make_shared<Right>()}});
     datasets["train"] = Clouds{gate::points(100, 0)};
     datasets["val"] = Clouds{gate::points(40, 1000)};
   }
-
- protected:
-  dl::StepOutput train_step(Cloud& batch) override {
-    stop_.count();
-    return BasicTorchRunner::train_step(batch);
-  }
-
- private:
-  gate::Stop stop_;
 };
 
 }  // namespace

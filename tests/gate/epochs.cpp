@@ -13,24 +13,15 @@ struct Config : gate::Config {
   }
 };
 
-class Runner : public gate::dl::TorchRunner {
+class Runner : public gate::Stopped<gate::dl::Batch> {
  public:
-  explicit Runner(const Config& config) : TorchRunner(config) {
+  explicit Runner(const Config& config) : Stopped(config) {
     model = gate::net();
     criterion = torch::nn::CrossEntropyLoss();
     datasets["train"] = gate::dataset(100, 0);
     datasets["val"] = gate::dataset(40, 1000);
     metrics = gate::dl::metrics::multiclass_metrics(3);
   }
-
- protected:
-  gate::dl::StepOutput train_step(gate::dl::Batch& batch) override {
-    stop_.count();
-    return TorchRunner::train_step(batch);
-  }
-
- private:
-  gate::Stop stop_;
 };
 
 }  // namespace

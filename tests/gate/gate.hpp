@@ -23,13 +23,18 @@ struct Config : dl::RunnerConfig {
   }
 };
 
-/// To be called before each training micro-batch: before that of DANLING_GATE_STOP_AT the process gets a SIGTERM.
-class Stop {
+/// Sends the process a SIGTERM before the training micro-batch that DANLING_GATE_STOP_AT names, counted from 1.
+template <class B>
+class Stopped : public dl::BasicTorchRunner<B> {
  public:
-  void count() {
+  using dl::BasicTorchRunner<B>::BasicTorchRunner;
+
+ protected:
+  dl::StepOutput train_step(B& batch) override {
     if (++count_ == at_) {
       std::raise(SIGTERM);
     }
+    return dl::BasicTorchRunner<B>::train_step(batch);
   }
 
  private:

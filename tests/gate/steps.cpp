@@ -16,9 +16,9 @@ struct Config : gate::Config {
   }
 };
 
-class Runner : public gate::dl::TorchRunner {
+class Runner : public gate::Stopped<gate::dl::Batch> {
  public:
-  explicit Runner(const Config& config) : TorchRunner(config) {
+  explicit Runner(const Config& config) : Stopped(config) {
     model = gate::net();
     criterion = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().ignore_index(1));
     datasets["train"] = gate::dataset(100, 0);
@@ -26,15 +26,6 @@ class Runner : public gate::dl::TorchRunner {
     using namespace gate::dl::metrics;
     metrics = multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
   }
-
- protected:
-  gate::dl::StepOutput train_step(gate::dl::Batch& batch) override {
-    stop_.count();
-    return TorchRunner::train_step(batch);
-  }
-
- private:
-  gate::Stop stop_;
 };
 
 }  // namespace

@@ -91,8 +91,8 @@ class CheckpointManager {
   void throw_failure();
   /// Whether take_notice() has something to say. Costs one load: ask at every step boundary.
   bool has_notice() const { return noticed_.load(std::memory_order_relaxed); }
-  /// What became of earlier checkpoints through no fault of a save, which is no failure; each is returned once. Empty:
-  /// nothing.
+  /// News that is no failure, as that somebody removed the directory with the earlier checkpoints. Returned once; empty
+  /// where there is none.
   std::string take_notice();
   /// Waits until everything asked for is on disk, at most `timeout` seconds; says whether it is. Then throw_failure().
   virtual bool wait(std::optional<double> timeout);
