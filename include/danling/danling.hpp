@@ -69,6 +69,7 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include <danling/runner/parallelism.hpp>
 #include <danling/runner/run.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/runner/torch_runner.hpp>

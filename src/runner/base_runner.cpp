@@ -2,6 +2,7 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <random>
 
@@ -11,6 +12,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/signals.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/runner/parallelism.hpp>
 #include <danling/workspace/timestamp.hpp>
 
 #include "runner/record.hpp"
@@ -66,16 +68,16 @@ Stopped::~Stopped() = default;
 
 BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored) : config_(std::move(stored)) {
   validate(config());
-  process_ = read_process_identity();
-  state_.elastic.restart_count = process_.restart_count;
-  device_ = resolve_device(config().device, process_.local_rank);
+  parallelism_ = std::make_unique<Parallelism>(read_process_identity());
+  state_.elastic.restart_count = parallelism_->identity().restart_count;
+  device_ = resolve_device(config().device, local_rank());
   config_id_ = danling::config_id(config());
   timestamp_ = make_timestamp();
   if (config().deterministic) {
     set_deterministic();
   }
   seed_ = config().seed ? static_cast<std::uint64_t>(*config().seed) : generate_seed();
-  seed_generators(seed_ + static_cast<std::uint64_t>(process_.rank));
+  seed_generators(parallelism_->seed(seed_));
 }
 
 BaseRunner::~BaseRunner() {
@@ -89,6 +91,11 @@ std::string BaseRunner::name() const {
 }
 
 std::string BaseRunner::id() const { return make_run_id(code_id_, config_id_); }
+
+const Group& BaseRunner::group() const { return parallelism_->group(); }
+std::int64_t BaseRunner::rank() const { return parallelism_->identity().rank; }
+std::int64_t BaseRunner::local_rank() const { return parallelism_->identity().local_rank; }
+std::int64_t BaseRunner::world_size() const { return parallelism_->identity().world_size; }
 
 // ---- progress -------------------------------------------------------------------------------------------------------
 
@@ -240,9 +247,20 @@ void BaseRunner::initialize_once() {
 }
 
 void BaseRunner::init_distributed() {
-  check<DistributedError>(process_.world_size == 1, "runner.init_distributed",
-                          "expected one process, got WORLD_SIZE=", process_.world_size,
+  check<DistributedError>(world_size() == 1, "runner.init_distributed",
+                          "expected one process, got WORLD_SIZE=", world_size(),
                           "; this release trains in one process: start one, or set WORLD_SIZE=1");
+}
+
+void BaseRunner::set_parallelism(std::unique_ptr<Parallelism> parallelism) {
+  check<StateError>(phase_ == Phase::initializing && services_ == nullptr, "runner.set_parallelism",
+                    "expected a call from init_distributed, got one at another time");
+  check<StateError>(parallelism != nullptr, "runner.set_parallelism", "expected an object, got null");
+  const auto before = parallelism_->seed(seed_);
+  parallelism_ = std::move(parallelism);
+  if (parallelism_->seed(seed_) != before) {
+    seed_generators(parallelism_->seed(seed_));
+  }
 }
 
 void BaseRunner::init_fault_tolerance() {}
@@ -341,13 +359,13 @@ void BaseRunner::set_deterministic() {
 
 bool BaseRunner::stop_requested() const { return stop_.load(std::memory_order_relaxed) != 0 || stop_signal() != 0; }
 
-void BaseRunner::maybe_stop(bool save) {
+void BaseRunner::maybe_stop(bool save, bool stop) {
   poll_checkpoints();
-  if (!stop_requested()) [[likely]] {
+  if (!stop) [[likely]] {
     return;
   }
   const int own = stop_.load(std::memory_order_relaxed);
-  const int signal = own != 0 ? own : stop_signal();
+  const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
   auto& services = *services_;
   services.progress.finish();
   if (save) {

@@ -7,6 +7,7 @@
 
 #include <danling/config/tree.hpp>
 #include <danling/optim/build.hpp>
+#include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/services.hpp"
@@ -77,7 +78,7 @@ TorchRunnerBase::~TorchRunnerBase() = default;
 void TorchRunnerBase::materialize_model() {
   check<StateError>(static_cast<bool>(model), "runner.materialize_model",
                     "expected a model, got none; assign `model` in the constructor of your runner");
-  model.to(device());
+  parallelism().prepare(model, device());
   ema.to(device());
   criterion.to(device());
 }

@@ -109,11 +109,12 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
   while ((!steps || done < *steps) && batches.next()) {
-    const auto normalizer = loss_normalizer(loader);
+    const data::BatchRef batch = batch_of(loader);
+    const auto normalizer = loss_normalizer(batch);
     frame.data_ready();
     // Not around the loader: what a dataset keeps from its first use must serve training too.
     const WithoutGradients guard(evaluation_model());
-    const StepOutput output = run_evaluate_step(loader);
+    const StepOutput output = run_evaluate_step(batch);
     if (output.loss.defined() && normalizer.value_or(1) > 0) {
       frame.loss().update(output.loss, normalizer.value_or(1));
     }
@@ -234,7 +235,7 @@ std::optional<at::Tensor> InferStream::next() {
   }
   ++done_;
   const WithoutGradients guard(runner_->evaluation_model());
-  return runner_->run_infer_step(*loader_);
+  return runner_->run_infer_step(runner_->batch_of(*loader_));
 }
 
 at::Tensor TorchRunnerBase::infer(std::string_view split, std::optional<std::int64_t> steps) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <danling/data/default_options.hpp>
+#include <danling/runner/parallelism.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -44,7 +45,8 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   out.snapshot_every_n_steps = asked.snapshot_every_n_steps;
   out.pin_memory = asked.pin_memory.value_or(false) && pins(split);
   // All ranks train in step, so the last batches are padded where they are kept; an evaluation counts each sample once.
-  out.shard = {.rank = rank(), .world_size = world_size(), .padding = train && !out.drop_last && !stream};
+  const AxisPlace share = parallelism().data_share();
+  out.shard = {.rank = share.rank, .world_size = share.size, .padding = train && !out.drop_last && !stream};
   out.seed = seed();
   out.split = split;
   return out;

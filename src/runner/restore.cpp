@@ -11,6 +11,7 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/runner/parallelism.hpp>
 #include <danling/workspace/files.hpp>
 
 #include "runner/record.hpp"
@@ -278,7 +279,7 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
   }
   if (const State* state = checkpoint.find("state")) {
     state_.load_state_dict(*state);
-    state_.elastic.restart_count = process_.restart_count;
+    state_.elastic.restart_count = parallelism_->identity().restart_count;
     if (state->find("rng") != nullptr) {
       state_.rng.restore();
     }

@@ -5,10 +5,7 @@
 #include <limits>
 
 #include <ATen/ops/full_like.h>
-#include <torch/csrc/autograd/autograd.h>
-
 #include <danling/checkpoint/manager.hpp>
-#include <danling/optim/clip.hpp>
 #include <optim/memory.hpp>
 
 #include "runner/services.hpp"
@@ -38,7 +35,17 @@ PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), a
 
 PrecisionContext TorchRunnerBase::train_context() { return {device().type(), autocast_dtype_}; }
 
+TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operation) {
+  if (open_step_ == nullptr) [[unlikely]] {
+    fail<StateError>(operation, "expected a call from train_step, got one outside of a training step",
+                     mode_ == RunnerMode::train ? "" : concat(", in mode ", to_string(mode_)));
+  }
+  return *open_step_;
+}
+
 void TorchRunnerBase::backward(const at::Tensor& loss) {
+  OpenStep& step = current_step("runner.backward");
+  ++step.backwards;
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
   if (loss.numel() != 1) [[unlikely]] {
     fail<StateError>("runner.backward", "expected a loss of one element, got shape [", join(loss.sizes()),
@@ -58,23 +65,24 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     seed_ = at::full_like(loss.detach(), weight);
     seed_weight_ = weight;
   }
-  torch::autograd::backward({loss}, {seed_});
+  parallelism().backward(loss, seed_, step.place);
 }
 
 void TorchRunnerBase::step() {
-  check<StateError>(mode_ == RunnerMode::train, "runner.step", "expected a training step, got a call in mode ",
-                    to_string(mode_));
-  ++steps_taken_;
+  OpenStep& step = current_step("runner.step");
+  ++step.steps;
   auto& train = state_.train;
   ++train.micro_step;
-  if (!flush_) {
+  if (!step.place.closes) {
     // The next backward adds to the gradients in place.
     optim::detail::separate_gradients(optimizer->param_groups());
     return;
   }
-  if (optimizer_step()) {
-    ++train.global_step;
-  }
+  parallelism().reduce_gradients(*optimizer);
+  step.agreed = parallelism().agree({.weight = window_.total(), .stop = stop_requested()});
+  window_.set_total(step.agreed.weight);
+  step.updated = optimizer_step();
+  train.global_step += step.updated ? 1 : 0;
   zero_grad();
   window_.reset();
   // A short window at the end of the data counts as a whole one, so that the next begins at its beginning.
@@ -95,12 +103,12 @@ bool TorchRunnerBase::optimizer_step() {
     for (auto& group : optimizer->param_groups()) {
       clip_params_.insert(clip_params_.end(), group.params.begin(), group.params.end());
     }
-    const bool skip = options.skip_nonfinite_grad && optim::has_nonfinite(clip_params_);
+    const bool skip = options.skip_nonfinite_grad && parallelism().has_nonfinite(clip_params_);
     if (!skip && options.max_grad_value) {
-      optim::clip_grad_value(clip_params_, *options.max_grad_value, divisor);
+      parallelism().clip_grad_value(clip_params_, *options.max_grad_value, divisor);
     }
     if (!skip && options.max_grad_norm) {
-      optim::clip_grad_norm(clip_params_, *options.max_grad_norm, divisor);
+      parallelism().clip_grad_norm(clip_params_, *options.max_grad_norm, divisor);
     }
     clip_params_.clear();
     if (skip) {
@@ -118,6 +126,6 @@ bool TorchRunnerBase::optimizer_step() {
   return true;
 }
 
-void TorchRunnerBase::zero_grad() { optimizer->zero_grad(); }
+void TorchRunnerBase::zero_grad() { parallelism().zero_grad(*optimizer); }
 
 }  // namespace danling::inline v0

@@ -13,7 +13,7 @@ namespace danling::inline v0 {
 namespace {
 
 std::vector<std::string> resolve_splits(const std::vector<std::string>& requested, std::vector<std::string> available,
-                                        std::string_view where) {
+                                        std::string_view operation) {
   if (requested.empty()) {
     return available;
   }
@@ -22,7 +22,7 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
   splits.erase(std::unique(splits.begin(), splits.end()), splits.end());
   for (const auto& split : splits) {
     if (std::find(available.begin(), available.end(), split) == available.end()) {
-      fail<ConfigError>(where, "expected splits among [", join(available), "], got ", quote(split));
+      fail<ConfigError>(operation, "expected splits among [", join(available), "], got ", quote(split));
     }
   }
   return splits;
@@ -66,13 +66,14 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
       concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ", join(evaluate_splits)));
   results_.select(score_split(), config().score_name, higher_is_better(config().score_name));
   keep_gradient_accumulators();
+  window_.share(parallelism().data_share().size > 1);
   checkpoint_manager_ = &checkpoint_manager();
   // After a step that throws, a save takes what there is.
   const Finally settle([this] {
-    if (!settled_) {
+    if (!is_settled()) {
       mark_inexact();
     }
-    settled_ = true;
+    window_.reset();
   });
   if (is_step_mode()) {
     train_steps(train_splits, evaluate_splits);
@@ -142,9 +143,9 @@ Result TorchRunnerBase::train_epoch(std::string_view split) {
   begin_train_split(frame, resumed);
   loader.start_epoch(state_.train.epoch);
   while (loader.next()) {
-    train_micro_batch(frame, loader.is_last());
-    if (flush_) {  // never inside an accumulation window
-      maybe_stop(/*save=*/true);
+    const OpenStep step = train_micro_batch(frame, {batch_of(loader), loader.batch_size(), loader.is_last()});
+    if (step.place.closes) {  // never inside an accumulation window
+      maybe_stop(/*save=*/true, step.agreed.stop);
     }
   }
   loop_.split.clear();
@@ -181,22 +182,45 @@ void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) 
   continuing_ = false;
 }
 
-void TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, bool last_of_pass) {
-  // Whether this micro-batch closes its window, and whether it is the only one in it.
-  frame.data_ready();
-  settled_ = false;
-  const std::int64_t accum = accum_steps_;
-  const bool boundary = accum <= 1 || (state_.train.micro_step + 1) % accum == 0;
-  const bool opens = accum <= 1 || state_.train.micro_step % accum == 0;
-  flush_ = boundary || last_of_pass;
-  const auto normalizer = loss_normalizer(frame.loader());
-  window_.begin_micro_batch(normalizer, opens && flush_);
-  const std::int64_t updates = state_.train.global_step;
+/// Where backward() and step() find the step that they belong to, for as long as it lasts.
+class TorchRunnerBase::StepScope {
+ public:
+  StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
+    runner_.parallelism().begin_step(step_.place);
+    runner_.open_step_ = &step;
+  }
+  ~StepScope() {
+    runner_.open_step_ = nullptr;
+    runner_.parallelism().end_step(step_.place);
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
 
-  steps_taken_ = 0;
-  const StepOutput output = run_train_step(frame.loader());
-  if (steps_taken_ != 1) [[unlikely]] {
-    fail<StateError>("runner.train_step", "expected one call of step() for each micro-batch, got ", steps_taken_,
+ private:
+  TorchRunnerBase& runner_;
+  OpenStep& step_;
+};
+
+TorchRunnerBase::OpenStep TorchRunnerBase::open_step(const MicroBatch& micro_batch,
+                                                     std::optional<std::int64_t> normalizer) {
+  const std::int64_t accum = accum_steps_;
+  const std::int64_t index = accum <= 1 ? 0 : state_.train.micro_step % accum;
+  const bool closes = index + 1 >= accum || micro_batch.last;
+  window_.begin_micro_batch(normalizer, /*alone=*/index == 0 && closes);
+  return {.place = {.index = index, .closes = closes, .weight = window_.weight()}};
+}
+
+TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
+  frame.data_ready();
+  const auto normalizer = loss_normalizer(micro_batch.batch);
+  OpenStep step = open_step(micro_batch, normalizer);
+  StepOutput output;
+  {
+    const StepScope scope(*this, step);
+    output = run_train_step(micro_batch.batch);
+  }
+  if (step.steps != 1) [[unlikely]] {
+    fail<StateError>("runner.train_step", "expected one call of step() for each micro-batch, got ", step.steps,
                      "; an override of train_step must call it exactly once");
   }
 
@@ -207,28 +231,23 @@ void TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, bool last_of_p
   if (output.loss.defined() && normalizer.value_or(1) > 0) {
     frame.loss().update(output.loss, normalizer.value_or(1));
   }
-  frame.observe(frame.loader().batch_size());
+  frame.observe(micro_batch.samples);
 
   bool due = false;
   if (!is_step_mode()) {
     frame.log(loop_.iteration);
-  } else if (state_.train.global_step != updates) {
+  } else if (step.updated) {
     frame.log(state_.train.global_step - loop_.first_step);
     const std::int64_t interval = checkpoint_interval();
-    if (interval > 0 && state_.train.global_step % interval == 0) {
-      due = true;
-    }
+    due = interval > 0 && state_.train.global_step % interval == 0;
   }
-  if (!flush_) {
-    return;
-  }
-  settled_ = true;
   if (due) {
     save_checkpoint();
   }
-  if (!services().deferred_saves.empty()) [[unlikely]] {
+  if (step.place.closes && !services().deferred_saves.empty()) [[unlikely]] {
     save_deferred();
   }
+  return step;
 }
 
 void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
@@ -279,9 +298,9 @@ void TorchRunnerBase::train_steps(const std::vector<std::string>& train_splits,
           continue;
         }
         restarted = false;
-        train_micro_batch(frame, loader.is_last());
-        if (flush_) {
-          maybe_stop(/*save=*/true);
+        const OpenStep step = train_micro_batch(frame, {batch_of(loader), loader.batch_size(), loader.is_last()});
+        if (step.place.closes) {
+          maybe_stop(/*save=*/true, step.agreed.stop);
         }
       }
       loop_.split.clear();

@@ -213,7 +213,7 @@ TEST_CASE("TorchRunner: ranks without samples in the last of the steps evaluate 
     }
 
    protected:
-    void init_distributed() override { set_group(joined_); }
+    void init_distributed() override { set_parallelism(std::make_unique<dl::Parallelism>(joined_)); }
 
    private:
     dl::Group joined_;

@@ -375,7 +375,7 @@ TEST_CASE("TorchRunner: ranks that share the records of an evaluation unevenly r
     }
 
    protected:
-    void init_distributed() override { set_group(joined_); }
+    void init_distributed() override { set_parallelism(std::make_unique<dl::Parallelism>(joined_)); }
 
    private:
     dl::Group joined_;

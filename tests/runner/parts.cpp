@@ -1,6 +1,6 @@
 #include "fixture.hpp"
 
-#include <danling/runner/accumulation.hpp>
+#include <danling/runner/window.hpp>
 
 namespace runner_test {
 

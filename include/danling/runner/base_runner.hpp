@@ -15,8 +15,6 @@
 
 #include <danling/config/stored.hpp>
 #include <danling/core/error.hpp>
-#include <danling/distributed/group.hpp>
-#include <danling/distributed/process.hpp>
 #include <danling/runner/mode.hpp>
 #include <danling/runner/results.hpp>
 #include <danling/runner/runner_config.hpp>
@@ -27,6 +25,8 @@ namespace danling::inline v0 {
 class Workspace;
 class Logger;
 class CheckpointManager;
+class Group;
+class Parallelism;
 
 namespace detail {
 struct RunnerServices;
@@ -64,8 +64,6 @@ class BaseRunner {
 
   /// `<lineage>-<experiment>`, or the `name` of the config.
   std::string name() const;
-  /// The processes that this run computes with.
-  const Group& group() const { return group_; }
   /// Stable over restarts: `<code id>-<config id>`, or the config id alone where there is no code identity.
   std::string id() const;
   /// 12 hex digits of the hash of the canonical config.
@@ -78,12 +76,15 @@ class BaseRunner {
   /// The seed of the run: configured, or generated and then restored with the run. Each rank adds its number.
   std::uint64_t seed() const { return seed_; }
 
-  std::int64_t rank() const { return process_.rank; }
-  std::int64_t local_rank() const { return process_.local_rank; }
-  std::int64_t world_size() const { return process_.world_size; }
-  bool distributed() const { return process_.world_size > 1; }
-  bool is_main_process() const { return process_.rank == 0; }
-  bool is_local_main_process() const { return process_.local_rank == 0; }
+  /// The processes that this run computes with, and what they do together.
+  Parallelism& parallelism() const { return *parallelism_; }
+  const Group& group() const;
+  std::int64_t rank() const;
+  std::int64_t local_rank() const;
+  std::int64_t world_size() const;
+  bool distributed() const { return world_size() > 1; }
+  bool is_main_process() const { return rank() == 0; }
+  bool is_local_main_process() const { return local_rank() == 0; }
   /// Where the model lives: `device` of the config, or the first CUDA device of this process, or the CPU.
   at::Device device() const { return device_; }
 
@@ -214,12 +215,13 @@ class BaseRunner {
   // ---- hooks of initialize(), in this order. Each is called once, on every rank; call the base unless it says not to.
 
   /// Joins the processes. Before: config, identity. Do not build the model or data here. An override that joins others
-  /// itself, in place of the base, calls set_group(): the loops then combine meters and metrics over it. All its
-  /// processes must run the same loops over the same splits with the same `log_interval`; the number of batches may
-  /// differ: who is done takes part until all are.
+  /// itself, in place of the base, calls set_parallelism(). All its processes must run the same loops over the same
+  /// splits with the same `log_interval`; the number of batches may differ: who is done takes part until all are.
   /// This release runs one process: @throws DistributedError when WORLD_SIZE is larger.
   virtual void init_distributed();
-  void set_group(Group group) { group_ = std::move(group); }
+  /// Who this process is from now on, and what it does together with others. Generators begin anew where their seed
+  /// differs by it. @throws StateError anywhere but in init_distributed.
+  void set_parallelism(std::unique_ptr<Parallelism> parallelism);
   /// Binds the checkpoint manager, through set_checkpoint_manager(). Before: processes joined, paths known; the run's
   /// directory is not taken yet, so write nothing.
   virtual void init_checkpoint_manager();
@@ -283,7 +285,9 @@ class BaseRunner {
 
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
   /// false where nothing changed since the last save.
-  void maybe_stop(bool save);
+  void maybe_stop(bool save) { maybe_stop(save, stop_requested()); }
+  /// `stop`: as the ranks agreed on it.
+  void maybe_stop(bool save, bool stop);
   /// Reports saves that failed on their own thread since the last call: a warning, or with `checkpoint.on_error: stop`
   /// a CheckpointError. The loops call it at every step boundary; it costs two loads when there is nothing to tell.
   void poll_checkpoints();
@@ -329,8 +333,7 @@ class BaseRunner {
   void check_same_meaning(const State& stored_config) const;
 
   StoredConfig<RunnerConfig> config_;
-  ProcessIdentity process_;
-  Group group_;
+  std::unique_ptr<Parallelism> parallelism_;
   at::Device device_{at::kCPU};
   std::string config_id_;
   std::string code_id_;

@@ -139,12 +139,15 @@ class BasicTorchRunner : public TorchRunnerBase {
     const auto* found = dataloaders.find(split);
     return found == nullptr ? nullptr : found->get();
   }
-  StepOutput run_train_step(data::LoaderBase& loader) final { return train_step(batch_of(loader)); }
-  StepOutput run_evaluate_step(data::LoaderBase& loader) final { return evaluate_step(batch_of(loader)); }
-  at::Tensor run_infer_step(data::LoaderBase& loader) final { return infer_step(batch_of(loader)); }
+  data::BatchRef batch_of(data::LoaderBase& loader) final {
+    return data::BatchRef(static_cast<data::Loader<B>&>(loader).batch());
+  }
+  StepOutput run_train_step(data::BatchRef batch) final { return train_step(batch.as<B>()); }
+  StepOutput run_evaluate_step(data::BatchRef batch) final { return evaluate_step(batch.as<B>()); }
+  at::Tensor run_infer_step(data::BatchRef batch) final { return infer_step(batch.as<B>()); }
 
-  std::optional<std::int64_t> loss_normalizer(data::LoaderBase& loader) final {
-    B& batch = batch_of(loader);
+  std::optional<std::int64_t> loss_normalizer(data::BatchRef ref) final {
+    B& batch = ref.as<B>();
     if (const std::optional<std::int64_t> given = data::loss_normalizer(batch)) {
       return given;
     }
@@ -234,8 +237,6 @@ class BasicTorchRunner : public TorchRunnerBase {
       batch.prediction = prediction;
     }
   }
-
-  static B& batch_of(data::LoaderBase& loader) { return static_cast<data::Loader<B>&>(loader).batch(); }
 
   at::Tensor predict(const ModelHandle& handle, const B& batch) const {
     if constexpr (!std::same_as<B, at::Tensor>) {

@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <danling/data/batch_ref.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/loader_base.hpp>
 #include <danling/data/loader_visit.hpp>
@@ -19,13 +20,14 @@
 #include <danling/metrics/metrics.hpp>
 #include <danling/optim/optimizer.hpp>
 #include <danling/optim/scheduler.hpp>
-#include <danling/runner/accumulation.hpp>
 #include <danling/runner/base_runner.hpp>
 #include <danling/runner/criterion.hpp>
 #include <danling/runner/metrics_handle.hpp>
 #include <danling/runner/model.hpp>
+#include <danling/runner/parallelism.hpp>
 #include <danling/runner/precision.hpp>
 #include <danling/runner/step_output.hpp>
+#include <danling/runner/window.hpp>
 
 namespace danling::inline v0 {
 
@@ -95,6 +97,7 @@ class TorchRunnerBase : public BaseRunner {
 
   /// Closes one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
   /// update and zeroes the gradients. Called once by `train_step`, after `backward`; the loop checks that.
+  /// @throws StateError outside of a training step.
   void step();
 
   /// Parameters that the optimizer gets, with their names. Override it to freeze or to add.
@@ -145,16 +148,18 @@ class TorchRunnerBase : public BaseRunner {
   /// What `dataloader` of the config says for a split, over what its sample type declares. @throws ConfigError that
   /// names the key of an option that needs workers where there are none.
   data::LoaderOptions loader_options(const std::string& split, bool stream, const data::LoaderDefaults& declared);
-  virtual StepOutput run_train_step(data::LoaderBase& loader) = 0;
-  virtual StepOutput run_evaluate_step(data::LoaderBase& loader) = 0;
-  virtual at::Tensor run_infer_step(data::LoaderBase& loader) = 0;
-  /// What the loss of the loader's current batch averages over. Called before the batch is moved.
-  virtual std::optional<std::int64_t> loss_normalizer(data::LoaderBase& loader) = 0;
+  /// The batch that the loader has delivered last.
+  virtual data::BatchRef batch_of(data::LoaderBase& loader) = 0;
+  virtual StepOutput run_train_step(data::BatchRef batch) = 0;
+  virtual StepOutput run_evaluate_step(data::BatchRef batch) = 0;
+  virtual at::Tensor run_infer_step(data::BatchRef batch) = 0;
+  /// How many samples or tokens the loss of a batch averages over. Called before the batch is moved.
+  virtual std::optional<std::int64_t> loss_normalizer(data::BatchRef batch) = 0;
 
   std::optional<std::int64_t> steps_per_epoch() const override;
   std::optional<std::int64_t> split_length(std::string_view split) const override;
   bool at_boundary() const override { return loop_.split.empty() && loop_.round.empty(); }
-  bool is_settled() const override { return settled_; }
+  bool is_settled() const override { return open_step_ == nullptr && window_.count() == 0; }
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
   State model_state_dict() const override;
@@ -195,6 +200,23 @@ class TorchRunnerBase : public BaseRunner {
     std::int64_t rounds_without_best = 0;
   };
 
+  /// A training step in progress.
+  struct OpenStep {
+    WindowPlace place;
+    StepPacket agreed = {};      ///< with the other ranks, where the window closes
+    std::int64_t backwards = 0;  ///< calls of backward()
+    std::int64_t steps = 0;      ///< calls of step()
+    bool updated = false;
+  };
+  class StepScope;
+  /// The batch of one micro-batch, and whether it is the last of its pass.
+  struct MicroBatch {
+    data::BatchRef batch;
+    std::int64_t samples;
+    bool last;
+  };
+  struct Pass;
+
   void enter(RunnerMode mode, std::string_view split);
   /// Epoch 0 of `split` from its beginning; the loader goes back after it where the split trains.
   data::LoaderVisit visit(std::string_view split);
@@ -202,7 +224,9 @@ class TorchRunnerBase : public BaseRunner {
   void train_steps(const std::vector<std::string>& train_splits, const std::vector<std::string>& evaluate_splits);
   Result train_epoch(std::string_view split);
   void begin_train_split(detail::LoopFrame& frame, bool resumed);
-  void train_micro_batch(detail::LoopFrame& frame, bool last_of_pass);
+  OpenStep train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch);
+  OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
+  OpenStep& current_step(std::string_view operation);
   Result evaluate_batches(std::string_view split, std::optional<std::int64_t> steps);
   Result evaluate_in_training(std::string_view split, bool whole);
   std::int64_t step_budget(std::int64_t remaining_steps, std::size_t remaining_splits, const data::LoaderBase& loader);
@@ -234,10 +258,8 @@ class TorchRunnerBase : public BaseRunner {
   std::vector<std::shared_ptr<void>> gradient_accumulators_;
   AccumulationWindow window_;
   std::vector<at::Tensor> clip_params_;
-  bool flush_ = false;            // the current micro-batch closes its window
-  bool settled_ = true;           // no step and no window is open
-  std::int64_t steps_taken_ = 0;  // calls of step() since the loop last looked
-  at::Tensor seed_;               // of backward: the weight of the micro-batch
+  OpenStep* open_step_ = nullptr;  // null outside of a training step
+  at::Tensor seed_;                // of backward: the weight of the micro-batch
   double seed_weight_ = 0.0;
   MetricsBase* active_metrics_ = nullptr;
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind

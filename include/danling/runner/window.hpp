@@ -1,4 +1,4 @@
-// The weights of the micro-batches of one accumulation window.
+// Accumulation windows: the place of a micro-batch in one, and the weights of its micro-batches.
 #pragma once
 
 #include <bit>
@@ -9,14 +9,26 @@
 
 namespace danling::inline v0 {
 
+/// The place of a micro-batch in its window: a value that travels with it.
+struct WindowPlace {
+  std::int64_t index = 0;  ///< of the micro-batch in the window, from 0
+  bool closes = true;      ///< the update follows: gradients are to be complete on every rank
+  double weight = 1.0;     ///< the seed of its backward pass; 0 leaves it out
+};
+
 /// Each micro-batch of a window counts by its loss normalizer (samples or valid tokens), so that the update equals that
 /// of one batch of all of them. Without normalizers every micro-batch counts the same. The first micro-batch decides
-/// which of the two a window is. A window of one micro-batch is never rescaled.
+/// which of the two a window is. A window of one micro-batch in one process is never rescaled.
 class AccumulationWindow {
  public:
+  /// Whether processes add up their gradients: all then count in the same unit.
+  void share(bool shared) { shared_ = shared; }
+
   /// Forgets the window: called after each update and where a loop begins.
   void reset() {
     kind_ = Kind::undecided;
+    count_ = 0;
+    unit_ = 1;
     weight_ = 1.0;
     divisor_ = 0.0;
   }
@@ -24,11 +36,12 @@ class AccumulationWindow {
   /// Called by the loop before each micro-batch. `alone` says that the window begins and ends with it.
   /// @throws StateError when a weighted window gets a micro-batch without a normalizer.
   void begin_micro_batch(std::optional<std::int64_t> normalizer, bool alone) {
+    ++count_;
     if (normalizer && *normalizer <= 0) {
       weight_ = 0.0;  // not one valid target: nothing to learn from, whatever the loss says
       return;
     }
-    if (alone || (kind_ == Kind::undecided && !normalizer)) {
+    if ((alone && !shared_) || (kind_ == Kind::undecided && !normalizer)) {
       kind_ = Kind::uniform;
     } else if (kind_ == Kind::undecided) {
       kind_ = Kind::weighted;
@@ -38,7 +51,7 @@ class AccumulationWindow {
                         "expected a loss normalizer for every micro-batch of a window that began with one, got none; "
                         "give all batches a loss_normalizer or none");
       if (divisor_ == 0.0) {
-        unit_ = std::bit_floor(static_cast<std::uint64_t>(*normalizer));
+        unit_ = shared_ ? shared_unit : std::bit_floor(static_cast<std::uint64_t>(*normalizer));
       }
       weight_ = static_cast<double>(*normalizer) / static_cast<double>(unit_);
     } else {
@@ -56,13 +69,23 @@ class AccumulationWindow {
     weight_ = weight;
   }
 
+  /// Micro-batches since the last reset().
+  std::int64_t count() const { return count_; }
+
+  /// The same in samples or tokens (or micro-batches, without normalizers): what ranks add up.
+  double total() const { return divisor_ * static_cast<double>(unit_); }
+  /// Called before the update, with the sum of total() over all ranks.
+  void set_total(double total) { divisor_ = total / static_cast<double>(unit_); }
   /// The sum of the weights, by which the accumulated gradients must be divided; 0 when no micro-batch counted.
   double divisor() const { return divisor_; }
 
  private:
   enum class Kind { undecided, uniform, weighted };
+  static constexpr std::uint64_t shared_unit = 1024;  // float16 holds 1/1024 as well as 60 million of it
 
+  bool shared_ = false;
   Kind kind_ = Kind::undecided;
+  std::int64_t count_ = 0;
   std::uint64_t unit_ = 1;
   double weight_ = 1.0;
   double divisor_ = 0.0;

@@ -1,0 +1,104 @@
+// What differs between one process and many: identity, share of the data, and how a step communicates.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <danling/distributed/group.hpp>
+#include <danling/distributed/process.hpp>
+#include <danling/optim/optimizer.hpp>
+#include <danling/runner/model.hpp>
+#include <danling/runner/window.hpp>
+
+namespace danling::inline v0 {
+
+/// What the ranks tell each other once per update, and what all of them then know: the loops decide by it alone what to
+/// do next, so that all ranks do the same.
+struct StepPacket {
+  double weight = 0.0;     ///< of the window: the sum over ranks
+  bool stop = false;       ///< somebody was asked to stop
+  bool nonfinite = false;  ///< a loss or gradient of somebody is not finite
+  bool exhausted = false;  ///< somebody has no more data
+  bool failed = false;     ///< a step of somebody threw
+  bool save = false;       ///< a save is due
+};
+
+/// A process among those along one axis.
+struct AxisPlace {
+  std::int64_t rank = 0;
+  std::int64_t size = 1;
+};
+
+/// One process: nothing is communicated, and every function does what a plain loop does. The runner owns one object of
+/// this kind, made by `build_parallelism()`; data parallel, sharded and staged training derive from it. Functions of a
+/// step are called on every rank, in the order in which they stand here.
+class Parallelism {
+ public:
+  explicit Parallelism(ProcessIdentity identity = {}) : identity_(std::move(identity)) {}
+  /// The processes of a group that the program has joined itself.
+  explicit Parallelism(Group group);
+  Parallelism(const Parallelism&) = delete;
+  Parallelism& operator=(const Parallelism&) = delete;
+  virtual ~Parallelism();
+
+  /// In messages: "single".
+  virtual std::string_view name() const { return "single"; }
+
+  // ---- who
+  // -----------------------------------------------------------------------------------------------------------
+
+  /// The one source of rank and size for seeds, loaders, logs and metrics.
+  const ProcessIdentity& identity() const { return identity_; }
+  /// All processes of the run: what meters and metrics are combined over.
+  const Group& group() const { return group_; }
+  /// The place along an axis: `replicate`, `shard`, `context`, `pipeline`, `tensor`, `expert`. One that is not used has
+  /// size 1. @throws ConfigError that lists the axes for another name.
+  virtual AxisPlace axis(std::string_view name) const;
+  /// Which part of each global batch is read here. Ranks that compute the same samples together (tensor, pipeline) have
+  /// the same place.
+  virtual AxisPlace data_share() const { return {identity_.rank, identity_.world_size}; }
+  /// What the generators of this rank begin with. Called when: the runner is constructed, then again after restoring.
+  virtual std::uint64_t seed(std::uint64_t run_seed) const {
+    return run_seed + static_cast<std::uint64_t>(identity_.rank);
+  }
+
+  // ---- model
+  // ---------------------------------------------------------------------------------------------------------
+
+  /// Moves the model to the device, and there shards or broadcasts it. Called once per model, before the optimizer is
+  /// built. Do not wrap the module: users reach it through the handle.
+  virtual void prepare(ModelHandle& model, at::Device device);
+
+  // ---- a step
+  // --------------------------------------------------------------------------------------------------------
+
+  /// Before the forward pass of a micro-batch: where gradients wait for the window's end (no-sync), `place.closes`
+  /// tells.
+  virtual void begin_step(const WindowPlace& place);
+  /// The backward pass, `seed` being the gradient of the loss. What communicates gradients does it here, or begins to,
+  /// where `place.closes`.
+  virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place);
+  /// When the window closes, after its last backward pass: adds up the gradients of all ranks, or waits for what
+  /// backward has begun. They are divided by the sum of the window's weights later.
+  virtual void reduce_gradients(optim::Optimizer& optimizer);
+  /// One exchange per update, before it.
+  virtual StepPacket agree(const StepPacket& mine) { return mine; }
+  /// Whether any gradient of any rank is not finite. Waits for the device.
+  virtual bool has_nonfinite(const std::vector<at::Tensor>& params);
+  /// The clipping of optim/clip.hpp, the norm being that of all shards. No device wait.
+  virtual void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor);
+  virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double divisor);
+  virtual void zero_grad(optim::Optimizer& optimizer);
+  /// After the micro-batch, also when it threw: takes back what begin_step set.
+  virtual void end_step(const WindowPlace& place) noexcept;
+
+ private:
+  ProcessIdentity identity_;
+  Group group_;
+};
+
+}  // namespace danling::inline v0

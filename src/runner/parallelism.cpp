@@ -1,0 +1,66 @@
+#include <danling/runner/parallelism.hpp>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+#include <danling/optim/clip.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+// The specification's ParallelContext.
+constexpr std::array<std::string_view, 7> axes = {"replicate", "shard",  "context",      "pipeline",
+                                                  "tensor",    "expert", "expert_tensor"};
+
+ProcessIdentity identity_of(const Group& group) {
+  ProcessIdentity out = read_process_identity();
+  out.rank = group.rank();
+  out.world_size = group.size();
+  return out;
+}
+
+}  // namespace
+
+Parallelism::Parallelism(Group group) : identity_(identity_of(group)), group_(std::move(group)) {}
+
+Parallelism::~Parallelism() = default;
+
+AxisPlace Parallelism::axis(std::string_view name) const {
+  if (std::find(axes.begin(), axes.end(), name) == axes.end()) {
+    const std::vector<std::string> known(axes.begin(), axes.end());
+    fail<ConfigError>("parallelism.axis", "expected an axis among [", join(known), "], got ", quote(name),
+                      did_you_mean(name, known));
+  }
+  return {};
+}
+
+void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(device); }
+
+void Parallelism::begin_step(const WindowPlace&) {}
+
+void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&) {
+  torch::autograd::backward({loss}, {seed});
+}
+
+void Parallelism::reduce_gradients(optim::Optimizer&) {}
+
+bool Parallelism::has_nonfinite(const std::vector<at::Tensor>& params) { return optim::has_nonfinite(params); }
+
+void Parallelism::clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor) {
+  optim::clip_grad_value(params, max_value, divisor);
+}
+
+at::Tensor Parallelism::clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double divisor) {
+  return optim::clip_grad_norm(params, max_norm, divisor);
+}
+
+void Parallelism::zero_grad(optim::Optimizer& optimizer) { optimizer.zero_grad(); }
+
+void Parallelism::end_step(const WindowPlace&) noexcept {}
+
+}  // namespace danling::inline v0
