@@ -66,6 +66,10 @@ bool read(const Node& node, std::vector<T>& target) {
   return true;
 }
 
+bool read(const Node& node, std::pair<double, double>& target) {
+  return node.items.size() == 2 && read(node.items[0], target.first) && read(node.items[1], target.second);
+}
+
 template <class T>
 bool read(const Node& node, std::optional<T>& target) {
   if (node.kind == Node::Kind::null) {
@@ -76,6 +80,19 @@ bool read(const Node& node, std::optional<T>& target) {
   if (!read(node, value)) return false;
   target = std::move(value);
   return true;
+}
+
+/// Whether the node says `value`, which is no map, as a field of its kind would read it.
+bool says(const Node& node, const ConfigTree& value) {
+  const auto equals = [&]<class T>(const T& expected) {
+    T got{};
+    return read(node, got) && got == expected;
+  };
+  if (value.is_bool()) return equals(value.boolean());
+  if (value.is_integer()) return equals(value.integer());
+  if (value.is_double()) return equals(value.number());
+  if (value.is_string()) return equals(value.string());
+  return value.is_list() ? node.kind == Node::Kind::list && node.items.empty() : node.kind == Node::Kind::null;
 }
 
 bool same_letters(std::string_view a, std::string_view b) {
@@ -144,11 +161,11 @@ void Assignment::assign_all(const Node& root) {
   }
   check<ConfigError>(root.kind == Node::Kind::map, "config.parse", "expected a mapping of keys to values, got ",
                      root.describe(), " (", origin_.at(root.line), ")");
-  assign_entries({&root_, "", {}}, root);
+  assign_entries({root_, ""}, root);
 }
 
 void Assignment::assign_at(const std::string& path, const Node& value) {
-  assign_key({&root_, "", {}}, path, value, value.line);
+  assign_key({root_, ""}, path, value, value.line);
 }
 
 void Assignment::assign_entries(const Place& place, const Node& map) {
@@ -162,7 +179,7 @@ void Assignment::assign_key(const Place& place, std::string_view key, const Node
   const std::string head(key.substr(0, dot));
   const std::string_view rest = dot == std::string_view::npos ? std::string_view() : key.substr(dot + 1);
   const bool ends = dot == std::string_view::npos;
-  const Fields fields(*place.section);
+  const Fields fields(place.section);
 
   for (const auto& spec : fields.specs()) {
     if (spec->is_map() || !spec->answers_to(head)) {
@@ -173,14 +190,13 @@ void Assignment::assign_key(const Place& place, std::string_view key, const Node
       return;
     }
     const std::string path = place.path + spec->name;
-    const Inherited below = place.inherited.below(*spec);
     if (spec->is_section()) {
-      assign_key({std::get<Section*>(spec->target), path + ".", below}, rest, value, line);
+      assign_key({std::get<SectionRef>(spec->target), path + "."}, rest, value, line);
       return;
     }
-    if (!below.unsupported.empty()) {
-      fail<ConfigError>("config.parse", unsupported_text(path, value_of(*spec), concat("key ", quote(rest)),
-                                                         origin_.at(line), below.unsupported));
+    if (const ReservedKey* reserved = spec->reserved()) {
+      assign_reserved(*reserved, reserved->value, place, path, rest, value, line);
+      return;
     }
     unknown(place, place.path + std::string(key), line);
   }
@@ -188,7 +204,7 @@ void Assignment::assign_key(const Place& place, std::string_view key, const Node
   for (const auto& spec : fields.specs()) {
     if (spec->is_map() && !head.empty() && (!ends || value.kind == Node::Kind::map)) {
       const auto& map = std::get<SectionMap>(spec->target);
-      const Place below{&map.at(map.target, head), place.path + head + ".", place.inherited.below(*spec)};
+      const Place below{map.at(map.target, head), place.path + head + "."};
       if (ends) {
         assign_entries(below, value);
       } else {
@@ -202,7 +218,10 @@ void Assignment::assign_key(const Place& place, std::string_view key, const Node
 
 void Assignment::assign_field(const FieldSpec& spec, const Place& place, const Node& value, int line) {
   const std::string path = place.path + spec.name;
-  const Inherited inherited = place.inherited.below(spec);
+  if (const ReservedKey* reserved = spec.reserved()) {
+    assign_reserved(*reserved, reserved->value, place, path, "", value, line);
+    return;
+  }
   const auto wrong_kind = [&] {
     fail<ConfigError>("config.parse", "expected ", expected_kind(spec), " for ", quote(path), ", got ",
                       describe_wrong(spec, value), " (", origin_.at(line), ")");
@@ -213,31 +232,49 @@ void Assignment::assign_field(const FieldSpec& spec, const Place& place, const N
       return;  // a heading whose keys are all commented out
     }
     if (value.kind != Node::Kind::map) wrong_kind();
-    assign_entries({std::get<Section*>(spec.target), path + ".", inherited}, value);
+    assign_entries({std::get<SectionRef>(spec.target), path + "."}, value);
     return;
   }
   refuse_twice(path, line);
   if (spec.is_list()) {
-    assign_list(spec, path, inherited, value, line);
+    assign_list(spec, path, value, line);
     return;
   }
 
-  const ConfigTree before = value_of(spec);
-  const bool fits = read_into(spec, spec.choices.empty() ? value : in_own_words(spec, value));
-  const ConfigTree after = value_of(spec);
-  if (!inherited.unsupported.empty() && (!fits || !same(before, after))) {
-    fail<ConfigError>("config.parse",
-                      unsupported_text(path, before, value.describe(), origin_.at(line), inherited.unsupported));
-  }
-  if (!fits) wrong_kind();
-  const std::string objected = objection(spec, path, after);
+  if (!read_into(spec, spec.choices.empty() ? value : in_own_words(spec, value))) wrong_kind();
+  const std::string objected = objection(spec, path, value_of(spec));
   if (!objected.empty()) {
     fail<ConfigError>("config.parse", objected, " (", origin_.at(line), ")");
   }
 }
 
-void Assignment::assign_list(const FieldSpec& spec, const std::string& path, const Inherited& inherited,
-                             const Node& value, int line) {
+void Assignment::assign_reserved(const ReservedKey& key, const ConfigTree& standard, const Place& place,
+                                 const std::string& path, std::string_view rest, const Node& value, int line) {
+  const auto refuse = [&](const std::string& got) {
+    fail<ConfigError>("config.parse", "expected ", quote(path), " to keep its default ", inline_yaml(standard),
+                      ", got ", got, " (", origin_.at(line), "); not available in this release: ", key.feature);
+  };
+  if (!rest.empty()) {
+    if (!standard.is_map()) refuse(concat("key ", quote(rest)));
+    const auto dot = rest.find('.');
+    const std::string_view head = rest.substr(0, dot);
+    const ConfigTree* below = standard.find(head);
+    if (below == nullptr) unknown(place, concat(path, ".", rest), line);
+    assign_reserved(key, *below, place, concat(path, ".", head), dot == rest.npos ? "" : rest.substr(dot + 1), value,
+                    line);
+  } else if (!standard.is_map()) {
+    refuse_twice(path, line);
+    if (!says(value, standard)) refuse(value.describe());
+  } else if (value.kind != Node::Kind::null) {
+    check<ConfigError>(value.kind == Node::Kind::map, "config.parse", "expected a mapping for ", quote(path), ", got ",
+                       value.describe(), " (", origin_.at(line), ")");
+    for (const auto& entry : value.entries) {
+      assign_reserved(key, standard, place, path, entry.key, entry.value, entry.line);
+    }
+  }
+}
+
+void Assignment::assign_list(const FieldSpec& spec, const std::string& path, const Node& value, int line) {
   const auto& list = std::get<SectionList>(spec.target);
   if (value.kind == Node::Kind::null) {
     list.reset(list.target, 0);
@@ -252,7 +289,7 @@ void Assignment::assign_list(const FieldSpec& spec, const std::string& path, con
     const Node& item = value.items[i];
     const std::string name = concat(path, "[", i, "]");
     if (item.kind != Node::Kind::map) refuse(concat("a mapping for ", quote(name)), item);
-    assign_entries({&list.at(list.target, i), name + ".", inherited}, item);
+    assign_entries({list.at(list.target, i), name + "."}, item);
   }
 }
 
@@ -264,7 +301,7 @@ void Assignment::refuse_twice(const std::string& path, int line) {
 
 void Assignment::unknown(const Place& place, const std::string& path, int line) const {
   std::vector<std::string> known = known_paths(root_);
-  const auto here = known_paths(*place.section, place.path);
+  const auto here = known_paths(place.section, place.path);
   known.insert(known.end(), here.begin(), here.end());
   fail<ConfigError>("config.parse", "expected a known key, got ", quote(path), " (", origin_.at(line), ")",
                     did_you_mean(path, known));

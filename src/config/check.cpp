@@ -28,12 +28,12 @@ std::string objection_to_text(const FieldSpec& spec, const std::string& path, co
                 did_you_mean(value, spec.choices));
 }
 
-void check_marks(const Section& section, const std::string& prefix) {
-  const Fields fields(readable(section));
+void check_marks(SectionRef section, const std::string& prefix) {
+  const Fields fields(section);
   for (const auto& spec : fields.specs()) {
     const std::string path = prefix + spec->name;
     if (spec->is_section()) {
-      check_marks(*std::get<Section*>(spec->target), path + ".");
+      check_marks(std::get<SectionRef>(spec->target), path + ".");
     } else if (spec->is_list()) {
       const auto& list = std::get<SectionList>(spec->target);
       for (std::size_t i = 0; i < list.size(list.target); ++i) {
@@ -44,42 +44,11 @@ void check_marks(const Section& section, const std::string& prefix) {
       for (const auto& name : map.names(map.target)) {
         check_marks(map.at(map.target, name), prefix + name + ".");
       }
-    } else {
+    } else if (spec->reserved() == nullptr) {
       const std::string objected = objection(*spec, path, value_of(*spec));
       if (!objected.empty()) {
         fail<ConfigError>("config.validate", objected);
       }
-    }
-  }
-}
-
-void refuse_below(const Section& section, const Section& standard, const std::string& prefix,
-                  const Inherited& inherited) {
-  const Fields fields(readable(section));
-  const Fields standards(readable(standard));
-  for (const auto& spec : fields.specs()) {
-    const auto other = std::find_if(standards.specs().begin(), standards.specs().end(),
-                                    [&](const auto& candidate) { return candidate->name == spec->name; });
-    if (other == standards.specs().end()) {
-      continue;  // a field of the user
-    }
-    const Inherited below = inherited.below(*spec);
-    const std::string path = prefix + spec->name;
-    if (spec->is_section() && (*other)->is_section()) {
-      refuse_below(*std::get<Section*>(spec->target), *std::get<Section*>((*other)->target), path + ".", below);
-    } else if (spec->is_list()) {
-      const auto& list = std::get<SectionList>(spec->target);
-      for (std::size_t i = 0; i < list.size(list.target); ++i) {
-        refuse_below(list.at(list.target, i), *list.make(), concat(path, "[", i, "]."), below);
-      }
-    } else if (spec->is_map()) {
-      const auto& map = std::get<SectionMap>(spec->target);
-      for (const auto& name : map.names(map.target)) {
-        refuse_below(map.at(map.target, name), *map.make(), prefix + name + ".", below);
-      }
-    } else if (const ConfigTree value = value_of(*spec), usual = value_of(**other);
-               !below.unsupported.empty() && !same(value, usual)) {
-      fail<ConfigError>("config.validate", unsupported_text(path, usual, inline_yaml(value), "", below.unsupported));
     }
   }
 }
@@ -120,15 +89,6 @@ std::string objection(const FieldSpec& spec, const std::string& path, const Conf
   return {};
 }
 
-void refuse_unsupported(const Section& section, const Section& standard) { refuse_below(section, standard, "", {}); }
-
-std::string unsupported_text(const std::string& path, const ConfigTree& standard, const std::string& got,
-                             const std::string& location, const std::string& reason) {
-  return concat("expected ", quote(path), " to keep its default ", inline_yaml(standard), ", got ", got,
-                location.empty() ? "" : " (", location, location.empty() ? "" : ")",
-                "; not available in this release: ", reason);
-}
-
 }  // namespace detail
 
 void Config::base_post(const std::vector<std::string>&) {}
@@ -138,7 +98,7 @@ void Config::validate() const {}
 void Config::base_validate() const {}
 
 void validate(const Config& config) {
-  detail::check_marks(config, "");
+  detail::check_marks(const_cast<Config&>(config), "");  // which only reads
   config.base_validate();
   config.validate();
 }

@@ -34,20 +34,39 @@ Found kind_of(const FieldSpec& spec) {
   return found;
 }
 
-Found find(const Section& section, std::string_view path) {
+Found kind_of(const ConfigTree& reserved, std::string_view path) {
+  const ConfigTree* at = &reserved;
+  while (at != nullptr && !path.empty()) {
+    const auto dot = path.find('.');
+    at = at->is_map() ? at->find(path.substr(0, dot)) : nullptr;
+    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+  }
+  Found found;
+  if (at != nullptr) {
+    using Kind = Found::Kind;
+    found.kind = at->is_map()    ? Kind::sections
+                 : at->is_list() ? Kind::list
+                 : at->is_bool() ? Kind::boolean
+                                 : Kind::scalar;
+  }
+  return found;
+}
+
+Found find(ConstSectionRef section, std::string_view path) {
   const auto dot = path.find('.');
   const std::string_view head = path.substr(0, dot);
   const bool ends = dot == std::string_view::npos;
-  const Fields fields(readable(section));
+  const Fields fields(section);
   for (const auto& spec : fields.specs()) {
     if (!spec->is_map() && spec->answers_to(head)) {
+      if (const ReservedKey* key = spec->reserved()) return kind_of(key->value, ends ? "" : path.substr(dot + 1));
       if (ends) return kind_of(*spec);
-      return spec->is_section() ? find(*std::get<Section*>(spec->target), path.substr(dot + 1)) : Found();
+      return spec->is_section() ? find(std::get<SectionRef>(spec->target), path.substr(dot + 1)) : Found();
     }
   }
   for (const auto& spec : fields.specs()) {
     if (spec->is_map() && !ends) {
-      return find(*std::get<SectionMap>(spec->target).make(), path.substr(dot + 1));
+      return find(std::get<SectionMap>(spec->target).make().section, path.substr(dot + 1));
     }
   }
   return {};
@@ -99,7 +118,7 @@ Node node_of(std::string_view text, const Found& found, const Origin& origin) {
   return word(text);
 }
 
-void set(Section& config, std::string_view key, std::string_view value, const Found& found, const Origin& origin) {
+void set(SectionRef config, std::string_view key, std::string_view value, const Found& found, const Origin& origin) {
   Assignment(config, origin).assign_at(std::string(key), node_of(value, found, origin));
 }
 
@@ -143,7 +162,7 @@ std::string program_name(int argc, const char* const* argv) {
 }  // namespace
 }  // namespace detail
 
-void apply(Section& config, std::string_view key, std::string_view value, const std::string& origin) {
+void apply(SectionRef config, std::string_view key, std::string_view value, const std::string& origin) {
   detail::set(config, key, value, detail::find(config, key), {origin, false});
 }
 

@@ -20,7 +20,8 @@ using Target =
                  std::optional<double>*, std::optional<std::string>*, std::vector<int>*, std::vector<std::int64_t>*,
                  std::vector<double>*, std::vector<std::string>*, std::optional<std::vector<int>>*,
                  std::optional<std::vector<std::int64_t>>*, std::optional<std::vector<double>>*,
-                 std::optional<std::vector<std::string>>*, Section*, SectionList, SectionMap>;
+                 std::optional<std::vector<std::string>>*, std::optional<std::pair<double, double>>*, SectionRef,
+                 SectionList, SectionMap, const ReservedKey*>;
 
 /// A type without its std::optional.
 template <class T>
@@ -39,7 +40,6 @@ struct FieldSpec {
   std::string help;
   std::string group;
   Target target;
-  std::string unsupported;  // the missing feature, or empty
   bool semantic = true;
   bool any_case = false;
   std::vector<std::string> choices;
@@ -50,19 +50,12 @@ struct FieldSpec {
   std::optional<double> high;
   std::vector<std::string> aliases;
 
-  bool is_section() const { return std::holds_alternative<Section*>(target); }
+  bool is_section() const { return std::holds_alternative<SectionRef>(target); }
   bool is_list() const { return std::holds_alternative<SectionList>(target); }
   bool is_map() const { return std::holds_alternative<SectionMap>(target); }
+  /// The key that is known and not available, or null.
+  const ReservedKey* reserved() const;
   bool answers_to(std::string_view key) const;
-};
-
-/// Marks that a section hands down to its fields.
-struct Inherited {
-  std::string unsupported;
-  bool semantic = true;
-  Inherited below(const FieldSpec& spec) const {
-    return {unsupported.empty() ? spec.unsupported : unsupported, semantic && spec.semantic};
-  }
 };
 
 /// The value of a field that is not a section, a list of sections or a map of them.
@@ -77,25 +70,14 @@ std::string type_name(const FieldSpec& spec);
 /// "from 0 to 1": the range of a field that has one.
 std::string bounds(const FieldSpec& spec);
 
-/// What the marks of a field say against its value, as "expected ..." text, or empty. Does not look at unsupported.
+/// What the marks of a field say against its value, as "expected ..." text, or empty.
 std::string objection(const FieldSpec& spec, const std::string& path, const ConfigTree& value);
 
-/// The refusal of any value but the default of a field whose feature is missing.
-std::string unsupported_text(const std::string& path, const ConfigTree& standard, const std::string& got,
-                             const std::string& location, const std::string& reason);
-
-/// @throws ConfigError for a field marked unsupported whose value is not that of `standard`, however it was set.
-void refuse_unsupported(const Section& section, const Section& standard);
-
 /// Every key path below `section`, sections included, for suggestions.
-std::vector<std::string> known_paths(const Section& section, const std::string& prefix = "");
+std::vector<std::string> known_paths(SectionRef section, const std::string& prefix = "");
 
 /// A value on one line, for messages.
 std::string inline_yaml(const ConfigTree& tree);
 
 bool same(const ConfigTree& a, const ConfigTree& b);
-
-/// Fields of a constant section: the visitors that use this read only.
-inline Section& readable(const Section& section) { return const_cast<Section&>(section); }
-
 }  // namespace danling::inline v0::detail

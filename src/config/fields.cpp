@@ -1,6 +1,6 @@
 // Fields: collecting the fields of a section and their marks.
 #include <algorithm>
-#include <danling/config/fields.hpp>
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <limits>
 #include <type_traits>
@@ -15,10 +15,6 @@ using detail::FieldSpec;
 Section::~Section() = default;
 void Section::base_fields(Fields&) {}
 
-Field& Field::unsupported(std::string_view reason) {
-  spec_->unsupported = reason;
-  return *this;
-}
 Field& Field::non_semantic() {
   spec_->semantic = false;
   return *this;
@@ -57,11 +53,15 @@ Field& Field::alias(std::string_view name) {
   return *this;
 }
 
-Fields::Fields(Section& section) {
-  section.base_fields(*this);
-  group_.clear();
-  section.fields(*this);
-}
+SectionRef::SectionRef(Section& section)
+    : section_(&section), list_([](void* s, Fields& f) {
+        auto& listed = *static_cast<Section*>(s);
+        listed.base_fields(f);
+        f.group("");
+        listed.fields(f);
+      }) {}
+
+Fields::Fields(ConstSectionRef section) { section.ref_.list_(section.ref_.section_, *this); }
 
 Fields::~Fields() = default;
 
@@ -86,6 +86,7 @@ FieldSpec& Fields::add(std::string_view name, std::string_view help) {
   return spec;
 }
 
+using Pair = std::pair<double, double>;
 #define DANLING_FIELD(type)                                                             \
   Field Fields::operator()(std::string_view name, type& value, std::string_view help) { \
     FieldSpec& spec = add(name, help);                                                  \
@@ -114,8 +115,16 @@ DANLING_FIELD(std::optional<std::vector<int>>)
 DANLING_FIELD(std::optional<std::vector<std::int64_t>>)
 DANLING_FIELD(std::optional<std::vector<double>>)
 DANLING_FIELD(std::optional<std::vector<std::string>>)
-DANLING_FIELD(Section)
+DANLING_FIELD(std::optional<Pair>)
 #undef DANLING_FIELD
+
+Field Fields::operator()(std::string_view name, SectionRef value, std::string_view help) {
+  FieldSpec& spec = add(name, help);
+  spec.target = value;
+  return Field(spec);
+}
+
+void Fields::reserved(const ReservedKey& key) { add(key.key, "").target = &key; }
 
 Field Fields::list(std::string_view name, detail::SectionList value, std::string_view help) {
   FieldSpec& spec = add(name, help);
@@ -162,6 +171,9 @@ ConfigTree tree_of(const std::vector<T>& values) {
   }
   return ConfigTree(std::move(items));
 }
+ConfigTree tree_of(const std::pair<double, double>& value) {
+  return ConfigTree(ConfigTree::List{scalar(value.first), scalar(value.second)});
+}
 template <class T>
 ConfigTree tree_of(const std::optional<T>& value) {
   return value ? tree_of(*value) : ConfigTree();
@@ -197,6 +209,20 @@ struct Kind<std::vector<T>> {
   }
   static std::string name() { return concat("[", kind_name<T>(), ",...]"); }
 };
+template <>
+struct Kind<std::pair<double, double>> {
+  static std::string phrase() { return "a list of two numbers"; }
+  static std::string name() { return "[number,number]"; }
+};
+
+void add_paths(const ConfigTree& tree, const std::string& path, std::vector<std::string>& out) {
+  out.push_back(path);
+  if (tree.is_map()) {
+    for (const auto& entry : tree.map()) {
+      add_paths(entry.value, concat(path, ".", entry.key.string()), out);
+    }
+  }
+}
 
 }  // namespace
 
@@ -204,11 +230,18 @@ bool FieldSpec::answers_to(std::string_view key) const {
   return name == key || std::find(aliases.begin(), aliases.end(), key) != aliases.end();
 }
 
+const ReservedKey* FieldSpec::reserved() const {
+  const auto* key = std::get_if<const ReservedKey*>(&target);
+  return key == nullptr ? nullptr : *key;
+}
+
 ConfigTree value_of(const FieldSpec& spec) {
   return std::visit(
       [](const auto& target) -> ConfigTree {
         using T = std::decay_t<decltype(target)>;
-        if constexpr (std::is_same_v<T, SectionList> || std::is_same_v<T, SectionMap> || std::is_same_v<T, Section*>) {
+        if constexpr (std::is_same_v<T, const ReservedKey*>) {
+          return target->value;
+        } else if constexpr (!std::is_pointer_v<T>) {
           return {};
         } else {
           return tree_of(*target);
@@ -223,7 +256,7 @@ std::string expected_kind(const FieldSpec& spec) {
         using T = std::decay_t<decltype(target)>;
         if constexpr (std::is_same_v<T, SectionList>) {
           return "a list of mappings";
-        } else if constexpr (std::is_same_v<T, SectionMap> || std::is_same_v<T, Section*>) {
+        } else if constexpr (!std::is_pointer_v<T> || std::is_same_v<T, const ReservedKey*>) {
           return "a mapping";
         } else {
           using U = Unwrapped<std::decay_t<decltype(*target)>>;
@@ -239,7 +272,7 @@ std::string type_name(const FieldSpec& spec) {
         using T = std::decay_t<decltype(target)>;
         if constexpr (std::is_same_v<T, SectionList>) {
           return "[{...},...]";
-        } else if constexpr (std::is_same_v<T, SectionMap> || std::is_same_v<T, Section*>) {
+        } else if constexpr (!std::is_pointer_v<T> || std::is_same_v<T, const ReservedKey*>) {
           return "{...}";
         } else {
           return Kind<typename Unwrapped<std::decay_t<decltype(*target)>>::type>::name();
@@ -248,13 +281,13 @@ std::string type_name(const FieldSpec& spec) {
       spec.target);
 }
 
-std::vector<std::string> known_paths(const Section& section, const std::string& prefix) {
+std::vector<std::string> known_paths(SectionRef section, const std::string& prefix) {
   std::vector<std::string> out;
-  const auto descend = [&](const Section& child, const std::string& path) {
+  const auto descend = [&](SectionRef child, const std::string& path) {
     const auto below = known_paths(child, path + ".");
     out.insert(out.end(), below.begin(), below.end());
   };
-  const Fields fields(readable(section));
+  const Fields fields(section);
   for (const auto& spec : fields.specs()) {
     if (spec->is_map()) {
       const auto& map = std::get<SectionMap>(spec->target);
@@ -263,9 +296,13 @@ std::vector<std::string> known_paths(const Section& section, const std::string& 
       }
       continue;
     }
+    if (const ReservedKey* key = spec->reserved()) {
+      add_paths(key->value, prefix + spec->name, out);
+      continue;
+    }
     out.push_back(prefix + spec->name);
     if (spec->is_section()) {
-      descend(*std::get<Section*>(spec->target), out.back());
+      descend(std::get<SectionRef>(spec->target), out.back());
     }
   }
   return out;

@@ -96,51 +96,51 @@ std::string description(const FieldSpec& spec) {
 /// Keys of missing features, by feature, in the order met.
 using Missing = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
-void add_missing(Missing& missing, const std::string& reason, std::string key) {
+void add_missing(Missing& missing, std::string_view reason, std::string key) {
   for (auto& [known, keys] : missing) {
     if (known == reason) {
       keys.push_back(std::move(key));
       return;
     }
   }
-  missing.push_back({reason, {std::move(key)}});
+  missing.push_back({std::string(reason), {std::move(key)}});
 }
 
 struct Subsection {
   std::string path;
   std::string heading;
-  const Section* section;
+  SectionRef section;
 };
 
-void write_section(Writer& writer, Missing& missing, const Section& section, const std::string& prefix,
+void write_section(Writer& writer, Missing& missing, ConstSectionRef section, const std::string& prefix,
                    const std::string* group);
 
 void write_subsection(Writer& writer, Missing& missing, const Subsection& sub) {
   writer.heading(sub.path + ": " + sub.heading);
-  write_section(writer, missing, *sub.section, sub.path + ".", nullptr);
+  write_section(writer, missing, sub.section, sub.path + ".", nullptr);
 }
 
 /// The fields of a section, then its subsections; `group` limits the top level to one heading.
-void write_section(Writer& writer, Missing& missing, const Section& section, const std::string& prefix,
+void write_section(Writer& writer, Missing& missing, ConstSectionRef section, const std::string& prefix,
                    const std::string* group) {
-  const Fields fields(readable(section));
+  const Fields fields(section);
   std::vector<Subsection> below;
   for (const auto& spec : fields.specs()) {
     if (group != nullptr && spec->group != *group) {
       continue;
     }
     const std::string path = prefix + spec->name;
-    if (!spec->unsupported.empty()) {
-      add_missing(missing, spec->unsupported, path + (spec->is_section() ? ".*" : ""));
+    if (const ReservedKey* key = spec->reserved()) {
+      add_missing(missing, key->feature, path + (key->value.is_map() ? ".*" : ""));
     } else if (spec->is_section()) {
-      below.push_back({path, spec->help, std::get<Section*>(spec->target)});
+      below.push_back({path, spec->help, std::get<SectionRef>(spec->target)});
     } else if (spec->is_map()) {
       writer.item(concat("--", prefix, "<", spec->name, ">.KEY VALUE"), description(*spec));
     } else {
       writer.item(concat("--", path, " ", type_name(*spec)), description(*spec));
       if (spec->is_list()) {
         const auto entry = std::get<SectionList>(spec->target).make();
-        writer.item("", "keys of each: " + join(known_paths(*entry)));
+        writer.item("", "keys of each: " + join(known_paths(entry.section)));
       }
     }
   }
@@ -160,7 +160,7 @@ std::string help(const Config& config, std::string_view program, std::size_t wid
               "earlier ones, options win over files.");
   writer.item("--help", "this text");
   std::vector<std::string> groups;
-  const Fields fields(detail::readable(config));
+  const Fields fields(config);
   for (const auto& spec : fields.specs()) {
     if (std::find(groups.begin(), groups.end(), spec->group) == groups.end()) {
       groups.push_back(spec->group);

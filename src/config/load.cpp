@@ -37,7 +37,7 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-void load_file(Section& config, const std::string& path) {
+void load_file(SectionRef config, const std::string& path) {
   const std::string text = read_file(path);
   const detail::Origin origin{path, true};
   const bool json = path.ends_with(".json");
@@ -45,7 +45,7 @@ void load_file(Section& config, const std::string& path) {
       .assign_all(json ? detail::read_json(text, origin) : detail::read_yaml(text, origin));
 }
 
-void load_text(Section& config, std::string_view yaml, const std::string& origin) {
+void load_text(SectionRef config, std::string_view yaml, const std::string& origin) {
   const detail::Origin from{origin, true};
   detail::Assignment(config, from).assign_all(detail::read_yaml(yaml, from));
 }

@@ -13,12 +13,12 @@ namespace {
 
 enum class Scope { all, semantic };
 
-ConfigTree section_tree(const Section& section, Scope scope, const Inherited& inherited);
+ConfigTree section_tree(ConstSectionRef section, Scope scope);
 
 /// An entry of a list or map of sections: only what its own defaults do not say already.
-ConfigTree entry_tree(const Section& entry, const Section& fresh, Scope scope, const Inherited& inherited) {
-  ConfigTree tree = section_tree(entry, scope, inherited);
-  return scope == Scope::all ? changed(tree, section_tree(fresh, scope, inherited)) : tree;
+ConfigTree entry_tree(SectionRef entry, SectionRef fresh, Scope scope) {
+  ConfigTree tree = section_tree(entry, scope);
+  return scope == Scope::all ? changed(tree, section_tree(fresh, scope)) : tree;
 }
 
 ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
@@ -39,7 +39,7 @@ ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
   return value;
 }
 
-ConfigTree section_tree(const Section& section, Scope scope, const Inherited& inherited) {
+ConfigTree section_tree(ConstSectionRef section, Scope scope) {
   const bool semantic = scope == Scope::semantic;
   ConfigTree::Map out;
   const auto set = [&](const std::string& name, ConfigTree value) {
@@ -48,27 +48,26 @@ ConfigTree section_tree(const Section& section, Scope scope, const Inherited& in
       out.set(name, std::move(value));
     }
   };
-  const Fields fields(readable(section));
+  const Fields fields(section);
   for (const auto& spec : fields.specs()) {
-    const Inherited below = inherited.below(*spec);
-    if (semantic && (!below.semantic || !below.unsupported.empty())) {
+    if (semantic && (!spec->semantic || spec->reserved() != nullptr)) {
       continue;
     }
     if (spec->is_section()) {
-      set(spec->name, section_tree(*std::get<Section*>(spec->target), scope, below));
+      set(spec->name, section_tree(std::get<SectionRef>(spec->target), scope));
     } else if (spec->is_list()) {
       const auto& list = std::get<SectionList>(spec->target);
       const auto fresh = list.make();
       ConfigTree::List items;
       for (std::size_t i = 0; i < list.size(list.target); ++i) {
-        items.push_back(entry_tree(list.at(list.target, i), *fresh, scope, below));
+        items.push_back(entry_tree(list.at(list.target, i), fresh.section, scope));
       }
       set(spec->name, items.empty() ? ConfigTree() : ConfigTree(std::move(items)));
     } else if (spec->is_map()) {
       const auto& map = std::get<SectionMap>(spec->target);
       const auto fresh = map.make();
       for (const auto& name : map.names(map.target)) {
-        set(name, entry_tree(map.at(map.target, name), *fresh, scope, below));
+        set(name, entry_tree(map.at(map.target, name), fresh.section, scope));
       }
     } else {
       const ConfigTree value = value_of(*spec);
@@ -101,6 +100,22 @@ Node node_of(const ConfigTree& tree) {
   return node;
 }
 
+/// Gives an unset option the value of `from`, which is of its kind.
+template <class T>
+void fill(const T& target, const Target& from) {
+  if constexpr (std::is_same_v<T, SectionList>) {
+    if (target.size(target.target) == 0) {
+      target.copy(target.target, std::get<SectionList>(from).target);
+    }
+  } else if constexpr (std::is_pointer_v<T>) {
+    if constexpr (requires { target->reset(); }) {
+      if (!*target) {
+        *target = *std::get<T>(from);
+      }
+    }
+  }
+}
+
 void flatten(const ConfigTree& tree, const std::string& prefix, std::map<std::string, std::string>& out) {
   if (tree.is_map()) {
     for (const auto& entry : tree.map()) {
@@ -118,11 +133,23 @@ bool same(const ConfigTree& a, const ConfigTree& b) { return inline_yaml(a) == i
 
 }  // namespace detail
 
-ConfigTree to_tree(const Section& section) { return detail::section_tree(section, detail::Scope::all, {}); }
+ConfigTree to_tree(ConstSectionRef section) { return detail::section_tree(section, detail::Scope::all); }
 
-ConfigTree semantic_tree(const Section& section) { return detail::section_tree(section, detail::Scope::semantic, {}); }
+ConfigTree semantic_tree(ConstSectionRef section) { return detail::section_tree(section, detail::Scope::semantic); }
 
-void from_tree(Section& section, const ConfigTree& tree, const std::string& origin) {
+void inherit(SectionRef section, ConstSectionRef from) {
+  const Fields to(section);
+  const Fields given(from);
+  for (const auto& spec : to.specs()) {
+    for (const auto& other : given.specs()) {
+      if (other->name == spec->name && other->target.index() == spec->target.index()) {
+        std::visit([&](const auto& target) { detail::fill(target, other->target); }, spec->target);
+      }
+    }
+  }
+}
+
+void from_tree(SectionRef section, const ConfigTree& tree, const std::string& origin) {
   detail::Assignment(section, {origin, false}).assign_all(detail::node_of(tree));
 }
 

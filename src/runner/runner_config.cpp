@@ -3,7 +3,7 @@
 #include <danling/core/error.hpp>
 #include <danling/runner/runner_config.hpp>
 
-#include "config/field_spec.hpp"
+#include "runner/reserved_keys.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -48,10 +48,7 @@ void OptimConfig::fields(Fields& f) {
   f("maximize", maximize, "maximise instead of minimise");
   f("fused", fused, "use LibTorch's fused kernels where they are safe");
   f("param_groups", param_groups, "options by parameter name; the first pattern that matches counts");
-  const std::string_view python = "optimizer implementations of Python's torch.optim (use optim.fused)";
-  f("foreach", foreach, "").unsupported(python);
-  f("capturable", capturable, "").unsupported(python);
-  f("differentiable", differentiable, "").unsupported(python);
+  detail::reserve(f, detail::reserved_keys().optim);
 }
 
 void SchedConfig::fields(Fields& f) {
@@ -68,19 +65,9 @@ void SchedConfig::fields(Fields& f) {
       .choices({"percentile", "numerical"});
   f("step_size", step_size, "steps between two decays (step)").at_least(1);
   f("gamma", gamma, "factor of a decay (step)");
-  const std::string_view metric = "schedules driven by a metric (reduce_on_plateau)";
-  const std::string_view other = "schedules other than linear, cosine, constant and step";
-  f("monitor", monitor, "").unsupported(metric);
-  f("patience", patience, "").unsupported(metric);
-  f("factor", factor, "").unsupported(metric);
-  f("mode", mode, "").unsupported(metric);
-  f("milestones", milestones, "").unsupported(other);
-  f("T_max", T_max, "").unsupported(other);
-  f("T_0", T_0, "").unsupported(other);
-  f("T_mult", T_mult, "").unsupported(other);
-  f("eta_min", eta_min, "").unsupported(other);
-  f("max_lr", max_lr, "").unsupported(other);
-  f("base_lr", base_lr, "").unsupported(other);
+  f("monitor", monitor,
+    "metric for a schedule that needs one: <split>.<metric>, or a metric of score_split; unset: score_name");
+  detail::reserve(f, detail::reserved_keys().sched);
 }
 
 void DataloaderOptions::fields(Fields& f) {
@@ -167,116 +154,7 @@ void CheckpointConfig::fields(Fields& f) {
   f("async_enabled", async_enabled, "write checkpoints while training goes on");
   f("async_mode", async_mode, "disabled, async, or async_with_pinned_mem; unset: by async_enabled")
       .choices({"disabled", "async", "async_with_pinned_mem"});
-  const std::string_view async = "sharded checkpoints";
-  f("dedicated_async_process_group", dedicated_async_process_group, "").unsupported(async);
-  f("async_process_group_backend", async_process_group_backend, "").unsupported(async);
-  const std::string_view replicas = "fault tolerance across replica groups (TorchFT)";
-  f("enable_ft_dataloader_checkpoints", enable_ft_dataloader_checkpoints, "").unsupported(replicas);
-  f("ft_replica_id", ft_replica_id, "").unsupported(replicas);
-  f("ft_dataloader_checkpoint_prefix", ft_dataloader_checkpoint_prefix, "").unsupported(replicas);
-}
-
-void WandbConfig::fields(Fields& f) {
-  f("enabled", enabled, "");
-  f("project", project, "");
-  f("entity", entity, "");
-  f("group", group, "");
-  f("name", name, "");
-  f("job_type", job_type, "");
-  f("tags", tags, "");
-  f("dir", dir, "");
-  f("mode", mode, "");
-}
-
-void FaultToleranceConfig::fields(Fields& f) {
-  f("enabled", enabled, "");
-  f("process_group", process_group, "");
-  f("process_group_timeout_ms", process_group_timeout_ms, "");
-  f("replica_id", replica_id, "");
-  f("group_size", group_size, "");
-  f("min_replica_size", min_replica_size, "");
-}
-
-void CompileConfig::fields(Fields& f) {
-  f("enable", enable, "");
-  f("backend", backend, "");
-  f("fullgraph", fullgraph, "");
-  f("dynamic", dynamic, "");
-  f("mode", mode, "");
-  f("options", options, "");
-  f("optimize_ddp", optimize_ddp, "");
-  f("precompile_artifact_dir", precompile_artifact_dir, "");
-  f("memory_policy", memory_policy, "");
-}
-
-void CommConfig::fields(Fields& f) {
-  f("init_timeout_seconds", init_timeout_seconds, "");
-  f("train_timeout_seconds", train_timeout_seconds, "");
-}
-
-void GcConfig::fields(Fields& f) {
-  f("interval", interval, "");
-  f("generation", generation, "");
-  f("disable_automatic", disable_automatic, "");
-}
-
-void ProfilingConfig::fields(Fields& f) {
-  f("enabled", enabled, "");
-  f("wait", wait, "");
-  f("warmup", warmup, "");
-  f("active", active, "");
-  f("repeat", repeat, "");
-  f("record_shapes", record_shapes, "");
-  f("profile_memory", profile_memory, "");
-  f("with_stack", with_stack, "");
-  f("with_flops", with_flops, "");
-  f("trace_dir", trace_dir, "");
-}
-
-void HeartbeatConfig::fields(Fields& f) {
-  f("enabled", enabled, "");
-  f("interval_seconds", interval_seconds, "");
-  f("dir_name", dir_name, "");
-}
-
-void FsdpConfig::fields(Fields& f) {
-  f("enabled", enabled, "");
-  f("mesh", mesh, "");
-  f("reshard_after_forward", reshard_after_forward, "");
-  f("shard_placement_fn", shard_placement_fn, "");
-  f("mp_policy", mp_policy, "");
-  f("offload_policy", offload_policy, "");
-  f("ignored_params", ignored_params, "");
-}
-
-void ParallelAxesConfig::fields(Fields& f) {
-  f("replicate", replicate, "");
-  f("shard", shard, "");
-  f("context", context, "");
-  f("pipeline", pipeline, "");
-  f("tensor", tensor, "");
-  f("expert", expert, "");
-  f("expert_tensor", expert_tensor, "");
-}
-
-void ParallelConfig::fields(Fields& f) {
-  f("axes", axes, "");
-  f("pipeline_schedule", pipeline_schedule, "");
-  f("pipeline_microbatch_size", pipeline_microbatch_size, "");
-  f("pipeline_n_microbatches", pipeline_n_microbatches, "");
-  f("module_fqns_per_model_part", module_fqns_per_model_part, "");
-  f("use_device_mesh", use_device_mesh, "");
-  f("mesh_device_type", mesh_device_type, "");
-  f("allow_degree_change", allow_degree_change, "");
-  f("loss_parallel", loss_parallel, "");
-}
-
-void Fp8Config::fields(Fields& f) {
-  f("enabled", enabled, "");
-  f("recipe", recipe, "");
-  f("recipe_cls", recipe_cls, "");
-  f("recipe_kwargs", recipe_kwargs, "");
-  f("group", group, "");
+  detail::reserve(f, detail::reserved_keys().checkpoint);
 }
 
 void RunnerConfig::fields(Fields&) {}
@@ -335,10 +213,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .at_least(0)
       .non_semantic();
   f("console", console, "report progress on the console").non_semantic();
-  f("tensorboard", tensorboard, "").unsupported("TensorBoard").non_semantic();
-  f("wandb", wandb, "").unsupported("Weights & Biases").non_semantic();
-  f("profiling", profiling, "").unsupported("the profiler").non_semantic();
-  f("heartbeat", heartbeat, "").unsupported("heartbeat files").non_semantic();
+  detail::reserve(f, detail::reserved_keys().logging);
 
   f.group("Process");
   f("stack", stack, "kind of runner; auto and torch mean ddp")
@@ -355,18 +230,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .choices({"keep", "system"})
       .non_semantic();
   f("flush_denormals", flush_denormals, "treat denormal numbers as zero: faster on CPUs, changes last bits");
-
-  const std::string_view processes = "several processes";
-  f("backend", backend, "").unsupported(processes).non_semantic();
-  f("init_method", init_method, "").unsupported(processes).non_semantic();
-  f("comm", comm, "").unsupported(processes).non_semantic();
-  f("ft", ft, "").unsupported("fault tolerance across replica groups (TorchFT)").non_semantic();
-  f("fsdp", fsdp, "").unsupported("model parallelism");
-  f("parallel", parallel, "").unsupported("model parallelism");
-  f("compile", compile, "").unsupported("torch.compile, which is Python's (load a compiled model instead)");
-  f("gc", gc, "").unsupported("pacing of Python's garbage collector, which C++ does not have").non_semantic();
-  f("fp8", fp8, "").unsupported("fp8");
-  f("deepspeed", deepspeed, "").unsupported("DeepSpeed, which is Python's");
+  detail::reserve(f, detail::reserved_keys().process);
 }
 
 void RunnerConfig::base_post(const std::vector<std::string>& changed) {
@@ -382,7 +246,6 @@ void RunnerConfig::base_post(const std::vector<std::string>& changed) {
 
 void RunnerConfig::base_validate() const {
   static constexpr std::string_view where = "config.validate";
-  detail::refuse_unsupported(*this, RunnerConfig());
   check<ConfigError>(!steps || !epochs, where, "expected at most one of 'steps' and 'epochs', got steps ",
                      steps.value_or(0), " and epochs ", epochs.value_or(0));
   check<ConfigError>(is_device(device), where, "expected auto, cpu, cuda or cuda:<index> for 'device', got ",

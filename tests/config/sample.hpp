@@ -2,6 +2,7 @@
 #pragma once
 
 #include <danling/config/config.hpp>
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <map>
 #include <optional>
@@ -47,7 +48,6 @@ struct SampleConfig : danling::Config {
   SampleData data;
   std::vector<SampleLayer> layers;
   std::string mode = "auto";
-  bool later = false;
   int posts = 0;
 
   void fields(danling::Fields& f) override {
@@ -69,7 +69,8 @@ struct SampleConfig : danling::Config {
     f("data", data, "the data");
     f("layers", layers, "the layers");
     f("mode", mode, "how").choices({"auto", "fast"}).synonym("quick", "fast").refuse("exact", "exact mode");
-    f("later", later, "").unsupported("time travel");
+    static const danling::ReservedKey later = {"later", false, "time travel"};
+    f.reserved(later);
   }
   void post() override { ++posts; }
   void validate() const override {

@@ -232,12 +232,12 @@ TEST_CASE("RunnerConfig: a key whose feature is missing is refused by name", "[r
   }
 }
 
-TEST_CASE("RunnerConfig: a missing feature that the program itself asks for is refused", "[runner]") {
+TEST_CASE("RunnerConfig: the metric of a schedule that needs one can be set", "[runner]") {
   RunnerConfig config;
-  config.fsdp.enabled = true;
-  CHECK(error_of<ConfigError>([&] { danling::validate(config); }) ==
-        "[config.validate] expected 'fsdp.enabled' to keep its default false, got true; not available in this "
-        "release: model parallelism");
+  const std::string id = danling::config_id(config);
+  parse_options(config, "--sched.monitor", "val.acc");
+  CHECK(config.sched.monitor == "val.acc");
+  CHECK(danling::config_id(config) != id);
 }
 
 TEST_CASE("RunnerConfig: saves are asynchronous by default, and any of DanLing's modes is accepted", "[runner]") {

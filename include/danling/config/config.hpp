@@ -34,13 +34,13 @@ class Config : public Section {
 
 /// Reads a YAML file, or a JSON file when its name ends in `.json`, over what `config` holds.
 /// @throws ConfigError that names file and line; `config` then holds what was read before.
-void load_file(Section& config, const std::string& path);
+void load_file(SectionRef config, const std::string& path);
 
 /// Reads YAML text over what `config` holds; `origin` takes the place of the file name in messages.
-void load_text(Section& config, std::string_view yaml, const std::string& origin);
+void load_text(SectionRef config, std::string_view yaml, const std::string& origin);
 
 /// Sets one key as the command line does: `apply(config, "optim.betas", "0.9,0.99")`.
-void apply(Section& config, std::string_view key, std::string_view value, const std::string& origin = "command line");
+void apply(SectionRef config, std::string_view key, std::string_view value, const std::string& origin = "command line");
 
 /// Calls post(), then the validate() below.
 void finish(Config& config);

@@ -9,11 +9,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace danling::inline v0 {
 
 class Fields;
+struct ReservedKey;
+
+/// A struct that lists its fields: a Section, or the options of a component, which stay an aggregate.
+template <class T>
+concept Listed = requires(T& section, Fields& f) {
+  section.fields(f);
+};
 
 /// A group of fields: a whole config, or a part of one that has a name (`optim`). Copies are independent.
 class Section {
@@ -33,29 +41,62 @@ class Section {
   Section& operator=(const Section&) = default;
 };
 
+/// Any struct that lists its fields, by reference.
+class SectionRef {
+ public:
+  SectionRef(Section& section);  // NOLINT(google-explicit-constructor)
+  template <Listed S>
+  requires(!std::derived_from<S, Section>) SectionRef(S& section)  // NOLINT(google-explicit-constructor)
+      : section_(&section), list_([](void* s, Fields& f) { static_cast<S*>(s)->fields(f); }) {}
+
+ private:
+  friend class Fields;
+  void* section_;
+  void (*list_)(void*, Fields&);
+};
+
+/// The same, to read from.
+class ConstSectionRef {
+ public:
+  template <Listed S>
+  ConstSectionRef(const S& section) : ref_(const_cast<S&>(section)) {}  // NOLINT(google-explicit-constructor)
+  ConstSectionRef(SectionRef ref) : ref_(ref) {}                        // NOLINT(google-explicit-constructor)
+
+ private:
+  friend class Fields;
+  SectionRef ref_;
+};
+
 namespace detail {
 struct FieldSpec;
+struct OwnedSection {
+  std::shared_ptr<void> owner;
+  SectionRef section;
+  template <class S>
+  static OwnedSection make() {
+    auto made = std::make_shared<S>();
+    return {made, *made};
+  }
+};
 struct SectionList {
   void* target;
   std::size_t (*size)(const void*);
-  Section& (*at)(void*, std::size_t);
+  SectionRef (*at)(void*, std::size_t);
   void (*reset)(void*, std::size_t);
-  std::unique_ptr<Section> (*make)();
+  void (*copy)(void*, const void*);
+  OwnedSection (*make)();
 };
 struct SectionMap {
   void* target;
   std::vector<std::string> (*names)(const void*);
-  Section& (*at)(void*, const std::string&);
-  std::unique_ptr<Section> (*make)();
+  SectionRef (*at)(void*, const std::string&);
+  OwnedSection (*make)();
 };
 }  // namespace detail
 
 /// A field just listed, to be marked: `f("lr", lr, "learning rate").at_least(0)`. Marks return the field again.
 class Field {
  public:
-  /// The key exists in DanLing and its feature does not exist here: any value but the default is refused by name.
-  /// Holds for every field of a section so marked.
-  Field& unsupported(std::string_view reason);
   /// The value says where or how a run happens, not what it computes: kept out of the canonical form and hash.
   /// Holds for every field of a section so marked.
   Field& non_semantic();
@@ -85,7 +126,7 @@ class Field {
 class Fields {
  public:
   /// Lists the fields of `section`. @throws ConfigError for a malformed name or one listed twice.
-  explicit Fields(Section& section);
+  explicit Fields(ConstSectionRef section);
   ~Fields();
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
@@ -107,6 +148,8 @@ class Fields {
   Field operator()(std::string_view name, std::optional<double>& value, std::string_view help);
   Field operator()(std::string_view name, std::optional<std::string>& value, std::string_view help);
 
+  Field operator()(std::string_view name, std::optional<std::pair<double, double>>& value, std::string_view help);
+
   // A single value stands for a list of one.
   Field operator()(std::string_view name, std::vector<int>& value, std::string_view help);
   Field operator()(std::string_view name, std::vector<std::int64_t>& value, std::string_view help);
@@ -118,22 +161,28 @@ class Fields {
   Field operator()(std::string_view name, std::optional<std::vector<std::string>>& value, std::string_view help);
 
   /// A nested section.
-  Field operator()(std::string_view name, Section& value, std::string_view help);
+  Field operator()(std::string_view name, SectionRef value, std::string_view help);
+
+  /// A key, or a section of them, whose feature does not exist here: any value but its default is refused by name.
+  /// `key` must live on.
+  void reserved(const ReservedKey& key);
 
   /// A list of mappings with the same keys.
-  template <std::derived_from<Section> S>
+  template <Listed S>
   Field operator()(std::string_view name, std::vector<S>& value, std::string_view help) {
+    using List = std::vector<S>;
     return list(name,
-                {&value, [](const void* p) { return static_cast<const std::vector<S>*>(p)->size(); },
-                 [](void* p, std::size_t i) -> Section& { return (*static_cast<std::vector<S>*>(p))[i]; },
-                 [](void* p, std::size_t n) { static_cast<std::vector<S>*>(p)->assign(n, S()); },
-                 []() -> std::unique_ptr<Section> { return std::make_unique<S>(); }},
+                {&value, [](const void* p) { return static_cast<const List*>(p)->size(); },
+                 [](void* p, std::size_t i) -> SectionRef { return (*static_cast<List*>(p))[i]; },
+                 [](void* p, std::size_t n) { static_cast<List*>(p)->assign(n, S()); },
+                 [](void* p, const void* from) { *static_cast<List*>(p) = *static_cast<const List*>(from); },
+                 &detail::OwnedSection::make<S>},
                 help);
   }
 
   /// Mappings under names that the program does not know beforehand, such as `dataloader.<split>`: at most one per
   /// section; `placeholder` stands for the name in help.
-  template <std::derived_from<Section> S>
+  template <Listed S>
   Field others(std::string_view placeholder, std::map<std::string, S>& value, std::string_view help) {
     return map(placeholder,
                {&value,
@@ -144,10 +193,10 @@ class Fields {
                   }
                   return names;
                 },
-                [](void* p, const std::string& name) -> Section& {
+                [](void* p, const std::string& name) -> SectionRef {
                   return (*static_cast<std::map<std::string, S>*>(p))[name];
                 },
-                []() -> std::unique_ptr<Section> { return std::make_unique<S>(); }},
+                &detail::OwnedSection::make<S>},
                help);
   }
 

@@ -17,26 +17,37 @@ struct NoTensor {
 /// null, bool, integer, double, string, list and map with string keys, in the order of the field list.
 using ConfigTree = Tree<NoTensor>;
 
-/// Every field of `section`.
-ConfigTree to_tree(const Section& section);
+/// A key of Fields::reserved().
+struct ReservedKey {
+  std::string_view key;
+  ConfigTree value;  ///< the only one that is accepted; a map for a section
+  std::string_view feature;
+};
 
-/// The fields that say what a run computes: without non_semantic() and unsupported() fields, without unset ones,
-/// synonyms replaced by what they stand for.
-ConfigTree semantic_tree(const Section& section);
+/// Every field of `section`.
+ConfigTree to_tree(ConstSectionRef section);
+
+/// The fields that say what a run computes: without non_semantic() and reserved() fields, without unset ones, synonyms
+/// replaced by what they stand for.
+ConfigTree semantic_tree(ConstSectionRef section);
+
+/// Gives each option of `section` that is unset (null, or an empty list of mappings) the value of `from`, where that
+/// has an option of this name and type.
+void inherit(SectionRef section, ConstSectionRef from);
 
 /// Reads a tree over what `section` holds, with the checks of a file; `origin` names it in messages.
-void from_tree(Section& section, const ConfigTree& tree, const std::string& origin = "stored config");
+void from_tree(SectionRef section, const ConfigTree& tree, const std::string& origin = "stored config");
 
 /// YAML that reads back as the same tree, also by Python's reader: doubles by their shortest exact text, strings
 /// quoted where they would read as something else.
 std::string to_yaml(const ConfigTree& tree);
 
 /// semantic_tree() as YAML with sorted keys: equal for configs that compute the same.
-std::string canonical(const Section& section);
+std::string canonical(ConstSectionRef section);
 
 /// Twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
 std::string config_id(std::string_view canonical_text);
-std::string config_id(const Section& section);
+std::string config_id(ConstSectionRef section);
 
 /// The entries of `tree` whose values differ from those of `defaults`.
 ConfigTree changed(const ConfigTree& tree, const ConfigTree& defaults);

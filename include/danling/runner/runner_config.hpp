@@ -30,24 +30,20 @@ struct OptimConfig : Section {
   std::optional<double> lr, weight_decay, momentum, dampening, eps;
   std::optional<std::vector<double>> betas;
   std::optional<bool> nesterov, amsgrad, maximize;
-  bool fused = true;  ///< DanLing: null
-  std::optional<bool> foreach, capturable, differentiable;
+  bool fused = true;                           ///< DanLing: null
   std::vector<ParamGroupConfig> param_groups;  ///< the first group whose pattern matches takes a parameter
   void fields(Fields& f) override;
 };
 
 /// `sched`: unset options keep the scheduler's own defaults; without `type` no scheduler is built.
 struct SchedConfig : Section {
-  std::optional<std::string> type, interval, monitor;
+  std::optional<std::string> type, interval;
+  std::optional<std::string> monitor;  ///< `<split>.<metric>`, or a metric of score_split
   std::optional<std::int64_t> total_steps, warmup_steps, cooldown_steps;
   std::optional<double> final_lr_ratio, final_lr, min_lr;
   std::optional<std::string> scaling;
   std::optional<std::int64_t> step_size;
   std::optional<double> gamma;
-  std::optional<std::vector<std::int64_t>> milestones;
-  std::optional<std::int64_t> T_max, T_0, T_mult, patience;
-  std::optional<double> eta_min, max_lr, base_lr, factor;
-  std::optional<std::string> mode;
   void fields(Fields& f) override;
 };
 
@@ -86,93 +82,6 @@ struct CheckpointConfig : Section {
   bool export_safetensors = true;      ///< not in DanLing
   bool async_enabled = true;
   std::optional<std::string> async_mode;  ///< wins over async_enabled
-  bool dedicated_async_process_group = true;
-  std::string async_process_group_backend = "gloo";
-  bool enable_ft_dataloader_checkpoints = false;
-  std::optional<std::string> ft_replica_id;
-  std::string ft_dataloader_checkpoint_prefix = "ft-replica";
-  void fields(Fields& f) override;
-};
-
-// Sections whose features are not there yet: their keys are known, so that setting one is refused by name.
-
-struct WandbConfig : Section {
-  bool enabled = false;
-  std::optional<std::string> project, entity, group, name, job_type, dir, mode;
-  std::vector<std::string> tags;
-  void fields(Fields& f) override;
-};
-
-struct FaultToleranceConfig : Section {
-  bool enabled = false;
-  std::string process_group = "gloo";
-  std::int64_t process_group_timeout_ms = 10000, replica_id = 0, group_size = 1, min_replica_size = 1;
-  void fields(Fields& f) override;
-};
-
-struct CompileConfig : Section {
-  bool enable = false;
-  std::optional<std::string> backend, mode, options;
-  std::optional<bool> fullgraph, dynamic;
-  std::optional<std::string> optimize_ddp = "ddp_optimizer", precompile_artifact_dir, memory_policy;
-  void fields(Fields& f) override;
-};
-
-struct CommConfig : Section {
-  std::optional<std::int64_t> init_timeout_seconds, train_timeout_seconds;
-  void fields(Fields& f) override;
-};
-
-struct GcConfig : Section {
-  std::optional<std::int64_t> interval;
-  std::int64_t generation = 1;
-  bool disable_automatic = true;
-  void fields(Fields& f) override;
-};
-
-struct ProfilingConfig : Section {
-  bool enabled = false;
-  std::int64_t wait = 1, warmup = 1, active = 3;
-  std::optional<std::int64_t> repeat;
-  bool record_shapes = false, profile_memory = false, with_stack = false, with_flops = false;
-  std::string trace_dir = "profiles";
-  void fields(Fields& f) override;
-};
-
-struct HeartbeatConfig : Section {
-  bool enabled = false;
-  double interval_seconds = 60.0;
-  std::string dir_name = "heartbeats";
-  void fields(Fields& f) override;
-};
-
-struct FsdpConfig : Section {
-  bool enabled = false;
-  std::optional<std::string> mesh, reshard_after_forward, shard_placement_fn, mp_policy, offload_policy, ignored_params;
-  void fields(Fields& f) override;
-};
-
-struct ParallelAxesConfig : Section {
-  std::int64_t replicate = 1, shard = 1, context = 1, pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1;
-  void fields(Fields& f) override;
-};
-
-struct ParallelConfig : Section {
-  ParallelAxesConfig axes;
-  std::string pipeline_schedule = "1F1B";
-  std::int64_t pipeline_microbatch_size = 1;
-  std::optional<std::int64_t> pipeline_n_microbatches;
-  std::optional<std::string> module_fqns_per_model_part;
-  bool use_device_mesh = true;
-  std::optional<std::string> mesh_device_type;
-  bool allow_degree_change = false;
-  std::optional<bool> loss_parallel;
-  void fields(Fields& f) override;
-};
-
-struct Fp8Config : Section {
-  std::optional<bool> enabled;
-  std::optional<std::string> recipe, recipe_cls, recipe_kwargs, group;
   void fields(Fields& f) override;
 };
 
@@ -181,7 +90,6 @@ struct Fp8Config : Section {
 struct RunnerConfig : Config {
   // Stack
   std::string stack = "auto";
-  std::optional<std::string> backend, init_method;
 
   // Reproducibility
   std::optional<std::int64_t> seed;  ///< unset: the runner generates one
@@ -206,8 +114,6 @@ struct RunnerConfig : Config {
   std::optional<std::string> precision;
   std::optional<double> max_grad_norm, max_grad_value;
   bool skip_nonfinite_grad = false;
-  Fp8Config fp8;
-  std::optional<std::string> deepspeed;
 
   // Data
   DataloaderConfig dataloader;
@@ -223,18 +129,6 @@ struct RunnerConfig : Config {
   // Logging
   bool log = true;
   std::optional<std::int64_t> log_interval;  ///< unset: 1/100 of the steps
-  bool tensorboard = false;
-  WandbConfig wandb;
-  ProfilingConfig profiling;
-  HeartbeatConfig heartbeat;
-
-  // Distribution and compilation
-  CommConfig comm;
-  FaultToleranceConfig ft;
-  FsdpConfig fsdp;
-  ParallelConfig parallel;
-  CompileConfig compile;
-  GcConfig gc;
 
   // Process: not in DanLing
   std::string device = "auto";

@@ -1,0 +1,116 @@
+// The table of reserved keys, and how it is read.
+#include "runner/reserved_keys.hpp"
+
+#include <charconv>
+#include <span>
+
+namespace danling::inline v0::detail {
+namespace {
+
+/// `keys` of one feature with their defaults, none of which means null; in `section`, or where the table is listed.
+/// Order is that of a saved config.
+struct Row {
+  std::string_view section, keys, feature;
+};
+
+constexpr std::string_view processes = "several processes";
+constexpr std::string_view parallelism = "model parallelism";
+constexpr std::string_view replicas = "fault tolerance across replica groups (TorchFT)";
+
+constexpr Row optim[] = {
+    {"", "foreach capturable differentiable", "optimizer implementations of Python's torch.optim (use optim.fused)"}};
+
+constexpr Row sched[] = {{"", "patience factor mode", "schedules driven by a metric (reduce_on_plateau)"},
+                         {"", "milestones T_max T_0 T_mult eta_min max_lr base_lr",
+                          "schedules other than linear, cosine, constant and step"}};
+
+constexpr Row checkpoint[] = {
+    {"", "dedicated_async_process_group=true async_process_group_backend=gloo", "sharded checkpoints"},
+    {"", "enable_ft_dataloader_checkpoints=false ft_replica_id ft_dataloader_checkpoint_prefix=ft-replica", replicas}};
+
+constexpr Row logging[] = {
+    {"", "tensorboard=false", "TensorBoard"},
+    {"wandb", "enabled=false project entity group name job_type tags=[] dir mode", "Weights & Biases"},
+    {"profiling",
+     "enabled=false wait=1 warmup=1 active=3 repeat record_shapes=false profile_memory=false with_stack=false "
+     "with_flops=false trace_dir=profiles",
+     "the profiler"},
+    {"heartbeat", "enabled=false interval_seconds=60.0 dir_name=heartbeats", "heartbeat files"}};
+
+constexpr Row process[] = {
+    {"", "backend init_method", processes},
+    {"comm", "init_timeout_seconds train_timeout_seconds", processes},
+    {"ft",
+     "enabled=false process_group=gloo process_group_timeout_ms=10000 replica_id=0 group_size=1 min_replica_size=1",
+     replicas},
+    {"fsdp", "enabled=false mesh reshard_after_forward shard_placement_fn mp_policy offload_policy ignored_params",
+     parallelism},
+    {"parallel",
+     "axes.replicate=1 axes.shard=1 axes.context=1 axes.pipeline=1 axes.tensor=1 axes.expert=1 axes.expert_tensor=1 "
+     "pipeline_schedule=1F1B pipeline_microbatch_size=1 pipeline_n_microbatches module_fqns_per_model_part "
+     "use_device_mesh=true mesh_device_type allow_degree_change=false loss_parallel",
+     parallelism},
+    {"compile",
+     "enable=false backend fullgraph dynamic mode options optimize_ddp=ddp_optimizer precompile_artifact_dir "
+     "memory_policy",
+     "torch.compile, which is Python's (load a compiled model instead)"},
+    {"gc", "interval generation=1 disable_automatic=true",
+     "pacing of Python's garbage collector, which C++ does not have"},
+    {"fp8", "enabled recipe recipe_cls recipe_kwargs group", "fp8"},
+    {"", "deepspeed", "DeepSpeed, which is Python's"}};
+
+template <class T>
+bool reads_as(std::string_view word, T& value) {
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return error == std::errc() && end == word.data() + word.size();
+}
+
+ConfigTree value_of(std::string_view word) {
+  std::int64_t integer = 0;
+  double number = 0;
+  if (word.empty()) return {};
+  if (word == "[]") return ConfigTree(ConfigTree::List{});
+  if (word == "true" || word == "false") return ConfigTree(word == "true");
+  if (reads_as(word, integer)) return ConfigTree(integer);
+  return reads_as(word, number) ? ConfigTree(number) : ConfigTree(std::string(word));
+}
+
+void set(ConfigTree& tree, std::string_view path, ConfigTree value) {
+  const auto dot = path.find('.');
+  ConfigTree& entry = tree[path.substr(0, dot)];
+  if (dot == std::string_view::npos) {
+    entry = std::move(value);
+  } else {
+    set(entry, path.substr(dot + 1), std::move(value));
+  }
+}
+
+std::vector<ReservedKey> read(std::span<const Row> rows) {
+  std::vector<ReservedKey> out;
+  for (const Row& row : rows) {
+    if (!row.section.empty()) {
+      out.push_back({row.section, {}, row.feature});
+    }
+    for (std::string_view left = row.keys; !left.empty();) {
+      const std::string_view word = left.substr(0, left.find(' '));
+      left.remove_prefix(std::min(word.size() + 1, left.size()));
+      const auto equals = word.find('=');
+      ConfigTree value = value_of(equals == std::string_view::npos ? "" : word.substr(equals + 1));
+      if (row.section.empty()) {
+        out.push_back({word.substr(0, equals), std::move(value), row.feature});
+      } else {
+        set(out.back().value, word.substr(0, equals), std::move(value));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+const ReservedKeys& reserved_keys() {
+  static const ReservedKeys keys = {read(optim), read(sched), read(checkpoint), read(logging), read(process)};
+  return keys;
+}
+
+}  // namespace danling::inline v0::detail

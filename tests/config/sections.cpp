@@ -1,0 +1,156 @@
+// Sections that are aggregates, reserved keys, and options that are inherited.
+#include <danling/config/config.hpp>
+#include <danling/config/tree.hpp>
+#include <support/error.hpp>
+
+namespace {
+
+using danling::ConfigError;
+using danling::ConfigTree;
+using danling::Fields;
+using danling::ReservedKey;
+using danling_test::error_of;
+
+struct Rule {
+  std::string pattern = {};
+  std::optional<double> lr = std::nullopt;
+  void fields(Fields& f) {
+    f("pattern", pattern, "a pattern");
+    f("lr", lr, "learning rate");
+  }
+};
+
+/// Options of a component: no base class, so that they can be written with their names.
+struct Options {
+  std::optional<double> lr = std::nullopt;
+  std::optional<std::pair<double, double>> betas = std::nullopt;
+  std::optional<std::string> type = std::nullopt;
+  int count = 3;
+  std::vector<Rule> rules = {};
+  void fields(Fields& f) {
+    f("lr", lr, "learning rate").at_least(0);
+    f("betas", betas, "decay rates").range(0, 1);
+    f("type", type, "kind");
+    f("count", count, "how many");
+    f("rules", rules, "rules");
+  }
+};
+
+struct NamedOptions : Options {
+  std::map<std::string, Options> names = {};
+  void fields(Fields& f) {
+    Options::fields(f);
+    f.others("name", names, "options of one name");
+  }
+};
+
+struct Program : danling::Config {
+  NamedOptions optim;
+  void fields(Fields& f) override {
+    static const ReservedKey cloud = {
+        "cloud", ConfigTree::Map{{"live", false}, {"site", ConfigTree()}, {"limits", ConfigTree::Map{{"hours", 2.5}}}},
+        "a cloud"};
+    static const ReservedKey tags = {"tags", ConfigTree(ConfigTree::List{}), "tags"};
+    f("optim", optim, "the optimizer");
+    f.reserved(cloud);
+    f.reserved(tags);
+  }
+};
+
+TEST_CASE("Fields: an aggregate that lists its fields is a section, alone and in a config", "[config]") {
+  Options alone{.lr = 0.5, .rules = {{.pattern = "bias"}}};
+  danling::load_text(alone, "betas: [0.8, 1e-1]\ncount: 7\n", "a.yaml");
+  CHECK(alone.betas == std::pair(0.8, 0.1));
+  CHECK(danling::to_yaml(danling::to_tree(alone)) ==
+        "lr: 0.5\nbetas: [0.8, 0.1]\ntype: null\ncount: 7\nrules:\n- pattern: bias\n");
+  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "lrr", "3"); }) ==
+        "[config.parse] expected a known key, got 'lrr' (command line); did you mean 'lr'?");
+  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9"); }) ==
+        "[config.parse] expected a list of two numbers or null for 'betas', got a list (command line)");
+  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9,2"); }) ==
+        "[config.parse] expected a value from 0 to 1 for 'betas', got 2.0 (command line)");
+  danling::apply(alone, "betas", "null");
+  CHECK_FALSE(alone.betas);
+
+  Program program;
+  danling::apply(program, "optim.critic.rules", "[{pattern: head, lr: 2}]");
+  CHECK(program.optim.names.at("critic").rules[0].lr == 2.0);
+}
+
+TEST_CASE("inherit: options that are unset come from the other section, by name", "[config]") {
+  NamedOptions common;
+  common.lr = 0.5;
+  common.betas = {0.8, 0.9};
+  common.count = 9;
+  common.rules = {{.pattern = "bias"}};
+  Options own{.lr = 0.25};
+  danling::inherit(own, common);
+  CHECK(own.lr == 0.25);
+  CHECK(own.betas == std::pair(0.8, 0.9));
+  CHECK_FALSE(own.type);
+  CHECK(own.count == 3);  // never unset
+  REQUIRE(own.rules.size() == 1);
+  CHECK(own.rules[0].pattern == "bias");
+  Options with_rules{.rules = {{.pattern = "head"}, {.pattern = "neck"}}};
+  danling::inherit(with_rules, common);
+  CHECK(with_rules.rules.size() == 2);
+}
+
+TEST_CASE("reserved: a section of keys is saved and accepted with its defaults, and refused with others", "[config]") {
+  Program program;
+  const std::string saved = danling::to_yaml(danling::to_tree(program));
+  CHECK(saved ==
+        "optim:\n  lr: null\n  betas: null\n  type: null\n  count: 3\n  rules: null\n"
+        "cloud:\n  live: false\n  site: null\n  limits:\n    hours: 2.5\ntags: []\n");
+  danling::load_text(program, saved, "a.yaml");
+  danling::load_text(program, "cloud:\n", "a.yaml");
+  danling::load_text(program, "cloud: {limits: {hours: 2.50}, live: no}\n", "a.yaml");
+  CHECK(danling::canonical(program) == "optim:\n  count: 3\n");
+
+  const auto message = [&](const char* yaml) {
+    return error_of<ConfigError>([&] { danling::load_text(program, yaml, "a.yaml"); });
+  };
+  const std::string missing = "; not available in this release: a cloud";
+  CHECK(message("cloud:\n  live: true\n") ==
+        "[config.parse] expected 'cloud.live' to keep its default false, got 'true' (file 'a.yaml', line 2)" + missing);
+  CHECK(message("cloud.limits: {hours: 2}\n") ==
+        "[config.parse] expected 'cloud.limits.hours' to keep its default 2.5, got '2' (file 'a.yaml', line 1)" +
+            missing);
+  CHECK(message("cloud.site: [1]\n") ==
+        "[config.parse] expected 'cloud.site' to keep its default null, got a list (file 'a.yaml', line 1)" + missing);
+  CHECK(message("cloud.live.x: 1\n") ==
+        "[config.parse] expected 'cloud.live' to keep its default false, got key 'x' (file 'a.yaml', line 1)" +
+            missing);
+  CHECK(message("cloud: 3\n") == "[config.parse] expected a mapping for 'cloud', got '3' (file 'a.yaml', line 1)");
+  CHECK(message("cloud.limits.hour: 3\n") ==
+        "[config.parse] expected a known key, got 'cloud.limits.hour' (file 'a.yaml', line 1); did you mean "
+        "'cloud.limits.hours'?");
+  CHECK(message("cloud: {live: false, site: null, site: null}\n") ==
+        "[config.parse] expected each key once, got 'site' twice (file 'a.yaml', line 1; first in line 1)");
+  CHECK(message("tags: [a]\n") ==
+        "[config.parse] expected 'tags' to keep its default [], got a list (file 'a.yaml', line 1); not available in "
+        "this release: tags");
+  CHECK_THAT(danling::help(program, "p", 100),
+             ContainsSubstring("Known, not available in this release: any value but the default is refused\n"
+                               "  a cloud: cloud.*\n  tags: tags\n"));
+}
+
+TEST_CASE("reserved: the command line reads keys of a reserved section as their kinds", "[config]") {
+  const auto message = [](std::initializer_list<const char*> words) {
+    std::vector<const char*> argv{"p"};
+    argv.insert(argv.end(), words);
+    Program program;
+    return error_of<ConfigError>([&] { (void)danling::parse(program, static_cast<int>(argv.size()), argv.data()); });
+  };
+  CHECK(message({"--cloud.live"}) ==
+        "[config.parse] expected 'cloud.live' to keep its default false, got 'true' (command line); not available in "
+        "this release: a cloud");
+  CHECK(message({"--cloud", "{limits: {hours: 3}}"}) ==
+        "[config.parse] expected 'cloud.limits.hours' to keep its default 2.5, got '3' (command line); not available "
+        "in this release: a cloud");
+  Program program;
+  const char* argv[] = {"p", "--cloud.limits.hours", "2.5", "--cloud.site", "null", "--tags", "[]"};
+  CHECK_FALSE(danling::parse(program, 7, argv));
+}
+
+}  // namespace
