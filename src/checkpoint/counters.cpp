@@ -3,6 +3,7 @@
 #include <charconv>
 #include <system_error>
 
+#include <danling/core/error.hpp>
 #include <danling/formats/pth.hpp>
 
 namespace danling::inline v0 {
@@ -26,6 +27,35 @@ std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path)
     return std::nullopt;
   }
   return CheckpointCounters{*epoch, *step, number("micro_step").value_or(0)};
+}
+
+namespace {
+
+using formats::RecordTree;
+
+const RecordTree* part(const RecordTree* tree, const char* key) {
+  return tree != nullptr && tree->is_map() ? tree->find(key) : nullptr;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> result_in(const std::filesystem::path& path) {
+  try {
+    const formats::PthReader reader(path);
+    const RecordTree* loop = part(&reader.tree(), "loop");
+    const RecordTree* split = part(loop, "split");
+    const RecordTree* round = part(loop, "round");
+    const RecordTree* rows = part(&reader.tree(), "results");
+    const bool inside = split == nullptr || !split->is_string() || !split->string().empty() || round == nullptr ||
+                        !round->is_map() || !round->map().empty();
+    if (inside || rows == nullptr || !rows->is_list() || rows->items().empty()) {
+      return std::nullopt;
+    }
+    const RecordTree* index = part(&rows->items().back(), "index");
+    return index != nullptr && index->is_integer() ? std::optional(index->integer()) : std::nullopt;
+  } catch (const CheckpointError&) {
+    return std::nullopt;
+  }
 }
 
 std::optional<HistoryName> parse_history_name(const std::string& stem) {

@@ -21,6 +21,10 @@ struct CheckpointCounters {
 /// @throws CheckpointError when it cannot be read
 std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path);
 
+/// The index of the result that a checkpoint was saved with; nothing for one from inside an epoch, of a model alone, or
+/// that cannot be read.
+std::optional<std::int64_t> result_in(const std::filesystem::path& path);
+
 /// The progress in the name of a history checkpoint: 12 epochs in `ckpt-e000012`, 12,000 steps in
 /// `ckpt-s000000012000`.
 struct HistoryName {

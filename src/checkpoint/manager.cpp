@@ -54,6 +54,20 @@ std::string CheckpointManager::take_notice() {
   return std::exchange(notice_, {});
 }
 
+std::optional<SoundCheckpoint> CheckpointManager::newest_sound_in(const std::filesystem::path&,
+                                                                  const CheckpointRefusal&) {
+  return std::nullopt;
+}
+std::optional<std::filesystem::path> CheckpointManager::finished_model_in(const std::filesystem::path&) {
+  return std::nullopt;
+}
+bool CheckpointManager::is_latest(const std::filesystem::path&) const { return false; }
+std::vector<std::string> CheckpointManager::adopt(const std::filesystem::path&, const CheckpointHistory&) { return {}; }
+std::optional<BestCheckpoint> CheckpointManager::best_checkpoint() const { return std::nullopt; }
+std::optional<std::string> CheckpointManager::remake_best(std::int64_t, std::vector<std::string>&) {
+  return std::nullopt;
+}
+
 bool CheckpointManager::wait(std::optional<double>) { return true; }
 bool CheckpointManager::maybe_wait_for_staging(std::optional<double>) { return true; }
 

@@ -15,7 +15,6 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/workspace/timestamp.hpp>
 
-#include "runner/record.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -71,6 +70,8 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored) : config_(std::move(st
   parallelism_ = std::make_unique<Parallelism>(read_process_identity());
   state_.elastic.restart_count = parallelism_->identity().restart_count;
   device_ = resolve_device(config().device, local_rank());
+  logger_ = std::make_unique<Logger>(
+      LoggerOptions{.console = config().console && is_main_process(), .keep = std::size_t{1} << 16});
   config_id_ = danling::config_id(config());
   timestamp_ = make_timestamp();
   if (config().deterministic) {
@@ -90,7 +91,16 @@ std::string BaseRunner::name() const {
   return config().name.value_or(concat(config().lineage, "-", config().experiment));
 }
 
-std::string BaseRunner::id() const { return make_run_id(code_id_, config_id_); }
+std::string BaseRunner::id() const { return make_run_id(code_id(), config_id_); }
+
+const CodeIdentity& BaseRunner::code() const {
+  if (code_ == nullptr) {
+    code_ = std::make_unique<CodeIdentity>(read_code_identity());
+  }
+  return *code_;
+}
+
+const std::string& BaseRunner::code_id() const { return code().id; }
 
 const Group& BaseRunner::group() const { return parallelism_->group(); }
 std::int64_t BaseRunner::rank() const { return parallelism_->identity().rank; }
@@ -222,8 +232,9 @@ void BaseRunner::initialize_unless_initializing() {
 
 void BaseRunner::initialize_once() {
   init_distributed();
-  find_workspace();
+  make_services();
   init_checkpoint_manager();
+  services_->restore = find_restore_point();
   init_fault_tolerance();
   check_split_names();
   build_dataloaders();
@@ -233,16 +244,27 @@ void BaseRunner::initialize_once() {
   build_scheduler();
   build_metrics();
   auto_restore();
-  // Last, so that whatever is wrong above leaves the directory and an earlier attempt in it as they are.
-  open_workspace();
-  write_metadata();
-  const bool restored = !services_->restore_from.empty() && !services_->weights_only && !services_->finished;
-  if (restored) {
-    results_.select(score_split(), config().score_name, higher_is_better(config().score_name));
-  }
-  take_over();
-  if (restored) {
-    settle_best();
+}
+
+void BaseRunner::make_services() {
+  WorkspaceOptions options;
+  options.root = config().workspace_root;
+  options.lineage = config().lineage;
+  options.name = name();
+  options.code_id = code_id();
+  options.config_id = config_id_;
+  options.timestamp = timestamp_;
+  options.checkpoint_dir_name = config().checkpoint.dir_name;
+  services_ = std::make_unique<detail::RunnerServices>(std::move(options), *logger_);
+  auto& services = *services_;
+  services.checkpoint_manager = std::move(own_manager_);
+  if (is_main_process() && config().record) {
+    services.recorder = std::make_unique<detail::Recorder>(
+        services.workspace, services.logger,
+        detail::RecorderOptions{.log = config().log,
+                                .stop_on_error = config().checkpoint.on_error == "stop",
+                                .may_fail = config().checkpoint.load_only,
+                                .by_path = config().resume.has_value()});
   }
 }
 
@@ -339,7 +361,9 @@ bool BaseRunner::close(std::optional<double> timeout) {
         services.logger.warning(error.what());
       }
     }
-    detail::close_metrics(services);
+    if (services.recorder != nullptr) {
+      services.recorder->close();
+    }
     services.logger.close();
     services.workspace.close();
     phase_ = Phase::closed;
@@ -382,7 +406,7 @@ detail::RunnerServices& BaseRunner::services() {
 }
 
 Workspace& BaseRunner::workspace() { return services().workspace; }
-Logger& BaseRunner::logger() { return services().logger; }
+Logger& BaseRunner::logger() { return *logger_; }
 
 CheckpointManager& BaseRunner::checkpoint_manager() {
   auto& manager = services().checkpoint_manager;
@@ -392,9 +416,9 @@ CheckpointManager& BaseRunner::checkpoint_manager() {
 }
 
 void BaseRunner::set_checkpoint_manager(std::unique_ptr<CheckpointManager> manager) {
-  auto& current = services().checkpoint_manager;
-  check<StateError>(phase_ == Phase::initializing, "runner.set_checkpoint_manager",
-                    "expected a call from init_checkpoint_manager, got one at another time");
+  check<StateError>(phase_ == Phase::constructed || phase_ == Phase::initializing, "runner.set_checkpoint_manager",
+                    "expected a call from a constructor or from init_checkpoint_manager, got one at another time");
+  auto& current = services_ != nullptr ? services_->checkpoint_manager : own_manager_;
   if (current != nullptr) {
     current->close(0.0);
   }

@@ -4,7 +4,6 @@
 
 #include <danling/metrics/metrics.hpp>
 
-#include "runner/record.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0::detail {
@@ -69,14 +68,7 @@ void LoopFrame::write_line() {
   const LoopCounts counts = telemetry_.interval();
   const Result rates = counts.result();
   if (mode == RunnerMode::train) {
-    append_metrics(services, runner_.config(),
-                   {.split = split_,
-                    .mode = to_string(mode),
-                    .epoch = runner_.state().train.epoch,
-                    .global_step = runner_.state().train.global_step,
-                    .iteration = done_,
-                    .metrics = values,
-                    .telemetry = rates});
+    write_metrics(values, rates, done_);
   }
   std::vector<ProgressField> fields;
   for (const auto& [name, value] : values) {
@@ -141,15 +133,20 @@ Result LoopFrame::finish() {
   auto& services = runner_.services();
   services.progress.finish();
   const Result rates = telemetry_.total().result();
-  append_metrics(services, runner_.config(),
-                 {.split = split_,
-                  .mode = to_string(runner_.mode()),
-                  .epoch = runner_.state().train.epoch,
-                  .global_step = runner_.state().train.global_step,
-                  .iteration = std::nullopt,
-                  .metrics = result,
-                  .telemetry = rates});
+  write_metrics(result, rates, std::nullopt);
   return result;
+}
+
+void LoopFrame::write_metrics(const Result& metrics, const Result& rates, std::optional<std::int64_t> iteration) const {
+  if (Recorder* recorder = runner_.services().recorder.get()) {
+    recorder->append({.split = split_,
+                      .mode = to_string(runner_.mode()),
+                      .epoch = runner_.state().train.epoch,
+                      .global_step = runner_.state().train.global_step,
+                      .iteration = iteration,
+                      .metrics = metrics,
+                      .telemetry = rates});
+  }
 }
 
 }  // namespace danling::inline v0::detail

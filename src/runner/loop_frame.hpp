@@ -60,6 +60,7 @@ class LoopFrame {
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);
   void write_line();
+  void write_metrics(const Result& metrics, const Result& rates, std::optional<std::int64_t> iteration) const;
   /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
   bool synchronize(bool ended);
   /// The last batch, or the averages, of all of them.

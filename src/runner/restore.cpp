@@ -1,29 +1,22 @@
-// Restoring a run: what a checkpoint holds, where a run restores from, what must agree.
+// What a checkpoint of a run holds, and restoring it: what must agree, and what is left out.
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <utility>
 
-#include <danling/checkpoint/file.hpp>
-#include <danling/checkpoint/file_manager.hpp>
-#include <danling/checkpoint/weights.hpp>
+#include <danling/checkpoint/manager.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/suggest.hpp>
 #include <danling/runner/parallelism.hpp>
-#include <danling/workspace/files.hpp>
 
-#include "runner/record.hpp"
+#include "runner/earlier_run.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-constexpr std::string_view kIndex = "\n    \"index\": ";                   // of the result in latest.json and best.json
-constexpr std::string_view kUnsavedBest = "\n        \"unsaved_best\": ";  // in the details of summary.json
-
 // DanLing's other names of parts replaced: "dataloader.train" is "dataloaders.train".
 std::string part_name(std::string_view text) {
   const auto dot = std::min(text.find('.'), text.size());
@@ -51,47 +44,6 @@ bool drop(State& state, std::string_view path) {
   return false;
 }
 
-// Only the last save of a run writes `latest` so.
-bool holds_model_alone(FileCheckpointManager& manager) {
-  try {
-    const State state = manager.load_checkpoint(manager.path_of("latest"));
-    return state.find("state") == nullptr && state.find("model") != nullptr;
-  } catch (const CheckpointError&) {
-    return false;
-  }
-}
-
-// The number that follows the last `mark` in a file of the run. One that someone spoilt counts as absent.
-std::optional<std::int64_t> number_in(Logger& logger, const std::filesystem::path& file, std::string_view mark) {
-  std::error_code missing;
-  if (!std::filesystem::exists(file, missing)) {
-    return std::nullopt;
-  }
-  const std::string text = read_text(file);
-  const auto at = text.rfind(mark);
-  if (at == std::string::npos) {
-    return std::nullopt;
-  }
-  const auto rest = std::string_view(text).substr(at + mark.size());
-  std::int64_t out = 0;
-  if (std::from_chars(rest.data(), rest.data() + rest.size(), out).ec != std::errc()) {
-    const auto key = mark.substr(mark.find('"') + 1);
-    logger.warning(concat(
-        "auto_resume: expected in ", file.string(), " a number of ", quote(key.substr(0, key.find('"'))), ", got ",
-        quote(rest.substr(0, std::min(rest.find_first_of(",\n"), std::size_t{40}))), "; goes on without it"));
-    return std::nullopt;
-  }
-  return out;
-}
-
-// Whether the last start that ended said that the run was finished.
-bool says_finished(const std::filesystem::path& run) {
-  const auto file = run / "summary.json";
-  std::error_code missing;
-  return std::filesystem::exists(file, missing) &&
-         read_text(file).find("\n    \"status\": \"finished\"") != std::string::npos;
-}
-
 // Lines of metrics that were not in the file yet when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {
   const State* text = checkpoint.find("metrics_waiting");
@@ -100,133 +52,30 @@ std::string waiting_metrics(const State& checkpoint) {
 
 }  // namespace
 
-// Whether the run in this directory, which ended, has done what the config asks for; one whose boundary was moved has
-// not.
-bool BaseRunner::is_done(const std::filesystem::path& run) const {
-  auto& logger = services_->logger;
-  auto done = says_finished(run)
-                  ? number_in(logger, run / "summary.json", epochs() ? "\n    \"epoch\": " : "\n    \"global_step\": ")
-                  : std::nullopt;
-  if (!done) {
-    done = number_in(logger, run / "latest.json", kIndex);
-    if (!done) {
-      return true;
-    }
-    *done += epochs() ? 1 : 0;
-  }
-  if (!epochs()) {
-    return *done >= config().steps.value_or(0);
-  }
-  const auto without_best = *done - 1 - number_in(logger, run / "best.json", kIndex).value_or(-1);
-  return *done >= *epochs() || (without_best > 0 && static_cast<double>(without_best) >= config().patience);
-}
-
-// Whether nothing is left to do in this directory: its last save kept the model alone, and what followed it was done
-// too. A best state that only the last epoch can give anew is left.
-bool BaseRunner::is_complete(const std::filesystem::path& run) const {
-  auto& logger = services_->logger;
-  if (!says_finished(run) || !is_done(run)) {
-    return false;
-  }
-  const auto unsaved = number_in(logger, run / "summary.json", kUnsavedBest);
-  return !unsaved || unsaved != number_in(logger, run / "latest.json", kIndex);
-}
-
-std::filesystem::path BaseRunner::restore_source() {
-  auto& services = *services_;
-  if (config().resume.has_value() + config().auto_resume + config().pretrained.has_value() > 1) {
-    services.logger.warning(
-        "runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
-        "goes before auto_resume, and auto_resume before pretrained");
-  }
-  std::error_code missing;
-  const bool wanted = config().auto_resume && !config().resume;
-  if (wanted || (config().resume && !std::filesystem::exists(*config().resume, missing))) {
-    if (const auto source = services.workspace.interrupted_source(); !source.empty()) {
-      services.logger.warning(
-          concat("resume: an earlier start ended before it had taken over ", source.string(), "; goes on from there"));
-      return std::filesystem::absolute(source);
-    }
-  }
-  if (config().resume) {
-    return std::filesystem::absolute(*config().resume);
-  }
-  if (config().auto_resume) {
-    std::string unsound;
-    for (const auto& run : find_runs(services.workspace.options())) {
-      FileCheckpointManager manager({.directory = run.dir / config().checkpoint.dir_name}, {}, {});
-      const auto latest = manager.path_of("latest");
-      const bool own = services.workspace.holds(latest);
-      if (own && is_complete(run.dir) && holds_model_alone(manager)) {
-        services.finished = true;
-        return std::filesystem::absolute(latest);
-      }
-      std::optional<SoundCheckpoint> found;
-      try {
-        found = manager.newest_sound([](const State& state) {  // after checkpoint.last_save_model_only
-          return state.find("state") != nullptr ? "" : "it holds the model alone, which is nothing to go on from";
-        });
-      } catch (const CheckpointError& error) {
-        if (own && holds_model_alone(manager) && is_done(run.dir)) {
-          services.finished = true;
-          return std::filesystem::absolute(latest);
-        }
-        services.logger.warning(concat("auto_resume: passed over ", run.dir.string(), ": ", error.what()));
-        unsound = unsound.empty() ? error.what() : unsound;
-      }
-      if (!found) {
-        continue;
-      }
-      for (const auto& damaged : found->skipped) {
-        services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
-      }
-      if (run.code_id != code_id_) {
-        const auto say = [](const std::string& id) { return id.empty() ? std::string("of unknown identity") : id; };
-        services.logger.warning(concat("auto_resume: the checkpoint was written by code ", say(run.code_id),
-                                       ", this is code ", say(code_id_)));
-      }
-      services.restore_state = std::move(found->state);
-      return std::filesystem::absolute(found->path);
-    }
-    check<CheckpointError>(unsound.empty(), "runner.auto_resume", "expected a checkpoint to go on from, got none that ",
-                           "is sound; move the run's directory away to start afresh: ", unsound);
-    services.logger.info(concat("auto_resume: found no checkpoint of config ", config_id_, " below ",
-                                services.workspace.options().root, ", starts afresh"));
-  }
-  if (config().pretrained) {
-    services.weights_only = true;
-    return std::filesystem::absolute(*config().pretrained);
-  }
-  return {};
-}
-
 void BaseRunner::auto_restore() {
   auto& services = *services_;
-  if (services.restore_from.empty()) {
+  auto& from = services.restore;
+  if (from.path.empty()) {
     return;
   }
-  if (services.finished) {
-    load_components(services.restore_state);
-    services.restore_state = State();
-    // A model alone has no counters; the last line of metrics has.
-    const auto metrics = services.workspace.metrics_file();
-    state_.train.global_step = number_in(services.logger, metrics, ",\"global_step\":").value_or(0);
-    state_.train.epoch = number_in(services.logger, metrics, ",\"epoch\":").value_or(0) + (epochs() ? 1 : 0);
-    services.logger.info(
-        concat("auto_resume: the run is finished, ", services.restore_from.string(), " holds its model"));
-  } else if (services.weights_only) {
-    load_pretrained(services.restore_state);
-    services.restore_state = State();
-    services.logger.info(concat("loaded the weights of ", services.restore_from.string()));
+  const State checkpoint = std::exchange(from.state, State());
+  if (from.finished) {
+    load_components(checkpoint);
+    const detail::EarlierRun earlier(services.workspace.dir(), services.logger);
+    state_.train.global_step = earlier.last_global_step();
+    state_.train.epoch = earlier.last_epoch() + (epochs() ? 1 : 0);
+    services.logger.info(concat("auto_resume: the run is finished, ", from.path.string(), " holds its model"));
+  } else if (from.weights_only) {
+    load_pretrained(checkpoint);
+    services.logger.info(concat("loaded the weights of ", from.path.string()));
   } else {
-    const State checkpoint = std::exchange(services.restore_state, State());
     load_checkpoint(checkpoint);
     if (const State* lines = checkpoint.find("metrics_lines")) {
-      services.restored_lines = lines->integer();
-      services.restored_waiting = waiting_metrics(checkpoint);
+      from.lines = lines->integer();
+      from.waiting = waiting_metrics(checkpoint);
     }
-    services.logger.info(concat("resumed ", services.restore_from.string(), " at epoch ", state_.train.epoch, ", step ",
-                                state_.train.global_step));
+    services.logger.info(
+        concat("resumed ", from.path.string(), " at epoch ", state_.train.epoch, ", step ", state_.train.global_step));
   }
 }
 
@@ -246,8 +95,8 @@ State BaseRunner::state_dict() {
   out["dataloaders"] = dataloader_state();
   out["results"] = results_.state_dict();
   out["metrics_lines"] = std::int64_t{0};
-  if (services_ != nullptr && services_->metrics_log) {
-    detail::save_metrics(*services_->metrics_log, out);
+  if (services_ != nullptr && services_->recorder != nullptr) {
+    services_->recorder->save_lines(out);
   }
   return out;
 }
@@ -293,12 +142,13 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
 }
 
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
+  initialize_unless_initializing();
   const State checkpoint = read_checkpoint(path);
   load_checkpoint(checkpoint);
   // A run that goes back logs again what came after.
   const State* lines = checkpoint.find("metrics_lines");
-  if (services_->metrics_log && lines != nullptr && services_->workspace.holds(path)) {
-    detail::restore_metrics(*services_, lines->integer(), waiting_metrics(checkpoint));
+  if (is_recording() && lines != nullptr && services_->workspace.holds(path)) {
+    services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
     settle_best();  // best.pth may hold what came after
   }
 }
@@ -363,6 +213,7 @@ void BaseRunner::say_whose_options_hold(const State& original, const State& rest
 }
 
 void BaseRunner::load_pretrained(const std::filesystem::path& path) {
+  initialize_unless_initializing();
   load_pretrained(read_checkpoint(path));
   logger().info(concat("loaded the weights of ", path.string()));
 }
@@ -388,41 +239,9 @@ void BaseRunner::restore_weights(const State& checkpoint) {
 }
 
 State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
-  if (services_ != nullptr && services_->checkpoint_manager != nullptr) {
-    return services_->checkpoint_manager->load_checkpoint(path);  // which waits for what is being written
-  }
-  return load_weights(path);
+  return checkpoint_manager().load_checkpoint(path);  // which waits for what is being written
 }
 
-bool BaseRunner::is_finished() const { return services_ != nullptr && services_->finished; }
-
-void BaseRunner::write_summary(const std::string& status, const std::string& error, int signal, int exit_code) {
-  if (services_ == nullptr || !services_->workspace.is_open()) {
-    return;
-  }
-  reopen_workspace();
-  // The summary of the start that finished the run knows more than a later one, which did nothing.
-  if (services_->finished && says_finished(services_->workspace.dir())) {
-    return;
-  }
-  Result details = summary_details();
-  if (services_->checkpoint_manager != nullptr) {
-    if (const auto errors = services_->checkpoint_manager->checkpoint_health().error_count; errors > 0) {
-      details.set("checkpoint_errors", static_cast<double>(errors));
-    }
-  }
-  if (const auto* best = results_.saved_best(); best != nullptr && !unsaved_best_.empty()) {
-    details.set("unsaved_best", static_cast<double>(best->index));
-  }
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - services_->started;
-  services_->workspace.write_summary({.status = status,
-                                      .error = error,
-                                      .signal = signal,
-                                      .exit_code = exit_code,
-                                      .epoch = state_.train.epoch,
-                                      .global_step = state_.train.global_step,
-                                      .seconds = elapsed.count(),
-                                      .details = std::move(details)});
-}
+bool BaseRunner::is_finished() const { return services_ != nullptr && services_->restore.finished; }
 
 }  // namespace danling::inline v0

@@ -17,7 +17,7 @@
 #include <danling/telemetry/text.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/record.hpp"
+#include "runner/shown.hpp"
 
 namespace danling::inline v0 {
 

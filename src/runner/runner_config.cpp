@@ -208,6 +208,9 @@ void RunnerConfig::base_fields(Fields& f) {
   f("checkpoint", checkpoint, "checkpoints").non_semantic();
 
   f.group("Logging");
+  f("record", record,
+    "write the run to disk: its directory with log, metrics, results and checkpoints; false writes nothing at all")
+      .non_semantic();
   f("log", log, "write a log file").non_semantic();
   f("log_interval", log_interval, "steps between log lines; 0: none; unset: 1/100 of the steps")
       .at_least(0)

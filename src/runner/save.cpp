@@ -11,6 +11,9 @@
 namespace danling::inline v0 {
 
 void BaseRunner::init_checkpoint_manager() {
+  if (services().checkpoint_manager != nullptr) {
+    return;
+  }
   const auto& options = config().checkpoint;
   set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
       CheckpointOptions{
@@ -19,7 +22,7 @@ void BaseRunner::init_checkpoint_manager() {
           .keep_latest_k = options.keep_latest_k,
           .keep_best_k = options.keep_best_k,
           .keep_every_hours = options.keep_every_hours,
-          .load_only = options.load_only,
+          .load_only = options.load_only || !config().record,
           .last_save_model_only = options.last_save_model_only,
           .export_dtype = options.export_dtype,
           .export_safetensors = options.export_safetensors,
@@ -37,7 +40,10 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
     services_->deferred_saves.push_back({name, save_best, last_step, force});
     return;
   }
-  reopen_workspace();
+  begin_recording();
+  if (services_->recorder != nullptr) {
+    services_->recorder->reopen();
+  }
   if (services_->inexact) {
     services_->inexact = false;
     services_->logger.warning(
@@ -114,7 +120,8 @@ void BaseRunner::poll_checkpoints() {
 // A warning whatever checkpoint.on_error is: no save failed.
 void BaseRunner::tell_notice() {
   const std::string notice = services_->checkpoint_manager->take_notice();
-  const bool told = reopen_workspace() || std::exchange(services_->removal_told, false);
+  auto* recorder = services_->recorder.get();
+  const bool told = recorder != nullptr && (recorder->reopen() || recorder->take_removal_told());
   if (!told) {
     services_->logger.warning(concat(notice, "; training goes on"));
   }

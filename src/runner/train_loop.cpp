@@ -45,6 +45,7 @@ class Finally {
 const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
                                          const std::vector<std::string>& requested_evaluate) {
   initialize();
+  begin_recording();
   if (is_finished()) {
     logger().info("train: nothing to do, the run is finished");
     return results_;
@@ -64,7 +65,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
                     "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
   logger().info(
       concat("train: ", join(train_splits), evaluate_splits.empty() ? "" : "; evaluate: ", join(evaluate_splits)));
-  results_.select(score_split(), config().score_name, higher_is_better(config().score_name));
+  select_score();
   keep_gradient_accumulators();
   window_.share(parallelism().data_share().size > 1);
   checkpoint_manager_ = &checkpoint_manager();

@@ -35,6 +35,16 @@ void Logger::open_file(const std::string& path) {
     file_ = detail::open_plain_log_file(path);
   }
   options_.file = path;
+  const detail::FileSizeSignalMask quiet;
+  for (const auto& [level, text] : kept_) {
+    file_->write(level, text);  // the next line says what is wrong with the file
+  }
+  kept_.clear();
+}
+
+void Logger::set_sink(LogSink sink) {
+  const std::lock_guard lock(mutex_);
+  sink_ = std::move(sink);
 }
 
 void Logger::log(LogLevel level, std::string_view text) {
@@ -69,7 +79,14 @@ void Logger::write_file(LogLevel level, std::string_view text) {
   int reason = 0;
   {
     const std::lock_guard lock(mutex_);
+    if (sink_) {
+      sink_(level, text);
+    }
     if (file_ == nullptr) {
+      if (options_.file.empty() && kept_bytes_ + text.size() <= options_.keep) {
+        kept_.emplace_back(level, text);
+        kept_bytes_ += text.size();
+      }
       return;
     }
     const detail::FileSizeSignalMask quiet;

@@ -23,7 +23,7 @@ PROGRAMS = {
     "epochs": ([], 30),
     "steps": ([], 50),
     "batches": ([], 21),
-    "mnist": (["--channels=2", "--console=false", "--epochs=3"], None),
+    "mnist": (["--channels=2", "--console=false", "--epochs=3", f"--data.root={ROOT / 'examples/mnist/data'}"], None),
 }
 # Of an attempt, or by time.
 PASSED_OVER = ("logs/", "attempts/", ".lock", "metadata/git", "git.diff", "previous.pth", "summary.json", "metadata/config")

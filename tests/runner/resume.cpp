@@ -213,9 +213,12 @@ TEST_CASE("TorchRunner: a fresh start moves what an earlier attempt left aside",
   const auto dir = trained(config);
   const auto first = read_file(dir / "checkpoints" / "latest.pth");
   TinyRunner runner(config);
-  runner.initialize();
+  runner.evaluate();
   CHECK(runner.workspace().dir() == dir);
-  CHECK_FALSE(fs::exists(dir / "checkpoints" / "latest.pth"));
+  CHECK(read_file(dir / "checkpoints" / "latest.pth") == first);  // only training takes the directory
+  CHECK_FALSE(fs::exists(dir / "attempts"));
+  runner.before_step = [&](TinyRunner&, std::int64_t) { CHECK_FALSE(fs::exists(dir / "checkpoints" / "latest.pth")); };
+  runner.train();
   int attempts = 0;
   for (const auto& attempt : fs::directory_iterator(dir / "attempts")) {
     ++attempts;

@@ -394,7 +394,7 @@ TEST_CASE("TorchRunner: load_only needs no directory that can be written", "[run
   config.resume = latest.string();
   {
     TinyRunner refused(config);
-    CHECK_THROWS_AS(refused.initialize(), dl::ConfigError);
+    CHECK_THROWS_AS(refused.train(), dl::ConfigError);
   }
   config.checkpoint.load_only = true;
   config.epochs = 2;
@@ -430,6 +430,7 @@ TEST_CASE("TorchRunner: with another learning rate and no comparison of configs,
   runner.initialize();
   runner.load_checkpoint(latest);
   CHECK(runner.optimizer->param_groups().front().lr == holds);
+  runner.train();  // opens the log
   CHECK(runner.close());
   CHECK_THAT(logs_of(runner.workspace().dir()), Catch::Matchers::Contains(text));
 }

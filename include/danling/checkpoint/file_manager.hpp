@@ -79,6 +79,13 @@ class FileCheckpointManager : public CheckpointManager {
   std::optional<SoundCheckpoint> newest_sound() override;
   /// The newest that is sound and that `refusal` does not pass over.
   std::optional<SoundCheckpoint> newest_sound(const CheckpointRefusal& refusal);
+  std::optional<SoundCheckpoint> newest_sound_in(const std::filesystem::path& directory,
+                                                 const CheckpointRefusal& refusal) override;
+  std::optional<std::filesystem::path> finished_model_in(const std::filesystem::path& directory) override;
+  bool is_latest(const std::filesystem::path& checkpoint) const override;
+  std::vector<std::string> adopt(const std::filesystem::path& directory, const CheckpointHistory& history) override;
+  std::optional<BestCheckpoint> best_checkpoint() const override;
+  std::optional<std::string> remake_best(std::int64_t index, std::vector<std::string>& problems) override;
   bool wait(std::optional<double> timeout = std::nullopt) override;
   bool maybe_wait_for_staging(std::optional<double> timeout = std::nullopt) override;
   bool close(std::optional<double> timeout = std::nullopt) override;

@@ -61,6 +61,20 @@ struct SoundCheckpoint {
   std::vector<SkippedCheckpoint> skipped;
 };
 
+/// What lies under the name `best`.
+struct BestCheckpoint {
+  bool exists = false;
+  /// The index of the result that it was saved with; nothing where it does not say, as a model alone.
+  std::optional<std::int64_t> index = std::nullopt;
+};
+
+/// Of a run that goes on elsewhere than in its newest checkpoint: which of the checkpoints of before are still its own.
+struct CheckpointHistory {
+  bool step_mode = false;
+  std::int64_t progress = 0;                        ///< epochs (or steps) done: later ones are another future's
+  std::optional<std::int64_t> best = std::nullopt;  ///< epochs (or steps) of the best state
+};
+
 /// Why a sound checkpoint will not do, or an empty string when it will.
 using CheckpointRefusal = std::function<std::string(const State&)>;
 
@@ -84,6 +98,25 @@ class CheckpointManager {
   /// Reads the newest checkpoint that is sound, or nothing when there is none at all.
   /// @throws CheckpointError that lists every one and its reason when there are some and none is sound
   virtual std::optional<SoundCheckpoint> newest_sound() = 0;
+
+  // What a resuming run asks. A manager that keeps checkpoints elsewhere than in the runs' directories overrides these;
+  // without it nothing is found, adopted or made anew.
+
+  /// The newest sound checkpoint of an earlier run, whose checkpoints lie in `directory`, that `refusal` does not pass
+  /// over. @throws CheckpointError as newest_sound()
+  virtual std::optional<SoundCheckpoint> newest_sound_in(const std::filesystem::path& directory,
+                                                         const CheckpointRefusal& refusal);
+  /// The `latest` of such a run where it holds the model alone, as `last_save_model_only` leaves it; else nothing.
+  virtual std::optional<std::filesystem::path> finished_model_in(const std::filesystem::path& directory);
+  /// Whether this is the newest state that is saved here.
+  virtual bool is_latest(const std::filesystem::path& checkpoint) const;
+  /// Makes the history and the best state of the run that saved into `directory` those of this one, up to where this
+  /// one goes on. @return what could not be adopted, and why
+  virtual std::vector<std::string> adopt(const std::filesystem::path& directory, const CheckpointHistory& history);
+  /// Nothing where nothing is saved, or it cannot be said.
+  virtual std::optional<BestCheckpoint> best_checkpoint() const;
+  /// Publishes as `best` the state with this result, which may lie under another name. @return that name, or nothing
+  virtual std::optional<std::string> remake_best(std::int64_t index, std::vector<std::string>& problems);
 
   /// Whether a save on another thread failed and was not thrown yet. Costs one load: ask at every step boundary.
   bool has_failure() const { return unthrown_.load(std::memory_order_relaxed); }

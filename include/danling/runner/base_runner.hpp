@@ -27,10 +27,12 @@ class Logger;
 class CheckpointManager;
 class Group;
 class Parallelism;
+struct CodeIdentity;
 
 namespace detail {
 struct RunnerServices;
-}
+struct RestorePoint;
+}  // namespace detail
 
 /// Thrown by the loops once a stop was asked for and the run is saved; `dl::run` turns it into exit code 128 + signal.
 class Stopped : public Error {
@@ -64,12 +66,13 @@ class BaseRunner {
 
   /// `<lineage>-<experiment>`, or the `name` of the config.
   std::string name() const;
-  /// Stable over restarts: `<code id>-<config id>`, or the config id alone where there is no code identity.
+  /// Stable over restarts, and from construction on: `<code id>-<config id>`, or the config id alone where there is no
+  /// code identity.
   std::string id() const;
   /// 12 hex digits of the hash of the canonical config.
   const std::string& config_id() const { return config_id_; }
-  /// The commit that the program runs from; empty outside a repository.
-  const std::string& code_id() const { return code_id_; }
+  /// The commit that the program runs from; empty outside a repository. The first call of this or of id() asks git.
+  const std::string& code_id() const;
   /// When this attempt began, as `YYYYMMDD-HHMMSS`-like text that is fit for file names.
   const std::string& timestamp() const { return timestamp_; }
 
@@ -123,7 +126,8 @@ class BaseRunner {
   // ---- life cycle ---------------------------------------------------------------------------------------------------
 
   /// Runs the second phase once: process group, checkpoint manager, fault tolerance, data, model, optimizer, scheduler,
-  /// restore, and last the run's directory, logs and metadata. The drivers call it; calling it again does nothing.
+  /// restore. Writes nothing: train(), or the first save, takes the run's directory, so that a program that only
+  /// evaluates leaves a finished run where it is. The drivers call it; calling it again does nothing.
   /// @throws StateError on re-entry from a hook, after a failure (it says again what failed) and after close().
   void initialize();
   Phase phase() const { return phase_; }
@@ -198,12 +202,13 @@ class BaseRunner {
   /// not apply anything here.
   virtual State read_checkpoint(const std::filesystem::path& path);
 
-  // ---- services, after initialize() ---------------------------------------------------------------------------------
+  // ---- services, the logger from construction on, the others after initialize() -------------------------------------
 
-  Workspace& workspace();
   Logger& logger();
+  Workspace& workspace();
   CheckpointManager& checkpoint_manager();
-  /// Replaces the manager; the one before is closed. @throws StateError anywhere but in init_checkpoint_manager.
+  /// Binds a manager of your own: in the constructor of your class, or in init_checkpoint_manager, where the one before
+  /// is closed. @throws StateError later.
   void set_checkpoint_manager(std::unique_ptr<CheckpointManager> manager);
 
  protected:
@@ -222,13 +227,13 @@ class BaseRunner {
   /// Who this process is from now on, and what it does together with others. Generators begin anew where their seed
   /// differs by it. @throws StateError anywhere but in init_distributed.
   void set_parallelism(std::unique_ptr<Parallelism> parallelism);
-  /// Binds the checkpoint manager, through set_checkpoint_manager(). Before: processes joined, paths known; the run's
-  /// directory is not taken yet, so write nothing.
+  /// Binds the checkpoint manager, through set_checkpoint_manager(), unless there is one. Before: processes joined,
+  /// paths known; the run's directory is not taken yet, so write nothing.
   virtual void init_checkpoint_manager();
   /// Optional fault tolerance; does nothing here. Before: the checkpoint manager is bound.
   virtual void init_fault_tolerance();
-  /// Builds loaders for the datasets that have none. Before: the console works. After it the length of an epoch is
-  /// known.
+  /// Builds loaders for the datasets that have none. Before: the checkpoint to restore is read. After it the length of
+  /// an epoch is known.
   virtual void build_dataloaders() = 0;
   /// Moves the model to the device and prepares it. Do not build the optimizer here.
   virtual void materialize_model() = 0;
@@ -283,6 +288,13 @@ class BaseRunner {
   /// train() calls it at its end. @throws Error when it still cannot be written.
   void settle_records(bool again = false);
 
+  /// Takes the run's directory, once: logs, metadata and results appear, and an earlier attempt moves aside. train()
+  /// and the first save call it. Does nothing on ranks that write nothing and with `record: false`.
+  void begin_recording();
+  bool is_recording() const;
+  /// Which number is the score, and which way it is better, as far as that is known by now.
+  void select_score();
+
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
   /// false where nothing changed since the last save.
   void maybe_stop(bool save) { maybe_stop(save, stop_requested()); }
@@ -311,23 +323,16 @@ class BaseRunner {
   void initialize_unless_initializing();
   void restore(const State& checkpoint);
   void restore_weights(const State& checkpoint);
-  void find_workspace();
-  void open_workspace();
+  void make_services();
+  detail::RestorePoint find_restore_point();
+  void adopt_history();
   void check_split_names() const;
   void check_lengths() const;
-  void write_metadata();
-  std::filesystem::path restore_source();
-  bool is_done(const std::filesystem::path& run) const;
-  bool is_complete(const std::filesystem::path& run) const;
   void on_checkpoint_failure(const std::string& text);
-  bool reopen_workspace();
   void tell_notice();
-  void take_over();
-  void carry_over(const std::filesystem::path& directory);
-  void write_results();
   void settle_best();
-  bool link_best(const std::filesystem::path& path, std::int64_t index);
-  const ResultBook::Row* row_of_best_file() const;
+  bool remake_best(std::int64_t index);
+  const CodeIdentity& code() const;
   std::string round_name(std::int64_t index) const;
   void say_whose_options_hold(const State& original, const State& restored);
   void check_same_meaning(const State& stored_config) const;
@@ -336,14 +341,17 @@ class BaseRunner {
   std::unique_ptr<Parallelism> parallelism_;
   at::Device device_{at::kCPU};
   std::string config_id_;
-  std::string code_id_;
+  mutable std::unique_ptr<CodeIdentity> code_;
   std::string timestamp_;
   std::uint64_t seed_ = 0;
   Phase phase_ = Phase::constructed;
   std::string failure_;
   std::string unsaved_best_;
   std::atomic<int> stop_{0};
+  std::unique_ptr<Logger> logger_;
+  std::unique_ptr<CheckpointManager> own_manager_;  // set before there are services
   std::unique_ptr<detail::RunnerServices> services_;
+  bool recording_begun_ = false;
 };
 
 }  // namespace danling::inline v0

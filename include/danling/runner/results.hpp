@@ -51,6 +51,8 @@ class ResultBook {
   /// Whether the latest score is better than all before, by more than 1e-7: an equal one is not.
   bool is_improved() const;
 
+  /// The row with this index; null where there is none.
+  const Row* find(std::int64_t index) const;
   /// The last row that was the best when it was appended (see is_best()): what `best` holds. It may lie 1e-7 behind
   /// best(); null where no row was, as with scores that are NaN.
   const Row* saved_best() const;
@@ -61,7 +63,6 @@ class ResultBook {
 
  private:
   bool is_better(double score, double than) const;
-  const Row* find(std::int64_t index) const;
 
   std::vector<Row> rows_;
   std::optional<std::string> score_split_;

@@ -127,6 +127,7 @@ struct RunnerConfig : Config {
   CheckpointConfig checkpoint;
 
   // Logging
+  bool record = true;  ///< not in DanLing
   bool log = true;
   std::optional<std::int64_t> log_interval;  ///< unset: 1/100 of the steps
 

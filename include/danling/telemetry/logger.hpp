@@ -1,10 +1,14 @@
 // Log lines: short on the console, with time and level in the run's log file.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <danling/telemetry/console.hpp>
 
@@ -23,7 +27,12 @@ struct LoggerOptions {
   bool console = true;
   /// Put before warnings and errors in the file, as "rank=1/4 host=a". Empty: nothing.
   std::string context = {};
+  /// Bytes of lines that are kept until open_file() writes them; later ones are not in the file.
+  std::size_t keep = 0;
 };
+
+/// Gets each line besides console and file, one at a time, from any thread. Must not log itself, nor throw.
+using LogSink = std::function<void(LogLevel level, std::string_view text)>;
 
 /// Thread-safe. On the console information goes to standard output, the rest to standard error after "warning: " or
 /// "error: ". In the file a line is `2026-12-31 23:59:59.123 info     text`.
@@ -47,9 +56,12 @@ class Logger {
   /// To the file only.
   void note(std::string_view text);
 
-  /// Starts writing to a file, after construction without one. Lines so far are not repeated in it.
+  /// Starts writing to a file, after construction without one, with the lines that were kept.
   /// @throws Error when it cannot be opened, StateError when there is one already.
   void open_file(const std::string& path);
+
+  /// For a program that shows or stores lines itself; an empty one ends it.
+  void set_sink(LogSink sink);
 
   Console& console() { return console_; }
   void flush();
@@ -68,6 +80,9 @@ class Logger {
   Console console_;
   std::mutex mutex_;
   std::unique_ptr<detail::LogFile> file_;
+  LogSink sink_;
+  std::vector<std::pair<LogLevel, std::string>> kept_;
+  std::size_t kept_bytes_ = 0;
   bool complained_ = false;
 };
 

@@ -1,0 +1,106 @@
+// What a FileCheckpointManager does for a run that resumes: finds states of earlier runs, and makes them its own.
+#include <danling/checkpoint/file_manager.hpp>
+
+#include <system_error>
+
+#include <danling/checkpoint/file.hpp>
+#include <danling/formats/file.hpp>
+
+#include "counters.hpp"
+#include "directory.hpp"
+
+namespace danling::inline v0 {
+namespace fs = std::filesystem;
+
+std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound_in(const fs::path& directory,
+                                                                      const CheckpointRefusal& refusal) {
+  if (directory == options().directory) {
+    return newest_sound(refusal);
+  }
+  return CheckpointDirectory(directory).newest_sound(refusal);
+}
+
+std::optional<fs::path> FileCheckpointManager::finished_model_in(const fs::path& directory) {
+  CheckpointDirectory there(directory);
+  const auto latest = there.path_of("latest");
+  try {
+    // Only the last save of a run writes `latest` so.
+    const State state = there.load(latest);
+    return state.find("state") == nullptr && state.find("model") != nullptr ? std::optional(latest) : std::nullopt;
+  } catch (const CheckpointError&) {
+    return std::nullopt;
+  }
+}
+
+bool FileCheckpointManager::is_latest(const fs::path& checkpoint) const {
+  std::error_code missing;
+  return fs::equivalent(checkpoint, path_of("latest"), missing);
+}
+
+std::vector<std::string> FileCheckpointManager::adopt(const fs::path& directory, const CheckpointHistory& history) {
+  std::vector<std::string> problems;
+  if (options().load_only) {
+    return problems;
+  }
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(directory, missing)) {
+    const std::string name = entry.path().stem().string();
+    const bool best = name == "best";
+    const auto target = options().directory / entry.path().filename();
+    if (entry.path().extension() != ".pth" || (!best && !name.starts_with("ckpt-")) || fs::exists(target, missing)) {
+      continue;
+    }
+    try {
+      const auto counters = counters_in(entry.path());
+      if (!counters) {
+        continue;
+      }
+      const auto progress = history.step_mode ? counters->global_step : counters->epoch;
+      if (progress > history.progress) {
+        continue;
+      }
+      if (!best) {
+        formats::PendingAlias(entry.path(), target).commit();
+      }
+      if (progress == history.best) {
+        formats::PendingAlias(entry.path(), path_of("best")).commit();
+      }
+    } catch (const CheckpointError& error) {
+      problems.emplace_back(error.what());
+    }
+  }
+  return problems;
+}
+
+std::optional<BestCheckpoint> FileCheckpointManager::best_checkpoint() const {
+  if (options().load_only) {
+    return std::nullopt;
+  }
+  std::error_code missing;
+  const auto path = path_of("best");
+  return fs::exists(path, missing) ? BestCheckpoint{true, result_in(path)} : BestCheckpoint{};
+}
+
+std::optional<std::string> FileCheckpointManager::remake_best(std::int64_t index, std::vector<std::string>& problems) {
+  const auto best = path_of("best");
+  std::error_code missing;
+  for (fs::directory_iterator entry(options().directory, missing), end; !missing && entry != end;
+       entry.increment(missing)) {
+    const std::string name = entry->path().stem().string();
+    if (entry->path().extension() != ".pth" || name == "best" || name.starts_with('.') ||
+        result_in(entry->path()) != index) {
+      continue;
+    }
+    try {
+      verify_file(entry->path());
+      formats::PendingAlias(entry->path(), best).commit();
+      formats::sync_directory(options().directory);
+      return entry->path().filename().string();
+    } catch (const CheckpointError& error) {
+      problems.emplace_back(error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,83 @@
+#include "runner/earlier_run.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <danling/core/error.hpp>
+#include <danling/workspace/files.hpp>
+
+namespace danling::inline v0::detail {
+namespace {
+
+constexpr std::string_view index_mark = "\n    \"index\": ";                    // in latest.json and best.json
+constexpr std::string_view unsaved_best_mark = "\n        \"unsaved_best\": ";  // in the details of summary.json
+
+}  // namespace
+
+// The number that follows the last `mark` in a file.
+std::optional<std::int64_t> EarlierRun::number_in(const char* name, std::string_view mark) const {
+  const auto file = directory_ / name;
+  std::error_code missing;
+  if (!std::filesystem::exists(file, missing)) {
+    return std::nullopt;
+  }
+  const std::string text = read_text(file);
+  const auto at = text.rfind(mark);
+  if (at == std::string::npos) {
+    return std::nullopt;
+  }
+  const auto rest = std::string_view(text).substr(at + mark.size());
+  std::int64_t out = 0;
+  if (std::from_chars(rest.data(), rest.data() + rest.size(), out).ec != std::errc()) {
+    const auto key = mark.substr(mark.find('"') + 1);
+    logger_.warning(concat(
+        "auto_resume: expected in ", file.string(), " a number of ", quote(key.substr(0, key.find('"'))), ", got ",
+        quote(rest.substr(0, std::min(rest.find_first_of(",\n"), std::size_t{40}))), "; goes on without it"));
+    return std::nullopt;
+  }
+  return out;
+}
+
+bool EarlierRun::says_finished() const {
+  const auto file = directory_ / "summary.json";
+  std::error_code missing;
+  return std::filesystem::exists(file, missing) &&
+         read_text(file).find("\n    \"status\": \"finished\"") != std::string::npos;
+}
+
+bool EarlierRun::is_done(const RunBoundary& boundary) const {
+  const bool by_epochs = boundary.epochs.has_value();
+  auto done = says_finished() ? number_in("summary.json", by_epochs ? "\n    \"epoch\": " : "\n    \"global_step\": ")
+                              : std::nullopt;
+  if (!done) {
+    done = number_in("latest.json", index_mark);
+    if (!done) {
+      return true;
+    }
+    *done += by_epochs ? 1 : 0;
+  }
+  if (!by_epochs) {
+    return *done >= boundary.steps;
+  }
+  const auto without_best = *done - 1 - number_in("best.json", index_mark).value_or(-1);
+  return *done >= *boundary.epochs || (without_best > 0 && static_cast<double>(without_best) >= boundary.patience);
+}
+
+bool EarlierRun::is_complete(const RunBoundary& boundary) const {
+  if (!says_finished() || !is_done(boundary)) {
+    return false;
+  }
+  const auto unsaved = number_in("summary.json", unsaved_best_mark);
+  return !unsaved || unsaved != number_in("latest.json", index_mark);
+}
+
+std::int64_t EarlierRun::last_global_step() const {
+  return number_in("metrics.jsonl", ",\"global_step\":").value_or(0);
+}
+
+std::int64_t EarlierRun::last_epoch() const { return number_in("metrics.jsonl", ",\"epoch\":").value_or(0); }
+
+}  // namespace danling::inline v0::detail

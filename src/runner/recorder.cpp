@@ -1,0 +1,267 @@
+#include "runner/recorder.hpp"
+
+#include <system_error>
+#include <utility>
+
+#include <danling/core/error.hpp>
+#include <danling/workspace/files.hpp>
+
+#include "runner/earlier_run.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What latest.json or best.json holds.
+Result file_of(const ResultBook::Row& row) {
+  Result out = row.result;
+  out.set("index", static_cast<double>(row.index));
+  return out;
+}
+
+constexpr std::string_view metrics_written = "metrics: all lines are written";
+constexpr std::string_view results_written = "results: all files are written";
+
+}  // namespace
+
+bool Recorder::open(const RestorePoint& from, bool newest, RecordedConfig config, const CodeIdentity& code) {
+  config_ = std::move(config);
+  code_ = code;
+  // A run goes on in its directory when it resumes the newest state there. From an older one it starts a new attempt,
+  // so that what came after that state is kept.
+  const bool inside = from.resumes() && workspace_.holds(from.path);
+  const bool going_on = inside && (newest || !options_.by_path);
+  fs::path moved;
+  try {
+    moved = workspace_.open(going_on, going_on || !from.resumes() ? fs::path() : from.path);
+  } catch (const StateError&) {
+    throw;  // another process runs there
+  } catch (const Error& error) {
+    if (!options_.may_fail) {
+      throw;
+    }
+    logger_.warning(concat(error.what(), "; with checkpoint.load_only the run goes on without files: no log, ",
+                           "metrics, results or metadata"));
+    return false;
+  }
+  if (options_.log) {
+    logger_.open_file(workspace_.log_file().string());
+  }
+  if (!moved.empty()) {
+    logger_.info(concat("workspace: moved an earlier attempt to ", moved.string()));
+  }
+  if (!code_.problem.empty()) {
+    logger_.note(concat("workspace: ", code_.problem));
+  }
+  if (from.resumes() && !going_on) {
+    // The numbers up to the checkpoint belong to this run too.
+    std::error_code ignored;
+    auto run = from.path.parent_path();
+    for (const auto& part : fs::path(workspace_.options().checkpoint_dir_name)) {
+      run = part.empty() ? run : run.parent_path();
+    }
+    copy_metrics_of(inside || (!moved.empty() && !fs::exists(run, ignored)) ? moved : run);
+  }
+  write_metadata();
+  if (!from.finished) {
+    metrics_.emplace(workspace_.metrics_file());
+    if (from.lines >= 0) {  // what was logged after the checkpoint is logged again
+      restore_lines(from.lines, from.waiting);
+    }
+  }
+  return from.resumes() && !(going_on && newest);
+}
+
+void Recorder::copy_metrics_of(const fs::path& run) {
+  std::error_code error;
+  if (!fs::exists(run / "metadata", error)) {
+    return;
+  }
+  const auto source = run / workspace_.metrics_file().filename();
+  if (fs::exists(source, error) && !fs::copy_file(source, workspace_.metrics_file(), error)) {
+    logger_.warning(concat("workspace: could not copy ", source.string(), ": ", error.message()));
+  }
+  taken_from_ = run / workspace_.options().checkpoint_dir_name;
+}
+
+void Recorder::write_metadata() { workspace_.write_metadata(config_.full, config_.canonical, config_.diff, code_); }
+
+bool Recorder::reopen() {
+  fs::path gone;
+  write_or_tell(workspace_failure_, "the next save tries it again", [&] {
+    gone = workspace_.reopen();
+    if (!gone.empty()) {
+      write_metadata();
+    }
+  });
+  if (gone.empty()) {
+    return false;
+  }
+  workspace_failure_.clear();
+  logger_.flush();  // which makes its file anew
+  const bool whole = gone == workspace_.dir();
+  std::error_code missing;
+  removal_told_ = whole && !fs::exists(workspace_.checkpoint_dir(), missing);
+  logger_.warning(concat("workspace: expected ", quote(gone.string()), ", got none: it was removed",
+                         whole ? ", and the earlier checkpoints in it are gone" : "", "; made anew, training goes on"));
+  return whole;
+}
+
+// Returns false, and logs it unless it was logged last, when the disk refused.
+template <class Write>
+bool Recorder::write_or_tell(std::string& told, std::string_view hope, const Write& write) {
+  try {
+    write();
+    return true;
+  } catch (const MetricError&) {
+    throw;  // these two are mistakes of the program
+  } catch (const StateError&) {
+    throw;
+  } catch (const Error& error) {
+    if (options_.stop_on_error) {
+      throw;
+    }
+    if (told != error.what()) {
+      told = error.what();
+      logger_.warning(concat(told, "; training goes on, ", hope));
+    }
+    return false;
+  }
+}
+
+void Recorder::tell_success(std::string& told, std::string_view what) {
+  if (!told.empty()) [[unlikely]] {
+    told.clear();
+    logger_.info(concat(what, " again"));
+  }
+}
+
+// ---- lines of metrics -----------------------------------------------------------------------------------------------
+
+void Recorder::append(const MetricsLine& line) {
+  if (metrics_ && write_or_tell(metrics_failure_, "lines of metrics are kept until there is room",
+                                [&] { metrics_->append(line); })) {
+    tell_success(metrics_failure_, metrics_written);
+  }
+}
+
+namespace {
+
+void try_flush(MetricsLog& log) {
+  try {
+    log.flush();
+  } catch (const Error&) {
+    // The append that failed has told it.
+  }
+}
+
+}  // namespace
+
+void Recorder::save_lines(State& checkpoint) {
+  if (!metrics_) {
+    return;
+  }
+  try_flush(*metrics_);
+  checkpoint["metrics_lines"] = metrics_->lines() + metrics_->kept_lines();
+  if (metrics_->kept_lines() > 0) {
+    checkpoint["metrics_waiting"] = metrics_->kept();
+  }
+}
+
+void Recorder::restore_lines(std::int64_t lines, const std::string& waiting) {
+  if (!metrics_) {
+    return;
+  }
+  const auto found = metrics_->lines();
+  if (metrics_->restore(lines, waiting) > 0) {
+    logger_.warning(concat("workspace: the checkpoint counts ", lines, " lines of metrics, ", metrics_->path().string(),
+                           " has ", found, ": those before the checkpoint are missing"));
+  }
+}
+
+// ---- results --------------------------------------------------------------------------------------------------------
+
+void Recorder::write(const ResultBook& results) {
+  reopen();
+  if (results.is_best()) {
+    best_held_.reset();
+  }
+  if (write_or_tell(results_failure_, "the results are written with the next ones", [&] { write_files(results); })) {
+    tell_success(results_failure_, results_written);
+  }
+}
+
+void Recorder::write_files(const ResultBook& results) {
+  if (!is_open()) {
+    return;
+  }
+  Result table;
+  for (const auto& row : results.rows()) {
+    table[std::to_string(row.index)] = row.result;
+  }
+  if (results.is_best() && !best_held_) {
+    best_due_ = file_of(*results.latest());
+  }
+  workspace_.write_results(table, file_of(*results.latest()), best_due_ ? &*best_due_ : nullptr);
+  best_due_.reset();
+}
+
+void Recorder::settle(const ResultBook& results, bool again) {
+  reopen();
+  if (const auto* row = row_of_best_file(results); row != nullptr && again) {
+    best_due_ = file_of(*row);
+  }
+  if (!results.empty() && (again || !results_failure_.empty())) {
+    write_files(results);
+    tell_success(results_failure_, results_written);
+  }
+  if (metrics_) {
+    metrics_->flush();
+    tell_success(metrics_failure_, metrics_written);
+  }
+}
+
+const ResultBook::Row* Recorder::row_of_best_file(const ResultBook& results) const {
+  return best_held_ ? results.find(*best_held_) : results.saved_best();
+}
+
+bool Recorder::best_file_is_of(std::int64_t index) const {
+  try {
+    return read_text(workspace_.dir() / "best.json").find(concat("\n    \"index\": ", index, ".0")) !=
+           std::string::npos;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void Recorder::remove_best_file() const {
+  std::error_code missing;
+  fs::remove(workspace_.dir() / "best.json", missing);
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+void Recorder::write_summary(RunSummary summary, bool keep_finished) {
+  if (!is_open()) {
+    return;
+  }
+  reopen();
+  if (keep_finished && EarlierRun(workspace_.dir(), logger_).says_finished()) {
+    return;
+  }
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  workspace_.write_summary(summary);
+}
+
+void Recorder::close() {
+  if (metrics_) {
+    try_flush(*metrics_);
+    if (const auto lost = metrics_->kept_lines(); lost > 0) {
+      logger_.warning(concat("metrics: ", lost, " lines could not be written to ", metrics_->path().string()));
+    }
+    metrics_.reset();
+  }
+}
+
+}  // namespace danling::inline v0::detail

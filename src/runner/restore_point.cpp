@@ -1,0 +1,96 @@
+// What a run goes on from: named by the config, or found among earlier runs of the same config.
+#include <danling/runner/base_runner.hpp>
+
+#include <string>
+#include <utility>
+
+#include <danling/checkpoint/manager.hpp>
+
+#include "runner/earlier_run.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+detail::RestorePoint BaseRunner::find_restore_point() {
+  auto& services = *services_;
+  CheckpointManager& manager = checkpoint_manager();
+  const detail::RunBoundary boundary{epochs(), config().steps.value_or(0), config().patience};
+  detail::RestorePoint out;
+  const auto read = [this](const std::filesystem::path& path) {
+    const auto absolute = std::filesystem::absolute(path);
+    return detail::RestorePoint{.path = absolute, .state = read_checkpoint(absolute)};
+  };
+  if (config().resume.has_value() + config().auto_resume + config().pretrained.has_value() > 1) {
+    services.logger.warning(
+        "runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
+        "goes before auto_resume, and auto_resume before pretrained");
+  }
+  std::error_code missing;
+  const bool wanted = config().auto_resume && !config().resume;
+  if (wanted || (config().resume && !std::filesystem::exists(*config().resume, missing))) {
+    if (const auto source = services.workspace.interrupted_source(); !source.empty()) {
+      services.logger.warning(
+          concat("resume: an earlier start ended before it had taken over ", source.string(), "; goes on from there"));
+      return read(source);
+    }
+  }
+  if (config().resume) {
+    return read(*config().resume);
+  }
+  if (config().auto_resume) {
+    std::string unsound;
+    for (const auto& run : find_runs(services.workspace.options())) {
+      const auto directory = run.dir / config().checkpoint.dir_name;
+      const bool own = services.workspace.holds(directory);
+      const detail::EarlierRun earlier(run.dir, services.logger);
+      const auto finished = [&] {
+        const auto model = own ? manager.finished_model_in(directory) : std::nullopt;
+        if (model) {
+          out = read(*model);
+          out.finished = true;
+        }
+        return model.has_value();
+      };
+      if (own && earlier.is_complete(boundary) && finished()) {
+        return out;
+      }
+      std::optional<SoundCheckpoint> found;
+      try {
+        found = manager.newest_sound_in(directory, [](const State& state) {  // after checkpoint.last_save_model_only
+          return state.find("state") != nullptr ? "" : "it holds the model alone, which is nothing to go on from";
+        });
+      } catch (const CheckpointError& error) {
+        if (own && earlier.is_done(boundary) && finished()) {
+          return out;
+        }
+        services.logger.warning(concat("auto_resume: passed over ", run.dir.string(), ": ", error.what()));
+        unsound = unsound.empty() ? error.what() : unsound;
+      }
+      if (!found) {
+        continue;
+      }
+      for (const auto& damaged : found->skipped) {
+        services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
+      }
+      if (run.code_id != code_id()) {
+        const auto say = [](const std::string& id) { return id.empty() ? std::string("of unknown identity") : id; };
+        services.logger.warning(concat("auto_resume: the checkpoint was written by code ", say(run.code_id),
+                                       ", this is code ", say(code_id())));
+      }
+      out.path = std::filesystem::absolute(found->path);
+      out.state = std::move(found->state);
+      return out;
+    }
+    check<CheckpointError>(unsound.empty(), "runner.auto_resume", "expected a checkpoint to go on from, got none that ",
+                           "is sound; move the run's directory away to start afresh: ", unsound);
+    services.logger.info(concat("auto_resume: found no checkpoint of config ", config_id_, " below ",
+                                services.workspace.options().root, ", starts afresh"));
+  }
+  if (config().pretrained) {
+    out = read(*config().pretrained);
+    out.weights_only = true;
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0
