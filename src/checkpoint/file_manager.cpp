@@ -53,12 +53,12 @@ class FileCheckpointManager::Impl {
   const CheckpointOptions& options() const { return options_; }
   CheckpointDirectory& directory() { return shared_->directory; }
 
-  void save(const CheckpointRequest& request) {
+  bool save(const CheckpointRequest& request) {
     check_name(request.name);
     const bool best = request.save_best && request.is_best;
     const bool due = should_persist(request, options_.interval);
     if (options_.load_only || (!due && !best)) {
-      return;
+      return false;
     }
     const bool model_only = request.last_step && options_.last_save_model_only;
     const bool with_model = request.last_step && request.name == "latest";
@@ -85,6 +85,7 @@ class FileCheckpointManager::Impl {
     if (with_model && !model_only) {
       save_model("model");
     }
+    return true;
   }
 
   void save_model(const std::string& name) {
@@ -292,7 +293,7 @@ FileCheckpointManager::FileCheckpointManager(CheckpointOptions options, StateFun
 
 FileCheckpointManager::~FileCheckpointManager() = default;
 
-void FileCheckpointManager::save_checkpoint(const CheckpointRequest& request) { impl_->save(request); }
+bool FileCheckpointManager::save_checkpoint(const CheckpointRequest& request) { return impl_->save(request); }
 void FileCheckpointManager::save_model_checkpoint(const std::string& name) { impl_->save_model(name); }
 
 State FileCheckpointManager::load_checkpoint(const std::filesystem::path& path) { return impl_->load(path); }

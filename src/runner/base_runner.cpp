@@ -12,6 +12,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/signals.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/runner/early_stopping.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/workspace/timestamp.hpp>
 
@@ -70,6 +71,7 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored) : config_(std::move(st
   parallelism_ = std::make_unique<Parallelism>(read_process_identity());
   state_.elastic.restart_count = parallelism_->identity().restart_count;
   device_ = resolve_device(config().device, local_rank());
+  early_stopping_ = std::make_shared<EarlyStopping>(config().patience);
   logger_ = std::make_unique<Logger>(
       LoggerOptions{.console = config().console && is_main_process(), .keep = std::size_t{1} << 16});
   config_id_ = danling::config_id(config());
@@ -259,13 +261,16 @@ void BaseRunner::make_services() {
   auto& services = *services_;
   services.checkpoint_manager = std::move(own_manager_);
   if (is_main_process() && config().record) {
-    services.recorder = std::make_unique<detail::Recorder>(
+    services.recorder = std::make_shared<detail::Recorder>(
         services.workspace, services.logger,
         detail::RecorderOptions{.log = config().log,
                                 .stop_on_error = config().checkpoint.on_error == "stop",
                                 .may_fail = config().checkpoint.load_only,
                                 .by_path = config().resume.has_value()});
+    observers_.add(services.recorder, /*steps=*/false);
   }
+  observers_.add(services.console, /*steps=*/logger_->console().live());
+  observers_.add(early_stopping_, /*steps=*/false);
 }
 
 void BaseRunner::init_distributed() {
@@ -349,7 +354,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
     } catch (...) {
       failure = std::current_exception();
     }
-    services.progress.finish();
+    services.console->finish();
     if (services.checkpoint_manager != nullptr && services.checkpoint_manager->has_notice()) {
       services.logger.warning(services.checkpoint_manager->take_notice());
     }
@@ -390,8 +395,7 @@ void BaseRunner::maybe_stop(bool save, bool stop) {
   }
   const int own = stop_.load(std::memory_order_relaxed);
   const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
-  auto& services = *services_;
-  services.progress.finish();
+  notify(&Callback::on_stop, StopEvent{{*this}, signal});
   if (save) {
     save_checkpoint("latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true);
     settle_checkpoints();

@@ -7,6 +7,7 @@
 
 #include <danling/config/tree.hpp>
 #include <danling/optim/build.hpp>
+#include <danling/runner/early_stopping.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
@@ -217,19 +218,38 @@ State TorchRunnerBase::loop_state() const {
   out["first_step"] = loop_.first_step;
   out["target_step"] = loop_.target_step;
   out["round"] = to_state(loop_.round);
-  out["rounds_without_best"] = loop_.rounds_without_best;
+  out["rounds_without_best"] = early_stopping().rounds_without_best();
   out["skipped_updates"] = skipped_updates_;
   const bool inside = !loop_.split.empty();
-  if (inside && continuing_) {  // stopped before the split went on: its meters are still where the checkpoint put them
-    out["meters"] = saved_meters_;
-    out["metrics"] = saved_metrics_;
-    out["losses"] = saved_losses_;
-    return out;
-  }
-  out["meters"] = inside ? meters.state_dict() : State();
-  out["metrics"] = inside && active_metrics_ != nullptr ? active_metrics_->state_dict() : State();
-  out["losses"] = inside && criterion.losses() != nullptr ? criterion.losses()->state_dict() : State();
+  // Stopped before the split went on, its meters are still where the checkpoint put them.
+  const Measurements now = !inside ? Measurements() : continuing_ ? saved_ : measurements();
+  out["meters"] = now.meters;
+  out["metrics"] = now.metrics;
+  out["losses"] = now.losses;
   return out;
+}
+
+TorchRunnerBase::Measurements TorchRunnerBase::measurements() const {
+  return {.meters = meters.state_dict(),
+          .metrics = active_metrics_ != nullptr ? active_metrics_->state_dict() : State(),
+          .losses = criterion.losses() != nullptr ? criterion.losses()->state_dict() : State()};
+}
+
+void TorchRunnerBase::restore_measurements(const Measurements& saved) {
+  meters.load_state_dict(saved.meters);
+  if (active_metrics_ != nullptr && !saved.metrics.is_null()) {
+    try {
+      active_metrics_->load_state_dict(saved.metrics);
+    } catch (const StateError& error) {
+      // What is measured may change over a stop; what is trained does not depend on it.
+      logger().warning(concat("the metrics are not those of the checkpoint and begin anew in the middle of ", split(),
+                              ": ", error.what()));
+      active_metrics_->reset();
+    }
+  }
+  if (criterion.losses() != nullptr && !saved.losses.is_null()) {
+    criterion.losses()->load_state_dict(saved.losses);
+  }
 }
 
 void TorchRunnerBase::load_loop_state(const State& state) {
@@ -240,12 +260,12 @@ void TorchRunnerBase::load_loop_state(const State& state) {
   loop.first_step = state.at("first_step").integer();
   loop.target_step = state.at("target_step").integer();
   loop.round = result_from_state(state.at("round"));
-  loop.rounds_without_best = state.at("rounds_without_best").integer();
+  early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
   skipped_updates_ = state.at("skipped_updates").integer();
-  saved_meters_ = state.at("meters");
-  saved_metrics_ = state.at("metrics");
+  saved_.meters = state.at("meters");
+  saved_.metrics = state.at("metrics");
   const State* losses = state.find("losses");  // not in the checkpoints of the first releases
-  saved_losses_ = losses != nullptr ? *losses : State();
+  saved_.losses = losses != nullptr ? *losses : State();
   loop_ = std::move(loop);
   continuing_ = !loop_.split.empty() || !loop_.round.empty();
 }

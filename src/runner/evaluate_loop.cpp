@@ -104,7 +104,7 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
   check_unpadded(loader, split);
   enter(RunnerMode::evaluate, split);
   const auto total = steps ? steps : loader.length();
-  detail::LoopFrame frame(*this, split, loader, total);
+  detail::LoopFrame frame(*this, split, total);
   frame.start();
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;

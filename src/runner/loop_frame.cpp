@@ -24,63 +24,54 @@ void merge_flat(Result& into, const Result& from) {
 
 }  // namespace
 
-LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, data::LoaderBase& loader,
-                     std::optional<std::int64_t> total)
+LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optional<std::int64_t> total)
     : runner_(runner),
       split_(split),
-      loader_(loader),
       total_(total.value_or(0)),
       interval_(runner.log_interval()),
       loss_(&runner.meters["loss"]) {}
 
-LoopFrame::~LoopFrame() { runner_.services().progress.finish(); }
+// Also where the loop was left by an exception.
+LoopFrame::~LoopFrame() { runner_.services().console->finish(); }
 
 void LoopFrame::start(std::int64_t done) {
   done_ = done;
   logged_ = at_boundary(done) ? done : -1;  // before the stop
-  runner_.services().progress.start(label(), total_, done);
+  send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
   telemetry_.start();
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
 
-std::string LoopFrame::label() const {
-  if (runner_.mode() != RunnerMode::train) {
-    return concat(runner_.mode() == RunnerMode::evaluate ? "evaluate " : "infer ", split_);
-  }
-  if (const auto epochs = runner_.epochs()) {
-    return concat(split_, " epoch ", runner_.state().train.epoch + 1, "/", *epochs);
-  }
-  return concat(split_, " steps to ", runner_.steps().value_or(0));
+void LoopFrame::go_on() {
+  send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
+  telemetry_.go_on();
+  next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
 
-void LoopFrame::progress(std::int64_t done) { runner_.services().progress.update(done, now_); }
+void LoopFrame::send_split(void (Callback::*training)(const SplitEvent&),
+                           void (Callback::*evaluating)(const SplitEvent&), const Result& result) const {
+  const RunnerMode mode = runner_.mode();
+  runner_.notify(mode == RunnerMode::train ? training : evaluating,
+                 SplitEvent{{runner_}, split_, mode, done_, total_, result});
+}
+
+// Training sends an event at each step.
+void LoopFrame::progress(std::int64_t done) {
+  if (runner_.mode() != RunnerMode::train) {
+    runner_.services().console->progress().update(done, now_);
+  }
+}
 
 void LoopFrame::write_line() {
   logged_ = done_;
   next_line_ = now_ + quiet;
-  const RunnerMode mode = runner_.mode();
-  if (mode == RunnerMode::train) {
+  if (runner_.mode() == RunnerMode::train) {
     synchronize(/*ended=*/false);
   }
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
-  auto& services = runner_.services();
-  const LoopCounts counts = telemetry_.interval();
-  const Result rates = counts.result();
-  if (mode == RunnerMode::train) {
-    write_metrics(values, rates, done_);
-  }
-  std::vector<ProgressField> fields;
-  for (const auto& [name, value] : values) {
-    if (const auto* number = std::get_if<double>(&value)) {
-      const double* average = averages.number(name);
-      const bool varies = average != nullptr && name != "lr";
-      fields.push_back({name, *number, varies ? std::optional<double>(*average) : std::nullopt});
-    }
-  }
-  const double* rate = rates.number("samples_per_s");
-  services.progress.boundary(done_, std::move(fields), rate == nullptr ? 0.0 : *rate, "samples",
-                             counts.seconds > 0 ? counts.data_seconds / counts.seconds : 0.0);
+  const Result rates = telemetry_.interval().result();
+  runner_.notify(&Callback::on_log, LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
 }
 
 bool LoopFrame::synchronize(bool ended) {
@@ -130,23 +121,10 @@ Result LoopFrame::finish() {
     // Others have more batches, and log boundaries at which they wait for this rank.
   }
   const Result result = collect(/*averages=*/true);
-  auto& services = runner_.services();
-  services.progress.finish();
   const Result rates = telemetry_.total().result();
-  write_metrics(result, rates, std::nullopt);
+  runner_.notify(&Callback::on_log, LogEvent{{runner_}, split_, runner_.mode(), std::nullopt, result, result, rates});
+  send_split(&Callback::on_train_end, &Callback::on_evaluate_end, result);
   return result;
-}
-
-void LoopFrame::write_metrics(const Result& metrics, const Result& rates, std::optional<std::int64_t> iteration) const {
-  if (Recorder* recorder = runner_.services().recorder.get()) {
-    recorder->append({.split = split_,
-                      .mode = to_string(runner_.mode()),
-                      .epoch = runner_.state().train.epoch,
-                      .global_step = runner_.state().train.global_step,
-                      .iteration = iteration,
-                      .metrics = metrics,
-                      .telemetry = rates});
-  }
 }
 
 }  // namespace danling::inline v0::detail

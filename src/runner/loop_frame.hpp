@@ -14,14 +14,12 @@ namespace danling::inline v0::detail {
 class LoopFrame {
  public:
   /// @param total  batches (or updates, in step mode) of the pass; nothing when it is not known.
-  LoopFrame(TorchRunnerBase& runner, std::string_view split, data::LoaderBase& loader,
-            std::optional<std::int64_t> total);
+  LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optional<std::int64_t> total);
   ~LoopFrame();
   LoopFrame(const LoopFrame&) = delete;
   LoopFrame& operator=(const LoopFrame&) = delete;
 
   const std::string& split() const { return split_; }
-  data::LoaderBase& loader() { return loader_; }
   AverageMeter& loss() { return *loss_; }
   AverageMeter& lr() {
     if (lr_ == nullptr) {
@@ -32,11 +30,15 @@ class LoopFrame {
 
   /// `enter` has emptied the meters; the line of progress starts at what is done.
   void start(std::int64_t done = 0);
+  /// The time until now is not that of the pass.
+  void go_on();
 
   /// The batch is there, the step begins: one clock read.
   void data_ready() { telemetry_.data_ready(); }
   /// After each micro-batch: one clock read.
   void observe(std::int64_t samples) { now_ = telemetry_.observe(samples); }
+
+  LoopTelemetry::Clock::time_point now() const { return now_; }
 
   /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written. In
   /// training they are those of all ranks; the lines of an evaluation, written when some time is over, are of one rank.
@@ -60,16 +62,15 @@ class LoopFrame {
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);
   void write_line();
-  void write_metrics(const Result& metrics, const Result& rates, std::optional<std::int64_t> iteration) const;
+  void send_split(void (Callback::*training)(const SplitEvent&), void (Callback::*evaluating)(const SplitEvent&),
+                  const Result& result) const;
   /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
   bool synchronize(bool ended);
   /// The last batch, or the averages, of all of them.
   Result collect(bool averages) const;
-  std::string label() const;
 
   TorchRunnerBase& runner_;
   std::string split_;
-  data::LoaderBase& loader_;
   std::int64_t total_;  // 0: unknown
   std::int64_t interval_;
   std::int64_t done_ = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/workspace/files.hpp>
 
 #include "runner/earlier_run.hpp"
@@ -138,6 +139,19 @@ void Recorder::tell_success(std::string& told, std::string_view what) {
 }
 
 // ---- lines of metrics -----------------------------------------------------------------------------------------------
+
+void Recorder::on_log(const LogEvent& event) {
+  if (event.iteration && event.mode != RunnerMode::train) {
+    return;  // such lines only say that it goes on
+  }
+  append({.split = event.split,
+          .mode = to_string(event.mode),
+          .epoch = event.runner.state().train.epoch,
+          .global_step = event.runner.state().train.global_step,
+          .iteration = event.iteration,
+          .metrics = event.values,
+          .telemetry = event.telemetry});
+}
 
 void Recorder::append(const MetricsLine& line) {
   if (metrics_ && write_or_tell(metrics_failure_, "lines of metrics are kept until there is room",

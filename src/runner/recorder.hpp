@@ -9,6 +9,7 @@
 #include <string>
 
 #include <danling/core/result.hpp>
+#include <danling/runner/callback.hpp>
 #include <danling/runner/results.hpp>
 #include <danling/state/state.hpp>
 #include <danling/telemetry/logger.hpp>
@@ -31,10 +32,14 @@ struct RecorderOptions {
   bool by_path = false;        ///< `resume` names the checkpoint
 };
 
-class Recorder {
+class Recorder : public Callback {
  public:
   Recorder(Workspace& workspace, Logger& logger, RecorderOptions options)
       : workspace_(workspace), logger_(logger), options_(options) {}
+
+  std::string name() const override { return "recorder"; }
+  void on_log(const LogEvent& event) override;
+  void on_result(const ResultEvent& event) override { write(event.results); }
 
   bool is_open() const { return workspace_.is_open(); }
 

@@ -7,7 +7,6 @@
 #include <danling/config/tree.hpp>
 
 #include "runner/services.hpp"
-#include "runner/shown.hpp"
 
 namespace danling::inline v0 {
 
@@ -73,22 +72,7 @@ void BaseRunner::append_result(std::int64_t index, const Result& result) {
     services.logger.warning(concat("no score ", quote(results_.score_name()), " in the results of split ",
                                    quote(*results_.score_split()), ": no best checkpoint is kept; set score_name"));
   }
-  if (services.recorder != nullptr) {
-    services.recorder->write(results_);
-  }
-  std::string text;
-  for (const auto& [split, numbers] : result) {
-    if (const auto* nested = std::get_if<Result>(&numbers)) {
-      text += concat("  ", split);
-      for (const auto& [name, value] : detail::shown(*nested)) {
-        text += concat(" ", name, " ", value);
-      }
-    }
-  }
-  const auto total = epochs();
-  services.logger.info(concat(total ? concat("epoch ", index + 1, "/", *total) : concat("step ", index), text,
-                              results_.score_split() && results_.is_best() ? "  (best)" : ""));
-  services.logger.flush();
+  notify(&Callback::on_result, ResultEvent{{*this}, index, result, results_});
 }
 
 void BaseRunner::settle_records(bool again) {

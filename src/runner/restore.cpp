@@ -69,7 +69,7 @@ void BaseRunner::auto_restore() {
     load_pretrained(checkpoint);
     services.logger.info(concat("loaded the weights of ", from.path.string()));
   } else {
-    load_checkpoint(checkpoint);
+    restore(checkpoint, from.path);
     if (const State* lines = checkpoint.find("metrics_lines")) {
       from.lines = lines->integer();
       from.waiting = waiting_metrics(checkpoint);
@@ -77,6 +77,14 @@ void BaseRunner::auto_restore() {
     services.logger.info(
         concat("resumed ", from.path.string(), " at epoch ", state_.train.epoch, ", step ", state_.train.global_step));
   }
+}
+
+void BaseRunner::track(const std::string& name, Tracked tracked) {
+  check<StateError>(phase_ == Phase::constructed, "runner.track", "expected a call before initialize(), got one later");
+  for (const auto& [other, ignored] : tracked_) {
+    check<ConfigError>(other != name, "runner.track", "expected different names, got ", quote(name), " twice");
+  }
+  tracked_.emplace_back(name, std::move(tracked));
 }
 
 State BaseRunner::state_dict() {
@@ -98,7 +106,33 @@ State BaseRunner::state_dict() {
   if (services_ != nullptr && services_->recorder != nullptr) {
     services_->recorder->save_lines(out);
   }
+  if (State callbacks = callbacks_.state_dict(); !callbacks.map().empty()) {
+    out["callbacks"] = std::move(callbacks);
+  }
+  for (const auto& [name, tracked] : tracked_) {
+    out["tracked"][name] = tracked.state_dict();
+  }
   return out;
+}
+
+// Of the program: its callbacks' states and what it tracks.
+void BaseRunner::load_extras(const State& checkpoint) {
+  if (const State* callbacks = checkpoint.find("callbacks")) {
+    for (const auto& name : callbacks_.load_state_dict(*callbacks)) {
+      logger().warning(concat("runner.load_checkpoint: the checkpoint has the state of a callback ", quote(name),
+                              ", which this run does not have"));
+    }
+  }
+  for (const auto& [name, tracked] : tracked_) {
+    const State* all = checkpoint.find("tracked");
+    const State* own = all != nullptr ? all->find(name) : nullptr;
+    check<CheckpointError>(own != nullptr || excluded_from_loading("tracked"), where, "expected the state of ",
+                           quote(name), " under 'tracked' in the checkpoint, got none; put 'tracked' into ",
+                           "checkpoint.exclude_from_loading to begin with it anew");
+    if (own != nullptr) {
+      tracked.load_state_dict(*own);
+    }
+  }
 }
 
 bool BaseRunner::excluded_from_loading(std::string_view key) const {
@@ -144,7 +178,7 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   initialize_unless_initializing();
   const State checkpoint = read_checkpoint(path);
-  load_checkpoint(checkpoint);
+  restore(checkpoint, path);
   // A run that goes back logs again what came after.
   const State* lines = checkpoint.find("metrics_lines");
   if (is_recording() && lines != nullptr && services_->workspace.holds(path)) {
@@ -153,7 +187,7 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   }
 }
 
-void BaseRunner::restore(const State& original) {
+void BaseRunner::restore(const State& original, const std::filesystem::path& path) {
   initialize_unless_initializing();
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || excluded_from_loading("state"), where,
@@ -161,9 +195,9 @@ void BaseRunner::restore(const State& original) {
   State checkpoint = original;
   for (const auto& item : config().checkpoint.exclude_from_loading) {
     const std::string name = part_name(item);
-    std::vector<std::string> known = {"runner",    "state",     "seed",          "dataloaders",
-                                      "results",   "loop",      "model",         "ema",
-                                      "optimizer", "scheduler", "metrics_lines", "metrics_waiting"};
+    std::vector<std::string> known = {"runner",        "state",           "seed",      "dataloaders", "results",
+                                      "loop",          "model",           "ema",       "optimizer",   "scheduler",
+                                      "metrics_lines", "metrics_waiting", "callbacks", "tracked"};
     const bool is_part = std::find(known.begin(), known.end(), name) != known.end();
     for (const auto& entry : original.map()) {
       known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
@@ -179,10 +213,12 @@ void BaseRunner::restore(const State& original) {
   load_state_dict(checkpoint);
   load_components(checkpoint);
   say_whose_options_hold(original, checkpoint);
+  load_extras(checkpoint);
   services_->inexact = false;  // whatever a step that threw had left is replaced
   if (const State* data = checkpoint.find("dataloaders")) {
     load_dataloader_state(*data);
   }
+  notify(&Callback::on_restore, RestoreEvent{{*this}, path});
 }
 
 // A config that is not compared may differ in what the checkpoint brings too: a learning rate changed in vain is a

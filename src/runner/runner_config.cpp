@@ -172,6 +172,10 @@ void RunnerConfig::base_fields(Fields& f) {
   f.group("Evaluation");
   f("train_splits", train_splits, "splits to train on; unset: those of the datasets that train");
   f("evaluate_splits", evaluate_splits, "splits to evaluate; unset: the others");
+  f("evaluate_interval", evaluate_interval,
+    "steps between evaluations of whole splits, with `steps`; unset: one at the end, of a part of them")
+      .at_least(1)
+      .non_semantic();
   f("test_splits", test_splits, "splits evaluated once at the end and reported apart, never used for selection")
       .non_semantic();
   f("score_split", score_split, "split that selects the best model; unset: val, validate, or the first").non_semantic();

@@ -57,18 +57,20 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   const bool scored = latest != nullptr && latest->index == here && at_boundary();
   // A stop comes after the save that the interval asked for, which is the history's.
   const bool stopping = force && stop_requested();
+  const bool best = scored && results_.is_best();
+  bool taken = false;
   try {
-    manager.save_checkpoint({.name = name,
-                             .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
-                             .global_step = state_.train.global_step,
-                             .step_mode = is_step_mode(),
-                             .is_best = scored && results_.is_best(),
-                             .save_best = save_best,
-                             .last_step = last_step,
-                             .history = (is_step_mode() || scored) && !stopping,
-                             .force = force,
-                             .score = scored ? results_.latest_score() : std::nullopt,
-                             .higher_is_better = results_.higher_is_better()});
+    taken = manager.save_checkpoint({.name = name,
+                                     .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
+                                     .global_step = state_.train.global_step,
+                                     .step_mode = is_step_mode(),
+                                     .is_best = best,
+                                     .save_best = save_best,
+                                     .last_step = last_step,
+                                     .history = (is_step_mode() || scored) && !stopping,
+                                     .force = force,
+                                     .score = scored ? results_.latest_score() : std::nullopt,
+                                     .higher_is_better = results_.higher_is_better()});
   } catch (const CheckpointError& error) {
     if (last_step || force) {
       throw;  // nothing will try again
@@ -76,6 +78,9 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
     on_checkpoint_failure(error.what());
   }
   poll_checkpoints();
+  if (taken) {
+    notify(&Callback::on_save, SaveEvent{{*this}, name, last_step, save_best && best});
+  }
 }
 
 void BaseRunner::mark_inexact() { services_->inexact = true; }

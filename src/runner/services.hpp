@@ -7,9 +7,9 @@
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/telemetry/logger.hpp>
-#include <danling/telemetry/progress.hpp>
 #include <danling/workspace/workspace.hpp>
 
+#include "runner/console.hpp"
 #include "runner/recorder.hpp"
 #include "runner/restore_point.hpp"
 
@@ -17,13 +17,13 @@ namespace danling::inline v0::detail {
 
 struct RunnerServices {
   RunnerServices(WorkspaceOptions options, Logger& log)
-      : workspace(std::move(options)), logger(log), progress(logger) {}
+      : workspace(std::move(options)), logger(log), console(std::make_shared<ConsoleObserver>(log)) {}
 
   Workspace workspace;
   Logger& logger;
-  Progress progress;
+  std::shared_ptr<ConsoleObserver> console;
   RestorePoint restore;
-  std::unique_ptr<Recorder> recorder;  ///< null where nothing is written
+  std::shared_ptr<Recorder> recorder;  ///< null where nothing is written
   std::unique_ptr<CheckpointManager> checkpoint_manager;
   /// Saves asked for inside an accumulation window.
   struct DeferredSave {

@@ -14,7 +14,10 @@ class MemoryManager : public dl::CheckpointManager {
   using States = std::map<std::string, dl::State>;
   MemoryManager(States& states, std::function<dl::State()> make) : states_(states), make_(std::move(make)) {}
 
-  void save_checkpoint(const dl::CheckpointRequest& request) override { states_[request.name] = copy_of(make_()); }
+  bool save_checkpoint(const dl::CheckpointRequest& request) override {
+    states_[request.name] = copy_of(make_());
+    return true;
+  }
   void save_model_checkpoint(const std::string& name) override { states_[name] = copy_of(make_().at("model")); }
   dl::State load_checkpoint(const fs::path& path) override { return states_.at(path.stem().string()); }
   std::optional<dl::SoundCheckpoint> newest_sound() override { return newest_sound_in({}, {}); }

@@ -73,7 +73,7 @@ class FileCheckpointManager : public CheckpointManager {
 
   /// @throws StateError when another manager or process saves into the directory, or after close(); ConfigError for a
   /// name that is no file name, `previous` or `ckpt-...`
-  void save_checkpoint(const CheckpointRequest& request) override;
+  bool save_checkpoint(const CheckpointRequest& request) override;
   void save_model_checkpoint(const std::string& name = "model") override;
   State load_checkpoint(const std::filesystem::path& path) override;
   std::optional<SoundCheckpoint> newest_sound() override;

@@ -87,9 +87,9 @@ class CheckpointManager {
   virtual bool is_collective() const { return false; }
 
   /// Saves when the request is due: forced, the last step, on the interval, or the best so far. A manager that writes
-  /// on its own thread returns once the state is copied; throw_failure() tells how it went.
+  /// on its own thread returns once the state is copied; throw_failure() tells how it went. @return whether it was due
   /// @throws CheckpointError; earlier checkpoints stay whole and the failure is counted in checkpoint_health()
-  virtual void save_checkpoint(const CheckpointRequest& request) = 0;
+  virtual bool save_checkpoint(const CheckpointRequest& request) = 0;
   /// Saves the model alone, for publishing and `pretrained`.
   virtual void save_model_checkpoint(const std::string& name) = 0;
 

@@ -5,20 +5,24 @@
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
 
 #include <danling/config/stored.hpp>
 #include <danling/core/error.hpp>
+#include <danling/runner/callback.hpp>
 #include <danling/runner/mode.hpp>
 #include <danling/runner/results.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/runner/state.hpp>
+#include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
 
@@ -27,6 +31,7 @@ class Logger;
 class CheckpointManager;
 class Group;
 class Parallelism;
+class EarlyStopping;
 struct CodeIdentity;
 
 namespace detail {
@@ -141,6 +146,35 @@ class BaseRunner {
   /// Asks the loops to stop at the next safe point: the accumulation window is finished, the run is saved and `Stopped`
   /// is thrown. From any thread.
   void request_stop(int signal = 15) { stop_.store(signal, std::memory_order_relaxed); }
+
+  /// Ends train() as if its boundary were reached: in epoch mode with this epoch, in step mode with this window; what
+  /// is in progress is evaluated and saved as the last. For callbacks. `reason` is logged.
+  void end_training(const std::string& reason) { ending_ = reason; }
+  /// Evaluates whole `evaluate_splits()` where the accumulation window ends, in the middle of a round: for callbacks,
+  /// which get the numbers by on_evaluate_end. They enter metrics.jsonl, and not the results that the best is chosen
+  /// from.
+  void request_evaluation() { evaluation_asked_ = true; }
+
+  // ---- callbacks and state of your own ------------------------------------------------------------------------------
+
+  /// Adds a callback, which the runner then owns: `add(MyCallback(...))` in the constructor of your class, or before
+  /// train(). @return it. @throws ConfigError where there is one of its name
+  template <std::derived_from<Callback> T>
+  T& add(T callback) {
+    return add(std::make_shared<T>(std::move(callback)));
+  }
+  template <std::derived_from<Callback> T>
+  T& add(const std::shared_ptr<T>& callback) {
+    callbacks_.add(callback, detail::listens_to_steps<T>());
+    return *callback;
+  }
+  /// Saves and restores the state of an object of yours with the run, under `tracked.<name>`. The object must outlive
+  /// the runner. Call it before initialize(). @throws ConfigError where there is one of this name
+  template <Checkpointable T>
+  void track(const std::string& name, T& object) {
+    track(name, {[&object] { return State(object.state_dict()); },
+                 [&object](const State& state) { object.load_state_dict(state); }});
+  }
 
   // ---- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -309,6 +343,23 @@ class BaseRunner {
   bool excluded_from_loading(std::string_view key) const;
   detail::RunnerServices& services();
 
+  /// Sends an event to the library's own callbacks, then to those of the program.
+  template <class E>
+  void notify(void (Callback::*function)(const E&), const E& event) const {
+    observers_.notify(function, event);
+    callbacks_.notify(function, event);
+  }
+  bool has_step_listeners() const { return observers_.has_step_listeners() || callbacks_.has_step_listeners(); }
+  void notify_step(const StepEvent& event) const {
+    observers_.notify_step(event);
+    callbacks_.notify_step(event);
+  }
+  /// Why training ends before its boundary; nothing where it does not.
+  const std::optional<std::string>& ending() const { return ending_; }
+  void forget_ending() { ending_.reset(); }
+  bool take_evaluation_request() { return std::exchange(evaluation_asked_, false); }
+  EarlyStopping& early_stopping() const { return *early_stopping_; }
+
   RunnerState state_;
   ResultBook results_;
   RunnerMode mode_ = RunnerMode::train;
@@ -319,9 +370,15 @@ class BaseRunner {
  private:
   explicit BaseRunner(StoredConfig<RunnerConfig> config);
 
+  struct Tracked {
+    std::function<State()> state_dict;
+    std::function<void(const State&)> load_state_dict;
+  };
+  void track(const std::string& name, Tracked tracked);
+  void load_extras(const State& checkpoint);
   void initialize_once();
   void initialize_unless_initializing();
-  void restore(const State& checkpoint);
+  void restore(const State& checkpoint, const std::filesystem::path& path = {});
   void restore_weights(const State& checkpoint);
   void make_services();
   detail::RestorePoint find_restore_point();
@@ -352,6 +409,12 @@ class BaseRunner {
   std::unique_ptr<CheckpointManager> own_manager_;  // set before there are services
   std::unique_ptr<detail::RunnerServices> services_;
   bool recording_begun_ = false;
+  CallbackList observers_{/*names_errors=*/false};
+  CallbackList callbacks_;
+  std::shared_ptr<EarlyStopping> early_stopping_;
+  std::vector<std::pair<std::string, Tracked>> tracked_;
+  std::optional<std::string> ending_;
+  bool evaluation_asked_ = false;
 };
 
 }  // namespace danling::inline v0

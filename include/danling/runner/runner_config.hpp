@@ -103,6 +103,7 @@ struct RunnerConfig : Config {
   // Model evaluation
   std::optional<std::vector<std::string>> train_splits, evaluate_splits;  ///< unset: inferred from the datasets
   std::optional<std::vector<std::string>> test_splits;                    ///< not in DanLing
+  std::optional<std::int64_t> evaluate_interval;                          ///< not in DanLing
   std::optional<std::string> score_split;                                 ///< unset: inferred once
   std::string score_name = "loss";
   double patience = std::numeric_limits<double>::infinity();

@@ -197,8 +197,13 @@ class TorchRunnerBase : public BaseRunner {
     std::int64_t first_step = 0;   ///< global_step when it began
     std::int64_t target_step = 0;  ///< step mode: global_step at which it ends
     Result round;                  ///< results of the splits of this epoch that are done
-    std::int64_t rounds_without_best = 0;
   };
+  /// What a pass has measured so far.
+  struct Measurements {
+    State meters, metrics, losses;
+  };
+  Measurements measurements() const;
+  void restore_measurements(const Measurements& saved);
 
   /// A training step in progress.
   struct OpenStep {
@@ -215,21 +220,36 @@ class TorchRunnerBase : public BaseRunner {
     std::int64_t samples;
     bool last;
   };
-  struct Pass;
-
   void enter(RunnerMode mode, std::string_view split);
   /// Epoch 0 of `split` from its beginning; the loader goes back after it where the split trains.
   data::LoaderVisit visit(std::string_view split);
-  void train_epochs(const std::vector<std::string>& train_splits, const std::vector<std::string>& evaluate_splits);
-  void train_steps(const std::vector<std::string>& train_splits, const std::vector<std::string>& evaluate_splits);
-  Result train_epoch(std::string_view split);
+  struct Splits {
+    std::vector<std::string> train, evaluate;
+  };
+  void check_trainable(const Splits& splits) const;
+  void train_rounds(const Splits& splits);
+  bool is_done() const;
+  void say_done();
+  bool rounds_left() const;
+  void start_loaders(const Splits& splits);
+  bool train_round(const Splits& splits);
+  bool round_is_over() const;
+  void forget_window();
+  bool evaluates_after_round() const;
+  void evaluate_round(const Splits& splits);
+  void end_round(bool evaluated);
+  void end_training_run(const Splits& splits);
+
+  Result train_split(const std::string& split, bool resumed);
+  bool next_batch(data::LoaderBase& loader, const std::string& split);
   void begin_train_split(detail::LoopFrame& frame, bool resumed);
+  void evaluate_between_steps(detail::LoopFrame& frame);
   OpenStep train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch);
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   OpenStep& current_step(std::string_view operation);
   Result evaluate_batches(std::string_view split, std::optional<std::int64_t> steps);
   Result evaluate_in_training(std::string_view split, bool whole);
-  std::int64_t step_budget(std::int64_t remaining_steps, std::size_t remaining_splits, const data::LoaderBase& loader);
+  std::int64_t step_budget(std::size_t remaining_splits, const data::LoaderBase& loader) const;
   void step_epoch_scheduler(const Result& result);
   void zero_grad();
   void read_options();
@@ -240,9 +260,7 @@ class TorchRunnerBase : public BaseRunner {
 
   LoopState loop_;
   bool continuing_ = false;  // a checkpoint taken inside an epoch was loaded and not gone on with yet
-  State saved_meters_;
-  State saved_metrics_;
-  State saved_losses_;
+  Measurements saved_;       // of the checkpoint, until then
   Result test_result_;
   bool saves_on_stop_ = false;
   std::string pin_warning_;  // to be told once

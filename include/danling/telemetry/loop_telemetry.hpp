@@ -32,6 +32,14 @@ class LoopTelemetry {
   LoopTelemetry() { start(); }
   void start(Clock::time_point now = Clock::now());
 
+  /// The time since the last step was not the loop's: it is left out.
+  void go_on(Clock::time_point now = Clock::now()) {
+    const auto gap = now - step_start_;
+    start_ += gap;
+    interval_start_ += gap;
+    step_start_ = now;
+  }
+
   /// The batch of the next step is there. Optional: without it there is no data_time.
   void data_ready(Clock::time_point now = Clock::now()) {
     interval_.data_seconds += std::chrono::duration<double>(now - step_start_).count();

@@ -1,0 +1,87 @@
+#include <danling/runner/callback.hpp>
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <typeinfo>
+
+#include <c10/util/Exception.h>
+
+#include <danling/core/error.hpp>
+#include <danling/runner/base_runner.hpp>
+
+namespace danling::inline v0 {
+
+Callback::~Callback() = default;
+
+std::string Callback::name() const {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), &std::free);
+  const std::string whole = status == 0 ? text.get() : typeid(*this).name();
+  return whole.substr(whole.rfind(':') + 1);  // of a namespace or function that is of no interest
+}
+
+void CallbackList::add(std::shared_ptr<Callback> callback, bool steps) {
+  check<ConfigError>(callback != nullptr, "runner.add", "expected a callback, got null");
+  const std::string name = callback->name();
+  for (const auto& other : all_) {
+    check<ConfigError>(other->name() != name, "runner.add", "expected callbacks of different names, got two ",
+                       quote(name), "; override name()");
+  }
+  if (steps) {
+    step_listeners_.push_back(callback.get());
+  }
+  all_.push_back(std::move(callback));
+}
+
+State CallbackList::state_dict() const {
+  State::Map map;
+  for (const auto& callback : all_) {
+    if (State state = callback->state_dict(); !state.is_null()) {
+      map.set(callback->name(), std::move(state));
+    }
+  }
+  return map;
+}
+
+std::vector<std::string> CallbackList::load_state_dict(const State& state) const {
+  std::vector<std::string> unknown;
+  for (const auto& entry : state.map()) {
+    bool known = false;
+    for (const auto& callback : all_) {
+      if (callback->name() == entry.key.string()) {
+        callback->load_state_dict(entry.value);
+        known = true;
+      }
+    }
+    if (!known) {
+      unknown.push_back(entry.key.string());
+    }
+  }
+  return unknown;
+}
+
+void CallbackList::rethrow(const Callback& callback) const {
+  if (!names_errors_) {
+    throw;
+  }
+  const auto fail_with = [&](std::string_view text) {
+    fail<Error>("runner.callback", "expected ", quote(callback.name()), " to return, got an exception: ", text);
+  };
+  try {
+    throw;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    fail_with(text.substr(0, text.find('\n')));
+  } catch (const std::exception& error) {
+    fail_with(error.what());
+  } catch (...) {
+    fail_with("no std::exception");
+  }
+  std::abort();  // fail() throws
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,27 @@
+#include <danling/runner/early_stopping.hpp>
+
+#include <danling/core/error.hpp>
+#include <danling/runner/base_runner.hpp>
+
+namespace danling::inline v0 {
+
+bool EarlyStopping::out_of_patience() const {
+  return rounds_without_best_ > 0 && static_cast<double>(rounds_without_best_) >= patience_;
+}
+
+void EarlyStopping::on_run_begin(const RunEvent& event) {
+  if (out_of_patience()) {
+    event.runner.end_training("early stopping has ended the run");
+  }
+}
+
+void EarlyStopping::on_result(const ResultEvent& event) {
+  rounds_without_best_ = event.results.is_improved() ? 0 : rounds_without_best_ + 1;
+  if (out_of_patience()) {
+    event.runner.end_training(concat("early stop, ", rounds_without_best_,
+                                     event.runner.is_step_mode() ? " evaluations" : " epochs", " without a better ",
+                                     event.results.score_name()));
+  }
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,156 @@
+// One pass of training over a split: its batches, one micro-batch after another.
+#include <danling/runner/torch_runner_base.hpp>
+
+#include <utility>
+
+#include "runner/loop_frame.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
+  data::LoaderBase& loader = this->loader(split);
+  const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
+  const auto total = is_step_mode() ? std::optional(loop_.target_step - first_step) : loader.length();
+  detail::LoopFrame frame(*this, split, total);
+  begin_train_split(frame, resumed);
+  if (!is_step_mode()) {
+    loader.start_epoch(state_.train.epoch);
+  }
+  while (next_batch(loader, split)) {
+    const OpenStep step = train_micro_batch(frame, {batch_of(loader), loader.batch_size(), loader.is_last()});
+    if (step.place.closes) {  // never inside an accumulation window
+      if (take_evaluation_request()) [[unlikely]] {
+        evaluate_between_steps(frame);
+      }
+      maybe_stop(/*save=*/true, step.agreed.stop);
+    }
+  }
+  loop_.split.clear();
+  return frame.finish();
+}
+
+// By epochs what the pass has; by steps batches up to the target, of as many passes as that takes.
+bool TorchRunnerBase::next_batch(data::LoaderBase& loader, const std::string& split) {
+  if (!is_step_mode()) {
+    return loader.next();
+  }
+  if (state_.train.global_step >= loop_.target_step || (ending() && window_.count() == 0)) {
+    return false;
+  }
+  if (!loader.next()) {
+    loader.start_epoch(loader.epoch() + 1);
+    check<DataError>(loader.next(), "runner.train", "expected batches in split ", quote(split), ", got none");
+  }
+  return true;
+}
+
+void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) {
+  enter(RunnerMode::train, frame.split());
+  window_.reset();
+  zero_grad();
+  if (resumed) {
+    restore_measurements(saved_);
+    frame.start(is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration);
+  } else {
+    loop_.split = frame.split();
+    loop_.iteration = 0;
+    loop_.first_step = state_.train.global_step;
+    frame.start();
+  }
+  continuing_ = false;
+}
+
+// A callback has asked for it; afterwards the pass goes on as if nothing had been.
+void TorchRunnerBase::evaluate_between_steps(detail::LoopFrame& frame) {
+  const Measurements now = measurements();
+  const Measurements kept = {clone(now.meters), clone(now.metrics), clone(now.losses)};
+  saved_ = kept;  // of a save in between
+  continuing_ = true;
+  for (const auto& split : evaluate_splits()) {
+    evaluate_in_training(split, /*whole=*/true);
+  }
+  continuing_ = false;
+  enter(RunnerMode::train, frame.split());
+  restore_measurements(kept);
+  frame.go_on();
+}
+
+/// Where backward() and step() find the step that they belong to, for as long as it lasts.
+class TorchRunnerBase::StepScope {
+ public:
+  StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
+    runner_.parallelism().begin_step(step_.place);
+    runner_.open_step_ = &step;
+  }
+  ~StepScope() {
+    runner_.open_step_ = nullptr;
+    runner_.parallelism().end_step(step_.place);
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+ private:
+  TorchRunnerBase& runner_;
+  OpenStep& step_;
+};
+
+TorchRunnerBase::OpenStep TorchRunnerBase::open_step(const MicroBatch& micro_batch,
+                                                     std::optional<std::int64_t> normalizer) {
+  const std::int64_t accum = accum_steps_;
+  const std::int64_t index = accum <= 1 ? 0 : state_.train.micro_step % accum;
+  const bool closes = index + 1 >= accum || micro_batch.last;
+  window_.begin_micro_batch(normalizer, /*alone=*/index == 0 && closes);
+  return {.place = {.index = index, .closes = closes, .weight = window_.weight()}};
+}
+
+TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
+  frame.data_ready();
+  const auto normalizer = loss_normalizer(micro_batch.batch);
+  OpenStep step = open_step(micro_batch, normalizer);
+  StepOutput output;
+  {
+    const StepScope scope(*this, step);
+    output = run_train_step(micro_batch.batch);
+  }
+  if (step.steps != 1) [[unlikely]] {
+    fail<StateError>("runner.train_step", "expected one call of step() for each micro-batch, got ", step.steps,
+                     "; an override of train_step must call it exactly once");
+  }
+
+  ++loop_.iteration;
+  if (scheduler) {
+    frame.lr().update(optimizer->param_groups().front().lr);
+  }
+  if (output.loss.defined() && normalizer.value_or(1) > 0) {
+    frame.loss().update(output.loss, normalizer.value_or(1));
+  }
+  frame.observe(micro_batch.samples);
+  const std::int64_t done = is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration;
+  if (has_step_listeners()) {
+    notify_step({{*this},
+                 frame.split(),
+                 loop_.iteration,
+                 done,
+                 output.loss,
+                 micro_batch.samples,
+                 step.place.closes,
+                 step.updated,
+                 frame.now()});
+  }
+  if (!is_step_mode() || step.updated) {
+    frame.log(done);
+  }
+  if (step.updated && is_step_mode()) {
+    const std::int64_t interval = checkpoint_interval();
+    if (interval > 0 && state_.train.global_step % interval == 0 && !evaluates_after_round()) {
+      save_checkpoint();  // otherwise with the scores
+    }
+  }
+  if (step.place.closes && !services().deferred_saves.empty()) [[unlikely]] {
+    save_deferred();
+  }
+  return step;
+}
+
+}  // namespace danling::inline v0
