@@ -11,6 +11,7 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/host_loop.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -222,7 +223,7 @@ State TorchRunnerBase::loop_state() const {
   out["skipped_updates"] = skipped_updates_;
   const bool inside = !loop_.split.empty();
   // Stopped before the split went on, its meters are still where the checkpoint put them.
-  const Measurements now = !inside ? Measurements() : continuing_ ? saved_ : measurements();
+  const Measurements now = !inside ? Measurements() : continuing_ || paused_ ? saved_ : measurements();
   out["meters"] = now.meters;
   out["metrics"] = now.metrics;
   out["losses"] = now.losses;

@@ -13,6 +13,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/loop_frame.hpp"
+#include "runner/paused_pass.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -102,6 +103,7 @@ data::LoaderVisit TorchRunnerBase::visit(std::string_view split) {
 Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {
   data::LoaderBase& loader = this->loader(split);
   check_unpadded(loader, split);
+  const PausedPass paused(*this);
   enter(RunnerMode::evaluate, split);
   const auto total = steps ? steps : loader.length();
   detail::LoopFrame frame(*this, split, total);
@@ -109,16 +111,7 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
   while ((!steps || done < *steps) && batches.next()) {
-    const data::BatchRef batch = batch_of(loader);
-    const auto normalizer = loss_normalizer(batch);
-    frame.data_ready();
-    // Not around the loader: what a dataset keeps from its first use must serve training too.
-    const WithoutGradients guard(evaluation_model());
-    const StepOutput output = run_evaluate_step(batch);
-    if (output.loss.defined() && normalizer.value_or(1) > 0) {
-      frame.loss().update(output.loss, normalizer.value_or(1));
-    }
-    frame.observe(loader.batch_size());
+    evaluate_one(frame, batch_of(loader), loader.batch_size());
     frame.log(++done);
     maybe_stop(/*save=*/saves_on_stop_);
   }
@@ -129,6 +122,24 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
                      ", got ", most);
   }
   return frame.finish();
+}
+
+at::Tensor TorchRunnerBase::evaluate_one(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples) {
+  const auto normalizer = loss_normalizer(batch);
+  frame.data_ready();
+  // Not around the loader: what a dataset keeps from its first use must serve training too.
+  const WithoutGradients guard(evaluation_model());
+  const StepOutput output = run_evaluate_step(batch);
+  if (output.loss.defined() && normalizer.value_or(1) > 0) {
+    frame.loss().update(output.loss, normalizer.value_or(1));
+  }
+  frame.observe(samples);
+  return output.loss;
+}
+
+void TorchRunnerBase::without_gradients(const std::function<void()>& body) {
+  const WithoutGradients guard(evaluation_model());
+  body();
 }
 
 Result TorchRunnerBase::evaluate_in_training(std::string_view split, bool whole) {

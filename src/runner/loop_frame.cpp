@@ -70,6 +70,7 @@ void LoopFrame::write_line() {
   }
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
+  runner_.check_numbers(*this, averages);
   const Result rates = telemetry_.interval().result();
   runner_.notify(&Callback::on_log, LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
 }
@@ -121,6 +122,10 @@ Result LoopFrame::finish() {
     // Others have more batches, and log boundaries at which they wait for this rank.
   }
   const Result result = collect(/*averages=*/true);
+  runner_.check_numbers(*this, result);
+  if (done_ > 0) {
+    runner_.check_metrics_fed();
+  }
   const Result rates = telemetry_.total().result();
   runner_.notify(&Callback::on_log, LogEvent{{runner_}, split_, runner_.mode(), std::nullopt, result, result, rates});
   send_split(&Callback::on_train_end, &Callback::on_evaluate_end, result);

@@ -195,6 +195,9 @@ void RunnerConfig::base_fields(Fields& f) {
   f("max_grad_norm", max_grad_norm, "clip gradients to this norm; unset: do not").above(0);
   f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: do not").above(0);
   f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates whose gradients are infinite or not a number");
+  f("on_nonfinite", on_nonfinite, "what a training loss that is infinite or not a number does: warn, or stop the run")
+      .choices({"warn", "stop"})
+      .non_semantic();
   f("optim", optim, "optimizer; unset options keep its own defaults").alias("optimizer");
   f("sched", sched, "learning rate schedule").alias("scheduler");
 

@@ -73,11 +73,19 @@ void TorchRunnerBase::step() {
   ++step.steps;
   auto& train = state_.train;
   ++train.micro_step;
+  if (step.backwards == 0) [[unlikely]] {
+    require_gradients();
+  }
   if (!step.place.closes) {
     // The next backward adds to the gradients in place.
     optim::detail::separate_gradients(optimizer->param_groups());
     return;
   }
+  close_window(step);
+}
+
+void TorchRunnerBase::close_window(OpenStep& step) {
+  auto& train = state_.train;
   parallelism().reduce_gradients(*optimizer);
   step.agreed = parallelism().agree({.weight = window_.total(), .stop = stop_requested()});
   window_.set_total(step.agreed.weight);
@@ -89,6 +97,25 @@ void TorchRunnerBase::step() {
   const std::int64_t accum = accum_steps_;
   if (accum > 1 && train.micro_step % accum != 0) {
     train.micro_step += accum - train.micro_step % accum;
+  }
+}
+
+// A step that made no gradients learns nothing, and one that made them past backward() may weigh them wrongly.
+void TorchRunnerBase::require_gradients() {
+  bool any = window_.weight() == 0.0;
+  for (const auto& group : optimizer->param_groups()) {
+    for (const auto& param : group.params) {
+      any = any || param.grad().defined();
+    }
+  }
+  check<StateError>(any, "runner.step",
+                    "expected a call of backward(loss) in train_step before step(), got none, and no "
+                    "parameter has a gradient");
+  if (window_.weight() != 0.0 && told_.insert("backward").second) {
+    logger().warning(
+        "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the samples "
+        "of "
+        "the accumulation window, nor shared with other processes; call backward(loss) in place of loss.backward()");
   }
 }
 

@@ -41,11 +41,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   const Splits splits{resolve_splits(requested_train, this->train_splits(), "runner.train"),
                       resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
   check_trainable(splits);
-  select_score();
-  keep_gradient_accumulators();
-  checkpoint_manager_ = &checkpoint_manager();
-  window_.share(parallelism().data_share().size > 1);
-  forget_ending();
+  prepare_training();
   try {
     notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     train_rounds(splits);
@@ -63,6 +59,17 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   gradient_accumulators_.clear();
   split_.clear();
   return results_;
+}
+
+void TorchRunnerBase::prepare_training() {
+  check<StateError>(pass_ == nullptr, "runner.train",
+                    "expected no training in progress, got one; a program that called "
+                    "train_on_batch ends it by finish_training()");
+  select_score();
+  keep_gradient_accumulators();
+  checkpoint_manager_ = &checkpoint_manager();
+  window_.share(parallelism().data_share().size > 1);
+  forget_ending();
 }
 
 void TorchRunnerBase::check_trainable(const Splits& splits) const {

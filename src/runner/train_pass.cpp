@@ -7,6 +7,21 @@
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
+namespace {
+
+/// Where an evaluation in the middle finds the pass that it interrupts.
+class PassScope {
+ public:
+  PassScope(detail::LoopFrame*& place, detail::LoopFrame& pass) : place_(place) { place_ = &pass; }
+  ~PassScope() { place_ = nullptr; }
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+
+ private:
+  detail::LoopFrame*& place_;
+};
+
+}  // namespace
 
 Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
   data::LoaderBase& loader = this->loader(split);
@@ -14,6 +29,7 @@ Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
   const auto total = is_step_mode() ? std::optional(loop_.target_step - first_step) : loader.length();
   detail::LoopFrame frame(*this, split, total);
   begin_train_split(frame, resumed);
+  const PassScope scope(pass_, frame);
   if (!is_step_mode()) {
     loader.start_epoch(state_.train.epoch);
   }
@@ -21,7 +37,7 @@ Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
     const OpenStep step = train_micro_batch(frame, {batch_of(loader), loader.batch_size(), loader.is_last()});
     if (step.place.closes) {  // never inside an accumulation window
       if (take_evaluation_request()) [[unlikely]] {
-        evaluate_between_steps(frame);
+        evaluate_between_steps();
       }
       maybe_stop(/*save=*/true, step.agreed.stop);
     }
@@ -61,19 +77,12 @@ void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) 
   continuing_ = false;
 }
 
-// A callback has asked for it; afterwards the pass goes on as if nothing had been.
-void TorchRunnerBase::evaluate_between_steps(detail::LoopFrame& frame) {
-  const Measurements now = measurements();
-  const Measurements kept = {clone(now.meters), clone(now.metrics), clone(now.losses)};
-  saved_ = kept;  // of a save in between
-  continuing_ = true;
+// A callback has asked for it; the pass goes on as if nothing had been, generators included.
+void TorchRunnerBase::evaluate_between_steps() {
   for (const auto& split : evaluate_splits()) {
     evaluate_in_training(split, /*whole=*/true);
+    state_.rng.restore();
   }
-  continuing_ = false;
-  enter(RunnerMode::train, frame.split());
-  restore_measurements(kept);
-  frame.go_on();
 }
 
 /// Where backward() and step() find the step that they belong to, for as long as it lasts.
@@ -150,6 +159,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
   if (step.place.closes && !services().deferred_saves.empty()) [[unlikely]] {
     save_deferred();
   }
+  step.loss = std::move(output.loss);
   return step;
 }
 

@@ -115,6 +115,7 @@ struct RunnerConfig : Config {
   std::optional<std::string> precision;
   std::optional<double> max_grad_norm, max_grad_value;
   bool skip_nonfinite_grad = false;
+  std::string on_nonfinite = "warn";  ///< not in DanLing
 
   // Data
   DataloaderConfig dataloader;

@@ -34,6 +34,31 @@ class BasicTorchRunner : public TorchRunnerBase {
   /// Loaders by split. One that is set in the constructor is used as it is.
   data::SplitMap<std::shared_ptr<data::Loader<B>>> dataloaders;
 
+  // For a program that owns the loop (a simulator, a game, a robot, a server) and makes the batches itself: no loader,
+  // no thread. Accumulation, schedule, metrics, callbacks, log lines and checkpoints work as in train(), by `steps` of
+  // the config or without an end. A resumed run goes on with the next batch that the program brings: track() where that
+  // is.
+
+  /// Trains one micro-batch. The first call begins the run; finish_training() ends it. Before `steps` is reached the
+  /// program may call evaluate_on_batch, infer_on_batch, evaluate, or save_checkpoint at any time, and use the model.
+  /// @param last  closes the accumulation window with this batch
+  /// @throws Stopped after a stop was asked for and saved; ConfigError with `epochs`; StateError from inside a step
+  BatchReport train_on_batch(B batch, const std::string& split = "train", bool last = false) {
+    const std::int64_t samples = data::batch_size(batch);
+    return train_host_batch(data::BatchRef(batch), samples, split, last);
+  }
+  /// Evaluates one batch; the averages are those of all since the last finish_evaluation().
+  BatchReport evaluate_on_batch(B batch, const std::string& split = "val") {
+    const std::int64_t samples = data::batch_size(batch);
+    return evaluate_host_batch(data::BatchRef(batch), samples, split);
+  }
+  /// The prediction of one batch, as infer_step gives it; changes nothing, in a training pass either.
+  auto infer_on_batch(B batch) {
+    std::optional<decltype(infer_step(batch))> out;
+    infer_host_batch([&] { out.emplace(infer_step(batch)); });
+    return std::move(*out);
+  }
+
  protected:
   template <std::derived_from<RunnerConfig> C>
   explicit BasicTorchRunner(const C& config) : TorchRunnerBase(config) {}

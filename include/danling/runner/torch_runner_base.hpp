@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -100,6 +101,23 @@ class TorchRunnerBase : public BaseRunner {
   /// @throws StateError outside of a training step.
   void step();
 
+  // ---- in a loop of the program's own: BasicTorchRunner::train_on_batch and its neighbours
+  // -----------------------------
+
+  /// What came of one micro-batch that the program brought.
+  struct BatchReport {
+    at::Tensor loss;       ///< on its device; undefined where the step gives none
+    bool updated = false;  ///< the optimizer changed the parameters
+    bool done = false;     ///< `steps` of the config are done, or a callback has ended training
+  };
+
+  /// Ends the evaluation that evaluate_on_batch began: its averages become a row of the results at this step, by which
+  /// the best checkpoint is chosen. @return the averages. @throws StateError where none was begun
+  Result finish_evaluation();
+  /// Ends the training that train_on_batch began: an open accumulation window is closed, the averages become a row of
+  /// the results, and the last checkpoint is on disk. @throws StateError where none was begun
+  const ResultBook& finish_training();
+
   /// Parameters that the optimizer gets, with their names. Override it to freeze or to add.
   /// Called when: build_optimizer runs, once.
   virtual NamedTensors iter_optimizer_named_parameters() const;
@@ -150,6 +168,10 @@ class TorchRunnerBase : public BaseRunner {
   data::LoaderOptions loader_options(const std::string& split, bool stream, const data::LoaderDefaults& declared);
   /// The batch that the loader has delivered last.
   virtual data::BatchRef batch_of(data::LoaderBase& loader) = 0;
+  // The compiled part of train_on_batch and its neighbours.
+  BatchReport train_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split, bool last);
+  BatchReport evaluate_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split);
+  void infer_host_batch(const std::function<void()>& infer);
   virtual StepOutput run_train_step(data::BatchRef batch) = 0;
   virtual StepOutput run_evaluate_step(data::BatchRef batch) = 0;
   virtual at::Tensor run_infer_step(data::BatchRef batch) = 0;
@@ -208,12 +230,14 @@ class TorchRunnerBase : public BaseRunner {
   /// A training step in progress.
   struct OpenStep {
     WindowPlace place;
+    at::Tensor loss = {};
     StepPacket agreed = {};      ///< with the other ranks, where the window closes
     std::int64_t backwards = 0;  ///< calls of backward()
     std::int64_t steps = 0;      ///< calls of step()
     bool updated = false;
   };
   class StepScope;
+  class PausedPass;
   /// The batch of one micro-batch, and whether it is the last of its pass.
   struct MicroBatch {
     data::BatchRef batch;
@@ -227,6 +251,7 @@ class TorchRunnerBase : public BaseRunner {
     std::vector<std::string> train, evaluate;
   };
   void check_trainable(const Splits& splits) const;
+  void prepare_training();
   void train_rounds(const Splits& splits);
   bool is_done() const;
   void say_done();
@@ -240,10 +265,20 @@ class TorchRunnerBase : public BaseRunner {
   void end_round(bool evaluated);
   void end_training_run(const Splits& splits);
 
+  void begin_host_training(const std::string& split);
+  void end_host_training();
+  /// One batch of evaluation: the loss.
+  at::Tensor evaluate_one(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples);
+  void without_gradients(const std::function<void()>& body);
+
   Result train_split(const std::string& split, bool resumed);
   bool next_batch(data::LoaderBase& loader, const std::string& split);
   void begin_train_split(detail::LoopFrame& frame, bool resumed);
-  void evaluate_between_steps(detail::LoopFrame& frame);
+  void evaluate_between_steps();
+  void close_window(OpenStep& step);
+  void require_gradients();
+  void check_numbers(const detail::LoopFrame& frame, const Result& averages);
+  void check_metrics_fed();
   OpenStep train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch);
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   OpenStep& current_step(std::string_view operation);
@@ -272,6 +307,13 @@ class TorchRunnerBase : public BaseRunner {
   bool clips_ = false;
   bool scheduler_by_step_ = true;
   CheckpointManager* checkpoint_manager_ = nullptr;
+
+  detail::LoopFrame* pass_ = nullptr;  // of training, in progress
+  bool paused_ = false;                // while something is evaluated in the middle of it
+  struct HostLoop;
+  std::shared_ptr<HostLoop> host_;
+  std::set<std::string, std::less<>> told_;  // warnings that are given once
+  std::int64_t skips_told_ = 0;
 
   std::vector<std::shared_ptr<void>> gradient_accumulators_;
   AccumulationWindow window_;

@@ -1,0 +1,266 @@
+#include <thread>
+
+#include "fixture.hpp"
+
+namespace runner_test {
+namespace {
+
+using Catch::Matchers::Contains;
+using danling_test::error_of;
+
+/// A runner without data: its host makes the batches.
+class HostedRunner : public dl::TorchRunner {
+ public:
+  explicit HostedRunner(const TinyConfig& config) : TorchRunner(config) {
+    model = make_tiny_net(config);
+    criterion = torch::nn::CrossEntropyLoss();
+    using namespace dl::metrics;
+    metrics = multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
+  }
+  ~HostedRunner() override { close(); }
+};
+
+TinyConfig hosted(const Folder& folder) {
+  TinyConfig config(folder);
+  config.steps = 12;
+  config.accum_steps = 2;
+  config.log_interval = 3;
+  config.checkpoint.interval = 4;
+  config.sched.type = "cosine";
+  config.max_grad_norm = 0.5;
+  return config;
+}
+
+/// The training batches of an epoch without shuffling, so that train() sees the same.
+dl::Batch pushed(std::int64_t index) { return make_points(8, 8 * (index % 6)); }
+
+class Ordered : public TinyRunner {
+ public:
+  explicit Ordered(const TinyConfig& config) : TinyRunner(config) {
+    datasets["train"] = Points{make_points(48, 0), true};
+  }
+};
+
+TEST_CASE("train_on_batch: pushing batches trains bit for bit as train() does", "[runner]") {
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.dataloader.shuffle = false;
+  config.dataloader.splits["train"].shuffle = false;
+  dl::State reference;
+  std::string lines;
+  {
+    Ordered runner(config);
+    runner.datasets.clear();
+    runner.datasets["train"] = Points{make_points(48, 0), true};
+    runner.train();
+    reference = dl::clone(runner.state_dict());
+    CHECK(runner.close());
+    lines = metrics_of(runner.workspace().dir());
+  }
+  const Folder other;
+  config = hosted(other);
+  HostedRunner runner(config);
+  bool done = false;
+  for (std::int64_t i = 0; !done; ++i) {
+    REQUIRE(i < 24);
+    const auto report = runner.train_on_batch(pushed(i));
+    CHECK(report.loss.defined());
+    CHECK(report.updated == (i % 2 == 1));
+    done = report.done;
+  }
+  runner.finish_training();
+  for (const auto* part : {"model", "optimizer", "scheduler"}) {
+    CHECK(dl::first_difference(reference.at(part), runner.state_dict().at(part)) == "");
+  }
+  CHECK(dl::first_difference(reference.at("state").at("rng"), runner.state_dict().at("state").at("rng")) == "");
+  CHECK(runner.state().train.global_step == 12);
+  CHECK(runner.close());
+  const auto checkpoints = runner.workspace().checkpoint_dir();
+  for (const auto* name : {"latest.pth", "model.pth", "ckpt-s000000000004.pth", "ckpt-s000000000008.pth"}) {
+    CHECK(fs::exists(checkpoints / name));
+  }
+  CHECK_THAT(metrics_of(runner.workspace().dir()), Contains("\"global_step\":4,\"iteration\":4"));
+}
+
+TEST_CASE("train_on_batch: a stopped host goes on bit for bit where it was", "[runner]") {
+  const Folder whole_folder;
+  const auto run = [](const TinyConfig& config, std::int64_t from, std::int64_t stop) {
+    HostedRunner runner(config);
+    runner.initialize();
+    bool done = false;
+    for (std::int64_t i = from; !done; ++i) {
+      if (i == stop) {
+        runner.request_stop();
+      }
+      done = runner.train_on_batch(pushed(i)).done;
+    }
+    runner.finish_training();
+    runner.close();
+    return outcome_of(runner.workspace().dir());
+  };
+  const auto whole = run(hosted(whole_folder), 0, -1);
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  CHECK_THROWS_AS(run(config, 0, 9), dl::Stopped);
+  config.auto_resume = true;
+  check_same(whole, run(config, 10, -1));
+}
+
+TEST_CASE("train_on_batch: evaluation and inference between batches change no bit of training", "[runner]") {
+  const Folder plain_folder;
+  const Folder folder;
+  const auto run = [](const TinyConfig& config, bool more) {
+    HostedRunner runner(config);
+    bool done = false;
+    for (std::int64_t i = 0; !done; ++i) {
+      done = runner.train_on_batch(pushed(i)).done;
+      if (more && i % 5 == 2) {
+        CHECK(runner.infer_on_batch(make_points(4, 500)).size(0) == 4);
+        for (int part = 0; part < 2; ++part) {
+          runner.evaluate_on_batch(make_points(10, 1000 + 10 * part));
+        }
+        CHECK(runner.finish_evaluation().number("loss") != nullptr);
+      }
+    }
+    runner.finish_training();
+    dl::State out = dl::clone(runner.state_dict());
+    std::vector<std::int64_t> rows;
+    for (const auto& row : runner.results().rows()) {
+      rows.push_back(row.index);
+    }
+    CHECK(rows == (more ? std::vector<std::int64_t>{1, 4, 6, 9, 11, 12} : std::vector<std::int64_t>{12}));
+    CHECK(runner.close());
+    CHECK(fs::exists(runner.workspace().checkpoint_dir() / "best.pth") == more);
+    std::string last = metrics_of(runner.workspace().dir());
+    last = last.substr(last.rfind('\n', last.size() - 2) + 1);
+    return std::pair(out, last);
+  };
+  TinyConfig config = hosted(plain_folder);
+  const auto plain = run(config, false);
+  config.workspace_root = folder.path().string();
+  const auto more = run(config, true);
+  for (const auto* part : {"model", "optimizer", "scheduler", "state"}) {
+    CHECK(dl::first_difference(plain.first.at(part), more.first.at(part)) == "");
+  }
+  CHECK(plain.second == more.second);  // the averages of the whole pass
+}
+
+TEST_CASE("train_on_batch: without steps it goes on until it is finished, and an open window is closed", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.accum_steps = 4;
+  HostedRunner runner(config);
+  for (std::int64_t i = 0; i < 6; ++i) {
+    CHECK_FALSE(runner.train_on_batch(pushed(i)).done);
+  }
+  CHECK(runner.state().train.global_step == 1);
+  runner.finish_training();
+  CHECK(runner.state().train.global_step == 2);
+  CHECK(runner.results().latest()->index == 2);
+  CHECK(runner.close());
+  CHECK(dl::load_file(runner.workspace().checkpoint_dir() / "latest.pth")
+            .at("state")
+            .at("train")
+            .at("global_step")
+            .integer() == 2);
+}
+
+TEST_CASE("train_on_batch: callbacks hear the host's steps and may end its training", "[runner]") {
+  struct Ender : dl::Callback {
+    std::int64_t steps = 0;
+    void on_step(const dl::StepEvent& event) override {
+      if (++steps == 3) {
+        event.runner.end_training("enough");
+      }
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  HostedRunner runner(config);
+  auto& ender = runner.add(Ender());
+  CHECK_FALSE(runner.train_on_batch(pushed(0)).done);
+  CHECK_FALSE(runner.train_on_batch(pushed(1)).done);
+  CHECK(runner.train_on_batch(pushed(2)).done);
+  CHECK(ender.steps == 3);
+}
+
+TEST_CASE("train_on_batch: calls in a wrong order are errors that say the right one", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 5;
+  HostedRunner runner(config);
+  CHECK(error_of<dl::StateError>([&] { runner.finish_training(); }) ==
+        "[runner.finish_training] expected a call after train_on_batch, got one without");
+  CHECK(error_of<dl::StateError>([&] { runner.finish_evaluation(); }) ==
+        "[runner.finish_evaluation] expected a call after evaluate_on_batch, got one without");
+  runner.train_on_batch(pushed(0));
+  CHECK(error_of<dl::ConfigError>([&] { runner.train_on_batch(pushed(1), "other"); }) ==
+        "[runner.train_on_batch] expected batches of split 'train' until finish_training(), got one of 'other'");
+  runner.evaluate_on_batch(make_points(4, 1000));
+  CHECK(error_of<dl::StateError>([&] { runner.train_on_batch(pushed(1)); }) ==
+        "[runner.train_on_batch] expected finish_evaluation() after evaluate_on_batch, got a training batch");
+  CHECK(error_of<dl::ConfigError>([&] { runner.evaluate_on_batch(make_points(4, 1000), "test"); }) ==
+        "[runner.evaluate_on_batch] expected batches of split 'val' until finish_evaluation(), got one of 'test'");
+  runner.finish_evaluation();
+  runner.train_on_batch(pushed(1));
+
+  TinyConfig epochs(folder);
+  epochs.epochs = 3;
+  epochs.hidden = 4;
+  HostedRunner by_epochs(epochs);
+  CHECK(error_of<dl::ConfigError>([&] { by_epochs.train_on_batch(pushed(0)); }) ==
+        "[runner.train_on_batch] expected `steps`, or neither, where the program brings the batches, got epochs=3");
+
+  struct Nested : HostedRunner {
+    using HostedRunner::HostedRunner;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      train_on_batch(pushed(0));
+      return HostedRunner::train_step(batch);
+    }
+  };
+  TinyConfig other(folder);
+  other.hidden = 5;
+  Nested nested(other);
+  CHECK_THAT(error_of<dl::StateError>([&] { nested.train_on_batch(pushed(0)); }),
+             Contains("[runner.train_on_batch] expected a call between training steps, got one inside of a step"));
+}
+
+TEST_CASE("TorchRunner: several runners on several threads give the results of running alone", "[runner]") {
+  class Hosted : public TinyRunner {
+   public:
+    Hosted(const TinyConfig& config, double scale) : TinyRunner(config) {
+      const at::NoGradGuard no_grad;
+      double value = scale;
+      for (auto& [name, parameter] : model.named_parameters()) {
+        parameter.copy_(torch::linspace(-value, value, parameter.numel()).view_as(parameter));
+        value *= 0.9;
+      }
+    }
+  };
+  const auto train = [](double scale) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.dropout = 0;
+    config.epochs = 3;
+    config.num_threads = 1;
+    Hosted runner(config, scale);
+    return runner.train().latest()->result.text(9);
+  };
+  const std::vector<double> scales = {0.5, 0.5, 1.0};  // two of equal config in all
+  std::vector<std::string> alone;
+  for (const double scale : scales) {
+    alone.push_back(train(scale));
+  }
+  std::vector<std::string> together(scales.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    threads.emplace_back([&, i] { together[i] = train(scales[i]); });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  CHECK(together == alone);
+}
+
+}  // namespace
+}  // namespace runner_test

@@ -1,0 +1,111 @@
+#include "fixture.hpp"
+
+namespace runner_test {
+namespace {
+
+using Catch::Matchers::Contains;
+using danling_test::error_of;
+
+/// The warnings of one training run.
+template <class Runner>
+std::vector<std::string> warnings_of(const TinyConfig& config) {
+  std::vector<std::string> out;
+  Runner runner(config);
+  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      out.emplace_back(text);
+    }
+  });
+  runner.train();
+  return out;
+}
+
+template <int kind>
+class Careless : public TinyRunner {
+ public:
+  using TinyRunner::TinyRunner;
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    const auto prediction = model(batch.input);
+    auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
+    if (kind == 1) {
+      loss.backward();
+    } else if (kind >= 2) {
+      backward(loss);
+    }
+    if (kind == 3 && state().train.global_step >= 3) {
+      loss = loss * std::numeric_limits<double>::quiet_NaN();
+    }
+    step();
+    return {prediction, loss};
+  }
+};
+
+TinyConfig config_in(const Folder& folder) {
+  TinyConfig config(folder);
+  config.epochs = 2;
+  return config;
+}
+
+TEST_CASE("TorchRunner: a train_step without backward is an error", "[runner]") {
+  const Folder folder;
+  Careless<0> runner(config_in(folder));
+  CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
+             Contains("[runner.step] expected a call of backward(loss) in train_step before step(), got none, and no "
+                      "parameter has a gradient"));
+}
+
+TEST_CASE("TorchRunner: a train_step that calls loss.backward() is one warning, and unfed metrics one for each split",
+          "[runner]") {
+  const Folder folder;
+  CHECK(warnings_of<Careless<1>>(config_in(folder)) ==
+        std::vector<std::string>{
+            "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the "
+            "samples of the accumulation window, nor shared with other processes; call backward(loss) in place of "
+            "loss.backward()",
+            "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
+}
+
+TEST_CASE("TorchRunner: a loss that is not finite is named with split and step, or stops the run", "[runner]") {
+  const Folder folder;
+  TinyConfig config = config_in(folder);
+  config.epochs = 1;
+  config.log_interval = 2;
+  CHECK(warnings_of<Careless<3>>(config) ==
+        std::vector<std::string>{
+            "the loss is not finite: nan in split 'train', epoch 0, by step 5; on_nonfinite: stop ends such a run",
+            "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
+  config.on_nonfinite = "stop";
+  Careless<3> runner(config);
+  CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==
+        "[runner.loss] expected a finite loss, got nan in split 'train', epoch 0, by step 5 (on_nonfinite: stop); the "
+        "checkpoints before are whole");
+}
+
+TEST_CASE("TorchRunner: skipped updates are counted in the log", "[runner]") {
+  class Skipping : public TinyRunner {
+   public:
+    using TinyRunner::TinyRunner;
+
+   protected:
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      if (state().train.micro_step == 1 || state().train.micro_step == 2) {
+        batch.input = batch.input / 0.0;
+      }
+      return TinyRunner::train_step(batch);
+    }
+  };
+  const Folder folder;
+  TinyConfig config = config_in(folder);
+  config.epochs = 1;
+  config.log_interval = 0;
+  config.skip_nonfinite_grad = true;
+  const auto warnings = warnings_of<Skipping>(config);
+  REQUIRE(warnings.size() == 2);
+  CHECK_THAT(warnings[0], Contains("the loss is not finite: nan in split 'train'"));
+  CHECK(warnings[1] == "gradients were not finite: 2 updates were skipped by step 5, 2 in all (skip_nonfinite_grad)");
+}
+
+}  // namespace
+}  // namespace runner_test
