@@ -66,9 +66,9 @@ std::vector<dl::Batch> make_batches() {
 
 std::shared_ptr<dl::optim::Optimizer> make_optimizer(const std::string& type, torch::nn::Sequential& net) {
   if (type == "sgd") {
-    return std::make_shared<dl::optim::SGD>(net->parameters(), dl::optim::SGDOptions{.lr = 0.01});
+    return std::make_shared<dl::optim::SGD>(net->parameters(), dl::optim::OptimizerOptions{.lr = 0.01});
   }
-  return std::make_shared<dl::optim::AdamW>(net->parameters(), dl::optim::AdamWOptions{.lr = 1e-3});
+  return std::make_shared<dl::optim::AdamW>(net->parameters(), dl::optim::OptimizerOptions{.lr = 1e-3});
 }
 
 struct BenchConfig : dl::RunnerConfig {

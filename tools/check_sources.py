@@ -20,7 +20,7 @@ EDGES = {
     "tensors": {"core", "formats", "state"},
     "workspace": {"core", "config"},
     "data": {"core", "formats", "state", "distributed", "tensors"},
-    "optim": {"core", "state", "distributed", "tensors"},
+    "optim": {"core", "config", "state", "distributed", "tensors"},
     "metrics": {"core", "state", "distributed", "tensors"},
     "checkpoint": {"core", "formats", "state", "distributed", "tensors", "workspace"},
     "telemetry": {"core", "workspace"},

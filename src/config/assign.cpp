@@ -139,13 +139,19 @@ std::string describe_wrong(const FieldSpec& spec, const Node& node) {
         using T = std::decay_t<decltype(target)>;
         if constexpr (std::is_pointer_v<T> && !std::is_same_v<T, Section*>) {
           using Value = typename Unwrapped<std::remove_pointer_t<T>>::type;
-          if constexpr (requires(Value value) { value.resize(1); } && !std::is_same_v<Value, std::string>) {
+          const auto first_wrong = [&]<class Item>(Item probe) -> std::string {
             for (const auto& item : node.items) {
-              typename Value::value_type probe{};
-              if (!read(item, probe)) {
-                return concat(item.describe(), " in the list");
-              }
+              if (!read(item, probe)) return concat(item.describe(), " in the list");
             }
+            return {};
+          };
+          if constexpr (std::is_same_v<Value, std::pair<double, double>>) {
+            const std::string wrong = first_wrong(0.0);
+            if (!wrong.empty() || node.kind != Node::Kind::list) return wrong.empty() ? node.describe() : wrong;
+            return concat("a list of ", node.items.size());
+          } else if constexpr (requires(Value value) { value.resize(1); } && !std::is_same_v<Value, std::string>) {
+            const std::string wrong = first_wrong(typename Value::value_type{});
+            if (!wrong.empty()) return wrong;
           }
         }
         return node.describe();

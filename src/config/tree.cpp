@@ -137,6 +137,17 @@ ConfigTree to_tree(ConstSectionRef section) { return detail::section_tree(sectio
 
 ConfigTree semantic_tree(ConstSectionRef section) { return detail::section_tree(section, detail::Scope::semantic); }
 
+std::vector<std::string> set_keys(ConstSectionRef section) {
+  std::vector<std::string> out;
+  const ConfigTree tree = to_tree(section);
+  for (const auto& entry : tree.map()) {
+    if (!entry.value.is_null()) {
+      out.push_back(entry.key.string());
+    }
+  }
+  return out;
+}
+
 void inherit(SectionRef section, ConstSectionRef from) {
   const Fields to(section);
   const Fields given(from);

@@ -14,6 +14,9 @@
 #include <ATen/ops/full.h>
 #include <torch/version.h>
 
+#include <danling/optim/adam.hpp>
+#include <danling/optim/sgd.hpp>
+#include <optim/plan.hpp>
 #include <optim/updates.hpp>
 
 namespace danling::inline v0::optim::detail {
@@ -106,7 +109,7 @@ void divide(Numbers& grads, bool divided) {
 }
 
 bool compare_sgd(at::Device device, at::ScalarType dtype, at::IntArrayRef sizes, bool aligned,
-                 const SGDOptions& options, bool first, bool divided) {
+                 const OptimizerOptions& options, bool first, bool divided) {
   Numbers params(sizes, device, dtype, aligned, 0.1);
   Numbers grads(sizes, device, dtype, aligned, 0.5);
   Numbers momenta(sizes, device, dtype, aligned, 0.9);
@@ -115,8 +118,8 @@ bool compare_sgd(at::Device device, at::ScalarType dtype, at::IntArrayRef sizes,
       momentum.fill_(std::numeric_limits<double>::quiet_NaN());
     }
   }
-  const bool has_momentum = options.momentum != 0;
-  call_fused_sgd(params.given, grads.given, momenta.given, first, divisor_on(device, divided), options);
+  const bool has_momentum = *options.momentum != 0;
+  call_fused_sgd(params.given, grads.given, momenta.given, first, divisor_on(device, divided), std::nullopt, options);
   divide(grads, divided);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     at::Tensor momentum = first ? at::Tensor() : momenta.exact[i];
@@ -127,7 +130,7 @@ bool compare_sgd(at::Device device, at::ScalarType dtype, at::IntArrayRef sizes,
 }
 
 bool compare_adam(FusedKernel kernel, at::Device device, at::ScalarType dtype, at::IntArrayRef sizes, bool aligned,
-                  const AdamOptions& options, bool divided) {
+                  const OptimizerOptions& options, bool divided) {
   constexpr double count = 3;
   Numbers params(sizes, device, dtype, aligned, 0.1);
   Numbers grads(sizes, device, dtype, aligned, 0.5);
@@ -139,11 +142,11 @@ bool compare_adam(FusedKernel kernel, at::Device device, at::ScalarType dtype, a
     steps.push_back(at::full({}, count, at::TensorOptions().device(device).dtype(at::kFloat)));
   }
   call_fused_adam(kernel, params.given, grads.given, first.given, second.given, largest.given, steps,
-                  divisor_on(device, divided), options);
+                  divisor_on(device, divided), std::nullopt, options);
   divide(grads, divided);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    update_adam(params.exact[i], grads.exact[i], {first.exact[i], second.exact[i], largest.exact[i]}, count, options,
-                kernel == FusedKernel::adamw);
+    update_adam(params.exact[i], grads.exact[i], {first.exact[i], second.exact[i], largest.exact[i]}, count, {},
+                options, kernel == FusedKernel::adamw);
   }
   return params.same() && grads.same() && first.same() && second.same() && largest.same();
 }
@@ -151,19 +154,21 @@ bool compare_adam(FusedKernel kernel, at::Device device, at::ScalarType dtype, a
 }  // namespace
 
 void call_fused_sgd(at::TensorList params, at::TensorList grads, at::TensorList momenta, bool first,
-                    const std::optional<at::Tensor>& grad_scale, const SGDOptions& options) {
-  at::_fused_sgd_(params, grads, options.momentum != 0 ? momenta : at::TensorList(), options.weight_decay,
-                  options.momentum, options.lr, options.dampening, options.nesterov, options.maximize, first,
-                  grad_scale);
+                    const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
+                    const OptimizerOptions& options) {
+  at::_fused_sgd_(params, grads, *options.momentum != 0 ? momenta : at::TensorList(), *options.weight_decay,
+                  *options.momentum, *options.lr, *options.dampening, *options.nesterov, *options.maximize, first,
+                  grad_scale, found_inf);
 }
 
 void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList grads, at::TensorList exp_avgs,
                      at::TensorList exp_avg_sqs, at::TensorList max_exp_avg_sqs, at::TensorList steps,
-                     const std::optional<at::Tensor>& grad_scale, const AdamOptions& options) {
+                     const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
+                     const OptimizerOptions& options) {
   const auto call = [&](auto&& fused) {
-    fused(params, grads, exp_avgs, exp_avg_sqs, options.amsgrad ? max_exp_avg_sqs : at::TensorList(), steps, options.lr,
-          options.betas.first, options.betas.second, options.weight_decay, options.eps, options.amsgrad,
-          options.maximize, grad_scale, std::nullopt);
+    fused(params, grads, exp_avgs, exp_avg_sqs, *options.amsgrad ? max_exp_avg_sqs : at::TensorList(), steps,
+          *options.lr, options.betas->first, options.betas->second, *options.weight_decay, *options.eps,
+          *options.amsgrad, *options.maximize, grad_scale, found_inf);
   };
   using Call = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList,
                         double, double, double, double, double, bool, bool, const std::optional<at::Tensor>&,
@@ -182,18 +187,22 @@ bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, 
     const double weight_decay = (bits & 8) != 0 ? 0.1 : 0;
     if (kernel == FusedKernel::sgd) {
       for (const auto& [momentum, dampening, nesterov] : momenta) {
-        const SGDOptions options{.lr = 0.5,
-                                 .momentum = momentum,
-                                 .dampening = dampening,
-                                 .weight_decay = weight_decay,
-                                 .nesterov = nesterov != 0,
-                                 .maximize = maximize};
+        const OptimizerOptions options = complete("SGD",
+                                                  {.lr = 0.5,
+                                                   .momentum = momentum,
+                                                   .dampening = dampening,
+                                                   .weight_decay = weight_decay,
+                                                   .nesterov = nesterov != 0,
+                                                   .maximize = maximize},
+                                                  SGD::defaults());
         right = right && compare_sgd(device, dtype, sizes, aligned, options, /*first=*/false, divided) &&
                 (momentum == 0 || compare_sgd(device, dtype, sizes, aligned, options, /*first=*/true, divided));
       }
     } else {
       for (const bool amsgrad : {false, true}) {
-        const AdamOptions options{.lr = 0.5, .weight_decay = weight_decay, .amsgrad = amsgrad, .maximize = maximize};
+        const OptimizerOptions options =
+            complete("Adam", {.lr = 0.5, .weight_decay = weight_decay, .amsgrad = amsgrad, .maximize = maximize},
+                     Adam::defaults());
         right = right && compare_adam(kernel, device, dtype, sizes, aligned, options, divided);
       }
     }

@@ -6,21 +6,24 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <danling/optim/adam.hpp>
-#include <danling/optim/sgd.hpp>
+#include <danling/optim/options.hpp>
 
 namespace danling::inline v0::optim::detail {
 
 enum class FusedKernel : std::uint8_t { sgd, adam, adamw };
 
-/// Without momentum `momenta` are not read; `first` fills them instead of adding to them.
+/// What a kernel takes of a GradScale: float32, on the device of the parameters.
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// Options are complete. Without momentum `momenta` are not read; `first` fills them instead of adding to them.
 void call_fused_sgd(at::TensorList params, at::TensorList grads, at::TensorList momenta, bool first,
-                    const std::optional<at::Tensor>& grad_scale, const SGDOptions& options);
+                    const OptionalTensor& grad_scale, const OptionalTensor& found_inf, const OptimizerOptions& options);
 
 /// `kernel` is adam or adamw.
 void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList grads, at::TensorList exp_avgs,
                      at::TensorList exp_avg_sqs, at::TensorList max_exp_avg_sqs, at::TensorList steps,
-                     const std::optional<at::Tensor>& grad_scale, const AdamOptions& options);
+                     const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
+                     const OptimizerOptions& options);
 
 /// Whether `kernel` may be used for tensors of `dtype` on `device`: as the table of this file's source says for the
 /// LibTorch that danling was built with; where it has no row (another version, CUDA), as `compare_fused` finds once per

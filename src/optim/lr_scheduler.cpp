@@ -6,6 +6,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/optim/build.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -16,19 +17,21 @@ double linear_curve(double progress) { return progress; }
 double cosine_curve(double progress) { return 1 - ((1 + std::cos(std::numbers::pi * progress)) / 2); }
 double constant_curve(double) { return 0; }
 
+std::string one_of(const std::vector<std::string>& known, const std::string& name, const char* option) {
+  check<ConfigError>(std::find(known.begin(), known.end(), name) != known.end(), build, "expected ", option,
+                     " to be one of ", join(known), ", got ", quote(name), did_you_mean(name, known));
+  return name;
+}
+
 std::function<double(double)> curve_of(const std::string& method) {
+  one_of({"linear", "cosine", "constant"}, method, "type");
   if (method == "linear") {
     return linear_curve;
   }
   if (method == "cosine") {
     return cosine_curve;
   }
-  if (method == "constant") {
-    return constant_curve;
-  }
-  const std::vector<std::string> known = {"linear", "cosine", "constant"};
-  fail<ConfigError>(build, "expected method to be one of ", join(known), ", got ", quote(method),
-                    did_you_mean(method, known));
+  return constant_curve;
 }
 
 std::int64_t phase(std::optional<std::int64_t> given, std::int64_t share, std::int64_t total, const char* key) {
@@ -44,20 +47,11 @@ void not_negative(double value, const char* key) {
 
 }  // namespace
 
-Scaling parse_scaling(std::string_view name) {
-  if (name == "percentile") {
-    return Scaling::percentile;
-  }
-  if (name == "numerical") {
-    return Scaling::numerical;
-  }
-  const std::vector<std::string> known = {"percentile", "numerical"};
-  fail<ConfigError>(build, "expected scaling to be one of ", join(known), ", got ", quote(name),
-                    did_you_mean(name, known));
-}
-
-LRScheduler::LRScheduler(Optimizer& optimizer, std::int64_t total_steps, LRSchedulerOptions options)
-    : Scheduler(optimizer), total_steps_(total_steps) {
+LRScheduler::LRScheduler(Optimizer& optimizer, std::int64_t total_steps, const SchedulerSpec& options,
+                         std::function<double(double)> curve)
+    : Scheduler(optimizer), total_steps_(total_steps = options.total_steps.value_or(total_steps)) {
+  expect_options(options,
+                 {"total_steps", "final_lr_ratio", "final_lr", "min_lr", "warmup_steps", "cooldown_steps", "scaling"});
   check<ConfigError>(total_steps > 0, build, "expected total_steps above 0, got ", total_steps);
   warmup_steps_ = phase(options.warmup_steps, total_steps / 20, total_steps, "warmup_steps");
   cooldown_steps_ = phase(options.cooldown_steps, total_steps / 5, total_steps, "cooldown_steps");
@@ -68,18 +62,19 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::int64_t total_steps, LRSched
                      "expected one of final_lr_ratio and final_lr, got both");
   not_negative(options.final_lr_ratio.value_or(0), "final_lr_ratio");
   not_negative(options.final_lr.value_or(0), "final_lr");
-  not_negative(options.min_lr, "min_lr");
+  not_negative(options.min_lr.value_or(0), "min_lr");
   final_lr_ = options.final_lr;
   final_lr_ratio_ = options.final_lr ? std::nullopt : std::optional(options.final_lr_ratio.value_or(1e-3));
-  min_lr_ = std::min(options.min_lr, options.final_lr.value_or(options.min_lr));
-  scaling_ = options.scaling.value_or(options.final_lr ? Scaling::numerical : Scaling::percentile);
-  method_ = std::move(options.method);
-  curve_ = options.curve ? std::move(options.curve) : curve_of(method_);
-  on_warning_ = std::move(options.on_warning);
+  min_lr_ = options.min_lr.value_or(1e-9);
+  min_lr_ = std::min(min_lr_, options.final_lr.value_or(min_lr_));
+  const std::string usual = options.final_lr ? "numerical" : "percentile";
+  percentile_ = one_of({"percentile", "numerical"}, options.scaling.value_or(usual), "scaling") == "percentile";
+  method_ = options.type.value_or("cosine");
+  curve_ = curve ? std::move(curve) : curve_of(method_);
   const auto& groups = optimizer.param_groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const double base_lr = groups[g].initial_lr.value_or(groups[g].lr);
-    check<ConfigError>(scaling_ == Scaling::numerical || !final_lr_ || base_lr > 0, build,
+    check<ConfigError>(!percentile_ || !final_lr_ || base_lr > 0, build,
                        "expected base learning rates above 0 with final_lr and percentile scaling, got ", base_lr,
                        " in group ", g);
   }
@@ -93,8 +88,8 @@ double LRScheduler::lr_at(double base_lr, std::int64_t step_count) const {
   const auto step = static_cast<double>(std::min(step_count, total_steps_));
   const double ratio = curve_(std::clamp(step / static_cast<double>(total_steps_), 0.0, 1.0));
   const double final_lr = final_lr_ ? *final_lr_ : base_lr * *final_lr_ratio_;
-  double lr = scaling_ == Scaling::percentile ? base_lr * std::pow(final_lr / base_lr, ratio)
-                                              : (1 - ratio) * (base_lr - final_lr) + final_lr;
+  double lr =
+      percentile_ ? base_lr * std::pow(final_lr / base_lr, ratio) : (1 - ratio) * (base_lr - final_lr) + final_lr;
   const auto warmup = static_cast<double>(warmup_steps_);
   const auto cooldown = static_cast<double>(cooldown_steps_);
   const auto cooldown_begin = static_cast<double>(total_steps_ - cooldown_steps_);
@@ -114,17 +109,7 @@ std::vector<double> LRScheduler::get_lr() const {
   return out;
 }
 
-void LRScheduler::compute(std::vector<double>& lrs, std::optional<double>) {
-  // One step past the end is what a loop that steps after its last update does.
-  if (step_count() > total_steps_ + 1 && !warned_) {
-    warned_ = true;
-    if (on_warning_) {
-      on_warning_(concat("[scheduler.step] expected at most total_steps + 1 = ", total_steps_ + 1, " steps, got ",
-                         step_count(), "; the learning rate stays at its final value"));
-    }
-  }
-  restore(lrs);
-}
+void LRScheduler::compute(std::vector<double>& lrs, std::optional<double>) { restore(lrs); }
 
 void LRScheduler::restore(std::vector<double>& lrs) {
   for (std::size_t g = 0; g < lrs.size(); ++g) {
@@ -133,7 +118,7 @@ void LRScheduler::restore(std::vector<double>& lrs) {
 }
 
 std::string LRScheduler::text() const {
-  return concat("LRScheduler(", method_, ", scaling=", scaling_ == Scaling::percentile ? "percentile" : "numerical",
+  return concat("LRScheduler(", method_, ", scaling=", percentile_ ? "percentile" : "numerical",
                 final_lr_ ? concat(", final_lr=", *final_lr_) : concat(", final_lr_ratio=", *final_lr_ratio_),
                 ", total_steps=", total_steps_, ", warmup_steps=", warmup_steps_, ", cooldown_steps=", cooldown_steps_,
                 ")");

@@ -1,5 +1,6 @@
 #include <danling/optim/optimizer.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -10,17 +11,67 @@
 
 namespace danling::inline v0::optim {
 
+namespace {
+
+void check_divisor(std::string_view optimizer, double divisor) {
+  if (!(divisor > 0) || !std::isfinite(divisor)) [[unlikely]] {
+    fail<StateError>(concat(optimizer, ".step"), "expected a finite grad_divisor above 0, got ", divisor);
+  }
+}
+
+}  // namespace
+
 Optimizer::~Optimizer() = default;
 
 void Optimizer::step(double grad_divisor) {
-  if (!(grad_divisor > 0) || !std::isfinite(grad_divisor)) [[unlikely]] {
-    fail<StateError>(concat(name(), ".step"), "expected a finite grad_divisor above 0, got ", grad_divisor);
-  }
+  check_divisor(name(), grad_divisor);
   const at::NoGradGuard no_grad;
   if (grad_divisor != 1.0) {
     detail::separate_gradients(groups_);
   }
   update(grad_divisor);
+}
+
+void Optimizer::step(const GradScale& scale) {
+  const std::string where = concat(name(), ".step");
+  for (const auto* tensor : {&scale.scale, &scale.found_inf}) {
+    check<StateError>(!tensor->defined() || tensor->numel() == 1, where, "expected ",
+                      tensor == &scale.scale ? "a scale" : "a found_inf", " of one element, got ",
+                      tensor->defined() ? tensor->numel() : 0);
+  }
+  const auto on_host = [](const ParamGroup& group) {
+    return std::any_of(group.params.begin(), group.params.end(), [](const auto& param) { return param.is_cpu(); });
+  };
+  const bool waits = !takes_device_scale() || std::any_of(groups_.begin(), groups_.end(), on_host);
+  GradScale left{.divisor = scale.divisor};
+  if (scale.found_inf.defined() && (waits || scale.found_inf.is_cpu())) {
+    if (scale.found_inf.item().toDouble() != 0) {
+      return;
+    }
+  } else {
+    left.found_inf = scale.found_inf;
+  }
+  if (scale.scale.defined() && (waits || scale.scale.is_cpu())) {
+    left.divisor *= scale.scale.item().toDouble();
+  } else {
+    left.scale = scale.scale;
+  }
+  if (left.scale.defined() || left.found_inf.defined()) {
+    detail::step_on_device(*this, left);
+  } else {
+    step(left.divisor);
+  }
+}
+
+void detail::step_on_device(Optimizer& optimizer, const GradScale& scale) {
+  check_divisor(optimizer.name(), scale.divisor);
+  const at::NoGradGuard no_grad;
+  separate_gradients(optimizer.groups_);
+  optimizer.update_on_device(scale);
+}
+
+void Optimizer::update_on_device(const GradScale&) {
+  fail<StateError>(concat(name(), ".step"), "expected update_on_device beside takes_device_scale, got none");
 }
 
 void Optimizer::zero_grad(bool set_to_none) {

@@ -1,8 +1,13 @@
 #include <optim/plan.hpp>
 
+#include <algorithm>
+
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <optim/memory.hpp>
 #include <optim/saved_state.hpp>
@@ -29,6 +34,38 @@ std::optional<at::Tensor> Bucket::collect(double grad_divisor) {
     grad_scale.fill_(grad_divisor);
   }
   return grad_scale;
+}
+
+std::optional<at::Tensor> Bucket::collect(const DeviceScale& scale) {
+  for (const auto& param : params) {
+    grads.push_back(param.grad());
+  }
+  if (!scale.divisor.defined()) {
+    return std::nullopt;
+  }
+  if (params[0].scalar_type() == at::kDouble) {
+    at::_foreach_div_(grads, scale.divisor);
+    return std::nullopt;
+  }
+  return scale.divisor.to(at::kFloat);
+}
+
+DeviceScale::DeviceScale(const GradScale& scale, at::Device device) {
+  if (scale.scale.defined()) {
+    divisor = scale.scale.detach().reshape({}).to(device, at::kDouble, /*non_blocking=*/true).mul(scale.divisor);
+  } else if (scale.divisor != 1.0) {
+    divisor = at::full({}, scale.divisor, at::TensorOptions().device(device).dtype(at::kDouble));
+  }
+  if (scale.found_inf.defined()) {
+    const at::Tensor flag = scale.found_inf.detach().reshape({});
+    found_inf = flag.to(device, flag.scalar_type(), /*non_blocking=*/true).ne(0).to(at::kFloat);
+  }
+}
+
+at::Tensor DeviceScale::taken() const { return found_inf.defined() ? found_inf.neg().add_(1) : at::Tensor(); }
+
+void keep_where(const at::Tensor& found_inf, const at::Tensor& before, const at::Tensor& tensor) {
+  at::where_out(const_cast<at::Tensor&>(tensor), found_inf.ne(0), before, tensor);
 }
 
 void Plan::settle() {
@@ -86,8 +123,10 @@ void check_same(std::string_view optimizer, const Plan& plan, const std::vector<
   for (std::size_t i = 0; same && i < params.size(); ++i) {
     same = params[i].is_same(plan.slots[i].param);
   }
-  check<StateError>(same, concat(optimizer, ".step"), "expected the parameters of group ", group,
-                    " as they were added, got others; use add_param_group, or build a new optimizer");
+  if (!same) [[unlikely]] {
+    fail<StateError>(concat(optimizer, ".step"), "expected the parameters of group ", group,
+                     " as they were added, got others; use add_param_group, or build a new optimizer");
+  }
 }
 
 void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad,
@@ -118,6 +157,23 @@ at::Tensor plain_gradient(const at::Tensor& param, at::Tensor grad, double grad_
     grad.div_(grad_divisor);
   }
   return grad.scalar_type() == param.scalar_type() ? grad : grad.to(param.scalar_type());
+}
+
+at::Tensor plain_gradient(const at::Tensor& param, at::Tensor grad, const DeviceScale& scale) {
+  if (scale.divisor.defined()) {
+    grad.div_(scale.divisor);
+  }
+  return plain_gradient(param, std::move(grad), 1.0);
+}
+
+OptimizerOptions complete(std::string_view optimizer, OptimizerOptions options, const OptimizerOptions& defaults) {
+  const auto known = set_keys(defaults);
+  for (const auto& key : set_keys(options)) {
+    check<ConfigError>(std::find(known.begin(), known.end(), key) != known.end(), concat(optimizer, ".options"),
+                       "expected options of ", optimizer, " (", join(known), "), got ", quote(key));
+  }
+  inherit(options, defaults);
+  return options;
 }
 
 }  // namespace danling::inline v0::optim::detail

@@ -15,12 +15,15 @@
 
 namespace danling::inline v0::optim::detail {
 
+/// Puts `before` back into `tensor` where the flag is set.
+void keep_where(const at::Tensor& found_inf, const at::Tensor& before, const at::Tensor& tensor);
+
 /// What an optimizer keeps for one parameter.
 struct Slot {
   at::Tensor param;
   std::array<at::Tensor, 3> buffers;  // undefined until the first gradient
   at::Tensor step;                    // float32 scalar, as torch.optim keeps it; Adam only
-  double count = 0;                   // the same number on the host
+  double count = 0;                   // the same number on the host; below 0 when only the device knows it
   bool overlaps = false;              // shares memory with a parameter before it in the group
 };
 
@@ -30,6 +33,31 @@ enum class Route : std::uint8_t {
   first,  // fused, and the kernel shall fill the momentum
   fused,
 };
+
+/// What a device says of an update, as tensors on the device of the parameters that they are for.
+struct DeviceScale {
+  at::Tensor divisor;    // float64, undefined for 1
+  at::Tensor found_inf;  // float32, 0 or 1; undefined where there is no flag
+  DeviceScale(const GradScale& scale, at::Device device);
+  OptionalTensor flag() const { return found_inf.defined() ? OptionalTensor(found_inf) : std::nullopt; }
+  /// By how much counts grow: 1 - found_inf.
+  at::Tensor taken() const;
+};
+
+/// Runs `update` of `tensors` such that it leaves them as they were where the flag is set.
+template <class Update>
+void update_unless(const at::Tensor& found_inf, std::vector<at::Tensor> tensors, Update&& update) {
+  std::vector<at::Tensor> before;
+  for (const auto& tensor : tensors) {
+    before.push_back(found_inf.defined() && tensor.defined() ? tensor.clone() : at::Tensor());
+  }
+  update();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (before[i].defined()) {
+      keep_where(found_inf, before[i], tensors[i]);
+    }
+  }
+}
 
 /// Parameters of one device and dtype that take the same fused call.
 struct Bucket {
@@ -44,6 +72,8 @@ struct Bucket {
   /// Collects the gradients; divides them here when the kernel, which takes a float32 divisor, would not be exact.
   /// Gives the tensor for the kernel's `grad_scale`, or nothing.
   std::optional<at::Tensor> collect(double grad_divisor);
+  /// The same by a divisor on the device.
+  std::optional<at::Tensor> collect(const DeviceScale& scale);
 };
 
 struct Plan {
@@ -70,7 +100,8 @@ void check_same(std::string_view optimizer, const Plan& plan, const std::vector<
 /// A gradient must be dense, and have its parameter's shape and device. `what()` describes the parameter; it is called
 /// only to throw.
 template <class Describe>
-void check_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad, Describe&& what) {
+void check_gradient(std::string_view optimizer, const at::Tensor& param,
+                                                  const at::Tensor& grad, Describe&& what) {
   if (grad.layout() != c10::kStrided || grad.sizes() != param.sizes() || grad.device() != param.device()) [[unlikely]] {
     throw_gradient(optimizer, param, grad, what());
   }
@@ -81,8 +112,8 @@ void check_gradient(std::string_view optimizer, const at::Tensor& param, const a
 
 /// A kept tensor must have followed its parameter: `model.to(device)` after the first update leaves it behind.
 template <class Describe>
-void check_buffer(std::string_view optimizer, const at::Tensor& param, const at::Tensor& buffer, const char* key,
-                  Describe&& what) {
+void check_buffer(std::string_view optimizer, const at::Tensor& param,
+                                                const at::Tensor& buffer, const char* key, Describe&& what) {
   if (buffer.device() != param.device() || buffer.scalar_type() != param.scalar_type() ||
       buffer.sizes() != param.sizes()) [[unlikely]] {
     throw_buffer(optimizer, param, buffer, key, what());
@@ -100,5 +131,10 @@ inline bool fusable(FusedKernel kernel, const Slot& slot, const at::Tensor& grad
 
 /// The gradient for the plain path: divided in place, in the dtype of the parameter.
 at::Tensor plain_gradient(const at::Tensor& param, at::Tensor grad, double grad_divisor);
+at::Tensor plain_gradient(const at::Tensor& param, at::Tensor grad, const DeviceScale& scale);
+
+/// @throws ConfigError for an option that is set and not in `defaults`; gives `options` with what is not set from
+/// there.
+OptimizerOptions complete(std::string_view optimizer, OptimizerOptions options, const OptimizerOptions& defaults);
 
 }  // namespace danling::inline v0::optim::detail

@@ -6,16 +6,17 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <danling/optim/adam.hpp>
-#include <danling/optim/sgd.hpp>
+#include <danling/optim/options.hpp>
 
 namespace danling::inline v0::optim::detail {
 
-/// `momentum` is undefined before the first update, which makes it, and stays so without momentum.
-void update_sgd(at::Tensor param, at::Tensor grad, at::Tensor& momentum, const SGDOptions& options);
+/// Options are complete. `momentum` is undefined before the first update, which makes it, and stays so without
+/// momentum.
+void update_sgd(at::Tensor param, at::Tensor grad, at::Tensor& momentum, const OptimizerOptions& options);
 
-/// `moments`: exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq. `count`: updates, this one included.
+/// `moments`: exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq. `count`: updates, this one included; below 0 for
+/// those that `device_count` says.
 void update_adam(at::Tensor param, at::Tensor grad, std::array<at::Tensor, 3> moments, double count,
-                 const AdamOptions& options, bool decoupled);
+                 const at::Tensor& device_count, const OptimizerOptions& options, bool decoupled);
 
 }  // namespace danling::inline v0::optim::detail

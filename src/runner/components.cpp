@@ -15,66 +15,6 @@
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
-namespace {
-
-std::optional<std::pair<double, double>> to_betas(const std::optional<std::vector<double>>& betas,
-                                                  std::string_view key) {
-  if (!betas) {
-    return std::nullopt;
-  }
-  check<ConfigError>(betas->size() == 2, "runner.build_optimizer", "expected two numbers in ", key, ", got ",
-                     betas->size());
-  return std::pair((*betas)[0], (*betas)[1]);
-}
-
-optim::OptimizerSpec to_spec(const OptimConfig& config) {
-  optim::OptimizerSpec spec;
-  spec.type = *config.type;
-  spec.options = {.lr = config.lr,
-                  .weight_decay = config.weight_decay,
-                  .momentum = config.momentum,
-                  .dampening = config.dampening,
-                  .eps = config.eps,
-                  .betas = to_betas(config.betas, "optim.betas"),
-                  .nesterov = config.nesterov,
-                  .amsgrad = config.amsgrad,
-                  .maximize = config.maximize,
-                  .fused = config.fused};
-  for (const auto& group : config.param_groups) {
-    spec.param_groups.push_back({.pattern = group.pattern,
-                                 .lr_multiplier = group.lr_multiplier,
-                                 .weight_decay_multiplier = group.weight_decay_multiplier,
-                                 .beta1 = group.beta1,
-                                 .beta2 = group.beta2,
-                                 .options = {.lr = group.lr,
-                                             .weight_decay = group.weight_decay,
-                                             .momentum = group.momentum,
-                                             .dampening = group.dampening,
-                                             .eps = group.eps,
-                                             .betas = to_betas(group.betas, "optim.param_groups.betas"),
-                                             .nesterov = group.nesterov,
-                                             .amsgrad = group.amsgrad,
-                                             .maximize = group.maximize}});
-  }
-  return spec;
-}
-
-// Keys of schedules that are not there yet were refused by the config; one that the type does not know is by the type.
-optim::SchedulerSpec to_spec(const SchedConfig& config) {
-  return {.type = *config.type,
-          .total_steps = config.total_steps,
-          .final_lr_ratio = config.final_lr_ratio,
-          .final_lr = config.final_lr,
-          .min_lr = config.min_lr,
-          .warmup_steps = config.warmup_steps,
-          .cooldown_steps = config.cooldown_steps,
-          .scaling = config.scaling,
-          .step_size = config.step_size,
-          .gamma = config.gamma};
-}
-
-}  // namespace
-
 TorchRunnerBase::~TorchRunnerBase() = default;
 
 void TorchRunnerBase::materialize_model() {
@@ -105,11 +45,12 @@ void TorchRunnerBase::keep_gradient_accumulators() {
 }
 
 void TorchRunnerBase::build_optimizer() {
-  if (optimizer != nullptr || !config().optim.type) {
-    return;
+  config().check_model_names({});
+  std::vector<std::string> warnings{config().check_optim(optimizer != nullptr)};
+  std::erase(warnings, "");
+  if (optimizer == nullptr && config().optim.type) {
+    optimizer = optim::build_optimizer(config().optim, iter_optimizer_named_parameters(), &warnings);
   }
-  std::vector<std::string> warnings;
-  optimizer = optim::build_optimizer(to_spec(config().optim), iter_optimizer_named_parameters(), &warnings);
   for (const auto& warning : warnings) {
     logger().warning(warning);
   }
@@ -117,6 +58,9 @@ void TorchRunnerBase::build_optimizer() {
 
 void TorchRunnerBase::build_scheduler() {
   const auto& sched = config().sched;
+  if (const std::string warning = config().check_sched(scheduler != nullptr); !warning.empty()) {
+    logger().warning(warning);
+  }
   if (scheduler == nullptr && optimizer != nullptr && sched.type) {
     std::optional<std::int64_t> total = steps();
     const std::string interval = sched.interval.value_or("step");
@@ -130,7 +74,7 @@ void TorchRunnerBase::build_scheduler() {
     if (total) {
       total = std::max<std::int64_t>(*total, 1);  // of a run with nothing to do
     }
-    scheduler = optim::build_scheduler(to_spec(sched), *optimizer, total);
+    scheduler = optim::build_scheduler(sched, *optimizer, total);
   }
   if (scheduler != nullptr) {
     const std::string interval = sched.interval.value_or(scheduler->requires_metric() ? "epoch" : "step");

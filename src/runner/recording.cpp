@@ -61,7 +61,20 @@ void BaseRunner::adopt_history() {
 }
 
 void BaseRunner::select_score() {
-  results_.select(score_split(), config().score_name, higher_is_better(config().score_name));
+  results_.select(score_split(), config().score_name, known_score_direction());
+}
+
+std::optional<bool> BaseRunner::known_score_direction() const {
+  const auto& mode = config().score_mode;
+  return mode ? std::optional(*mode == "max") : higher_is_better(config().score_name);
+}
+
+void BaseRunner::log_guessed_score() {
+  const std::string& name = config().score_name;
+  if (!known_score_direction() && name != "loss" && score_split()) {
+    logger().info(concat("score: no metric says which way ", quote(name),
+                         " is better, so higher is taken as better; set score_mode to min or max"));
+  }
 }
 
 void BaseRunner::append_result(std::int64_t index, const Result& result) {

@@ -1,8 +1,11 @@
 // RunnerConfig: every setting of a runner.
 #include <algorithm>
 #include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
 #include <danling/runner/runner_config.hpp>
+#include <set>
 
+#include "config/field_spec.hpp"
 #include "runner/reserved_keys.hpp"
 
 namespace danling::inline v0 {
@@ -18,56 +21,45 @@ bool is_device(const std::string& name) {
 
 }  // namespace
 
-void ParamGroupConfig::fields(Fields& f) {
-  f("pattern", pattern, "regular expression searched for in parameter names");
-  f("lr", lr, "learning rate").at_least(0);
-  f("weight_decay", weight_decay, "weight decay").at_least(0);
-  f("momentum", momentum, "momentum (SGD)").at_least(0);
-  f("dampening", dampening, "dampening of momentum (SGD)");
-  f("nesterov", nesterov, "Nesterov momentum (SGD)");
-  f("betas", betas, "decay rates of the moments (Adam, AdamW)").range(0, 1);
-  f("eps", eps, "added to the denominator (Adam, AdamW)").at_least(0);
-  f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
-  f("maximize", maximize, "maximise instead of minimise");
-  f("lr_multiplier", lr_multiplier, "times optim.lr").at_least(0);
-  f("weight_decay_multiplier", weight_decay_multiplier, "times optim.weight_decay").at_least(0);
-  f("beta1", beta1, "instead of the first of optim.betas").range(0, 1);
-  f("beta2", beta2, "instead of the second of optim.betas").range(0, 1);
+void ModelOptimConfig::fields(Fields& f) {
+  OptimizerSpec::fields(f);
+  f("max_grad_norm", max_grad_norm, "clip this model's gradients to this norm; unset: as the run").above(0);
+  f("max_grad_value", max_grad_value, "clip each of them to this magnitude; unset: as the run").above(0);
+  f("accum_steps", accum_steps, "batches per step of this optimizer; unset: as the run").at_least(1);
 }
 
 void OptimConfig::fields(Fields& f) {
-  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none").any_case();
-  f("lr", lr, "learning rate").at_least(0);
-  f("weight_decay", weight_decay, "weight decay").at_least(0);
-  f("momentum", momentum, "momentum (SGD)").at_least(0);
-  f("dampening", dampening, "dampening of momentum (SGD)");
-  f("nesterov", nesterov, "Nesterov momentum (SGD)");
-  f("betas", betas, "decay rates of the moments (Adam, AdamW)").range(0, 1);
-  f("eps", eps, "added to the denominator (Adam, AdamW)").at_least(0);
-  f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
-  f("maximize", maximize, "maximise instead of minimise");
-  f("fused", fused, "use LibTorch's fused kernels where they are safe");
-  f("param_groups", param_groups, "options by parameter name; the first pattern that matches counts");
+  OptimizerSpec::fields(f);
+  f.others("model", models,
+           "the same for one of several models, such as --optim.generator.lr 1e-4, and max_grad_norm, max_grad_value, "
+           "accum_steps");
   detail::reserve(f, detail::reserved_keys().optim);
 }
 
+ModelOptimConfig OptimConfig::for_name(const std::string& model) const {
+  const auto found = models.find(model);
+  ModelOptimConfig out = found == models.end() ? ModelOptimConfig() : found->second;
+  inherit(out, static_cast<const OptimizerSpec&>(*this));
+  out.section = concat("optim.", model);
+  return out;
+}
+
 void SchedConfig::fields(Fields& f) {
-  f("type", type, "schedule: linear, cosine, constant, step, or one that the program registered; unset builds none")
-      .any_case();
-  f("interval", interval, "what advances the schedule; unset: step").choices({"step", "epoch", "validation"});
-  f("total_steps", total_steps, "length of the schedule; unset: that of the run").at_least(1);
-  f("warmup_steps", warmup_steps, "steps of warm-up; unset: total_steps / 20").at_least(0);
-  f("cooldown_steps", cooldown_steps, "steps of cool-down; unset: total_steps / 5").at_least(0);
-  f("final_lr_ratio", final_lr_ratio, "final learning rate relative to the initial one; unset: 1e-3").at_least(0);
-  f("final_lr", final_lr, "final learning rate, instead of final_lr_ratio").at_least(0);
-  f("min_lr", min_lr, "least learning rate; unset: 1e-9").at_least(0);
-  f("scaling", scaling, "how progress maps to a rate; unset: percentile with final_lr_ratio, else numerical")
-      .choices({"percentile", "numerical"});
-  f("step_size", step_size, "steps between two decays (step)").at_least(1);
-  f("gamma", gamma, "factor of a decay (step)");
-  f("monitor", monitor,
-    "metric for a schedule that needs one: <split>.<metric>, or a metric of score_split; unset: score_name");
+  SchedulerSpec::fields(f);
+  f.others("model", models, "the same for the optimizer of one of several models");
   detail::reserve(f, detail::reserved_keys().sched);
+}
+
+optim::SchedulerSpec SchedConfig::for_name(const std::string& model) const {
+  const auto found = models.find(model);
+  SchedulerSpec out = found == models.end() ? SchedulerSpec() : found->second;
+  SchedulerSpec common = *this;
+  if (out.final_lr || out.final_lr_ratio) {
+    common.final_lr = common.final_lr_ratio = std::nullopt;  // two ways to say one thing
+  }
+  inherit(out, common);
+  out.section = concat("sched.", model);
+  return out;
 }
 
 void DataloaderOptions::fields(Fields& f) {
@@ -96,31 +88,18 @@ void DataloaderConfig::fields(Fields& f) {
 }
 
 DataloaderOptions DataloaderConfig::for_split(const std::string& split) const {
-  auto out = static_cast<const DataloaderOptions&>(*this);  // without the splits
+  auto common = static_cast<const DataloaderOptions&>(*this);  // without the splits
   const auto found = splits.find(split);
   if (found == splits.end()) {
-    return out;
+    return common;
   }
-  const DataloaderOptions& own = found->second;
+  DataloaderOptions own = found->second;
   if (own.num_workers == 0) {
-    out.prefetch_factor.reset();
-    out.persistent_workers.reset();
+    common.prefetch_factor.reset();
+    common.persistent_workers.reset();
   }
-  const auto override_with = [&]<class T>(std::optional<T> DataloaderOptions::*option) {
-    if (own.*option) {
-      out.*option = own.*option;
-    }
-  };
-  override_with(&DataloaderOptions::batch_size);
-  override_with(&DataloaderOptions::shuffle);
-  override_with(&DataloaderOptions::drop_last);
-  override_with(&DataloaderOptions::num_workers);
-  override_with(&DataloaderOptions::prefetch_factor);
-  override_with(&DataloaderOptions::persistent_workers);
-  override_with(&DataloaderOptions::pin_memory);
-  override_with(&DataloaderOptions::in_order);
-  override_with(&DataloaderOptions::snapshot_every_n_steps);
-  return out;
+  inherit(own, common);
+  return own;
 }
 
 void CheckpointConfig::fields(Fields& f) {
@@ -180,6 +159,10 @@ void RunnerConfig::base_fields(Fields& f) {
       .non_semantic();
   f("score_split", score_split, "split that selects the best model; unset: val, validate, or the first").non_semantic();
   f("score_name", score_name, "metric that selects the best model").non_semantic();
+  f("score_mode", score_mode,
+    "whether a lower or a higher score is better; unset: as the metric says, else max but of loss")
+      .choices({"min", "max"})
+      .non_semantic();
   f("patience", patience, "epochs without a better score before training stops").at_least(0).non_semantic();
   // Watching more or less trains the same model: a run resumes with other metrics, between epochs.
   f("metrics", metrics, "what is measured; with a type, in place of the metrics that the program sets").non_semantic();
@@ -260,19 +243,83 @@ void RunnerConfig::base_validate() const {
                      steps.value_or(0), " and epochs ", epochs.value_or(0));
   check<ConfigError>(is_device(device), where, "expected auto, cpu, cuda or cuda:<index> for 'device', got ",
                      quote(device));
-  check<ConfigError>(!sched.final_lr_ratio || !sched.final_lr, where,
-                     "expected at most one of 'sched.final_lr_ratio' and 'sched.final_lr', got both");
-  const auto check_betas = [](const std::optional<std::vector<double>>& betas, const std::string& key) {
-    check<ConfigError>(!betas || betas->size() == 2, where, "expected two numbers for ", quote(key), ", got ",
-                       betas ? betas->size() : 0);
+  const auto check_sched = [](const optim::SchedulerSpec& spec, const std::string& key) {
+    check<ConfigError>(!spec.final_lr_ratio || !spec.final_lr, where, "expected at most one of '", key,
+                       ".final_lr_ratio' and '", key, ".final_lr', got both");
   };
-  check_betas(optim.betas, "optim.betas");
-  for (std::size_t i = 0; i < optim.param_groups.size(); ++i) {
-    const std::string key = concat("optim.param_groups[", i, "]");
-    check<ConfigError>(!optim.param_groups[i].pattern.empty(), where, "expected a pattern for ", quote(key),
-                       ", got none");
-    check_betas(optim.param_groups[i].betas, key + ".betas");
+  const auto check_groups = [](const optim::OptimizerSpec& spec, const std::string& key) {
+    for (std::size_t i = 0; i < spec.param_groups.size(); ++i) {
+      check<ConfigError>(!spec.param_groups[i].pattern.empty(), where, "expected a pattern for '", key,
+                         ".param_groups[", i, "]', got none");
+    }
+  };
+  check_sched(sched, "sched");
+  for (const auto& [model, spec] : sched.models) {
+    check_sched(spec, concat("sched.", model));
   }
+  check_groups(optim, "optim");
+  for (const auto& [model, spec] : optim.models) {
+    check_groups(spec, concat("optim.", model));
+  }
+}
+
+std::vector<std::string> RunnerConfig::model_names() const {
+  std::set<std::string> names;
+  for (const auto& entry : optim.models) names.insert(entry.first);
+  for (const auto& entry : sched.models) names.insert(entry.first);
+  return {names.begin(), names.end()};
+}
+
+void RunnerConfig::check_model_names(const std::vector<std::string>& models) const {
+  for (const auto& model : model_names()) {
+    const bool of_optim = optim.models.contains(model);
+    const std::string section = of_optim ? "optim" : "sched";
+    if (std::find(models.begin(), models.end(), model) == models.end()) {
+      auto known = detail::known_paths(of_optim ? SectionRef(const_cast<OptimConfig&>(optim))
+                                                : SectionRef(const_cast<SchedConfig&>(sched)));
+      known.insert(known.end(), models.begin(), models.end());
+      std::erase_if(known, [&](const std::string& key) { return key.starts_with(model + ".") || key == model; });
+      fail<ConfigError>("runner.check_model_names", "expected sections of ", section, " for the models (",
+                        models.empty() ? "this runner has one, without a name" : join(models), "), got ",
+                        quote(concat(section, ".", model)), did_you_mean(model, known));
+    }
+  }
+}
+
+namespace {
+
+// `set`: the program set the part itself. `unread`: keys that are set and that only building it would read.
+std::string check_unread(const std::string& section, const std::string& part, bool has_type,
+                         std::vector<std::string> unread, bool set) {
+  if (unread.empty() || (has_type && !set)) {
+    return {};
+  }
+  for (auto& key : unread) {
+    key = concat("'", section, ".", key, "'");
+  }
+  if (set) {
+    return concat("expected no options for the ", part, " that the program set, got ", join(unread),
+                  ", which danling does not read");
+  }
+  fail<ConfigError>("runner.check_" + section, "expected ", section, ".type beside ", join(unread),
+                    ", got none, so that no ", part, " is built; set ", section, ".type, or leave them out");
+}
+
+}  // namespace
+
+std::string RunnerConfig::check_optim(bool set) const {
+  auto unread = set_keys(static_cast<const optim::OptimizerSpec&>(optim));
+  std::erase(unread, "fused");  // it has a default
+  return check_unread("optim", "optimizer", optim.type.has_value(), std::move(unread), set);
+}
+
+std::string RunnerConfig::check_sched(bool set) const {
+  auto unread = set_keys(static_cast<const optim::SchedulerSpec&>(sched));
+  if (set) {
+    std::erase(unread, "interval");
+    std::erase(unread, "monitor");
+  }
+  return check_unread("sched", "scheduler", sched.type.has_value(), std::move(unread), set);
 }
 
 std::string_view RunnerConfig::stack_name() const { return "ddp"; }

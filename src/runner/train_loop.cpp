@@ -66,6 +66,7 @@ void TorchRunnerBase::prepare_training() {
                     "expected no training in progress, got one; a program that called "
                     "train_on_batch ends it by finish_training()");
   select_score();
+  log_guessed_score();
   keep_gradient_accumulators();
   checkpoint_manager_ = &checkpoint_manager();
   window_.share(parallelism().data_share().size > 1);

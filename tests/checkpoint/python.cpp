@@ -103,17 +103,21 @@ std::shared_ptr<danling::optim::Optimizer> make_optimizer(const std::string& kin
   const std::vector<std::string> names = {"weight", "bias"};
   namespace optim = danling::optim;
   if (kind == "sgd") {
-    return std::make_shared<optim::SGD>(
-        params, defaults ? optim::SGDOptions{} : optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01},
-        names);
+    return std::make_shared<optim::SGD>(params,
+                                        defaults
+                                            ? optim::OptimizerOptions{}
+                                            : optim::OptimizerOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01},
+                                        names);
   }
   if (kind == "adam") {
     return std::make_shared<optim::Adam>(
-        params, defaults ? optim::AdamOptions{} : optim::AdamOptions{.lr = 0.05, .betas = {0.8, 0.95}, .amsgrad = true},
+        params,
+        defaults ? optim::OptimizerOptions{}
+                 : optim::OptimizerOptions{.lr = 0.05, .betas = {{0.8, 0.95}}, .amsgrad = true},
         names);
   }
   return std::make_shared<optim::AdamW>(
-      params, defaults ? optim::AdamWOptions{} : optim::AdamWOptions{.lr = 0.05, .weight_decay = 0.2}, names);
+      params, defaults ? optim::OptimizerOptions{} : optim::OptimizerOptions{.lr = 0.05, .weight_decay = 0.2}, names);
 }
 
 // Four steps with the gradients of tests/golden/checkpoint_python.py.

@@ -66,9 +66,13 @@ TEST_CASE("Fields: an aggregate that lists its fields is a section, alone and in
   CHECK(error_of<ConfigError>([&] { danling::apply(alone, "lrr", "3"); }) ==
         "[config.parse] expected a known key, got 'lrr' (command line); did you mean 'lr'?");
   CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9"); }) ==
-        "[config.parse] expected a list of two numbers or null for 'betas', got a list (command line)");
+        "[config.parse] expected a list of two numbers or null for 'betas', got a list of 1 (command line)");
   CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9,2"); }) ==
         "[config.parse] expected a value from 0 to 1 for 'betas', got 2.0 (command line)");
+  CHECK(error_of<ConfigError>([&] { danling::apply(alone, "betas", "0.9,x"); }) ==
+        "[config.parse] expected a list of two numbers or null for 'betas', got 'x' in the list (command line)");
+  CHECK(error_of<ConfigError>([&] { danling::load_text(alone, "betas: 0.9", "a.yaml"); }) ==
+        "[config.parse] expected a list of two numbers or null for 'betas', got '0.9' (file 'a.yaml', line 1)");
   danling::apply(alone, "betas", "null");
   CHECK_FALSE(alone.betas);
 

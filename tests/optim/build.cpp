@@ -27,41 +27,41 @@ std::vector<NamedParameter> model_parameters() {
 
 TEST_CASE("build_optimizer: each type with its options, defaults where none are given", "[optim]") {
   const auto sgd = std::dynamic_pointer_cast<optim::SGD>(optim::build_optimizer(
-      {.type = "SGD", .options = {.lr = 0.5, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true, .fused = false}},
+      {"SGD", {.lr = 0.5, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true, .fused = false}},
       model_parameters()));
   REQUIRE(sgd != nullptr);
   CHECK(sgd->options().lr == 0.5);
   CHECK(sgd->options().weight_decay == 0.1);
   CHECK(sgd->options().momentum == 0.9);
-  CHECK(sgd->options().nesterov);
-  CHECK_FALSE(sgd->options().fused);
+  CHECK(sgd->options().nesterov == true);
+  CHECK(sgd->options().fused == false);
   CHECK(sgd->param_groups()[0].names[2] == "norm.weight");
 
-  const auto adamw = std::dynamic_pointer_cast<optim::AdamW>(optim::build_optimizer(
-      {.type = "adamw", .options = {.betas = std::pair(0.8, 0.9), .amsgrad = true}}, model_parameters()));
+  const auto adamw = std::dynamic_pointer_cast<optim::AdamW>(
+      optim::build_optimizer({"adamw", {.betas = std::pair(0.8, 0.9), .amsgrad = true}}, model_parameters()));
   REQUIRE(adamw != nullptr);
   CHECK(adamw->options().lr == 1e-3);
   CHECK(adamw->options().weight_decay == 1e-2);
   CHECK(adamw->options().betas == std::pair(0.8, 0.9));
-  CHECK(adamw->options().amsgrad);
-  CHECK(adamw->options().fused);
+  CHECK(adamw->options().amsgrad == true);
+  CHECK(adamw->options().fused == true);
 
   const auto adam = std::dynamic_pointer_cast<optim::Adam>(
-      optim::build_optimizer({.type = "adam", .options = {.eps = 1e-6, .maximize = true}}, model_parameters()));
+      optim::build_optimizer({"adam", {.eps = 1e-6, .maximize = true}}, model_parameters()));
   REQUIRE(adam != nullptr);
   CHECK(adam->options().eps == 1e-6);
-  CHECK(adam->options().maximize);
+  CHECK(adam->options().maximize == true);
   CHECK(adam->options().weight_decay == 0);
 }
 
 TEST_CASE("build_optimizer: patterns make groups in order, the rest keeps the optimizer's options", "[optim]") {
   std::vector<std::string> warnings;
-  const OptimizerSpec spec{
-      .type = "adamw",
-      .options = {.lr = 0.5, .weight_decay = 0.25, .betas = std::pair(0.9, 0.99)},
-      .param_groups = {{.pattern = "bias$|norm", .weight_decay_multiplier = 0.0},
-                       {.pattern = "^nothing", .lr_multiplier = 3.0},
-                       {.pattern = "head", .lr_multiplier = 0.5, .beta2 = 0.95, .options = {.eps = 1e-3}}}};
+  OptimizerSpec spec("adamw", {.lr = 0.5, .betas = std::pair(0.9, 0.99), .weight_decay = 0.25},
+                     {{"bias$|norm"}, {"^nothing"}, {"head", {.eps = 1e-3}}});
+  spec.param_groups[0].weight_decay_multiplier = 0.0;
+  spec.param_groups[1].lr_multiplier = 3.0;
+  spec.param_groups[2].lr_multiplier = 0.5;
+  spec.param_groups[2].beta2 = 0.95;
   const auto built = optim::build_optimizer(spec, model_parameters(), &warnings);
   const auto adamw = std::dynamic_pointer_cast<optim::AdamW>(built);
   const auto& groups = built->param_groups();
@@ -83,39 +83,50 @@ TEST_CASE("build_optimizer: patterns make groups in order, the rest keeps the op
 TEST_CASE("build_optimizer: tied weights are trained once", "[optim]") {
   auto parameters = model_parameters();
   parameters.emplace_back("decoder.weight", parameters[0].second);
-  CHECK(optim::build_optimizer({.type = "sgd"}, parameters)->param_groups()[0].params.size() == 5);
+  CHECK(optim::build_optimizer({"sgd"}, parameters)->param_groups()[0].params.size() == 5);
 }
 
 TEST_CASE("build_optimizer: what is wrong is named", "[optim]") {
   const auto message = [](const OptimizerSpec& spec) {
     return error_of<ConfigError>([&] { optim::build_optimizer(spec, model_parameters()); });
   };
-  CHECK(message({.type = "adamm"}) ==
-        "[optimizer.build] expected one of adam, adamw, sgd, got 'adamm'; did you mean 'adam'?");
+  CHECK(message({"adamm"}) == "[optimizer.build] expected one of adam, adamw, sgd, got 'adamm'; did you mean 'adam'?");
   CHECK(
-      message({.type = "sgd", .options = {.eps = 1e-8}}) ==
-      "[optim] expected options of sgd (lr, momentum, dampening, weight_decay, nesterov, maximize, fused), got 'eps'");
-  CHECK(message({.type = "adam", .options = {.momentum = 0.9}}) ==
-        "[optim] expected options of adam (lr, betas, eps, weight_decay, amsgrad, maximize, fused), got 'momentum'");
-  CHECK(message({.type = "sgd", .param_groups = {{.pattern = "head", .options = {.amsgrad = true}}}}) ==
-        "[optim.param_groups[0]] expected options of sgd (lr, momentum, dampening, weight_decay, nesterov, maximize, "
+      message({"sgd", {.eps = 1e-8}}) ==
+      "[optim] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, fused), got 'eps'");
+  CHECK(message({"adam", {.momentum = 0.9}}) ==
+        "[optim] expected options of adam (lr, weight_decay, betas, eps, amsgrad, maximize, fused), got 'momentum'");
+  CHECK(message({"sgd", {}, {{"head", {.amsgrad = true}}}}) ==
+        "[optim.param_groups[0]] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, "
         "fused), got 'amsgrad'");
-  CHECK(message({.type = "sgd", .param_groups = {{.pattern = "head", .lr_multiplier = 2.0}}}) ==
+  const auto group_message = [&](const char* type, std::string pattern, auto option, double value) {
+    OptimizerSpec spec(type, {}, {std::move(pattern)});
+    spec.param_groups[0].*option = value;
+    return message(spec);
+  };
+  using optim::ParamGroupSpec;
+  CHECK(group_message("sgd", "head", &ParamGroupSpec::lr_multiplier, 2.0) ==
         "[optim.param_groups[0]] expected optim.lr with lr_multiplier, got none");
-  CHECK(message({.type = "sgd", .param_groups = {{.pattern = "head", .weight_decay_multiplier = 2.0}}}) ==
+  CHECK(group_message("sgd", "head", &ParamGroupSpec::weight_decay_multiplier, 2.0) ==
         "[optim.param_groups[0]] expected optim.weight_decay with weight_decay_multiplier, got none");
-  CHECK(message({.type = "adam", .param_groups = {{.pattern = "head", .beta1 = 0.5}}}) ==
+  CHECK(group_message("adam", "head", &ParamGroupSpec::beta1, 0.5) ==
         "[optim.param_groups[0]] expected optim.betas with beta1 or beta2, got none");
-  CHECK(message({.type = "adam", .param_groups = {{.pattern = ""}}}) ==
-        "[optim.param_groups[0]] expected a pattern, got none");
+  CHECK(message({"adam", {}, {{""}}}) == "[optim.param_groups[0]] expected a pattern, got none");
   CHECK(ContainsSubstring("[optim.param_groups[0]] expected a regular expression, got '(': ")
-            .match(message({.type = "adam", .param_groups = {{.pattern = "("}}})));
-  CHECK(error_of<ConfigError>([] { optim::build_optimizer({.type = "sgd"}, {}); }) ==
+            .match(message({"adam", {}, {{"("}}})));
+  OptimizerSpec critic("sgd", {.eps = 1e-8});
+  critic.section = "optim.critic";
+  CHECK(
+      message(critic) ==
+      "[optim.critic] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, fused), got "
+      "'eps'");
+  CHECK(message({}) == "[optimizer.build] expected optim.type, got none");
+  CHECK(error_of<ConfigError>([] { optim::build_optimizer({"sgd"}, {}); }) ==
         "[optimizer.build] expected parameters to train, got none");
 }
 
 TEST_CASE("build_scheduler: each type, the total from the run unless the section sets it", "[optim]") {
-  const auto optimizer = optim::build_optimizer({.type = "sgd", .options = {.lr = 1.0}}, model_parameters());
+  const auto optimizer = optim::build_optimizer({"sgd", {.lr = 1.0}}, model_parameters());
   const auto built = [&](const SchedulerSpec& spec, std::optional<std::int64_t> total) {
     optimizer->param_groups()[0].initial_lr.reset();
     optimizer->param_groups()[0].lr = 1.0;
@@ -142,7 +153,7 @@ TEST_CASE("build_scheduler: each type, the total from the run unless the section
   CHECK(message({.type = "cosine"}) ==
         "[scheduler.build] expected the number of steps for cosine, got a run of unknown length; set "
         "sched.total_steps, epochs or steps");
-  CHECK(message({.type = "cosine", .gamma = 0.5}) ==
+  CHECK(message({.type = "cosine", .total_steps = 9, .gamma = 0.5}) ==
         "[sched] expected options of cosine (total_steps, final_lr_ratio, final_lr, min_lr, warmup_steps, "
         "cooldown_steps, scaling), got 'gamma'");
   CHECK(message({.type = "step", .total_steps = 5, .step_size = 1}) ==
@@ -157,7 +168,7 @@ TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {
   const auto known_optimizers = optim::optimizers();
   const auto known_schedulers = optim::schedulers();
   optim::optimizers().add("double_sgd", [](const OptimizerSpec& spec, const std::vector<optim::ResolvedGroup>& groups) {
-    optim::expect_options(groups[0], spec.type, {"lr"});
+    optim::expect_options(groups[0], *spec.type, {"lr"});
     return optim::sgd(groups[0].params, {.lr = 2 * groups[0].options.lr.value_or(1)});
   });
   optim::schedulers().add("every",
@@ -165,7 +176,7 @@ TEST_CASE("optimizers, schedulers: a program adds its own", "[optim]") {
                             optim::expect_options(spec, {});
                             return std::make_shared<optim::StepLR>(optimizer, 1, 0.5);
                           });
-  const auto optimizer = optim::build_optimizer({.type = "double_sgd", .options = {.lr = 0.5}}, model_parameters());
+  const auto optimizer = optim::build_optimizer({"double_sgd", {.lr = 0.5}}, model_parameters());
   const auto scheduler = optim::build_scheduler({.type = "every"}, *optimizer);
   CHECK(optimizer->param_groups()[0].lr == 1.0);
   scheduler->step();

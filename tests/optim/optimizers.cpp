@@ -29,15 +29,15 @@ const std::vector<std::string> parameter_names = {"weight", "bias", "late"};
 
 /// The optimizer of a case of the golden script.
 std::shared_ptr<optim::Optimizer> make_case(const std::string& name, std::vector<at::Tensor> params, bool fused) {
-  const auto sgd = [&](optim::SGDOptions options) {
+  const auto sgd = [&](optim::OptimizerOptions options) {
     options.fused = fused;
     return std::make_shared<optim::SGD>(params, options, parameter_names);
   };
-  const auto adam = [&](optim::AdamOptions options) {
+  const auto adam = [&](optim::OptimizerOptions options) {
     options.fused = fused;
     return std::make_shared<optim::Adam>(params, options, parameter_names);
   };
-  const auto adamw = [&](optim::AdamWOptions options) {
+  const auto adamw = [&](optim::OptimizerOptions options) {
     options.fused = fused;
     return std::make_shared<optim::AdamW>(params, options, parameter_names);
   };
@@ -60,7 +60,7 @@ std::shared_ptr<optim::Optimizer> make_case(const std::string& name, std::vector
     return adam({.lr = 0.05});
   }
   if (name == "adam_decay") {
-    return adam({.lr = 0.05, .betas = {0.8, 0.95}, .eps = 1e-4, .weight_decay = 0.1});
+    return adam({.lr = 0.05, .betas = {{0.8, 0.95}}, .eps = 1e-4, .weight_decay = 0.1});
   }
   if (name == "adam_amsgrad") {
     return adam({.lr = 0.05, .amsgrad = true, .maximize = true});
@@ -69,7 +69,7 @@ std::shared_ptr<optim::Optimizer> make_case(const std::string& name, std::vector
     return adamw({.lr = 0.05});
   }
   if (name == "adamw_decay") {
-    return adamw({.lr = 0.05, .betas = {0.8, 0.95}, .eps = 1e-4, .weight_decay = 0.3});
+    return adamw({.lr = 0.05, .betas = {{0.8, 0.95}}, .eps = 1e-4, .weight_decay = 0.3});
   }
   REQUIRE(name == "adamw_amsgrad");
   return adamw({.lr = 0.05, .amsgrad = true, .maximize = true});
@@ -315,7 +315,7 @@ TEST_CASE("Optimizer: groups and options are checked when they are given", "[opt
   CHECK(message([&] { optim::sgd(params, {.nesterov = true}); }) ==
         "[SGD.options] expected momentum above 0 and no dampening with nesterov, got momentum 0.0 and dampening 0.0");
   CHECK(message([&] {
-          optim::adamw(params, {.betas = {0.9, 1.0}});
+          optim::adamw(params, {.betas = {{0.9, 1.0}}});
         }) == "[AdamW.options] expected betas from 0 to below 1, got 1.0");
   CHECK(message([&] { optim::adam(params, {.eps = -1}); }) == "[Adam.options] expected eps to be 0 or more, got -1.0");
   CHECK(message([&] {

@@ -44,7 +44,7 @@ TEST_CASE("Optimizer: gradients in one memory are each divided once, also over g
     for (const bool groups : {true, false}) {
       CAPTURE(fused, groups);
       const auto params = with_shared_gradients();
-      const optim::SGDOptions options{.lr = 1, .fused = fused};
+      const optim::OptimizerOptions options{.lr = 1, .fused = fused};
       optim::SGD optimizer({}, options);
       if (groups) {
         optimizer.add_param_group({params[0]}, options);

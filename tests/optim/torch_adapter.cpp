@@ -86,7 +86,7 @@ TEST_CASE("adapt: rates go both ways and the divisor divides the gradients", "[o
   optimizer->param_groups()[0].weight_decay = 2.0;
   optimizer->step();
   CHECK(param[0].item().toDouble() == 0.25 - 0.25 * (1 + 0.25 * 2));
-  optim::LRScheduler scheduler(*optimizer, 10, {.method = "constant", .warmup_steps = 0, .cooldown_steps = 0});
+  optim::LRScheduler scheduler(*optimizer, 10, {.type = "constant", .warmup_steps = 0, .cooldown_steps = 0});
   CHECK(optimizer->param_groups()[0].lr == 0.25);
   optimizer->zero_grad();
   CHECK_FALSE(param.grad().defined());

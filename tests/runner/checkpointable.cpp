@@ -248,8 +248,8 @@ TEST_CASE("Checkpointable: optimizers and schedulers take the next step alike", 
     at::Tensor b = torch::ones({3}, torch::requires_grad());
     const auto from = make(a);
     const auto into = make(b);
-    dl::optim::LRScheduler from_schedule(*from, 10, {.method = "linear"});
-    dl::optim::LRScheduler into_schedule(*into, 10, {.method = "linear"});
+    dl::optim::LRScheduler from_schedule(*from, 10, {.type = "linear"});
+    dl::optim::LRScheduler into_schedule(*into, 10, {.type = "linear"});
     const auto step = [&](dl::optim::Optimizer& optimizer) {
       at::Tensor& x = &optimizer == from.get() ? a : b;
       x.mutable_grad() = torch::full({3}, 0.5);
@@ -269,15 +269,15 @@ TEST_CASE("Checkpointable: optimizers and schedulers take the next step alike", 
     });
   };
   check([](at::Tensor& x) {
-    return std::make_unique<dl::optim::AdamW>(std::vector<at::Tensor>{x}, dl::optim::AdamWOptions{.lr = 0.1});
+    return std::make_unique<dl::optim::AdamW>(std::vector<at::Tensor>{x}, dl::optim::OptimizerOptions{.lr = 0.1});
   });
   check([](at::Tensor& x) {
-    return std::make_unique<dl::optim::Adam>(std::vector<at::Tensor>{x},
-                                             dl::optim::AdamOptions{.lr = 0.1, .weight_decay = 0.1, .amsgrad = true});
+    return std::make_unique<dl::optim::Adam>(
+        std::vector<at::Tensor>{x}, dl::optim::OptimizerOptions{.lr = 0.1, .weight_decay = 0.1, .amsgrad = true});
   });
   check([](at::Tensor& x) {
     return std::make_unique<dl::optim::SGD>(std::vector<at::Tensor>{x},
-                                            dl::optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+                                            dl::optim::OptimizerOptions{.lr = 0.1, .momentum = 0.9});
   });
   check([](at::Tensor& x) {
     return dl::optim::adapt(
@@ -287,7 +287,7 @@ TEST_CASE("Checkpointable: optimizers and schedulers take the next step alike", 
 
 TEST_CASE("Checkpointable: StepLR goes on with the saved rate", "[runner]") {
   const auto make = [] {
-    return dl::optim::SGD({torch::ones({3}, torch::requires_grad())}, dl::optim::SGDOptions{.lr = 1.0});
+    return dl::optim::SGD({torch::ones({3}, torch::requires_grad())}, dl::optim::OptimizerOptions{.lr = 1.0});
   };
   auto one = make();
   auto two = make();

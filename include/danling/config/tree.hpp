@@ -31,6 +31,9 @@ ConfigTree to_tree(ConstSectionRef section);
 /// replaced by what they stand for.
 ConfigTree semantic_tree(ConstSectionRef section);
 
+/// The names of the options that are set: those that are neither null nor an empty list of mappings.
+std::vector<std::string> set_keys(ConstSectionRef section);
+
 /// Gives each option of `section` that is unset (null, or an empty list of mappings) the value of `from`, where that
 /// has an option of this name and type.
 void inherit(SectionRef section, ConstSectionRef from);

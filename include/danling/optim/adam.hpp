@@ -3,90 +3,61 @@
 
 #include <memory>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <danling/optim/optimizer.hpp>
+#include <danling/optim/options.hpp>
 
 namespace danling::inline v0::optim {
 
-/// Defaults are those of torch.optim.Adam, but `fused` is on.
-struct AdamOptions {
-  double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool amsgrad = false;
-  bool maximize = false;
-  /// Use LibTorch's fused kernel for the dtypes, devices and layouts where it was found to give the same update as
-  /// plain operations; false: plain operations everywhere.
-  bool fused = true;
-
-  /// @throws ConfigError for a value out of range.
-  void validate() const;
-};
-
-/// Defaults are those of torch.optim.AdamW, but `fused` is on.
-struct AdamWOptions {
-  double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-  bool amsgrad = false;
-  bool maximize = false;
-  bool fused = true;
-
-  /// @throws ConfigError for a value out of range.
-  void validate() const;
-};
-
-/// What Adam and AdamW share.
-class AdamBase : public Optimizer {
+/// Updates as torch.optim.Adam does; weight decay is added to the gradient.
+class Adam : public Optimizer {
  public:
-  ~AdamBase() override;
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+
+  /// Where `add_param_group` follows, `params` may be empty. `names`: empty or one per parameter.
+  explicit Adam(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                std::vector<std::string> names = {});
+  ~Adam() override;
+
+  /// @throws ConfigError as `ParamGroup` requires, and for options out of range or of another kind of optimizer.
+  void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
+                       std::vector<std::string> names = {});
+
+  /// All options of a group, its current learning rate and weight decay included.
+  OptimizerOptions options(std::size_t group = 0) const;
+  void set_options(std::size_t group, const OptimizerOptions& options);
+
+  std::string_view name() const override { return "Adam"; }
   State state_dict() const override;
   void load_state_dict(const State& state) override;
 
  protected:
-  explicit AdamBase(bool decoupled_weight_decay);
-  void add(std::vector<at::Tensor> params, const AdamOptions& options, std::vector<std::string> names);
-  AdamOptions get(std::size_t group) const;
-  void set(std::size_t group, const AdamOptions& options);
+  struct Kind;
+  Adam(const Kind& kind, std::vector<at::Tensor> params, const OptimizerOptions& options,
+       std::vector<std::string> names);
 
  private:
   struct Impl;
   void update(double grad_divisor) override;
+  void update_on_device(const GradScale& scale) override;
+  bool takes_device_scale() const override { return true; }
   std::unique_ptr<Impl> impl_;
 };
 
-/// Updates as torch.optim.Adam does; weight decay is added to the gradient.
-class Adam final : public AdamBase {
- public:
-  /// Where `add_param_group` follows, `params` may be empty. `names`: empty or one per parameter.
-  Adam(std::vector<at::Tensor> params, const AdamOptions& options, std::vector<std::string> names = {});
-  void add_param_group(std::vector<at::Tensor> params, const AdamOptions& options, std::vector<std::string> names = {});
-  /// The options of a group, its current learning rate and weight decay included.
-  AdamOptions options(std::size_t group = 0) const { return get(group); }
-  void set_options(std::size_t group, const AdamOptions& options);
-  std::string_view name() const override { return "Adam"; }
-};
-
 /// Updates as torch.optim.AdamW does; weight decay shrinks the parameter itself.
-class AdamW final : public AdamBase {
+class AdamW final : public Adam {
  public:
-  /// Where `add_param_group` follows, `params` may be empty. `names`: empty or one per parameter.
-  AdamW(std::vector<at::Tensor> params, const AdamWOptions& options, std::vector<std::string> names = {});
-  void add_param_group(std::vector<at::Tensor> params, const AdamWOptions& options,
-                       std::vector<std::string> names = {});
-  /// The options of a group, its current learning rate and weight decay included.
-  AdamWOptions options(std::size_t group = 0) const;
-  void set_options(std::size_t group, const AdamWOptions& options);
+  static const OptimizerOptions& defaults();
+  explicit AdamW(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                 std::vector<std::string> names = {});
   std::string_view name() const override { return "AdamW"; }
 };
 
 /// A new Adam over `params`.
-std::shared_ptr<Adam> adam(std::vector<at::Tensor> params, const AdamOptions& options = {});
+std::shared_ptr<Adam> adam(std::vector<at::Tensor> params, const OptimizerOptions& options = {});
 /// A new AdamW over `params`.
-std::shared_ptr<AdamW> adamw(std::vector<at::Tensor> params, const AdamWOptions& options = {});
+std::shared_ptr<AdamW> adamw(std::vector<at::Tensor> params, const OptimizerOptions& options = {});
 
 }  // namespace danling::inline v0::optim

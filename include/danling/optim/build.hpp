@@ -1,4 +1,4 @@
-// From configuration to optimizers and schedulers: registries, plain specifications, parameter groups by pattern.
+// From specifications to optimizers and schedulers: registries, parameter groups by pattern.
 #pragma once
 
 #include <cstdint>
@@ -12,48 +12,13 @@
 
 #include <danling/core/registry.hpp>
 #include <danling/optim/optimizer.hpp>
+#include <danling/optim/options.hpp>
 #include <danling/optim/scheduler.hpp>
 
 namespace danling::inline v0::optim {
 
 /// A parameter and its name in the model: `{"fc.weight", tensor}`.
 using NamedParameter = std::pair<std::string, at::Tensor>;
-
-/// Options as a configuration gives them; what is not set keeps the default of the chosen type.
-struct OptimizerOptions {
-  std::optional<double> lr = std::nullopt;
-  std::optional<double> weight_decay = std::nullopt;
-  std::optional<double> momentum = std::nullopt;
-  std::optional<double> dampening = std::nullopt;
-  std::optional<double> eps = std::nullopt;
-  std::optional<std::pair<double, double>> betas = std::nullopt;
-  std::optional<bool> nesterov = std::nullopt;
-  std::optional<bool> amsgrad = std::nullopt;
-  std::optional<bool> maximize = std::nullopt;
-  std::optional<bool> fused = std::nullopt;
-};
-
-/// Parameters whose names match `pattern`, and what differs for them.
-struct ParamGroupSpec {
-  /// Regular expression (ECMAScript), searched for anywhere in the name.
-  std::string pattern;
-  /// Multiplies the optimizer's `lr`, which must be set then.
-  std::optional<double> lr_multiplier = std::nullopt;
-  /// Multiplies the optimizer's `weight_decay`, which must be set then.
-  std::optional<double> weight_decay_multiplier = std::nullopt;
-  /// Replaces one of the optimizer's `betas`, which must be set then.
-  std::optional<double> beta1 = std::nullopt;
-  std::optional<double> beta2 = std::nullopt;
-  /// Replaces the optimizer's options one by one.
-  OptimizerOptions options = {};
-};
-
-/// The section `optim` of a configuration.
-struct OptimizerSpec {
-  std::string type;
-  OptimizerOptions options = {};
-  std::vector<ParamGroupSpec> param_groups = {};
-};
 
 /// Parameters with the options that hold for them: the optimizer's, replaced by those of their group.
 struct ResolvedGroup {
@@ -78,24 +43,9 @@ std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::
 void expect_options(const ResolvedGroup& group, std::string_view type, std::initializer_list<std::string_view> known);
 
 /// The optimizer that `spec` describes. A parameter that occurs twice (tied weights) is taken once.
-/// @throws ConfigError for an unknown type, an option that the type does not know, or no parameters.
+/// @throws ConfigError for no type or an unknown one, an option that the type does not know, or no parameters.
 std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                            std::vector<std::string>* warnings = nullptr);
-
-/// The section `sched` of a configuration, without what the runner itself reads (interval, monitor).
-struct SchedulerSpec {
-  std::string type;
-  /// Goes before the `total_steps` that the runner knows.
-  std::optional<std::int64_t> total_steps = std::nullopt;
-  std::optional<double> final_lr_ratio = std::nullopt;
-  std::optional<double> final_lr = std::nullopt;
-  std::optional<double> min_lr = std::nullopt;
-  std::optional<std::int64_t> warmup_steps = std::nullopt;
-  std::optional<std::int64_t> cooldown_steps = std::nullopt;
-  std::optional<std::string> scaling = std::nullopt;
-  std::optional<std::int64_t> step_size = std::nullopt;
-  std::optional<double> gamma = std::nullopt;
-};
 
 /// Schedulers by `sched.type`: linear, cosine, constant, step, and what the program adds. The number is the run's total
 /// of scheduler steps, where it is known.
@@ -103,11 +53,12 @@ using SchedulerRegistry =
     Registry<std::shared_ptr<Scheduler>(const SchedulerSpec&, Optimizer&, std::optional<std::int64_t>)>;
 SchedulerRegistry& schedulers();
 
-/// @throws ConfigError when an option is set that is not in `known`.
+/// @throws ConfigError when an option is set that is not in `known`, `interval` and `monitor` apart.
 void expect_options(const SchedulerSpec& spec, std::initializer_list<std::string_view> known);
 
 /// The scheduler that `spec` describes, over `optimizer`, which must outlive it.
-/// @throws ConfigError for an unknown type, an option that the type does not know, or a schedule over a run of unknown
+/// @throws ConfigError for no type or an unknown one, an option that the type does not know, or a schedule over a run
+/// of unknown
 ///         length.
 std::shared_ptr<Scheduler> build_scheduler(const SchedulerSpec& spec, Optimizer& optimizer,
                                            std::optional<std::int64_t> total_steps = std::nullopt);

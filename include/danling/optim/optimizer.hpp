@@ -15,6 +15,14 @@
 
 namespace danling::inline v0::optim {
 
+/// How much too large gradients are, and whether they may be used: a loss scale, a factor of clipping, a number of
+/// ranks.
+struct GradScale {
+  double divisor = 1.0;
+  at::Tensor scale = {};      ///< one number, by which gradients are divided too
+  at::Tensor found_inf = {};  ///< one number: any but 0 means that a gradient is not finite, so that none is used
+};
+
 /// Parameters that share a learning rate and the other options of their optimizer.
 struct ParamGroup {
   /// Leaf tensors. Fixed once the optimizer has them; `step()` refuses a group whose tensors were exchanged.
@@ -27,6 +35,11 @@ struct ParamGroup {
   std::optional<double> initial_lr = std::nullopt;
   double weight_decay = 0;
 };
+
+class Optimizer;
+namespace detail {
+void step_on_device(Optimizer& optimizer, const GradScale& scale);
+}
 
 /// Updates parameters from their gradients. Derive to write an optimizer of your own.
 class Optimizer {
@@ -49,6 +62,13 @@ class Optimizer {
   ///         parameters, or a divisor that is not a finite positive number.
   void step(double grad_divisor = 1.0);
 
+  /// The same by a scale and a flag that may lie on a device. Where the flag is not 0, nothing is updated: no
+  /// parameter, no momentum, no count; what the gradients hold is then not specified. SGD, Adam and AdamW do not wait
+  /// for a device, but where a parameter lies on the host, or before a momentum with dampening exists; others wait for
+  /// both tensors.
+  /// @throws StateError for a tensor of several elements, and as above.
+  void step(const GradScale& scale);
+
   /// Drops the gradients, or fills them with zeros when `set_to_none` is false (gradients that are views of a
   /// communication bucket must not be dropped).
   void zero_grad(bool set_to_none = true);
@@ -68,6 +88,11 @@ class Optimizer {
   /// One update; called by `step()` under no-grad with a checked divisor.
   virtual void update(double grad_divisor) = 0;
 
+  /// The same with a scale or flag on a device, both of one float32 or float64 element; called only where
+  /// `takes_device_scale()`, which is asked at each step.
+  virtual void update_on_device(const GradScale& scale);
+  virtual bool takes_device_scale() const { return false; }
+
   /// Adds a group after checking its parameters. @throws ConfigError for an empty group, a tensor that is no leaf, a
   /// parameter that is in the optimizer already, or a wrong number of names.
   void add_group(ParamGroup group);
@@ -76,6 +101,9 @@ class Optimizer {
   std::string describe(std::size_t group, std::size_t index) const;
 
   std::vector<ParamGroup> groups_;
+
+ private:
+  friend void detail::step_on_device(Optimizer& optimizer, const GradScale& scale);
 };
 
 /// Every parameter's gradient that is defined, in order.

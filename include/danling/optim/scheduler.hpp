@@ -24,6 +24,8 @@ class Scheduler {
   /// The same, for a scheduler that requires a metric. @throws StateError when it does not.
   void step(double metric);
   virtual bool requires_metric() const { return false; }
+  /// Whether it was stepped past its end: one step behind the last update belongs to it, and those after do not.
+  virtual bool ran_out() const { return false; }
 
   /// The rates that were set last, one per group.
   const std::vector<double>& get_last_lr() const { return last_lr_; }

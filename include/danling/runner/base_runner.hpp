@@ -328,6 +328,9 @@ class BaseRunner {
   bool is_recording() const;
   /// Which number is the score, and which way it is better, as far as that is known by now.
   void select_score();
+  /// Logs which way the score is taken to be better where neither score_mode nor a metric says it.
+  void log_guessed_score();
+  std::optional<bool> known_score_direction() const;
 
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
   /// false where nothing changed since the last save.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <danling/config/config.hpp>
+#include <danling/optim/options.hpp>
 #include <danling/runner/metrics_config.hpp>
 #include <limits>
 #include <map>
@@ -13,38 +14,29 @@
 
 namespace danling::inline v0 {
 
-/// Options of the parameters whose names match `pattern`. Unset options keep those of the optimizer.
-struct ParamGroupConfig : Section {
-  std::string pattern;  ///< regular expression, searched for in the parameter's full name
-  std::optional<double> lr, weight_decay, momentum, dampening, eps;
-  std::optional<std::vector<double>> betas;
-  std::optional<bool> nesterov, amsgrad, maximize;
-  std::optional<double> lr_multiplier, weight_decay_multiplier;  ///< times `optim.lr`, `optim.weight_decay`
-  std::optional<double> beta1, beta2;                            ///< instead of one of `optim.betas`
-  void fields(Fields& f) override;
+/// `optim.<model>`: the optimizer of one of several models.
+struct ModelOptimConfig : optim::OptimizerSpec {
+  // Unset: those of the run. `.inf` clips nothing.
+  std::optional<double> max_grad_norm, max_grad_value;
+  std::optional<std::int64_t> accum_steps;
+  void fields(Fields& f);
 };
 
-/// `optim`: unset options keep the optimizer's own defaults; without `type` no optimizer is built.
-struct OptimConfig : Section {
-  std::optional<std::string> type;
-  std::optional<double> lr, weight_decay, momentum, dampening, eps;
-  std::optional<std::vector<double>> betas;
-  std::optional<bool> nesterov, amsgrad, maximize;
-  bool fused = true;                           ///< DanLing: null
-  std::vector<ParamGroupConfig> param_groups;  ///< the first group whose pattern matches takes a parameter
-  void fields(Fields& f) override;
+/// `optim`, with sections for several models: `optim.generator.lr`. Options that such a section does not set, its type
+/// among them, come from the common section.
+struct OptimConfig : optim::OptimizerSpec {
+  OptimConfig() { fused = true; }  // DanLing: null
+  std::map<std::string, ModelOptimConfig> models;
+  /// The options of one model's optimizer.
+  ModelOptimConfig for_name(const std::string& model) const;
+  void fields(Fields& f);
 };
 
-/// `sched`: unset options keep the scheduler's own defaults; without `type` no scheduler is built.
-struct SchedConfig : Section {
-  std::optional<std::string> type, interval;
-  std::optional<std::string> monitor;  ///< `<split>.<metric>`, or a metric of score_split
-  std::optional<std::int64_t> total_steps, warmup_steps, cooldown_steps;
-  std::optional<double> final_lr_ratio, final_lr, min_lr;
-  std::optional<std::string> scaling;
-  std::optional<std::int64_t> step_size;
-  std::optional<double> gamma;
-  void fields(Fields& f) override;
+/// `sched`, with sections for several models as `optim` has them.
+struct SchedConfig : optim::SchedulerSpec {
+  std::map<std::string, optim::SchedulerSpec> models;
+  optim::SchedulerSpec for_name(const std::string& model) const;
+  void fields(Fields& f);
 };
 
 /// What a loader is built from. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all
@@ -106,6 +98,7 @@ struct RunnerConfig : Config {
   std::optional<std::int64_t> evaluate_interval;                          ///< not in DanLing
   std::optional<std::string> score_split;                                 ///< unset: inferred once
   std::string score_name = "loss";
+  std::optional<std::string> score_mode;  ///< min or max; unset: as the metric says. Not in DanLing
   double patience = std::numeric_limits<double>::infinity();
   MetricsConfig metrics;  ///< not in DanLing
 
@@ -146,6 +139,16 @@ struct RunnerConfig : Config {
   void base_validate() const override;
   /// A boundary that was given replaces the program's default one: `--steps 100` unsets `epochs`, and the reverse.
   void base_post(const std::vector<std::string>& changed) override;
+
+  /// The models that have a section in `optim` or `sched`, sorted.
+  std::vector<std::string> model_names() const;
+  /// @throws ConfigError for a section of `optim` or `sched` whose name is not one of `models`.
+  void check_model_names(const std::vector<std::string>& models) const;
+  /// What is said of options of `optim` or `sched` that nothing reads: without a type none is built. Empty when all is
+  /// well, and a warning when the program `set` an optimizer or scheduler itself.
+  /// @throws ConfigError when it did not.
+  std::string check_optim(bool set) const;
+  std::string check_sched(bool set) const;
 
   /// `stack` by its one name: "ddp".
   std::string_view stack_name() const;

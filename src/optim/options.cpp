@@ -1,0 +1,53 @@
+#include <danling/optim/options.hpp>
+
+#include <danling/config/fields.hpp>
+
+namespace danling::inline v0::optim {
+
+void OptimizerOptions::fields(Fields& f) {
+  f("lr", lr, "learning rate").at_least(0);
+  f("weight_decay", weight_decay, "weight decay").at_least(0);
+  f("momentum", momentum, "momentum (SGD)").at_least(0);
+  f("dampening", dampening, "dampening of momentum (SGD)");
+  f("nesterov", nesterov, "Nesterov momentum (SGD)");
+  f("betas", betas, "decay rates of the moments (Adam, AdamW)").range(0, 1);
+  f("eps", eps, "added to the denominator (Adam, AdamW)").at_least(0);
+  f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
+  f("maximize", maximize, "maximise instead of minimise");
+  f("fused", fused, "use LibTorch's fused kernels where they are safe");
+}
+
+void ParamGroupSpec::fields(Fields& f) {
+  f("pattern", pattern, "regular expression searched for in parameter names");
+  OptimizerOptions::fields(f);
+  f("lr_multiplier", lr_multiplier, "times the optimizer's lr").at_least(0);
+  f("weight_decay_multiplier", weight_decay_multiplier, "times the optimizer's weight_decay").at_least(0);
+  f("beta1", beta1, "instead of the first of the optimizer's betas").range(0, 1);
+  f("beta2", beta2, "instead of the second of the optimizer's betas").range(0, 1);
+}
+
+void OptimizerSpec::fields(Fields& f) {
+  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none").any_case();
+  OptimizerOptions::fields(f);
+  f("param_groups", param_groups, "options by parameter name; the first pattern that matches counts");
+}
+
+void SchedulerSpec::fields(Fields& f) {
+  f("type", type, "schedule: linear, cosine, constant, step, or one that the program registered; unset builds none")
+      .any_case();
+  f("interval", interval, "what advances the schedule; unset: step").choices({"step", "epoch", "validation"});
+  f("total_steps", total_steps, "length of the schedule; unset: that of the run").at_least(1);
+  f("warmup_steps", warmup_steps, "steps of warm-up; unset: total_steps / 20").at_least(0);
+  f("cooldown_steps", cooldown_steps, "steps of cool-down; unset: total_steps / 5").at_least(0);
+  f("final_lr_ratio", final_lr_ratio, "final learning rate relative to the initial one; unset: 1e-3").at_least(0);
+  f("final_lr", final_lr, "final learning rate, instead of final_lr_ratio").at_least(0);
+  f("min_lr", min_lr, "least learning rate; unset: 1e-9").at_least(0);
+  f("scaling", scaling, "how progress maps to a rate; unset: percentile with final_lr_ratio, else numerical")
+      .choices({"percentile", "numerical"});
+  f("step_size", step_size, "steps between two decays (step)").at_least(1);
+  f("gamma", gamma, "factor of a decay (step)");
+  f("monitor", monitor,
+    "metric for a schedule that needs one: <split>.<metric>, or a metric of score_split; unset: score_name");
+}
+
+}  // namespace danling::inline v0::optim
