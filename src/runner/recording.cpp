@@ -60,9 +60,7 @@ void BaseRunner::adopt_history() {
   settle_records(/*again=*/true);
 }
 
-void BaseRunner::select_score() {
-  results_.select(score_split(), config().score_name, known_score_direction());
-}
+void BaseRunner::select_score() { results_.select(score_split(), config().score_name, known_score_direction()); }
 
 std::optional<bool> BaseRunner::known_score_direction() const {
   const auto& mode = config().score_mode;
