@@ -65,11 +65,13 @@
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
+#include <danling/checkpoint/pretrained.hpp>
 #include <danling/checkpoint/weights.hpp>
 
 #include <danling/telemetry/logger.hpp>
 
 #include <danling/runner/parallelism.hpp>
+#include <danling/runner/pretrained.hpp>
 #include <danling/runner/run.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/runner/torch_runner.hpp>

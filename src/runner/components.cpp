@@ -223,6 +223,9 @@ void TorchRunnerBase::load_state_dict(const State& checkpoint) {
 }
 
 void TorchRunnerBase::load_model(const State& state) { model.load_state_dict(state); }
+void TorchRunnerBase::load_ema(const State& state) { ema.load_state_dict(state); }
+void TorchRunnerBase::load_optimizer(const State& state) { optimizer->load_state_dict(state); }
+void TorchRunnerBase::load_scheduler(const State& state) { scheduler->load_state_dict(state); }
 
 void TorchRunnerBase::load_components(const State& checkpoint) {
   const auto part = [&](std::string_view key, bool bound) -> const State* {
@@ -238,13 +241,13 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
     load_model(*state);
   }
   if (const State* state = part("ema", static_cast<bool>(ema))) {
-    ema.load_state_dict(*state);
+    load_ema(*state);
   }
   if (const State* state = part("optimizer", optimizer != nullptr)) {
-    optimizer->load_state_dict(*state);
+    load_optimizer(*state);
   }
   if (const State* state = part("scheduler", scheduler != nullptr)) {
-    scheduler->load_state_dict(*state);
+    load_scheduler(*state);
   }
 }
 

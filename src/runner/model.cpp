@@ -1,12 +1,9 @@
 #include <danling/runner/model.hpp>
 
-#include <algorithm>
-#include <unordered_set>
-
-#include <c10/core/ScalarType.h>
 #include <c10/util/Type.h>
 #include <torch/nn/module.h>
 
+#include <danling/checkpoint/pretrained.hpp>
 #include <danling/runner/model_input.hpp>
 
 namespace danling::inline v0 {
@@ -90,10 +87,6 @@ class NnModel final : public ModelConcept {
   Forward1 forward_;
 };
 
-std::string describe(const at::Tensor& tensor) {
-  return concat(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]");
-}
-
 }  // namespace
 
 std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> module, void* object,
@@ -131,54 +124,11 @@ void ModelHandle::load_state_dict(const State& state) const {
   constexpr auto where = "runner.load_model";
   check<StateError>(concept_ != nullptr, where, "expected a model, got none; assign `model` first");
   check<CheckpointError>(state.is_map(), where, "expected a map of tensors, got ", state.kind());
-  const NamedTensors own = concept_->named_state();
-
   // Everything is compared before anything is written, so that a misfit leaves the model as it was.
-  std::vector<std::string> missing;
-  std::vector<std::string> misfits;
-  for (const auto& [name, tensor] : own) {
-    const State* found = state.find(name);
-    if (found == nullptr) {
-      missing.push_back(name);
-    } else if (!found->is_tensor() || !found->tensor().defined()) {
-      misfits.push_back(concat(name, " expects a tensor, got ", found->kind()));
-    } else if (found->tensor().sizes() != tensor.sizes()) {
-      misfits.push_back(
-          concat(name, " expects ", detail::describe(tensor), ", got ", detail::describe(found->tensor())));
-    }
-  }
-  std::unordered_set<std::string> known;
-  for (const auto& item : own) {
-    known.insert(item.first);
-  }
-  std::vector<std::string> unexpected;
-  for (const auto& entry : state.map()) {
-    if (!entry.key.is_string() || !known.contains(entry.key.string())) {
-      unexpected.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
-    }
-  }
-  if (!missing.empty() || !misfits.empty() || !unexpected.empty()) {
-    std::string text = "expected weights of the same architecture, got";
-    const auto add = [&text](std::string_view label, const std::vector<std::string>& names) {
-      if (names.empty()) {
-        return;
-      }
-      constexpr std::size_t shown = 4;
-      std::vector<std::string> head(names.begin(),
-                                    names.begin() + static_cast<std::ptrdiff_t>(std::min(shown, names.size())));
-      text += concat(text.back() == 't' ? " " : "; ", label, join(head));
-      if (names.size() > shown) {
-        text += concat(" and ", names.size() - shown, " more");
-      }
-    };
-    add("other shapes: ", misfits);
-    add("no ", missing);
-    add("unknown ", unexpected);
-    throw CheckpointError(concat("[", where, "] ", text));
-  }
-  for (const auto& [name, tensor] : own) {
-    tensor.detach().copy_(state.at(name).tensor());
-  }
+  const State own = state_dict();
+  const WeightMatch match = compare_weights(own, state);
+  check<CheckpointError>(match.complete(), where, "expected weights of the same architecture, got ", match.misfits());
+  copy_weights(own, match.weights);
 }
 
 }  // namespace danling::inline v0

@@ -2,6 +2,7 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -11,38 +12,16 @@
 #include <danling/runner/parallelism.hpp>
 
 #include "runner/earlier_run.hpp"
+#include "runner/excluded.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-// DanLing's other names of parts replaced: "dataloader.train" is "dataloaders.train".
-std::string part_name(std::string_view text) {
-  const auto dot = std::min(text.find('.'), text.size());
-  const std::string_view first = text.substr(0, dot);
-  const std::string_view known = first == "data_loader" || first == "dataloader" ? "dataloaders"
-                                 : first == "lr_scheduler"                       ? "scheduler"
-                                                                                 : first;
-  return concat(known, text.substr(dot));
-}
-
-// Takes out what `path` names, keys joined by dots; keys may have dots of their own. Says whether it was there.
-bool drop(State& state, std::string_view path) {
-  if (!state.is_map()) {
-    return false;
-  }
-  if (state.map().erase(path)) {
-    return true;
-  }
-  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {
-    State* child = state.map().find(path.substr(0, dot));
-    if (child != nullptr && drop(*child, path.substr(dot + 1))) {
-      return true;
-    }
-  }
-  return false;
-}
+constexpr std::array<std::string_view, 14> parts = {
+    "runner", "state",     "seed",      "dataloaders",   "results",         "loop",      "model",
+    "ema",    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked"};
 
 // Lines of metrics that were not in the file yet when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {
@@ -66,8 +45,7 @@ void BaseRunner::auto_restore() {
     state_.train.epoch = earlier.last_epoch() + (epochs() ? 1 : 0);
     services.logger.info(concat("auto_resume: the run is finished, ", from.path.string(), " holds its model"));
   } else if (from.weights_only) {
-    load_pretrained(checkpoint);
-    services.logger.info(concat("loaded the weights of ", from.path.string()));
+    restore_weights(checkpoint, {.strict = config().pretrained_strict}, from.path);
   } else {
     restore(checkpoint, from.path);
     if (const State* lines = checkpoint.find("metrics_lines")) {
@@ -93,7 +71,7 @@ State BaseRunner::state_dict() {
   }
   ConfigTree config_tree = to_tree(config());
   // How this attempt began is not part of the run that it continues.
-  for (const auto* key : {"resume", "auto_resume", "pretrained"}) {
+  for (const auto* key : {"resume", "auto_resume", "pretrained", "pretrained_strict"}) {
     config_tree.map().erase(key);
   }
   State out;
@@ -137,7 +115,8 @@ void BaseRunner::load_extras(const State& checkpoint) {
 
 bool BaseRunner::excluded_from_loading(std::string_view key) const {
   const auto& excluded = config().checkpoint.exclude_from_loading;
-  return std::any_of(excluded.begin(), excluded.end(), [&](const std::string& item) { return part_name(item) == key; });
+  return std::any_of(excluded.begin(), excluded.end(),
+                     [&](const std::string& item) { return detail::part_name(item) == key; });
 }
 
 void BaseRunner::check_same_meaning(const State& stored) const {
@@ -187,26 +166,43 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   }
 }
 
+// The checkpoint without the parts that are excluded from loading; below them, what the running objects have.
+State BaseRunner::without_excluded(const State& original) {
+  State out = original;
+  std::optional<State> own;
+  for (const auto& item : config().checkpoint.exclude_from_loading) {
+    const std::string name = detail::part_name(item);
+    if (out.map().erase(name)) {
+      continue;
+    }
+    auto path = detail::find_path(original, name);
+    const bool is_part = std::find(parts.begin(), parts.end(), name) != parts.end();
+    if (!is_part && !own) {
+      own = state_dict();
+    }
+    if (!is_part && !path) {
+      path = detail::find_path(*own, name);
+    }
+    if (path) {
+      detail::keep_own(out, *own, *path, item);
+    } else if (!is_part) {  // a part need not be in every checkpoint
+      std::vector<std::string> known(parts.begin(), parts.end());
+      for (const auto& entry : original.map()) {
+        known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
+      }
+      fail<ConfigError>(where, "expected in checkpoint.exclude_from_loading what the checkpoint holds, got ",
+                        quote(item), did_you_mean(name, known), "; `danling ckpt show` lists what a checkpoint holds");
+    }
+  }
+  return out;
+}
+
 void BaseRunner::restore(const State& original, const std::filesystem::path& path) {
   initialize_unless_initializing();
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || excluded_from_loading("state"), where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
-  State checkpoint = original;
-  for (const auto& item : config().checkpoint.exclude_from_loading) {
-    const std::string name = part_name(item);
-    std::vector<std::string> known = {"runner",        "state",           "seed",      "dataloaders", "results",
-                                      "loop",          "model",           "ema",       "optimizer",   "scheduler",
-                                      "metrics_lines", "metrics_waiting", "callbacks", "tracked"};
-    const bool is_part = std::find(known.begin(), known.end(), name) != known.end();
-    for (const auto& entry : original.map()) {
-      known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
-    }
-    if (!drop(checkpoint, name) && !is_part) {  // a part need not be in every checkpoint
-      fail<ConfigError>(where, "expected in checkpoint.exclude_from_loading what the checkpoint holds, got ",
-                        quote(item), did_you_mean(name, known), "; `danling ckpt show` lists what a checkpoint holds");
-    }
-  }
+  const State checkpoint = without_excluded(original);
   if (excluded_from_loading("runner")) {
     logger().warning("runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
   }
@@ -216,7 +212,7 @@ void BaseRunner::restore(const State& original, const std::filesystem::path& pat
   load_extras(checkpoint);
   services_->inexact = false;  // whatever a step that threw had left is replaced
   if (const State* data = checkpoint.find("dataloaders")) {
-    load_dataloader_state(*data);
+    load_dataloaders(*data);
   }
   notify(&Callback::on_restore, RestoreEvent{{*this}, path});
 }
@@ -228,9 +224,13 @@ void BaseRunner::say_whose_options_hold(const State& original, const State& rest
   if (!excluded_from_loading("runner") || stored == nullptr || !stored->is_map()) {
     return;
   }
-  const auto is_restored = [&](const char* name) {
+  const auto is_restored = [&](std::string_view name) {
     const State* part = excluded_from_loading(name) ? nullptr : restored.find(name);
-    return part != nullptr && !part->is_null();
+    const auto& excluded = config().checkpoint.exclude_from_loading;
+    const std::string options = concat(name, name == "optimizer" ? ".param_groups" : ".");
+    return part != nullptr && !part->is_null() &&
+           std::none_of(excluded.begin(), excluded.end(),
+                        [&](const std::string& item) { return detail::part_name(item).starts_with(options); });
   };
   for (const auto& difference : differences(convert_tree<ConfigTree>(*stored), to_tree(config()))) {
     if (!difference.key.starts_with("optim.")) {
@@ -246,32 +246,6 @@ void BaseRunner::say_whose_options_hold(const State& original, const State& rest
                                           : concat("that of the checkpoint holds, with its ", parts, " (put ", parts,
                                                    " into checkpoint.exclude_from_loading for that of the config)")));
   }
-}
-
-void BaseRunner::load_pretrained(const std::filesystem::path& path) {
-  initialize_unless_initializing();
-  load_pretrained(read_checkpoint(path));
-  logger().info(concat("loaded the weights of ", path.string()));
-}
-
-void BaseRunner::restore_weights(const State& checkpoint) {
-  initialize_unless_initializing();
-  constexpr auto operation = "runner.load_pretrained";
-  check<CheckpointError>(checkpoint.is_map(), operation, "expected a map, got ", checkpoint.kind());
-  if (const State* ema = checkpoint.find("ema"); ema != nullptr && !ema->is_null()) {
-    load_model(*ema);
-    return;
-  }
-  if (const State* model = checkpoint.find("model")) {
-    load_model(*model);
-    return;
-  }
-  // A plain state_dict, as torch.save(model.state_dict()) writes it.
-  const bool plain =
-      !checkpoint.map().empty() && std::all_of(checkpoint.map().begin(), checkpoint.map().end(),
-                                               [](const auto& entry) { return entry.value.is_tensor(); });
-  check<CheckpointError>(plain, operation, "expected 'ema', 'model' or a map of tensors, got none of them");
-  load_model(checkpoint);
 }
 
 State BaseRunner::read_checkpoint(const std::filesystem::path& path) {

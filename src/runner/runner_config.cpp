@@ -195,6 +195,8 @@ void RunnerConfig::base_fields(Fields& f) {
   f("auto_resume", auto_resume, "continue from the latest checkpoint of this config, if any").non_semantic();
   f("resume", resume, "checkpoint to continue from; wins over auto_resume").non_semantic();
   f("pretrained", pretrained, "checkpoint to take the model's weights from").non_semantic();
+  f("pretrained_strict", pretrained_strict, "whether all weights of `pretrained` and of the model must match")
+      .non_semantic();
   f("checkpoint", checkpoint, "checkpoints").non_semantic();
 
   f.group("Logging");

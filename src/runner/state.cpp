@@ -78,8 +78,10 @@ void RunnerRNGState::load_state_dict(const State& state) {
   const State& cpu = state.at("torch_cpu");
   torch_cpu = cpu.is_null() ? at::Tensor() : cpu.tensor();
   torch_cuda.clear();
-  for (const auto& item : state.at("torch_cuda").items()) {
-    torch_cuda.push_back(item.tensor());
+  if (const State& cuda = state.at("torch_cuda"); !cuda.is_null()) {  // null: Python's, of a machine without devices
+    for (const auto& item : cuda.items()) {
+      torch_cuda.push_back(item.tensor());
+    }
   }
 }
 

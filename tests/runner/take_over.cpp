@@ -265,10 +265,6 @@ TEST_CASE("TorchRunner: what is excluded from loading must be there", "[runner]"
         "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading what the checkpoint holds, got "
         "'optimiser'; did you mean 'optimizer'?; `danling ckpt show` lists what a checkpoint holds");
   CHECK_THAT(refusal("dataloaders.a"), Catch::Matchers::Contains("got 'dataloaders.a'"));
-  // Names of parameters have dots of their own; a model that lacks one is then no whole model.
-  config.checkpoint.exclude_from_loading = {"model.0.weight"};
-  TinyRunner runner(config);
-  CHECK_THAT(danling_test::error_of<dl::Error>([&] { runner.initialize(); }), Catch::Matchers::Contains("0.weight"));
 }
 
 void cut_short(const fs::path& checkpoints) {

@@ -15,6 +15,7 @@
 
 #include <c10/core/Device.h>
 
+#include <danling/checkpoint/pretrained.hpp>
 #include <danling/config/stored.hpp>
 #include <danling/core/error.hpp>
 #include <danling/runner/callback.hpp>
@@ -210,17 +211,20 @@ class BaseRunner {
     restore(checkpoint);
   }
 
-  /// Loads model weights alone; those of the EMA when there are any.
-  void load_pretrained(const std::filesystem::path& path);
+  /// Loads the model's weights alone, from whatever layout match_weights() finds them in; those of the EMA when there
+  /// are any. What does not match is one warning for each kind, or with `options.strict` the error.
+  /// @return what was loaded and what was not. @throws CheckpointError; the model is then unchanged
+  WeightMatch load_pretrained(const std::filesystem::path& path, const PretrainedOptions& options = {});
   template <std::same_as<State> S>
-  void load_pretrained(const S& checkpoint) {
-    restore_weights(checkpoint);
+  WeightMatch load_pretrained(const S& checkpoint, const PretrainedOptions& options = {}) {
+    return restore_weights(checkpoint, options);
   }
 
   /// The payload of a checkpoint: the config ("runner"), counters and generators ("state"), data position
   /// ("dataloaders"), results and the place in the epoch ("loop"); derived runners add their components.
-  /// Called when: a checkpoint is built, on the ranks that save. Call the base and add to what it gives. Do not change
-  /// model or optimizer here.
+  /// Called when: a checkpoint is built, on the ranks that save; and before one is loaded that
+  /// `checkpoint.exclude_from_loading` leaves parts of a part out of. Call the base and add to what it gives. Do not
+  /// change model or optimizer here.
   virtual State state_dict();
 
   /// Restores what the base wrote into `state_dict()`.
@@ -302,10 +306,16 @@ class BaseRunner {
   /// A step threw: what is saved until a checkpoint is loaded may not resume exactly, which the next save says.
   void mark_inexact();
   virtual State dataloader_state() const = 0;
-  virtual void load_dataloader_state(const State& state) = 0;
-  /// Component state beyond `state_dict()` that load_checkpoint restores: model, EMA, optimizer, scheduler.
+  /// Restores what load_state_dict does not: gives each component its part, by the hooks below.
   virtual void load_components(const State& checkpoint) = 0;
+  /// Hooks that put one part of a checkpoint back, on every rank. Called when: load_checkpoint has restored counters
+  /// and generators, once each, in the order in which they stand here and in TorchRunnerBase, for parts that are in the
+  /// checkpoint, bound in the runner and not excluded from loading; load_model also by load_pretrained, with the
+  /// weights of the model alone. Override one to convert an older layout, and call the base with what comes out. Do not
+  /// step, draw random numbers or load another part here.
   virtual void load_model(const State& state) = 0;
+  /// By split: the positions of the loaders. Called last.
+  virtual void load_dataloaders(const State& state) = 0;
   /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
   virtual State model_state_dict() const = 0;
 
@@ -382,7 +392,9 @@ class BaseRunner {
   void initialize_once();
   void initialize_unless_initializing();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});
-  void restore_weights(const State& checkpoint);
+  State without_excluded(const State& original);
+  WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
+                              const std::filesystem::path& path = {});
   void make_services();
   detail::RestorePoint find_restore_point();
   void adopt_history();

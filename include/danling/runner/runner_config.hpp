@@ -119,6 +119,7 @@ struct RunnerConfig : Config {
   std::optional<std::string> name;  ///< unset: `<lineage>-<experiment>`
   bool auto_resume = false;
   std::optional<std::string> resume, pretrained;
+  bool pretrained_strict = true;  ///< not in DanLing: its load_pretrained takes `strict`
   CheckpointConfig checkpoint;
 
   // Logging

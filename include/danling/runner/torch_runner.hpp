@@ -208,7 +208,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     return map;
   }
 
-  void load_dataloader_state(const State& state) final {
+  void load_dataloaders(const State& state) override {
     for (const auto& entry : state.map()) {
       if (dataloaders.contains(entry.key.string())) {
         dataloaders.at(entry.key.string())->load_state_dict(entry.value);

@@ -184,6 +184,10 @@ class TorchRunnerBase : public BaseRunner {
   bool is_settled() const override { return open_step_ == nullptr && window_.count() == 0; }
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
+  // As load_model: see BaseRunner.
+  virtual void load_ema(const State& state);
+  virtual void load_optimizer(const State& state);
+  virtual void load_scheduler(const State& state);
   State model_state_dict() const override;
   Result summary_details() const override;
 
