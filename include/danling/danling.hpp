@@ -43,6 +43,7 @@
 #include <danling/data/subset_sampler.hpp>
 #include <danling/data/tensor_dataset.hpp>
 #include <danling/data/transforms.hpp>
+#include <danling/data/vocabulary.hpp>
 #include <danling/data/weighted_sampler.hpp>
 
 #include <danling/optim/adam.hpp>

@@ -36,7 +36,7 @@ void Batch::move_to(c10::Device device, bool non_blocking) {
 }
 
 Batch Batch::pin_memory() && {
-  return {pinned(input), pinned(target), map_tensors(extra, pinned), loss_normalizer, std::move(info)};
+  return {pinned(input), pinned(target), map_tensors(extra, pinned), loss_normalizer, num_tokens, std::move(info)};
 }
 
 const at::Tensor& Batch::at(std::string_view name) const {

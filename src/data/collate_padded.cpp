@@ -67,6 +67,7 @@ Batch collate_padded(std::vector<Sample> samples, const PaddingOptions& options)
   const std::int64_t longest = (*std::max_element(lengths.begin(), lengths.end()) + unit - 1) / unit * unit;
 
   Batch batch;
+  batch.num_tokens = total;
   batch.input = pad_all(samples, &Sample::input, "input", longest, options.value);
   const bool sequences = targets_are_sequences(samples);
   if (sequences) {

@@ -143,6 +143,7 @@ Batch merge_default(std::vector<Batch> parts, std::span<const std::int64_t> orde
   std::vector<std::optional<std::string>> names;
   bool named = false;
   std::int64_t normalizer = 0;
+  std::optional<std::int64_t> tokens = 0;
   for (const Batch& part : parts) {
     inputs.push_back(part.input);
     targets.push_back(part.target);
@@ -151,6 +152,7 @@ Batch merge_default(std::vector<Batch> parts, std::span<const std::int64_t> orde
       fail_merge("loss_normalizer", "a number", "none");
     }
     normalizer += part.loss_normalizer.value_or(0);
+    tokens = tokens && part.num_tokens ? std::optional(*tokens + *part.num_tokens) : std::nullopt;
     named = named || !part.info.entry_keys.empty();
     names.insert(names.end(), part.info.entry_keys.begin(), part.info.entry_keys.end());
     names.resize(names.size() + (part.info.entry_keys.empty() ? static_cast<std::size_t>(part.size()) : 0));
@@ -161,6 +163,7 @@ Batch merge_default(std::vector<Batch> parts, std::span<const std::int64_t> orde
   if (parts.front().loss_normalizer) {
     out.loss_normalizer = normalizer;
   }
+  out.num_tokens = tokens;
   if (named) {
     for (const std::int64_t i : order) {
       out.info.entry_keys.push_back(names[static_cast<std::size_t>(i)]);

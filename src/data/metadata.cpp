@@ -95,6 +95,8 @@ Metadata Metadata::merge(const Metadata& other) const {
   return merged;
 }
 
+Metadata Metadata::merge(const std::optional<Metadata>& other) const { return other ? merge(*other) : *this; }
+
 State Metadata::to_dict() const {
   State dict;
   dict["index"] = index;

@@ -28,6 +28,10 @@ struct Photo {
   static Photo from_uuid(const std::string& uuid) { return {std::stoll(uuid.substr(6))}; }
 };
 
+struct Large : data::Datum {
+  static constexpr std::int64_t train_batch_size = 64;
+};
+
 struct Photos {
   using datum_type = Photo;
   std::int64_t size() const { return 5; }
@@ -72,6 +76,16 @@ void check_declared(const data::LoaderDefaults& declared) {
   CHECK(declared.train_batch_size == 12);
   CHECK(declared.val_batch_size == 34);
   CHECK(declared.num_workers == 2);
+}
+
+TEST_CASE("Datum: a type that derives from it has t3w's defaults, where it declares no others", "[data]") {
+  const data::LoaderDefaults plain = data::declared_defaults<data::Datum>();
+  CHECK(plain.train_batch_size == 2);
+  CHECK(plain.val_batch_size == 2);
+  CHECK(plain.num_workers == 0);
+  const data::LoaderDefaults own = data::declared_defaults<danling_datum_user::Large>();
+  CHECK(own.train_batch_size == 64);
+  CHECK(own.val_batch_size == 2);
 }
 
 TEST_CASE("uuid_of: a member or a function, a text or a number, or none", "[data]") {

@@ -140,6 +140,10 @@ TEST_CASE("Metadata: merging takes what the other knows, as Datarax does", "[dat
   for (const Json& row : golden()["merge"]) {
     CHECK(json_of(metadata_of(row["a"]).merge(metadata_of(row["b"]))) == row["merged"]);
   }
+  Metadata alone;
+  alone.epoch = 3;
+  CHECK(alone.merge(std::nullopt) == alone);
+  CHECK(alone.merge(std::optional<Metadata>(alone.increment_epoch())).epoch == 4);
 }
 
 TEST_CASE("Metadata: from_dict takes either name of the key, and refuses what is no field", "[data]") {

@@ -61,6 +61,13 @@ TEST_CASE("DatasetMetric: resets, updates and evaluates over values per sample a
   CHECK(misses.higher_is_better() == false);
 }
 
+TEST_CASE("DatasetMetric: called with a batch it updates and gives the average so far, as t3w's forward", "[metrics]") {
+  DatasetMetric<Boxes> overlap(std::make_shared<Overlap>());
+  CHECK(overlap(boxes({0.25, 0.75})) == 0.5);
+  CHECK(overlap(boxes({1.0, 1.0})) == 0.75);
+  CHECK(overlap.count() == 4);
+}
+
 TEST_CASE("DatasetMetric: a tensor that has not one value per sample is refused", "[metrics]") {
   DatasetMetric<Boxes> overlap(std::make_shared<Overlap>());
   CHECK(error_of<MetricError>([&] {

@@ -26,6 +26,8 @@ struct Batch {
   State extra = {};
   /// Valid samples or tokens that the mean loss stands for; nothing leaves it to the runner.
   std::optional<std::int64_t> loss_normalizer = {};
+  /// Tokens without padding, for rates; nothing where they are none.
+  std::optional<std::int64_t> num_tokens = {};
   /// Which samples these are; the loader fills it in.
   BatchInfo info = {};
 

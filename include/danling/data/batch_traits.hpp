@@ -2,14 +2,13 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
-#include <optional>
 #include <type_traits>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <danling/data/batch_counts.hpp>
 #include <danling/data/tensors.hpp>
 #include <danling/tensors/batch_size.hpp>
 #include <danling/tensors/containers.hpp>
@@ -31,7 +30,6 @@ using danling::detail::Tensors;
 // Found only by argument-dependent lookup, in the namespace of the user's type.
 void to_device() = delete;
 void pin_memory() = delete;
-void loss_normalizer() = delete;
 
 template <class B>
 concept MemberTo = !BuiltIn<B> && requires(B batch, c10::Device device) {
@@ -49,19 +47,6 @@ template <class B>
 concept FreePin = !BuiltIn<B> && requires(B batch) {
   { pin_memory(std::move(batch)) } -> std::convertible_to<B>;
 };
-template <class B>
-concept MemberNormalizerCall = !BuiltIn<B> && requires(const B& batch) {
-  { batch.loss_normalizer() } -> std::convertible_to<std::optional<std::int64_t>>;
-};
-template <class B>
-concept MemberNormalizer = !BuiltIn<B> && requires(const B& batch) {
-  { batch.loss_normalizer } -> std::convertible_to<std::optional<std::int64_t>>;
-};
-template <class B>
-concept FreeNormalizer = !BuiltIn<B> && requires(const B& batch) {
-  { loss_normalizer(batch) } -> std::convertible_to<std::optional<std::int64_t>>;
-};
-
 template <class B>
 struct Moves : std::bool_constant<Tensors<B> || Plain<B> || MemberTo<B> || FreeTo<B>> {};
 template <Container B>
@@ -140,21 +125,6 @@ struct PinMemory {
     }
   }
 };
-
-struct LossNormalizer {
-  template <class B>
-  std::optional<std::int64_t> operator()(const B& batch) const {
-    if constexpr (FreeNormalizer<B>) {
-      return loss_normalizer(batch);
-    } else if constexpr (MemberNormalizerCall<B>) {
-      return batch.loss_normalizer();
-    } else if constexpr (MemberNormalizer<B>) {
-      return batch.loss_normalizer;
-    } else {
-      return std::nullopt;
-    }
-  }
-};
 }  // namespace detail
 
 /// The batch on `device`. Move the batch in: one that is there already costs a device comparison.
@@ -163,9 +133,5 @@ inline constexpr detail::ToDevice to_device{};
 /// The batch in page-locked host memory, from which copies to a device need not wait; tensors on a device stay there.
 /// Needs an accelerator.
 inline constexpr detail::PinMemory pin_memory{};
-
-/// How many samples or tokens the batch's mean loss stands for, where the batch says so: a free
-/// `loss_normalizer(batch)`, a member function or a data member of that name. Ask before moving the batch.
-inline constexpr detail::LossNormalizer loss_normalizer{};
 
 }  // namespace danling::inline v0::data

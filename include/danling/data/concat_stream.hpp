@@ -76,8 +76,8 @@ class StreamPart final : public AnyStream<made<T>, B, informed> {
   void load_state_dict(const State& state) override { base_->load_state_dict(state); }
   std::int64_t random_layers() const override { return random_layers_of_stream(*base_); }
   LoaderDefaults loader_defaults() const override { return datum_defaults_of<T, made<T>>(*base_); }
-  std::string split() const override { return split_of(*base_); }
-  bool train() const override { return train_of(*base_); }
+  std::string split() const override { return detail::split_of(*base_); }
+  bool train() const override { return detail::train_of(*base_); }
 
  private:
   std::shared_ptr<T> base_;

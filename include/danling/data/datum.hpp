@@ -21,6 +21,14 @@ struct LoaderDefaults {
   std::optional<std::int64_t> num_workers = {};
 };
 
+/// A sample's type that derives from it has t3w's defaults (IDatum), where it declares no others; else batches are of 1,
+/// as DanLing's.
+struct Datum {
+  static constexpr std::int64_t train_batch_size = 2;
+  static constexpr std::int64_t val_batch_size = 2;
+  static constexpr std::int64_t num_workers = 0;
+};
+
 template <class S>
 constexpr LoaderDefaults declared_defaults() {
   LoaderDefaults out;

@@ -27,8 +27,8 @@ template <class T>
 Subset<T> subset_where(std::shared_ptr<T> base, std::int64_t num_threads,
                        const std::function<bool(std::int64_t)>& keep) {
   IndexMap kept(indices_where(static_cast<std::int64_t>(base->size()), num_threads, keep));
-  std::string split = split_of(*base);
-  const bool train = train_of(*base);
+  std::string split = detail::split_of(*base);
+  const bool train = detail::train_of(*base);
   return Subset<T>(std::move(base), std::move(kept), std::move(split), train);
 }
 }  // namespace detail

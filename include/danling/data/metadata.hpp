@@ -41,6 +41,8 @@ struct Metadata {
   Metadata with_shard(std::int64_t shard_id) const;
   /// With what `other` knows: its numbers that are not 0, and its other fields that are there.
   Metadata merge(const Metadata& other) const;
+  /// As it is, where there is no other.
+  Metadata merge(const std::optional<Metadata>& other) const;
 
   /// A map with all fields, null where there is none; the key as a pair of numbers, `entry_key` as `record_key`.
   State to_dict() const;

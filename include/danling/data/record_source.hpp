@@ -75,12 +75,12 @@ class ParentDataset {
  public:
   explicit ParentDataset(std::shared_ptr<T> base) : base_(std::move(base)) {}
 
-  State source_info(std::int64_t index) const { return source_info_of(*base_, index); }
-  std::optional<std::string> entry_key(std::int64_t index) const { return entry_key_of(*base_, index); }
-  std::int64_t random_layers() const { return random_layers_of(*base_); }
+  State source_info(std::int64_t index) const { return detail::source_info_of(*base_, index); }
+  std::optional<std::string> entry_key(std::int64_t index) const { return detail::entry_key_of(*base_, index); }
+  std::int64_t random_layers() const { return detail::random_layers_of(*base_); }
   LoaderDefaults loader_defaults() const { return datum_defaults_of<T, typename RecordOf<T>::type>(*base_); }
-  std::string split() const { return split_of(*base_); }
-  bool train() const { return train_of(*base_); }
+  std::string split() const { return detail::split_of(*base_); }
+  bool train() const { return detail::train_of(*base_); }
   template <class S>
   requires(!ReadsWhole<T> && MemberCollate<T, S>) auto collate(std::vector<S> samples) const {
     return base_->collate(std::move(samples));

@@ -36,8 +36,8 @@ class StreamAbove {
   auto collate(std::vector<S> samples) { return base_.collate(std::move(samples)); }
   std::int64_t random_layers() const { return random_layers_of_stream(base_); }
   LoaderDefaults loader_defaults() const { return datum_defaults_of<T, made<T>>(base_); }
-  std::string split() const { return split_of(base_); }
-  bool train() const { return train_of(base_); }
+  std::string split() const { return detail::split_of(base_); }
+  bool train() const { return detail::train_of(base_); }
 
  protected:
   T base_;

@@ -68,6 +68,12 @@ class DatasetMetric : public AverageMeter {
     record(detail::over_samples(metric_->compute(batch), samples), samples);
   }
 
+  /// Updates, and gives the average so far, as if it were a metric of the batch (t3w's forward). Waits for the device.
+  double operator()(const B& batch) {
+    update(batch);
+    return eval();
+  }
+
   /// The average: of all ranks after `synchronize`. Waits for the device.
   double eval() const { return avg(); }
 

@@ -89,6 +89,7 @@ Batch TokenDataset::get_batch(std::span<const std::int64_t> indices) {
   const std::int64_t vocab = options_.vocab_size.value_or(std::int64_t{1} << 32);
   const auto rows = static_cast<std::int64_t>(indices.size());
   Batch batch;
+  batch.num_tokens = rows * length;
   batch.input = at::empty({rows, length}, at::kLong);
   batch.target = at::empty({rows, length}, at::kLong);
   auto* input = batch.input.mutable_data_ptr<std::int64_t>();

@@ -1,0 +1,186 @@
+// Counts that a batch states of itself: the normalizer of its loss, its tokens; in mappings under DanLing's names.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/state/state.hpp>
+#include <danling/tensors/batch_size.hpp>
+#include <danling/tensors/entries.hpp>
+
+namespace danling::inline v0::data {
+
+namespace detail {
+using danling::detail::BuiltIn;
+using danling::detail::entry_of;
+using danling::detail::NamedParts;
+using danling::detail::Plain;
+
+// Found only by argument-dependent lookup, in the namespace of the user's type.
+void loss_normalizer() = delete;
+void num_tokens() = delete;
+
+template <class B>
+concept MemberNormalizerCall = !BuiltIn<B> && requires(const B& batch) {
+  { batch.loss_normalizer() } -> std::convertible_to<std::optional<std::int64_t>>;
+};
+template <class B>
+concept MemberNormalizer = !BuiltIn<B> && requires(const B& batch) {
+  { batch.loss_normalizer } -> std::convertible_to<std::optional<std::int64_t>>;
+};
+template <class B>
+concept FreeNormalizer = !BuiltIn<B> && requires(const B& batch) {
+  { loss_normalizer(batch) } -> std::convertible_to<std::optional<std::int64_t>>;
+};
+template <class B>
+concept MemberTokensCall = !BuiltIn<B> && requires(const B& batch) {
+  { batch.num_tokens() } -> std::convertible_to<std::optional<std::int64_t>>;
+};
+template <class B>
+concept MemberTokens = !BuiltIn<B> && requires(const B& batch) {
+  { batch.num_tokens } -> std::convertible_to<std::optional<std::int64_t>>;
+};
+template <class B>
+concept FreeTokens = !BuiltIn<B> && requires(const B& batch) {
+  { num_tokens(batch) } -> std::convertible_to<std::optional<std::int64_t>>;
+};
+/// A mapping, or a batch with one beside its own members.
+template <class B>
+concept WithExtra = requires(const B& batch) {
+  { batch.extra } -> std::same_as<const State&>;
+};
+template <class B>
+concept Named = std::same_as<B, State> || NamedParts<B>;
+
+/// DanLing's names in their order, for trees and for containers; all but the first are counts of tokens.
+struct CountName {
+  Key key;
+  std::string text;
+};
+std::span<const CountName> normalizer_names();
+std::span<const CountName> token_names();
+
+/// The value as a whole number, where it is a number or a tensor of one element. A tensor on a device is waited for, or
+/// passed over.
+std::optional<std::int64_t> as_count(const at::Tensor& value, bool wait);
+std::optional<std::int64_t> as_count(const State& value, bool wait);
+template <class T>
+std::optional<std::int64_t> as_count(const T& value, bool wait) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<std::int64_t>(value);
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? as_count(*value, wait) : std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// The first of `names` that has a count in the mapping.
+template <Named B>
+std::optional<std::int64_t> stated_count(const B& mapping, std::span<const CountName> names, bool wait) {
+  for (const CountName& name : names) {
+    const auto* found = [&] {
+      if constexpr (std::same_as<B, State>) {
+        return entry_of(mapping, name.key);
+      } else {
+        return entry_of(mapping, name.text);
+      }
+    }();
+    if (found != nullptr) {
+      if (const auto count = as_count(*found, wait)) {
+        return count;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// The sum of a tensor `attention_mask` in a mapping of inputs.
+std::optional<std::int64_t> sum_of_mask(const at::Tensor& mask, bool wait);
+std::optional<std::int64_t> sum_of_mask(const State& mask, bool wait);
+template <class B>
+std::optional<std::int64_t> attention_count(const B& inputs, bool wait) {
+  if constexpr (Named<B>) {
+    const auto* found = entry_of(inputs, "attention_mask");
+    if constexpr (requires { sum_of_mask(*found, wait); }) {
+      return found == nullptr ? std::nullopt : sum_of_mask(*found, wait);
+    }
+  }
+  return std::nullopt;
+}
+
+struct LossNormalizer {
+  template <class B>
+  std::optional<std::int64_t> operator()(const B& batch) const {
+    if constexpr (FreeNormalizer<B>) {
+      return loss_normalizer(batch);
+    } else if constexpr (MemberNormalizerCall<B>) {
+      return batch.loss_normalizer();
+    } else if constexpr (MemberNormalizer<B> && WithExtra<B>) {
+      return batch.loss_normalizer || batch.extra.is_null() ? batch.loss_normalizer
+                                                            : stated_count(batch.extra, normalizer_names(), true);
+    } else if constexpr (MemberNormalizer<B>) {
+      return batch.loss_normalizer;
+    } else if constexpr (Named<B>) {
+      return stated_count(batch, normalizer_names(), true);
+    } else {
+      return std::nullopt;
+    }
+  }
+};
+
+/// 0 where it is not nested.
+inline std::int64_t nested_elements(const at::Tensor& input) {
+  return input.defined() && input.is_nested() ? input.numel() : 0;
+}
+template <class I>
+std::int64_t tokens_of_input(const I& input) {
+  if constexpr (std::same_as<I, State>) {
+    return input.is_tensor() ? nested_elements(input.tensor()) : attention_count(input, false).value_or(0);
+  } else if constexpr (std::convertible_to<const I&, const at::Tensor&>) {
+    return nested_elements(input);
+  } else {
+    return attention_count(input, false).value_or(0);
+  }
+}
+
+struct NumTokens {
+  template <class B>
+  std::optional<std::int64_t> operator()(const B& batch) const {
+    if constexpr (FreeTokens<B>) {
+      return num_tokens(batch);
+    } else if constexpr (MemberTokensCall<B>) {
+      return batch.num_tokens();
+    } else if constexpr (MemberTokens<B> && WithExtra<B>) {
+      return batch.num_tokens || batch.extra.is_null() ? batch.num_tokens
+                                                       : stated_count(batch.extra, token_names(), false);
+    } else if constexpr (MemberTokens<B>) {
+      return batch.num_tokens;
+    } else if constexpr (Named<B>) {
+      return stated_count(batch, token_names(), false);
+    } else {
+      return std::nullopt;
+    }
+  }
+};
+}  // namespace detail
+
+/// How many samples or tokens the batch's mean loss stands for, where the batch says so: a free
+/// `loss_normalizer(batch)`, a member function or a data member of that name; in a mapping, or the `extra` of a Batch,
+/// the first of `loss_normalizer`, `num_valid_tokens`, `valid_tokens`, `num_tokens` and `token_count` that is a number
+/// or a tensor of one element. Ask before moving the batch: a tensor on a device is waited for.
+inline constexpr detail::LossNormalizer loss_normalizer{};
+
+/// How many tokens the batch has, where it says so: a free `num_tokens(batch)`, a member function or a data member of
+/// that name, or the same names in a mapping but for `loss_normalizer`. Nothing waits: a tensor on a device is passed
+/// over.
+inline constexpr detail::NumTokens num_tokens{};
+
+}  // namespace danling::inline v0::data

@@ -1,0 +1,62 @@
+// Datarax's words for what pipelines of data are made of, as danling's types and as concepts (datarax.typing).
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/data/apply.hpp>
+#include <danling/data/batch.hpp>
+#include <danling/data/batch_traits.hpp>
+#include <danling/data/dataset.hpp>
+#include <danling/data/metadata.hpp>
+#include <danling/data/random.hpp>
+#include <danling/data/sample.hpp>
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::data {
+
+/// Maps from names to values are trees. `Batch`, `Metadata` and `RandomKey` are types of danling's own;
+/// `Checkpointable` and `CheckpointableIterator` are concepts (state/state.hpp).
+using DataDict = State;
+using StateDict = State;
+using MetadataDict = State;
+using ArrayShape = std::vector<std::int64_t>;
+using PRNGKey = RandomKey;
+
+namespace detail {
+struct NoCollate {};
+
+/// Whether `F` takes a `V`, and maybe what is known of it, and gives one.
+template <class F, class V, class Info>
+concept Changes = Maps<F, V, Info> && std::same_as<mapped<F, V, Info>, V>;
+}  // namespace detail
+
+/// A record without the batch dimension, of which a batch can be made: `Sample`, a State, a struct of your own.
+template <class E>
+concept Element = std::movable<E> && Collates<detail::NoCollate, E>;
+
+/// What `map` calls: `E(E)`, or `E(E, const SampleInfo&)`.
+template <class F, class E = Sample>
+concept ElementTransform = Element<E> && detail::Changes<F, E, SampleInfo>;
+
+/// What `map_batches` calls: `B(B)`, or `B(B, const BatchInfo&)`.
+template <class F, class B = Batch>
+concept BatchTransform = BatchType<B> && detail::Changes<F, B, BatchInfo>;
+
+template <class F>
+concept ArrayTransform = std::is_invocable_r_v<at::Tensor, const F&, at::Tensor>;
+
+/// A transform of elements, or of batches, that are trees.
+template <class F>
+concept DataProcessor = std::is_invocable_r_v<DataDict, const F&, DataDict>;
+template <class F>
+concept StateProcessor = std::is_invocable_r_v<StateDict, const F&, StateDict>;
+template <class F>
+concept MetadataProcessor = std::is_invocable_r_v<Metadata, const F&, Metadata>;
+
+}  // namespace danling::inline v0::data
