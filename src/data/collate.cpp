@@ -87,10 +87,6 @@ State collate_maps(const Parts<State>& parts, const std::string& path) {
 
 }  // namespace
 
-std::string describe(const at::Tensor& tensor) {
-  return tensor.defined() ? concat(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]") : "none";
-}
-
 void fail_collate(const std::string& path, std::size_t sample, const std::string& expected, const std::string& got) {
   throw CollateError(sample, concat("[data.collate] expected ", path.empty() ? "" : path + " ", expected,
                                     " as in sample 0, got ", got, " in sample ", sample));

@@ -4,6 +4,8 @@
 #include <ATen/ops/sum.h>
 #include <torch/nn/module.h>
 
+#include <danling/tensors/describe.hpp>
+
 namespace danling::inline v0 {
 
 void CriterionHandle::to(at::Device device) const {
@@ -17,10 +19,16 @@ void CriterionHandle::to(at::Device device) const {
   }
 }
 
-void CriterionHandle::fail_target(const std::type_info* takes, const std::type_info& given) {
-  fail<StateError>("runner.criterion", "expected a criterion of (prediction, ", detail::name_of(given),
-                   "), got one of (prediction, ", takes == nullptr ? "tensor" : detail::name_of(*takes),
-                   "); let model_target(batch), beside the batch's type, give what it takes");
+void CriterionHandle::fail_types(const std::type_info* takes_prediction, const std::type_info* takes_target,
+                                 const std::type_info& prediction, const std::type_info& target) {
+  // A prediction that fits is not worth its long name.
+  const std::type_info& taken = takes_prediction == nullptr ? typeid(at::Tensor) : *takes_prediction;
+  const bool fits = taken == prediction;
+  fail<StateError>("runner.criterion", "expected a criterion of (", fits ? "prediction" : detail::name_of(prediction),
+                   ", ", detail::name_of(target), "), got one of (", fits ? "prediction" : detail::name_of(taken), ", ",
+                   takes_target == nullptr ? "tensor" : detail::name_of(*takes_target), "); let ",
+                   fits ? "model_target(batch), beside the batch's type, give what it takes"
+                        : "model_output(prediction) and model_target(batch), beside their types, give what it takes");
 }
 
 at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) {
@@ -30,8 +38,8 @@ at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) 
 }
 
 std::optional<std::int64_t> CriterionHandle::loss_normalizer(const at::Tensor& target) const {
-  if (!target.defined() || !mean_) {
-    return std::nullopt;  // a sum grows with its targets by itself
+  if (!target.defined()) {
+    return std::nullopt;
   }
   if (ignore_index_) {
     const std::int64_t ignored = *ignore_index_;
@@ -47,7 +55,7 @@ std::optional<std::int64_t> CriterionHandle::loss_normalizer(const at::Tensor& t
     }
     return at::ne(target, ignored).sum().item<std::int64_t>();
   }
-  return target.numel();
+  return mean_ ? std::optional(target.numel()) : std::nullopt;
 }
 
 }  // namespace danling::inline v0

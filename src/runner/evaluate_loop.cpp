@@ -125,16 +125,16 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
 }
 
 at::Tensor TorchRunnerBase::evaluate_one(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples) {
-  const auto normalizer = loss_normalizer(batch);
+  const auto [normalizer, tokens] = count_batch(batch);
   frame.data_ready();
   // Not around the loader: what a dataset keeps from its first use must serve training too.
   const WithoutGradients guard(evaluation_model());
-  const StepOutput output = run_evaluate_step(batch);
-  if (output.loss.defined() && normalizer.value_or(1) > 0) {
-    frame.loss().update(output.loss, normalizer.value_or(1));
+  at::Tensor loss = run_evaluate_step(batch);
+  if (loss.defined() && normalizer.value_or(1) > 0) {
+    frame.loss().update(loss, normalizer.value_or(1));
   }
-  frame.observe(samples);
-  return output.loss;
+  frame.observe(samples, tokens);
+  return loss;
 }
 
 void TorchRunnerBase::without_gradients(const std::function<void()>& body) {
@@ -225,8 +225,12 @@ Result TorchRunnerBase::summary_details() const {
 
 // ---- inference ------------------------------------------------------------------------------------------------------
 
-InferStream TorchRunnerBase::infer_stream(std::string_view split, std::optional<std::int64_t> steps) {
+detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::optional<std::int64_t> steps,
+                                                  bool whole) {
   initialize();
+  check<ConfigError>(!whole || steps || loader(split).length(), "runner.infer",
+                     "expected a number of batches for split ", quote(split),
+                     ", which has no length; pass `steps` or use infer_stream");
   check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
                      steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
@@ -234,31 +238,24 @@ InferStream TorchRunnerBase::infer_stream(std::string_view split, std::optional<
   return {*this, loader, visit(split), steps};
 }
 
-std::optional<at::Tensor> InferStream::next() {
+bool detail::InferBatches::next(void* prediction) {
   if (steps_ && done_ >= *steps_) {
-    return std::nullopt;
+    return false;
   }
   runner_->maybe_stop(/*save=*/false);
   if (!visit_.next()) {
     visit_.end();
     steps_ = done_;
-    return std::nullopt;
+    return false;
   }
   ++done_;
   const WithoutGradients guard(runner_->evaluation_model());
-  return runner_->run_infer_step(runner_->batch_of(*loader_));
+  runner_->run_infer_step(runner_->batch_of(*loader_), prediction);
+  return true;
 }
 
-at::Tensor TorchRunnerBase::infer(std::string_view split, std::optional<std::int64_t> steps) {
-  initialize();
-  check<ConfigError>(steps || loader(split).length(), "runner.infer", "expected a number of batches for split ",
-                     quote(split), ", which has no length; pass `steps` or use infer_stream");
-  std::vector<at::Tensor> outputs;
-  InferStream stream = infer_stream(split, steps);
-  while (auto output = stream.next()) {
-    outputs.push_back(output->cpu());
-  }
-  return outputs.empty() ? at::empty({0}) : at::cat(outputs);
+at::Tensor TorchRunnerBase::joined(const std::vector<at::Tensor>& predictions) {
+  return predictions.empty() ? at::empty({0}) : at::cat(predictions);
 }
 
 }  // namespace danling::inline v0

@@ -36,7 +36,7 @@ class LoopFrame {
   /// The batch is there, the step begins: one clock read.
   void data_ready() { telemetry_.data_ready(); }
   /// After each micro-batch: one clock read.
-  void observe(std::int64_t samples) { now_ = telemetry_.observe(samples); }
+  void observe(std::int64_t samples, std::int64_t tokens) { now_ = telemetry_.observe(samples, tokens); }
 
   LoopTelemetry::Clock::time_point now() const { return now_; }
 

@@ -1,22 +1,63 @@
 #include <danling/runner/model.hpp>
 
-#include <c10/util/Type.h>
 #include <torch/nn/module.h>
 
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/runner/model_input.hpp>
+#include <danling/runner/model_output.hpp>
+#include <danling/tensors/describe.hpp>
 
 namespace danling::inline v0 {
 namespace detail {
 
 ModelConcept::~ModelConcept() = default;
 
-std::string name_of(const std::type_info& type) { return c10::demangle(type.name()); }
+State ModelConcept::call(const State&) { fail<StateError>("runner.model", "expected a TorchScript model"); }
 
-void fail_input(const TypedCall& takes, const std::type_info& given) {
-  fail<StateError>("runner.model", "expected a model whose forward takes ", name_of(given), ", got one that takes ",
-                   takes.type == nullptr ? "something else" : name_of(*takes.type),
+void fail_forward(const TypedCall& model, const std::type_info& input, const std::type_info& output) {
+  if (model.input != nullptr && *model.input == input) {
+    fail<StateError>("runner.model", "expected a model whose forward gives ", name_of(output), ", got one that gives ",
+                     name_of(*model.output), "; name that as the runner's prediction, BasicTorchRunner<Batch, ",
+                     name_of(*model.output), ">, or override the steps");
+  }
+  fail<StateError>("runner.model", "expected a model whose forward takes ", name_of(input), ", got one that takes ",
+                   model.input == nullptr ? "something else" : name_of(*model.input),
                    "; let model_input(batch), beside the batch's type, give what it takes, or override the steps");
+}
+
+const State& input_of(const State& batch) {
+  const bool sequence = batch.is_list() || batch.is_tuple();
+  if (!sequence && !batch.is_map()) {
+    return batch;
+  }
+  const State* found = sequence ? item_of(batch, 0) : entry_of(batch, "input");
+  if (found == nullptr) {
+    fail_input(sequence ? "at least one part" : "an entry 'input'");
+  }
+  return *found;
+}
+
+const State& target_of(const State& batch) {
+  static const State none;
+  const State* found = batch.is_map() ? entry_of(batch, "target") : item_of(batch, 1);
+  return found == nullptr ? none : *found;
+}
+
+const State& output_of(const State& prediction) {
+  const bool sequence = prediction.is_list() || prediction.is_tuple();
+  if (!sequence && !prediction.is_map()) {
+    return prediction;
+  }
+  const State* found = sequence ? item_of(prediction, 0) : entry_of(prediction, "output");
+  if (found == nullptr) {
+    fail_output(describe(prediction));
+  }
+  return *found;
+}
+
+void fail_output(const std::string& prediction) {
+  fail<StateError>("runner.step", "expected a tensor 'output' in the prediction for metrics or criterion, got ",
+                   prediction, "; declare model_output(prediction) beside a prediction type of your own");
 }
 
 void fail_input(const char* expected) {
@@ -45,11 +86,15 @@ void collect(const torch::nn::Module& module, const std::string& prefix, NamedTe
 
 class NnModel final : public ModelConcept {
  public:
-  NnModel(std::shared_ptr<torch::nn::Module> module, void* object, const std::type_info& kind, Forward1 function)
-      : module_(std::move(module)), object_(object), type_(&kind), forward_(function) {}
+  NnModel(std::shared_ptr<torch::nn::Module> module, void* object, const std::type_info& kind, Forward1 function,
+          const TypedCall& typed)
+      : module_(std::move(module)), object_(object), type_(&kind), forward_(function), typed_(typed) {}
 
   at::Tensor forward(const at::Tensor& input) override {
     if (forward_ == nullptr) [[unlikely]] {
+      if (typed_.takes<at::Tensor>()) {
+        fail_forward(typed_, typeid(at::Tensor), typeid(at::Tensor));
+      }
       fail<StateError>(
           "runner.model", "expected a module with forward(Tensor) -> Tensor, got '", module_->name(),
           "', whose forward takes or gives something else; let model_input(batch), beside the batch's type, give "
@@ -85,13 +130,14 @@ class NnModel final : public ModelConcept {
   void* object_;
   const std::type_info* type_;
   Forward1 forward_;
+  TypedCall typed_;
 };
 
 }  // namespace
 
 std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> module, void* object,
-                                          const std::type_info& type, Forward1 forward) {
-  return std::make_unique<NnModel>(std::move(module), object, type, forward);
+                                          const std::type_info& type, Forward1 forward, const TypedCall& typed) {
+  return std::make_unique<NnModel>(std::move(module), object, type, forward, typed);
 }
 
 }  // namespace detail

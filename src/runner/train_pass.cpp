@@ -115,12 +115,12 @@ TorchRunnerBase::OpenStep TorchRunnerBase::open_step(const MicroBatch& micro_bat
 
 TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
   frame.data_ready();
-  const auto normalizer = loss_normalizer(micro_batch.batch);
+  const auto [normalizer, tokens] = count_batch(micro_batch.batch);
   OpenStep step = open_step(micro_batch, normalizer);
-  StepOutput output;
+  at::Tensor loss;
   {
     const StepScope scope(*this, step);
-    output = run_train_step(micro_batch.batch);
+    loss = run_train_step(micro_batch.batch);
   }
   if (step.steps != 1) [[unlikely]] {
     fail<StateError>("runner.train_step", "expected one call of step() for each micro-batch, got ", step.steps,
@@ -131,17 +131,17 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
   if (scheduler) {
     frame.lr().update(optimizer->param_groups().front().lr);
   }
-  if (output.loss.defined() && normalizer.value_or(1) > 0) {
-    frame.loss().update(output.loss, normalizer.value_or(1));
+  if (loss.defined() && normalizer.value_or(1) > 0) {
+    frame.loss().update(loss, normalizer.value_or(1));
   }
-  frame.observe(micro_batch.samples);
+  frame.observe(micro_batch.samples, tokens);
   const std::int64_t done = is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration;
   if (has_step_listeners()) {
     notify_step({{*this},
                  frame.split(),
                  loop_.iteration,
                  done,
-                 output.loss,
+                 loss,
                  micro_batch.samples,
                  step.place.closes,
                  step.updated,
@@ -159,7 +159,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
   if (step.place.closes && !services().deferred_saves.empty()) [[unlikely]] {
     save_deferred();
   }
-  step.loss = std::move(output.loss);
+  step.loss = std::move(loss);
   return step;
 }
 

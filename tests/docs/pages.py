@@ -61,6 +61,7 @@ PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 #include <fstream>
 #include <iostream>
 
+#include <torch/csrc/jit/api/module.h>
 #include <torch/torch.h>
 #include <unistd.h>
 

@@ -156,7 +156,8 @@ TEST_CASE("TorchRunner: backward and step outside of a training step are errors"
   CHECK(danling_test::error_of<dl::StateError>([&] { runner.backward(torch::ones({})); }) ==
         "[runner.backward] expected a call from train_step, got one outside of a training step");
   CHECK(danling_test::error_of<dl::StateError>([&] { runner.evaluate(); }) ==
-        "[runner.step] expected a call from train_step, got one outside of a training step, in mode evaluate");
+        "[runner.step] expected a call from train_step, got one outside of a training step, in mode evaluate; in "
+        "evaluate_step of split 'val', epoch 0, step 0, with input Float [8, 4] and target Long [8]");
 }
 
 }  // namespace

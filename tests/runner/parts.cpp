@@ -174,6 +174,9 @@ TEST_CASE("CriterionHandle: the normalizer counts valid targets, or all of a mea
   CHECK(criterion.loss_normalizer(torch::zeros({4, 2})) == 8);
   criterion = torch::nn::MSELoss(torch::nn::MSELossOptions(torch::kSum));
   CHECK_FALSE(criterion.loss_normalizer(torch::zeros({4, 2})));
+  // As DanLing: what is ignored is left out whatever the reduction.
+  criterion = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().reduction(torch::kSum));
+  CHECK(criterion.loss_normalizer(target) == 3);
   criterion = [](const at::Tensor& prediction, const at::Tensor&) { return prediction.sum(); };
   CHECK_FALSE(criterion.loss_normalizer(target));
   CHECK_FALSE(dl::CriterionHandle(torch::nn::MSELoss()).loss_normalizer(at::Tensor()));

@@ -20,6 +20,7 @@
 #include <danling/core/error.hpp>
 #include <danling/state/state.hpp>
 #include <danling/tensors/containers.hpp>
+#include <danling/tensors/describe.hpp>
 
 namespace danling::inline v0::data {
 
@@ -37,10 +38,9 @@ class CollateError : public DataError {
 
 namespace detail {
 using danling::detail::Container;
+using danling::detail::describe;
 using danling::detail::Mapping;
 
-/// "<kind> [shape]" of a tensor, "none" of an undefined one.
-std::string describe(const at::Tensor& tensor);
 [[noreturn]] void fail_collate(const std::string& path, std::size_t sample, const std::string& expected,
                                const std::string& got);
 std::string below(const std::string& path, std::string_view name);

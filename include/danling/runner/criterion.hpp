@@ -14,6 +14,7 @@
 
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/runner/model.hpp>
+#include <danling/runner/model_output.hpp>
 
 namespace danling::inline v0 {
 
@@ -33,11 +34,10 @@ concept SharedLosses = requires {
 template <class T>
 concept LossCallable = std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&, const at::Tensor&>;
 
-/// (prediction, target) where the target is no tensor.
+/// (prediction, target) of which one is no tensor.
 template <class T>
-concept TypedLoss = TypedForward<T> && std::tuple_size_v<Parameters<T>>
-== 2 && std::same_as<std::tuple_element_t<0, Parameters<T>>, at::Tensor> &&
-    !std::same_as<std::tuple_element_t<1, Parameters<T>>, at::Tensor>;
+concept TypedLoss = TypedForward<T> && std::same_as<Output<T>, at::Tensor> && std::tuple_size_v<Parameters<T>>
+== 2 && !tensors_only<Parameters<T>>;
 
 }  // namespace detail
 
@@ -62,25 +62,32 @@ class CriterionHandle {
     return function_(prediction, target);
   }
 
-  /// The same with a target of another type, or the batch, where the criterion takes one.
-  template <class T>
-  requires(!std::convertible_to<const T&, const at::Tensor&>) at::Tensor operator()(const at::Tensor& prediction,
+  /// The same with a prediction or target of another type, or the batch as target, where the criterion takes them. A
+  /// criterion of tensors is given `model_output(prediction)`, and a State that is a tensor.
+  template <class P, class T>
+  requires(!(detail::TensorLike<P> && detail::TensorLike<T>)) at::Tensor operator()(const P& prediction,
                                                                                     const T& target) const {
-    if (takes<T>()) {
-      return typed_(prediction, &target);
+    if (takes<T, P>()) {
+      return typed_(&prediction, &target);
     }
     if constexpr (std::same_as<T, State>) {
       if (target.is_tensor() || target.is_null()) {
         return (*this)(prediction, target.is_null() ? at::Tensor() : target.tensor());
       }
     }
-    fail_target(target_type_, typeid(T));
+    if constexpr (!detail::TensorLike<P> && HasTensorOutput<P>) {
+      if (prediction_type_ == nullptr || takes<T, at::Tensor>()) {
+        return (*this)(detail::output_tensor(prediction), target);
+      }
+    }
+    fail_types(typeid(std::conditional_t<detail::TensorLike<P>, at::Tensor, P>),
+               typeid(std::conditional_t<detail::TensorLike<T>, at::Tensor, T>));
   }
 
-  /// Whether the criterion takes a `T`, which is no tensor, as target.
-  template <class T>
+  /// Whether the criterion takes a `P` as prediction and a `T` as target, of which one is no tensor.
+  template <class T, class P = at::Tensor>
   bool takes() const {
-    return target_type_ != nullptr && *target_type_ == typeid(T);
+    return target_type_ != nullptr && *target_type_ == typeid(T) && *prediction_type_ == typeid(P);
   }
 
   /// The losses, when the criterion is Losses or BatchLosses; null otherwise. The runner resets, synchronizes, reports
@@ -124,7 +131,7 @@ class CriterionHandle {
       static_assert(std::is_void_v<C>,
                     "danling: `criterion` takes a loss module (holder or shared_ptr) whose forward is (prediction, "
                     "target), a callable at::Tensor(const at::Tensor& prediction, const at::Tensor& target), or "
-                    "Losses; the target may be of another type, or the batch");
+                    "Losses; prediction and target may be of other types, and the target may be the batch");
     }
   }
 
@@ -145,7 +152,7 @@ class CriterionHandle {
   template <class Impl>
   void set(std::shared_ptr<Impl> impl) {
     static_assert(detail::LossModule<Impl> || detail::TypedLoss<Impl>,
-                  "danling: the criterion's forward must take (prediction, target)");
+                  "danling: the criterion's forward must take (prediction, target) and give a tensor");
     check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
     if constexpr (requires {
                     { impl->options.ignore_index() } -> std::convertible_to<std::int64_t>;
@@ -168,16 +175,23 @@ class CriterionHandle {
 
   template <class L>
   void set_typed(std::shared_ptr<L> loss) {
+    using Prediction = std::tuple_element_t<0, detail::Parameters<L>>;
     using Target = std::tuple_element_t<1, detail::Parameters<L>>;
+    prediction_type_ = &typeid(Prediction);
     target_type_ = &typeid(Target);
-    typed_ = [loss](const at::Tensor& prediction, const void* target) -> at::Tensor {
-      return detail::ForwardOf<L>::call(*loss, prediction, *static_cast<const Target*>(target));
+    typed_ = [loss](const void* prediction, const void* target) -> at::Tensor {
+      return detail::ForwardOf<L>::call(*loss, *static_cast<const Prediction*>(prediction),
+                                        *static_cast<const Target*>(target));
     };
     function_ = [](const at::Tensor&, const at::Tensor&) -> at::Tensor {
-      fail_target(&typeid(Target), typeid(at::Tensor));
+      fail_types(&typeid(Prediction), &typeid(Target), typeid(at::Tensor), typeid(at::Tensor));
     };
   }
-  [[noreturn]] static void fail_target(const std::type_info* takes, const std::type_info& given);
+  [[noreturn]] void fail_types(const std::type_info& prediction, const std::type_info& target) const {
+    fail_types(prediction_type_, target_type_, prediction, target);
+  }
+  [[noreturn]] static void fail_types(const std::type_info* takes_prediction, const std::type_info* takes_target,
+                                      const std::type_info& prediction, const std::type_info& target);
 
   template <class Kind>
   static bool is_mean(const Kind&) {
@@ -186,7 +200,8 @@ class CriterionHandle {
   }
 
   std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> function_;
-  std::function<at::Tensor(const at::Tensor&, const void*)> typed_;
+  std::function<at::Tensor(const void*, const void*)> typed_;
+  const std::type_info* prediction_type_ = nullptr;
   const std::type_info* target_type_ = nullptr;
   std::shared_ptr<LossesBase> losses_;
   std::shared_ptr<torch::nn::Module> module_;

@@ -16,9 +16,13 @@
 #include <danling/core/error.hpp>
 #include <danling/runner/signature.hpp>
 #include <danling/state/state.hpp>
+#include <danling/tensors/tree_values.hpp>
 
 namespace torch::nn {
 class Module;
+}
+namespace torch::jit {
+struct Module;
 }
 
 namespace danling::inline v0 {
@@ -32,6 +36,8 @@ class ModelConcept {
  public:
   virtual ~ModelConcept();
   virtual at::Tensor forward(const at::Tensor& input) = 0;
+  /// Of TorchScript: any input as a tree, and the output as one.
+  virtual State call(const State& input);
   virtual NamedTensors named_parameters() const = 0;
   /// Parameters and buffers with the names and the order of Python's `state_dict()`.
   virtual NamedTensors named_state() const = 0;
@@ -43,11 +49,10 @@ class ModelConcept {
 };
 
 using Forward1 = at::Tensor (*)(void*, const at::Tensor&);
-using Forward2 = at::Tensor (*)(void*, const at::Tensor&, const at::Tensor&);
 
 /// A torch::nn module. The body is compiled once, in the library.
 std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> module, void* object,
-                                          const std::type_info& type, Forward1 forward);
+                                          const std::type_info& type, Forward1 forward, const TypedCall& typed);
 
 template <class T>
 concept NnModule = std::is_class_v<T> && std::derived_from<T, torch::nn::Module>;
@@ -72,54 +77,15 @@ Forward1 forward_function() {
   }
 }
 
-/// torch::jit::Module, recognised by what it can do, so that this header need not include TorchScript.
 template <class T>
-concept ScriptModule = requires(T& module, const T& constant) {
-  module.forward({module._ivalue()});
-  constant.named_parameters();
-  constant.named_buffers();
-  module.train(true);
-};
+concept ScriptModule = std::same_as<T, torch::jit::Module>;
 
-template <class Script>
-class ScriptModel final : public ModelConcept {
- public:
-  explicit ScriptModel(Script module) : module_(std::move(module)) {}
-  at::Tensor forward(const at::Tensor& input) override { return module_.forward({input}).toTensor(); }
-  /// Several tensors, as its arguments.
-  static TypedCall several() {
-    return {&typeid(std::vector<at::Tensor>), [](void* object, const void* input) -> at::Tensor {
-              auto& module = *static_cast<Script*>(object);
-              const auto& tensors = *static_cast<const std::vector<at::Tensor>*>(input);
-              using Value = decltype(module.forward({tensors[0]}));
-              return module.forward(std::vector<Value>(tensors.begin(), tensors.end())).toTensor();
-            }};
-  }
-  NamedTensors named_parameters() const override {
-    NamedTensors out;
-    for (const auto& item : module_.named_parameters()) {
-      out.emplace_back(item.name, item.value);
-    }
-    return out;
-  }
-  NamedTensors named_state() const override {
-    NamedTensors out = named_parameters();
-    for (const auto& item : module_.named_buffers()) {
-      out.emplace_back(item.name, item.value);
-    }
-    return out;
-  }
-  void to(at::Device device) override { module_.to(device); }
-  void train(bool on) override { module_.train(on); }
-  const std::type_info& type() const override { return typeid(Script); }
-  void* get() override { return &module_; }
-  bool is_script() const override { return true; }
+std::unique_ptr<ModelConcept> wrap_script(const torch::jit::Module& module);
 
- private:
-  Script module_;
-};
-
-[[noreturn]] void fail_input(const TypedCall& takes, const std::type_info& given);
+/// Says which of input and output does not fit.
+[[noreturn]] void fail_forward(const TypedCall& model, const std::type_info& input, const std::type_info& output);
+[[noreturn]] void fail_script_input(const std::type_info& input);
+[[noreturn]] void fail_script_output(const State& given, const std::type_info& expected);
 
 template <class F>
 class CallableModel final : public ModelConcept {
@@ -129,7 +95,7 @@ class CallableModel final : public ModelConcept {
     if constexpr (std::is_invocable_r_v<at::Tensor, F&, const at::Tensor&>) {
       return function_(input);
     } else {
-      fail_input(typed_call<F>(), typeid(at::Tensor));
+      fail_forward(typed_call<F>(), typeid(at::Tensor), typeid(at::Tensor));
     }
   }
   NamedTensors named_parameters() const override { return {}; }
@@ -158,7 +124,8 @@ concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::Sc
 ///     model = [](const at::Tensor& x) { ... } // a function without parameters
 ///
 /// A forward that takes something else (a struct of the user's own, a batch, a State, several tensors) is called with
-/// exactly that; its parameters must be values or references to const, and it must not be overloaded or a template.
+/// exactly that, and may give something else (a struct, a tuple, a map); its parameters must be values or references to
+/// const, and it must not be overloaded or a template.
 class ModelHandle {
  public:
   ModelHandle() = default;
@@ -176,33 +143,46 @@ class ModelHandle {
     check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
     return concept_->forward(input);
   }
-
-  /// Runs a forward that takes an `I`; a tuple (or pair) stands for several parameters. For TorchScript both a tuple
-  /// and a vector of tensors do. A State that is a tensor may go to a model of tensors. @throws StateError as above.
   template <class I>
-  requires(!std::convertible_to<const I&, const at::Tensor&>) at::Tensor operator()(const I& input) const {
-    check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
-    if (takes<I>()) {
-      return typed_.call(concept_->get(), &input);
-    }
-    if constexpr (std::same_as<I, State>) {
-      if (input.is_tensor()) {
-        return concept_->forward(input.tensor());
+  requires(!detail::TensorLike<I>) at::Tensor operator()(const I& input) const { return forward(input); }
+
+  /// Runs a forward that takes an `I` and gives a `P`; a tuple (or pair) stands for several parameters. A State that is
+  /// a tensor may go to a model of tensors.
+  ///
+  /// TorchScript takes tensors, numbers, texts, States and standard containers of them. A mapping is spread over the
+  /// arguments by their names, a tuple or list by position, unless the only argument is a dict, tuple or list. It gives
+  /// a `P` of the same kinds (a named tuple is a mapping), or one that has a constructor from a State.
+  /// @throws StateError that says which of input and output does not fit.
+  template <class P = at::Tensor, class I>
+  P forward(const I& input) const {
+    if constexpr (detail::TensorLike<I> && std::same_as<P, at::Tensor>) {
+      return (*this)(static_cast<const at::Tensor&>(input));
+    } else if constexpr (detail::TensorLike<I> && !std::same_as<I, at::Tensor>) {
+      return forward<P>(static_cast<const at::Tensor&>(input));
+    } else {
+      check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
+      if (typed_.fits<I, P>()) {
+        return typed_.call<P>(concept_->get(), &input);
       }
-    } else if constexpr (requires { std::tuple(input.first, input.second); }) {
-      return (*this)(std::tuple(input.first, input.second));
-    } else if constexpr (detail::tensors_only<I>) {
-      if (takes<std::vector<at::Tensor>>()) {
-        return (*this)(std::apply([](const auto&... tensors) { return std::vector<at::Tensor>{tensors...}; }, input));
+      if (is_script()) {
+        return forward_script<P>(input);
       }
+      if constexpr (std::same_as<I, State>) {
+        if (input.is_tensor()) {
+          return forward<P>(input.tensor());
+        }
+      } else if constexpr (requires { std::tuple(input.first, input.second); }) {
+        return forward<P>(std::tuple(input.first, input.second));
+      }
+      detail::fail_forward(typed_, typeid(I), typeid(P));
     }
-    detail::fail_input(typed_, typeid(I));
   }
 
-  /// Whether the model's forward takes an `I` that is no tensor.
+  /// Whether the model's forward takes an `I`, which its signature says: not for TorchScript, nor where it is
+  /// overloaded or a template.
   template <class I>
   bool takes() const {
-    return typed_.type != nullptr && *typed_.type == typeid(I);
+    return typed_.takes<I>();
   }
 
   /// The object itself: `model.as<Net>()` for a holder, `model.as<NetImpl>()` for its module.
@@ -247,15 +227,15 @@ class ModelHandle {
                          }) {
       set(std::shared_ptr<typename M::element_type>(std::forward<T>(model)));
     } else if constexpr (detail::ScriptModule<M>) {
-      concept_ = std::make_shared<detail::ScriptModel<M>>(std::forward<T>(model));
-      typed_ = detail::ScriptModel<M>::several();
+      concept_ = detail::wrap_script(model);
     } else if constexpr (std::is_invocable_r_v<at::Tensor, M&, const at::Tensor&> || detail::TypedForward<M>) {
       typed_ = detail::typed_call<M>();
       concept_ = std::make_shared<detail::CallableModel<M>>(std::forward<T>(model));
     } else {
       static_assert(std::is_void_v<M>,
                     "danling: `model` takes a module holder, a shared_ptr to a torch::nn module, a TorchScript module "
-                    "or a callable at::Tensor(const at::Tensor&), or of other inputs by value or reference to const");
+                    "or a callable at::Tensor(const at::Tensor&), or of other inputs by value or reference to const "
+                    "that gives a value");
     }
   }
 
@@ -266,7 +246,21 @@ class ModelHandle {
     type_ = &typeid(Impl);
     module_ = impl;
     typed_ = detail::typed_call<Impl>();
-    concept_ = detail::wrap_module(module_, impl.get(), typeid(Impl), detail::forward_function<Impl>());
+    concept_ = detail::wrap_module(module_, impl.get(), typeid(Impl), detail::forward_function<Impl>(), typed_);
+  }
+
+  template <class P, class I>
+  P forward_script(const I& input) const {
+    if constexpr (detail::TreeValue<I>) {
+      const State output = concept_->call(detail::to_tree(input));
+      auto prediction = detail::from_tree<P>(output);
+      if (!prediction) {
+        detail::fail_script_output(output, typeid(P));
+      }
+      return *std::move(prediction);
+    } else {
+      detail::fail_script_input(typeid(I));
+    }
   }
 
   template <class Impl>

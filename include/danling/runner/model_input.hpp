@@ -13,7 +13,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/state/state.hpp>
-#include <danling/tensors/containers.hpp>
+#include <danling/tensors/entries.hpp>
 
 namespace danling::inline v0 {
 
@@ -38,34 +38,13 @@ template <class B>
 concept MemberTarget = requires(const B& batch) {
   batch.target;
 };
-template <class B>
-concept ByPosition = requires(const B& batch) {
-  requires std::tuple_size<B>::value >= 1;
-  std::get<0>(batch);
-};
-template <class B>
-concept ByIndex = Container<B> && requires(const B& batch) {
-  batch[0];
-  batch.size();
-};
-template <class B>
-concept ByName = std::same_as<B, State> || requires(const B& batch, const std::string& name) {
-  typename B::mapped_type;
-  batch.find(name);
-};
-
-/// The entry `name` of a mapping; null where there is none.
-template <class B>
-auto* entry_of(const B& batch, const char* name) {
-  if constexpr (std::same_as<B, State>) {
-    return batch.is_map() ? batch.find(name) : nullptr;
-  } else {
-    const auto found = batch.find(name);
-    return found == batch.end() ? nullptr : &found->second;
-  }
-}
 
 [[noreturn]] void fail_input(const char* expected);
+
+/// Of a map its entry "input", of a list or tuple the first part, else the tree itself.
+const State& input_of(const State& batch);
+/// Of a map its entry "target", of a list or tuple the second part, else null.
+const State& target_of(const State& batch);
 
 struct ModelInput {
   template <class B>
@@ -74,7 +53,9 @@ struct ModelInput {
       return model_input(batch);
     } else if constexpr (MemberInput<B>) {
       return (batch.input);
-    } else if constexpr (ByName<B>) {
+    } else if constexpr (std::same_as<B, State>) {
+      return input_of(batch);
+    } else if constexpr (NamedParts<B>) {
       const auto* found = entry_of(batch, "input");
       if (found == nullptr) {
         fail_input("an entry 'input'");
@@ -100,7 +81,9 @@ struct ModelTarget {
       return model_target(batch);
     } else if constexpr (MemberTarget<B>) {
       return (batch.target);
-    } else if constexpr (ByName<B>) {
+    } else if constexpr (std::same_as<B, State>) {
+      return target_of(batch);
+    } else if constexpr (NamedParts<B>) {
       using Entry = std::remove_cvref_t<decltype(*entry_of(batch, ""))>;
       const auto* found = entry_of(batch, "target");
       return found == nullptr ? Entry() : *found;
@@ -121,14 +104,14 @@ struct ModelTarget {
 }  // namespace detail
 
 /// What the model is given of a batch: a free `model_input(batch)` beside the type, its member `input`, the entry
-/// "input" of a mapping, the first part of a pair, tuple or vector, or else the batch itself. A State that is a tensor
-/// counts as one. @throws DataError where a mapping has no "input" or a vector is empty.
+/// "input" of a mapping, the first part of a pair, tuple, list or vector, or else the batch itself. A State that is a
+/// tensor counts as one. @throws DataError where a mapping has no "input" or a vector is empty.
 inline constexpr detail::ModelInput model_input{};
 
 /// A batch type that has, or may have, something to compare with.
 template <class B>
-concept HasModelTarget =
-    detail::FreeTarget<B> || detail::MemberTarget<B> || detail::ByName<B> || detail::ByIndex<B> || requires {
+concept HasModelTarget = detail::FreeTarget<B> || detail::MemberTarget<B> || std::same_as<B, State> ||
+    detail::NamedParts<B> || detail::ByIndex<B> || requires {
   requires std::tuple_size<B>::value >= 2;
 };
 

@@ -1,8 +1,7 @@
-// What a forward function takes besides tensors, read from its signature, and how to call it with that.
+// What a forward function takes and gives, read from its signature, and how to call it by these types.
 #pragma once
 
 #include <concepts>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -32,13 +31,15 @@ struct ForwardOf {};
 template <class M>
 requires requires { &M::forward; }
 struct ForwardOf<M> : ParametersOf<decltype(&M::forward)> {
-  static decltype(auto) call(M& module, const auto&... inputs) { return module.forward(inputs...); }
+  static auto call(M& module, const auto&... inputs) -> decltype(module.forward(inputs...)) {
+    return module.forward(inputs...);
+  }
 };
 template <class M>
 requires(
     !requires { &M::forward; } && requires { &M::operator(); }) struct ForwardOf<M>
     : ParametersOf<decltype(&M::operator())> {
-  static decltype(auto) call(M& function, const auto&... inputs) { return function(inputs...); }
+  static auto call(M& function, const auto&... inputs) -> decltype(function(inputs...)) { return function(inputs...); }
 };
 template <class M>
 using Parameters = typename ForwardOf<M>::type;
@@ -59,25 +60,48 @@ inline constexpr bool tensors_only = false;
 template <class... Inputs>
 inline constexpr bool tensors_only<std::tuple<Inputs...>> = (std::same_as<Inputs, at::Tensor> && ...);
 
-/// Whether `M` takes these inputs, by reference to const or by value, and gives a tensor.
+template <class T>
+concept TensorLike = std::convertible_to<const T&, const at::Tensor&>;
+
+/// What `M` gives for these inputs, by reference to const or by value: a value; a tensor as at::Tensor.
 template <class M, class Inputs>
-inline constexpr bool takes_inputs = false;
+struct OutputOf {};
 template <class M, class... Inputs>
-inline constexpr bool takes_inputs<M, std::tuple<Inputs...>> = sizeof...(Inputs) > 0 &&
-                                                               requires(M& module, const Inputs&... inputs) {
-  { ForwardOf<M>::call(module, inputs...) } -> std::convertible_to<at::Tensor>;
+requires(sizeof...(Inputs) > 0 && requires(M & module, const Inputs&... inputs) {
+  requires std::is_object_v<std::remove_cvref_t<decltype(ForwardOf<M>::call(module, inputs...))>>;
+}) struct OutputOf<M, std::tuple<Inputs...>> {
+  using Given = std::remove_cvref_t<decltype(ForwardOf<M>::call(std::declval<M&>(), std::declval<const Inputs&>()...))>;
+  using type =
+      std::conditional_t<std::convertible_to<Given, at::Tensor> && !std::same_as<Given, at::Tensor>, at::Tensor, Given>;
 };
 
 template <class M>
 concept TypedForward = requires {
   typename Parameters<M>;
-  requires takes_inputs<M, Parameters<M>>;
+  typename OutputOf<M, Parameters<M>>::type;
 };
+template <class M>
+using Output = typename OutputOf<M, Parameters<M>>::type;
 
-/// A forward whose input has lost its type, and which type that is.
+/// A forward that has lost its types, and which they are.
 struct TypedCall {
-  const std::type_info* type = nullptr;
-  at::Tensor (*call)(void* object, const void* input) = nullptr;
+  const std::type_info* input = nullptr;
+  const std::type_info* output = nullptr;
+  void (*function)() = nullptr;
+
+  template <class Input>
+  bool takes() const {
+    return input != nullptr && *input == typeid(Input);
+  }
+  template <class Input, class Output>
+  bool fits() const {
+    return takes<Input>() && *output == typeid(Output);
+  }
+  /// Where it fits.
+  template <class Output>
+  Output call(void* object, const void* value) const {
+    return reinterpret_cast<Output (*)(void*, const void*)>(function)(object, value);
+  }
 };
 
 template <class M>
@@ -85,21 +109,20 @@ TypedCall typed_call() {
   if constexpr (TypedForward<M>) {
     using Inputs = Parameters<M>;
     using Input = typename JoinedInputs<Inputs>::type;
-    return {&typeid(Input), [](void* object, const void* input) -> at::Tensor {
-              auto& module = *static_cast<M*>(object);
-              if constexpr (std::same_as<Input, Inputs>) {
-                return std::apply([&](const auto&... inputs) { return ForwardOf<M>::call(module, inputs...); },
-                                  *static_cast<const Inputs*>(input));
-              } else {
-                return ForwardOf<M>::call(module, *static_cast<const Input*>(input));
-              }
-            }};
+    using Result = Output<M>;
+    Result (*const function)(void*, const void*) = [](void* object, const void* input) -> Result {
+      auto& module = *static_cast<M*>(object);
+      if constexpr (std::same_as<Input, Inputs>) {
+        return std::apply([&](const auto&... inputs) -> Result { return ForwardOf<M>::call(module, inputs...); },
+                          *static_cast<const Inputs*>(input));
+      } else {
+        return ForwardOf<M>::call(module, *static_cast<const Input*>(input));
+      }
+    };
+    return {&typeid(Input), &typeid(Result), reinterpret_cast<void (*)()>(function)};
   } else {
     return {};
   }
 }
-
-/// A type's name as it stands in source code.
-std::string name_of(const std::type_info& type);
 
 }  // namespace danling::inline v0::detail

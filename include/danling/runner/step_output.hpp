@@ -5,11 +5,15 @@
 
 namespace danling::inline v0 {
 
-/// The model's output and the scalar loss of one micro-batch. Either may be undefined: no prediction worth keeping, no
-/// loss (the loop then skips its bookkeeping).
-struct StepOutput {
-  at::Tensor prediction;
-  at::Tensor loss;
+/// The model's output, of a type `P`, and the scalar loss of one micro-batch. Either may be left empty: no prediction
+/// worth keeping, no loss (the loop then skips its bookkeeping).
+template <class P>
+struct BasicStepOutput {
+  P prediction = {};
+  at::Tensor loss = {};
 };
+
+/// Of a model that gives a tensor.
+using StepOutput = BasicStepOutput<at::Tensor>;
 
 }  // namespace danling::inline v0

@@ -1,10 +1,13 @@
 // The runner that users derive from: the loops of TorchRunnerBase with the user's own batch type.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,20 +18,31 @@
 #include <danling/data/split_map.hpp>
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
+#include <danling/runner/batch_parts.hpp>
+#include <danling/runner/infer_stream.hpp>
 #include <danling/runner/model_input.hpp>
+#include <danling/runner/model_output.hpp>
+#include <danling/runner/step_output.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
 
-/// A runner over batches of type `B`. Hooks get `B&`, with no cast. The default steps give the model the batch, where
-/// its forward takes a `const B&`, and otherwise `model_input(batch)`: its `input`, or what a function beside the type
-/// says. The criterion gets the batch or `model_target(batch)` in the same way. BatchMetrics and BatchLosses over `B`
-/// are given the batch, after its member `prediction`, where it has one, was set to what the model gave.
-template <class B>
+/// A runner over batches of type `B`, whose model gives a `P`. Hooks get `B&`, with no cast. The default steps give the
+/// model the batch, where its forward takes a `const B&`, and otherwise `model_input(batch)`: its `input`, or what a
+/// function beside the type says. The criterion gets the prediction, and the batch or `model_target(batch)` in the same
+/// way; a criterion of tensors, and Metrics, get `model_output(prediction)`. BatchMetrics and BatchLosses over `B` are
+/// given the batch, after its member `prediction`, where it has one, was set to what the model gave. A member `model`
+/// of type `const ModelHandle*` is set before the model sees the batch (t3w: IMiniBatch).
+template <class B, class P = at::Tensor>
 class BasicTorchRunner : public TorchRunnerBase {
   static_assert(data::detail::require_batch<B>());
+  static_assert(detail::require_prediction<P>());
 
  public:
+  using Prediction = P;
+  /// What steps return; as `dl::StepOutput` where the prediction is a tensor.
+  using StepOutput = BasicStepOutput<P>;
+
   /// Datasets by split: `datasets["train"] = ...`. Loaders are built from them by initialize().
   data::SplitMap<data::Source<B>> datasets;
   /// Loaders by split. One that is set in the constructor is used as it is.
@@ -53,10 +67,39 @@ class BasicTorchRunner : public TorchRunnerBase {
     return evaluate_host_batch(data::BatchRef(batch), samples, split);
   }
   /// The prediction of one batch, as infer_step gives it; changes nothing, in a training pass either.
-  auto infer_on_batch(B batch) {
-    std::optional<decltype(infer_step(batch))> out;
-    infer_host_batch([&] { out.emplace(infer_step(batch)); });
-    return std::move(*out);
+  P infer_on_batch(B batch) {
+    std::optional<P> out;
+    infer_host_batch([&] { run_infer_step(data::BatchRef(batch), &out); });
+    return *std::move(out);
+  }
+
+  /// Predictions of a split in the order of its loader: tensors joined along the first dimension, others one by one; on
+  /// the CPU, where the type moves to a device. A split that also trains is treated as `evaluate` does.
+  /// @param steps  batches at most. @throws ConfigError when the split has no length and `steps` is not given.
+  std::conditional_t<std::same_as<P, at::Tensor>, at::Tensor, std::vector<P>> infer(
+      std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
+    BasicInferStream<P> stream(begin_infer(split, steps, /*whole=*/true));
+    std::vector<P> predictions;
+    while (auto prediction = stream.next()) {
+      if constexpr (std::same_as<P, at::Tensor>) {
+        predictions.push_back(prediction->cpu());
+      } else if constexpr (data::HasToDevice<P>) {
+        predictions.push_back(data::to_device(*std::move(prediction), at::kCPU));
+      } else {
+        predictions.push_back(*std::move(prediction));
+      }
+    }
+    if constexpr (std::same_as<P, at::Tensor>) {
+      return joined(predictions);
+    } else {
+      return predictions;
+    }
+  }
+  /// The same, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`.
+  /// The runner must outlive it; one stream at a time: what else uses the split's loader ends it, and `next` throws
+  /// StateError then.
+  BasicInferStream<P> infer_stream(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
+    return BasicInferStream<P>(begin_infer(split, steps, /*whole=*/false));
   }
 
  protected:
@@ -71,12 +114,12 @@ class BasicTorchRunner : public TorchRunnerBase {
   /// @return prediction and loss; an undefined loss is left out of the averages.
   virtual StepOutput train_step(B& batch) {
     move_to_device(batch);
-    StepOutput output;
-    {
+    StepOutput output = [&]() -> StepOutput {
       const auto context = train_context();
-      output.prediction = predict(model, batch);
-      output.loss = loss_of(output.prediction, batch);
-    }
+      P prediction = predict(model, batch);
+      at::Tensor loss = loss_of(prediction, batch);
+      return {std::move(prediction), std::move(loss)};
+    }();
     feed_metrics(output.prediction, batch);
     backward(output.loss);
     step();
@@ -88,25 +131,27 @@ class BasicTorchRunner : public TorchRunnerBase {
   /// criterion, the loss.
   virtual StepOutput evaluate_step(B& batch) {
     move_to_device(batch);
-    StepOutput output;
-    {
+    StepOutput output = [&]() -> StepOutput {
       const auto context = forward_context();
-      output.prediction = predict(evaluation_model(), batch);
-      if (criterion) {
-        output.loss = loss_of(output.prediction, batch);
-      }
-    }
+      P prediction = predict(evaluation_model(), batch);
+      at::Tensor loss = criterion ? loss_of(prediction, batch) : at::Tensor();
+      return {std::move(prediction), std::move(loss)};
+    }();
     feed_metrics(output.prediction, batch);
     return output;
   }
 
-  /// One batch of inference, as evaluate_step: the predictions, a last dimension of one taken away. Called when:
-  /// infer or infer_stream has a batch. No metrics. The result may stay on the device.
-  virtual at::Tensor infer_step(B& batch) {
+  /// One batch of inference, as evaluate_step: the predictions; of a tensor, a last dimension of one taken away. Called
+  /// when: infer or infer_stream has a batch. No metrics. The result may stay on the device.
+  virtual P infer_step(B& batch) {
     move_to_device(batch);
     const auto context = forward_context();
-    const at::Tensor prediction = predict(evaluation_model(), batch);
-    return prediction.dim() > 1 && prediction.size(-1) == 1 ? prediction.squeeze(-1) : prediction;
+    P prediction = predict(evaluation_model(), batch);
+    if constexpr (std::same_as<P, at::Tensor>) {
+      return prediction.dim() > 1 && prediction.size(-1) == 1 ? prediction.squeeze(-1) : prediction;
+    } else {
+      return prediction;
+    }
   }
 
   /// Builds the loader of one split. Called when: build_dataloaders meets a dataset without a loader, once per split.
@@ -167,22 +212,34 @@ class BasicTorchRunner : public TorchRunnerBase {
   data::BatchRef batch_of(data::LoaderBase& loader) final {
     return data::BatchRef(static_cast<data::Loader<B>&>(loader).batch());
   }
-  StepOutput run_train_step(data::BatchRef batch) final { return train_step(batch.as<B>()); }
-  StepOutput run_evaluate_step(data::BatchRef batch) final { return evaluate_step(batch.as<B>()); }
-  at::Tensor run_infer_step(data::BatchRef batch) final { return infer_step(batch.as<B>()); }
-
-  std::optional<std::int64_t> loss_normalizer(data::BatchRef ref) final {
+  at::Tensor run_train_step(data::BatchRef ref) final {
     B& batch = ref.as<B>();
-    if (const std::optional<std::int64_t> given = data::loss_normalizer(batch)) {
-      return given;
+    try {
+      return check_loss("train_step", train_step(batch).loss);
+    } catch (...) {
+      rethrow_from_step("train_step", detail::shapes_of(batch));
     }
-    if (criterion.losses() != nullptr) {
-      return data::batch_size(batch);  // they are means over samples
+  }
+  at::Tensor run_evaluate_step(data::BatchRef ref) final {
+    B& batch = ref.as<B>();
+    try {
+      return check_loss("evaluate_step", evaluate_step(batch).loss);
+    } catch (...) {
+      rethrow_from_step("evaluate_step", detail::shapes_of(batch));
     }
-    if (const at::Tensor target = target_tensor(batch); target.defined()) {
-      return criterion.loss_normalizer(target);
+  }
+  void run_infer_step(data::BatchRef ref, void* prediction) final {
+    B& batch = ref.as<B>();
+    try {
+      static_cast<std::optional<P>*>(prediction)->emplace(infer_step(batch));
+    } catch (...) {
+      rethrow_from_step("infer_step", detail::shapes_of(batch));
     }
-    return std::nullopt;
+  }
+
+  BatchCounts count_batch(data::BatchRef ref) final {
+    const B& batch = ref.as<B>();
+    return {detail::normalizer_of(batch, criterion), detail::tokens_of(batch)};
   }
 
   std::vector<SplitInfo> splits() const final {
@@ -222,10 +279,10 @@ class BasicTorchRunner : public TorchRunnerBase {
     batch_losses_ = dynamic_cast<BatchLosses<B>*>(criterion.losses().get());
   }
 
-  at::Tensor loss_of(const at::Tensor& prediction, B& batch) const {
+  at::Tensor loss_of(const P& prediction, B& batch) const {
     if (batch_losses_ == nullptr) {
       if constexpr (!std::same_as<B, at::Tensor>) {
-        if (criterion.template takes<B>()) {
+        if (criterion.template takes<B, P>()) {
           set_prediction(prediction, batch);
           return criterion(prediction, std::as_const(batch));
         }
@@ -242,13 +299,20 @@ class BasicTorchRunner : public TorchRunnerBase {
     return (*batch_losses_)(batch);
   }
 
-  void feed_metrics(const at::Tensor& prediction, B& batch) const {
+  void feed_metrics(const P& prediction, B& batch) const {
     if (batch_metrics_ != nullptr) {
       set_prediction(prediction, batch);
       batch_metrics_->update(batch);
     } else if (active_metrics() != nullptr) {
-      if constexpr (tensor_target) {
-        update_metrics(prediction, target_tensor(batch));
+      if constexpr (!HasTensorOutput<P>) {
+        fail<StateError>("runner.update_metrics",
+                         "expected a prediction with a tensor for metrics of predictions and targets, got one "
+                         "without; declare model_output(prediction) beside its type, or use BatchMetrics");
+      } else if constexpr (detail::HasTensorTarget<B>) {
+        const at::Tensor target = detail::target_tensor(batch);
+        if (target.defined()) {
+          update_metrics(detail::output_tensor(prediction), target);
+        }
       } else {
         fail<StateError>("runner.update_metrics",
                          "expected a batch with a tensor to compare with for metrics of predictions and targets, got "
@@ -257,35 +321,22 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  static void set_prediction(const at::Tensor& prediction, B& batch) {
+  static void set_prediction(const P& prediction, B& batch) {
     if constexpr (requires { batch.prediction = prediction; }) {
       batch.prediction = prediction;
     }
   }
 
-  at::Tensor predict(const ModelHandle& handle, const B& batch) const {
+  P predict(const ModelHandle& handle, B& batch) const {
+    if constexpr (requires { batch.model = &handle; }) {
+      batch.model = &handle;
+    }
     if constexpr (!std::same_as<B, at::Tensor>) {
       if (handle.template takes<B>()) {
-        return handle(batch);
+        return handle.template forward<P>(std::as_const(batch));
       }
     }
-    return handle(model_input(batch));
-  }
-
-  using Target = std::remove_cvref_t<decltype(model_target(std::declval<const B&>()))>;
-  static constexpr bool tensor_target =
-      HasModelTarget<B> && (std::same_as<Target, State> || std::convertible_to<const Target&, const at::Tensor&>);
-
-  /// The target where it is a tensor; else an undefined one.
-  static at::Tensor target_tensor(const B& batch) {
-    if constexpr (!tensor_target) {
-      return {};
-    } else if constexpr (std::same_as<Target, State>) {
-      const State& target = model_target(batch);
-      return target.is_tensor() ? target.tensor() : at::Tensor();
-    } else {
-      return model_target(batch);
-    }
+    return handle.template forward<P>(model_input(std::as_const(batch)));
   }
 
   BatchMetrics<B>* batch_metrics_ = nullptr;

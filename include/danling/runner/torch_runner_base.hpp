@@ -23,11 +23,11 @@
 #include <danling/optim/scheduler.hpp>
 #include <danling/runner/base_runner.hpp>
 #include <danling/runner/criterion.hpp>
+#include <danling/runner/infer_stream.hpp>
 #include <danling/runner/metrics_handle.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/precision.hpp>
-#include <danling/runner/step_output.hpp>
 #include <danling/runner/window.hpp>
 
 namespace danling::inline v0 {
@@ -35,8 +35,6 @@ namespace danling::inline v0 {
 namespace detail {
 class LoopFrame;
 }
-
-class InferStream;
 
 /// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components
 /// in their constructor and override the hooks that their task needs. Drivers (`train`, `evaluate`, `infer`, `step`)
@@ -86,15 +84,6 @@ class TorchRunnerBase : public BaseRunner {
   Result test();
   /// What test() gave last.
   const Result& test_result() const { return test_result_; }
-
-  /// Predictions of a split in the order of its loader, joined along the first dimension, on the CPU. A split that also
-  /// trains is treated as `evaluate` does.
-  /// @param steps  batches at most. @throws ConfigError when the split has no length and `steps` is not given.
-  at::Tensor infer(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt);
-  /// The same, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`.
-  /// The runner must outlive it; one stream at a time: what else uses the split's loader ends it, and `next` throws
-  /// StateError then.
-  InferStream infer_stream(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt);
 
   /// Closes one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
   /// update and zeroes the gradients. Called once by `train_step`, after `backward`; the loop checks that.
@@ -172,11 +161,30 @@ class TorchRunnerBase : public BaseRunner {
   BatchReport train_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split, bool last);
   BatchReport evaluate_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split);
   void infer_host_batch(const std::function<void()>& infer);
-  virtual StepOutput run_train_step(data::BatchRef batch) = 0;
-  virtual StepOutput run_evaluate_step(data::BatchRef batch) = 0;
-  virtual at::Tensor run_infer_step(data::BatchRef batch) = 0;
-  /// How many samples or tokens the loss of a batch averages over. Called before the batch is moved.
-  virtual std::optional<std::int64_t> loss_normalizer(data::BatchRef batch) = 0;
+  /// @return the loss, a scalar or undefined.
+  virtual at::Tensor run_train_step(data::BatchRef batch) = 0;
+  virtual at::Tensor run_evaluate_step(data::BatchRef batch) = 0;
+  /// The prediction goes into `prediction`, a std::optional of its type.
+  virtual void run_infer_step(data::BatchRef batch, void* prediction) = 0;
+  /// Called before the batch is moved.
+  virtual BatchCounts count_batch(data::BatchRef batch) = 0;
+  /// Begins to infer a split. @throws ConfigError for a negative number of steps and, of a `whole` split, when it has
+  /// no length and `steps` is not given.
+  detail::InferBatches begin_infer(std::string_view split, std::optional<std::int64_t> steps, bool whole);
+  /// Along the first dimension; no elements where there are none.
+  static at::Tensor joined(const std::vector<at::Tensor>& predictions);
+  /// `loss`, which a step gave. @throws StateError when it has several elements.
+  static at::Tensor check_loss(const char* hook, at::Tensor loss) {
+    if (loss.defined() && loss.numel() != 1) [[unlikely]] {
+      fail_loss(hook, loss);
+    }
+    return loss;
+  }
+  [[noreturn]] static void fail_loss(const char* hook, const at::Tensor& loss);
+  /// Throws the exception that is being handled with its place in the run: hook, split, epoch, step, `shapes`. Errors
+  /// of danling keep their type; LibTorch's and the standard library's become an Error with the original nested in it;
+  /// others pass as they are, and the log has the place.
+  [[noreturn]] void rethrow_from_step(const char* hook, const std::string& shapes);
 
   std::optional<std::int64_t> steps_per_epoch() const override;
   std::optional<std::int64_t> split_length(std::string_view split) const override;
@@ -212,7 +220,7 @@ class TorchRunnerBase : public BaseRunner {
   const ModelHandle& evaluation_model() const;
 
  private:
-  friend class InferStream;
+  friend class detail::InferBatches;
   friend class detail::LoopFrame;
 
   /// Where in an epoch a run is: what a checkpoint needs to go on in the middle of one.
@@ -328,49 +336,5 @@ class TorchRunnerBase : public BaseRunner {
   MetricsBase* active_metrics_ = nullptr;
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
 };
-
-/// Predictions of a split, batch by batch; an input range. Polls for a stop like the other loops.
-class InferStream {
- public:
-  /// The next batch of predictions, or nothing at the end.
-  std::optional<at::Tensor> next();
-
-  class iterator;
-  struct sentinel {};
-  iterator begin();
-  sentinel end() const { return {}; }
-
- private:
-  friend class TorchRunnerBase;
-  InferStream(TorchRunnerBase& runner, data::LoaderBase& loader, data::LoaderVisit visit,
-              std::optional<std::int64_t> steps)
-      : runner_(&runner), loader_(&loader), visit_(std::move(visit)), steps_(steps) {}
-
-  TorchRunnerBase* runner_;
-  data::LoaderBase* loader_;
-  data::LoaderVisit visit_;
-  std::optional<std::int64_t> steps_;
-  std::int64_t done_ = 0;
-};
-
-class InferStream::iterator {
- public:
-  using value_type = at::Tensor;
-  using difference_type = std::ptrdiff_t;
-  explicit iterator(InferStream& stream) : stream_(&stream), current_(stream.next()) {}
-  const at::Tensor& operator*() const { return *current_; }
-  iterator& operator++() {
-    current_ = stream_->next();
-    return *this;
-  }
-  void operator++(int) { ++*this; }
-  bool operator==(sentinel) const { return !current_.has_value(); }
-
- private:
-  InferStream* stream_;
-  std::optional<at::Tensor> current_;
-};
-
-inline InferStream::iterator InferStream::begin() { return iterator(*this); }
 
 }  // namespace danling::inline v0

@@ -16,6 +16,14 @@ struct WindowPlace {
   double weight = 1.0;     ///< the seed of its backward pass; 0 leaves it out
 };
 
+/// What a batch counts for, asked before it is moved.
+struct BatchCounts {
+  /// What its loss averages over: its weight in a window and in the average. Nothing: uniform.
+  std::optional<std::int64_t> loss_normalizer = {};
+  /// For `tokens_per_s`; 0 where it has none.
+  std::int64_t tokens = 0;
+};
+
 /// Each micro-batch of a window counts by its loss normalizer (samples or valid tokens), so that the update equals that
 /// of one batch of all of them. Without normalizers every micro-batch counts the same. The first micro-batch decides
 /// which of the two a window is. A window of one micro-batch in one process is never rescaled.

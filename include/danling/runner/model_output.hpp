@@ -1,0 +1,109 @@
+// Which tensor of a prediction of any type metrics, and criteria of tensors, are given.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/core/error.hpp>
+#include <danling/state/state.hpp>
+#include <danling/tensors/describe.hpp>
+#include <danling/tensors/entries.hpp>
+
+namespace danling::inline v0 {
+
+namespace detail {
+void model_output() = delete;  // found only by argument-dependent lookup, in the namespace of the user's type
+
+template <class P>
+concept FreeOutput = requires(const P& prediction) {
+  model_output(prediction);
+};
+template <class P>
+concept MemberOutput = requires(const P& prediction) {
+  prediction.output;
+};
+
+[[noreturn]] void fail_output(const std::string& prediction);
+/// Of a map its entry "output", of a list or tuple the first part, else the tree itself.
+const State& output_of(const State& prediction);
+
+struct ModelOutput {
+  template <class P>
+  decltype(auto) operator()(const P& prediction) const {
+    if constexpr (FreeOutput<P>) {
+      return model_output(prediction);
+    } else if constexpr (MemberOutput<P>) {
+      return (prediction.output);
+    } else if constexpr (std::same_as<P, State>) {
+      return output_of(prediction);
+    } else if constexpr (NamedParts<P>) {
+      const auto* found = entry_of(prediction, "output");
+      if (found == nullptr) {
+        fail_output(describe(prediction));
+      }
+      return (*found);
+    } else if constexpr (ByPosition<P>) {
+      return (std::get<0>(prediction));
+    } else if constexpr (ByIndex<P>) {
+      if (prediction.empty()) {
+        fail_output(describe(prediction));
+      }
+      return (prediction[0]);
+    } else {
+      return (prediction);
+    }
+  }
+};
+}  // namespace detail
+
+/// The tensor that metrics, and a criterion of tensors, see of a prediction: a free `model_output(prediction)` beside
+/// the type, its member `output`, the entry "output" of a mapping, the first part of a pair, tuple, list or vector, or
+/// else the prediction itself. @throws StateError where there is none.
+inline constexpr detail::ModelOutput model_output{};
+
+/// A prediction of which `model_output` gives a tensor, or a State, which may be one.
+template <class P>
+concept HasTensorOutput = requires(const P& prediction) {
+  { model_output(prediction) } -> std::convertible_to<const at::Tensor&>;
+}
+|| requires(const P& prediction) {
+  { model_output(prediction) } -> std::convertible_to<const State&>;
+  requires std::same_as<std::remove_cvref_t<decltype(model_output(prediction))>, State>;
+};
+
+namespace detail {
+/// @throws StateError for a State that is no tensor.
+template <HasTensorOutput P>
+at::Tensor output_tensor(const P& prediction) {
+  if constexpr (std::same_as<std::remove_cvref_t<decltype(danling::model_output(prediction))>, State>) {
+    const State& output = danling::model_output(prediction);
+    if (!output.is_tensor()) {
+      fail_output(describe(prediction));
+    }
+    return output.tensor();
+  } else {
+    return danling::model_output(prediction);
+  }
+}
+
+/// Says what keeps `P` from being a prediction. True, so that classes can assert it.
+template <class P>
+constexpr bool require_prediction() {
+  static_assert(std::is_object_v<P> && !std::is_const_v<P>,
+                "danling: a prediction is a value; name its type without const and &: BasicTorchRunner<Batch, Output>");
+  static_assert(!std::is_object_v<P> || std::move_constructible<std::remove_cv_t<P>>,
+                "danling: a prediction type must be movable, since steps return it");
+  if constexpr (FreeOutput<P>) {
+    static_assert(HasTensorOutput<P>,
+                  "danling: model_output(prediction) must give the tensor that metrics and criteria of tensors see");
+  }
+  return true;
+}
+}  // namespace detail
+
+}  // namespace danling::inline v0

@@ -1,0 +1,60 @@
+// Values of any type in messages: the kinds and shapes of their tensors, the names of types.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/state/state.hpp>
+#include <danling/tensors/batch_size.hpp>
+#include <danling/tensors/containers.hpp>
+
+namespace danling::inline v0::detail {
+
+/// A type's name as it stands in source code.
+std::string name_of(const std::type_info& type);
+
+/// "Float [8, 4]"; "none" of an undefined tensor.
+std::string describe(const at::Tensor& tensor);
+/// Of a map "{left: Float [8, 4], right: …}", of a list "[Float [8, 4], …]", of what is no tensor its kind.
+std::string describe(const State& tree);
+
+/// The parts of a container in the text of a message: so many, then how many more.
+class PartsText {
+ public:
+  explicit PartsText(bool named) : named_(named) {}
+  void add(const std::string& name, const std::string& value);
+  std::string text() const;
+
+ private:
+  bool named_;
+  std::string text_;
+  std::size_t count_ = 0;
+};
+
+template <class T>
+std::string describe(const T& value) {
+  if constexpr (std::convertible_to<const T&, const at::Tensor&>) {
+    return describe(static_cast<const at::Tensor&>(value));
+  } else if constexpr (Mapping<T>) {
+    PartsText parts(true);
+    for (const auto& entry : value) {
+      parts.add(concat(entry.first), describe(entry.second));
+    }
+    return parts.text();
+  } else if constexpr (Container<T>) {
+    PartsText parts(false);
+    each_part(value, [&](const auto& part) { parts.add("", describe(part)); });
+    return parts.text();
+  } else if constexpr (HasBatchSize<T>) {
+    return concat(name_of(typeid(T)), " of ", danling::batch_size(value), " samples");
+  } else {
+    return name_of(typeid(T));
+  }
+}
+
+}  // namespace danling::inline v0::detail

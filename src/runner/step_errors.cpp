@@ -1,0 +1,99 @@
+// Errors of a step: where in the run it was, and what it was given.
+#include <exception>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+
+#include <c10/util/Exception.h>
+
+#include <danling/data/collate.hpp>
+#include <danling/runner/torch_runner_base.hpp>
+#include <danling/telemetry/logger.hpp>
+#include <danling/tensors/describe.hpp>
+
+namespace danling::inline v0 {
+
+namespace {
+
+/// LibTorch's sentence without what goes with it: a backtrace, or the stack of a TorchScript function, after which the
+/// sentence stands last.
+std::string sentence(std::string text) {
+  while (text.ends_with('\n')) {
+    text.pop_back();
+  }
+  if (text.starts_with("The following operation failed in the TorchScript interpreter")) {
+    return text.substr(text.rfind('\n') + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+/// Whether an exception is a class of danling's, LibTorch's or the standard library's, which says nothing beyond its
+/// text, or one of them with another nested in it.
+bool is_plain(const std::exception& error) {
+  const std::string whole = detail::name_of(typeid(error));
+  std::string_view name = whole;
+  for (const std::string_view nested : {"std::_Nested_exception<", "std::__nested<", "std::__1::__nested<"}) {
+    if (name.starts_with(nested)) {
+      name.remove_prefix(nested.size());
+    }
+  }
+  return name.starts_with("danling::") || name.starts_with("c10::") || name.starts_with("std::") ||
+         name.starts_with("torch::");
+}
+
+template <class E>
+[[noreturn]] void throw_at(const std::string& what, const std::string& place) {
+  std::throw_with_nested(E(concat(what, "; ", place)));
+}
+
+}  // namespace
+
+void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& shapes) {
+  // Both count from 1: the epoch and the update in progress; where none is, those that are done.
+  const bool updates = open_step_ != nullptr && !open_step_->updated;
+  const std::string place =
+      concat("in ", hook, " of split ", quote(split_), ", epoch ", state_.train.epoch + (at_boundary() ? 0 : 1),
+             ", step ", state_.train.global_step + (updates ? 1 : 0), ", with ", shapes);
+  try {
+    throw;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!is_plain(error)) {
+      logger().warning(concat(error.what(), "; ", place));
+      throw;
+    }
+    const std::string what = error.what();
+    if (const auto* of_samples = dynamic_cast<const data::CollateError*>(&error)) {
+      std::throw_with_nested(data::CollateError(of_samples->sample(), concat(what, "; ", place)));
+    } else if (dynamic_cast<const ConfigError*>(&error) != nullptr) {
+      throw_at<ConfigError>(what, place);
+    } else if (dynamic_cast<const DataError*>(&error) != nullptr) {
+      throw_at<DataError>(what, place);
+    } else if (dynamic_cast<const StateError*>(&error) != nullptr) {
+      throw_at<StateError>(what, place);
+    } else if (dynamic_cast<const CheckpointError*>(&error) != nullptr) {
+      throw_at<CheckpointError>(what, place);
+    } else if (dynamic_cast<const NonFiniteError*>(&error) != nullptr) {
+      throw_at<NonFiniteError>(what, place);
+    } else if (dynamic_cast<const DistributedError*>(&error) != nullptr) {
+      throw_at<DistributedError>(what, place);
+    } else if (dynamic_cast<const MetricError*>(&error) != nullptr) {
+      throw_at<MetricError>(what, place);
+    } else if (const auto* of_torch = dynamic_cast<const c10::Error*>(&error)) {
+      throw_at<Error>(concat("[libtorch] ", sentence(of_torch->what_without_backtrace())), place);
+    } else {
+      throw_at<Error>(sentence(what), place);
+    }
+  } catch (...) {
+    logger().warning(concat("an exception that is no std::exception; ", place));
+    throw;
+  }
+}
+
+void TorchRunnerBase::fail_loss(const char* hook, const at::Tensor& loss) {
+  fail<StateError>(concat("runner.", hook), "expected a loss of one element, got shape [", danling::join(loss.sizes()),
+                   "]; reduce it by its mean");
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,48 @@
+#include <danling/tensors/describe.hpp>
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/Type.h>
+
+namespace danling::inline v0::detail {
+
+std::string name_of(const std::type_info& type) { return c10::demangle(type.name()); }
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return "none";
+  }
+  return tensor.is_nested() ? concat(c10::toString(tensor.scalar_type()), " [nested]")
+                            : concat(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]");
+}
+
+std::string describe(const State& tree) {
+  if (tree.is_tensor()) {
+    return describe(tree.tensor());
+  }
+  PartsText parts(tree.is_map());
+  if (tree.is_map()) {
+    for (const auto& [key, value] : tree.map()) {
+      parts.add(key.is_string() ? key.string() : key.text(), describe(value));
+    }
+  } else if (tree.is_list() || tree.is_tuple()) {
+    for (const State& item : tree.items()) {
+      parts.add("", describe(item));
+    }
+  } else {
+    return tree.kind();
+  }
+  return parts.text();
+}
+
+void PartsText::add(const std::string& name, const std::string& value) {
+  constexpr std::size_t shown = 8;
+  if (++count_ <= shown) {
+    text_ += concat(count_ == 1 ? "" : ", ", name, named_ ? ": " : "", value);
+  } else if (count_ == shown + 1) {
+    text_ += ", …";
+  }
+}
+
+std::string PartsText::text() const { return concat(named_ ? "{" : "[", text_, named_ ? "}" : "]"); }
+
+}  // namespace danling::inline v0::detail

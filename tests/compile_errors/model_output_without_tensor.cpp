@@ -1,0 +1,20 @@
+// expect: model_output(prediction) must give the tensor that metrics and criteria of tensors see
+#include <danling/runner/torch_runner.hpp>
+
+namespace model_output_without_tensor {
+
+struct Output {
+  at::Tensor logits;
+};
+#ifdef WRONG
+inline double model_output(const Output&) { return 0; }
+#else
+inline const at::Tensor& model_output(const Output& output) { return output.logits; }
+#endif
+
+class Runner : public danling::BasicTorchRunner<danling::Batch, Output> {
+ public:
+  explicit Runner(const danling::RunnerConfig& config) : BasicTorchRunner(config) {}
+};
+
+}  // namespace model_output_without_tensor

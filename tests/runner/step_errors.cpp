@@ -1,0 +1,172 @@
+// Errors inside of a step: where in the run they say that they were, and what becomes of their type.
+#include "fixture.hpp"
+
+#include <torch/csrc/jit/api/module.h>
+
+namespace runner_test {
+
+using danling_test::error_of;
+
+/// Calls a function in the step that it is asked to.
+struct ThrowingRunner : TinyRunner {
+  using TinyRunner::TinyRunner;
+  ~ThrowingRunner() override { close(); }
+  std::function<void()> in_train, in_evaluate, in_infer;
+  std::int64_t after = 0;
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    if (in_train && state().train.global_step == after) {
+      in_train();
+    }
+    return TinyRunner::train_step(batch);
+  }
+  dl::StepOutput evaluate_step(dl::Batch& batch) override {
+    if (in_evaluate) {
+      in_evaluate();
+    }
+    return TinyRunner::evaluate_step(batch);
+  }
+  at::Tensor infer_step(dl::Batch& batch) override {
+    if (in_infer) {
+      in_infer();
+    }
+    return TinyRunner::infer_step(batch);
+  }
+};
+
+TinyConfig two_epochs(const Folder& folder) {
+  TinyConfig config(folder);
+  config.epochs = 2;
+  return config;
+}
+
+TEST_CASE("TorchRunner: an error of danling in a step keeps its type and says where it was", "[runner]") {
+  const Folder folder;
+  ThrowingRunner runner(two_epochs(folder));
+  SECTION("in training") {
+    runner.after = 9;  // of 7 in an epoch
+    runner.in_train = [] { dl::fail<dl::DataError>("my.step", "expected a tree, got a bush"); };
+    CHECK(error_of<dl::DataError>([&] { runner.train(); }) ==
+          "[my.step] expected a tree, got a bush; in train_step of split 'train', epoch 2, step 10, with input Float "
+          "[8, 4] and target Long [8]");
+  }
+  SECTION("in the evaluation of an epoch") {
+    runner.in_evaluate = [] { throw dl::MetricError("[my.metric] no"); };
+    CHECK(error_of<dl::MetricError>([&] { runner.train(); }) ==
+          "[my.metric] no; in evaluate_step of split 'val', epoch 1, step 7, with input Float [8, 4] and target Long "
+          "[8]");
+  }
+  SECTION("in inference") {
+    runner.in_infer = [] { throw dl::ConfigError("[my.config] no"); };
+    CHECK(error_of<dl::ConfigError>([&] { runner.infer("val"); }) ==
+          "[my.config] no; in infer_step of split 'val', epoch 0, step 0, with input Float [8, 4] and target Long [8]");
+  }
+  SECTION("of a sample, which it still names") {
+    runner.in_train = [] { throw dl::data::CollateError(3, "[my.collate] no"); };
+    try {
+      runner.train();
+      FAIL("expected an error");
+    } catch (const dl::data::CollateError& error) {
+      CHECK(error.sample() == 3);
+    }
+  }
+}
+
+TEST_CASE("TorchRunner: LibTorch's error in a step is its sentence, with the original nested in it", "[runner]") {
+  const Folder folder;
+  TinyConfig config = two_epochs(folder);
+  TinyRunner runner(config);
+  const std::string place =
+      "; in train_step of split 'train', epoch 1, step 1, with input Float [8, 4] and target Long [8]";
+  SECTION("of a module") {
+    runner.model = torch::nn::Sequential(torch::nn::Linear(5, 3));
+    try {
+      runner.train();
+      FAIL("expected an error");
+    } catch (const dl::Error& error) {
+      CHECK(error.what() == "[libtorch] mat1 and mat2 shapes cannot be multiplied (8x4 and 5x3)" + place);
+      CHECK_THROWS_AS(std::rethrow_if_nested(error), c10::Error);
+    }
+  }
+  SECTION("of TorchScript, without the stack of its functions") {
+    torch::jit::Module module("Wrong");
+    module.register_parameter("weight", torch::ones({3, 5}), false);
+    module.define("def forward(self, input):\n  return torch.linear(input, self.weight)\n");
+    runner.model = module;
+    CHECK_THAT(error_of<dl::Error>([&] { runner.train(); }),
+               Catch::Matchers::Contains("mat1 and mat2 shapes cannot be multiplied (8x4 and 5x3)" + place) &&
+                   !Catch::Matchers::Contains("\n") && !Catch::Matchers::Contains("Traceback"));
+  }
+}
+
+TEST_CASE("TorchRunner: an error of the standard library in a step says where it was; one's own passes", "[runner]") {
+  struct OwnError : std::runtime_error {
+    OwnError() : std::runtime_error("out of fuel") {}
+    int litres = 3;
+  };
+  const Folder folder;
+  ThrowingRunner runner(two_epochs(folder));
+  const std::string place =
+      "; in train_step of split 'train', epoch 1, step 1, with input Float [8, 4] and target Long [8]";
+  SECTION("the standard library's") {
+    runner.in_train = [] { std::map<int, int>().at(1); };
+    try {
+      runner.train();
+      FAIL("expected an error");
+    } catch (const dl::Error& error) {
+      CHECK(error.what() == "map::at" + place);
+      CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
+    }
+  }
+  SECTION("a class of one's own, whose place is logged") {
+    runner.in_train = [] { throw OwnError(); };
+    try {
+      runner.train();
+      FAIL("expected an error");
+    } catch (const OwnError& error) {
+      CHECK(error.litres == 3);
+      CHECK(error.what() == std::string("out of fuel"));
+    }
+    runner.close();
+    CHECK(count(logs_of(runner.workspace().dir()), "out of fuel" + place) == 1);
+  }
+  SECTION("what is no exception") {
+    runner.in_train = [] { throw 42; };
+    CHECK_THROWS_AS(runner.train(), int);
+    runner.close();
+    CHECK(count(logs_of(runner.workspace().dir()), "an exception that is no std::exception" + place) == 1);
+  }
+  SECTION("a stop") {
+    runner.in_train = [] { throw dl::Stopped(15, "stopped"); };
+    CHECK(error_of<dl::Stopped>([&] { runner.train(); }) == "stopped");
+  }
+}
+
+TEST_CASE("TorchRunner: a loss that is not reduced is refused in evaluation too", "[runner]") {
+  const Folder folder;
+  TinyRunner runner(two_epochs(folder));
+  runner.criterion = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().reduction(torch::kNone));
+  CHECK(error_of<dl::StateError>([&] { runner.evaluate(); }) ==
+        "[runner.evaluate_step] expected a loss of one element, got shape [8]; reduce it by its mean; in evaluate_step "
+        "of split 'val', epoch 0, step 0, with input Float [8, 4] and target Long [8]");
+}
+
+TEST_CASE("TorchRunner: an unreduced loss that a step returns is refused", "[runner]") {
+  struct Unreduced : TinyRunner {
+    using TinyRunner::TinyRunner;
+    ~Unreduced() override { close(); }
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      dl::StepOutput output = TinyRunner::train_step(batch);
+      output.loss = torch::ones({2, 3});
+      return output;
+    }
+  };
+  const Folder folder;
+  Unreduced runner(two_epochs(folder));
+  CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
+        "[runner.train_step] expected a loss of one element, got shape [2, 3]; reduce it by its mean; in train_step of "
+        "split 'train', epoch 1, step 1, with input Float [8, 4] and target Long [8]");
+}
+
+}  // namespace runner_test
