@@ -228,11 +228,17 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
     attempt("previous", [&] { previous->commit(); });
   }
   if (!what.weights.empty()) {
-    for (const auto& [part, suffix] : {std::pair("model", ""), std::pair("ema", "-ema")}) {
-      const State* weights = state.find(part);
+    const auto write = [&](const State* weights, const std::string& suffix) {
       if (weights != nullptr && weights->is_map() && fits_safetensors(*weights)) {
         const std::string name = concat(what.weights, suffix, ".safetensors");
         attempt(name, [&] { save_safetensors(*weights, directory_ / name); });
+      }
+    };
+    write(state.find("model"), "");
+    write(state.find("ema"), "-ema");
+    if (const State* models = state.find("models"); models != nullptr && models->is_map()) {
+      for (const auto& model : models->map()) {
+        write(model.value.find("model"), concat("-", model.key.string()));
       }
     }
   }
@@ -356,7 +362,7 @@ bool CheckpointDirectory::is_model(const fs::path& path) const {
   const formats::PthReader reader(path);
   const auto& tree = reader.tree();
   return tree.is_map() && std::all_of(tree.map().begin(), tree.map().end(), [](const auto& entry) {
-           return entry.key == Key("model") || entry.key == Key("ema");
+           return entry.key == Key("model") || entry.key == Key("ema") || entry.key == Key("models");
          });
 }
 

@@ -26,7 +26,8 @@ std::optional<fs::path> FileCheckpointManager::finished_model_in(const fs::path&
   try {
     // Only the last save of a run writes `latest` so.
     const State state = there.load(latest);
-    return state.find("state") == nullptr && state.find("model") != nullptr ? std::optional(latest) : std::nullopt;
+    const bool has_model = state.find("model") != nullptr || state.find("models") != nullptr;
+    return state.find("state") == nullptr && has_model ? std::optional(latest) : std::nullopt;
   } catch (const CheckpointError&) {
     return std::nullopt;
   }

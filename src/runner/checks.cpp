@@ -38,11 +38,24 @@ void TorchRunnerBase::check_numbers(const detail::LoopFrame& frame, const Result
                               mode_ == RunnerMode::train ? "; on_nonfinite: stop ends such a run" : ""));
     }
   }
+  check_schedules();
   if (skipped_updates_ > skips_told_) {
     logger().warning(concat("gradients were not finite: ", skipped_updates_ - skips_told_,
                             " updates were skipped by step ", state_.train.global_step, ", ", skipped_updates_,
                             " in all (skip_nonfinite_grad)"));
     skips_told_ = skipped_updates_;
+  }
+}
+
+void TorchRunnerBase::check_schedules() {
+  for (const Learner& learner : learners_) {
+    if (learner.scheduler != nullptr && learner.scheduler->ran_out() &&
+        told_.insert(concat("schedule ", learner.name)).second) {
+      const std::string section = learner.name.empty() ? "sched" : concat("sched.", learner.name);
+      logger().warning(concat("the schedule of the learning rate is over at step ", state_.train.global_step,
+                              ", and training goes on with ", learner.optimizer->param_groups().front().lr, "; set ",
+                              section, ".total_steps to the length of the run"));
+    }
   }
 }
 

@@ -18,9 +18,16 @@ namespace danling::inline v0 {
 TorchRunnerBase::~TorchRunnerBase() = default;
 
 void TorchRunnerBase::materialize_model() {
-  check<StateError>(static_cast<bool>(model), "runner.materialize_model",
+  check<StateError>(static_cast<bool>(model) || !models.empty(), "runner.materialize_model",
                     "expected a model, got none; assign `model` in the constructor of your runner");
-  parallelism().prepare(model, device());
+  if (model) {
+    parallelism().prepare(model, device());
+  }
+  for (auto& [name, handle] : models) {
+    check<StateError>(static_cast<bool>(handle), "runner.materialize_model", "expected a model for models[\"", name,
+                      "\"], got none");
+    parallelism().prepare(handle, device());
+  }
   ema.to(device());
   criterion.to(device());
 }
@@ -29,28 +36,39 @@ NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return m
 
 void TorchRunnerBase::read_options() {
   autocast_dtype_ = config().precision_name() == "bf16" ? std::optional(at::kBFloat16) : std::nullopt;
-  accum_steps_ = accum_steps();
-  clips_ = config().skip_nonfinite_grad || config().max_grad_norm || config().max_grad_value;
 }
 
 void TorchRunnerBase::keep_gradient_accumulators() {
   // Autograd makes a parameter's accumulator anew in every forward pass when nothing of the last graph lives on.
   gradient_accumulators_.clear();
-  for (const auto& item : model.named_parameters()) {
-    if (item.second.requires_grad() && item.second.is_leaf()) {
-      gradient_accumulators_.push_back(std::make_shared<c10::intrusive_ptr<torch::autograd::Node>>(
-          torch::autograd::impl::grad_accumulator(item.second)));
+  const auto keep = [this](const ModelHandle& handle) {
+    for (const auto& item : handle.named_parameters()) {
+      if (item.second.requires_grad() && item.second.is_leaf()) {
+        gradient_accumulators_.push_back(std::make_shared<c10::intrusive_ptr<torch::autograd::Node>>(
+            torch::autograd::impl::grad_accumulator(item.second)));
+      }
     }
+  };
+  if (model) {
+    keep(model);
+  }
+  for (const auto& [name, handle] : models) {
+    keep(handle);
   }
 }
 
 void TorchRunnerBase::build_optimizer() {
-  config().check_model_names({});
+  std::vector<std::string> names;
+  for (const auto& [name, handle] : models) {
+    names.push_back(name);
+  }
+  config().check_model_names(names);
   std::vector<std::string> warnings{config().check_optim(optimizer != nullptr)};
   std::erase(warnings, "");
-  if (optimizer == nullptr && config().optim.type) {
+  if (optimizer == nullptr && config().optim.type && model) {
     optimizer = optim::build_optimizer(config().optim, iter_optimizer_named_parameters(), &warnings);
   }
+  build_optimizers_of_models(warnings);
   for (const auto& warning : warnings) {
     logger().warning(warning);
   }
@@ -61,37 +79,38 @@ void TorchRunnerBase::build_scheduler() {
   if (const std::string warning = config().check_sched(scheduler != nullptr); !warning.empty()) {
     logger().warning(warning);
   }
+  build_schedulers_of_models();
   if (scheduler == nullptr && optimizer != nullptr && sched.type) {
-    std::optional<std::int64_t> total = steps();
-    const std::string interval = sched.interval.value_or("step");
-    if (interval != "step") {
-      // It is stepped once an epoch, or once a round over the splits.
-      const auto per_epoch = steps_per_epoch();
-      check<ConfigError>(epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
-                         "expected data of known length for sched.interval ", interval, " with `steps`, got a stream");
-      total = epochs() ? epochs() : std::optional((*total + *per_epoch - 1) / *per_epoch);
-    }
-    if (total) {
-      total = std::max<std::int64_t>(*total, 1);  // of a run with nothing to do
-    }
-    scheduler = optim::build_scheduler(sched, *optimizer, total);
+    scheduler = optim::build_scheduler(sched, *optimizer, schedule_length(sched.interval.value_or("step")));
   }
   if (scheduler != nullptr) {
     const std::string interval = sched.interval.value_or(scheduler->requires_metric() ? "epoch" : "step");
-    scheduler_by_step_ = interval == "step";
-    check<ConfigError>(!scheduler_by_step_ || !scheduler->requires_metric(), "runner.build_scheduler",
+    check<ConfigError>(interval != "step" || !scheduler->requires_metric(), "runner.build_scheduler",
                        "expected sched.interval epoch for a scheduler that needs a metric, got step");
   }
 }
 
-void TorchRunnerBase::step_epoch_scheduler(const Result& result) {
-  if (scheduler == nullptr || scheduler_by_step_) {
-    return;
+std::optional<std::int64_t> TorchRunnerBase::schedule_length(const std::string& interval) const {
+  std::optional<std::int64_t> total = steps();
+  if (interval != "step") {
+    // It is stepped once an epoch, or once a round over the splits.
+    const auto per_epoch = steps_per_epoch();
+    check<ConfigError>(epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
+                       "expected data of known length for sched.interval ", interval, " with `steps`, got a stream");
+    total = epochs() ? epochs() : std::optional((*total + *per_epoch - 1) / *per_epoch);
   }
-  if (!scheduler->requires_metric()) {
-    scheduler->step();
-    return;
+  return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;  // one of a run with nothing to do
+}
+
+void TorchRunnerBase::step_epoch_schedulers(const Result& result) {
+  for (const Learner& learner : learners_) {
+    if (learner.scheduler != nullptr && !learner.scheduler_by_step) {
+      learner.scheduler->requires_metric() ? learner.scheduler->step(monitored(result)) : learner.scheduler->step();
+    }
   }
+}
+
+double TorchRunnerBase::monitored(const Result& result) const {
   const std::string monitor = config().sched.monitor.value_or(config().score_name);
   const double* value = nullptr;
   if (monitor.find('.') == std::string::npos) {
@@ -112,7 +131,7 @@ void TorchRunnerBase::step_epoch_scheduler(const Result& result) {
     check<ConfigError>(found.size() == 1, "runner.step_scheduler", "expected one split with the metric ",
                        quote(monitor), ", got [", join(found), "]; set sched.monitor to '<split>.<metric>'");
   }
-  scheduler->step(*value);
+  return *value;
 }
 
 const ModelHandle& TorchRunnerBase::evaluation_model() const { return ema ? ema : model; }
@@ -138,9 +157,14 @@ std::optional<std::int64_t> TorchRunnerBase::split_length(std::string_view split
 
 State TorchRunnerBase::model_state_dict() const {
   State out;
-  out["model"] = model.state_dict();
+  if (model || models.empty()) {
+    out["model"] = model.state_dict();
+  }
   if (ema) {
     out["ema"] = ema.state_dict();
+  }
+  for (const auto& [name, handle] : models) {
+    out["models"][name]["model"] = handle.state_dict();
   }
   return out;
 }
@@ -151,7 +175,8 @@ State TorchRunnerBase::state_dict() {
   out["ema"] = ema ? ema.state_dict() : State();
   out["optimizer"] = optimizer ? optimizer->state_dict() : State();
   out["scheduler"] = scheduler ? scheduler->state_dict() : State();
-  out["model"] = model.state_dict();
+  out["model"] = model || models.empty() ? model.state_dict() : State();
+  save_models(out);
   return out;
 }
 
@@ -237,7 +262,7 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
     }
     return bound && found != nullptr && !found->is_null() ? found : nullptr;
   };
-  if (const State* state = part("model", true)) {
+  if (const State* state = part("model", static_cast<bool>(model) || models.empty())) {
     load_model(*state);
   }
   if (const State* state = part("ema", static_cast<bool>(ema))) {
@@ -248,6 +273,9 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
   }
   if (const State* state = part("scheduler", scheduler != nullptr)) {
     load_scheduler(*state);
+  }
+  if (const State* state = part("models", !models.empty())) {
+    load_models(*state);
   }
 }
 

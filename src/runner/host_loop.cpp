@@ -36,8 +36,6 @@ void TorchRunnerBase::begin_host_training(const std::string& split) {
   check<ConfigError>(
       !epochs(), operation,
       "expected `steps`, or neither, where the program brings the batches, got epochs=", epochs().value_or(0));
-  check<StateError>(static_cast<bool>(optimizer), operation,
-                    "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
   prepare_training();
   host_ = std::make_shared<HostLoop>();
   host_->splits = {split};
@@ -68,7 +66,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
                      quote(host_->splits.front()), " until finish_training(), got one of ", quote(split));
   try {
     OpenStep step = train_micro_batch(*host_->frame, {batch, samples, last});
-    if (step.place.closes) {
+    if (is_settled()) {
       if (take_evaluation_request()) [[unlikely]] {
         evaluate_between_steps();
       }
@@ -101,10 +99,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
   check<StateError>(host_ != nullptr, operation, "expected a call after train_on_batch, got one without");
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got the end of training");
-  if (window_.count() > 0) {
-    OpenStep tail;
-    close_window(tail);
-  }
+  close_last_windows();
   loop_.split.clear();
   Result row;
   row.set(host_->splits.front(), host_->frame->finish());

@@ -21,7 +21,11 @@ class LoopFrame {
 
   const std::string& split() const { return split_; }
   AverageMeter& loss() { return *loss_; }
-  AverageMeter& lr() {
+  /// "lr", or of one of several models "lr_<name>".
+  AverageMeter& lr(const std::string& name) {
+    if (!name.empty()) {
+      return runner_.meters["lr_" + name];
+    }
     if (lr_ == nullptr) {
       lr_ = &runner_.meters["lr"];
     }

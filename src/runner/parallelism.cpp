@@ -43,8 +43,9 @@ void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(devi
 
 void Parallelism::begin_step(const WindowPlace&) {}
 
-void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&) {
-  torch::autograd::backward({loss}, {seed});
+void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&,
+                           const BackwardOptions& options) {
+  torch::autograd::backward({loss}, {seed}, options.retain_graph, /*create_graph=*/false, options.inputs);
 }
 
 void Parallelism::reduce_gradients(optim::Optimizer&) {}

@@ -6,6 +6,7 @@
 
 #include <ATen/ops/full_like.h>
 #include <danling/checkpoint/manager.hpp>
+#include <danling/core/suggest.hpp>
 #include <optim/memory.hpp>
 
 #include "runner/services.hpp"
@@ -51,67 +52,150 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     fail<StateError>("runner.backward", "expected a loss of one element, got shape [", join(loss.sizes()),
                      "]; reduce it by its mean");
   }
-  double weight = window_.weight();
+  Learner& learner = *learner_;
+  begin_window(learner, step);
+  double weight = learner.window.weight();
   if (weight == 0.0) {
     return;  // not one valid target in this micro-batch
   }
   if (weight != 1.0) {
     weight = rounded_to(loss.scalar_type(), weight);
-    window_.round_weight(weight);
+    learner.window.round_weight(weight);
   }
   // Seeding with the weight is free, a node `loss * weight` costs 6 microseconds.
-  if (!seed_.defined() || seed_weight_ != weight || seed_.scalar_type() != loss.scalar_type() ||
-      seed_.device() != loss.device() || seed_.sizes() != loss.sizes()) {
-    seed_ = at::full_like(loss.detach(), weight);
-    seed_weight_ = weight;
+  at::Tensor& seed = learner.seed;
+  if (!seed.defined() || learner.seed_weight != weight || seed.scalar_type() != loss.scalar_type() ||
+      seed.device() != loss.device() || seed.sizes() != loss.sizes()) {
+    seed = at::full_like(loss.detach(), weight);
+    learner.seed_weight = weight;
   }
-  parallelism().backward(loss, seed_, step.place);
+  parallelism().backward(loss, seed, learner.place, backward_options_);
+}
+
+void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, bool retain_graph) {
+  current_step("runner.backward");
+  learner_ = &find_learner(name, "runner.backward");
+  for (const auto& group : learner_->optimizer->param_groups()) {
+    backward_options_.inputs.insert(backward_options_.inputs.end(), group.params.begin(), group.params.end());
+  }
+  backward_options_.retain_graph = retain_graph;
+  backward(loss);
+  backward_options_ = {};
+  learner_ = &learners_.front();
 }
 
 void TorchRunnerBase::step() {
   OpenStep& step = current_step("runner.step");
-  ++step.steps;
-  auto& train = state_.train;
-  ++train.micro_step;
-  if (step.backwards == 0) [[unlikely]] {
-    require_gradients();
-  }
-  if (!step.place.closes) {
-    // The next backward adds to the gradients in place.
-    optim::detail::separate_gradients(optimizer->param_groups());
-    return;
-  }
-  close_window(step);
+  check<StateError>(learners_.front().name.empty(), "runner.step",
+                    "expected the name of a model, got none, and a runner with `models` alone; call step(name)");
+  this->step(learners_.front(), step);
 }
 
-void TorchRunnerBase::close_window(OpenStep& step) {
-  auto& train = state_.train;
-  parallelism().reduce_gradients(*optimizer);
-  step.agreed = parallelism().agree({.weight = window_.total(), .stop = stop_requested()});
-  window_.set_total(step.agreed.weight);
-  step.updated = optimizer_step();
-  train.global_step += step.updated ? 1 : 0;
-  zero_grad();
-  window_.reset();
-  // A short window at the end of the data counts as a whole one, so that the next begins at its beginning.
-  const std::int64_t accum = accum_steps_;
-  if (accum > 1 && train.micro_step % accum != 0) {
-    train.micro_step += accum - train.micro_step % accum;
+void TorchRunnerBase::step(const std::string& name) {
+  OpenStep& step = current_step("runner.step");
+  this->step(find_learner(name, "runner.step"), step);
+}
+
+Learner& TorchRunnerBase::find_learner(std::string_view name, std::string_view operation) {
+  std::vector<std::string> known;
+  for (Learner& learner : learners_) {
+    if (learner.name == name) {
+      return learner;
+    }
+    known.push_back(learner.name);
   }
+  fail<ConfigError>(operation, "expected a model that is trained, one of [", join(known), "], got ", quote(name),
+                    did_you_mean(name, known));
+}
+
+// The windows of all models lie on one line of micro-batches: those of n micro-batches close after each n-th.
+void TorchRunnerBase::begin_window(Learner& learner, const OpenStep& step) {
+  if (learner.begun_in == step.number) {
+    return;
+  }
+  learner.begun_in = step.number;
+  const std::int64_t accum = learner.accum_steps;
+  const std::int64_t index = accum <= 1 ? 0 : step.position % accum;
+  learner.place = {.index = index, .closes = index + 1 >= accum || step.last};
+  learner.window.begin_micro_batch(step.normalizer, /*alone=*/index == 0 && learner.place.closes);
+  learner.place.weight = learner.window.weight();
+}
+
+void TorchRunnerBase::step(Learner& learner, OpenStep& step) {
+  if (step.steps++ == 0) {
+    ++state_.train.micro_step;
+  }
+  begin_window(learner, step);
+  if (step.backwards == 0) [[unlikely]] {
+    require_gradients(learner);
+  }
+  learner.begun_in = -1;  // another backward is another micro-batch
+  if (learner.place.closes) {
+    close_window(learner, step);
+  } else {
+    // The next backward adds to the gradients in place.
+    optim::detail::separate_gradients(learner.optimizer->param_groups());
+  }
+}
+
+void TorchRunnerBase::close_window(Learner& learner, OpenStep& step) {
+  parallelism().reduce_gradients(*learner.optimizer);
+  step.agreed = parallelism().agree({.weight = learner.window.total(), .stop = stop_requested()});
+  learner.window.set_total(step.agreed.weight);
+  learner_ = &learner;
+  const bool updated = optimizer_step();
+  learner_ = &learners_.front();
+  if (updated) {
+    ++learner.updates;
+    state_.train.global_step += step.updated ? 0 : 1;
+    step.updated = true;
+  }
+  zero_grad(learner);
+  learner.window.reset();
+}
+
+// Of models that have had their part of a window, but no step in its last micro-batch.
+void TorchRunnerBase::close_open_windows(OpenStep& step) {
+  for (Learner& learner : learners_) {
+    if (learner.window.count() > 0 && ((step.position + 1) % learner.accum_steps == 0 || step.last)) {
+      close_window(learner, step);
+    }
+  }
+}
+
+// Where training ends before the data does, as by steps with windows of several lengths.
+void TorchRunnerBase::close_last_windows() {
+  if (!is_settled()) {
+    OpenStep tail{.last = true};
+    close_open_windows(tail);
+    round_micro_step();
+  }
+}
+
+// A short window at the end of the data counts as a whole one, so that the next begins at its beginning.
+void TorchRunnerBase::round_micro_step() {
+  if (const auto over = state_.train.micro_step % accum_span_; over != 0) {
+    state_.train.micro_step += accum_span_ - over;
+  }
+}
+
+bool TorchRunnerBase::is_settled() const {
+  return open_step_ == nullptr && std::all_of(learners_.begin(), learners_.end(),
+                                              [](const Learner& learner) { return learner.window.count() == 0; });
 }
 
 // A step that made no gradients learns nothing, and one that made them past backward() may weigh them wrongly.
-void TorchRunnerBase::require_gradients() {
-  bool any = window_.weight() == 0.0;
-  for (const auto& group : optimizer->param_groups()) {
+void TorchRunnerBase::require_gradients(const Learner& learner) {
+  bool any = learner.window.weight() == 0.0;
+  for (const auto& group : learner.optimizer->param_groups()) {
     for (const auto& param : group.params) {
       any = any || param.grad().defined();
     }
   }
   check<StateError>(any, "runner.step",
-                    "expected a call of backward(loss) in train_step before step(), got none, and no "
-                    "parameter has a gradient");
-  if (window_.weight() != 0.0 && told_.insert("backward").second) {
+                    "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "
+                    "gradient");
+  if (learner.window.weight() != 0.0 && told_.insert("backward").second) {
     logger().warning(
         "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the samples "
         "of "
@@ -120,39 +204,41 @@ void TorchRunnerBase::require_gradients() {
 }
 
 bool TorchRunnerBase::optimizer_step() {
-  const double divisor = window_.divisor();
+  Learner& learner = *learner_;
+  const double divisor = learner.window.divisor();
   if (divisor == 0.0) {
     return false;  // no micro-batch of the window had a valid target
   }
   checkpoint_manager_->maybe_wait_for_staging(std::nullopt);
-  if (clips_) {
-    const auto& options = config();
-    for (auto& group : optimizer->param_groups()) {
+  const bool skips = config().skip_nonfinite_grad;
+  if (skips || learner.max_grad_value || learner.max_grad_norm) {
+    for (auto& group : learner.optimizer->param_groups()) {
       clip_params_.insert(clip_params_.end(), group.params.begin(), group.params.end());
     }
-    const bool skip = options.skip_nonfinite_grad && parallelism().has_nonfinite(clip_params_);
-    if (!skip && options.max_grad_value) {
-      parallelism().clip_grad_value(clip_params_, *options.max_grad_value, divisor);
+    const bool skip = skips && parallelism().has_nonfinite(clip_params_);
+    if (!skip && learner.max_grad_value) {
+      parallelism().clip_grad_value(clip_params_, *learner.max_grad_value, divisor);
     }
-    if (!skip && options.max_grad_norm) {
-      parallelism().clip_grad_norm(clip_params_, *options.max_grad_norm, divisor);
+    if (!skip && learner.max_grad_norm) {
+      parallelism().clip_grad_norm(clip_params_, *learner.max_grad_norm, divisor);
     }
     clip_params_.clear();
     if (skip) {
+      ++learner.skipped;
       ++skipped_updates_;
       return false;
     }
   }
-  optimizer->step(divisor);
+  learner.optimizer->step(divisor);
   if (autocast_dtype_) {
     clear_autocast_cache();
   }
-  if (scheduler && scheduler_by_step_) {
-    scheduler->step();
+  if (learner.scheduler && learner.scheduler_by_step) {
+    learner.scheduler->step();
   }
   return true;
 }
 
-void TorchRunnerBase::zero_grad() { parallelism().zero_grad(*optimizer); }
+void TorchRunnerBase::zero_grad(Learner& learner) { parallelism().zero_grad(*learner.optimizer); }
 
 }  // namespace danling::inline v0

@@ -65,11 +65,11 @@ void TorchRunnerBase::prepare_training() {
   check<StateError>(pass_ == nullptr, "runner.train",
                     "expected no training in progress, got one; a program that called "
                     "train_on_batch ends it by finish_training()");
+  make_learners();
   select_score();
   log_guessed_score();
   keep_gradient_accumulators();
   checkpoint_manager_ = &checkpoint_manager();
-  window_.share(parallelism().data_share().size > 1);
   forget_ending();
 }
 
@@ -83,8 +83,6 @@ void TorchRunnerBase::check_trainable(const Splits& splits) const {
                       names.empty() ? "no datasets" : concat("none among the datasets ", join(names)),
                       "; set datasets[\"train\"], or name one in train_splits");
   }
-  check<StateError>(static_cast<bool>(optimizer), "runner.train",
-                    "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
   check<ConfigError>(steps() || epochs(), "runner.train",
                      "expected a number of steps, got none; set `steps` or `epochs` in the config");
 }
@@ -93,7 +91,9 @@ void TorchRunnerBase::check_trainable(const Splits& splits) const {
 void TorchRunnerBase::forget_window() {
   if (!is_settled()) {
     mark_inexact();
-    window_.reset();
+    for (Learner& learner : learners_) {
+      learner.window.reset();
+    }
   }
 }
 
@@ -200,7 +200,7 @@ void TorchRunnerBase::evaluate_round(const Splits& splits) {
 }
 
 void TorchRunnerBase::end_round(bool evaluated) {
-  step_epoch_scheduler(loop_.round);
+  step_epoch_schedulers(loop_.round);
   if (evaluated) {
     append_result(is_step_mode() ? state_.train.global_step : state_.train.epoch, loop_.round);
   }

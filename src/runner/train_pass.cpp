@@ -35,13 +35,14 @@ Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
   }
   while (next_batch(loader, split)) {
     const OpenStep step = train_micro_batch(frame, {batch_of(loader), loader.batch_size(), loader.is_last()});
-    if (step.place.closes) {  // never inside an accumulation window
+    if (is_settled()) {  // never inside an accumulation window
       if (take_evaluation_request()) [[unlikely]] {
         evaluate_between_steps();
       }
       maybe_stop(/*save=*/true, step.agreed.stop);
     }
   }
+  close_last_windows();
   loop_.split.clear();
   return frame.finish();
 }
@@ -51,7 +52,7 @@ bool TorchRunnerBase::next_batch(data::LoaderBase& loader, const std::string& sp
   if (!is_step_mode()) {
     return loader.next();
   }
-  if (state_.train.global_step >= loop_.target_step || (ending() && window_.count() == 0)) {
+  if (state_.train.global_step >= loop_.target_step || (ending() && is_settled())) {
     return false;
   }
   if (!loader.next()) {
@@ -63,8 +64,10 @@ bool TorchRunnerBase::next_batch(data::LoaderBase& loader, const std::string& sp
 
 void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) {
   enter(RunnerMode::train, frame.split());
-  window_.reset();
-  zero_grad();
+  for (Learner& learner : learners_) {
+    learner.window.reset();
+    zero_grad(learner);
+  }
   if (resumed) {
     restore_measurements(saved_);
     frame.start(is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration);
@@ -106,11 +109,18 @@ class TorchRunnerBase::StepScope {
 
 TorchRunnerBase::OpenStep TorchRunnerBase::open_step(const MicroBatch& micro_batch,
                                                      std::optional<std::int64_t> normalizer) {
-  const std::int64_t accum = accum_steps_;
-  const std::int64_t index = accum <= 1 ? 0 : state_.train.micro_step % accum;
-  const bool closes = index + 1 >= accum || micro_batch.last;
-  window_.begin_micro_batch(normalizer, /*alone=*/index == 0 && closes);
-  return {.place = {.index = index, .closes = closes, .weight = window_.weight()}};
+  OpenStep step{.normalizer = normalizer,
+                .last = micro_batch.last,
+                .number = ++step_number_,
+                .position = state_.train.micro_step};
+  learner_ = &learners_.front();
+  if (learner_->name.empty()) {
+    begin_window(*learner_, step);
+    step.place = learner_->place;
+  } else {
+    step.place.closes = step.last || (step.position + 1) % accum_span_ == 0;
+  }
+  return step;
 }
 
 TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
@@ -122,14 +132,23 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
     const StepScope scope(*this, step);
     loss = run_train_step(micro_batch.batch);
   }
-  if (step.steps != 1) [[unlikely]] {
+  if (step.steps != 1 && (step.steps == 0 || learners_.size() == 1)) [[unlikely]] {
     fail<StateError>("runner.train_step", "expected one call of step() for each micro-batch, got ", step.steps,
-                     "; an override of train_step must call it exactly once");
+                     "; an override of train_step must call it exactly once",
+                     learners_.size() > 1 ? " or, for one of several models, step(name)" : "");
+  }
+  if (learners_.size() > 1) {
+    close_open_windows(step);
+  }
+  if (step.last) {
+    round_micro_step();
   }
 
   ++loop_.iteration;
-  if (scheduler) {
-    frame.lr().update(optimizer->param_groups().front().lr);
+  for (const Learner& learner : learners_) {
+    if (learner.scheduler) {
+      frame.lr(learner.name).update(learner.optimizer->param_groups().front().lr);
+    }
   }
   if (loss.defined() && normalizer.value_or(1) > 0) {
     frame.loss().update(loss, normalizer.value_or(1));
@@ -156,7 +175,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
       save_checkpoint();  // otherwise with the scores
     }
   }
-  if (step.place.closes && !services().deferred_saves.empty()) [[unlikely]] {
+  if (!services().deferred_saves.empty() && is_settled()) [[unlikely]] {
     save_deferred();
   }
   step.loss = std::move(loss);

@@ -33,8 +33,9 @@ struct CheckpointOptions {
   /// Floating-point type of saved models: float32, float16, bfloat16, float64 or an alias (fp32, half, bf16, double
   /// ...).
   std::optional<std::string> export_dtype = std::nullopt;
-  /// Beside each `model.pth` its weights in `model.safetensors`, those of an EMA in `model-ema.safetensors`. Weights
-  /// that the format cannot hold (sparse, complex128) are in the `.pth` alone.
+  /// Beside each `model.pth` its weights in `model.safetensors`, those of an EMA in `model-ema.safetensors`, of several
+  /// models in `model-<name>.safetensors`. Weights that the format cannot hold (sparse, complex128) are in the `.pth`
+  /// alone.
   bool export_safetensors = false;
   AsyncMode async_mode = AsyncMode::disabled;
   /// A file that must be on disk before a checkpoint takes its name, if it exists: the log whose lines it counts.

@@ -27,6 +27,14 @@ struct StepPacket {
   bool save = false;       ///< a save is due
 };
 
+/// What a backward pass is to do besides.
+struct BackwardOptions {
+  /// Where gradients go: the parameters of one of several models. Empty: all leaves.
+  std::vector<at::Tensor> inputs = {};
+  /// Whether another loss will go back through the same graph.
+  bool retain_graph = false;
+};
+
 /// A process among those along one axis.
 struct AxisPlace {
   std::int64_t rank = 0;
@@ -81,7 +89,8 @@ class Parallelism {
   virtual void begin_step(const WindowPlace& place);
   /// The backward pass, `seed` being the gradient of the loss. What communicates gradients does it here, or begins to,
   /// where `place.closes`.
-  virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place);
+  virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
+                        const BackwardOptions& options);
   /// When the window closes, after its last backward pass: adds up the gradients of all ranks, or waits for what
   /// backward has begun. They are divided by the sum of the window's weights later.
   virtual void reduce_gradients(optim::Optimizer& optimizer);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -24,6 +25,7 @@
 #include <danling/runner/base_runner.hpp>
 #include <danling/runner/criterion.hpp>
 #include <danling/runner/infer_stream.hpp>
+#include <danling/runner/learner.hpp>
 #include <danling/runner/metrics_handle.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/runner/parallelism.hpp>
@@ -46,6 +48,11 @@ class TorchRunnerBase : public BaseRunner {
   // ---- components: set them in the constructor of your class --------------------------------------------------------
 
   ModelHandle model;
+  /// Further models by name, or all of them: a generator and a discriminator, an actor and a critic, a teacher. Each
+  /// that has trainable parameters gets an optimizer from `optim.<name>` and a schedule from `sched.<name>`, over the
+  /// common sections; `optimizers["teacher"] = nullptr` leaves one alone. All are moved to the device, saved, resumed
+  /// and exported. Your train_step calls backward(loss, name) and step(name).
+  std::map<std::string, ModelHandle> models;
   /// Evaluated and inferred with in place of `model` when it is set; keeping it up to date is yours.
   ModelHandle ema;
   /// One loss, or Losses: several with weights, reported each as a pair (weight, raw value) under "losses".
@@ -54,6 +61,9 @@ class TorchRunnerBase : public BaseRunner {
   std::shared_ptr<optim::Optimizer> optimizer;
   /// Built from `sched` of the config when it is empty.
   std::shared_ptr<optim::Scheduler> scheduler;
+  /// Of `models`, by name.
+  std::map<std::string, std::shared_ptr<optim::Optimizer>> optimizers;
+  std::map<std::string, std::shared_ptr<optim::Scheduler>> schedulers;
   /// What is measured in training and in evaluation, unless one of the two below is set. Where the config has a
   /// `metrics.type`, the metrics that it names stand in for all three. The default steps feed Metrics (of predictions
   /// and targets) and BatchMetrics over the runner's batch type; steps of your own may update others.
@@ -89,6 +99,10 @@ class TorchRunnerBase : public BaseRunner {
   /// update and zeroes the gradients. Called once by `train_step`, after `backward`; the loop checks that.
   /// @throws StateError outside of a training step.
   void step();
+  /// The same for one of `models`. May be called more than once for a micro-batch (a critic's inner loop), or not at
+  /// all. An update of whichever model counts the micro-batch as one step of the run.
+  /// @throws ConfigError for a name that trains nothing
+  void step(const std::string& name);
 
   // ---- in a loop of the program's own: BasicTorchRunner::train_on_batch and its neighbours
   // -----------------------------
@@ -132,6 +146,9 @@ class TorchRunnerBase : public BaseRunner {
   /// Called when: train_step has a loss, once or more per micro-batch. Gradients accumulate; do not zero them, do not
   /// step the optimizer, do not scale the loss.
   virtual void backward(const at::Tensor& loss);
+  /// The same for one of `models`: only its parameters get gradients. `retain_graph`: another loss will go back through
+  /// the same graph. Calls backward(loss).
+  void backward(const at::Tensor& loss, const std::string& name, bool retain_graph = false);
 
   /// One update: divides by the window's weights, clips, skips non-finite gradients when asked to, steps optimizer and
   /// scheduler. Called when: step() reaches the end of a window.
@@ -141,7 +158,9 @@ class TorchRunnerBase : public BaseRunner {
   /// units that the divisor shares).
   virtual bool optimizer_step();
   /// The sum of the weights of the window's micro-batches; 0 when none of them counts (then there is no update).
-  double grad_divisor() const { return window_.divisor(); }
+  double grad_divisor() const { return learner_->window.divisor(); }
+  /// Whose optimizer_step() or backward() is called.
+  Learner& learner() const { return *learner_; }
 
   void materialize_model() override;
   void build_optimizer() override;
@@ -189,7 +208,7 @@ class TorchRunnerBase : public BaseRunner {
   std::optional<std::int64_t> steps_per_epoch() const override;
   std::optional<std::int64_t> split_length(std::string_view split) const override;
   bool at_boundary() const override { return loop_.split.empty() && loop_.round.empty(); }
-  bool is_settled() const override { return open_step_ == nullptr && window_.count() == 0; }
+  bool is_settled() const override;
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
   // As load_model: see BaseRunner.
@@ -241,9 +260,13 @@ class TorchRunnerBase : public BaseRunner {
 
   /// A training step in progress.
   struct OpenStep {
-    WindowPlace place;
+    WindowPlace place = {};  ///< of `model`, or of all models together
+    std::optional<std::int64_t> normalizer = {};
+    bool last = false;          ///< of its pass
+    std::int64_t number = 0;    ///< of training steps in this process
+    std::int64_t position = 0;  ///< micro-batches before it, of which windows are made
     at::Tensor loss = {};
-    StepPacket agreed = {};      ///< with the other ranks, where the window closes
+    StepPacket agreed = {};      ///< with the other ranks, where a window closes
     std::int64_t backwards = 0;  ///< calls of backward()
     std::int64_t steps = 0;      ///< calls of step()
     bool updated = false;
@@ -287,9 +310,20 @@ class TorchRunnerBase : public BaseRunner {
   bool next_batch(data::LoaderBase& loader, const std::string& split);
   void begin_train_split(detail::LoopFrame& frame, bool resumed);
   void evaluate_between_steps();
-  void close_window(OpenStep& step);
-  void require_gradients();
+  void make_learners();
+  Learner make_learner(const std::string& name, std::shared_ptr<optim::Optimizer> optimizer,
+                       std::shared_ptr<optim::Scheduler> scheduler) const;
+  Learner& find_learner(std::string_view name, std::string_view operation);
+  void begin_window(Learner& learner, const OpenStep& step);
+  void step(Learner& learner, OpenStep& step);
+  void close_window(Learner& learner, OpenStep& step);
+  void close_open_windows(OpenStep& step);
+  void close_last_windows();
+  void round_micro_step();
+  void require_gradients(const Learner& learner);
+  void zero_grad(Learner& learner);
   void check_numbers(const detail::LoopFrame& frame, const Result& averages);
+  void check_schedules();
   void check_metrics_fed();
   OpenStep train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch);
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
@@ -297,8 +331,13 @@ class TorchRunnerBase : public BaseRunner {
   Result evaluate_batches(std::string_view split, std::optional<std::int64_t> steps);
   Result evaluate_in_training(std::string_view split, bool whole);
   std::int64_t step_budget(std::size_t remaining_splits, const data::LoaderBase& loader) const;
-  void step_epoch_scheduler(const Result& result);
-  void zero_grad();
+  void step_epoch_schedulers(const Result& result);
+  double monitored(const Result& result) const;
+  std::optional<std::int64_t> schedule_length(const std::string& interval) const;
+  void build_optimizers_of_models(std::vector<std::string>& warnings);
+  void build_schedulers_of_models();
+  void save_models(State& out) const;
+  void load_models(const State& state);
   void read_options();
   bool pins(const std::string& split);
   void keep_gradient_accumulators();
@@ -315,9 +354,7 @@ class TorchRunnerBase : public BaseRunner {
 
   // Read from the config once, for the step path.
   std::optional<c10::ScalarType> autocast_dtype_;
-  std::int64_t accum_steps_ = 1;
-  bool clips_ = false;
-  bool scheduler_by_step_ = true;
+  std::int64_t accum_span_ = 1;  // micro-batches after which all windows are closed
   CheckpointManager* checkpoint_manager_ = nullptr;
 
   detail::LoopFrame* pass_ = nullptr;  // of training, in progress
@@ -328,11 +365,13 @@ class TorchRunnerBase : public BaseRunner {
   std::int64_t skips_told_ = 0;
 
   std::vector<std::shared_ptr<void>> gradient_accumulators_;
-  AccumulationWindow window_;
+  std::vector<Learner> learners_;
+  Learner* learner_ = nullptr;
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> learner_counts_;  // of a checkpoint, until then
+  std::int64_t step_number_ = 0;
+  BackwardOptions backward_options_;
   std::vector<at::Tensor> clip_params_;
   OpenStep* open_step_ = nullptr;  // null outside of a training step
-  at::Tensor seed_;                // of backward: the weight of the micro-batch
-  double seed_weight_ = 0.0;
   MetricsBase* active_metrics_ = nullptr;
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
 };
