@@ -18,7 +18,12 @@ WeightMatch BaseRunner::restore_weights(const State& checkpoint, const Pretraine
                                         const std::filesystem::path& path) {
   initialize_unless_initializing();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
-  const State own = model_state_dict().at("model");
+  const State exported = model_state_dict();
+  if (exported.find("models") != nullptr &&
+      (exported.find("model") == nullptr || checkpoint.find("models") != nullptr)) {
+    return restore_weights_of_models(exported, checkpoint, options, origin);
+  }
+  const State own = exported.at("model");
   WeightMatch match = match_weights(own, checkpoint, options, origin);
   // The model gets all of its names: its own values where there are no others.
   State weights = own;
@@ -30,6 +35,53 @@ WeightMatch BaseRunner::restore_weights(const State& checkpoint, const Pretraine
                        match.key.empty() ? "" : concat(", those under ", quote(match.key)), ": ", match.loaded.size(),
                        " of ", own.map().size(), " entries",
                        match.prefix.empty() ? "" : concat(", without ", quote(match.prefix), " in front")));
+  for (const auto& line : match.lines()) {
+    logger().warning(concat("runner.load_pretrained: ", line));
+  }
+  return match;
+}
+
+namespace {
+
+// {model: {"model": weights}} as one map, the names of models in front.
+State flattened(const State& models) {
+  State out = State::Map();
+  for (const auto& model : models.map()) {
+    const State* weights = model.value.is_map() ? model.value.find("model") : nullptr;
+    if (weights != nullptr && weights->is_map()) {
+      for (const auto& entry : weights->map()) {
+        out[concat(model.key.string(), ".", entry.key.string())] = entry.value;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+WeightMatch BaseRunner::restore_weights_of_models(const State& exported, const State& checkpoint,
+                                                  const PretrainedOptions& options, const std::string& origin) {
+  const State* saved = checkpoint.is_map() ? checkpoint.find("models") : nullptr;
+  check<CheckpointError>(saved != nullptr && saved->is_map(), "runner.load_pretrained",
+                         "expected the weights of several "
+                         "models under 'models' in ",
+                         origin, ", got none");
+  const State own = flattened(exported.at("models"));
+  WeightMatch match = match_weights(own, flattened(*saved), options, origin);
+  for (const auto& model : exported.at("models").map()) {
+    const std::string& name = model.key.string();
+    State weights = State::Map();
+    for (const auto& entry : model.value.at("model").map()) {
+      const std::string full = concat(name, ".", entry.key.string());
+      const State* loaded = match.weights.find(full);
+      weights[entry.key.string()] = loaded != nullptr ? *loaded : entry.value;
+    }
+    load_named_model(name, weights);
+  }
+  if (const State* model = checkpoint.find("model"); model != nullptr && model->is_map() && exported.find("model")) {
+    load_model(*model);
+  }
+  logger().info(concat("loaded the weights of ", exported.at("models").map().size(), " models from ", origin));
   for (const auto& line : match.lines()) {
     logger().warning(concat("runner.load_pretrained: ", line));
   }

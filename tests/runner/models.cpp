@@ -193,6 +193,27 @@ TEST_CASE("TorchRunner: a model that is not trained is moved, saved and left as 
   CHECK(fs::exists(runner.workspace().checkpoint_dir() / "model-teacher.safetensors"));
 }
 
+TEST_CASE("TorchRunner: the weights of several models are loaded from what a run exported", "[runner]") {
+  const Folder folder;
+  TinyConfig config = gan_config(folder);
+  config.epochs = 1;
+  GanRunner trained(config);
+  trained.train();
+  CHECK(trained.close());
+  config.hidden = 9;  // another run
+  GanRunner fresh(config);
+  const auto match = fresh.load_pretrained(trained.workspace().checkpoint_dir() / "model.pth");
+  CHECK(match.complete());
+  CHECK(match.loaded.size() == 8);
+  for (const auto* name : {"generator", "discriminator"}) {
+    CHECK(dl::first_difference(trained.models[name].state_dict(), fresh.models[name].state_dict()) == "");
+  }
+  dl::State other;
+  other["weight"] = torch::ones({2});
+  CHECK(error_of<dl::CheckpointError>([&] { fresh.load_pretrained(other); }) ==
+        "[runner.load_pretrained] expected the weights of several models under 'models' in the checkpoint, got none");
+}
+
 TEST_CASE("TorchRunner: wrong names of models are errors that list the right ones", "[runner]") {
   const Folder folder;
   class Wrong : public GanRunner {

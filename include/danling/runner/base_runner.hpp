@@ -314,6 +314,8 @@ class BaseRunner {
   /// weights of the model alone. Override one to convert an older layout, and call the base with what comes out. Do not
   /// step, draw random numbers or load another part here.
   virtual void load_model(const State& state) = 0;
+  /// One of several models.
+  virtual void load_named_model(const std::string&, const State&) {}
   /// By split: the positions of the loaders. Called last.
   virtual void load_dataloaders(const State& state) = 0;
   /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
@@ -395,6 +397,8 @@ class BaseRunner {
   State without_excluded(const State& original);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});
+  WeightMatch restore_weights_of_models(const State& exported, const State& checkpoint,
+                                        const PretrainedOptions& options, const std::string& origin);
   void make_services();
   detail::RestorePoint find_restore_point();
   void adopt_history();

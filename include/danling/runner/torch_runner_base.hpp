@@ -211,6 +211,9 @@ class TorchRunnerBase : public BaseRunner {
   bool is_settled() const override;
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
+  void load_named_model(const std::string& name, const State& state) override {
+    models.at(name).load_state_dict(state);
+  }
   // As load_model: see BaseRunner.
   virtual void load_ema(const State& state);
   virtual void load_optimizer(const State& state);
