@@ -21,8 +21,8 @@ struct LoaderDefaults {
   std::optional<std::int64_t> num_workers = {};
 };
 
-/// A sample's type that derives from it has t3w's defaults (IDatum), where it declares no others; else batches are of 1,
-/// as DanLing's.
+/// A sample's type that derives from it has t3w's defaults (IDatum), where it declares no others; else batches are of
+/// 1, as DanLing's.
 struct Datum {
   static constexpr std::int64_t train_batch_size = 2;
   static constexpr std::int64_t val_batch_size = 2;

@@ -31,9 +31,9 @@ concept HasTensorTarget = HasModelTarget<B> &&
 
 /// The target where it is a tensor; else an undefined one.
 template <class B>
-at::Tensor target_tensor(const B& batch) {
+decltype(auto) target_tensor(const B& batch) {
   if constexpr (!HasTensorTarget<B>) {
-    return {};
+    return at::Tensor();
   } else if constexpr (std::same_as<TargetOf<B>, State>) {
     const State& target = danling::model_target(batch);
     return target.is_tensor() ? target.tensor() : at::Tensor();

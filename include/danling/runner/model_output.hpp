@@ -79,13 +79,13 @@ concept HasTensorOutput = requires(const P& prediction) {
 namespace detail {
 /// @throws StateError for a State that is no tensor.
 template <HasTensorOutput P>
-at::Tensor output_tensor(const P& prediction) {
+decltype(auto) output_tensor(const P& prediction) {
   if constexpr (std::same_as<std::remove_cvref_t<decltype(danling::model_output(prediction))>, State>) {
     const State& output = danling::model_output(prediction);
     if (!output.is_tensor()) {
       fail_output(describe(prediction));
     }
-    return output.tensor();
+    return at::Tensor(output.tensor());
   } else {
     return danling::model_output(prediction);
   }

@@ -309,7 +309,7 @@ class BasicTorchRunner : public TorchRunnerBase {
                          "expected a prediction with a tensor for metrics of predictions and targets, got one "
                          "without; declare model_output(prediction) beside its type, or use BatchMetrics");
       } else if constexpr (detail::HasTensorTarget<B>) {
-        const at::Tensor target = detail::target_tensor(batch);
+        const at::Tensor& target = detail::target_tensor(batch);
         if (target.defined()) {
           update_metrics(detail::output_tensor(prediction), target);
         }
