@@ -330,8 +330,8 @@ class Bench {
     waits_.push_back({"one memcpy of the bytes", getpid(),
                       [=, this] { return seconds_of([&] { std::memcpy(to_.data(), from_.data(), bytes); }); }, [] {}});
     manager_.emplace(
-        dl::CheckpointOptions{.directory = at("checkpoints"), .async_mode = dl::AsyncMode::async},
-        [this] { return state_; }, [this] { return state_; });
+        dl::CheckpointOptions{.directory = at("checkpoints"), .async_mode = "async"}, [this] { return state_; },
+        [this] { return state_; });
     waits_.push_back({"danling::FileCheckpointManager, async", getpid(),
                       [this] { return seconds_of([&] { manager_->save_checkpoint({.force = true}); }); },
                       [this] { manager_->wait(); }});

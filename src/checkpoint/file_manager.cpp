@@ -1,10 +1,10 @@
 #include <danling/checkpoint/file_manager.hpp>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "directory.hpp"
 #include "export_dtype.hpp"
@@ -14,21 +14,24 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr std::array<const char*, 3> kAsyncModes = {"disabled", "async", "async_with_pinned_mem"};
+enum class AsyncMode { disabled, async, async_with_pinned_mem };
+
+AsyncMode async_mode_of(const CheckpointOptions& options) {
+  static const std::vector<std::string> modes = {"disabled", "async", "async_with_pinned_mem"};
+  const std::string name = options.async_mode.value_or(options.async_enabled ? "async" : "disabled");
+  const auto found = std::find(modes.begin(), modes.end(), name);
+  check<ConfigError>(found != modes.end(), "checkpoint.async_mode", "expected one of ", join(modes), ", got ",
+                     quote(name));
+  return static_cast<AsyncMode>(found - modes.begin());
+}
 
 }  // namespace
-
-AsyncMode async_mode_from(const std::string& name) {
-  const auto* const found = std::find(kAsyncModes.begin(), kAsyncModes.end(), name);
-  check<ConfigError>(found != kAsyncModes.end(), "checkpoint.async_mode", "expected one of ", join(kAsyncModes),
-                     ", got ", quote(name));
-  return static_cast<AsyncMode>(found - kAsyncModes.begin());
-}
 
 class FileCheckpointManager::Impl {
  public:
   Impl(CheckpointOptions options, StateFunction full_state, StateFunction model_state, FileCheckpointManager& owner)
       : options_(std::move(options)),
+        async_mode_(async_mode_of(options_)),
         full_state_(std::move(full_state)),
         model_state_(std::move(model_state)),
         shared_(std::make_shared<Shared>(options_.directory, owner)) {
@@ -56,7 +59,7 @@ class FileCheckpointManager::Impl {
   bool save(const CheckpointRequest& request) {
     check_name(request.name);
     const bool best = request.save_best && request.is_best;
-    const bool due = should_persist(request, options_.interval);
+    const bool due = should_persist(request, options_.interval.value_or(0));
     if (options_.load_only || (!due && !best)) {
       return false;
     }
@@ -65,7 +68,8 @@ class FileCheckpointManager::Impl {
     Publication what;
     what.name = request.name;
     // A model is nothing to go on from, so it is no part of the history.
-    what.history = due && request.history && !model_only ? history_name(request, options_.interval) : std::nullopt;
+    what.history =
+        due && request.history && !model_only ? history_name(request, options_.interval.value_or(0)) : std::nullopt;
     what.models_were_latest = options_.last_save_model_only;
     what.sync_first = options_.sync_first;
     what.score = model_only ? std::nullopt : request.score;
@@ -236,11 +240,11 @@ class FileCheckpointManager::Impl {
         directory().prepare(what.rules);
         prepared_ = true;
       }
-      if (options_.async_mode != AsyncMode::disabled) {
+      if (async_mode_ != AsyncMode::disabled) {
         if (thread_ == nullptr) {
           thread_ = std::make_unique<SaveThread>();
         }
-        thread_->save(state, options_.async_mode == AsyncMode::async_with_pinned_mem, reliable,
+        thread_->save(state, async_mode_ == AsyncMode::async_with_pinned_mem, reliable,
                       [shared = shared_, what](const State& staged, const std::exception_ptr& copying_failed) {
                         Published result;
                         copying_failed ? tell(copying_failed, result) : void(result = shared->publish(what, staged));
@@ -279,6 +283,7 @@ class FileCheckpointManager::Impl {
   }
 
   CheckpointOptions options_;
+  AsyncMode async_mode_;
   StateFunction full_state_;
   StateFunction model_state_;
   std::shared_ptr<Shared> shared_;

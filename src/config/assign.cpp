@@ -95,18 +95,13 @@ bool says(const Node& node, const ConfigTree& value) {
   return value.is_list() ? node.kind == Node::Kind::list && node.items.empty() : node.kind == Node::Kind::null;
 }
 
-bool same_letters(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
-}
-
 /// The text as the field's own names are spelt, where it is one of them but for case; `none` then is no null.
 Node in_own_words(const FieldSpec& spec, Node value) {
   for (Node& item : value.items) {
     item = in_own_words(spec, std::move(item));
   }
   const auto take = [&](const std::string& name) {
-    if (!value.text.empty() && same_letters(value.text, name)) {
+    if (!value.text.empty() && small_letters(value.text) == small_letters(name)) {
       value.kind = Node::Kind::scalar;
       value.text = name;
     }
@@ -247,7 +242,11 @@ void Assignment::assign_field(const FieldSpec& spec, const Place& place, const N
     return;
   }
 
-  if (!read_into(spec, spec.choices.empty() ? value : in_own_words(spec, value))) wrong_kind();
+  Node own = spec.choices.empty() ? value : in_own_words(spec, value);
+  if (spec.any_case) {
+    own.text = small_letters(own.text);
+  }
+  if (!read_into(spec, own)) wrong_kind();
   const std::string objected = objection(spec, path, value_of(spec));
   if (!objected.empty()) {
     fail<ConfigError>("config.parse", objected, " (", origin_.at(line), ")");

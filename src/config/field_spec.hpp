@@ -76,6 +76,9 @@ std::string objection(const FieldSpec& spec, const std::string& path, const Conf
 /// Every key path below `section`, sections included, for suggestions.
 std::vector<std::string> known_paths(SectionRef section, const std::string& prefix = "");
 
+/// ASCII letters alone, whatever the locale.
+std::string small_letters(std::string text);
+
 /// A value on one line, for messages.
 std::string inline_yaml(const ConfigTree& tree);
 

@@ -281,6 +281,13 @@ std::string type_name(const FieldSpec& spec) {
       spec.target);
 }
 
+std::string small_letters(std::string text) {
+  for (char& c : text) {
+    c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+  }
+  return text;
+}
+
 std::vector<std::string> known_paths(SectionRef section, const std::string& prefix) {
   std::vector<std::string> out;
   const auto descend = [&](SectionRef child, const std::string& path) {

@@ -29,11 +29,7 @@ ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
       }
     }
     if (spec.any_case) {
-      std::string name = value.string();
-      for (char& c : name) {
-        c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
-      }
-      return ConfigTree(std::move(name));
+      return ConfigTree(small_letters(value.string()));
     }
   }
   return value;

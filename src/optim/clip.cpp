@@ -17,9 +17,12 @@
 
 #include <danling/core/error.hpp>
 #include <optim/memory.hpp>
+#include <optim/plan.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
+
+constexpr double clip_epsilon = 1e-6;  // torch.nn.utils
 
 /// Gradients of one device and dtype: what a foreach kernel takes at once.
 using Batches = std::vector<std::vector<at::Tensor>>;
@@ -128,10 +131,9 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
   check_limit(max_norm, grad_divisor, "optim.clip_grad_norm");
   detail::separate_gradients(params);
   const Batches grads = batches(params, "optim.clip_grad_norm");
-  constexpr double epsilon = 1e-6;  // torch.nn.utils
   if (on_cpu(grads)) {
     const double norm = host_norm(grads) / grad_divisor;
-    const double factor = max_norm / (norm + epsilon);
+    const double factor = max_norm / (norm + clip_epsilon);
     if (!(factor >= 1)) {
       for (const auto& batch : grads) {
         at::_foreach_mul_(batch, factor);
@@ -141,10 +143,44 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
   }
   at::Tensor norm = device_norm(grads, grad_divisor);
   // Always multiplied: whether it is needed is known on the device only.
-  const at::Tensor factor = norm.add(epsilon).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+  const at::Tensor factor = norm.add(clip_epsilon).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   for (const auto& batch : grads) {
     at::_foreach_mul_(batch, factor.to(batch[0].device(), /*non_blocking=*/true));
   }
+  return norm;
+}
+
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale) {
+  const at::NoGradGuard no_grad;
+  check_limit(max_norm, scale.divisor, "optim.clip_grad_norm");
+  const Batches grads = batches(params, "optim.clip_grad_norm");
+  if (on_cpu(grads)) {
+    const double by = scale.scale.defined() ? scale.scale.item().toDouble() : 1.0;
+    const double norm = host_norm(grads) / (scale.divisor * by);
+    const double factor = max_norm / (norm + clip_epsilon);
+    if (!std::isfinite(norm)) {
+      scale.found_inf = at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat));
+    } else if (factor < 1) {
+      scale.divisor /= factor;
+    }
+    return at::scalar_tensor(norm, norm_options(grads));
+  }
+  return detail::clip_on_device(params, max_norm, scale);
+}
+
+at::Tensor detail::clip_on_device(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale) {
+  at::Tensor norm = device_norm(batches(params, "optim.clip_grad_norm"), scale.divisor);
+  const auto here = [&](const at::Tensor& tensor, at::ScalarType dtype) {
+    return tensor.detach().reshape({}).to(norm.device(), dtype, /*non_blocking=*/true);
+  };
+  if (scale.scale.defined()) {
+    norm.div_(here(scale.scale, at::kDouble));
+  }
+  const at::Tensor excess = norm.add(clip_epsilon).div_(max_norm).clamp_min_(1.0);
+  scale.scale = scale.scale.defined() ? here(scale.scale, at::kDouble).mul(excess) : excess;
+  at::Tensor nonfinite = norm.isfinite().logical_not_();
+  scale.found_inf =
+      scale.found_inf.defined() ? nonfinite.logical_or_(here(scale.found_inf, at::kDouble).ne(0)) : nonfinite;
   return norm;
 }
 

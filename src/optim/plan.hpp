@@ -44,6 +44,9 @@ struct DeviceScale {
   at::Tensor taken() const;
 };
 
+/// clip_grad_norm into a scale, for gradients on a device.
+at::Tensor clip_on_device(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale);
+
 /// Runs `update` of `tensors` such that it leaves them as they were where the flag is set.
 template <class Update>
 void update_unless(const at::Tensor& found_inf, std::vector<at::Tensor> tensors, Update&& update) {

@@ -1,11 +1,10 @@
 // Metrics of a runner, or of any program, from their config.
 #include <danling/runner/metrics_config.hpp>
 
-#include <utility>
-
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <danling/metrics/build.hpp>
 #include <danling/runner/torch_runner_base.hpp>
@@ -50,19 +49,10 @@ std::optional<at::Device> to_device(const std::optional<std::string>& name) {
 
 // Without a type nothing would read them.
 void expect_no_settings(const MetricsConfig& config) {
-  const MetricsConfig defaults;
-  for (const auto& [set, key] :
-       {std::pair(config.num_classes.has_value(), "num_classes"),
-        std::pair(config.num_labels.has_value(), "num_labels"),
-        std::pair(config.num_outputs.has_value(), "num_outputs"), std::pair(config.mode != defaults.mode, "mode"),
-        std::pair(!config.metrics.empty(), "metrics"), std::pair(config.average.has_value(), "average"),
-        std::pair(config.top_k.has_value(), "top_k"), std::pair(config.threshold.has_value(), "threshold"),
-        std::pair(config.ignore_index != defaults.ignore_index, "ignore_index"),
-        std::pair(config.class_dim.has_value(), "class_dim"), std::pair(config.scores != defaults.scores, "scores"),
-        std::pair(config.beta.has_value(), "beta"), std::pair(config.thresholds.has_value(), "thresholds"),
-        std::pair(config.ignore_nan.has_value(), "ignore_nan"), std::pair(config.device.has_value(), "device")}) {
-    check<ConfigError>(!set, "metrics.build", "expected a type beside ", key, ", got none; set metrics.type to one of ",
-                       join(factories().names()));
+  const ConfigTree set = changed(to_tree(config), to_tree(MetricsConfig()));
+  for (const auto& entry : set.map()) {
+    fail<ConfigError>("metrics.build", "expected a type beside ", entry.key.string(),
+                      ", got none; set metrics.type to one of ", join(factories().names()));
   }
 }
 

@@ -14,21 +14,13 @@ void BaseRunner::init_checkpoint_manager() {
   if (services().checkpoint_manager != nullptr) {
     return;
   }
-  const auto& options = config().checkpoint;
+  CheckpointOptions options = config().checkpoint;
+  options.directory = workspace().checkpoint_dir();
+  options.interval = checkpoint_interval();
+  options.load_only = options.load_only || !config().record;
+  options.sync_first = workspace().metrics_file();
   set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
-      CheckpointOptions{
-          .directory = workspace().checkpoint_dir(),
-          .interval = checkpoint_interval(),
-          .keep_latest_k = options.keep_latest_k,
-          .keep_best_k = options.keep_best_k,
-          .keep_every_hours = options.keep_every_hours,
-          .load_only = options.load_only || !config().record,
-          .last_save_model_only = options.last_save_model_only,
-          .export_dtype = options.export_dtype,
-          .export_safetensors = options.export_safetensors,
-          .async_mode = async_mode_from(options.async_mode.value_or(options.async_enabled ? "async" : "disabled")),
-          .sync_first = workspace().metrics_file()},
-      [this] { return state_dict(); }, [this] { return model_state_dict(); }));
+      std::move(options), [this] { return state_dict(); }, [this] { return model_state_dict(); }));
 }
 
 void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {

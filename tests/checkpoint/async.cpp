@@ -25,7 +25,6 @@
 
 namespace {
 
-using danling::AsyncMode;
 using danling::State;
 using danling_test::error_of;
 
@@ -168,12 +167,9 @@ TEST_CASE("FileCheckpointManager: asynchronous saves write what synchronous ones
     out["model"]["weight"] = weight;
     return out;
   };
-  for (const auto mode : {AsyncMode::disabled, AsyncMode::async, AsyncMode::async_with_pinned_mem}) {
-    danling::FileCheckpointManager manager({.directory = directory / std::to_string(static_cast<int>(mode)),
-                                            .interval = 1,
-                                            .keep_latest_k = 2,
-                                            .async_mode = mode},
-                                           state, state);
+  for (const auto mode : {"disabled", "async", "async_with_pinned_mem"}) {
+    danling::FileCheckpointManager manager(
+        {.directory = directory / mode, .interval = 1, .keep_latest_k = 2, .async_mode = mode}, state, state);
     for (step = 1; step <= 20; ++step) {
       weight.fill_(static_cast<double>(step));
       danling::CheckpointRequest request;
@@ -187,16 +183,16 @@ TEST_CASE("FileCheckpointManager: asynchronous saves write what synchronous ones
     CHECK(manager.checkpoint_health().error_count == 0);
   }
   std::size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(directory / "0")) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory / "disabled")) {
     const auto name = entry.path().filename();
     CAPTURE(name.string());
-    CHECK(danling_test::read_file(directory / "1" / name) == danling_test::read_file(entry.path()));
-    CHECK(danling_test::read_file(directory / "2" / name) == danling_test::read_file(entry.path()));
+    CHECK(danling_test::read_file(directory / "async" / name) == danling_test::read_file(entry.path()));
+    CHECK(danling_test::read_file(directory / "async_with_pinned_mem" / name) == danling_test::read_file(entry.path()));
     ++files;
   }
   CHECK(files == 6);  // latest, previous, best, model and two of the history
-  CHECK(saved_step(directory / "1" / "best.pth") == 7);
-  CHECK(danling::load_file(directory / "1" / "ckpt-e000019.pth")
+  CHECK(saved_step(directory / "async" / "best.pth") == 7);
+  CHECK(danling::load_file(directory / "async" / "ckpt-e000019.pth")
             .at("model")
             .at("weight")
             .tensor()
@@ -214,7 +210,7 @@ TEST_CASE("FileCheckpointManager: the weights of a model and of its EMA are expo
     danling::FileCheckpointManager manager({.directory = directory / name,
                                             .export_dtype = std::move(dtype),
                                             .export_safetensors = true,
-                                            .async_mode = AsyncMode::async},
+                                            .async_mode = "async"},
                                            state, state);
     manager.save_checkpoint({.last_step = true});
     CHECK(manager.close());
@@ -245,8 +241,8 @@ TEST_CASE("FileCheckpointManager: a failed asynchronous save is counted, thrown 
   std::int64_t step = 1;
   std::int64_t size = 4;
   const auto state = [&] { return counted_state(step, size); };
-  danling::FileCheckpointManager manager({.directory = directory.path(), .interval = 1, .async_mode = AsyncMode::async},
-                                         state, state);
+  danling::FileCheckpointManager manager({.directory = directory.path(), .interval = 1, .async_mode = "async"}, state,
+                                         state);
   manager.save_checkpoint({});
   CHECK(manager.wait());
   CHECK_FALSE(manager.has_failure());
@@ -287,8 +283,8 @@ TEST_CASE("FileCheckpointManager: no memory for the copy is a failed save, and t
   large["model"]["weight"] = at::zeros({1});
   large["model"]["weight"].tensor().storage().set_nbytes(std::size_t{1} << 62);
   const auto state = [&] { return step == 2 ? large : counted_state(step); };
-  danling::FileCheckpointManager manager({.directory = directory.path(), .interval = 1, .async_mode = AsyncMode::async},
-                                         state, state);
+  danling::FileCheckpointManager manager({.directory = directory.path(), .interval = 1, .async_mode = "async"}, state,
+                                         state);
   manager.save_checkpoint({});
   step = 2;
   CHECK_THAT(error_of<danling::CheckpointError>([&] { manager.save_checkpoint({.epoch = 1}); }),
@@ -306,11 +302,9 @@ TEST_CASE("FileCheckpointManager: wait and close give up after their timeout and
   // Opening a pipe for reading hangs until somebody writes, as a dead file server does.
   REQUIRE(::mkfifo((directory / "log").c_str(), 0600) == 0);
   const auto state = [] { return counted_state(1); };
-  danling::FileCheckpointManager manager({.directory = directory / "checkpoints",
-                                          .interval = 1,
-                                          .async_mode = AsyncMode::async,
-                                          .sync_first = directory / "log"},
-                                         state, state);
+  danling::FileCheckpointManager manager(
+      {.directory = directory / "checkpoints", .interval = 1, .async_mode = "async", .sync_first = directory / "log"},
+      state, state);
   manager.save_checkpoint({});
   CHECK_FALSE(manager.wait(0.05));
   CHECK_FALSE(manager.close(0.05));
@@ -329,11 +323,9 @@ TEST_CASE("FileCheckpointManager: a manager that gave up waiting can be destroye
   REQUIRE(::mkfifo((directory / "log").c_str(), 0600) == 0);
   const auto state = [] { return counted_state(1); };
   {
-    danling::FileCheckpointManager manager({.directory = directory / "checkpoints",
-                                            .interval = 1,
-                                            .async_mode = AsyncMode::async,
-                                            .sync_first = directory / "log"},
-                                           state, state);
+    danling::FileCheckpointManager manager(
+        {.directory = directory / "checkpoints", .interval = 1, .async_mode = "async", .sync_first = directory / "log"},
+        state, state);
     manager.save_checkpoint({});
     CHECK_FALSE(manager.wait(0.05));
   }
@@ -404,7 +396,7 @@ TEST_CASE("FileCheckpointManager: killed at any moment of asynchronous saves, tw
       std::int64_t step = 0;
       const auto state = [&] { return counted_state(step, 20000); };
       danling::FileCheckpointManager manager(
-          {.directory = where, .interval = 1, .keep_latest_k = 1, .async_mode = AsyncMode::async}, state, state);
+          {.directory = where, .interval = 1, .keep_latest_k = 1, .async_mode = "async"}, state, state);
       for (;; ++step) {
         manager.save_checkpoint({.epoch = step});
         if (step == 4) {

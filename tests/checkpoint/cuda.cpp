@@ -51,7 +51,6 @@ TEST_CASE("FileCheckpointManager: every mode writes what is on the device at the
   if (!has_cuda_device()) {
     return;
   }
-  using danling::AsyncMode;
   const danling_test::TempDir directory;
   const at::Tensor weight = at::zeros({1 << 20}, at::TensorOptions().device(at::kCUDA));
   const auto state = [&] {
@@ -59,8 +58,8 @@ TEST_CASE("FileCheckpointManager: every mode writes what is on the device at the
     out["model"]["weight"] = weight;
     return out;
   };
-  for (const auto mode : {AsyncMode::disabled, AsyncMode::async, AsyncMode::async_with_pinned_mem}) {
-    const std::string name = std::to_string(static_cast<int>(mode));
+  for (const auto mode : {"disabled", "async", "async_with_pinned_mem"}) {
+    const std::string name = mode;
     danling::FileCheckpointManager manager(
         {.directory = directory / name, .interval = 1, .export_safetensors = true, .async_mode = mode}, state, state);
     for (int step = 1; step <= 5; ++step) {

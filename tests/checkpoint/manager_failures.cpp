@@ -93,7 +93,7 @@ TEST_CASE("FileCheckpointManager: a best state that could not be saved is saved 
   CountingRun run;
   CheckpointOptions options{.directory = directory.path(), .interval = 1};
   SECTION("synchronous") {}
-  SECTION("asynchronous") { options.async_mode = danling::AsyncMode::async; }
+  SECTION("asynchronous") { options.async_mode = "async"; }
   auto manager = run.manager(options);
   run.step = 1;
   auto first = epoch_request(0);
@@ -169,7 +169,7 @@ TEST_CASE("FileCheckpointManager: a last save whose best name failed is made goo
   const danling_test::TempDir directory;
   CountingRun run;
   run.step = 1;
-  auto manager = run.manager({.directory = directory.path(), .interval = 1, .async_mode = danling::AsyncMode::async});
+  auto manager = run.manager({.directory = directory.path(), .interval = 1, .async_mode = "async"});
   std::filesystem::create_directories(directory / "best.pth" / "in the way");
   auto request = last_request(0);
   request.is_best = true;

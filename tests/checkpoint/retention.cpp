@@ -81,7 +81,7 @@ TEST_CASE("FileCheckpointManager: options below zero are refused by name", "[che
   CHECK(refuse({.directory = "nowhere", .keep_best_k = -2}) == "[checkpoint.keep_best_k] expected 0 or more, got -2");
   CHECK(refuse({.directory = "nowhere", .keep_every_hours = -0.5}) ==
         "[checkpoint.keep_every_hours] expected 0 or more, got -0.5");
-  CHECK(error_of<danling::ConfigError>([] { danling::async_mode_from("asynch"); }) ==
+  CHECK(refuse({.directory = "nowhere", .async_mode = "asynch"}) ==
         "[checkpoint.async_mode] expected one of disabled, async, async_with_pinned_mem, got 'asynch'");
 }
 

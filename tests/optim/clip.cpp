@@ -9,7 +9,9 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 
+#include <danling/optim/sgd.hpp>
 #include <optim/golden.hpp>
+#include <optim/plan.hpp>
 #include <support/error.hpp>
 
 namespace {
@@ -148,6 +150,48 @@ TEST_CASE("has_nonfinite: finds every infinity and NaN, and does not take large 
     second.mutable_grad()[1][0].fill_(1);
     first.mutable_grad()[2].fill_(bad);
     CHECK(optim::nonfinite_flag(params).item().toDouble() == 1);
+  }
+}
+
+TEST_CASE("clip_grad_norm: the factor in a scale gives the update of clipped gradients, in one pass", "[optim]") {
+  // Gradients 6 and 8 have the norm 10; divided by 2 it is 5, of which a limit of 1 leaves a fifth: steps 0.6 and 0.8.
+  using Clip = at::Tensor (*)(const std::vector<at::Tensor>&, double, optim::GradScale&);
+  const std::pair<Clip, void (*)(optim::Optimizer&, const optim::GradScale&)> ways[] = {
+      {static_cast<Clip>(&optim::clip_grad_norm), [](auto& optimizer, const auto& scale) { optimizer.step(scale); }},
+      {&optim::detail::clip_on_device, &optim::detail::step_on_device}};
+  for (const auto& [clip, step] : ways) {
+    for (const bool scaled : {false, true}) {
+      std::vector<at::Tensor> params;
+      for (const double grad : {6.0, 8.0}) {
+        params.push_back(at::zeros({1}, at::kDouble).set_requires_grad(true));
+        params.back().mutable_grad() = at::full({1}, grad, at::kDouble);
+      }
+      optim::SGD optimizer(params, {.lr = 1.0});
+      const at::Tensor two = at::full({}, 2.0, at::kDouble);
+      optim::GradScale scale{.divisor = scaled ? 1.0 : 2.0, .scale = scaled ? two : at::Tensor()};
+      CHECK(clip(params, 1.0, scale).item().toDouble() == 5.0);
+      CHECK(params[0].grad().item().toDouble() == 6.0);
+      step(optimizer, scale);
+      CHECK(params[0].item().toDouble() == Approx(-0.6).epsilon(1e-6));
+      CHECK(params[1].item().toDouble() == Approx(-0.8).epsilon(1e-6));
+      CHECK(two.item().toDouble() == 2.0);
+
+      // Within the limit nothing changes; a norm that is not finite updates nothing.
+      params[0].mutable_grad() = at::full({1}, 6.0, at::kDouble);
+      params[1].mutable_grad() = at::full({1}, 8.0, at::kDouble);
+      optim::GradScale wide{.divisor = 2.0};
+      CHECK(clip(params, 50.0, wide).item().toDouble() == 5.0);
+      step(optimizer, wide);
+      CHECK(params[0].item().toDouble() == Approx(-3.6).epsilon(1e-6));
+      params[0].mutable_grad() = at::full({1}, std::numeric_limits<double>::infinity(), at::kDouble);
+      params[1].mutable_grad() = at::full({1}, 8.0, at::kDouble);
+      optim::GradScale bad{.divisor = 2.0};
+      clip(params, 1.0, bad);
+      CHECK(bad.found_inf.item().toDouble() == 1.0);
+      step(optimizer, bad);
+      CHECK(params[0].item().toDouble() == Approx(-3.6).epsilon(1e-6));
+      CHECK(params[1].item().toDouble() == Approx(-4.8).epsilon(1e-6));
+    }
   }
 }
 

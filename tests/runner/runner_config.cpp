@@ -261,6 +261,20 @@ TEST_CASE("RunnerConfig: names may be written in any case, and a field's own non
   CHECK(config.precision == "bfloat16");
   CHECK(config.checkpoint.export_dtype == "float");
   CHECK(config.metrics.average == "none");
+  RunnerConfig other;
+  parse_options(other, "--device", "CUDA:1", "--optim.type", "AdamW", "--sched.interval", "Epoch", "--sched.scaling",
+                "NUMERICAL", "--checkpoint.on_error", "Stop", "--checkpoint.backend", "FILE", "--stack", "DDP",
+                "--allocator", "System", "--metrics.mode", "Stream", "--metrics.scores", "Logits");
+  CHECK(other.device == "cuda:1");
+  CHECK(other.optim.type == "adamw");
+  CHECK(other.sched.interval == "epoch");
+  CHECK(other.sched.scaling == "numerical");
+  CHECK(other.checkpoint.on_error == "stop");
+  CHECK(other.checkpoint.backend == "file");
+  CHECK(other.stack == "ddp");
+  CHECK(other.allocator == "system");
+  CHECK(other.metrics.mode == "stream");
+  CHECK(other.metrics.scores == "logits");
   CHECK_THAT(error_of_options("--precision", "FP16"), ContainsSubstring("not available: fp16, which needs"));
 }
 

@@ -7,40 +7,9 @@
 #include <string>
 
 #include <danling/checkpoint/manager.hpp>
+#include <danling/checkpoint/options.hpp>
 
 namespace danling::inline v0 {
-
-/// Whether training waits for the disk.
-enum class AsyncMode {
-  disabled,              ///< a save returns when it is on disk
-  async,                 ///< a save returns when the state is copied to host memory
-  async_with_pinned_mem  ///< the same, to pinned memory: from a device, training does not wait for the copy either
-};
-
-/// `disabled`, `async` or `async_with_pinned_mem`. @throws ConfigError that lists the names
-AsyncMode async_mode_from(const std::string& name);
-
-/// What a FileCheckpointManager takes from the config's `checkpoint` section.
-struct CheckpointOptions {
-  std::filesystem::path directory;
-  std::int64_t interval = 0;  ///< epochs or steps between saves; 0: none by interval
-  // A history checkpoint stays when one of these rules keeps it. Without any, all stay.
-  std::int64_t keep_latest_k = 0;     ///< so many of the newest
-  std::int64_t keep_best_k = 0;       ///< so many of those with the best score
-  double keep_every_hours = 0.0;      ///< the first in each span of so many hours
-  bool load_only = false;             ///< save nothing
-  bool last_save_model_only = false;  ///< the last step saves the model instead of the whole state
-  /// Floating-point type of saved models: float32, float16, bfloat16, float64 or an alias (fp32, half, bf16, double
-  /// ...).
-  std::optional<std::string> export_dtype = std::nullopt;
-  /// Beside each `model.pth` its weights in `model.safetensors`, those of an EMA in `model-ema.safetensors`, of several
-  /// models in `model-<name>.safetensors`. Weights that the format cannot hold (sparse, complex128) are in the `.pth`
-  /// alone.
-  bool export_safetensors = false;
-  AsyncMode async_mode = AsyncMode::disabled;
-  /// A file that must be on disk before a checkpoint takes its name, if it exists: the log whose lines it counts.
-  std::filesystem::path sync_first = {};
-};
 
 /// Saves into `<directory>/<name>.pth`:
 /// - `latest`: the newest state. `previous`: what `latest` was before, so that from the second save on two sound
@@ -67,7 +36,7 @@ class FileCheckpointManager : public CheckpointManager {
   using StateFunction = std::function<State()>;
 
   /// `full_state` gives what a run needs to go on, `model_state` what `pretrained` needs (`model` and, with EMA,
-  /// `ema`). Touches no file. @throws ConfigError for an unknown export_dtype or a negative number
+  /// `ema`). Touches no file. @throws ConfigError for an unknown export_dtype or async_mode, or a negative number
   FileCheckpointManager(CheckpointOptions options, StateFunction full_state, StateFunction model_state);
   /// Waits for saves in progress, unless a wait() ran out of time before.
   ~FileCheckpointManager() override;

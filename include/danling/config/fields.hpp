@@ -104,7 +104,7 @@ class Field {
   Field& choices(std::vector<std::string> values);
   /// `value` is accepted and stands for `meaning` in the canonical form.
   Field& synonym(std::string_view value, std::string_view meaning);
-  /// A name that is looked up without regard to case: it has small letters in the canonical form.
+  /// A name that is looked up without regard to case: it is read in small letters, and has them in the canonical form.
   Field& any_case();
   /// `value` is a known choice whose feature does not exist here.
   Field& refuse(std::string_view value, std::string_view reason);

@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <danling/optim/optimizer.hpp>
+
 namespace danling::inline v0::optim {
 
 // `params`: tensors without a gradient are passed over. `grad_divisor`: what the optimizer will divide by, so that
@@ -15,6 +17,11 @@ namespace danling::inline v0::optim {
 /// CPU nothing is multiplied when the norm is within the limit.
 /// @throws ConfigError unless `max_norm` is above 0.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double grad_divisor = 1.0);
+
+/// The same without a pass over the gradients: what would scale them goes into `scale`, so that the optimizer's update
+/// does it. A norm that is not finite sets `scale.found_inf`. Norm and limit are those of the gradients as `scale`
+/// divides them. No device wait, but for a scale on a device beside gradients on the host.
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale);
 
 /// The common 2-norm of the gradients. No device wait.
 at::Tensor grad_norm(const std::vector<at::Tensor>& params, double grad_divisor = 1.0);

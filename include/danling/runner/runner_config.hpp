@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <danling/checkpoint/options.hpp>
 #include <danling/config/config.hpp>
 #include <danling/optim/options.hpp>
 #include <danling/runner/metrics_config.hpp>
@@ -57,24 +58,15 @@ struct DataloaderConfig : DataloaderOptions {
   void fields(Fields& f) override;
 };
 
-/// `checkpoint`.
-struct CheckpointConfig : Section {
+/// `checkpoint`: the manager's options, and what the runner reads. `interval` unset: every epoch, or 1/20 of the steps.
+struct CheckpointConfig : CheckpointOptions {
+  CheckpointConfig() { async_enabled = export_safetensors = true; }
   std::string dir_name = "checkpoints";
-  std::optional<std::int64_t> interval;  ///< epochs or steps; unset: every epoch, or 1/20 of the steps
-  std::int64_t keep_latest_k = 0;        ///< history checkpoints; 0 keeps all, unless one of the next two is set
-  std::int64_t keep_best_k = 0;          ///< not in DanLing
-  double keep_every_hours = 0.0;         ///< not in DanLing
-  bool load_only = false;
   std::vector<std::string> exclude_from_loading;
-  bool last_save_model_only = false;
-  std::optional<std::string> export_dtype;
   std::string backend = "auto";
   std::optional<double> wait_timeout;  ///< seconds
   std::string on_error = "continue";   ///< DanLing's behaviour; "stop" is not in DanLing
-  bool export_safetensors = true;      ///< not in DanLing
-  bool async_enabled = true;
-  std::optional<std::string> async_mode;  ///< wins over async_enabled
-  void fields(Fields& f) override;
+  void fields(Fields& f);
 };
 
 /// The settings of a runner. Derive from it and list your own members in fields(); these here are listed by the base.
