@@ -5,6 +5,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/core/result.hpp>
+#include <danling/core/round.hpp>
 
 #include <danling/config/config.hpp>
 #include <danling/workspace/workspace.hpp>

@@ -17,6 +17,7 @@ struct Launcher {
   const char* world_size;
   const char* local_rank;
   const char* local_world_size;
+  const char* other_world_size = nullptr;  ///< counts beside a rank above 0
 };
 
 constexpr Launcher launchers[] = {
@@ -24,7 +25,8 @@ constexpr Launcher launchers[] = {
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     // SLURM_NTASKS is set in an allocation without a step too, where only one process runs.
-    {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
+    {"slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, "SLURM_NTASKS"},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
 
 class Reader {
@@ -61,9 +63,14 @@ class Reader {
 };
 
 bool read_launcher(const Reader& read, const Launcher& launcher, ProcessIdentity& identity) {
-  const auto world_size = read.number(launcher.world_size, 1, unlimited);
+  auto world_size = read.number(launcher.world_size, 1, unlimited);
   const auto rank = read.number(launcher.rank, 0, unlimited);
-  const bool step_of_slurm = std::string_view(launcher.name) != "slurm" || world_size;
+  const char* size_name = launcher.world_size;
+  if (!world_size && rank.value_or(0) > 0 && launcher.other_world_size != nullptr) {
+    world_size = read.number(launcher.other_world_size, 1, unlimited);
+    size_name = world_size ? launcher.other_world_size : size_name;
+  }
+  const bool step_of_slurm = std::string_view(launcher.name) != "slurm" || world_size || rank.value_or(0) > 0;
   if ((!world_size && !rank) || !step_of_slurm) {
     return false;
   }
@@ -76,7 +83,7 @@ bool read_launcher(const Reader& read, const Launcher& launcher, ProcessIdentity
   identity.world_size = world_size.value_or(1);
   identity.rank = rank.value_or(0);
   check<DistributedError>(identity.rank < identity.world_size, "distributed.environment", "expected ", launcher.rank,
-                          " below ", launcher.world_size, "=", identity.world_size, ", got ", identity.rank);
+                          " below ", size_name, "=", identity.world_size, ", got ", identity.rank);
 
   identity.local_world_size = read.number(launcher.local_world_size, 1, identity.world_size).value_or(0);
   const int local_limit = identity.local_world_size > 0 ? identity.local_world_size : identity.world_size;

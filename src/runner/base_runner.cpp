@@ -266,7 +266,8 @@ void BaseRunner::make_services() {
         detail::RecorderOptions{.log = config().log,
                                 .stop_on_error = config().checkpoint.on_error == "stop",
                                 .may_fail = config().checkpoint.load_only,
-                                .by_path = config().resume.has_value()});
+                                .by_path = config().resume.has_value(),
+                                .first = round_number(0)});
     observers_.add(services.recorder, /*steps=*/false);
   }
   observers_.add(services.console, /*steps=*/logger_->console().live());
@@ -274,9 +275,13 @@ void BaseRunner::make_services() {
 }
 
 void BaseRunner::init_distributed() {
-  check<DistributedError>(world_size() == 1, "runner.init_distributed",
-                          "expected one process, got WORLD_SIZE=", world_size(),
-                          "; this release trains in one process: start one, or set WORLD_SIZE=1");
+  const std::string& launcher = parallelism_->identity().launcher;
+  const std::string_view variable = launcher == "openmpi" ? "OMPI_COMM_WORLD_SIZE"
+                                    : launcher == "slurm" ? "SLURM_STEP_NUM_TASKS"
+                                    : launcher == "mpich" ? "PMI_SIZE"
+                                                          : "WORLD_SIZE";
+  check<DistributedError>(world_size() == 1, "runner.init_distributed", "expected one process, got ", variable, "=",
+                          world_size(), "; this release trains in one process: start one, or set ", variable, "=1");
 }
 
 void BaseRunner::set_parallelism(std::unique_ptr<Parallelism> parallelism) {

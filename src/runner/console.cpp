@@ -58,7 +58,7 @@ void ConsoleObserver::on_result(const ResultEvent& event) {
   }
   const auto total = event.runner.epochs();
   const bool best = event.results.score_split() && event.results.is_best();
-  logger_.info(concat(total ? concat("epoch ", event.index + 1, "/", *total) : concat("step ", event.index), text,
+  logger_.info(concat(event.runner.round_name(event.index), total ? concat("/", *total) : std::string(), text,
                       best ? "  (best)" : ""));
   logger_.flush();
 }

@@ -18,7 +18,7 @@ constexpr std::string_view unsaved_best_mark = "\n        \"unsaved_best\": ";  
 }  // namespace
 
 // The number that follows the last `mark` in a file.
-std::optional<std::int64_t> EarlierRun::number_in(const char* name, std::string_view mark) const {
+std::optional<EarlierRun::Number> EarlierRun::number_in(const char* name, std::string_view mark) const {
   const auto file = directory_ / name;
   std::error_code missing;
   if (!std::filesystem::exists(file, missing)) {
@@ -30,15 +30,22 @@ std::optional<std::int64_t> EarlierRun::number_in(const char* name, std::string_
     return std::nullopt;
   }
   const auto rest = std::string_view(text).substr(at + mark.size());
-  std::int64_t out = 0;
-  if (std::from_chars(rest.data(), rest.data() + rest.size(), out).ec != std::errc()) {
+  Number out{};
+  const auto [after, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.value);
+  if (error != std::errc()) {
     const auto key = mark.substr(mark.find('"') + 1);
     logger_.warning(concat(
         "auto_resume: expected in ", file.string(), " a number of ", quote(key.substr(0, key.find('"'))), ", got ",
         quote(rest.substr(0, std::min(rest.find_first_of(",\n"), std::size_t{40}))), "; goes on without it"));
     return std::nullopt;
   }
+  out.decimal = after != rest.data() + rest.size() && *after == '.';
   return out;
+}
+
+std::optional<std::int64_t> EarlierRun::index_in(const char* file, std::string_view mark, bool by_epochs) const {
+  const auto number = number_in(file, mark);
+  return number ? std::optional(number->value + (by_epochs && number->decimal ? 1 : 0)) : std::nullopt;
 }
 
 bool EarlierRun::says_finished() const {
@@ -50,19 +57,17 @@ bool EarlierRun::says_finished() const {
 
 bool EarlierRun::is_done(const RunBoundary& boundary) const {
   const bool by_epochs = boundary.epochs.has_value();
-  auto done = says_finished() ? number_in("summary.json", by_epochs ? "\n    \"epoch\": " : "\n    \"global_step\": ")
-                              : std::nullopt;
+  const auto counted = says_finished()
+                           ? number_in("summary.json", by_epochs ? "\n    \"epoch\": " : "\n    \"global_step\": ")
+                           : std::nullopt;
+  const auto done = counted ? std::optional(counted->value) : index_in("latest.json", index_mark, by_epochs);
   if (!done) {
-    done = number_in("latest.json", index_mark);
-    if (!done) {
-      return true;
-    }
-    *done += by_epochs ? 1 : 0;
+    return true;
   }
   if (!by_epochs) {
     return *done >= boundary.steps;
   }
-  const auto without_best = *done - 1 - number_in("best.json", index_mark).value_or(-1);
+  const auto without_best = *done - index_in("best.json", index_mark, by_epochs).value_or(0);
   return *done >= *boundary.epochs || (without_best > 0 && static_cast<double>(without_best) >= boundary.patience);
 }
 
@@ -70,14 +75,17 @@ bool EarlierRun::is_complete(const RunBoundary& boundary) const {
   if (!says_finished() || !is_done(boundary)) {
     return false;
   }
-  const auto unsaved = number_in("summary.json", unsaved_best_mark);
-  return !unsaved || unsaved != number_in("latest.json", index_mark);
+  const bool by_epochs = boundary.epochs.has_value();
+  const auto unsaved = index_in("summary.json", unsaved_best_mark, by_epochs);
+  return !unsaved || unsaved != index_in("latest.json", index_mark, by_epochs);
 }
 
 std::int64_t EarlierRun::last_global_step() const {
-  return number_in("metrics.jsonl", ",\"global_step\":").value_or(0);
+  return number_in("metrics.jsonl", ",\"global_step\":").value_or(Number{}).value;
 }
 
-std::int64_t EarlierRun::last_epoch() const { return number_in("metrics.jsonl", ",\"epoch\":").value_or(0); }
+std::int64_t EarlierRun::last_epoch() const {
+  return number_in("metrics.jsonl", ",\"epoch\":").value_or(Number{}).value;
+}
 
 }  // namespace danling::inline v0::detail

@@ -17,7 +17,7 @@ struct RunBoundary {
 };
 
 /// Reads the result files and metrics.jsonl of a run's directory. A number that someone spoilt is a warning, and counts
-/// as absent.
+/// as absent. The first programs wrote the index of an epoch from 0, as "27.0"; it is read as the 28th.
 class EarlierRun {
  public:
   EarlierRun(std::filesystem::path directory, Logger& logger) : directory_(std::move(directory)), logger_(logger) {}
@@ -34,7 +34,13 @@ class EarlierRun {
   std::int64_t last_epoch() const;
 
  private:
-  std::optional<std::int64_t> number_in(const char* file, std::string_view mark) const;
+  struct Number {
+    std::int64_t value;
+    bool decimal;  ///< a point follows
+  };
+  std::optional<Number> number_in(const char* file, std::string_view mark) const;
+  /// The epoch, from 1, or step of a result.
+  std::optional<std::int64_t> index_in(const char* file, std::string_view mark, bool by_epochs) const;
 
   std::filesystem::path directory_;
   Logger& logger_;

@@ -205,22 +205,14 @@ Result TorchRunnerBase::test() {
   return result;
 }
 
-Result TorchRunnerBase::summary_details() const {
-  Result out;
-  if (const auto* best = results_.best(); best != nullptr && results_.best_score()) {
-    out.set("best_index", static_cast<double>(best->index));
-    out["best"] = best->result;
-  }
-  if (const auto* latest = results_.latest()) {
-    out["latest"] = latest->result;
+void TorchRunnerBase::fill_summary(RunSummary& summary) const {
+  BaseRunner::fill_summary(summary);
+  if (skipped_updates_ > 0) {
+    summary.facts.emplace_back("skipped_updates", skipped_updates_);
   }
   if (!test_result_.empty()) {
-    out["test"] = test_result_;
+    summary.details["test"] = test_result_;
   }
-  if (skipped_updates_ > 0) {
-    out.set("skipped_updates", static_cast<double>(skipped_updates_));
-  }
-  return out;
 }
 
 // ---- inference ------------------------------------------------------------------------------------------------------

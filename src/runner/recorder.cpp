@@ -14,13 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What latest.json or best.json holds.
-Result file_of(const ResultBook::Row& row) {
-  Result out = row.result;
-  out.set("index", static_cast<double>(row.index));
-  return out;
-}
-
 constexpr std::string_view metrics_written = "metrics: all lines are written";
 constexpr std::string_view results_written = "results: all files are written";
 
@@ -210,21 +203,21 @@ void Recorder::write_files(const ResultBook& results) {
   if (!is_open()) {
     return;
   }
-  Result table;
+  std::vector<NumberedResult> rows;
   for (const auto& row : results.rows()) {
-    table[std::to_string(row.index)] = row.result;
+    rows.push_back(numbered(row));
   }
   if (results.is_best() && !best_held_) {
-    best_due_ = file_of(*results.latest());
+    best_due_ = rows.back();
   }
-  workspace_.write_results(table, file_of(*results.latest()), best_due_ ? &*best_due_ : nullptr);
+  workspace_.write_results(rows, rows.back(), best_due_ ? &*best_due_ : nullptr);
   best_due_.reset();
 }
 
 void Recorder::settle(const ResultBook& results, bool again) {
   reopen();
   if (const auto* row = row_of_best_file(results); row != nullptr && again) {
-    best_due_ = file_of(*row);
+    best_due_ = numbered(*row);
   }
   if (!results.empty() && (again || !results_failure_.empty())) {
     write_files(results);
@@ -242,8 +235,10 @@ const ResultBook::Row* Recorder::row_of_best_file(const ResultBook& results) con
 
 bool Recorder::best_file_is_of(std::int64_t index) const {
   try {
-    return read_text(workspace_.dir() / "best.json").find(concat("\n    \"index\": ", index, ".0")) !=
-           std::string::npos;
+    const std::string text = read_text(workspace_.dir() / "best.json");
+    const std::string mark = concat("\n    \"index\": ", index + options_.first);
+    const auto at = text.find(mark);
+    return at != std::string::npos && text.find_first_of(",\n", at + 1) == at + mark.size();
   } catch (const Error&) {
     return false;
   }

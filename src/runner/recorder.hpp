@@ -30,6 +30,7 @@ struct RecorderOptions {
   bool stop_on_error = false;  ///< `checkpoint.on_error: stop`: a file that cannot be written ends the run
   bool may_fail = false;       ///< `checkpoint.load_only`: a directory that cannot be written ends the recording alone
   bool by_path = false;        ///< `resume` names the checkpoint
+  std::int64_t first = 1;      ///< the number in files of the result with index 0
 };
 
 class Recorder : public Callback {
@@ -88,6 +89,7 @@ class Recorder : public Callback {
   void copy_metrics_of(const std::filesystem::path& run);
   void write_metadata();
   void write_files(const ResultBook& results);
+  NumberedResult numbered(const ResultBook::Row& row) const { return {row.index + options_.first, row.result}; }
 
   Workspace& workspace_;
   Logger& logger_;
@@ -99,7 +101,7 @@ class Recorder : public Callback {
   // The failure that was logged last; empty since the last success.
   std::string metrics_failure_, results_failure_, workspace_failure_;
   bool removal_told_ = false;
-  std::optional<Result> best_due_;  // what best.json is to hold, as long as it could not be written
+  std::optional<NumberedResult> best_due_;  // what best.json is to hold, as long as it could not be written
   std::optional<std::int64_t> best_held_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };

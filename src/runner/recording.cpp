@@ -93,7 +93,7 @@ void BaseRunner::settle_records(bool again) {
 }
 
 std::string BaseRunner::round_name(std::int64_t index) const {
-  return is_step_mode() ? concat("step ", index) : concat("epoch ", index + 1);
+  return concat(is_step_mode() ? "step " : "epoch ", round_number(index));
 }
 
 // best.pth and best.json hold the same result; where that is not the best one, the run says so.
@@ -112,10 +112,10 @@ void BaseRunner::settle_best() {
     return;
   }
   const std::int64_t held = there->index.value_or(-1);
+  const bool says = there->index.has_value();  // a model alone does not
   const auto failing = manager.checkpoint_health().failing;
   const auto reason = failing.find("best");
-  // A model alone does not say of which epoch it is.
-  const bool right = there->exists && (held >= 0 ? held == best->index : reason == failing.end());
+  const bool right = there->exists && (says ? held == best->index : reason == failing.end());
   if (right && recorder.best_file_is_of(best->index)) {
     return;
   }
@@ -157,24 +157,34 @@ void BaseRunner::write_summary(const std::string& status, const std::string& err
   if (!is_recording()) {
     return;
   }
-  Result details = summary_details();
+  RunSummary summary{.status = status,
+                     .error = error,
+                     .signal = signal,
+                     .exit_code = exit_code,
+                     .epoch = state_.train.epoch,
+                     .global_step = state_.train.global_step};
+  fill_summary(summary);
+  // The summary of the start that finished the run knows more than a later one, which did nothing.
+  services_->recorder->write_summary(std::move(summary), /*keep_finished=*/is_finished());
+}
+
+void BaseRunner::fill_summary(RunSummary& summary) const {
+  const auto* saved = results_.saved_best();
+  if (const auto* best = results_.best()) {
+    summary.facts.emplace_back("best_index", round_number(best->index));
+    summary.details["best"] = best->result;
+  }
+  if (saved != nullptr && !unsaved_best_.empty()) {
+    summary.facts.emplace_back("unsaved_best", round_number(saved->index));
+  }
+  if (const auto* latest = results_.latest()) {
+    summary.details["latest"] = latest->result;
+  }
   if (services_->checkpoint_manager != nullptr) {
     if (const auto errors = services_->checkpoint_manager->checkpoint_health().error_count; errors > 0) {
-      details.set("checkpoint_errors", static_cast<double>(errors));
+      summary.facts.emplace_back("checkpoint_errors", errors);
     }
   }
-  if (const auto* best = results_.saved_best(); best != nullptr && !unsaved_best_.empty()) {
-    details.set("unsaved_best", static_cast<double>(best->index));
-  }
-  // The summary of the start that finished the run knows more than a later one, which did nothing.
-  services_->recorder->write_summary({.status = status,
-                                      .error = error,
-                                      .signal = signal,
-                                      .exit_code = exit_code,
-                                      .epoch = state_.train.epoch,
-                                      .global_step = state_.train.global_step,
-                                      .details = std::move(details)},
-                                     /*keep_finished=*/is_finished());
 }
 
 }  // namespace danling::inline v0

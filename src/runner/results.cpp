@@ -1,5 +1,6 @@
 #include <danling/runner/results.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace danling::inline v0 {
@@ -95,20 +96,26 @@ void ResultBook::append(std::int64_t index, const Result& result) {
   rows_.push_back({index, result});
 }
 
+std::optional<double> ResultBook::score_of(const Row& row) const {
+  const auto* split = score_split_ ? row.result.find(*score_split_) : nullptr;
+  const auto* numbers = split != nullptr ? std::get_if<Result>(split) : nullptr;
+  const double* score = numbers != nullptr ? numbers->number(score_name_) : nullptr;
+  return score != nullptr ? std::optional(*score) : std::nullopt;
+}
+
 std::vector<std::pair<std::int64_t, double>> ResultBook::scores() const {
   std::vector<std::pair<std::int64_t, double>> out;
-  if (!score_split_) {
-    return out;
-  }
   for (const auto& row : rows_) {
-    const auto* split = row.result.find(*score_split_);
-    if (split == nullptr || !std::holds_alternative<Result>(*split)) {
-      continue;
-    }
-    if (const double* score = std::get<Result>(*split).number(score_name_)) {
+    if (const auto score = score_of(row)) {
       out.emplace_back(row.index, *score);
     }
   }
+  return out;
+}
+
+std::vector<std::pair<std::int64_t, double>> ResultBook::finite_scores() const {
+  auto out = scores();
+  std::erase_if(out, [](const auto& item) { return !std::isfinite(item.second); });
   return out;
 }
 
@@ -117,29 +124,20 @@ std::optional<double> ResultBook::latest_score() const {
   return all.empty() ? std::nullopt : std::optional<double>(all.back().second);
 }
 
-// NaN never wins over a number; among equals the latest wins.
+// Among equals the latest wins.
 bool ResultBook::is_better(double score, double than) const {
-  return std::isnan(than) || (higher_is_better_ ? score >= than : score <= than);
+  return higher_is_better_ ? score >= than : score <= than;
 }
 
 std::int64_t ResultBook::best_index() const {
-  const auto all = scores();
-  if (all.empty()) {
-    return 0;
-  }
-  auto best = all.front();
-  for (const auto& item : all) {
-    if (is_better(item.second, best.second)) {
-      best = item;
-    }
-  }
-  return best.first;
+  const auto* row = best();
+  return row != nullptr ? row->index : 0;
 }
 
 const ResultBook::Row* ResultBook::saved_best() const {
   std::optional<double> best;
   std::optional<std::int64_t> saved;
-  for (const auto& [index, score] : scores()) {
+  for (const auto& [index, score] : finite_scores()) {
     if (!best || is_better(score, *best)) {
       best = score;
     }
@@ -160,37 +158,45 @@ const ResultBook::Row* ResultBook::find(std::int64_t index) const {
 }
 
 std::optional<double> ResultBook::best_score() const {
-  const auto best = best_index();
-  for (const auto& [index, score] : scores()) {
-    if (index == best) {
-      return score;
-    }
-  }
-  return std::nullopt;
+  const auto* row = best();
+  return row != nullptr ? score_of(*row) : std::nullopt;
 }
 
 const ResultBook::Row* ResultBook::latest() const { return rows_.empty() ? nullptr : &rows_.back(); }
 
-const ResultBook::Row* ResultBook::best() const { return find(best_index()); }
+const ResultBook::Row* ResultBook::best() const {
+  const auto all = finite_scores();
+  if (all.empty()) {
+    return nullptr;
+  }
+  auto best = all.front();
+  for (const auto& item : all) {
+    if (is_better(item.second, best.second)) {
+      best = item;
+    }
+  }
+  return find(best.first);
+}
 
 bool ResultBook::is_best() const {
   if (rows_.empty()) {
     return true;
   }
-  const auto latest = latest_score();
+  const auto latest = score_of(rows_.back());
   const auto best = best_score();
   return latest && best && is_same(*latest, *best);
 }
 
 bool ResultBook::is_improved() const {
-  auto all = scores();
-  if (all.empty() || all.back().first != rows_.back().index || std::isnan(all.back().second)) {
+  const auto latest = rows_.empty() ? std::nullopt : score_of(rows_.back());
+  if (!latest || !std::isfinite(*latest)) {
     return false;
   }
-  const double latest = all.back().second;
-  all.pop_back();
-  return std::all_of(all.begin(), all.end(),
-                     [&](const auto& item) { return is_better(latest, item.second) && !is_same(latest, item.second); });
+  auto before = finite_scores();
+  before.pop_back();
+  return std::all_of(before.begin(), before.end(), [&](const auto& item) {
+    return is_better(*latest, item.second) && !is_same(*latest, item.second);
+  });
 }
 
 State ResultBook::state_dict() const {

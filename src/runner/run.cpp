@@ -83,8 +83,7 @@ void print_results(TorchRunnerBase& runner) {
     Result score_only;
     score_only[*runner.results().score_split()] = std::get<Result>(*best->result.find(*runner.results().score_split()));
     add(score_only,
-        concat(", best (", runner.epochs() ? concat("epoch ", best->index + 1) : concat("step ", best->index),
-               runner.unsaved_best().empty() ? ")" : ", not saved)"));
+        concat(", best (", runner.round_name(best->index), runner.unsaved_best().empty() ? ")" : ", not saved)"));
   }
   add(runner.test_result(), "");
   std::vector<std::string> names;

@@ -2,6 +2,7 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <danling/checkpoint/file_manager.hpp>
@@ -49,7 +50,9 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   const bool scored = latest != nullptr && latest->index == here && at_boundary();
   // A stop comes after the save that the interval asked for, which is the history's.
   const bool stopping = force && stop_requested();
-  const bool best = scored && results_.is_best();
+  // By steps there is none before the first evaluation: until then the newest state is the best that there is.
+  const bool best = is_step_mode() && results_.empty() ? true : scored && results_.is_best();
+  const auto score = scored ? results_.score_of(*latest) : std::nullopt;
   bool taken = false;
   try {
     taken = manager.save_checkpoint({.name = name,
@@ -61,7 +64,7 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
                                      .last_step = last_step,
                                      .history = (is_step_mode() || scored) && !stopping,
                                      .force = force,
-                                     .score = scored ? results_.latest_score() : std::nullopt,
+                                     .score = score && std::isfinite(*score) ? score : std::nullopt,
                                      .higher_is_better = results_.higher_is_better()});
   } catch (const CheckpointError& error) {
     if (last_step || force) {

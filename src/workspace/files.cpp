@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include <danling/core/error.hpp>
+#include <danling/core/round.hpp>
 
 #include "core/signal_mask.hpp"
 
@@ -65,15 +66,6 @@ int fill(Descriptor& file, std::string_view text) {
   return ::close(file.release()) != 0 && errno != EINTR ? errno : 0;
 }
 
-double rounded(double value, int digits) {
-  // By way of text, as Python's round(): exact on the decimal value, where scaling by 10^digits is not.
-  std::array<char, 400> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr;
-  double out = value;
-  std::from_chars(text.data(), end, out);
-  return out;
-}
-
 nlohmann::ordered_json json_of(double value, int digits) {
   if (std::isnan(value)) {
     return "NaN";
@@ -81,7 +73,7 @@ nlohmann::ordered_json json_of(double value, int digits) {
   if (std::isinf(value)) {
     return value < 0 ? "-Infinity" : "Infinity";
   }
-  return rounded(value, digits);
+  return round_to(value, digits);
 }
 
 nlohmann::ordered_json json_of(const Result& result, int digits) {

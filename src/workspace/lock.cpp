@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include <danling/core/error.hpp>
@@ -30,6 +31,26 @@ std::string field(const std::string& text, const std::string& key) {
   return text.substr(from, text.find('\n', from) - from);
 }
 
+std::string host_name() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+// A process that a launcher started beside others, which it could not read its number from in a way that is sure.
+std::string launcher_hint() {
+  for (const char* name : {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK",
+                           "PALS_RANKID", "ALPS_APP_PE"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') {
+      return concat("; ", name, "=", std::string_view(value),
+                    " is set: where a launcher started this program several times, start it once, since this release "
+                    "trains in one process");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
@@ -44,9 +65,16 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
   const std::string text = read_start(file_);
   if (busy) {
     ::close(file_);
-    fail<StateError>("workspace.lock", "expected ", path.parent_path().string(), " to be free, got process ",
-                     field(text, "pid"), " on ", field(text, "host"),
-                     " running in it; wait for it, stop it, or change the config");
+    const std::string directory = path.parent_path().string();
+    const std::string pid = field(text, "pid");
+    const std::string host = field(text, "host");
+    if (pid == std::to_string(getpid()) && host == host_name()) {
+      fail<StateError>("workspace.lock", "expected ", directory,
+                       " to be free, got another runner of this process in it; close() that one first, or give one of "
+                       "them another lineage or workspace_root");
+    }
+    fail<StateError>("workspace.lock", "expected ", directory, " to be free, got process ", pid, " on ", host,
+                     " running in it; wait for it, stop it, or change the config", launcher_hint());
   }
   earlier_attempt_ = field(text, "timestamp");
 }
@@ -66,10 +94,8 @@ bool Workspace::Lock::is_there() const {
 }
 
 void Workspace::Lock::sign(const std::string& timestamp) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   const std::string text =
-      concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", host.data(), "\ntimestamp: ", timestamp, "\n");
+      concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", host_name(), "\ntimestamp: ", timestamp, "\n");
   int reason = ftruncate(file_, 0) == 0 ? 0 : errno;
   for (std::size_t done = 0; reason == 0 && done < text.size();) {
     const ssize_t written = pwrite(file_, text.data() + done, text.size() - done, static_cast<off_t>(done));

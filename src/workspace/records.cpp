@@ -53,16 +53,21 @@ void Workspace::write_metadata(std::string_view full, std::string_view canonical
   }
 }
 
-void Workspace::write_results(const Result& results, const Result& latest, const Result* best) const {
+void Workspace::write_results(const std::vector<NumberedResult>& results, const NumberedResult& latest,
+                              const NumberedResult* best) const {
   require_open("workspace.write_results");
   std::error_code ignored;
   std::filesystem::create_directories(dir_, ignored);  // someone may have removed it
   Json book = head(*this);
-  book["results"] = Json::parse(to_json(results));
+  Json& rows = book["results"] = Json::object();
+  for (const auto& [index, result] : results) {
+    rows[std::to_string(index)] = Json::parse(to_json(result));
+  }
   write_atomic(dir_ / "results.json", dump(book) + "\n");
-  const auto write_row = [&](const char* name, const Result& result) {
+  const auto write_row = [&](const char* name, const NumberedResult& numbered) {
     Json row = head(*this);
-    row.update(Json::parse(to_json(result)));
+    row.update(Json::parse(to_json(numbered.result)));
+    row["index"] = numbered.index;
     write_atomic(dir_ / name, dump(row) + "\n");
   };
   write_row("latest.json", latest);
@@ -88,7 +93,11 @@ void Workspace::write_summary(const RunSummary& summary) const {
   out["checkpoint_dir"] = checkpoint_dir().string();
   out["log_file"] = log_file().string();
   out["metrics_file"] = metrics_file().string();
-  out["details"] = Json::parse(to_json(summary.details));
+  Json& details = out["details"] = Json::object();
+  for (const auto& [name, fact] : summary.facts) {
+    std::visit([&details, &key = name](const auto& value) { details[key] = value; }, fact);
+  }
+  details.update(Json::parse(to_json(summary.details)));
   write_atomic(dir_ / "summary.json", dump(out) + "\n");
 }
 

@@ -87,6 +87,31 @@ TEST_CASE("read_process_identity: a Slurm step is a world, an allocation without
   CHECK(script.launcher == "none");
 }
 
+TEST_CASE("read_process_identity: a Slurm rank above 0 is in a step, whose size SLURM_NTASKS says too",
+          "[distributed]") {
+  const auto step = identity_of({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}});
+  CHECK(step.rank == 1);
+  CHECK(step.world_size == 2);
+  CHECK(step.launcher == "slurm");
+  CHECK(refusal_of({{"SLURM_PROCID", "1"}}) ==
+        "[distributed.environment] expected SLURM_STEP_NUM_TASKS to be set beside SLURM_PROCID=1, got nothing; start "
+        "every process through the launcher");
+}
+
+TEST_CASE("read_process_identity: PMI's variables, as MPICH and Intel MPI set them", "[distributed]") {
+  const auto identity =
+      identity_of({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
+  CHECK(identity.rank == 2);
+  CHECK(identity.world_size == 4);
+  CHECK(identity.local_rank == 0);
+  CHECK(identity.local_world_size == 2);
+  CHECK(identity.launcher == "mpich");
+  CHECK(refusal_of({{"PMI_RANK", "4"}, {"PMI_SIZE", "4"}}) ==
+        "[distributed.environment] expected PMI_RANK below PMI_SIZE=4, got 4");
+  // Of PMIx a process learns its number alone.
+  CHECK(identity_of({{"PMIX_RANK", "1"}}).launcher == "none");
+}
+
 TEST_CASE("read_process_identity: what cannot be is refused by name", "[distributed]") {
   CHECK(refusal_of({{"RANK", "one"}, {"WORLD_SIZE", "2"}}) ==
         "[distributed.environment] expected RANK to be a whole number, got 'one'");

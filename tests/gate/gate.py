@@ -75,9 +75,11 @@ def without_times(line):
 
 
 def without_attempt(path):
-    """A file of results without what belongs to the attempt that wrote it."""
+    """A file of results without what belongs to the attempt that wrote it, and without the numbers of epochs, which once
+    began at 0."""
     tree = json.loads(path.read_text())
-    return {key: value for key, value in tree.items() if key != "timestamp"}
+    rows = {"results": list(tree["results"].values())} if "results" in tree else {}
+    return {key: value for key, value in {**tree, **rows}.items() if key not in ("timestamp", "index")}
 
 
 def files_of(folder):

@@ -77,7 +77,7 @@ TEST_CASE("lost saves: after one transient error the best checkpoint is the best
       const auto run = run_in(dir);
       CHECK(epoch_in(run / "checkpoints" / "best.pth") == 4);
       CHECK(epoch_in(run / "checkpoints" / "ckpt-e000004.pth") == 4);
-      CHECK_THAT(read_file(run / "best.json"), ContainsSubstring("\"index\": 3.0"));
+      CHECK_THAT(read_file(run / "best.json"), ContainsSubstring("\"index\": 4\n"));
       CHECK(ended.output.find("not saved") == std::string::npos);
     }
   }
@@ -91,7 +91,7 @@ TEST_CASE("lost saves: a best state that is lost for good is the last word, and 
   CHECK(ended.code == 0);
   const auto run = run_in(dir);
   CHECK(epoch_in(run / "checkpoints" / "best.pth") == 3);
-  CHECK_THAT(read_file(run / "best.json"), ContainsSubstring("\"index\": 2.0"));
+  CHECK_THAT(read_file(run / "best.json"), ContainsSubstring("\"index\": 3\n"));
   CHECK_THAT(ended.output, ContainsSubstring("val, best (epoch 4, not saved)"));
   const auto last = ended.output.substr(ended.output.rfind('\n', ended.output.size() - 2) + 1);
   CHECK(last ==
@@ -105,10 +105,10 @@ TEST_CASE("lost saves: best.json that a full disk refused before a kill is there
   const TempDir dir;
   const std::string words = "--scores 6,5,4,1,2,3";
   CHECK(start(dir, "rename@*best.json*:2+:ENOSPC;rename@*/latest.pth:5:kill", words).code == 128 + 9);
-  CHECK_THAT(read_file(run_in(dir) / "best.json"), ContainsSubstring("\"index\": 0.0"));
+  CHECK_THAT(read_file(run_in(dir) / "best.json"), ContainsSubstring("\"index\": 1\n"));
   CHECK(start(dir, "", words).code == 0);
   CHECK(epoch_in(run_in(dir) / "checkpoints" / "best.pth") == 4);
-  CHECK_THAT(read_file(run_in(dir) / "best.json"), ContainsSubstring("\"index\": 3.0"));
+  CHECK_THAT(read_file(run_in(dir) / "best.json"), ContainsSubstring("\"index\": 4\n"));
 }
 
 TEST_CASE("lost saves: SIGHUP saves and ends with its code, and nohup keeps the run going", "[reliability]") {

@@ -55,7 +55,7 @@ TEST_CASE("TorchRunner: a best save that fails, with its alias or as a whole, is
   CHECK(runner.unsaved_best() == "");
   CHECK(runner.close());
   CHECK(epoch_of(blocked()) == 2);
-  CHECK_THAT(read_file(runner.workspace().dir() / "best.json"), Catch::Matchers::Contains("\"index\": 1.0"));
+  CHECK_THAT(read_file(runner.workspace().dir() / "best.json"), Catch::Matchers::Contains("\"index\": 2\n"));
 }
 
 TEST_CASE(
@@ -92,7 +92,7 @@ TEST_CASE(
   CHECK(runner.unsaved_best() == "");
   CHECK(runner.close());
   CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 2);
-  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1.0"));
+  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 2\n"));
   CHECK_THAT(logs_of(dir), Catch::Matchers::Contains("checkpoint: made best.pth anew from ckpt-e000002.pth"));
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("TorchRunner: a best.pth that is older than the best result is replace
     runner.train();
     CHECK(runner.unsaved_best() == "checkpoint: the best state, of epoch 2, is not on disk; best.pth holds epoch 1");
     CHECK(epoch_of(best) == 1);
-    CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 0.0"));
+    CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1\n"));
   }
 }
 
@@ -152,14 +152,14 @@ TEST_CASE("TorchRunner: a resumed older checkpoint brings best.json along, with 
   ScoredRunner runner(config, losses);
   runner.before_step = [&](TinyRunner&, std::int64_t done) {
     if (done == 0) {
-      CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 0.0"));
-      CHECK_THAT(read_file(dir / "latest.json"), Catch::Matchers::Contains("\"index\": 2.0"));
+      CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1\n"));
+      CHECK_THAT(read_file(dir / "latest.json"), Catch::Matchers::Contains("\"index\": 3\n"));
     }
   };
   runner.train();
   CHECK(runner.close());
   CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 1);
-  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 0.0"));
+  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1\n"));
 }
 
 TEST_CASE("TorchRunner: a run that goes back has the best of the way that it took", "[runner]") {
@@ -188,7 +188,7 @@ TEST_CASE("TorchRunner: a run that goes back has the best of the way that it too
   runner.train();
   CHECK(runner.close());
   CHECK(best() == 2);
-  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1.0"));
+  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 2\n"));
 }
 
 TEST_CASE("TorchRunner: scores that are not numbers have no best, also when a finished run is started again",

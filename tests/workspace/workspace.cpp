@@ -197,12 +197,38 @@ TEST_CASE("Workspace: two processes cannot run in one directory, and a dead one 
   CHECK(read_file(moved / "metrics.jsonl") == "theirs\n");
 }
 
+TEST_CASE("Workspace: where a launcher started a program several times, the lock's message says it", "[workspace]") {
+  const TempDir dir;
+  danling_test::Child other([&](auto ready) {
+    Workspace workspace(options_in(dir));
+    workspace.open(false);
+    ready();
+    pause();
+    return 0;
+  });
+  other.wait_ready();
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  ::setenv("PMIX_RANK", "1", 1);
+  Workspace workspace(options_in(dir));
+  const auto refusal = error_of<danling::StateError>([&] { workspace.open(false); });
+  ::unsetenv("PMIX_RANK");
+  CHECK(refusal == "[workspace.lock] expected " + workspace.dir().string() + " to be free, got process " +
+                       std::to_string(other.pid()) + " on " + host +
+                       " running in it; wait for it, stop it, or change the config; PMIX_RANK=1 is set: where a "
+                       "launcher started this program several times, start it once, since this release trains in one "
+                       "process");
+}
+
 TEST_CASE("Workspace: two in one process exclude each other until one is closed", "[workspace]") {
   const TempDir dir;
   Workspace first(options_in(dir));
   first.open(false);
   Workspace second(options_in(dir));
-  CHECK_THROWS_AS(second.open(true), danling::StateError);
+  CHECK(error_of<danling::StateError>([&] { second.open(true); }) ==
+        "[workspace.lock] expected " + second.dir().string() +
+            " to be free, got another runner of this process in it; close() that one first, or give one of them "
+            "another lineage or workspace_root");
   CHECK_FALSE(second.is_open());
   first.close();
   first.close();
@@ -325,11 +351,10 @@ TEST_CASE("Workspace: results.json, latest.json and best.json as DanLing names t
   danling::Result one;
   one["val"].set("loss", 0.1234567891);
   one["val"].set("matrix", danling::Result::Array{.shape = {2, 2}, .values = {1, 0, 0.1234567891, 2}});
-  danling::Result book;
-  book["0"] = zero;
-  workspace.write_results(book, zero, &zero);
-  book["1"] = one;
-  workspace.write_results(book, one, nullptr);
+  std::vector<danling::NumberedResult> book = {{1, zero}};
+  workspace.write_results(book, book.back(), &book.back());
+  book.push_back({2, one});
+  workspace.write_results(book, book.back(), nullptr);
 
   const auto parse = [&](const char* name) {
     return nlohmann::ordered_json::parse(read_file(workspace.dir() / name)).dump();
@@ -338,9 +363,9 @@ TEST_CASE("Workspace: results.json, latest.json and best.json as DanLing names t
   CHECK(
       parse("results.json") ==
       head +
-          R"("results":{"0":{"val":{"loss":0.5}},"1":{"val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]}}}})");
-  CHECK(parse("latest.json") == head + R"("val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]}})");
-  CHECK(parse("best.json") == head + R"("val":{"loss":0.5}})");
+          R"("results":{"1":{"val":{"loss":0.5}},"2":{"val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]}}}})");
+  CHECK(parse("latest.json") == head + R"("val":{"loss":0.12345679,"matrix":[[1.0,0.0],[0.12345679,2.0]]},"index":2})");
+  CHECK(parse("best.json") == head + R"("val":{"loss":0.5},"index":1})");
 }
 
 TEST_CASE("Workspace: summary.json tells how an attempt ended", "[workspace]") {
@@ -354,6 +379,7 @@ TEST_CASE("Workspace: summary.json tells how an attempt ended", "[workspace]") {
   summary.epoch = 3;
   summary.global_step = 1200;
   summary.seconds = 1.5;
+  summary.facts = {{"best_index", std::int64_t{3}}, {"tested", "best"}};
   summary.details.set("best_score", std::nan(""));
   workspace.write_summary(summary);
   const auto json = nlohmann::json::parse(read_file(workspace.dir() / "summary.json"));
@@ -367,7 +393,7 @@ TEST_CASE("Workspace: summary.json tells how an attempt ended", "[workspace]") {
   CHECK(json["pid"] == getpid());
   CHECK(json["dir"] == workspace.dir().string());
   CHECK(json["log_file"] == workspace.log_file().string());
-  CHECK(json["details"]["best_score"] == "NaN");
+  CHECK(json["details"].dump() == R"({"best_index":3,"best_score":"NaN","tested":"best"})");
 
   summary = {};
   summary.status = "stopped";

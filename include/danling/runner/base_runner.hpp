@@ -34,6 +34,7 @@ class Group;
 class Parallelism;
 class EarlyStopping;
 struct CodeIdentity;
+struct RunSummary;
 
 namespace detail {
 struct RunnerServices;
@@ -128,6 +129,12 @@ class BaseRunner {
   std::vector<std::string> evaluate_splits() const;
   /// Splits that are evaluated once, at the end, and take no part in the choice of the best.
   std::vector<std::string> test_splits() const;
+
+  /// The number by which people know the result with this index, on the console and in files: the epoch, counted from
+  /// 1, or the step.
+  std::int64_t round_number(std::int64_t index) const { return is_step_mode() ? index : index + 1; }
+  /// `epoch 28` or `step 1200`.
+  std::string round_name(std::int64_t index) const;
 
   // ---- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -260,7 +267,7 @@ class BaseRunner {
   /// Joins the processes. Before: config, identity. Do not build the model or data here. An override that joins others
   /// itself, in place of the base, calls set_parallelism(). All its processes must run the same loops over the same
   /// splits with the same `log_interval`; the number of batches may differ: who is done takes part until all are.
-  /// This release runs one process: @throws DistributedError when WORLD_SIZE is larger.
+  /// This release runs one process: @throws DistributedError when a launcher started more.
   virtual void init_distributed();
   /// Who this process is from now on, and what it does together with others. Generators begin anew where their seed
   /// differs by it. @throws StateError anywhere but in init_distributed.
@@ -325,8 +332,8 @@ class BaseRunner {
   /// anything else when higher.
   virtual std::optional<bool> higher_is_better(std::string_view) const { return std::nullopt; }
 
-  /// What else summary.json says of the run.
-  virtual Result summary_details() const { return {}; }
+  /// Adds what summary.json says of the run besides how it ended: the best and the latest result.
+  virtual void fill_summary(RunSummary& summary) const;
   /// Appends a result, and writes the result files and the log line of it. A file that cannot be written is told and
   /// tried again with the next result, or with `checkpoint.on_error: stop` an Error.
   void append_result(std::int64_t index, const Result& result);
@@ -409,7 +416,6 @@ class BaseRunner {
   void settle_best();
   bool remake_best(std::int64_t index);
   const CodeIdentity& code() const;
-  std::string round_name(std::int64_t index) const;
   void say_whose_options_hold(const State& original, const State& restored);
   void check_same_meaning(const State& stored_config) const;
 

@@ -14,7 +14,7 @@ namespace danling::inline v0 {
 
 /// Results in the order in which they were appended. The score of a result is the number `score_name` of its split
 /// `score_split`. Which way it is better the metrics say; where they do not, "loss" is better when lower, anything else
-/// when higher. Among equals the latest is best.
+/// when higher. Among equals the latest is best; a score that is NaN or infinite never is.
 class ResultBook {
  public:
   struct Row {
@@ -35,17 +35,20 @@ class ResultBook {
   bool empty() const { return rows_.empty(); }
   const std::vector<Row>& rows() const { return rows_; }
 
+  /// The score of a row, which may be NaN; nothing where it has none.
+  std::optional<double> score_of(const Row& row) const;
   /// The rows that have a score, with it.
   std::vector<std::pair<std::int64_t, double>> scores() const;
   std::optional<double> latest_score() const;
   std::optional<double> best_score() const;
-  /// The index of the best row; 0 when there are no scores.
+  /// The index of the best row; 0 when there is none.
   std::int64_t best_index() const;
   const Row* latest() const;
+  /// Null when no row has a score that can be the best.
   const Row* best() const;
 
-  /// Whether the latest score equals the best within 1e-7; true before the first result, false when no score can be
-  /// found (a best checkpoint would then be a phantom).
+  /// Whether the score of the latest row equals the best within 1e-7; true before the first result, false when it has
+  /// none (a best checkpoint would then be a phantom).
   bool is_best() const;
 
   /// Whether the latest score is better than all before, by more than 1e-7: an equal one is not.
@@ -54,7 +57,7 @@ class ResultBook {
   /// The row with this index; null where there is none.
   const Row* find(std::int64_t index) const;
   /// The last row that was the best when it was appended (see is_best()): what `best` holds. It may lie 1e-7 behind
-  /// best(); null where no row was, as with scores that are NaN.
+  /// best(); null where no row was.
   const Row* saved_best() const;
 
   State state_dict() const;
@@ -63,6 +66,8 @@ class ResultBook {
 
  private:
   bool is_better(double score, double than) const;
+  /// The scores that can be the best.
+  std::vector<std::pair<std::int64_t, double>> finite_scores() const;
 
   std::vector<Row> rows_;
   std::optional<std::string> score_split_;

@@ -219,7 +219,7 @@ class TorchRunnerBase : public BaseRunner {
   virtual void load_optimizer(const State& state);
   virtual void load_scheduler(const State& state);
   State model_state_dict() const override;
-  Result summary_details() const override;
+  void fill_summary(RunSummary& summary) const override;
 
   /// The metrics of the split in progress; null when there are none.
   MetricsBase* active_metrics() const { return active_metrics_; }

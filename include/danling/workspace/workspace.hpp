@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <danling/core/result.hpp>
@@ -29,6 +31,12 @@ struct WorkspaceOptions {
   std::string checkpoint_dir_name = "checkpoints";
 };
 
+/// A result with the number by which people know it: its epoch, counted from 1, or its step.
+struct NumberedResult {
+  std::int64_t index = 0;
+  Result result;
+};
+
 /// How an attempt ended, for summary.json.
 struct RunSummary {
   /// "finished", "stopped" (by a signal) or "crashed".
@@ -42,8 +50,10 @@ struct RunSummary {
   std::int64_t global_step = 0;
   /// Since the attempt started.
   double seconds = 0.0;
+  /// Counts and words of the `details`.
+  std::vector<std::pair<std::string, std::variant<std::int64_t, std::string>>> facts = {};
   /// Whatever else is worth a number: best scores, time per split.
-  Result details;
+  Result details = {};
 };
 
 /// The directory of one run and the files in it:
@@ -97,8 +107,10 @@ class Workspace {
   /// Writes the three texts of the config, git.yaml and, when there are changes, git.diff (save_metadata).
   void write_metadata(std::string_view full, std::string_view canonical, std::string_view diff,
                       const CodeIdentity& code) const;
-  /// Writes results.json (`results` by epoch or step), latest.json and, unless `best` is null, best.json (save_result).
-  void write_results(const Result& results, const Result& latest, const Result* best) const;
+  /// Writes results.json (by epoch or step), latest.json and, unless `best` is null, best.json (save_result), these two
+  /// with their `index`.
+  void write_results(const std::vector<NumberedResult>& results, const NumberedResult& latest,
+                     const NumberedResult* best) const;
   void write_summary(const RunSummary& summary) const;
 
  private:
