@@ -42,17 +42,28 @@ const RecordTree* part(const RecordTree* tree, const char* key) {
 std::optional<std::int64_t> result_in(const std::filesystem::path& path) {
   try {
     const formats::PthReader reader(path);
-    const RecordTree* loop = part(&reader.tree(), "loop");
-    const RecordTree* split = part(loop, "split");
-    const RecordTree* round = part(loop, "round");
     const RecordTree* rows = part(&reader.tree(), "results");
-    const bool inside = split == nullptr || !split->is_string() || !split->string().empty() || round == nullptr ||
-                        !round->is_map() || !round->map().empty();
-    if (inside || rows == nullptr || !rows->is_list() || rows->items().empty()) {
+    if (rows == nullptr || !rows->is_list() || rows->items().empty()) {
       return std::nullopt;
     }
     const RecordTree* index = part(&rows->items().back(), "index");
-    return index != nullptr && index->is_integer() ? std::optional(index->integer()) : std::nullopt;
+    if (index == nullptr || !index->is_integer()) {
+      return std::nullopt;
+    }
+    const RecordTree* epochs = part(part(&reader.tree(), "runner"), "epochs");
+    if (epochs != nullptr && epochs->is_null()) {
+      // By steps a result is of the state with its number of updates, wherever in a pass that is.
+      const RecordTree* step = part(part(part(&reader.tree(), "state"), "train"), "global_step");
+      return step != nullptr && step->is_integer() && step->integer() == index->integer()
+                 ? std::optional(index->integer())
+                 : std::nullopt;
+    }
+    const RecordTree* loop = part(&reader.tree(), "loop");
+    const RecordTree* split = part(loop, "split");
+    const RecordTree* round = part(loop, "round");
+    const bool inside = split == nullptr || !split->is_string() || !split->string().empty() || round == nullptr ||
+                        !round->is_map() || !round->map().empty();
+    return inside ? std::nullopt : std::optional(index->integer());
   } catch (const CheckpointError&) {
     return std::nullopt;
   }

@@ -21,7 +21,7 @@ struct CheckpointCounters {
 /// @throws CheckpointError when it cannot be read
 std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path);
 
-/// The index of the result that a checkpoint was saved with; nothing for one from inside an epoch, of a model alone, or
+/// The index of the result that a checkpoint was saved with; nothing for one of before it, of a model alone, or
 /// that cannot be read.
 std::optional<std::int64_t> result_in(const std::filesystem::path& path);
 

@@ -64,7 +64,7 @@ class FileCheckpointManager::Impl {
       return false;
     }
     const bool model_only = request.last_step && options_.last_save_model_only;
-    const bool with_model = request.last_step && request.name == "latest";
+    const bool with_model = request.last_step && request.name == "latest" && request.export_model;
     Publication what;
     what.name = request.name;
     // A model is nothing to go on from, so it is no part of the history.
@@ -308,6 +308,14 @@ std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound() { return ne
 std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound(const CheckpointRefusal& refusal) {
   impl_->wait(std::nullopt);
   return impl_->directory().newest_sound(refusal);
+}
+
+std::optional<State> FileCheckpointManager::load_best() {
+  impl_->wait(std::nullopt);
+  std::error_code missing;
+  const auto path = path_of("best");
+  return std::filesystem::exists(path, missing) ? std::optional(CheckpointDirectory(options().directory).load(path))
+                                                : std::nullopt;
 }
 
 bool FileCheckpointManager::wait(std::optional<double> timeout) {

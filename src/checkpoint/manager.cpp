@@ -64,6 +64,7 @@ std::optional<std::filesystem::path> CheckpointManager::finished_model_in(const 
 bool CheckpointManager::is_latest(const std::filesystem::path&) const { return false; }
 std::vector<std::string> CheckpointManager::adopt(const std::filesystem::path&, const CheckpointHistory&) { return {}; }
 std::optional<BestCheckpoint> CheckpointManager::best_checkpoint() const { return std::nullopt; }
+std::optional<State> CheckpointManager::load_best() { return std::nullopt; }
 std::optional<std::string> CheckpointManager::remake_best(std::int64_t, std::vector<std::string>&) {
   return std::nullopt;
 }

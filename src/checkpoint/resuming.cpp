@@ -79,7 +79,15 @@ std::optional<BestCheckpoint> FileCheckpointManager::best_checkpoint() const {
   }
   std::error_code missing;
   const auto path = path_of("best");
-  return fs::exists(path, missing) ? BestCheckpoint{true, result_in(path)} : BestCheckpoint{};
+  if (!fs::exists(path, missing)) {
+    return BestCheckpoint{};
+  }
+  auto index = result_in(path);
+  try {
+    index = index || !counters_in(path) ? index : std::optional<std::int64_t>(-1);
+  } catch (const CheckpointError&) {  // a damaged file does not say
+  }
+  return BestCheckpoint{true, index};
 }
 
 std::optional<std::string> FileCheckpointManager::remake_best(std::int64_t index, std::vector<std::string>& problems) {

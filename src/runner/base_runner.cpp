@@ -319,11 +319,6 @@ void BaseRunner::check_split_names() const {
   for (const auto& name : test_splits()) {
     expect(name, "test_splits");
   }
-  const auto training = train_splits();
-  for (const auto& name : evaluate_splits()) {
-    check<ConfigError>(std::find(training.begin(), training.end(), name) == training.end(), "runner.splits",
-                       "expected evaluation splits that do not train, got ", quote(name), " in both");
-  }
   if (config().score_split && !known.empty()) {  // a program that brings the batches names splits as it goes
     expect(*config().score_split, "score_split");
   }

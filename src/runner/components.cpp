@@ -188,6 +188,9 @@ State TorchRunnerBase::loop_state() const {
   out["first_step"] = loop_.first_step;
   out["target_step"] = loop_.target_step;
   out["round"] = to_state(loop_.round);
+  if (!loop_.evaluated.empty()) {
+    out["evaluated"] = State::List(loop_.evaluated.begin(), loop_.evaluated.end());
+  }
   out["rounds_without_best"] = early_stopping().rounds_without_best();
   out["skipped_updates"] = skipped_updates_;
   const bool inside = !loop_.split.empty();
@@ -230,6 +233,11 @@ void TorchRunnerBase::load_loop_state(const State& state) {
   loop.first_step = state.at("first_step").integer();
   loop.target_step = state.at("target_step").integer();
   loop.round = result_from_state(state.at("round"));
+  if (const State* evaluated = state.find("evaluated")) {
+    for (const State& split : evaluated->list()) {
+      loop.evaluated.push_back(split.string());
+    }
+  }
   early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
   skipped_updates_ = state.at("skipped_updates").integer();
   saved_.meters = state.at("meters");

@@ -86,12 +86,17 @@ std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) co
   if (score.starts_with("losses.")) {
     return false;
   }
-  const auto split = score_split();
-  const auto training = train_splits();
-  const bool trains = split && std::find(training.begin(), training.end(), *split) != training.end();
-  const auto& chosen = trains ? train_metrics : evaluate_metrics;
-  const MetricsBase* asked = chosen != nullptr ? chosen.get() : metrics.get();
+  const MetricsBase* asked = score_metrics();
   return asked != nullptr ? asked->higher_is_better(score) : std::nullopt;
+}
+
+// Those that are measured on the split that the best is chosen by.
+const MetricsBase* TorchRunnerBase::score_metrics() const {
+  const auto split = score_split();
+  const auto evaluated = evaluate_splits();
+  const bool evaluates = split && std::find(evaluated.begin(), evaluated.end(), *split) != evaluated.end();
+  const auto& chosen = evaluates || !split ? evaluate_metrics : train_metrics;
+  return chosen != nullptr ? chosen.get() : metrics.get();
 }
 
 data::LoaderVisit TorchRunnerBase::visit(std::string_view split) {
@@ -178,12 +183,18 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
   }
   check<ConfigError>(*steps >= 0, "runner.evaluate_steps", "expected a number of batches that is not negative, got ",
                      *steps);
+  const auto length = loader(split).length();
+  check<DataError>(!length || *steps <= *length || !group().alone(), "runner.evaluate_steps", "expected ", *steps,
+                   " batches in split ", quote(split), ", got ", length.value_or(0));
   return evaluate_batches(split, steps);
 }
 
 Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {
   initialize();
   const auto names = requested.empty() ? evaluate_splits() : requested;
+  for (const auto& name : names) {
+    loader(name);  // refuses a name that there is not, before the first is evaluated
+  }
   check<ConfigError>(!names.empty(), "runner.evaluate",
                      "expected an evaluation split, got none; set a dataset besides the training data, or "
                      "evaluate_splits");
@@ -195,22 +206,13 @@ Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {
   return result;
 }
 
-Result TorchRunnerBase::test() {
-  initialize();
-  Result result;
-  for (const auto& split : test_splits()) {
-    result.set(split, evaluate_epoch(split));
-  }
-  test_result_ = result;
-  return result;
-}
-
 void TorchRunnerBase::fill_summary(RunSummary& summary) const {
   BaseRunner::fill_summary(summary);
   if (skipped_updates_ > 0) {
     summary.facts.emplace_back("skipped_updates", skipped_updates_);
   }
   if (!test_result_.empty()) {
+    summary.facts.emplace_back("test_weights", tested_weights_);
     summary.details["test"] = test_result_;
   }
 }

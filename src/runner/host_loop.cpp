@@ -32,6 +32,7 @@ TorchRunnerBase::PausedPass::~PausedPass() {
 void TorchRunnerBase::begin_host_training(const std::string& split) {
   static constexpr auto operation = "runner.train_on_batch";
   initialize();
+  has_trained_ = true;
   begin_recording();
   check<ConfigError>(
       !epochs(), operation,
@@ -109,6 +110,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
   ++state_.train.epoch;
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   settle_checkpoints();
+  export_best();
   settle_records();
   notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});
   end_host_training();
@@ -150,7 +152,7 @@ Result TorchRunnerBase::finish_evaluation() {
     return result;  // of a program that only evaluates
   }
   if (!results_.score_split()) {
-    results_.select(split, config().score_name, higher_is_better(config().score_name));
+    results_.select(split, config().score_name, known_score_direction());
   }
   Result row;
   row.set(split, result);

@@ -5,7 +5,9 @@
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/config/tree.hpp>
+#include <danling/core/suggest.hpp>
 
+#include "runner/score_names.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -79,9 +81,13 @@ void BaseRunner::append_result(std::int64_t index, const Result& result) {
   results_.append(index, result);
   auto& services = *services_;
   const bool has_score = !results_.score_split() || results_.latest_score().has_value();
-  if (!has_score && result.contains(*results_.score_split()) && results_.rows().size() == 1) {
+  const auto* numbers = has_score ? nullptr : result.find(*results_.score_split());
+  if (numbers != nullptr && std::holds_alternative<Result>(*numbers) && results_.rows().size() == 1) {
+    const auto names = detail::number_names(std::get<Result>(*numbers));
     services.logger.warning(concat("no score ", quote(results_.score_name()), " in the results of split ",
-                                   quote(*results_.score_split()), ": no best checkpoint is kept; set score_name"));
+                                   quote(*results_.score_split()), ", which has [", join(names),
+                                   "]: no best checkpoint is kept; set score_name",
+                                   did_you_mean(results_.score_name(), names)));
   }
   notify(&Callback::on_result, ResultEvent{{*this}, index, result, results_});
 }
@@ -178,7 +184,11 @@ void BaseRunner::fill_summary(RunSummary& summary) const {
     summary.facts.emplace_back("unsaved_best", round_number(saved->index));
   }
   if (const auto* latest = results_.latest()) {
+    summary.facts.emplace_back("latest_index", round_number(latest->index));
     summary.details["latest"] = latest->result;
+  }
+  if (!services_->exported_weights.empty()) {
+    summary.facts.emplace_back("model_weights", services_->exported_weights);
   }
   if (services_->checkpoint_manager != nullptr) {
     if (const auto errors = services_->checkpoint_manager->checkpoint_health().error_count; errors > 0) {

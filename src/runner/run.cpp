@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 
@@ -66,26 +67,34 @@ std::string message_of(const std::exception& error) {
   return one_line(error.what());
 }
 
-void print_results(TorchRunnerBase& runner) {
-  std::vector<std::pair<std::string, Result>> rows;
-  const auto add = [&rows](const Result& result, std::string_view note) {
+// Which weights the numbers are of, so that those of the best are not taken for those of the last.
+std::vector<std::pair<std::array<std::string, 2>, Result>> final_rows(const TorchRunnerBase& runner) {
+  std::vector<std::pair<std::array<std::string, 2>, Result>> rows;
+  const auto add = [&rows](const Result& result, const std::string& weights) {
     for (const auto& [split, numbers] : result) {
       if (const auto* nested = std::get_if<Result>(&numbers)) {
-        rows.emplace_back(concat(split, note), *nested);
+        rows.push_back({{split, weights}, *nested});
       }
     }
   };
-  if (const auto* latest = runner.results().latest()) {
-    add(latest->result, "");
-  }
+  const auto* latest = runner.results().latest();
   const auto* best = runner.results().saved_best();
-  if (best != nullptr && best != runner.results().latest()) {
-    Result score_only;
-    score_only[*runner.results().score_split()] = std::get<Result>(*best->result.find(*runner.results().score_split()));
-    add(score_only,
-        concat(", best (", runner.round_name(best->index), runner.unsaved_best().empty() ? ")" : ", not saved)"));
+  if (latest != nullptr) {
+    add(latest->result, concat(runner.round_name(latest->index), best == latest ? " (last, best)" : " (last)"));
   }
-  add(runner.test_result(), "");
+  if (best != nullptr && best != latest) {
+    const std::string& split = *runner.results().score_split();
+    Result score_only;
+    score_only[split] = std::get<Result>(*best->result.find(split));
+    add(score_only,
+        concat(runner.round_name(best->index), runner.unsaved_best().empty() ? " (best)" : " (best, not saved)"));
+  }
+  add(runner.test_result(), runner.tested_weights());
+  return rows;
+}
+
+void print_results(TorchRunnerBase& runner) {
+  const auto rows = final_rows(runner);
   std::vector<std::string> names;
   for (const auto& row : rows) {
     for (const auto& [name, value] : detail::shown(row.second)) {
@@ -95,11 +104,11 @@ void print_results(TorchRunnerBase& runner) {
     }
   }
   if (!names.empty()) {
-    std::vector<std::string> columns = {"split"};
+    std::vector<std::string> columns = {"split", "weights"};
     columns.insert(columns.end(), names.begin(), names.end());
     Table table(columns);
-    for (const auto& [label, result] : rows) {
-      std::vector<std::string> cells = {label};
+    for (const auto& [labels, result] : rows) {
+      std::vector<std::string> cells(labels.begin(), labels.end());
       const auto values = detail::shown(result);
       for (const auto& name : names) {
         const auto found =
@@ -110,7 +119,12 @@ void print_results(TorchRunnerBase& runner) {
     }
     runner.logger().info(table.text(Table::style_of_terminal()));
   }
-  runner.logger().info(concat("run: ", runner.workspace().dir().string()));
+  if (runner.workspace().is_open()) {
+    runner.logger().info(concat("run: ", runner.workspace().dir().string()));
+    if (!runner.exported_weights().empty()) {
+      runner.logger().info(concat("model.pth: ", runner.exported_weights()));
+    }
+  }
   if (!runner.unsaved_best().empty()) {
     runner.logger().warning(runner.unsaved_best());  // the last word, as it may be missed above
   }
@@ -154,6 +168,8 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
       } else {
         runner->train();
         runner->test();
+      }
+      if (runner->has_trained()) {
         print_results(*runner);
       }
       runner->write_summary("finished");

@@ -130,6 +130,8 @@ void CheckpointConfig::fields(Fields& f) {
       .at_least(0);
   f("on_error", on_error, "what a failed save does: continue training, or stop").choices({"continue", "stop"});
   f("export_safetensors", export_safetensors, "write model.safetensors beside model.pth");
+  f("export_with", export_with, "weights in model.pth: those of the last step, or of the best score")
+      .choices({"last", "best"});
   f("async_enabled", async_enabled, "write checkpoints while training goes on");
   f("async_mode", async_mode, "disabled, async, or async_with_pinned_mem; unset: by async_enabled")
       .choices({"disabled", "async", "async_with_pinned_mem"});
@@ -156,6 +158,9 @@ void RunnerConfig::base_fields(Fields& f) {
       .at_least(1)
       .non_semantic();
   f("test_splits", test_splits, "splits evaluated once at the end and reported apart, never used for selection")
+      .non_semantic();
+  f("test_with", test_with, "weights that test_splits are evaluated with: the last, or those of the best score")
+      .choices({"last", "best"})
       .non_semantic();
   f("score_split", score_split, "split that selects the best model; unset: val, validate, or the first").non_semantic();
   f("score_name", score_name, "metric that selects the best model").non_semantic();

@@ -21,7 +21,8 @@ void BaseRunner::init_checkpoint_manager() {
   options.load_only = options.load_only || !config().record;
   options.sync_first = workspace().metrics_file();
   set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
-      std::move(options), [this] { return state_dict(); }, [this] { return model_state_dict(); }));
+      std::move(options), [this] { return state_dict(); },
+      [this] { return services_->exported ? *services_->exported : model_state_dict(); }));
 }
 
 void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
@@ -47,11 +48,12 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   // by steps, anywhere) it is a point of the history.
   const std::int64_t here = is_step_mode() ? state_.train.global_step : state_.train.epoch - 1;
   const auto* latest = results_.latest();
-  const bool scored = latest != nullptr && latest->index == here && at_boundary();
+  const bool scored = latest != nullptr && latest->index == here && (is_step_mode() || at_boundary());
   // A stop comes after the save that the interval asked for, which is the history's.
   const bool stopping = force && stop_requested();
   // By steps there is none before the first evaluation: until then the newest state is the best that there is.
-  const bool best = is_step_mode() && results_.empty() ? true : scored && results_.is_best();
+  const bool unscored = is_step_mode() && results_.empty() && results_.score_split();
+  const bool best = unscored || (scored && results_.is_best());
   const auto score = scored ? results_.score_of(*latest) : std::nullopt;
   bool taken = false;
   try {
@@ -65,7 +67,8 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
                                      .history = (is_step_mode() || scored) && !stopping,
                                      .force = force,
                                      .score = score && std::isfinite(*score) ? score : std::nullopt,
-                                     .higher_is_better = results_.higher_is_better()});
+                                     .higher_is_better = results_.higher_is_better(),
+                                     .export_model = !exports_best()});
   } catch (const CheckpointError& error) {
     if (last_step || force) {
       throw;  // nothing will try again
@@ -74,6 +77,9 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   }
   poll_checkpoints();
   if (taken) {
+    if (last_step && name == "latest" && !exports_best()) {
+      services_->exported_weights = weights_name();
+    }
     notify(&Callback::on_save, SaveEvent{{*this}, name, last_step, save_best && best});
   }
 }
@@ -167,8 +173,13 @@ void BaseRunner::settle_checkpoints() {
 void BaseRunner::save_finished_model() {
   CheckpointManager& manager = checkpoint_manager();
   if (results_.latest() != nullptr && (is_main_process() || manager.is_collective())) {
-    manager.save_model_checkpoint("model");
-    settle_checkpoints();
+    if (exports_best()) {
+      export_best();
+    } else {
+      manager.save_model_checkpoint("model");
+      services_->exported_weights = weights_name();
+      settle_checkpoints();
+    }
     settle_records(/*again=*/true);
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct RunnerServices {
     bool save_best, last_step, force;
   };
   std::vector<DeferredSave> deferred_saves;
+  /// In place of the model's own weights, while they are exported.
+  std::optional<State> exported;
+  std::string exported_weights;
   /// Whether a step threw since the last whole one.
   bool inexact = false;
   /// The failure that was logged last; empty since the last success.

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include <danling/core/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/services.hpp"
@@ -22,7 +23,8 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
   splits.erase(std::unique(splits.begin(), splits.end()), splits.end());
   for (const auto& split : splits) {
     if (std::find(available.begin(), available.end(), split) == available.end()) {
-      fail<ConfigError>(operation, "expected splits among [", join(available), "], got ", quote(split));
+      fail<ConfigError>(operation, "expected splits among [", join(available), "], got ", quote(split),
+                        did_you_mean(split, available));
     }
   }
   return splits;
@@ -33,6 +35,7 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
 const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
                                          const std::vector<std::string>& requested_evaluate) {
   initialize();
+  has_trained_ = true;
   begin_recording();
   if (is_finished()) {
     logger().info("train: nothing to do, the run is finished");
@@ -42,6 +45,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
                       resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
   check_trainable(splits);
   prepare_training();
+  check_score_name(splits);
   try {
     notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     train_rounds(splits);
@@ -104,6 +108,7 @@ void TorchRunnerBase::train_rounds(const Splits& splits) {
     save_finished_model();
     return;
   }
+  say_disk_plan();
   start_loaders(splits);
   while (rounds_left()) {
     maybe_stop(/*save=*/true);
@@ -190,10 +195,20 @@ bool TorchRunnerBase::round_is_over() const {
          (state_.train.global_step >= *steps() || ending() || (!loop_.round.empty() && evaluates_after_round()));
 }
 
-void TorchRunnerBase::evaluate_round(const Splits& splits) {
+void TorchRunnerBase::evaluate_round(const Splits& splits) { evaluate_splits_of(splits, loop_.round, /*whole=*/true); }
+
+// A split may train and be evaluated: its numbers of the evaluation then stand in the row, as in DanLing.
+void TorchRunnerBase::evaluate_splits_of(const Splits& splits, Result& round, bool whole) {
   for (const auto& split : splits.evaluate) {
-    if (!loop_.round.contains(split)) {
-      loop_.round.set(split, evaluate_in_training(split, /*whole=*/true));
+    const bool trains = std::find(splits.train.begin(), splits.train.end(), split) != splits.train.end();
+    auto& evaluated = loop_.evaluated;
+    const bool done =
+        trains ? std::find(evaluated.begin(), evaluated.end(), split) != evaluated.end() : round.contains(split);
+    if (!done) {
+      round.set(split, evaluate_in_training(split, whole));
+      if (trains) {
+        evaluated.push_back(split);
+      }
     }
     maybe_stop(/*save=*/true);
   }
@@ -208,6 +223,9 @@ void TorchRunnerBase::end_round(bool evaluated) {
   ++state_.train.epoch;
   loop_.last = is_step_mode() ? loop_.round : Result();
   loop_.round = Result();
+  if (evaluated) {
+    loop_.evaluated.clear();
+  }
   if (evaluated && rounds_left()) {
     save_checkpoint();  // on the interval, or when the score is the best so far
   }
@@ -221,17 +239,14 @@ void TorchRunnerBase::end_training_run(const Splits& splits) {
   const auto* last = results_.latest();
   if (is_step_mode() && (last == nullptr || last->index < state_.train.global_step)) {
     const bool whole = config().evaluate_interval.has_value();
-    for (const auto& split : splits.evaluate) {
-      if (!loop_.last.contains(split)) {
-        loop_.last.set(split, evaluate_in_training(split, whole));
-      }
-      maybe_stop(/*save=*/true);
-    }
+    evaluate_splits_of(splits, loop_.last, whole);
+    loop_.evaluated.clear();
     append_result(state_.train.global_step, loop_.last);
   }
   loop_.last = Result();
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   settle_checkpoints();
+  export_best();
   settle_records();
 }
 

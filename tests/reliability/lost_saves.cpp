@@ -92,7 +92,7 @@ TEST_CASE("lost saves: a best state that is lost for good is the last word, and 
   const auto run = run_in(dir);
   CHECK(epoch_in(run / "checkpoints" / "best.pth") == 3);
   CHECK_THAT(read_file(run / "best.json"), ContainsSubstring("\"index\": 3\n"));
-  CHECK_THAT(ended.output, ContainsSubstring("val, best (epoch 4, not saved)"));
+  CHECK_THAT(ended.output, ContainsSubstring("epoch 4 (best, not saved)"));
   const auto last = ended.output.substr(ended.output.rfind('\n', ended.output.size() - 2) + 1);
   CHECK(last ==
         "warning: checkpoint: the best state, of epoch 4, is not on disk; best.pth holds epoch 3: "

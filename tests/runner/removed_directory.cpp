@@ -82,7 +82,7 @@ TEST_CASE("TorchRunner: where another run took the place of a removed directory,
     }
   };
   const auto error = danling_test::error_of<dl::StateError>([&] { runner.train(); });
-  CHECK(error.substr(0, error.find(" to be free, got process ")) ==
+  CHECK(error.substr(0, error.find(" to be free, got another runner of this process ")) ==
         "[workspace.reopen] expected '" + dir.string() +
             "' to stay as it was while the run goes on, got it or its lock removed, and then: [workspace.lock] "
             "expected " +

@@ -508,7 +508,7 @@ TEST_CASE("RunnerConfig: the id holds what a run computes, not its length, place
                 "b", "--name", "c", "--auto_resume", "--resume", "d", "--pretrained", "e", "--checkpoint.dir_name", "f",
                 "--checkpoint.interval", "2", "--log", "false", "--log_interval", "5", "--console", "no", "--device",
                 "cpu", "--num_threads", "2", "--allocator", "system", "--score_name", "acc", "--score_split", "val",
-                "--patience", "4", "--test_splits", "test");
+                "--patience", "4", "--test_splits", "test", "--test_with", "best", "--checkpoint.export_with", "best");
   CHECK(danling::config_id(config) == id);
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"seed", "1"},

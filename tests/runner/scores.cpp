@@ -127,4 +127,31 @@ TEST_CASE("TorchRunner: by steps the newest state is published as the best until
   CHECK(published == 4);
 }
 
+TEST_CASE("TorchRunner: a best.pth of before the first evaluation is made anew where the run has a best result since",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 6;
+  config.checkpoint.interval = 2;
+  const auto files = trained(config) / "checkpoints";
+  const auto step_of = [](const fs::path& file) {
+    return dl::load_file(file).at("state").at("train").at("global_step").integer();
+  };
+  CHECK(step_of(files / "best.pth") == 6);
+  fs::remove(files / "best.pth");
+  fs::copy(files / "ckpt-s000000000002.pth", files / "best.pth");  // as where the process died before it was replaced
+  config.auto_resume = true;
+  trained(config);
+  CHECK(step_of(files / "best.pth") == 6);
+}
+
+TEST_CASE("TorchRunner: a run by steps that evaluates nothing has no best state", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 6;
+  config.checkpoint.interval = 2;
+  config.evaluate_splits = std::vector<std::string>();
+  CHECK_FALSE(fs::exists(trained(config) / "checkpoints" / "best.pth"));
+}
+
 }  // namespace runner_test

@@ -55,6 +55,7 @@ class FileCheckpointManager : public CheckpointManager {
   bool is_latest(const std::filesystem::path& checkpoint) const override;
   std::vector<std::string> adopt(const std::filesystem::path& directory, const CheckpointHistory& history) override;
   std::optional<BestCheckpoint> best_checkpoint() const override;
+  std::optional<State> load_best() override;
   std::optional<std::string> remake_best(std::int64_t index, std::vector<std::string>& problems) override;
   bool wait(std::optional<double> timeout = std::nullopt) override;
   bool maybe_wait_for_staging(std::optional<double> timeout = std::nullopt) override;

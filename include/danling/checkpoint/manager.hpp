@@ -29,6 +29,7 @@ struct CheckpointRequest {
   std::optional<double> score =
       std::nullopt;  ///< of the state as it is, where it has one: what `keep_best_k` chooses by
   bool higher_is_better = false;
+  bool export_model = true;  ///< the last save of `latest` writes `model` too
 };
 
 /// How saving went so far (DanLing's CheckpointHealth). Texts are empty as long as there is nothing to say.
@@ -64,7 +65,8 @@ struct SoundCheckpoint {
 /// What lies under the name `best`.
 struct BestCheckpoint {
   bool exists = false;
-  /// The index of the result that it was saved with; nothing where it does not say, as a model alone.
+  /// The index of the result that it was saved with, -1 for a whole state without one, as by steps before the first
+  /// evaluation; nothing where it does not say, as a model alone.
   std::optional<std::int64_t> index = std::nullopt;
 };
 
@@ -115,6 +117,9 @@ class CheckpointManager {
   virtual std::vector<std::string> adopt(const std::filesystem::path& directory, const CheckpointHistory& history);
   /// Nothing where nothing is saved, or it cannot be said.
   virtual std::optional<BestCheckpoint> best_checkpoint() const;
+  /// Reads `best`, once everything asked for is on disk; nothing where there is none. Changes nothing, unlike
+  /// load_checkpoint(). @throws CheckpointError as that
+  virtual std::optional<State> load_best();
   /// Publishes as `best` the state with this result, which may lie under another name. @return that name, or nothing
   virtual std::optional<std::string> remake_best(std::int64_t index, std::vector<std::string>& problems);
 

@@ -130,11 +130,9 @@ class BaseRunner {
   /// Splits that are evaluated once, at the end, and take no part in the choice of the best.
   std::vector<std::string> test_splits() const;
 
-  /// The number by which people know the result with this index, on the console and in files: the epoch, counted from
-  /// 1, or the step.
+  /// How people know the result with this index, on the console and in files: the epoch, counted from 1, or the step.
   std::int64_t round_number(std::int64_t index) const { return is_step_mode() ? index : index + 1; }
-  /// `epoch 28` or `step 1200`.
-  std::string round_name(std::int64_t index) const;
+  std::string round_name(std::int64_t index) const;  ///< `epoch 28` or `step 1200`
 
   // ---- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -327,10 +325,16 @@ class BaseRunner {
   virtual void load_dataloaders(const State& state) = 0;
   /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
   virtual State model_state_dict() const = 0;
+  /// The weights of the best result, as model_state_dict() gives them, and their name, where `key` of the config asks
+  /// for them. Nothing where the model has them already, and with a warning where they are not on disk.
+  std::optional<std::pair<State, std::string>> best_weights(std::string_view key);
+  std::string weights_name() const;  ///< of those in the model: `epoch 30 (last)`, `epoch 28 (last, best)`
+  void export_best();                ///< as `model`, where checkpoint.export_with asks for it
 
   /// Whether a higher score of this name is better; nothing when that is not known: "loss" is then better when lower,
   /// anything else when higher.
   virtual std::optional<bool> higher_is_better(std::string_view) const { return std::nullopt; }
+  std::optional<bool> known_score_direction() const;  ///< of `score_name`; `score_mode` goes first
 
   /// Adds what summary.json says of the run besides how it ended: the best and the latest result.
   virtual void fill_summary(RunSummary& summary) const;
@@ -349,7 +353,6 @@ class BaseRunner {
   void select_score();
   /// Logs which way the score is taken to be better where neither score_mode nor a metric says it.
   void log_guessed_score();
-  std::optional<bool> known_score_direction() const;
 
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
   /// false where nothing changed since the last save.
@@ -415,6 +418,8 @@ class BaseRunner {
   void tell_notice();
   void settle_best();
   bool remake_best(std::int64_t index);
+  bool has_best_weights() const;
+  bool exports_best() const;
   const CodeIdentity& code() const;
   void say_whose_options_hold(const State& original, const State& restored);
   void check_same_meaning(const State& stored_config) const;

@@ -10,7 +10,7 @@
 namespace danling::inline v0 {
 
 /// After `patience` rows of the results in a row that are not better than all before; an equal score is not better, nor
-/// is one that is NaN. The runner adds one with `patience` of the config.
+/// is one that is no finite number. The runner adds one with `patience` of the config.
 class EarlyStopping : public Callback {
  public:
   explicit EarlyStopping(double patience = std::numeric_limits<double>::infinity()) : patience_(patience) {}

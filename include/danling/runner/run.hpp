@@ -43,7 +43,8 @@ int run(int argc, char** argv) {
       argc, argv, config, [&config] { return std::make_unique<detail::OwnedRunner<R>>(config); }, nullptr);
 }
 
-/// The same with your own work in place of train-then-test: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`.
+/// The same with your own work in place of training and testing: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`.
+/// The table is printed where it trained.
 template <class R, std::derived_from<RunnerConfig> C, std::invocable<R&> Work>
 requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv, Work work) {

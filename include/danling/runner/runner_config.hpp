@@ -66,6 +66,7 @@ struct CheckpointConfig : CheckpointOptions {
   std::string backend = "auto";
   std::optional<double> wait_timeout;  ///< seconds
   std::string on_error = "continue";   ///< DanLing's behaviour; "stop" is not in DanLing
+  std::string export_with = "last";    ///< not in DanLing
   void fields(Fields& f);
 };
 
@@ -87,6 +88,7 @@ struct RunnerConfig : Config {
   // Model evaluation
   std::optional<std::vector<std::string>> train_splits, evaluate_splits;  ///< unset: inferred from the datasets
   std::optional<std::vector<std::string>> test_splits;                    ///< not in DanLing
+  std::string test_with = "last";                                         ///< not in DanLing
   std::optional<std::int64_t> evaluate_interval;                          ///< not in DanLing
   std::optional<std::string> score_split;                                 ///< unset: inferred once
   std::string score_name = "loss";

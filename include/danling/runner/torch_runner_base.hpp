@@ -90,10 +90,17 @@ class TorchRunnerBase : public BaseRunner {
   /// Evaluates the first `steps` batches; by default a twentieth of the run's updates, at least one.
   /// @throws DataError when the split has fewer batches; of several ranks, when all of them have.
   Result evaluate_steps(std::string_view split, std::optional<std::int64_t> steps = std::nullopt);
-  /// Evaluates `test_splits()`, once, apart from the results that the best is chosen from.
+  /// Evaluates `test_splits()`, once, apart from the results that the best is chosen from, with the weights that
+  /// `test_with` names; afterwards the model has its own again.
   Result test();
   /// What test() gave last.
   const Result& test_result() const { return test_result_; }
+  /// Which weights that is of: `epoch 30 (last)`.
+  const std::string& tested_weights() const { return tested_weights_; }
+  /// Which weights `model.pth` was saved with: `epoch 28 (best)`. Empty before it was.
+  std::string exported_weights();
+  /// Whether train() was called.
+  bool has_trained() const { return has_trained_; }
 
   /// Closes one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
   /// update and zeroes the gradients. Called once by `train_step`, after `backward`; the loop checks that.
@@ -247,12 +254,13 @@ class TorchRunnerBase : public BaseRunner {
 
   /// Where in an epoch a run is: what a checkpoint needs to go on in the middle of one.
   struct LoopState {
-    Result last;                   ///< step mode: what the round before gave
-    std::string split;             ///< training split in progress; empty at a boundary
-    std::int64_t iteration = 0;    ///< micro-batches of it that are done
-    std::int64_t first_step = 0;   ///< global_step when it began
-    std::int64_t target_step = 0;  ///< step mode: global_step at which it ends
-    Result round;                  ///< results of the splits of this epoch that are done
+    Result last;                         ///< step mode: what the round before gave
+    std::string split;                   ///< training split in progress; empty at a boundary
+    std::int64_t iteration = 0;          ///< micro-batches of it that are done
+    std::int64_t first_step = 0;         ///< global_step when it began
+    std::int64_t target_step = 0;        ///< step mode: global_step at which it ends
+    Result round;                        ///< results of the splits of this epoch that are done
+    std::vector<std::string> evaluated;  ///< of them those that train, and were evaluated too
   };
   /// What a pass has measured so far.
   struct Measurements {
@@ -290,6 +298,10 @@ class TorchRunnerBase : public BaseRunner {
   };
   void check_trainable(const Splits& splits) const;
   void prepare_training();
+  void check_score_name(const Splits& splits);
+  const MetricsBase* score_metrics() const;
+  void say_disk_plan();
+  void load_weights(const State& state);
   void train_rounds(const Splits& splits);
   bool is_done() const;
   void say_done();
@@ -300,6 +312,7 @@ class TorchRunnerBase : public BaseRunner {
   void forget_window();
   bool evaluates_after_round() const;
   void evaluate_round(const Splits& splits);
+  void evaluate_splits_of(const Splits& splits, Result& round, bool whole);
   void end_round(bool evaluated);
   void end_training_run(const Splits& splits);
 
@@ -351,6 +364,8 @@ class TorchRunnerBase : public BaseRunner {
   bool continuing_ = false;  // a checkpoint taken inside an epoch was loaded and not gone on with yet
   Measurements saved_;       // of the checkpoint, until then
   Result test_result_;
+  std::string tested_weights_;
+  bool has_trained_ = false;
   bool saves_on_stop_ = false;
   std::string pin_warning_;  // to be told once
   std::int64_t skipped_updates_ = 0;

@@ -1,0 +1,77 @@
+// Whether the score that is asked for is among the numbers of an evaluation: known before the first one, where metrics
+// and losses say their names.
+#include <algorithm>
+
+#include <danling/core/suggest.hpp>
+#include <danling/runner/torch_runner_base.hpp>
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/score_names.hpp"
+
+namespace danling::inline v0 {
+namespace detail {
+
+std::vector<std::string> number_names(const Result& result, const std::string& prefix) {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : result) {
+    const std::string path = prefix.empty() ? name : concat(prefix, ".", name);
+    if (const auto* nested = std::get_if<Result>(&value)) {
+      const auto inner = number_names(*nested, path);
+      out.insert(out.end(), inner.begin(), inner.end());
+    } else {
+      out.push_back(path);
+    }
+  }
+  return out;
+}
+
+bool may_hold(const std::vector<std::string>& names, std::string_view score) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    // "confusion_matrix.0.1" is a number of an array.
+    return score == name || (score.starts_with(name) && score[name.size()] == '.');
+  });
+}
+
+}  // namespace detail
+
+void TorchRunnerBase::check_score_name(const Splits& splits) {
+  const auto split = score_split();
+  const std::string& score = config().score_name;
+  const auto is_among = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), *split) != names.end();
+  };
+  if (!split || (!is_among(splits.evaluate) && !is_among(splits.train)) || results_.latest_score()) {
+    return;
+  }
+  std::vector<std::string> names = {"loss"};
+  const auto add = [&names](const Result& counts, const std::string& prefix) {
+    for (auto& name : detail::number_names(counts, prefix)) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        names.push_back(std::move(name));
+      }
+    }
+  };
+  const MetricsBase* measured = score_metrics();
+  if (measured != nullptr) {
+    const Result counts = measured->n();
+    if (counts.empty()) {
+      return;  // of a kind that does not say its names
+    }
+    add(counts, "");
+  }
+  add(meters.n(), "");
+  if (criterion.losses() != nullptr) {
+    add(criterion.losses()->n(), "losses");
+  }
+  if (detail::may_hold(names, score)) {
+    return;
+  }
+  const std::string suggestion = did_you_mean(score, names);
+  // A step of the program's own may feed meters; a part of something it names as a whole.
+  check<ConfigError>(score.find('.') == std::string::npos, "runner.score_name", "expected one of [", join(names),
+                     "] for score_name, got ", quote(score), suggestion);
+  logger().warning(concat("score_name: expected one of [", join(names), "], or a meter that evaluate_step feeds, got ",
+                          quote(score), suggestion));
+}
+
+}  // namespace danling::inline v0
