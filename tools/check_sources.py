@@ -22,7 +22,7 @@ EDGES = {
     "data": {"core", "formats", "state", "distributed", "tensors"},
     "optim": {"core", "config", "state", "distributed", "tensors"},
     "metrics": {"core", "state", "distributed", "tensors"},
-    "checkpoint": {"core", "formats", "state", "distributed", "tensors", "workspace"},
+    "checkpoint": {"core", "formats", "config", "state", "distributed", "tensors", "workspace"},
     "telemetry": {"core", "workspace"},
 }
 EDGES["runner"] = set(EDGES)

@@ -3,6 +3,7 @@
 
 #include <danling/version.hpp>
 
+#include <danling/core/catching.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/result.hpp>
 #include <danling/core/round.hpp>
@@ -67,6 +68,7 @@
 
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
+#include <danling/checkpoint/io.hpp>
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/checkpoint/weights.hpp>
 

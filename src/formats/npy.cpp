@@ -247,4 +247,25 @@ NpyArray parse_npy(std::span<const std::byte> content, std::string_view source) 
   return array;
 }
 
+bool has_npy(DType dtype) {
+  return std::any_of(std::begin(npy_kinds), std::end(npy_kinds), [&](const auto& kind) { return kind.dtype == dtype; });
+}
+
+std::string npy_header(DType dtype, std::span<const std::int64_t> sizes) {
+  const auto* const kind =
+      std::find_if(std::begin(npy_kinds), std::end(npy_kinds), [&](const auto& known) { return known.dtype == dtype; });
+  std::string text = concat("{'descr': '", kind->width == 1 ? '|' : '<', kind->code, kind->width,
+                            "', 'fortran_order': False, 'shape': (", join(sizes), sizes.size() == 1 ? "," : "", "), }");
+  // NumPy leaves room for the first size to grow to 21 digits in place.
+  text += std::string(sizes.empty() ? 0 : 21 - std::min<std::size_t>(21, to_text(sizes[0]).size()), ' ');
+  const std::size_t before = kMagic.size() + 4;
+  text += std::string(63 - (before + text.size()) % 64, ' ') + '\n';
+  std::string out(kMagic);
+  out += '\x01';
+  out += '\0';
+  out += static_cast<char>(text.size() & 0xff);
+  out += static_cast<char>(text.size() >> 8);
+  return out + text;
+}
+
 }  // namespace danling::inline v0::formats

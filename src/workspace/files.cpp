@@ -97,6 +97,15 @@ nlohmann::ordered_json json_of(const Result& result, int digits) {
 
 }  // namespace
 
+std::filesystem::path ensure_dir(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  check<Error>(!error || std::filesystem::is_directory(directory), "workspace.ensure_dir", "expected a directory ",
+               quote(directory.string()), " that is there or can be made, got errno ", error.value(), " (",
+               error.message(), ")");
+  return directory;
+}
+
 void write_atomic(const std::filesystem::path& path, std::string_view text) {
   static std::atomic<unsigned> counter{0};
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");

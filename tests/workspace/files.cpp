@@ -56,6 +56,18 @@ TEST_CASE("write_atomic: a reader never sees half of a file", "[workspace]") {
   CHECK(danling::read_text(dir / "f") == a);
 }
 
+TEST_CASE("ensure_dir: makes what is missing, gives the path, and says what is in the way", "[workspace]") {
+  const TempDir dir;
+  const fs::path deep = dir / "a/b/c";
+  CHECK(danling::ensure_dir(deep) == deep);
+  CHECK(fs::is_directory(deep));
+  CHECK(danling::ensure_dir(deep) == deep);
+  danling::write_atomic(dir / "file", "text");
+  CHECK(danling_test::error_of<danling::Error>([&] { danling::ensure_dir(dir / "file"); }) ==
+        "[workspace.ensure_dir] expected a directory " + danling::quote((dir / "file").string()) +
+            " that is there or can be made, got errno 20 (Not a directory)");
+}
+
 TEST_CASE("write_atomic: says what failed and keeps what was there", "[workspace]") {
   const TempDir dir;
   CHECK(danling_test::error_of<danling::Error>([&] { danling::write_atomic(dir / "no/such/a", "x"); }) ==

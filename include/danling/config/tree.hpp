@@ -45,6 +45,10 @@ void from_tree(SectionRef section, const ConfigTree& tree, const std::string& or
 /// quoted where they would read as something else.
 std::string to_yaml(const ConfigTree& tree);
 
+/// Reads YAML of any layout. Plain scalars are null, bools, integers and numbers where they read as such (`1e-3` too),
+/// else strings; `origin` takes the place of the file name in messages. @throws ConfigError with the line
+ConfigTree from_yaml(std::string_view yaml, const std::string& origin);
+
 /// semantic_tree() as YAML with sorted keys: equal for configs that compute the same.
 std::string canonical(ConstSectionRef section);
 

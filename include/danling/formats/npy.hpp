@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,5 +31,12 @@ struct NpyArray {
 /// @throws DataError when it is not .npy, is damaged, holds less or more than the array that it describes, or elements
 /// that tensors do not have (objects, structures, texts, dates, long doubles).
 NpyArray parse_npy(std::span<const std::byte> content, std::string_view source);
+
+/// Whether NumPy has these elements.
+bool has_npy(DType dtype);
+
+/// What a .npy file of version 1.0 has before its elements, which follow in little-endian order, the last index running
+/// fastest. As NumPy writes it, of a multiple of 64 bytes. `dtype` must be one that NumPy has.
+std::string npy_header(DType dtype, std::span<const std::int64_t> sizes);
 
 }  // namespace danling::inline v0::formats

@@ -15,6 +15,7 @@
 
 #include <c10/core/Device.h>
 
+#include <danling/checkpoint/io.hpp>
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/config/stored.hpp>
 #include <danling/core/error.hpp>
@@ -184,8 +185,8 @@ class BaseRunner {
 
   // ---- checkpoints --------------------------------------------------------------------------------------------------
 
-  /// Saves through the checkpoint manager. All ranks call it when the manager is collective; otherwise the others
-  /// return at once.
+  /// Saves through the checkpoint manager. All ranks call it: one that writes nothing gives the state that is its own
+  /// alone (`ranks.<number>` in the checkpoint: generators, and loaders of `in_order: false`).
   /// By default the disk is written while training goes on (`checkpoint.async_mode`). Inside a training step or an
   /// accumulation window the save is taken where the window ends: partial gradients are never part of a checkpoint.
   /// @param name alias to write, "latest" usually.
@@ -236,6 +237,13 @@ class BaseRunner {
   /// Called when: load_checkpoint has read and filtered a payload, before the components are loaded.
   /// @throws ConfigError with a diff when the checkpoint's config means something else.
   virtual void load_state_dict(const State& checkpoint);
+
+  /// Writes an object as dl::save() does, by the extension of `file`: on the main process, or with `main_process_only`
+  /// false on every rank. @return `file`. @throws as dl::save()
+  template <class T>
+  std::filesystem::path save(T&& object, const std::filesystem::path& file, bool main_process_only = true) const {
+    return main_process_only && !is_main_process() ? file : danling::save(std::forward<T>(object), file);
+  }
 
   /// Writes summary.json: how the run ended. `dl::run` calls it; `error` is empty unless the run crashed.
   void write_summary(const std::string& status, const std::string& error = "", int signal = 0, int exit_code = 0);
@@ -404,6 +412,10 @@ class BaseRunner {
   void initialize_once();
   void initialize_unless_initializing();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});
+  State rank_state();
+  /// Of all ranks, as long as what it gives lives; null where it is done already or there is one. Collective.
+  std::shared_ptr<State> gather_rank_states();
+  State of_this_rank(const State& checkpoint);
   State without_excluded(const State& original);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});

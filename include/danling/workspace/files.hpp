@@ -14,6 +14,9 @@ namespace danling::inline v0 {
 /// @throws Error with the path and the system's reason; the old content and no temporary file remain.
 void write_atomic(const std::filesystem::path& path, std::string_view text);
 
+/// Makes a directory, and those above it, where there is none. @return it. @throws Error with the system's reason
+std::filesystem::path ensure_dir(const std::filesystem::path& directory);
+
 /// Removes what calls of write_atomic in `folder` left whose process died in them. For the owner of the folder alone:
 /// a call in progress loses its file too.
 void remove_temporaries(const std::filesystem::path& folder) noexcept;

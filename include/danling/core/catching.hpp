@@ -1,0 +1,45 @@
+// Calls whose errors do not end a program (DanLing's `catch`).
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace danling::inline v0 {
+
+/// Writes `error: ` and the text of an error to the standard error stream.
+void print_error(const std::exception& error);
+
+/// `function`, whose errors of type `E`, but for those of the types `Except`, go to `callback` instead of the caller.
+/// It returns an optional of the result, or for a function without one whether it came to its end.
+///
+///     const auto upload = catching<std::runtime_error>([&] { copy_to_bucket(path); });
+///     if (!upload()) { ... }  // told, and the run goes on
+template <class E = std::exception, class... Except, class F, class Callback = void (*)(const std::exception&)>
+auto catching(F function, Callback callback = &print_error) {
+  return [function = std::move(function), callback = std::move(callback)](auto&&... args) mutable {
+    using R = std::invoke_result_t<F&, decltype(args)...>;
+    try {
+      if constexpr (std::is_void_v<R>) {
+        std::invoke(function, std::forward<decltype(args)>(args)...);
+        return true;
+      } else {
+        return std::optional<R>(std::invoke(function, std::forward<decltype(args)>(args)...));
+      }
+    } catch (const E& error) {
+      if ((false || ... || (dynamic_cast<const Except*>(&error) != nullptr))) {
+        throw;
+      }
+      std::invoke(callback, error);
+      if constexpr (std::is_void_v<R>) {
+        return false;
+      } else {
+        return std::optional<R>();
+      }
+    }
+  };
+}
+
+}  // namespace danling::inline v0
