@@ -1,6 +1,7 @@
 #include <danling/checkpoint/file.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <unordered_map>
 
@@ -220,6 +221,34 @@ void write_state(const State& state, formats::AtomicFile& out) {
   const RecordTree records = to_records(state, storages, "", 0);
   formats::write_pth(out, records, storages.sizes(),
                      [&](std::size_t number, const formats::PieceSink& sink) { storages.give(number, sink); });
+}
+
+std::string pack_state(const State& state) {
+  StorageTable storages;
+  const RecordTree records = to_records(state, storages, "", 0);
+  const std::string tree = formats::write_pickle(records, storages.sizes());
+  std::string out = concat(tree.size(), " ", tree);
+  for (std::size_t i = 0; i < storages.sizes().size(); ++i) {
+    storages.give(i, [&](std::span<const std::byte> piece) {
+      out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    });
+  }
+  return out;
+}
+
+State unpack_state(std::string_view bytes) {
+  std::size_t size = 0;
+  const auto* const text = std::from_chars(bytes.data(), bytes.data() + bytes.size(), size).ptr;
+  bytes.remove_prefix(static_cast<std::size_t>(text - bytes.data()) + 1);
+  const formats::PickledTree tree = formats::read_pickle(bytes.substr(0, size));
+  std::vector<c10::Storage> storages;
+  for (const auto& stored : tree.storages) {
+    const at::Tensor holder = take_memory({static_cast<std::int64_t>(stored.size)}, at::kByte);
+    std::copy_n(bytes.data() + size, stored.size, static_cast<char*>(holder.mutable_data_ptr()));
+    storages.push_back(holder.storage());
+    size += stored.size;
+  }
+  return to_state(tree.tree, storages);
 }
 
 void save_file(const State& state, const std::filesystem::path& path) {

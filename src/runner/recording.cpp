@@ -18,7 +18,11 @@ bool BaseRunner::is_recording() const {
 
 void BaseRunner::begin_recording() {
   auto& services = *services_;
-  if (services.recorder == nullptr || std::exchange(recording_begun_, true)) {
+  if (std::exchange(recording_begun_, true)) {
+    return;
+  }
+  const auto ranks = gather_rank_states();  // a run that takes over saves at once
+  if (services.recorder == nullptr) {
     return;
   }
   const auto& from = services.restore;

@@ -19,9 +19,9 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-constexpr std::array<std::string_view, 14> parts = {
-    "runner", "state",     "seed",      "dataloaders",   "results",         "loop",      "model",
-    "ema",    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked"};
+constexpr std::array<std::string_view, 15> parts = {
+    "runner",    "state",     "seed",          "dataloaders",     "results",   "loop",    "model", "ema",
+    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked", "ranks"};
 
 // Lines of metrics that were not in the file yet when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {
@@ -89,6 +89,9 @@ State BaseRunner::state_dict() {
   }
   for (const auto& [name, tracked] : tracked_) {
     out["tracked"][name] = tracked.state_dict();
+  }
+  if (services_ != nullptr && services_->ranks.is_map()) {
+    out["ranks"] = services_->ranks;
   }
   return out;
 }
@@ -202,7 +205,7 @@ void BaseRunner::restore(const State& original, const std::filesystem::path& pat
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || excluded_from_loading("state"), where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
-  const State checkpoint = without_excluded(original);
+  const State checkpoint = without_excluded(of_this_rank(original));
   if (excluded_from_loading("runner")) {
     logger().warning("runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
   }

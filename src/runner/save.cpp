@@ -27,14 +27,15 @@ void BaseRunner::init_checkpoint_manager() {
 
 void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
   CheckpointManager& manager = checkpoint_manager();
-  if (!is_main_process() && !manager.is_collective()) {
-    return;
-  }
   if (!is_settled()) {
     services_->deferred_saves.push_back({name, save_best, last_step, force});
     return;
   }
   begin_recording();
+  const auto ranks = gather_rank_states();
+  if (!is_main_process() && !manager.is_collective()) {
+    return;
+  }
   if (services_->recorder != nullptr) {
     services_->recorder->reopen();
   }

@@ -35,6 +35,8 @@ struct RunnerServices {
   /// In place of the model's own weights, while they are exported.
   std::optional<State> exported;
   std::string exported_weights;
+  /// While a state is saved: what is each rank's own, by number.
+  State ranks;
   /// Whether a step threw since the last whole one.
   bool inexact = false;
   /// The failure that was logged last; empty since the last success.

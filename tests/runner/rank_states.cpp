@@ -1,0 +1,179 @@
+#include <support/ranks.hpp>
+
+#include "fixture.hpp"
+
+namespace runner_test {
+namespace {
+
+/// Data parallel training whose ranks draw masks of their own.
+class Joined : public dl::Parallelism {
+ public:
+  using Parallelism::Parallelism;
+  void reduce_gradients(dl::optim::Optimizer& optimizer) override {
+    for (at::Tensor& gradient : dl::optim::gradients(optimizer)) {
+      group().all_reduce(gradient);
+    }
+  }
+  dl::StepPacket agree(const dl::StepPacket& mine) override {
+    dl::StepPacket all = mine;
+    all.weight = 0;
+    for (const auto& text : group().all_gather(dl::concat(mine.weight))) {
+      all.weight += std::stod(text);
+    }
+    return all;
+  }
+};
+
+class JoinedRunner : public TinyRunner {
+ public:
+  JoinedRunner(const TinyConfig& config, const dl::Group& group) : TinyRunner(config), joined_(group) {}
+
+ protected:
+  void init_distributed() override { set_parallelism(std::make_unique<Joined>(joined_)); }
+
+ private:
+  dl::Group joined_;
+};
+
+std::string bytes_of(const at::Tensor& tensor) {
+  return std::string(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+}
+
+std::string generator() { return bytes_of(at::detail::getDefaultCPUGenerator().get_state()); }
+
+TinyConfig shared_config(const Folder& folder) {
+  TinyConfig config(folder);
+  config.epochs = 2;
+  config.dataloader.drop_last = true;
+  return config;
+}
+
+/// Trains in `size` processes; each rank gives its generator and the model's weights, and the main one the run's
+/// folder.
+std::vector<std::string> train_ranks(int size, const TinyConfig& config) {
+  return danling_test::run_ranks(size, [&](const dl::Group& group) {
+    JoinedRunner runner(config, group);
+    runner.train();
+    runner.close();
+    return generator() + bytes_of(runner.model.state_dict().at("0.weight").tensor());
+  });
+}
+
+fs::path checkpoint_below(const Folder& folder, const std::string& name) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    if (entry.path().filename() == name) {
+      return entry.path();
+    }
+  }
+  FAIL("no " << name);
+  return {};
+}
+
+TEST_CASE("ranks: each gets its own generators back from one file, so that a resumed run equals one that went on",
+          "[runner]") {
+  const Folder whole;
+  TinyConfig config = shared_config(whole);
+  const auto expected = train_ranks(2, config);
+  REQUIRE(expected[0].size() > 5000);
+  CHECK(expected[0] != expected[1]);
+
+  const fs::path first = checkpoint_below(whole, "ckpt-e000001.pth");
+  const dl::State stored = dl::load_file(first);
+  CHECK(stored.at("ranks").map().size() == 2);
+  CHECK(dl::identical(stored.at("ranks").at("0").at("rng"), stored.at("state").at("rng")));
+  CHECK_FALSE(dl::identical(stored.at("ranks").at("1").at("rng"), stored.at("state").at("rng")));
+
+  const Folder resumed;
+  config.workspace_root = resumed.path().string();
+  config.resume = first.string();
+  CHECK(train_ranks(2, config) == expected);
+}
+
+TEST_CASE(
+    "ranks: another number of processes goes on with the generators that there are, and the seed's for the others",
+    "[runner]") {
+  const Folder folder;
+  TinyConfig config = shared_config(folder);
+  config.epochs = 1;
+  train_ranks(2, config);
+  const fs::path latest = checkpoint_below(folder, "latest.pth");
+  const dl::State ranks = dl::load_file(latest).at("ranks");
+  const auto stored = [&](const char* rank) { return bytes_of(ranks.at(rank).at("rng").at("torch_cpu").tensor()); };
+  const Folder other;
+  config.workspace_root = other.path().string();
+  config.resume = latest.string();
+  const auto generators = [&](int size) {
+    return danling_test::run_ranks(size, [&](const dl::Group& group) {
+      JoinedRunner runner(config, group);
+      runner.initialize();
+      std::string out = generator();
+      runner.close();
+      return out;
+    });
+  };
+  const auto three = generators(3);
+  CHECK(three[0] == stored("0"));
+  CHECK(three[1] == stored("1"));
+  torch::manual_seed(*config.seed + 2);
+  CHECK(three[2] == generator());
+  TinyRunner alone(config);
+  alone.initialize();
+  CHECK(generator() == stored("0"));
+  // What one process saved has generators for rank 0 alone.
+  alone.save_checkpoint("alone", false, false, true);
+  alone.close();
+  CHECK(dl::load_file(checkpoint_below(other, "alone.pth")).find("ranks") == nullptr);
+  config.resume = checkpoint_below(other, "alone.pth").string();
+  const auto two = generators(2);
+  CHECK(two[0] == stored("0"));
+  torch::manual_seed(*config.seed + 1);
+  CHECK(two[1] == generator());
+}
+
+TEST_CASE("ranks: loaders that deliver out of order go on from what all of them delivered", "[runner]") {
+  const Folder folder;
+  TinyConfig config = shared_config(folder);
+  config.epochs.reset();
+  config.steps = 4;
+  config.dataloader.batch_size = 4;
+  config.dataloader.num_workers = 2;
+  config.dataloader.in_order = false;
+  config.checkpoint.interval = 2;
+  train_ranks(2, config);
+  const fs::path middle = checkpoint_below(folder, "ckpt-s000000000002.pth");
+  const dl::State stored = dl::load_file(middle);
+  CHECK(stored.at("ranks").at("1").at("dataloaders").at("train").at("of_rank").at("rank").integer() == 1);
+  const Folder other;
+  config.workspace_root = other.path().string();
+  config.resume = middle.string();
+  for (const int size : {2, 1}) {
+    CAPTURE(size);
+    const auto samples = danling_test::run_ranks(size, [&](const dl::Group& group) {
+      JoinedRunner runner(config, group);
+      runner.initialize();
+      std::string out = dl::to_text(runner.dataloaders["train"]->samples());
+      runner.close();
+      return out;
+    });
+    danling_test::check_ranks(samples, "16");  // two steps of two ranks with batches of four
+  }
+}
+
+TEST_CASE("TorchRunner: save writes a file on the main process, or on every one", "[runner]") {
+  const Folder folder;
+  const TinyConfig config = shared_config(folder);
+  const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {
+    JoinedRunner runner(config, group);
+    runner.initialize();
+    const fs::path main = folder.path() / dl::concat("main-", runner.rank(), ".json");
+    const fs::path all = folder.path() / dl::concat("all-", runner.rank(), ".json");
+    danling_test::expect(runner.save(dl::State(3), main) == main, "its path");
+    runner.save(dl::State(3), all, /*main_process_only=*/false);
+    runner.close();
+    return dl::concat(fs::exists(main) ? "main " : "", fs::exists(all) ? "all" : "");
+  });
+  CHECK(texts == std::vector<std::string>{"main all", "all"});
+}
+
+}  // namespace
+}  // namespace runner_test
