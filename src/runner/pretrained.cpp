@@ -9,6 +9,18 @@
 
 namespace danling::inline v0 {
 
+namespace {
+
+// A model gets all of its names: its own values where there are no others.
+State completed(State own, const State& loaded) {
+  for (const auto& [name, value] : loaded.map()) {
+    own[name] = value;
+  }
+  return own;
+}
+
+}  // namespace
+
 WeightMatch BaseRunner::load_pretrained(const std::filesystem::path& path, const PretrainedOptions& options) {
   initialize_unless_initializing();
   return restore_weights(read_checkpoint(path), options, path);
@@ -25,12 +37,7 @@ WeightMatch BaseRunner::restore_weights(const State& checkpoint, const Pretraine
   }
   const State own = exported.at("model");
   WeightMatch match = match_weights(own, checkpoint, options, origin);
-  // The model gets all of its names: its own values where there are no others.
-  State weights = own;
-  for (const auto& [name, value] : match.weights.map()) {
-    weights[name] = value;
-  }
-  load_model(weights);
+  load_model(completed(own, match.weights));
   logger().info(concat("loaded the weights of ", path.empty() ? origin : path.string(),
                        match.key.empty() ? "" : concat(", those under ", quote(match.key)), ": ", match.loaded.size(),
                        " of ", own.map().size(), " entries",
@@ -68,6 +75,17 @@ WeightMatch BaseRunner::restore_weights_of_models(const State& exported, const S
                          origin, ", got none");
   const State own = flattened(exported.at("models"));
   WeightMatch match = match_weights(own, flattened(*saved), options, origin);
+  const State* main = exported.find("model");
+  State main_weights;
+  if (const State* given = checkpoint.find("model"); main != nullptr && given != nullptr) {
+    const WeightMatch other = match_weights(*main, *given, options, origin);
+    main_weights = completed(*main, other.weights);
+    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+    append(match.loaded, other.loaded);
+    append(match.missing, other.missing);
+    append(match.unexpected, other.unexpected);
+    append(match.misshapen, other.misshapen);
+  }
   for (const auto& model : exported.at("models").map()) {
     const std::string& name = model.key.string();
     State weights = State::Map();
@@ -78,8 +96,8 @@ WeightMatch BaseRunner::restore_weights_of_models(const State& exported, const S
     }
     load_named_model(name, weights);
   }
-  if (const State* model = checkpoint.find("model"); model != nullptr && model->is_map() && exported.find("model")) {
-    load_model(*model);
+  if (!main_weights.is_null()) {
+    load_model(main_weights);
   }
   logger().info(concat("loaded the weights of ", exported.at("models").map().size(), " models from ", origin));
   for (const auto& line : match.lines()) {

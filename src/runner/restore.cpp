@@ -19,9 +19,9 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-constexpr std::array<std::string_view, 15> parts = {
+constexpr std::array<std::string_view, 16> parts = {
     "runner",    "state",     "seed",          "dataloaders",     "results",   "loop",    "model", "ema",
-    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked", "ranks"};
+    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked", "ranks", "models"};
 
 // Lines of metrics that were not in the file yet when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {

@@ -7,8 +7,8 @@
 namespace runner_test {
 namespace {
 
-struct Trained {
-  Trained() : config(folder) {
+struct PretrainedRun {
+  PretrainedRun() : config(folder) {
     config.epochs = 2;
     TinyRunner runner(config);
     runner.train();
@@ -31,7 +31,7 @@ struct OtherHead : TinyRunner {
 
 TEST_CASE("load_pretrained: a model of another architecture is refused with file and names, and stays as it was",
           "[runner]") {
-  Trained run;
+  PretrainedRun run;
   const Folder other;
   TinyConfig config(other);
   config.hidden = 9;
@@ -56,7 +56,7 @@ TEST_CASE("load_pretrained: a model of another architecture is refused with file
 
 TEST_CASE("pretrained_strict: the weights that match are loaded, and the log has a line for each kind that does not",
           "[runner]") {
-  Trained run;
+  PretrainedRun run;
   const Folder other;
   TinyConfig config(other);
   config.epochs = 1;
@@ -102,7 +102,7 @@ TEST_CASE("load_pretrained: a TorchScript model takes parameters and buffers, be
 }
 
 TEST_CASE("from_checkpoint: builds the runner of a checkpoint, which trains on as the run did", "[runner]") {
-  Trained run;
+  PretrainedRun run;
   const auto first = run.checkpoints / "ckpt-e000001.pth";
   const auto config = dl::read_config<TinyConfig>(first);
   CHECK(dl::canonical(config) == dl::canonical(run.config));
@@ -120,7 +120,7 @@ TEST_CASE("from_checkpoint: builds the runner of a checkpoint, which trains on a
 }
 
 TEST_CASE("from_checkpoint: a file without a config is refused with its keys", "[runner]") {
-  Trained run;
+  PretrainedRun run;
   const auto model = run.checkpoints / "model.pth";
   CHECK(danling_test::error_of<dl::CheckpointError>([&] { dl::from_checkpoint<TinyRunner, TinyConfig>(model); }) ==
         "[runner.read_config] expected the config of a run under 'runner' in file '" + model.string() +
@@ -128,7 +128,7 @@ TEST_CASE("from_checkpoint: a file without a config is refused with its keys", "
 }
 
 TEST_CASE("from_pretrained: builds a runner with a config of its own and the weights of a checkpoint", "[runner]") {
-  Trained run;
+  PretrainedRun run;
   const Folder other;
   TinyConfig config(other);
   config.dropout = 0;

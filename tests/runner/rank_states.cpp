@@ -6,7 +6,7 @@ namespace runner_test {
 namespace {
 
 /// Data parallel training whose ranks draw masks of their own.
-class Joined : public dl::Parallelism {
+class JoinedRanks : public dl::Parallelism {
  public:
   using Parallelism::Parallelism;
   void reduce_gradients(dl::optim::Optimizer& optimizer) override {
@@ -24,22 +24,22 @@ class Joined : public dl::Parallelism {
   }
 };
 
-class JoinedRunner : public TinyRunner {
+class RankRunner : public TinyRunner {
  public:
-  JoinedRunner(const TinyConfig& config, const dl::Group& group) : TinyRunner(config), joined_(group) {}
+  RankRunner(const TinyConfig& config, const dl::Group& group) : TinyRunner(config), joined_(group) {}
 
  protected:
-  void init_distributed() override { set_parallelism(std::make_unique<Joined>(joined_)); }
+  void init_distributed() override { set_parallelism(std::make_unique<JoinedRanks>(joined_)); }
 
  private:
   dl::Group joined_;
 };
 
-std::string bytes_of(const at::Tensor& tensor) {
+std::string raw_bytes(const at::Tensor& tensor) {
   return std::string(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
 }
 
-std::string generator() { return bytes_of(at::detail::getDefaultCPUGenerator().get_state()); }
+std::string default_bytes() { return raw_bytes(at::detail::getDefaultCPUGenerator().get_state()); }
 
 TinyConfig shared_config(const Folder& folder) {
   TinyConfig config(folder);
@@ -52,10 +52,10 @@ TinyConfig shared_config(const Folder& folder) {
 /// folder.
 std::vector<std::string> train_ranks(int size, const TinyConfig& config) {
   return danling_test::run_ranks(size, [&](const dl::Group& group) {
-    JoinedRunner runner(config, group);
+    RankRunner runner(config, group);
     runner.train();
     runner.close();
-    return generator() + bytes_of(runner.model.state_dict().at("0.weight").tensor());
+    return default_bytes() + raw_bytes(runner.model.state_dict().at("0.weight").tensor());
   });
 }
 
@@ -98,15 +98,15 @@ TEST_CASE(
   train_ranks(2, config);
   const fs::path latest = checkpoint_below(folder, "latest.pth");
   const dl::State ranks = dl::load_file(latest).at("ranks");
-  const auto stored = [&](const char* rank) { return bytes_of(ranks.at(rank).at("rng").at("torch_cpu").tensor()); };
+  const auto stored = [&](const char* rank) { return raw_bytes(ranks.at(rank).at("rng").at("torch_cpu").tensor()); };
   const Folder other;
   config.workspace_root = other.path().string();
   config.resume = latest.string();
   const auto generators = [&](int size) {
     return danling_test::run_ranks(size, [&](const dl::Group& group) {
-      JoinedRunner runner(config, group);
+      RankRunner runner(config, group);
       runner.initialize();
-      std::string out = generator();
+      std::string out = default_bytes();
       runner.close();
       return out;
     });
@@ -115,10 +115,10 @@ TEST_CASE(
   CHECK(three[0] == stored("0"));
   CHECK(three[1] == stored("1"));
   torch::manual_seed(*config.seed + 2);
-  CHECK(three[2] == generator());
+  CHECK(three[2] == default_bytes());
   TinyRunner alone(config);
   alone.initialize();
-  CHECK(generator() == stored("0"));
+  CHECK(default_bytes() == stored("0"));
   // What one process saved has generators for rank 0 alone.
   alone.save_checkpoint("alone", false, false, true);
   alone.close();
@@ -127,7 +127,7 @@ TEST_CASE(
   const auto two = generators(2);
   CHECK(two[0] == stored("0"));
   torch::manual_seed(*config.seed + 1);
-  CHECK(two[1] == generator());
+  CHECK(two[1] == default_bytes());
 }
 
 TEST_CASE("ranks: loaders that deliver out of order go on from what all of them delivered", "[runner]") {
@@ -149,7 +149,7 @@ TEST_CASE("ranks: loaders that deliver out of order go on from what all of them 
   for (const int size : {2, 1}) {
     CAPTURE(size);
     const auto samples = danling_test::run_ranks(size, [&](const dl::Group& group) {
-      JoinedRunner runner(config, group);
+      RankRunner runner(config, group);
       runner.initialize();
       std::string out = dl::to_text(runner.dataloaders["train"]->samples());
       runner.close();
@@ -163,7 +163,7 @@ TEST_CASE("TorchRunner: save writes a file on the main process, or on every one"
   const Folder folder;
   const TinyConfig config = shared_config(folder);
   const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {
-    JoinedRunner runner(config, group);
+    RankRunner runner(config, group);
     runner.initialize();
     const fs::path main = folder.path() / dl::concat("main-", runner.rank(), ".json");
     const fs::path all = folder.path() / dl::concat("all-", runner.rank(), ".json");

@@ -413,8 +413,7 @@ class BaseRunner {
   void initialize_unless_initializing();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});
   State rank_state();
-  /// Of all ranks, as long as what it gives lives; null where it is done already or there is one. Collective.
-  std::shared_ptr<State> gather_rank_states();
+  std::shared_ptr<State> gather_rank_states();  // collective; they are held as long as what it gives lives
   State of_this_rank(const State& checkpoint);
   State without_excluded(const State& original);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
