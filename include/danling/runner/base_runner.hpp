@@ -24,6 +24,7 @@
 #include <danling/runner/results.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/runner/state.hpp>
+#include <danling/runner/stopped.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
@@ -41,17 +42,6 @@ namespace detail {
 struct RunnerServices;
 struct RestorePoint;
 }  // namespace detail
-
-/// Thrown by the loops once a stop was asked for and the run is saved; `dl::run` turns it into exit code 128 + signal.
-class Stopped : public Error {
- public:
-  Stopped(int signal, const std::string& message) : Error(message), signal_(signal) {}
-  ~Stopped() override;
-  int signal() const { return signal_; }
-
- private:
-  int signal_;
-};
 
 /// Life has two phases, because constructors cannot call overrides. Construction normalises the config, learns the
 /// process identity and seeds the generators: no virtual call, no file, no thread. `initialize()` does the rest, once.
@@ -238,8 +228,7 @@ class BaseRunner {
   /// @throws ConfigError with a diff when the checkpoint's config means something else.
   virtual void load_state_dict(const State& checkpoint);
 
-  /// Writes an object as dl::save() does, by the extension of `file`: on the main process, or with `main_process_only`
-  /// false on every rank. @return `file`. @throws as dl::save()
+  /// dl::save() on the main process, or with `main_process_only` false on every rank. @return `file`
   template <class T>
   std::filesystem::path save(T&& object, const std::filesystem::path& file, bool main_process_only = true) const {
     return main_process_only && !is_main_process() ? file : danling::save(std::forward<T>(object), file);
