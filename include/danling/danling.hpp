@@ -79,3 +79,4 @@
 #include <danling/runner/run.hpp>
 #include <danling/runner/runner_config.hpp>
 #include <danling/runner/torch_runner.hpp>
+#include <danling/runner/trainer.hpp>

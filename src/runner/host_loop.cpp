@@ -19,11 +19,16 @@ TorchRunnerBase::PausedPass::PausedPass(TorchRunnerBase& runner)
 }
 
 TorchRunnerBase::PausedPass::~PausedPass() {
-  if (active_) {
+  if (!active_) {
+    return;
+  }
+  try {
     runner_.paused_ = false;
     runner_.enter(RunnerMode::train, runner_.pass_->split());
     runner_.restore_measurements(runner_.saved_);
     runner_.pass_->go_on();
+  } catch (const std::exception& error) {  // of metrics that do not take back what they gave
+    runner_.logger().warning(concat("the training pass has lost its meters: ", error.what()));
   }
 }
 

@@ -43,7 +43,8 @@ void LoopFrame::start(std::int64_t done) {
 }
 
 void LoopFrame::go_on() {
-  send_split(&Callback::on_train_begin, &Callback::on_evaluate_begin, Result());
+  const Result none;
+  runner_.services().console->on_train_begin({{runner_}, split_, runner_.mode(), done_, total_, none});
   telemetry_.go_on();
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }

@@ -34,7 +34,7 @@ class LoopFrame {
 
   /// `enter` has emptied the meters; the line of progress starts at what is done.
   void start(std::int64_t done = 0);
-  /// The time until now is not that of the pass.
+  /// After something else used the console and the clock: the time until now is not that of the pass.
   void go_on();
 
   /// The batch is there, the step begins: one clock read.

@@ -10,6 +10,7 @@ BASE are resumed by this tree too. Ends with 1 where something differs.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ PROGRAMS = {
     "mnist": (["--channels=2", "--console=false", "--epochs=3", f"--data.root={ROOT / 'examples/mnist/data'}"], None),
 }
 # Of an attempt, or by time.
+KEY_OF_ONE = re.compile(r"runner\.\S+: only in |\d+ differences?; ")  # of the config; the sum of all
 PASSED_OVER = ("logs/", "attempts/", ".lock", "metadata/git", "git.diff", "previous.pth", "summary.json", "metadata/config")
 
 
@@ -94,8 +96,9 @@ def differences(danling, left, right):
         a, b = left / name, right / name
         if name.endswith(".pth"):
             code, text = call([danling, "ckpt", "diff", a, b])
-            if code != 0:
-                out.append(f"{name}: {text.strip()[:300]}")
+            lines = [line for line in text.splitlines() if code != 0 and not KEY_OF_ONE.match(line)]
+            if lines:
+                out.append(f"{name}: {'; '.join(lines)[:300]}")
         elif name.endswith(".jsonl"):
             rows = [[without_times(line) for line in path.read_text().splitlines()] for path in (a, b)]
             if rows[0] != rows[1]:
