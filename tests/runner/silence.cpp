@@ -74,12 +74,12 @@ TEST_CASE("TorchRunner: a loss that is not finite is named with split and step, 
   config.log_interval = 2;
   CHECK(warnings_of<Careless<3>>(config) ==
         std::vector<std::string>{
-            "the loss is not finite: nan in split 'train', epoch 0, by step 5; on_nonfinite: stop ends such a run",
+            "the loss is not finite: nan in split 'train', epoch 1, by step 5; on_nonfinite: stop ends such a run",
             "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
   config.on_nonfinite = "stop";
   Careless<3> runner(config);
   CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==
-        "[runner.loss] expected a finite loss, got nan in split 'train', epoch 0, by step 5 (on_nonfinite: stop); the "
+        "[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, by step 5 (on_nonfinite: stop); the "
         "checkpoints before are whole");
 }
 
