@@ -48,7 +48,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   OpenStep& step = current_step("runner.backward");
   ++step.backwards;
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
-  if (loss.numel() != 1) [[unlikely]] {
+  if (loss.dim() != 0 && loss.numel() != 1) [[unlikely]] {
     fail<StateError>("runner.backward", "expected a loss of one element, got shape [", join(loss.sizes()),
                      "]; reduce it by its mean");
   }
@@ -65,7 +65,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   // Seeding with the weight is free, a node `loss * weight` costs 6 microseconds.
   at::Tensor& seed = learner.seed;
   if (!seed.defined() || learner.seed_weight != weight || seed.scalar_type() != loss.scalar_type() ||
-      seed.device() != loss.device() || seed.sizes() != loss.sizes()) {
+      seed.device() != loss.device() || (loss.dim() + seed.dim() != 0 && seed.sizes() != loss.sizes())) {
     seed = at::full_like(loss.detach(), weight);
     learner.seed_weight = weight;
   }

@@ -70,6 +70,8 @@ void TorchRunnerBase::prepare_training() {
                     "expected no training in progress, got one; a program that called "
                     "train_on_batch ends it by finish_training()");
   make_learners();
+  by_steps_ = is_step_mode();
+  save_interval_ = by_steps_ ? checkpoint_interval() : 0;
   select_score();
   log_guessed_score();
   keep_gradient_accumulators();

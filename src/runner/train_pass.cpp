@@ -26,11 +26,11 @@ class PassScope {
 Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
   data::LoaderBase& loader = this->loader(split);
   const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
-  const auto total = is_step_mode() ? std::optional(loop_.target_step - first_step) : loader.length();
+  const auto total = by_steps_ ? std::optional(loop_.target_step - first_step) : loader.length();
   detail::LoopFrame frame(*this, split, total);
   begin_train_split(frame, resumed);
   const PassScope scope(pass_, frame);
-  if (!is_step_mode()) {
+  if (!by_steps_) {
     loader.start_epoch(state_.train.epoch);
   }
   while (next_batch(loader, split)) {
@@ -49,7 +49,7 @@ Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
 
 // By epochs what the pass has; by steps batches up to the target, of as many passes as that takes.
 bool TorchRunnerBase::next_batch(data::LoaderBase& loader, const std::string& split) {
-  if (!is_step_mode()) {
+  if (!by_steps_) {
     return loader.next();
   }
   if (state_.train.global_step >= loop_.target_step || (ending() && is_settled())) {
@@ -70,7 +70,7 @@ void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) 
   }
   if (resumed) {
     restore_measurements(saved_);
-    frame.start(is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration);
+    frame.start(by_steps_ ? state_.train.global_step - loop_.first_step : loop_.iteration);
   } else {
     loop_.split = frame.split();
     loop_.iteration = 0;
@@ -154,7 +154,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
     frame.loss().update(loss, normalizer.value_or(1));
   }
   frame.observe(micro_batch.samples, tokens);
-  const std::int64_t done = is_step_mode() ? state_.train.global_step - loop_.first_step : loop_.iteration;
+  const std::int64_t done = by_steps_ ? state_.train.global_step - loop_.first_step : loop_.iteration;
   if (has_step_listeners()) {
     notify_step({{*this},
                  frame.split(),
@@ -166,14 +166,12 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
                  step.updated,
                  frame.now()});
   }
-  if (!is_step_mode() || step.updated) {
+  if (!by_steps_ || step.updated) {
     frame.log(done);
   }
-  if (step.updated && is_step_mode()) {
-    const std::int64_t interval = checkpoint_interval();
-    if (interval > 0 && state_.train.global_step % interval == 0 && !evaluates_after_round()) {
-      save_checkpoint();  // otherwise with the scores
-    }
+  if (step.updated && save_interval_ > 0 && state_.train.global_step % save_interval_ == 0 &&
+      !evaluates_after_round()) {
+    save_checkpoint();  // otherwise with the scores
   }
   if (!services().deferred_saves.empty() && is_settled()) [[unlikely]] {
     save_deferred();

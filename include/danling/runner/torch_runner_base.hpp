@@ -201,7 +201,7 @@ class TorchRunnerBase : public BaseRunner {
   static at::Tensor joined(const std::vector<at::Tensor>& predictions);
   /// `loss`, which a step gave. @throws StateError when it has several elements.
   static at::Tensor check_loss(const char* hook, at::Tensor loss) {
-    if (loss.defined() && loss.numel() != 1) [[unlikely]] {
+    if (loss.defined() && loss.dim() != 0 && loss.numel() != 1) [[unlikely]] {
       fail_loss(hook, loss);
     }
     return loss;
@@ -372,7 +372,9 @@ class TorchRunnerBase : public BaseRunner {
 
   // Read from the config once, for the step path.
   std::optional<c10::ScalarType> autocast_dtype_;
-  std::int64_t accum_span_ = 1;  // micro-batches after which all windows are closed
+  bool by_steps_ = false;
+  std::int64_t save_interval_ = 0;  // updates, by steps; 0: never
+  std::int64_t accum_span_ = 1;     // micro-batches after which all windows are closed
   CheckpointManager* checkpoint_manager_ = nullptr;
 
   detail::LoopFrame* pass_ = nullptr;  // of training, in progress
