@@ -270,65 +270,6 @@ void RunnerConfig::base_validate() const {
   }
 }
 
-std::vector<std::string> RunnerConfig::model_names() const {
-  std::set<std::string> names;
-  for (const auto& entry : optim.models) names.insert(entry.first);
-  for (const auto& entry : sched.models) names.insert(entry.first);
-  return {names.begin(), names.end()};
-}
-
-void RunnerConfig::check_model_names(const std::vector<std::string>& models) const {
-  for (const auto& model : model_names()) {
-    const bool of_optim = optim.models.contains(model);
-    const std::string section = of_optim ? "optim" : "sched";
-    if (std::find(models.begin(), models.end(), model) == models.end()) {
-      auto known = detail::known_paths(of_optim ? SectionRef(const_cast<OptimConfig&>(optim))
-                                                : SectionRef(const_cast<SchedConfig&>(sched)));
-      known.insert(known.end(), models.begin(), models.end());
-      std::erase_if(known, [&](const std::string& key) { return key.starts_with(model + ".") || key == model; });
-      fail<ConfigError>("runner.check_model_names", "expected sections of ", section, " for the models (",
-                        models.empty() ? "this runner has one, without a name" : join(models), "), got ",
-                        quote(concat(section, ".", model)), did_you_mean(model, known));
-    }
-  }
-}
-
-namespace {
-
-// `set`: the program set the part itself. `unread`: keys that are set and that only building it would read.
-std::string check_unread(const std::string& section, const std::string& part, bool has_type,
-                         std::vector<std::string> unread, bool set) {
-  if (unread.empty() || (has_type && !set)) {
-    return {};
-  }
-  for (auto& key : unread) {
-    key = concat("'", section, ".", key, "'");
-  }
-  if (set) {
-    return concat("expected no options for the ", part, " that the program set, got ", join(unread),
-                  ", which danling does not read");
-  }
-  fail<ConfigError>("runner.check_" + section, "expected ", section, ".type beside ", join(unread),
-                    ", got none, so that no ", part, " is built; set ", section, ".type, or leave them out");
-}
-
-}  // namespace
-
-std::string RunnerConfig::check_optim(bool set) const {
-  auto unread = set_keys(static_cast<const optim::OptimizerSpec&>(optim));
-  std::erase(unread, "fused");  // it has a default
-  return check_unread("optim", "optimizer", optim.type.has_value(), std::move(unread), set);
-}
-
-std::string RunnerConfig::check_sched(bool set) const {
-  auto unread = set_keys(static_cast<const optim::SchedulerSpec&>(sched));
-  if (set) {
-    std::erase(unread, "interval");
-    std::erase(unread, "monitor");
-  }
-  return check_unread("sched", "scheduler", sched.type.has_value(), std::move(unread), set);
-}
-
 std::string_view RunnerConfig::stack_name() const { return "ddp"; }
 
 std::string_view RunnerConfig::precision_name() const {

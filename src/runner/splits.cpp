@@ -1,0 +1,101 @@
+// Which splits train, which are evaluated, and which one has the score.
+#include <danling/runner/base_runner.hpp>
+
+#include <algorithm>
+
+#include <danling/core/suggest.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+std::vector<std::string> sorted_unique(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace
+
+std::optional<std::string> BaseRunner::score_split() const {
+  if (config().score_split) {
+    return config().score_split;
+  }
+  const auto names = evaluate_splits();
+  for (const auto& name : names) {
+    if (name.starts_with("val") || name.starts_with("Val") || name.starts_with("VAL")) {
+      return name;
+    }
+  }
+  return names.empty() ? std::nullopt : std::optional<std::string>(names.front());
+}
+
+std::vector<std::string> BaseRunner::train_splits() const {
+  if (config().train_splits) {
+    return sorted_unique(*config().train_splits);
+  }
+  std::vector<std::string> names;
+  for (const auto& split : splits()) {
+    if (split.name == "train" || split.train) {
+      names.push_back(split.name);
+    }
+  }
+  return sorted_unique(names);
+}
+
+std::vector<std::string> BaseRunner::test_splits() const {
+  return config().test_splits ? sorted_unique(*config().test_splits) : std::vector<std::string>();
+}
+
+std::vector<std::string> BaseRunner::evaluate_splits() const {
+  const auto test = test_splits();
+  const auto train = train_splits();
+  std::vector<std::string> names;
+  if (config().evaluate_splits) {
+    names = *config().evaluate_splits;
+  } else {
+    for (const auto& split : splits()) {
+      if (std::find(train.begin(), train.end(), split.name) == train.end()) {
+        names.push_back(split.name);
+      }
+    }
+  }
+  std::erase_if(names, [&](const auto& item) { return std::find(test.begin(), test.end(), item) != test.end(); });
+  return sorted_unique(names);
+}
+
+void BaseRunner::check_split_names() const {
+  std::vector<std::string> known;
+  for (const auto& split : splits()) {
+    known.push_back(split.name);
+  }
+  const auto expect = [&](const std::string& name, std::string_view key) {
+    check<ConfigError>(std::find(known.begin(), known.end(), name) != known.end(), "runner.splits",
+                       "expected a split among [", join(known), "] in ", key, ", got ", quote(name),
+                       did_you_mean(name, known));
+  };
+  for (const auto& entry : config().dataloader.splits) {
+    expect(entry.first, "dataloader");
+  }
+  for (const auto& name : train_splits()) {
+    expect(name, "train_splits");
+  }
+  for (const auto& name : evaluate_splits()) {
+    expect(name, "evaluate_splits");
+  }
+  for (const auto& name : test_splits()) {
+    expect(name, "test_splits");
+  }
+  if (config().score_split && !known.empty()) {  // a program that brings the batches names splits as it goes
+    expect(*config().score_split, "score_split");
+  }
+}
+
+void BaseRunner::check_lengths() const {
+  for (const auto& name : train_splits()) {
+    const auto length = split_length(name);
+    check<ConfigError>(!length || *length > 0, "runner.build_dataloaders", "expected at least one batch in split ",
+                       quote(name), ", got fewer records than dataloader.batch_size, which drop_last leaves out");
+  }
+}
+
+}  // namespace danling::inline v0
