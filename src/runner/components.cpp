@@ -203,7 +203,13 @@ State TorchRunnerBase::loop_state() const {
 }
 
 TorchRunnerBase::Measurements TorchRunnerBase::measurements() const {
-  return {.meters = meters.state_dict(),
+  State own = meters.state_dict();
+  for (const auto& [name, meter] : meters) {
+    if (meter.count() == 0) {
+      own.map().erase(name);  // of an evaluation before, which a process that resumes has not seen
+    }
+  }
+  return {.meters = std::move(own),
           .metrics = active_metrics_ != nullptr ? active_metrics_->state_dict() : State(),
           .losses = criterion.losses() != nullptr ? criterion.losses()->state_dict() : State()};
 }

@@ -85,8 +85,13 @@ void TorchRunnerBase::save_models(State& out) const {
     const auto schedule = schedulers.find(name);
     part["optimizer"] = owner != optimizers.end() && owner->second ? owner->second->state_dict() : State();
     part["scheduler"] = schedule != schedulers.end() && schedule->second ? schedule->second->state_dict() : State();
+    // Before training goes on, the counts are where the checkpoint put them.
+    if (const auto loaded = learner_counts_.find(name); loaded != learner_counts_.end()) {
+      part["updates"] = loaded->second.first;
+      part["skipped_updates"] = loaded->second.second;
+    }
     for (const Learner& learner : learners_) {
-      if (learner.name == name) {
+      if (learner.name == name && !learner_counts_.contains(name)) {
         part["updates"] = learner.updates;
         part["skipped_updates"] = learner.skipped;
       }
