@@ -90,7 +90,7 @@ int main(int argc, char** argv) try {
   }
   Pilot pilot(config);
   const dl::SignalGuard signals;  // Ctrl-C is a request to stop
-  Pendulum elsewhere;  // what the net never learns from
+  Pendulum elsewhere;             // what the net never learns from
   elsewhere.observe(12345);
   const dl::Batch unseen = elsewhere.observe(256);
   const auto error = [&] { return (pilot.infer_on_batch(unseen) - unseen.target).abs().mean().item<double>(); };

@@ -103,8 +103,7 @@ void check_same(std::string_view optimizer, const Plan& plan, const std::vector<
 /// A gradient must be dense, and have its parameter's shape and device. `what()` describes the parameter; it is called
 /// only to throw.
 template <class Describe>
-void check_gradient(std::string_view optimizer, const at::Tensor& param,
-                                                  const at::Tensor& grad, Describe&& what) {
+void check_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad, Describe&& what) {
   if (grad.layout() != c10::kStrided || grad.sizes() != param.sizes() || grad.device() != param.device()) [[unlikely]] {
     throw_gradient(optimizer, param, grad, what());
   }
@@ -115,8 +114,8 @@ void check_gradient(std::string_view optimizer, const at::Tensor& param,
 
 /// A kept tensor must have followed its parameter: `model.to(device)` after the first update leaves it behind.
 template <class Describe>
-void check_buffer(std::string_view optimizer, const at::Tensor& param,
-                                                const at::Tensor& buffer, const char* key, Describe&& what) {
+void check_buffer(std::string_view optimizer, const at::Tensor& param, const at::Tensor& buffer, const char* key,
+                  Describe&& what) {
   if (buffer.device() != param.device() || buffer.scalar_type() != param.scalar_type() ||
       buffer.sizes() != param.sizes()) [[unlikely]] {
     throw_buffer(optimizer, param, buffer, key, what());

@@ -27,8 +27,8 @@ bool is_empty(const Result& counts) {
 void TorchRunnerBase::check_numbers(const detail::LoopFrame& frame, const Result& averages) {
   const double* loss = averages.number("loss");
   if (loss != nullptr && !std::isfinite(*loss)) {
-    const std::string place =
-        concat("split ", quote(frame.split()), ", epoch ", state_.train.epoch + 1, ", by step ", state_.train.global_step);
+    const std::string place = concat("split ", quote(frame.split()), ", epoch ", state_.train.epoch + 1, ", by step ",
+                                     state_.train.global_step);
     if (mode_ == RunnerMode::train && config().on_nonfinite == "stop") {
       fail<NonFiniteError>("runner.loss", "expected a finite loss, got ", *loss, " in ", place,
                            " (on_nonfinite: stop); the checkpoints before are whole");

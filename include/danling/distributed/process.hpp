@@ -36,9 +36,10 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 Environment process_environment();
 
 /// Reads who this process is: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...) first, then Open MPI's
-/// (OMPI_COMM_WORLD_*), those of a Slurm step (SLURM_PROCID, SLURM_STEP_NUM_TASKS, ...), PMI's (PMI_RANK, PMI_SIZE, ...).
-/// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE are read whoever launched.
-/// An empty variable counts as not set. A Slurm allocation without `srun` is a world of one. PMIX_RANK is not read.
+/// (OMPI_COMM_WORLD_*), those of a Slurm step (SLURM_PROCID, SLURM_STEP_NUM_TASKS, ...), PMI's (PMI_RANK, PMI_SIZE,
+/// ...). MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE are read whoever
+/// launched. An empty variable counts as not set. A Slurm allocation without `srun` is a world of one. PMIX_RANK is not
+/// read.
 /// @throws DistributedError naming the variable, when one is not a number, out of range, or missing beside another.
 ProcessIdentity read_process_identity(const Environment& environment = process_environment());
 

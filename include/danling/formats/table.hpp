@@ -133,8 +133,8 @@ struct CsvOptions {
 /// bytes; for damaged or truncated gzip and other compressions.
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
-/// A table as the text of a CSV file with a header, which read_csv gives back: numbers by their shortest exact text, NaN
-/// as an empty field, texts in quotes where they need them.
+/// A table as the text of a CSV file with a header, which read_csv gives back: numbers by their shortest exact text,
+/// NaN as an empty field, texts in quotes where they need them.
 std::string to_csv(const Table& table, char separator = ',');
 
 struct JsonTableOptions {
