@@ -145,7 +145,7 @@ std::string describe_wrong(const FieldSpec& spec, const Node& node) {
             if (!wrong.empty() || node.kind != Node::Kind::list) return wrong.empty() ? node.describe() : wrong;
             return concat("a list of ", node.items.size());
           } else if constexpr (requires(Value value) { value.resize(1); } && !std::is_same_v<Value, std::string>) {
-            const std::string wrong = first_wrong(typename Value::value_type{});
+            std::string wrong = first_wrong(typename Value::value_type{});
             if (!wrong.empty()) return wrong;
           }
         }
