@@ -15,7 +15,9 @@
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
-TorchRunnerBase::~TorchRunnerBase() = default;
+TorchRunnerBase::~TorchRunnerBase() {
+  pass_ = nullptr;  // hooks are gone by now: nothing goes back to it
+}
 
 void TorchRunnerBase::materialize_model() {
   check<StateError>(static_cast<bool>(model) || !models.empty(), "runner.materialize_model",
@@ -245,7 +247,7 @@ void TorchRunnerBase::load_loop_state(const State& state) {
     }
   }
   early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
-  skipped_updates_ = state.at("skipped_updates").integer();
+  skipped_updates_ = skips_told_ = state.at("skipped_updates").integer();
   saved_.meters = state.at("meters");
   saved_.metrics = state.at("metrics");
   const State* losses = state.find("losses");  // not in the checkpoints of the first releases
@@ -254,7 +256,16 @@ void TorchRunnerBase::load_loop_state(const State& state) {
   continuing_ = !loop_.split.empty() || !loop_.round.empty();
 }
 
+void TorchRunnerBase::check_not_training(std::string_view operation) const {
+  check<StateError>(!training_, operation,
+                    "expected a call after train() or train_on_batch() has returned or thrown, got one inside of it");
+}
+
 void TorchRunnerBase::load_state_dict(const State& checkpoint) {
+  check_not_training("runner.load_checkpoint");
+  if (host_ != nullptr) {
+    end_host_training();  // the next batch begins where the checkpoint does
+  }
   BaseRunner::load_state_dict(checkpoint);
   if (const State* loop = checkpoint.find("loop")) {
     load_loop_state(*loop);

@@ -35,7 +35,7 @@ void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
 // Inference mode, but not for TorchScript: a graph that has been trained saves its inputs for a backward pass even
 // where there will be none, and tensors of that mode cannot be saved.
 struct WithoutGradients {
-  explicit WithoutGradients(const ModelHandle& model) : inference(!model.is_script()) {}
+  explicit WithoutGradients(bool script) : inference(!script) {}
   c10::InferenceMode inference;
   c10::NoGradGuard no_grad;  // after it: where that mode is off, gradients are on
 };
@@ -60,8 +60,7 @@ void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   if (!pin_warning_.empty()) {
     logger().warning(std::exchange(pin_warning_, std::string()));
   }
-  model.train(mode == RunnerMode::train);
-  ema.train(mode == RunnerMode::train);
+  set_training(mode == RunnerMode::train);
   const auto& chosen = mode == RunnerMode::train ? train_metrics : evaluate_metrics;
   active_metrics_ = mode == RunnerMode::infer ? nullptr : chosen != nullptr ? chosen.get() : metrics.get();
   meters.reset();
@@ -73,6 +72,21 @@ void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   }
   predicted_metrics_ = dynamic_cast<Metrics*>(active_metrics_);
   find_typed();
+}
+
+void TorchRunnerBase::set_training(bool training) {
+  model.train(training);
+  ema.train(training);
+  for (auto& [name, handle] : models) {
+    const bool learns =
+        std::any_of(learners_.begin(), learners_.end(), [&](const Learner& learner) { return learner.name == name; });
+    handle.train(training && (learns || handle.named_parameters().empty()));
+  }
+}
+
+bool TorchRunnerBase::any_script() const {
+  return evaluation_model().is_script() ||
+         std::any_of(models.begin(), models.end(), [](const auto& item) { return item.second.is_script(); });
 }
 
 void TorchRunnerBase::fail_metrics() const {
@@ -133,7 +147,7 @@ at::Tensor TorchRunnerBase::evaluate_one(detail::LoopFrame& frame, data::BatchRe
   const auto [normalizer, tokens] = count_batch(batch);
   frame.data_ready();
   // Not around the loader: what a dataset keeps from its first use must serve training too.
-  const WithoutGradients guard(evaluation_model());
+  const WithoutGradients guard(any_script());
   at::Tensor loss = run_evaluate_step(batch);
   if (loss.defined() && normalizer.value_or(1) > 0) {
     frame.loss().update(loss, normalizer.value_or(1));
@@ -142,8 +156,33 @@ at::Tensor TorchRunnerBase::evaluate_one(detail::LoopFrame& frame, data::BatchRe
   return loss;
 }
 
+/// Infers in the middle of whatever goes on, which has its modes back afterwards; meters and metrics are not touched.
+class TorchRunnerBase::InferScope {
+ public:
+  InferScope(TorchRunnerBase& runner, const std::string& split)
+      : runner_(runner), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
+    runner_.mode_ = RunnerMode::infer;
+    runner_.set_training(false);
+  }
+  ~InferScope() {
+    runner_.mode_ = mode_;
+    runner_.split_ = split_;
+    if (mode_ == RunnerMode::train && runner_.pass_ != nullptr) {
+      runner_.set_training(true);
+    }
+  }
+  InferScope(const InferScope&) = delete;
+  InferScope& operator=(const InferScope&) = delete;
+
+ private:
+  TorchRunnerBase& runner_;
+  RunnerMode mode_;
+  std::string split_;
+};
+
 void TorchRunnerBase::without_gradients(const std::function<void()>& body) {
-  const WithoutGradients guard(evaluation_model());
+  const InferScope scope(*this, "infer");
+  const WithoutGradients guard(any_script());
   body();
 }
 
@@ -228,8 +267,10 @@ detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::o
   check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
                      steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
-  enter(RunnerMode::infer, split);
-  return {*this, loader, visit(split), steps};
+  if (pass_ == nullptr) {
+    enter(RunnerMode::infer, split);
+  }
+  return {*this, loader, visit(split), steps, std::string(split)};
 }
 
 bool detail::InferBatches::next(void* prediction) {
@@ -243,7 +284,8 @@ bool detail::InferBatches::next(void* prediction) {
     return false;
   }
   ++done_;
-  const WithoutGradients guard(runner_->evaluation_model());
+  const TorchRunnerBase::InferScope scope(*runner_, split_);
+  const WithoutGradients guard(runner_->any_script());
   runner_->run_infer_step(runner_->batch_of(*loader_), prediction);
   return true;
 }

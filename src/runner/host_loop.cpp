@@ -6,6 +6,7 @@
 
 #include "runner/host_loop.hpp"
 #include "runner/services.hpp"
+#include "runner/training_call.hpp"
 
 namespace danling::inline v0 {
 
@@ -22,8 +23,11 @@ TorchRunnerBase::PausedPass::~PausedPass() {
   if (!active_) {
     return;
   }
+  runner_.paused_ = false;
+  if (runner_.pass_ == nullptr) {
+    return;  // the runner is being destroyed
+  }
   try {
-    runner_.paused_ = false;
     runner_.enter(RunnerMode::train, runner_.pass_->split());
     runner_.restore_measurements(runner_.saved_);
     runner_.pass_->go_on();
@@ -43,26 +47,24 @@ void TorchRunnerBase::begin_host_training(const std::string& split) {
       !epochs(), operation,
       "expected `steps`, or neither, where the program brings the batches, got epochs=", epochs().value_or(0));
   prepare_training();
-  host_ = std::make_shared<HostLoop>();
-  host_->splits = {split};
-  notify(&Callback::on_run_begin, RunEvent{{*this}, host_->splits, {}});
+  const auto host = std::make_shared<HostLoop>();
+  host->splits = {split};
+  notify(&Callback::on_run_begin, RunEvent{{*this}, host->splits, {}});
   notify(&Callback::on_round_begin, RoundEvent{{*this}, state_.train.epoch, loop_.round});
   const bool resumed = continuing_ && loop_.split == split;
   const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
   const auto total = steps() ? std::optional(*steps() - first_step) : std::nullopt;
-  host_->frame = std::make_unique<detail::LoopFrame>(*this, split, total);
-  begin_train_split(*host_->frame, resumed);
+  host->frame = std::make_unique<detail::LoopFrame>(*this, split, total);
+  begin_train_split(*host->frame, resumed);
   loop_.target_step = steps().value_or(0);
-  pass_ = host_->frame.get();
+  pass_ = host->frame.get();
+  host_ = host;
 }
 
 TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef batch, std::int64_t samples,
                                                                const std::string& split, bool last) {
   static constexpr auto operation = "runner.train_on_batch";
-  check<StateError>(open_step_ == nullptr, operation,
-                    "expected a call between training steps, got one inside of a step");
-  check<StateError>(host_ != nullptr || pass_ == nullptr, operation,
-                    "expected a program that brings all batches, got a call while train() runs");
+  check_not_training(operation);
   if (host_ == nullptr) {
     begin_host_training(split);
   }
@@ -70,6 +72,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
                     "expected finish_evaluation() after evaluate_on_batch, got a training batch");
   check<ConfigError>(split == host_->splits.front(), operation, "expected batches of split ",
                      quote(host_->splits.front()), " until finish_training(), got one of ", quote(split));
+  const TrainingCall call(*this);
   try {
     OpenStep step = train_micro_batch(*host_->frame, {batch, samples, last});
     if (is_settled()) {
@@ -83,13 +86,8 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
   } catch (const Stopped&) {
     end_host_training();
     throw;
-  } catch (const std::exception& error) {
-    forget_window();
-    notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
-    throw;
   } catch (...) {
-    forget_window();
-    throw;
+    rethrow_from_training();
   }
 }
 
@@ -102,6 +100,7 @@ void TorchRunnerBase::end_host_training() {
 
 const ResultBook& TorchRunnerBase::finish_training() {
   static constexpr auto operation = "runner.finish_training";
+  check_not_training(operation);
   check<StateError>(host_ != nullptr, operation, "expected a call after train_on_batch, got one without");
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got the end of training");
@@ -128,10 +127,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_host_batch(data::BatchRef
                                                                   const std::string& split) {
   static constexpr auto operation = "runner.evaluate_on_batch";
   initialize();
-  check<StateError>(open_step_ == nullptr, operation,
-                    "expected a call between training steps, got one inside of a step");
-  check<StateError>(host_ != nullptr || pass_ == nullptr, operation,
-                    "expected a program that brings all batches, got a call while train() runs");
+  check_not_training(operation);
   if (host_ == nullptr) {
     host_ = std::make_shared<HostLoop>();
   }
@@ -170,8 +166,6 @@ Result TorchRunnerBase::finish_evaluation() {
 
 void TorchRunnerBase::infer_host_batch(const std::function<void()>& infer) {
   initialize();
-  const PausedPass paused(*this);
-  enter(RunnerMode::infer, "infer");
   without_gradients(infer);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include <danling/optim/build.hpp>
@@ -70,6 +71,9 @@ Learner TorchRunnerBase::make_learner(const std::string& name, std::shared_ptr<o
   if (out.scheduler != nullptr) {
     const auto interval = config().sched.for_name(name).interval;
     out.scheduler_by_step = interval.value_or(out.scheduler->requires_metric() ? "epoch" : "step") == "step";
+    check<ConfigError>(out.scheduler_by_step || !config().evaluate_interval, "runner.train",
+                       "expected sched.interval step beside evaluate_interval, which cuts passes over the data, got ",
+                       quote(interval.value_or("epoch")));
   }
   out.window.share(parallelism().data_share().size > 1);
   return out;
@@ -119,7 +123,14 @@ void TorchRunnerBase::load_models(const State& state) {
       load("scheduler", *schedule->second);
     }
     if (const State* updates = part->find("updates")) {
-      learner_counts_[name] = {updates->integer(), part->at("skipped_updates").integer()};
+      const std::pair counts(updates->integer(), part->at("skipped_updates").integer());
+      const auto running = std::find_if(learners_.begin(), learners_.end(),
+                                        [&](const Learner& learner) { return learner.name == name; });
+      if (running != learners_.end()) {  // a roll-back while the run goes on
+        std::tie(running->updates, running->skipped) = counts;
+      } else {
+        learner_counts_[name] = counts;
+      }
     }
   }
 }

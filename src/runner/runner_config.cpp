@@ -248,6 +248,9 @@ void RunnerConfig::base_validate() const {
   static constexpr std::string_view where = "config.validate";
   check<ConfigError>(!steps || !epochs, where, "expected at most one of 'steps' and 'epochs', got steps ",
                      steps.value_or(0), " and epochs ", epochs.value_or(0));
+  check<ConfigError>(
+      !evaluate_interval || !epochs, where,
+      "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
   check<ConfigError>(is_device(device), where, "expected auto, cpu, cuda or cuda:<index> for 'device', got ",
                      quote(device));
   const auto check_sched = [](const optim::SchedulerSpec& spec, const std::string& key) {

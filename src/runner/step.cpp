@@ -2,6 +2,7 @@
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include <ATen/ops/full_like.h>
@@ -30,6 +31,16 @@ double rounded_to(at::ScalarType dtype, double weight) {
   }
 }
 
+/// What a backward pass of one of several models gives gradients to.
+std::vector<at::Tensor> trainable(const Learner& learner) {
+  std::vector<at::Tensor> out;
+  for (const auto& group : learner.optimizer->param_groups()) {
+    std::copy_if(group.params.begin(), group.params.end(), std::back_inserter(out),
+                 [](const at::Tensor& param) { return param.requires_grad(); });
+  }
+  return out;
+}
+
 }  // namespace
 
 PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), autocast_dtype_}; }
@@ -45,8 +56,7 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss) {
-  OpenStep& step = current_step("runner.backward");
-  ++step.backwards;
+  const OpenStep& step = current_step("runner.backward");
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
   if (loss.dim() != 0 && loss.numel() != 1) [[unlikely]] {
     fail<StateError>("runner.backward", "expected a loss of one element, got shape [", join(loss.sizes()),
@@ -54,6 +64,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   }
   Learner& learner = *learner_;
   begin_window(learner, step);
+  ++learner.backwards;
   double weight = learner.window.weight();
   if (weight == 0.0) {
     return;  // not one valid target in this micro-batch
@@ -69,17 +80,19 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     seed = at::full_like(loss.detach(), weight);
     learner.seed_weight = weight;
   }
+  if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {
+    // A gradient that reaches another model would be part of that model's next update.
+    backward_options_.inputs = trainable(learner);
+  }
   parallelism().backward(loss, seed, learner.place, backward_options_);
+  backward_options_.inputs.clear();
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, bool retain_graph) {
   current_step("runner.backward");
   learner_ = &find_learner(name, "runner.backward");
-  for (const auto& group : learner_->optimizer->param_groups()) {
-    backward_options_.inputs.insert(backward_options_.inputs.end(), group.params.begin(), group.params.end());
-  }
-  backward_options_.retain_graph = retain_graph;
-  backward(loss);
+  backward_options_ = {.inputs = trainable(*learner_), .retain_graph = retain_graph};
+  backward(loss);  // open_step() puts back what one that throws leaves
   backward_options_ = {};
   learner_ = &learners_.front();
 }
@@ -114,6 +127,7 @@ void TorchRunnerBase::begin_window(Learner& learner, const OpenStep& step) {
     return;
   }
   learner.begun_in = step.number;
+  learner.backwards = 0;
   const std::int64_t accum = learner.accum_steps;
   const std::int64_t index = accum <= 1 ? 0 : step.position % accum;
   learner.place = {.index = index, .closes = index + 1 >= accum || step.last};
@@ -126,7 +140,7 @@ void TorchRunnerBase::step(Learner& learner, OpenStep& step) {
     ++state_.train.micro_step;
   }
   begin_window(learner, step);
-  if (step.backwards == 0) [[unlikely]] {
+  if (learner.backwards == 0) [[unlikely]] {
     require_gradients(learner);
   }
   learner.begun_in = -1;  // another backward is another micro-batch
@@ -198,8 +212,7 @@ void TorchRunnerBase::require_gradients(const Learner& learner) {
   if (learner.window.weight() != 0.0 && told_.insert("backward").second) {
     logger().warning(
         "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the samples "
-        "of "
-        "the accumulation window, nor shared with other processes; call backward(loss) in place of loss.backward()");
+        "of the accumulation window, nor shared with other processes; call backward(loss) in place of loss.backward()");
   }
 }
 

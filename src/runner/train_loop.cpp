@@ -2,6 +2,7 @@
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/services.hpp"
+#include "runner/training_call.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -34,6 +36,7 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
 
 const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
                                          const std::vector<std::string>& requested_evaluate) {
+  check_not_training("runner.train");
   initialize();
   has_trained_ = true;
   begin_recording();
@@ -46,19 +49,13 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   check_trainable(splits);
   prepare_training();
   check_score_name(splits);
+  const TrainingCall call(*this);
   try {
     notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     train_rounds(splits);
     notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
-  } catch (const Stopped&) {
-    throw;  // it is thrown between two windows, where everything is whole
-  } catch (const std::exception& error) {
-    forget_window();
-    notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
-    throw;
   } catch (...) {
-    forget_window();
-    throw;
+    rethrow_from_training();
   }
   gradient_accumulators_.clear();
   split_.clear();
@@ -71,6 +68,9 @@ void TorchRunnerBase::prepare_training() {
                     "train_on_batch ends it by finish_training()");
   make_learners();
   by_steps_ = is_step_mode();
+  if (by_steps_ && !config().evaluate_interval && std::isfinite(config().patience) && told_.insert("patience").second) {
+    logger().warning("patience ends no run by `steps` without evaluations on the way; set evaluate_interval");
+  }
   save_interval_ = by_steps_ ? checkpoint_interval() : 0;
   select_score();
   log_guessed_score();
@@ -93,12 +93,29 @@ void TorchRunnerBase::check_trainable(const Splits& splits) const {
                      "expected a number of steps, got none; set `steps` or `epochs` in the config");
 }
 
+// Called where an exception is handled.
+void TorchRunnerBase::rethrow_from_training() {
+  try {
+    throw;
+  } catch (const Stopped&) {
+    throw;  // it is thrown between two windows, where everything is whole
+  } catch (const std::exception& error) {
+    forget_window();
+    notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
+    throw;
+  } catch (...) {
+    forget_window();
+    throw;
+  }
+}
+
 // After a step that threw, a save takes what there is, and says so.
 void TorchRunnerBase::forget_window() {
   if (!is_settled()) {
     mark_inexact();
     for (Learner& learner : learners_) {
       learner.window.reset();
+      zero_grad(learner);  // a host may go on with the next batch
     }
   }
 }

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include <danling/telemetry/logger.hpp>
+
 #include "runner/loop_frame.hpp"
 #include "runner/services.hpp"
 
@@ -82,6 +84,9 @@ void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) 
 
 // A callback has asked for it; the pass goes on as if nothing had been, generators included.
 void TorchRunnerBase::evaluate_between_steps() {
+  if (evaluate_splits().empty() && told_.insert("evaluation").second) {
+    logger().warning("runner.request_evaluation: an evaluation was asked for, and there is no split to evaluate");
+  }
   for (const auto& split : evaluate_splits()) {
     evaluate_in_training(split, /*whole=*/true);
     state_.rng.restore();
@@ -114,6 +119,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::open_step(const MicroBatch& micro_bat
                 .number = ++step_number_,
                 .position = state_.train.micro_step};
   learner_ = &learners_.front();
+  backward_options_ = {};
   if (learner_->name.empty()) {
     begin_window(*learner_, step);
     step.place = learner_->place;

@@ -346,6 +346,64 @@ TEST_CASE("Callback: it may end training, save and ask for an evaluation", "[run
   CHECK(run("end", fewer).second == (config.epochs ? 14 : 9));
 }
 
+TEST_CASE("Callback: it may infer in the middle of a pass, which goes on as if nothing had been", "[runner]") {
+  struct Inferring : dl::Callback {
+    TinyRunner* runner = nullptr;
+    std::int64_t rows = 0;
+    std::string name() const override { return "inferring"; }
+    void on_step(const dl::StepEvent&) override {
+      if (runner != nullptr) {
+        rows += runner->infer("val").size(0);
+      }
+    }
+  };
+  const auto run = [](bool infers) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 2;
+    config.log_interval = 2;
+    TinyRunner runner(config);
+    auto& callback = runner.add(Inferring());
+    callback.runner = infers ? &runner : nullptr;
+    runner.train();
+    CHECK(callback.rows == (infers ? 14 * 20 : 0));
+    CHECK(runner.close());
+    return outcome_of(runner.workspace().dir());
+  };
+  check_same(run(false), run(true));
+}
+
+TEST_CASE("TorchRunner: options of evaluation that a run would not obey are said", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  config.evaluate_interval = 5;
+  CHECK(danling_test::error_of<dl::ConfigError>([&] { TinyRunner runner(config); }) ==
+        "[config.validate] expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is "
+        "evaluated");
+  config.epochs.reset();
+  config.steps = 10;
+  config.sched.type = "linear";
+  config.sched.interval = "epoch";
+  TinyRunner refused(config);
+  CHECK(danling_test::error_of<dl::ConfigError>([&] { refused.train(); }) ==
+        "[runner.train] expected sched.interval step beside evaluate_interval, which cuts passes over the data, got "
+        "'epoch'");
+  config.sched = {};
+  config.evaluate_interval.reset();
+  config.patience = 3;
+  std::vector<std::string> warnings;
+  TinyRunner runner(config);
+  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      warnings.emplace_back(text);
+    }
+  });
+  runner.train();
+  CHECK(warnings == std::vector<std::string>{"patience ends no run by `steps` without evaluations on the way; set "
+                                             "evaluate_interval"});
+}
+
 TEST_CASE("TorchRunner: by steps patience ends a run that is evaluated on the way, and it stays ended", "[runner]") {
   struct Flat : TinyRunner {
     using TinyRunner::TinyRunner;

@@ -1,3 +1,4 @@
+#include <functional>
 #include <thread>
 
 #include "fixture.hpp"
@@ -222,7 +223,128 @@ TEST_CASE("train_on_batch: calls in a wrong order are errors that say the right 
   other.hidden = 5;
   Nested nested(other);
   CHECK_THAT(error_of<dl::StateError>([&] { nested.train_on_batch(pushed(0)); }),
-             Contains("[runner.train_on_batch] expected a call between training steps, got one inside of a step"));
+             Contains("[runner.train_on_batch] expected a call after train() or train_on_batch() has returned or "
+                      "thrown, got one inside of it"));
+}
+
+TEST_CASE("train_on_batch: what would end a training from inside of it is refused", "[runner]") {
+  struct Inside : dl::Callback {
+    std::function<void()> call;
+    std::string name() const override { return "inside"; }
+    void on_step(const dl::StepEvent&) override { call(); }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 5;
+  HostedRunner runner(config);
+  Inside& inside = runner.add(Inside());
+  const auto refused = [&](std::function<void()> call, const std::string& operation) {
+    bool called = false;
+    inside.call = [&] {
+      called = true;
+      CHECK(error_of<dl::StateError>(call) ==
+            "[" + operation + "] expected a call after train() or train_on_batch() has returned or thrown, got one " +
+                "inside of it");
+    };
+    runner.train_on_batch(pushed(0));
+    CHECK(called);
+  };
+  refused([&] { runner.train(); }, "runner.train");
+  refused([&] { runner.train_on_batch(pushed(1)); }, "runner.train_on_batch");
+  refused([&] { runner.evaluate_on_batch(pushed(1)); }, "runner.evaluate_on_batch");
+  refused([&] { runner.finish_training(); }, "runner.finish_training");
+  refused([&] { runner.load_checkpoint(runner.state_dict()); }, "runner.load_checkpoint");
+}
+
+TEST_CASE("train_on_batch: after a checkpoint is loaded the next batch begins where it does", "[runner]") {
+  const auto run = [](bool rolls_back) {
+    const Folder folder;
+    HostedRunner runner(hosted(folder));
+    for (int batch = 0; batch < 4; ++batch) {
+      runner.train_on_batch(pushed(batch));
+    }
+    if (rolls_back) {
+      const dl::State before = dl::clone(runner.state_dict());
+      runner.train_on_batch(pushed(7));
+      runner.evaluate_on_batch(pushed(8));
+      runner.load_checkpoint(before);
+    }
+    runner.train_on_batch(pushed(4));
+    runner.train_on_batch(pushed(5));
+    return dl::clone(runner.state_dict());
+  };
+  dl::State rolled_back = run(true);
+  dl::State straight = run(false);
+  for (const auto* key : {"runner", "metrics_lines"}) {  // folders and lines of a log differ
+    rolled_back.map().erase(key);
+    straight.map().erase(key);
+  }
+  CHECK(dl::first_difference(rolled_back, straight) == "");
+}
+
+TEST_CASE("evaluate_on_batch: inference between its batches leaves its averages alone", "[runner]") {
+  const Folder folder;
+  HostedRunner runner(hosted(folder));
+  runner.train_on_batch(pushed(0));
+  const auto evaluate = [&](bool infers) {
+    for (int part = 0; part < 3; ++part) {
+      runner.evaluate_on_batch(make_points(10, 1000 + 10 * part));
+      if (infers) {
+        runner.infer_on_batch(make_points(5, 0));
+      }
+    }
+    return runner.finish_evaluation().text(9);
+  };
+  CHECK(evaluate(true) == evaluate(false));
+}
+
+TEST_CASE("evaluate_on_batch: a runner may end with an evaluation open in the middle of training", "[runner]") {
+  const Folder folder;
+  struct Open : dl::TorchRunner {  // without close(), as where an exception leaves a program
+    explicit Open(const TinyConfig& config) : TorchRunner(config) {
+      model = make_tiny_net(config);
+      criterion = torch::nn::CrossEntropyLoss();
+    }
+  };
+  Open runner(hosted(folder));
+  runner.train_on_batch(pushed(0));
+  runner.evaluate_on_batch(pushed(1));
+  CHECK(runner.mode() == dl::RunnerMode::evaluate);
+}
+
+TEST_CASE("train_on_batch: a batch that throws leaves no gradient for the next ones", "[runner]") {
+  struct Failing : HostedRunner {
+    using HostedRunner::HostedRunner;
+    bool fails = false;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      auto output = HostedRunner::train_step(batch);
+      if (fails) {
+        throw std::runtime_error("a bad batch");
+      }
+      return output;
+    }
+  };
+  const auto run = [](bool with_failure) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.dropout = 0;
+    config.accum_steps = 2;
+    config.optim.type = "sgd";
+    Failing runner(config);
+    runner.train_on_batch(pushed(0));
+    runner.train_on_batch(pushed(1));
+    if (with_failure) {
+      runner.fails = true;
+      CHECK_THROWS(runner.train_on_batch(pushed(2)));
+      runner.fails = false;
+    } else {
+      runner.train_on_batch(pushed(3), "train", /*last=*/true);
+      return dl::clone(runner.model.state_dict());
+    }
+    runner.train_on_batch(pushed(3), "train", /*last=*/true);
+    return dl::clone(runner.model.state_dict());
+  };
+  CHECK(dl::first_difference(run(true), run(false)) == "");
 }
 
 TEST_CASE("TorchRunner: several runners on several threads give the results of running alone", "[runner]") {

@@ -1,3 +1,5 @@
+#include <set>
+
 #include "fixture.hpp"
 
 namespace runner_test {
@@ -212,6 +214,111 @@ TEST_CASE("TorchRunner: the weights of several models are loaded from what a run
   other["weight"] = torch::ones({2});
   CHECK(error_of<dl::CheckpointError>([&] { fresh.load_pretrained(other); }) ==
         "[runner.load_pretrained] expected the weights of several models under 'models' in the checkpoint, got none");
+}
+
+TEST_CASE("TorchRunner: several models evaluate in evaluation mode, and train in training mode where they learn",
+          "[runner]") {
+  class Modes : public GanRunner {
+   public:
+    explicit Modes(const TinyConfig& config) : GanRunner(config) {
+      models["teacher"] = torch::nn::Sequential(torch::nn::Linear(4, 4), torch::nn::Dropout(0.5));
+      models["noise"] = torch::nn::Dropout(0.5);
+      optimizers["teacher"] = nullptr;
+      datasets["val"] = Points{make_points(8, 1000), false};
+    }
+    std::string modes() {
+      std::string out;
+      for (auto& [name, handle] : models) {
+        out += handle.module()->is_training() ? 't' : 'e';
+      }
+      return out;  // discriminator, generator, noise, teacher
+    }
+    std::set<std::string> training, evaluating;
+
+   protected:
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      training.insert(modes());
+      return GanRunner::train_step(batch);
+    }
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      evaluating.insert(modes());
+      return {{}, score(models["discriminator"](batch.input), 1.0)};
+    }
+  };
+  const Folder folder;
+  Modes runner(gan_config(folder));
+  runner.train();
+  CHECK(runner.training == std::set<std::string>{"ttte"});
+  CHECK(runner.evaluating == std::set<std::string>{"eeee"});
+}
+
+TEST_CASE("TorchRunner: the loss of one model leaves the gradients of the others alone", "[runner]") {
+  // The main model's loss goes through the critic, whose window is open then; the critic's own loss has no gradient.
+  class Through : public TinyRunner {
+   public:
+    explicit Through(const TinyConfig& config) : TinyRunner(config) {
+      auto critic = layers(3, 1, 0.4);
+      critic->parameters()[0].requires_grad_(false);  // a part of it is frozen
+      models["critic"] = critic;
+    }
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      const auto prediction = model(batch.input);
+      backward(models["critic"](prediction.detach()).mean() * 0.0, "critic");
+      const auto loss = models["critic"](prediction).mean();
+      backward(loss);
+      step();
+      step("critic");
+      return {prediction, loss};
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.optim.type = "sgd";
+  config.accum_steps = 2;
+  Through runner(config);
+  std::vector<at::Tensor> before;
+  for (const auto& [name, value] : runner.models["critic"].named_parameters()) {
+    before.push_back(value.detach().clone());
+  }
+  runner.train();
+  std::size_t at = 0;
+  for (const auto& [name, value] : runner.models["critic"].named_parameters()) {
+    INFO(name);
+    CHECK(torch::equal(value, before[at++]));
+  }
+}
+
+TEST_CASE("TorchRunner: several models roll back to a checkpoint and go on as if nothing had been", "[runner]") {
+  class RollingBack : public GanRunner {
+   public:
+    using GanRunner::GanRunner;
+    std::int64_t fails_at = 0;
+
+   protected:
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      if (++steps_ == fails_at) {
+        throw std::runtime_error("a bad batch");
+      }
+      return GanRunner::train_step(batch);
+    }
+
+   private:
+    std::int64_t steps_ = 0;
+  };
+  const auto run = [](std::int64_t fails_at) {
+    const Folder folder;
+    const TinyConfig config = gan_config(folder);
+    RollingBack runner(config);
+    runner.fails_at = fails_at;
+    if (fails_at > 0) {
+      CHECK_THROWS_AS(runner.train(), std::runtime_error);
+      runner.load_checkpoint(runner.workspace().checkpoint_dir() / "latest.pth");
+    }
+    runner.train();
+    return dl::clone(runner.state_dict().at("models"));
+  };
+  CHECK(dl::first_difference(run(10), run(0)) == "");
 }
 
 TEST_CASE("TorchRunner: wrong names of models are errors that list the right ones", "[runner]") {

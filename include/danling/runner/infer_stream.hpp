@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +21,8 @@ namespace detail {
 class InferBatches {
  public:
   InferBatches(TorchRunnerBase& runner, data::LoaderBase& loader, data::LoaderVisit visit,
-               std::optional<std::int64_t> steps)
-      : runner_(&runner), loader_(&loader), visit_(std::move(visit)), steps_(steps) {}
+               std::optional<std::int64_t> steps, std::string split)
+      : runner_(&runner), loader_(&loader), visit_(std::move(visit)), steps_(steps), split_(std::move(split)) {}
 
   /// Infers the next batch into `prediction`, a std::optional of what the runner predicts; false at the end.
   bool next(void* prediction);
@@ -31,6 +32,7 @@ class InferBatches {
   data::LoaderBase* loader_;
   data::LoaderVisit visit_;
   std::optional<std::int64_t> steps_;
+  std::string split_;
   std::int64_t done_ = 0;
 };
 }  // namespace detail

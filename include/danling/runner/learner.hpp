@@ -32,7 +32,8 @@ struct Learner {
   // Of the loops.
   std::int64_t begun_in = -1;  ///< number of the training step whose micro-batch the window has counted
   WindowPlace place = {};
-  at::Tensor seed = {};  ///< of backward: the weight of the micro-batch
+  std::int64_t backwards = 0;  ///< calls of backward() in this micro-batch
+  at::Tensor seed = {};        ///< of backward: the weight of the micro-batch
   double seed_weight = 0.0;
 };
 

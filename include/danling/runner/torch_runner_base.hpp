@@ -50,8 +50,8 @@ class TorchRunnerBase : public BaseRunner {
   ModelHandle model;
   /// Further models by name, or all of them: a generator and a discriminator, an actor and a critic, a teacher. Each
   /// that has trainable parameters gets an optimizer from `optim.<name>` and a schedule from `sched.<name>`, over the
-  /// common sections; `optimizers["teacher"] = nullptr` leaves one alone. All are moved to the device, saved, resumed
-  /// and exported. Your train_step calls backward(loss, name) and step(name).
+  /// common sections; `optimizers["teacher"] = nullptr` leaves one alone, in evaluation mode. All are moved to the
+  /// device, saved, resumed and exported. Your train_step calls backward(loss, name) and step(name).
   std::map<std::string, ModelHandle> models;
   /// Evaluated and inferred with in place of `model` when it is set; keeping it up to date is yours.
   ModelHandle ema;
@@ -277,13 +277,14 @@ class TorchRunnerBase : public BaseRunner {
     std::int64_t number = 0;    ///< of training steps in this process
     std::int64_t position = 0;  ///< micro-batches before it, of which windows are made
     at::Tensor loss = {};
-    StepPacket agreed = {};      ///< with the other ranks, where a window closes
-    std::int64_t backwards = 0;  ///< calls of backward()
-    std::int64_t steps = 0;      ///< calls of step()
+    StepPacket agreed = {};  ///< with the other ranks, where a window closes
+    std::int64_t steps = 0;  ///< calls of step()
     bool updated = false;
   };
+  class TrainingCall;
   class StepScope;
   class PausedPass;
+  class InferScope;
   /// The batch of one micro-batch, and whether it is the last of its pass.
   struct MicroBatch {
     data::BatchRef batch;
@@ -291,12 +292,16 @@ class TorchRunnerBase : public BaseRunner {
     bool last;
   };
   void enter(RunnerMode mode, std::string_view split);
+  /// Training or evaluation mode of all models; one that is not trained stays in evaluation mode.
+  void set_training(bool training);
+  bool any_script() const;
   /// Epoch 0 of `split` from its beginning; the loader goes back after it where the split trains.
   data::LoaderVisit visit(std::string_view split);
   struct Splits {
     std::vector<std::string> train, evaluate;
   };
   void check_trainable(const Splits& splits) const;
+  void check_not_training(std::string_view operation) const;
   void prepare_training();
   void check_score_name(const Splits& splits);
   const MetricsBase* score_metrics() const;
@@ -310,6 +315,7 @@ class TorchRunnerBase : public BaseRunner {
   bool train_round(const Splits& splits);
   bool round_is_over() const;
   void forget_window();
+  [[noreturn]] void rethrow_from_training();
   bool evaluates_after_round() const;
   void evaluate_round(const Splits& splits);
   void evaluate_splits_of(const Splits& splits, Result& round, bool whole);
@@ -392,6 +398,7 @@ class TorchRunnerBase : public BaseRunner {
   BackwardOptions backward_options_;
   std::vector<at::Tensor> clip_params_;
   OpenStep* open_step_ = nullptr;  // null outside of a training step
+  bool training_ = false;          // inside of a call that trains
   MetricsBase* active_metrics_ = nullptr;
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
 };
