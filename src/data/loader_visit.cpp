@@ -19,7 +19,7 @@ std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
   bool in_epoch = kept_in_epoch_;
   if (keep && !kept) {
     kept = state_dict();
-    in_epoch = started_ && !loaded_;
+    in_epoch = resumes_ || (started_ && !loaded_);  // resumes_: nothing was read since another visit
   }
   kept_.reset();
   loaded_ = false;  // else start_epoch would go on where that state stopped

@@ -6,6 +6,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <danling/data/loader_visit.hpp>
 #include <support/error.hpp>
 
 #include "loader_kinds.hpp"
@@ -133,6 +134,28 @@ TEST_CASE("Loader: a stream that goes on does not change what was saved or loade
       loader.start_epoch(0);
       CHECK(drain(loader) == counting(26, 4));
       CHECK(state.at("stream").tensor().item<std::int64_t>() == 4);
+    }
+  }
+}
+
+TEST_CASE("Loader: visits one after another, with nothing read between them, go back to the same place", "[data]") {
+  for (const std::int64_t workers : {0, 2}) {
+    for (int kind = 0; kind < num_kinds; ++kind) {
+      CAPTURE(workers, kind);
+      const data::LoaderOptions options{.batch_size = 3, .split = "train"};
+      const Batches expected = undisturbed(kind, options)[1];
+      Walker walker(kind, options, workers, true);
+      Loader& loader = walker.loader();
+      loader.start_epoch(1);
+      REQUIRE(loader.next());
+      const State state = loader.state_dict();
+      for (int times = 0; times < 3; ++times) {
+        data::LoaderVisit visit(loader, 0, true);
+        REQUIRE(visit.next());
+        visit.end();
+        CHECK(danling::first_difference(loader.state_dict(), state) == "");
+      }
+      CHECK(rest_of(loader) == Batches(expected.begin() + 1, expected.end()));
     }
   }
 }
