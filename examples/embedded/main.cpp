@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include <danling/core/signals.hpp>
 #include <danling/danling.hpp>
 
 namespace dl = danling;

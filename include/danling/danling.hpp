@@ -7,8 +7,10 @@
 #include <danling/core/error.hpp>
 #include <danling/core/result.hpp>
 #include <danling/core/round.hpp>
+#include <danling/core/signals.hpp>
 
 #include <danling/config/config.hpp>
+#include <danling/workspace/files.hpp>
 #include <danling/workspace/workspace.hpp>
 
 #include <danling/state/state.hpp>

@@ -15,7 +15,7 @@ void print_error(const std::exception& error);
 /// `function`, whose errors of type `E`, but for those of the types `Except`, go to `callback` instead of the caller.
 /// It returns an optional of the result, or for a function without one whether it came to its end.
 ///
-///     const auto upload = catching<std::runtime_error>([&] { copy_to_bucket(path); });
+///     auto upload = catching<std::runtime_error>([&] { copy_to_bucket(path); });
 ///     if (!upload()) { ... }  // told, and the run goes on
 template <class E = std::exception, class... Except, class F, class Callback = void (*)(const std::exception&)>
 auto catching(F function, Callback callback = &print_error) {
