@@ -40,6 +40,32 @@ TEST_CASE("AccumulationWindow: a micro-batch without a valid target counts nothi
   CHECK(window.divisor() == 1.0);
 }
 
+TEST_CASE("AccumulationWindow: processes divide alike, also one without a valid target", "[runner]") {
+  dl::AccumulationWindow with;
+  dl::AccumulationWindow without;
+  for (auto* window : {&with, &without}) {
+    window->share(true);
+    window->reset();
+    window->begin_micro_batch(window == &with ? 12 : 0, false);
+  }
+  CHECK(with.total() == 12.0);
+  CHECK(without.total() == 0.0);
+  for (auto* window : {&with, &without}) {
+    window->set_total(12.0);
+    CHECK(window->divisor() == with.weight());  // the gradient of both is that of the one micro-batch
+  }
+}
+
+TEST_CASE("AccumulationWindow: processes without normalizers add up their micro-batches", "[runner]") {
+  dl::AccumulationWindow window;
+  window.share(true);
+  window.reset();
+  window.begin_micro_batch(std::nullopt, true);
+  CHECK(window.total() == 1.0);
+  window.set_total(2.0);
+  CHECK(window.divisor() == 2.0);
+}
+
 TEST_CASE("AccumulationWindow: a normalizer that goes missing is an error", "[runner]") {
   dl::AccumulationWindow window;
   window.begin_micro_batch(4, false);

@@ -36,7 +36,7 @@ class AccumulationWindow {
   void reset() {
     kind_ = Kind::undecided;
     count_ = 0;
-    unit_ = 1;
+    unit_ = shared_ ? shared_unit : 1;  // also where no micro-batch of this process counts
     weight_ = 1.0;
     divisor_ = 0.0;
   }
@@ -51,6 +51,7 @@ class AccumulationWindow {
     }
     if ((alone && !shared_) || (kind_ == Kind::undecided && !normalizer)) {
       kind_ = Kind::uniform;
+      unit_ = 1;
     } else if (kind_ == Kind::undecided) {
       kind_ = Kind::weighted;
     }
@@ -58,8 +59,8 @@ class AccumulationWindow {
       check<StateError>(normalizer.has_value(), "runner.accumulate",
                         "expected a loss normalizer for every micro-batch of a window that began with one, got none; "
                         "give all batches a loss_normalizer or none");
-      if (divisor_ == 0.0) {
-        unit_ = shared_ ? shared_unit : std::bit_floor(static_cast<std::uint64_t>(*normalizer));
+      if (divisor_ == 0.0 && !shared_) {
+        unit_ = std::bit_floor(static_cast<std::uint64_t>(*normalizer));
       }
       weight_ = static_cast<double>(*normalizer) / static_cast<double>(unit_);
     } else {
