@@ -38,7 +38,13 @@ void CallbackList::add(std::shared_ptr<Callback> callback, bool steps) {
 State CallbackList::state_dict() const {
   State::Map map;
   for (const auto& callback : all_) {
-    if (State state = callback->state_dict(); !state.is_null()) {
+    State state;
+    try {
+      state = callback->state_dict();
+    } catch (...) {
+      rethrow(*callback, "give its state");
+    }
+    if (!state.is_null()) {
       map.set(callback->name(), std::move(state));
     }
   }
@@ -51,8 +57,12 @@ std::vector<std::string> CallbackList::load_state_dict(const State& state) const
     bool known = false;
     for (const auto& callback : all_) {
       if (callback->name() == entry.key.string()) {
-        callback->load_state_dict(entry.value);
         known = true;
+        try {
+          callback->load_state_dict(entry.value);
+        } catch (...) {
+          rethrow(*callback, "take the state of the checkpoint");
+        }
       }
     }
     if (!known) {
@@ -62,12 +72,12 @@ std::vector<std::string> CallbackList::load_state_dict(const State& state) const
   return unknown;
 }
 
-void CallbackList::rethrow(const Callback& callback) const {
+void CallbackList::rethrow(const Callback& callback, std::string_view expected) const {
   if (!names_errors_) {
     throw;
   }
   const auto fail_with = [&](std::string_view text) {
-    fail<Error>("runner.callback", "expected ", quote(callback.name()), " to return, got an exception: ", text);
+    fail<Error>("runner.callback", "expected ", quote(callback.name()), " to ", expected, ", got an exception: ", text);
   };
   try {
     throw;

@@ -116,6 +116,70 @@ TEST_CASE("Callback: stops, restores and exceptions are told", "[runner]") {
   CHECK_THAT(heard.back(), Contains("exception ") && Contains("a bad batch"));
 }
 
+TEST_CASE("Callback: one whose state fails is named, when it is saved and when it is restored", "[runner]") {
+  struct Stateful : dl::Callback {
+    explicit Stateful(bool is_broken) : broken(is_broken) {}
+    bool broken;
+    dl::State state_dict() const override {
+      if (broken) {
+        throw std::runtime_error("a lost buffer");
+      }
+      return 3;
+    }
+    void load_state_dict(const dl::State& state) override { state.at("count"); }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  {
+    TinyRunner runner(config);
+    runner.add(Stateful(true));
+    CHECK(danling_test::error_of<dl::Error>([&] { runner.state_dict(); }) ==
+          "[runner.callback] expected 'Stateful' to give its state, got an exception: a lost buffer");
+  }
+  dl::State saved;
+  {
+    TinyRunner runner(config);
+    runner.add(Stateful(false));
+    runner.initialize();
+    saved = runner.state_dict();
+  }
+  TinyRunner runner(config);
+  runner.add(Stateful(false));
+  runner.initialize();
+  CHECK_THAT(danling_test::error_of<dl::Error>([&] { runner.load_checkpoint(saved); }),
+             Contains("[runner.callback] expected 'Stateful' to take the state of the checkpoint, got an exception: "));
+}
+
+TEST_CASE("Callback: one that adds others while it is called leaves the list whole, and they hear the same event",
+          "[runner]") {
+  struct Counter : dl::Callback {
+    Counter(std::string of, int& count) : own(std::move(of)), begun(&count) {}
+    std::string own;
+    int* begun;
+    std::string name() const override { return own; }
+    void on_run_begin(const dl::RunEvent&) override { ++*begun; }
+  };
+  struct Adder : dl::Callback {
+    explicit Adder(int& count) : begun(&count) {}
+    int* begun;
+    void on_run_begin(const dl::RunEvent& event) override {
+      for (int i = 0; i < 16; ++i) {
+        event.runner.add(Counter(std::to_string(i), *begun));
+      }
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  int begun = 0;
+  TinyRunner runner(config);
+  runner.add(Adder(begun));
+  runner.add(Counter("first", begun));
+  runner.train();
+  CHECK(begun == 17);
+}
+
 TEST_CASE("Callback: they are called in the order in which they were added, and one that throws is named", "[runner]") {
   struct Thrower : dl::Callback {
     void on_round_end(const dl::RoundEvent&) override { throw std::runtime_error("no room"); }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -171,13 +172,13 @@ class CallbackList {
   /// Calls `function` of each with the event.
   template <class E>
   void notify(void (Callback::*function)(const E&), const E& event) const {
-    for (const auto& callback : all_) {
-      call(*callback, function, event);
+    for (std::size_t i = 0; i < all_.size(); ++i) {  // one may add another
+      call(*all_[i], function, event);
     }
   }
   void notify_step(const StepEvent& event) const {
-    for (Callback* const callback : step_listeners_) {
-      call(*callback, &Callback::on_step, event);
+    for (std::size_t i = 0; i < step_listeners_.size(); ++i) {
+      call(*step_listeners_[i], &Callback::on_step, event);
     }
   }
 
@@ -192,10 +193,10 @@ class CallbackList {
     try {
       (callback.*function)(event);
     } catch (...) {
-      rethrow(callback);
+      rethrow(callback, "return");
     }
   }
-  [[noreturn]] void rethrow(const Callback& callback) const;
+  [[noreturn]] void rethrow(const Callback& callback, std::string_view expected) const;
 
   bool names_errors_;
   std::vector<std::shared_ptr<Callback>> all_;
