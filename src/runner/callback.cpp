@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <typeinfo>
 
@@ -22,29 +23,38 @@ std::string Callback::name() const {
   return whole.substr(whole.rfind(':') + 1);  // of a namespace or function that is of no interest
 }
 
+void CallbackList::insert(std::vector<Entry>& list, const Entry& entry) {
+  const auto place =
+      entry.own ? std::find_if(list.begin(), list.end(), [](const Entry& other) { return !other.own; }) : list.end();
+  list.insert(place, entry);
+}
+
+void CallbackList::add_own(std::shared_ptr<Callback> callback, bool steps) {
+  const Entry entry{std::move(callback), true};
+  if (steps) {
+    insert(step_listeners_, entry);
+  }
+  insert(all_, entry);
+}
+
 void CallbackList::add(std::shared_ptr<Callback> callback, bool steps) {
   check<ConfigError>(callback != nullptr, "runner.add", "expected a callback, got null");
   const std::string name = callback->name();
-  for (const auto& other : all_) {
-    check<ConfigError>(other->name() != name, "runner.add", "expected callbacks of different names, got two ",
-                       quote(name), "; override name()");
+  for (const Entry& other : all_) {
+    check<ConfigError>(other.own || other.callback->name() != name, "runner.add",
+                       "expected callbacks of different names, got two ", quote(name), "; override name()");
   }
+  const Entry entry{std::move(callback), false};
   if (steps) {
-    step_listeners_.push_back(callback.get());
+    insert(step_listeners_, entry);
   }
-  all_.push_back(std::move(callback));
+  insert(all_, entry);
 }
 
 State CallbackList::state_dict() const {
   State::Map map;
-  for (const auto& callback : all_) {
-    State state;
-    try {
-      state = callback->state_dict();
-    } catch (...) {
-      rethrow(*callback, "give its state");
-    }
-    if (!state.is_null()) {
+  for (const auto& [callback, own] : all_) {
+    if (State state = own ? State() : callback->state_dict(); !state.is_null()) {
       map.set(callback->name(), std::move(state));
     }
   }
@@ -55,14 +65,10 @@ std::vector<std::string> CallbackList::load_state_dict(const State& state) const
   std::vector<std::string> unknown;
   for (const auto& entry : state.map()) {
     bool known = false;
-    for (const auto& callback : all_) {
-      if (callback->name() == entry.key.string()) {
+    for (const auto& [callback, own] : all_) {
+      if (!own && callback->name() == entry.key.string()) {
+        callback->load_state_dict(entry.value);
         known = true;
-        try {
-          callback->load_state_dict(entry.value);
-        } catch (...) {
-          rethrow(*callback, "take the state of the checkpoint");
-        }
       }
     }
     if (!known) {
@@ -72,12 +78,12 @@ std::vector<std::string> CallbackList::load_state_dict(const State& state) const
   return unknown;
 }
 
-void CallbackList::rethrow(const Callback& callback, std::string_view expected) const {
-  if (!names_errors_) {
+void CallbackList::rethrow(const Entry& entry) {
+  if (entry.own) {
     throw;
   }
   const auto fail_with = [&](std::string_view text) {
-    fail<Error>("runner.callback", "expected ", quote(callback.name()), " to ", expected, ", got an exception: ", text);
+    fail<Error>("runner.callback", "expected ", quote(entry.callback->name()), " to return, got an exception: ", text);
   };
   try {
     throw;

@@ -5,6 +5,7 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/checks.hpp"
 #include "runner/loop_frame.hpp"
 
 namespace danling::inline v0 {
@@ -24,46 +25,63 @@ bool is_empty(const Result& counts) {
 
 }  // namespace
 
-void TorchRunnerBase::check_numbers(const detail::LoopFrame& frame, const Result& averages) {
+void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
+  if (splits.train.empty()) {
+    std::vector<std::string> names;
+    for (const SplitInfo& split : runner_.splits()) {
+      names.push_back(quote(split.name));
+    }
+    fail<ConfigError>("runner.train", "expected a training split, got ",
+                      names.empty() ? "no datasets" : concat("none among the datasets ", join(names)),
+                      "; set datasets[\"train\"], or name one in train_splits");
+  }
+  check<ConfigError>(runner_.steps() || runner_.epochs(), "runner.train",
+                     "expected a number of steps, got none; set `steps` or `epochs` in the config");
+}
+
+void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Result& averages) {
   const double* loss = averages.number("loss");
   if (loss != nullptr && !std::isfinite(*loss)) {
-    const std::string place = concat("split ", quote(frame.split()), ", epoch ", state_.train.epoch + 1, ", by step ",
-                                     state_.train.global_step);
-    if (mode_ == RunnerMode::train && config().on_nonfinite == "stop") {
+    const std::string place = concat("split ", quote(frame.split()), ", epoch ", runner_.state_.train.epoch + 1,
+                                     ", by step ", runner_.state_.train.global_step);
+    if (runner_.mode_ == RunnerMode::train && runner_.config().on_nonfinite == "stop") {
       fail<NonFiniteError>("runner.loss", "expected a finite loss, got ", *loss, " in ", place,
                            " (on_nonfinite: stop); the checkpoints before are whole");
     }
-    if (told_.insert(concat("loss ", frame.split(), state_.train.epoch)).second) {
-      logger().warning(concat("the loss is not finite: ", *loss, " in ", place,
-                              mode_ == RunnerMode::train ? "; on_nonfinite: stop ends such a run" : ""));
+    if (runner_.told_.insert(concat("loss ", frame.split(), runner_.state_.train.epoch)).second) {
+      runner_.logger().warning(
+          concat("the loss is not finite: ", *loss, " in ", place,
+                 runner_.mode_ == RunnerMode::train ? "; on_nonfinite: stop ends such a run" : ""));
     }
   }
-  check_schedules();
-  if (skipped_updates_ > skips_told_) {
-    logger().warning(concat("gradients were not finite: ", skipped_updates_ - skips_told_,
-                            " updates were skipped by step ", state_.train.global_step, ", ", skipped_updates_,
-                            " in all (skip_nonfinite_grad)"));
-    skips_told_ = skipped_updates_;
+  schedules();
+  if (runner_.skipped_updates_ > runner_.skips_told_) {
+    runner_.logger().warning(concat("gradients were not finite: ", runner_.skipped_updates_ - runner_.skips_told_,
+                                    " updates were skipped by step ", runner_.state_.train.global_step, ", ",
+                                    runner_.skipped_updates_, " in all (skip_nonfinite_grad)"));
+    runner_.skips_told_ = runner_.skipped_updates_;
   }
 }
 
-void TorchRunnerBase::check_schedules() {
-  for (const Learner& learner : learners_) {
+void TorchRunnerBase::Checks::schedules() {
+  for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && learner.scheduler->ran_out() &&
-        told_.insert(concat("schedule ", learner.name)).second) {
+        runner_.told_.insert(concat("schedule ", learner.name)).second) {
       const std::string section = learner.name.empty() ? "sched" : concat("sched.", learner.name);
-      logger().warning(concat("the schedule of the learning rate is over at step ", state_.train.global_step,
-                              ", and training goes on with ", learner.optimizer->param_groups().front().lr, "; set ",
-                              section, ".total_steps to the length of the run"));
+      runner_.logger().warning(concat("the schedule of the learning rate is over at step ",
+                                      runner_.state_.train.global_step, ", and training goes on with ",
+                                      learner.optimizer->param_groups().front().lr, "; set ", section,
+                                      ".total_steps to the length of the run"));
     }
   }
 }
 
-void TorchRunnerBase::check_metrics_fed() {
-  if (active_metrics_ != nullptr && is_empty(active_metrics_->count()) &&
-      told_.insert(concat("metrics ", split_)).second) {
-    logger().warning(concat("the metrics of split ", quote(split_), " got no values; call update_metrics in your own ",
-                            mode_ == RunnerMode::train ? "train_step" : "evaluate_step"));
+void TorchRunnerBase::Checks::metrics_fed() {
+  if (runner_.active_metrics_ != nullptr && is_empty(runner_.active_metrics_->count()) &&
+      runner_.told_.insert(concat("metrics ", runner_.split_)).second) {
+    runner_.logger().warning(concat("the metrics of split ", quote(runner_.split_),
+                                    " got no values; call update_metrics in your own ",
+                                    runner_.mode_ == RunnerMode::train ? "train_step" : "evaluate_step"));
   }
 }
 

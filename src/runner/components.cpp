@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <torch/csrc/autograd/variable.h>
-
 #include <danling/config/tree.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/runner/early_stopping.hpp>
@@ -12,6 +10,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/host_loop.hpp"
+#include "runner/learners.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -40,25 +39,6 @@ void TorchRunnerBase::read_options() {
   autocast_dtype_ = config().precision_name() == "bf16" ? std::optional(at::kBFloat16) : std::nullopt;
 }
 
-void TorchRunnerBase::keep_gradient_accumulators() {
-  // Autograd makes a parameter's accumulator anew in every forward pass when nothing of the last graph lives on.
-  gradient_accumulators_.clear();
-  const auto keep = [this](const ModelHandle& handle) {
-    for (const auto& item : handle.named_parameters()) {
-      if (item.second.requires_grad() && item.second.is_leaf()) {
-        gradient_accumulators_.push_back(std::make_shared<c10::intrusive_ptr<torch::autograd::Node>>(
-            torch::autograd::impl::grad_accumulator(item.second)));
-      }
-    }
-  };
-  if (model) {
-    keep(model);
-  }
-  for (const auto& [name, handle] : models) {
-    keep(handle);
-  }
-}
-
 void TorchRunnerBase::build_optimizer() {
   std::vector<std::string> names;
   for (const auto& [name, handle] : models) {
@@ -70,7 +50,7 @@ void TorchRunnerBase::build_optimizer() {
   if (optimizer == nullptr && config().optim.type && model) {
     optimizer = optim::build_optimizer(config().optim, iter_optimizer_named_parameters(), &warnings);
   }
-  build_optimizers_of_models(warnings);
+  Learners(*this).build_optimizers(warnings);
   for (const auto& warning : warnings) {
     logger().warning(warning);
   }
@@ -81,7 +61,7 @@ void TorchRunnerBase::build_scheduler() {
   if (const std::string warning = config().check_sched(scheduler != nullptr); !warning.empty()) {
     logger().warning(warning);
   }
-  build_schedulers_of_models();
+  Learners(*this).build_schedulers();
   if (scheduler == nullptr && optimizer != nullptr && sched.type) {
     scheduler = optim::build_scheduler(sched, *optimizer, schedule_length(sched.interval.value_or("step")));
   }
@@ -178,7 +158,7 @@ State TorchRunnerBase::state_dict() {
   out["optimizer"] = optimizer ? optimizer->state_dict() : State();
   out["scheduler"] = scheduler ? scheduler->state_dict() : State();
   out["model"] = model || models.empty() ? model.state_dict() : State();
-  save_models(out);
+  Learners(*this).save(out);
   return out;
 }
 
@@ -300,7 +280,7 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
     load_scheduler(*state);
   }
   if (const State* state = part("models", !models.empty())) {
-    load_models(*state);
+    Learners(*this).load(*state);
   }
 }
 

@@ -10,6 +10,8 @@
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
+#include "runner/checks.hpp"
+#include "runner/records.hpp"
 
 namespace danling::inline v0 {
 namespace detail {
@@ -77,13 +79,13 @@ std::string format_bytes(std::uint64_t bytes) {
 
 }  // namespace detail
 
-void TorchRunnerBase::say_disk_plan() {
-  const auto& options = config().checkpoint;
-  const auto boundary = is_step_mode() ? steps() : epochs();
-  if (!is_recording() || options.load_only || !boundary) {
+void TorchRunnerBase::Checks::disk_plan() const {
+  const auto& options = runner_.config().checkpoint;
+  const auto boundary = runner_.is_step_mode() ? runner_.steps() : runner_.epochs();
+  if (!Records(runner_).is_open() || options.load_only || !boundary) {
     return;
   }
-  const std::uint64_t model_bytes = detail::bytes_of(model_state_dict());
+  const std::uint64_t model_bytes = detail::bytes_of(runner_.model_state_dict());
   std::uint64_t kept = 0;
   bool is_known = true;
   const auto add = [&](const optim::Optimizer* of) {
@@ -100,36 +102,37 @@ void TorchRunnerBase::say_disk_plan() {
     kept += bytes.value_or(0);
     is_known = is_known && bytes;
   };
-  add(optimizer.get());
-  for (const auto& [name, of] : optimizers) {
+  add(runner_.optimizer.get());
+  for (const auto& [name, of] : runner_.optimizers) {
     add(of.get());
   }
   // Generators, config, results, names: so many bytes with small models.
   constexpr std::uint64_t others = 20 * 1024;
   const std::uint64_t each = model_bytes + kept + others;
-  const std::int64_t states =
-      detail::states_kept({.done = is_step_mode() ? state_.train.global_step : state_.train.epoch,
-                           .boundary = *boundary,
-                           .interval = checkpoint_interval(),
-                           .keep_latest_k = options.keep_latest_k,
-                           .keep_best_k = options.keep_best_k,
-                           .keeps_by_hours = options.keep_every_hours > 0});
+  const std::int64_t states = detail::states_kept(
+      {.done = runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch,
+       .boundary = *boundary,
+       .interval = runner_.checkpoint_interval(),
+       .keep_latest_k = options.keep_latest_k,
+       .keep_best_k = options.keep_best_k,
+       .keeps_by_hours = options.keep_every_hours > 0});
   const std::uint64_t total =
       each * static_cast<std::uint64_t>(states) + model_bytes * (options.export_safetensors ? 2 : 1);
   const bool at_least = !is_known || options.keep_every_hours > 0;
   const std::string takes =
       concat("checkpoints: ", at_least ? "at least " : "about ", detail::format_bytes(total), " by the end, ", states,
              states == 1 ? " state of " : " states of ", detail::format_bytes(each));
-  const auto directory = workspace().checkpoint_dir();
+  const auto directory = runner_.workspace().checkpoint_dir();
   std::error_code unknown;
   const auto space = std::filesystem::space(directory, unknown);
   if (unknown) {
-    logger().info(takes);
+    runner_.logger().info(takes);
   } else if (space.available < total) {
-    logger().warning(concat(takes, ", and ", directory.string(), " has ", detail::format_bytes(space.available),
-                            " left; free some space, or set checkpoint.keep_latest_k or a longer checkpoint.interval"));
+    runner_.logger().warning(
+        concat(takes, ", and ", directory.string(), " has ", detail::format_bytes(space.available),
+               " left; free some space, or set checkpoint.keep_latest_k or a longer checkpoint.interval"));
   } else {
-    logger().info(concat(takes, "; ", detail::format_bytes(space.available), " are free"));
+    runner_.logger().info(concat(takes, "; ", detail::format_bytes(space.available), " are free"));
   }
 }
 

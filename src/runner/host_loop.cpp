@@ -5,6 +5,9 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/host_loop.hpp"
+#include "runner/learners.hpp"
+#include "runner/records.hpp"
+#include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/training_call.hpp"
 
@@ -42,15 +45,15 @@ void TorchRunnerBase::begin_host_training(const std::string& split) {
   static constexpr auto operation = "runner.train_on_batch";
   initialize();
   has_trained_ = true;
-  begin_recording();
+  Records(*this).begin();
   check<ConfigError>(
       !epochs(), operation,
       "expected `steps`, or neither, where the program brings the batches, got epochs=", epochs().value_or(0));
   prepare_training();
   const auto host = std::make_shared<HostLoop>();
   host->splits = {split};
-  notify(&Callback::on_run_begin, RunEvent{{*this}, host->splits, {}});
-  notify(&Callback::on_round_begin, RoundEvent{{*this}, state_.train.epoch, loop_.round});
+  callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, host->splits, {}});
+  callbacks_.notify(&Callback::on_round_begin, RoundEvent{{*this}, state_.train.epoch, loop_.round});
   const bool resumed = continuing_ && loop_.split == split;
   const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
   const auto total = steps() ? std::optional(*steps() - first_step) : std::nullopt;
@@ -76,13 +79,13 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
   try {
     OpenStep step = train_micro_batch(*host_->frame, {batch, samples, last});
     if (is_settled()) {
-      if (take_evaluation_request()) [[unlikely]] {
+      if (std::exchange(requests_.evaluation, false)) [[unlikely]] {
         evaluate_between_steps();
       }
       maybe_stop(/*save=*/true, step.agreed.stop);
     }
     const auto total = steps();
-    return {std::move(step.loss), step.updated, ending() || (total && state_.train.global_step >= *total)};
+    return {std::move(step.loss), step.updated, requests_.ending || (total && state_.train.global_step >= *total)};
   } catch (const Stopped&) {
     end_host_training();
     throw;
@@ -104,19 +107,19 @@ const ResultBook& TorchRunnerBase::finish_training() {
   check<StateError>(host_ != nullptr, operation, "expected a call after train_on_batch, got one without");
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got the end of training");
-  close_last_windows();
+  Learners(*this).close_last();
   loop_.split.clear();
   Result row;
   row.set(host_->splits.front(), host_->frame->finish());
   pass_ = nullptr;
-  append_result(state_.train.global_step, row);
-  notify(&Callback::on_round_end, RoundEvent{{*this}, state_.train.epoch, row});
+  Records(*this).append(state_.train.global_step, row);
+  callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, state_.train.epoch, row});
   ++state_.train.epoch;
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   settle_checkpoints();
-  export_best();
-  settle_records();
-  notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});
+  Saver(*this).export_best();
+  Records(*this).settle();
+  callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});
   end_host_training();
   return results_;
 }
@@ -153,11 +156,11 @@ Result TorchRunnerBase::finish_evaluation() {
     return result;  // of a program that only evaluates
   }
   if (!results_.score_split()) {
-    results_.select(split, config().score_name, known_score_direction());
+    results_.select(split, config().score_name, Records(*this).known_score_direction());
   }
   Result row;
   row.set(split, result);
-  append_result(state_.train.global_step, row);
+  Records(*this).append(state_.train.global_step, row);
   if (is_settled()) {
     save_checkpoint();  // when the score is the best so far
   }

@@ -8,6 +8,8 @@
 #include <danling/runner/early_stopping.hpp>
 #include <danling/runner/parallelism.hpp>
 
+#include "runner/restorer.hpp"
+#include "runner/saver.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -47,7 +49,7 @@ void BaseRunner::initialize_once() {
   init_distributed();
   make_services();
   init_checkpoint_manager();
-  services_->restore = find_restore_point();
+  services_->restore = Restorer(*this).find();
   init_fault_tolerance();
   check_split_names();
   build_dataloaders();
@@ -79,10 +81,10 @@ void BaseRunner::make_services() {
                                 .may_fail = config().checkpoint.load_only,
                                 .by_path = config().resume.has_value(),
                                 .first = round_number(0)});
-    observers_.add(services.recorder, /*steps=*/false);
+    callbacks_.add_own(services.recorder, /*steps=*/false);
   }
-  observers_.add(services.console, /*steps=*/logger_->console().live());
-  observers_.add(early_stopping_, /*steps=*/false);
+  callbacks_.add_own(services.console, /*steps=*/logger_->console().live());
+  callbacks_.add_own(early_stopping_, /*steps=*/false);
 }
 
 void BaseRunner::init_fault_tolerance() {}
@@ -116,7 +118,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
     if (services.checkpoint_manager != nullptr &&
         services.checkpoint_manager->checkpoint_health().failing.contains("best")) {
       try {
-        settle_best();
+        Saver(*this).settle_best();
       } catch (const Error& error) {
         services.logger.warning(error.what());
       }
@@ -135,16 +137,18 @@ bool BaseRunner::close(std::optional<double> timeout) {
   return true;
 }
 
-bool BaseRunner::stop_requested() const { return stop_.load(std::memory_order_relaxed) != 0 || stop_signal() != 0; }
+bool BaseRunner::stop_requested() const {
+  return requests_.stop.load(std::memory_order_relaxed) != 0 || stop_signal() != 0;
+}
 
 void BaseRunner::maybe_stop(bool save, bool stop) {
-  poll_checkpoints();
+  Saver(*this).poll();
   if (!stop) [[likely]] {
     return;
   }
-  const int own = stop_.load(std::memory_order_relaxed);
+  const int own = requests_.stop.load(std::memory_order_relaxed);
   const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
-  notify(&Callback::on_stop, StopEvent{{*this}, signal});
+  callbacks_.notify(&Callback::on_stop, StopEvent{{*this}, signal});
   if (save) {
     save_checkpoint("latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true);
     settle_checkpoints();

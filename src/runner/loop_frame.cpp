@@ -4,6 +4,7 @@
 
 #include <danling/metrics/metrics.hpp>
 
+#include "runner/checks.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0::detail {
@@ -52,8 +53,8 @@ void LoopFrame::go_on() {
 void LoopFrame::send_split(void (Callback::*training)(const SplitEvent&),
                            void (Callback::*evaluating)(const SplitEvent&), const Result& result) const {
   const RunnerMode mode = runner_.mode();
-  runner_.notify(mode == RunnerMode::train ? training : evaluating,
-                 SplitEvent{{runner_}, split_, mode, done_, total_, result});
+  runner_.callbacks_.notify(mode == RunnerMode::train ? training : evaluating,
+                            SplitEvent{{runner_}, split_, mode, done_, total_, result});
 }
 
 // Training sends an event at each step.
@@ -71,9 +72,10 @@ void LoopFrame::write_line() {
   }
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
-  runner_.check_numbers(*this, averages);
+  TorchRunnerBase::Checks(runner_).numbers(*this, averages);
   const Result rates = telemetry_.interval().result();
-  runner_.notify(&Callback::on_log, LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
+  runner_.callbacks_.notify(&Callback::on_log,
+                            LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
 }
 
 bool LoopFrame::synchronize(bool ended) {
@@ -123,12 +125,13 @@ Result LoopFrame::finish() {
     // Others have more batches, and log boundaries at which they wait for this rank.
   }
   const Result result = collect(/*averages=*/true);
-  runner_.check_numbers(*this, result);
+  TorchRunnerBase::Checks(runner_).numbers(*this, result);
   if (done_ > 0) {
-    runner_.check_metrics_fed();
+    TorchRunnerBase::Checks(runner_).metrics_fed();
   }
   const Result rates = telemetry_.total().result();
-  runner_.notify(&Callback::on_log, LogEvent{{runner_}, split_, runner_.mode(), std::nullopt, result, result, rates});
+  runner_.callbacks_.notify(&Callback::on_log,
+                            LogEvent{{runner_}, split_, runner_.mode(), std::nullopt, result, result, rates});
   send_split(&Callback::on_train_end, &Callback::on_evaluate_end, result);
   return result;
 }

@@ -6,6 +6,7 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/telemetry/logger.hpp>
+#include "runner/restorer.hpp"
 
 namespace danling::inline v0 {
 
@@ -23,27 +24,31 @@ State completed(State own, const State& loaded) {
 
 WeightMatch BaseRunner::load_pretrained(const std::filesystem::path& path, const PretrainedOptions& options) {
   initialize_unless_initializing();
-  return restore_weights(read_checkpoint(path), options, path);
+  return Restorer(*this).restore_weights(read_checkpoint(path), options, path);
 }
 
-WeightMatch BaseRunner::restore_weights(const State& checkpoint, const PretrainedOptions& options,
-                                        const std::filesystem::path& path) {
-  initialize_unless_initializing();
+WeightMatch BaseRunner::restore_weights(const State& checkpoint, const PretrainedOptions& options) {
+  return Restorer(*this).restore_weights(checkpoint, options);
+}
+
+WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const PretrainedOptions& options,
+                                                  const std::filesystem::path& path) {
+  runner_.initialize_unless_initializing();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
-  const State exported = model_state_dict();
+  const State exported = runner_.model_state_dict();
   if (exported.find("models") != nullptr &&
       (exported.find("model") == nullptr || checkpoint.find("models") != nullptr)) {
     return restore_weights_of_models(exported, checkpoint, options, origin);
   }
   const State own = exported.at("model");
   WeightMatch match = match_weights(own, checkpoint, options, origin);
-  load_model(completed(own, match.weights));
-  logger().info(concat("loaded the weights of ", path.empty() ? origin : path.string(),
-                       match.key.empty() ? "" : concat(", those under ", quote(match.key)), ": ", match.loaded.size(),
-                       " of ", own.map().size(), " entries",
-                       match.prefix.empty() ? "" : concat(", without ", quote(match.prefix), " in front")));
+  runner_.load_model(completed(own, match.weights));
+  runner_.logger().info(concat("loaded the weights of ", path.empty() ? origin : path.string(),
+                               match.key.empty() ? "" : concat(", those under ", quote(match.key)), ": ",
+                               match.loaded.size(), " of ", own.map().size(), " entries",
+                               match.prefix.empty() ? "" : concat(", without ", quote(match.prefix), " in front")));
   for (const auto& line : match.lines()) {
-    logger().warning(concat("runner.load_pretrained: ", line));
+    runner_.logger().warning(concat("runner.load_pretrained: ", line));
   }
   return match;
 }
@@ -66,8 +71,9 @@ State flattened(const State& models) {
 
 }  // namespace
 
-WeightMatch BaseRunner::restore_weights_of_models(const State& exported, const State& checkpoint,
-                                                  const PretrainedOptions& options, const std::string& origin) {
+WeightMatch BaseRunner::Restorer::restore_weights_of_models(const State& exported, const State& checkpoint,
+                                                            const PretrainedOptions& options,
+                                                            const std::string& origin) {
   const State* saved = checkpoint.is_map() ? checkpoint.find("models") : nullptr;
   check<CheckpointError>(saved != nullptr && saved->is_map(), "runner.load_pretrained",
                          "expected the weights of several "
@@ -94,14 +100,14 @@ WeightMatch BaseRunner::restore_weights_of_models(const State& exported, const S
       const State* loaded = match.weights.find(full);
       weights[entry.key.string()] = loaded != nullptr ? *loaded : entry.value;
     }
-    load_named_model(name, weights);
+    runner_.load_named_model(name, weights);
   }
   if (!main_weights.is_null()) {
-    load_model(main_weights);
+    runner_.load_model(main_weights);
   }
-  logger().info(concat("loaded the weights of ", exported.at("models").map().size(), " models from ", origin));
+  runner_.logger().info(concat("loaded the weights of ", exported.at("models").map().size(), " models from ", origin));
   for (const auto& line : match.lines()) {
-    logger().warning(concat("runner.load_pretrained: ", line));
+    runner_.logger().warning(concat("runner.load_pretrained: ", line));
   }
   return match;
 }

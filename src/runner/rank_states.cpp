@@ -10,6 +10,8 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "checkpoint/state_archive.hpp"
+#include "runner/restorer.hpp"
+#include "runner/saver.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -31,13 +33,13 @@ State generators_of(std::uint64_t seed) {
 
 }  // namespace
 
-State BaseRunner::rank_state() {
-  if (!rng_frozen_) {
-    state_.rng.capture();
+State BaseRunner::Saver::rank_state() {
+  if (!runner_.rng_frozen_) {
+    runner_.state_.rng.capture();
   }
   State out;
-  out["rng"] = state_.rng.state_dict();
-  const State loaders = dataloader_state();
+  out["rng"] = runner_.state_.rng.state_dict();
+  const State loaders = runner_.dataloader_state();
   for (const auto& [split, state] : loaders.map()) {
     if (is_of_one_rank(state)) {
       out["dataloaders"][split] = state;
@@ -46,32 +48,32 @@ State BaseRunner::rank_state() {
   return out;
 }
 
-std::shared_ptr<State> BaseRunner::gather_rank_states() {
-  State& held = services_->ranks;
-  if (!distributed() || held.is_map()) {
+std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
+  State& held = runner_.services_->ranks;
+  if (!runner_.distributed() || held.is_map()) {
     return nullptr;
   }
   std::int64_t number = 0;
-  for (const auto& bytes : group().all_gather(pack_state(rank_state()))) {
+  for (const auto& bytes : runner_.group().all_gather(pack_state(rank_state()))) {
     held[to_text(number++)] = unpack_state(bytes);
   }
   return {&held, [](State* states) { *states = State(); }};
 }
 
-State BaseRunner::of_this_rank(const State& checkpoint) {
-  const State* ranks = excluded_from_loading("ranks") ? nullptr : checkpoint.find("ranks");
-  if (ranks == nullptr && !distributed()) {
+State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
+  const State* ranks = runner_.excluded_from_loading("ranks") ? nullptr : checkpoint.find("ranks");
+  if (ranks == nullptr && !runner_.distributed()) {
     return checkpoint;
   }
   State out = checkpoint;
   const auto saved = ranks != nullptr ? std::ssize(std::as_const(*ranks).map()) : 1;
   if (State* state = out.map().find("state"); state != nullptr && state->find("rng") != nullptr) {
-    if (const State* own = ranks != nullptr ? ranks->find(to_text(rank())) : nullptr) {
+    if (const State* own = ranks != nullptr ? ranks->find(to_text(runner_.rank())) : nullptr) {
       (*state)["rng"] = own->at("rng");
-    } else if (rank() > 0) {  // "state" has those of rank 0
-      const State* seed = config().seed ? nullptr : checkpoint.find("seed");
-      const std::uint64_t of_run = seed != nullptr ? static_cast<std::uint64_t>(seed->integer()) : seed_;
-      (*state)["rng"] = generators_of(parallelism_->seed(of_run));
+    } else if (runner_.rank() > 0) {  // "state" has those of rank 0
+      const State* seed = runner_.config().seed ? nullptr : checkpoint.find("seed");
+      const std::uint64_t of_run = seed != nullptr ? static_cast<std::uint64_t>(seed->integer()) : runner_.seed_;
+      (*state)["rng"] = generators_of(runner_.parallelism_->seed(of_run));
     }
   }
   if (State* loaders = ranks != nullptr ? out.map().find("dataloaders") : nullptr) {
@@ -87,10 +89,11 @@ State BaseRunner::of_this_rank(const State& checkpoint) {
       (*loaders)[split] = data::LoaderBase::merge_states(states);
     }
   }
-  if (saved != world_size()) {
-    logger().warning(concat("runner.load_checkpoint: the checkpoint is of ", saved, " processes and this run of ",
-                            world_size(), ": ranks that it has go on with their generators, others begin with those ",
-                            "of the seed, so that what is drawn at random is not what it would have been"));
+  if (saved != runner_.world_size()) {
+    runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint is of ", saved,
+                                    " processes and this run of ", runner_.world_size(),
+                                    ": ranks that it has go on with their generators, others begin with those ",
+                                    "of the seed, so that what is drawn at random is not what it would have been"));
   }
   return out;
 }

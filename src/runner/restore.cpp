@@ -13,6 +13,9 @@
 
 #include "runner/earlier_run.hpp"
 #include "runner/excluded.hpp"
+#include "runner/records.hpp"
+#include "runner/restorer.hpp"
+#include "runner/saver.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -45,9 +48,9 @@ void BaseRunner::auto_restore() {
     state_.train.epoch = earlier.last_epoch() + (epochs() ? 1 : 0);
     services.logger.info(concat("auto_resume: the run is finished, ", from.path.string(), " holds its model"));
   } else if (from.weights_only) {
-    restore_weights(checkpoint, {.strict = config().pretrained_strict}, from.path);
+    Restorer(*this).restore_weights(checkpoint, {.strict = config().pretrained_strict}, from.path);
   } else {
-    restore(checkpoint, from.path);
+    Restorer(*this).restore(checkpoint, from.path);
     if (const State* lines = checkpoint.find("metrics_lines")) {
       from.lines = lines->integer();
       from.waiting = waiting_metrics(checkpoint);
@@ -97,17 +100,17 @@ State BaseRunner::state_dict() {
 }
 
 // Of the program: its callbacks' states and what it tracks.
-void BaseRunner::load_extras(const State& checkpoint) {
+void BaseRunner::Restorer::load_extras(const State& checkpoint) {
   if (const State* callbacks = checkpoint.find("callbacks")) {
-    for (const auto& name : callbacks_.load_state_dict(*callbacks)) {
-      logger().warning(concat("runner.load_checkpoint: the checkpoint has the state of a callback ", quote(name),
-                              ", which this run does not have"));
+    for (const auto& name : runner_.callbacks_.load_state_dict(*callbacks)) {
+      runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint has the state of a callback ",
+                                      quote(name), ", which this run does not have"));
     }
   }
-  for (const auto& [name, tracked] : tracked_) {
+  for (const auto& [name, tracked] : runner_.tracked_) {
     const State* all = checkpoint.find("tracked");
     const State* own = all != nullptr ? all->find(name) : nullptr;
-    check<CheckpointError>(own != nullptr || excluded_from_loading("tracked"), where, "expected the state of ",
+    check<CheckpointError>(own != nullptr || runner_.excluded_from_loading("tracked"), where, "expected the state of ",
                            quote(name), " under 'tracked' in the checkpoint, got none; put 'tracked' into ",
                            "checkpoint.exclude_from_loading to begin with it anew");
     if (own != nullptr) {
@@ -122,10 +125,10 @@ bool BaseRunner::excluded_from_loading(std::string_view key) const {
                      [&](const std::string& item) { return detail::part_name(item) == key; });
 }
 
-void BaseRunner::check_same_meaning(const State& stored) const {
-  const auto saved = config_.make();
+void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
+  const auto saved = runner_.config_.make();
   from_tree(*saved, convert_tree<ConfigTree>(stored), "config of the checkpoint");
-  const auto found = differences(semantic_tree(*saved), semantic_tree(config()));
+  const auto found = differences(semantic_tree(*saved), semantic_tree(runner_.config()));
   if (found.empty()) {
     return;
   }
@@ -140,7 +143,7 @@ void BaseRunner::check_same_meaning(const State& stored) const {
 
 void BaseRunner::load_state_dict(const State& checkpoint) {
   if (const State* stored = checkpoint.find("runner")) {
-    check_same_meaning(*stored);
+    Restorer(*this).check_same_meaning(*stored);
   }
   if (const State* state = checkpoint.find("state")) {
     state_.load_state_dict(*state);
@@ -157,23 +160,25 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
   }
 }
 
+void BaseRunner::restore(const State& checkpoint) { Restorer(*this).restore(checkpoint); }
+
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   initialize_unless_initializing();
   const State checkpoint = read_checkpoint(path);
-  restore(checkpoint, path);
+  Restorer(*this).restore(checkpoint, path);
   // A run that goes back logs again what came after.
   const State* lines = checkpoint.find("metrics_lines");
-  if (is_recording() && lines != nullptr && services_->workspace.holds(path)) {
+  if (Records(*this).is_open() && lines != nullptr && services_->workspace.holds(path)) {
     services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
-    settle_best();  // best.pth may hold what came after
+    Saver(*this).settle_best();  // best.pth may hold what came after
   }
 }
 
 // The checkpoint without the parts that are excluded from loading; below them, what the running objects have.
-State BaseRunner::without_excluded(const State& original) {
+State BaseRunner::Restorer::without_excluded(const State& original) {
   State out = original;
   std::optional<State> own;
-  for (const auto& item : config().checkpoint.exclude_from_loading) {
+  for (const auto& item : runner_.config().checkpoint.exclude_from_loading) {
     const std::string name = detail::part_name(item);
     if (out.map().erase(name)) {
       continue;
@@ -181,7 +186,7 @@ State BaseRunner::without_excluded(const State& original) {
     auto path = detail::find_path(original, name);
     const bool is_part = std::find(parts.begin(), parts.end(), name) != parts.end();
     if (!is_part && !own) {
-      own = state_dict();
+      own = runner_.state_dict();
     }
     if (!is_part && !path) {
       path = detail::find_path(*own, name);
@@ -200,42 +205,43 @@ State BaseRunner::without_excluded(const State& original) {
   return out;
 }
 
-void BaseRunner::restore(const State& original, const std::filesystem::path& path) {
-  initialize_unless_initializing();
+void BaseRunner::Restorer::restore(const State& original, const std::filesystem::path& path) {
+  runner_.initialize_unless_initializing();
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
-  check<CheckpointError>(original.find("state") != nullptr || excluded_from_loading("state"), where,
+  check<CheckpointError>(original.find("state") != nullptr || runner_.excluded_from_loading("state"), where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
   const State checkpoint = without_excluded(of_this_rank(original));
-  if (excluded_from_loading("runner")) {
-    logger().warning("runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
+  if (runner_.excluded_from_loading("runner")) {
+    runner_.logger().warning(
+        "runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
   }
-  load_state_dict(checkpoint);
-  load_components(checkpoint);
+  runner_.load_state_dict(checkpoint);
+  runner_.load_components(checkpoint);
   say_whose_options_hold(original, checkpoint);
   load_extras(checkpoint);
-  services_->inexact = false;  // whatever a step that threw had left is replaced
+  runner_.services_->inexact = false;  // whatever a step that threw had left is replaced
   if (const State* data = checkpoint.find("dataloaders")) {
-    load_dataloaders(*data);
+    runner_.load_dataloaders(*data);
   }
-  notify(&Callback::on_restore, RestoreEvent{{*this}, path});
+  runner_.callbacks_.notify(&Callback::on_restore, RestoreEvent{{runner_}, path});
 }
 
 // A config that is not compared may differ in what the checkpoint brings too: a learning rate changed in vain is a
 // surprise after a week.
-void BaseRunner::say_whose_options_hold(const State& original, const State& restored) {
+void BaseRunner::Restorer::say_whose_options_hold(const State& original, const State& restored) {
   const State* stored = original.find("runner");
-  if (!excluded_from_loading("runner") || stored == nullptr || !stored->is_map()) {
+  if (!runner_.excluded_from_loading("runner") || stored == nullptr || !stored->is_map()) {
     return;
   }
   const auto is_restored = [&](std::string_view name) {
-    const State* part = excluded_from_loading(name) ? nullptr : restored.find(name);
-    const auto& excluded = config().checkpoint.exclude_from_loading;
+    const State* part = runner_.excluded_from_loading(name) ? nullptr : restored.find(name);
+    const auto& excluded = runner_.config().checkpoint.exclude_from_loading;
     const std::string options = concat(name, name == "optimizer" ? ".param_groups" : ".");
     return part != nullptr && !part->is_null() &&
            std::none_of(excluded.begin(), excluded.end(),
                         [&](const std::string& item) { return detail::part_name(item).starts_with(options); });
   };
-  for (const auto& difference : differences(convert_tree<ConfigTree>(*stored), to_tree(config()))) {
+  for (const auto& difference : differences(convert_tree<ConfigTree>(*stored), to_tree(runner_.config()))) {
     if (!difference.key.starts_with("optim.")) {
       continue;
     }
@@ -243,11 +249,12 @@ void BaseRunner::say_whose_options_hold(const State& original, const State& rest
     const std::string parts =
         concat(is_restored("optimizer") ? "'optimizer'" : "", is_restored("optimizer") && scheduled ? " and " : "",
                scheduled ? "'scheduler'" : "");
-    logger().warning(concat("runner.load_checkpoint: ", difference.key, " is ", difference.first,
-                            " in the checkpoint and ", difference.second, " here; ",
-                            parts.empty() ? std::string("that of the config holds")
-                                          : concat("that of the checkpoint holds, with its ", parts, " (put ", parts,
-                                                   " into checkpoint.exclude_from_loading for that of the config)")));
+    runner_.logger().warning(concat("runner.load_checkpoint: ", difference.key, " is ", difference.first,
+                                    " in the checkpoint and ", difference.second, " here; ",
+                                    parts.empty()
+                                        ? std::string("that of the config holds")
+                                        : concat("that of the checkpoint holds, with its ", parts, " (put ", parts,
+                                                 " into checkpoint.exclude_from_loading for that of the config)")));
   }
 }
 

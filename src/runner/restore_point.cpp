@@ -7,40 +7,42 @@
 #include <danling/checkpoint/manager.hpp>
 
 #include "runner/earlier_run.hpp"
+#include "runner/restorer.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
 
-detail::RestorePoint BaseRunner::find_restore_point() {
-  auto& services = *services_;
-  CheckpointManager& manager = checkpoint_manager();
-  const detail::RunBoundary boundary{epochs(), config().steps.value_or(0), config().patience};
+detail::RestorePoint BaseRunner::Restorer::find() {
+  auto& services = *runner_.services_;
+  CheckpointManager& manager = runner_.checkpoint_manager();
+  const detail::RunBoundary boundary{runner_.epochs(), runner_.config().steps.value_or(0), runner_.config().patience};
   detail::RestorePoint out;
   const auto read = [this](const std::filesystem::path& path) {
     const auto absolute = std::filesystem::absolute(path);
-    return detail::RestorePoint{.path = absolute, .state = read_checkpoint(absolute)};
+    return detail::RestorePoint{.path = absolute, .state = runner_.read_checkpoint(absolute)};
   };
-  if (config().resume.has_value() + config().auto_resume + config().pretrained.has_value() > 1) {
+  if (runner_.config().resume.has_value() + runner_.config().auto_resume + runner_.config().pretrained.has_value() >
+      1) {
     services.logger.warning(
         "runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
         "goes before auto_resume, and auto_resume before pretrained");
   }
   std::error_code missing;
-  const bool wanted = config().auto_resume && !config().resume;
-  if (wanted || (config().resume && !std::filesystem::exists(*config().resume, missing))) {
+  const bool wanted = runner_.config().auto_resume && !runner_.config().resume;
+  if (wanted || (runner_.config().resume && !std::filesystem::exists(*runner_.config().resume, missing))) {
     if (const auto source = services.workspace.interrupted_source(); !source.empty()) {
       services.logger.warning(
           concat("resume: an earlier start ended before it had taken over ", source.string(), "; goes on from there"));
       return read(source);
     }
   }
-  if (config().resume) {
-    return read(*config().resume);
+  if (runner_.config().resume) {
+    return read(*runner_.config().resume);
   }
-  if (config().auto_resume) {
+  if (runner_.config().auto_resume) {
     std::string unsound;
     for (const auto& run : find_runs(services.workspace.options())) {
-      const auto directory = run.dir / config().checkpoint.dir_name;
+      const auto directory = run.dir / runner_.config().checkpoint.dir_name;
       const bool own = services.workspace.holds(directory);
       const detail::EarlierRun earlier(run.dir, services.logger);
       const auto finished = [&] {
@@ -72,10 +74,10 @@ detail::RestorePoint BaseRunner::find_restore_point() {
       for (const auto& damaged : found->skipped) {
         services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
       }
-      if (run.code_id != code_id()) {
+      if (run.code_id != runner_.code_id()) {
         const auto say = [](const std::string& id) { return id.empty() ? std::string("of unknown identity") : id; };
         services.logger.warning(concat("auto_resume: the checkpoint was written by code ", say(run.code_id),
-                                       ", this is code ", say(code_id())));
+                                       ", this is code ", say(runner_.code_id())));
       }
       out.path = std::filesystem::absolute(found->path);
       out.state = std::move(found->state);
@@ -83,11 +85,11 @@ detail::RestorePoint BaseRunner::find_restore_point() {
     }
     check<CheckpointError>(unsound.empty(), "runner.auto_resume", "expected a checkpoint to go on from, got none that ",
                            "is sound; move the run's directory away to start afresh: ", unsound);
-    services.logger.info(concat("auto_resume: found no checkpoint of config ", config_id_, " below ",
+    services.logger.info(concat("auto_resume: found no checkpoint of config ", runner_.config_id_, " below ",
                                 services.workspace.options().root, ", starts afresh"));
   }
-  if (config().pretrained) {
-    out = read(*config().pretrained);
+  if (runner_.config().pretrained) {
+    out = read(*runner_.config().pretrained);
     out.weights_only = true;
   }
   return out;

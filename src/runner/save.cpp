@@ -7,6 +7,8 @@
 
 #include <danling/checkpoint/file_manager.hpp>
 
+#include "runner/records.hpp"
+#include "runner/saver.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -31,8 +33,8 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
     services_->deferred_saves.push_back({name, save_best, last_step, force});
     return;
   }
-  begin_recording();
-  const auto ranks = gather_rank_states();
+  Records(*this).begin();
+  const auto ranks = Saver(*this).gather_rank_states();
   if (!is_main_process() && !manager.is_collective()) {
     return;
   }
@@ -69,27 +71,25 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
                                      .force = force,
                                      .score = score && std::isfinite(*score) ? score : std::nullopt,
                                      .higher_is_better = results_.higher_is_better(),
-                                     .export_model = !exports_best()});
+                                     .export_model = !Saver(*this).exports_best()});
   } catch (const CheckpointError& error) {
     if (last_step || force) {
       throw;  // nothing will try again
     }
-    on_checkpoint_failure(error.what());
+    Saver(*this).on_failure(error.what());
   }
-  poll_checkpoints();
+  Saver(*this).poll();
   if (taken) {
-    if (last_step && name == "latest" && !exports_best()) {
-      services_->exported_weights = weights_name();
+    if (last_step && name == "latest" && !Saver(*this).exports_best()) {
+      services_->exported_weights = Saver(*this).weights_name();
     }
-    notify(&Callback::on_save, SaveEvent{{*this}, name, last_step, save_best && best});
+    callbacks_.notify(&Callback::on_save, SaveEvent{{*this}, name, last_step, save_best && best});
   }
 }
 
-void BaseRunner::mark_inexact() { services_->inexact = true; }
-
-void BaseRunner::save_deferred() {
-  for (const auto& save : std::exchange(services_->deferred_saves, {})) {
-    save_checkpoint(save.name, save.save_best, save.last_step, save.force);
+void BaseRunner::Saver::save_deferred() {
+  for (const auto& save : std::exchange(runner_.services_->deferred_saves, {})) {
+    runner_.save_checkpoint(save.name, save.save_best, save.last_step, save.force);
   }
 }
 
@@ -102,14 +102,14 @@ void BaseRunner::save_seed_checkpoint(const std::string& name) {
   save_checkpoint(name, /*save_best=*/false, /*last_step=*/true, /*force=*/true);
 }
 
-void BaseRunner::poll_checkpoints() {
-  auto& services = *services_;
+void BaseRunner::Saver::poll() {
+  auto& services = *runner_.services_;
   CheckpointManager& manager = *services.checkpoint_manager;
   if (manager.has_failure()) [[unlikely]] {
     try {
       manager.throw_failure();
     } catch (const CheckpointError& error) {
-      on_checkpoint_failure(error.what());
+      on_failure(error.what());
     }
   }
   if (manager.has_notice()) [[unlikely]] {
@@ -125,20 +125,20 @@ void BaseRunner::poll_checkpoints() {
 }
 
 // A warning whatever checkpoint.on_error is: no save failed.
-void BaseRunner::tell_notice() {
-  const std::string notice = services_->checkpoint_manager->take_notice();
-  auto* recorder = services_->recorder.get();
+void BaseRunner::Saver::tell_notice() {
+  const std::string notice = runner_.services_->checkpoint_manager->take_notice();
+  auto* recorder = runner_.services_->recorder.get();
   const bool told = recorder != nullptr && (recorder->reopen() || recorder->take_removal_told());
   if (!told) {
-    services_->logger.warning(concat(notice, "; training goes on"));
+    runner_.services_->logger.warning(concat(notice, "; training goes on"));
   }
 }
 
-void BaseRunner::on_checkpoint_failure(const std::string& text) {
-  if (config().checkpoint.on_error == "stop") {
+void BaseRunner::Saver::on_failure(const std::string& text) {
+  if (runner_.config().checkpoint.on_error == "stop") {
     throw CheckpointError(text);
   }
-  auto& services = *services_;
+  auto& services = *runner_.services_;
   if (services.checkpoint_manager->checkpoint_health().failing.empty()) {  // made good since, or gone for good
     services.logger.warning(concat(text, "; training goes on"));
   } else if (text != services.checkpoint_failure) {  // a full disk says the same at every save
@@ -156,7 +156,7 @@ void BaseRunner::settle_checkpoints() {
   } catch (const CheckpointError& error) {
     done = true;
     if (manager.checkpoint_health().failing.empty()) {
-      on_checkpoint_failure(error.what());  // an earlier one, made good since
+      Saver(*this).on_failure(error.what());  // an earlier one, made good since
     }
   }
   check<CheckpointError>(done, "runner.save_checkpoint", "expected the last checkpoint on disk within ",
@@ -167,21 +167,21 @@ void BaseRunner::settle_checkpoints() {
     const auto latest = failing.find("latest");
     throw CheckpointError((latest != failing.end() ? latest : failing.begin())->second);
   }
-  poll_checkpoints();
-  settle_best();  // also where someone else removed it
+  Saver(*this).poll();
+  Saver(*this).settle_best();  // also where someone else removed it
 }
 
-void BaseRunner::save_finished_model() {
-  CheckpointManager& manager = checkpoint_manager();
-  if (results_.latest() != nullptr && (is_main_process() || manager.is_collective())) {
+void BaseRunner::Saver::save_finished_model() {
+  CheckpointManager& manager = runner_.checkpoint_manager();
+  if (runner_.results_.latest() != nullptr && (runner_.is_main_process() || manager.is_collective())) {
     if (exports_best()) {
       export_best();
     } else {
       manager.save_model_checkpoint("model");
-      services_->exported_weights = weights_name();
-      settle_checkpoints();
+      runner_.services_->exported_weights = weights_name();
+      runner_.settle_checkpoints();
     }
-    settle_records(/*again=*/true);
+    Records(runner_).settle(/*again=*/true);
   }
 }
 

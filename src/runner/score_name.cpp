@@ -6,6 +6,7 @@
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/checks.hpp"
 #include "runner/score_names.hpp"
 
 namespace danling::inline v0 {
@@ -34,13 +35,13 @@ bool may_hold(const std::vector<std::string>& names, std::string_view score) {
 
 }  // namespace detail
 
-void TorchRunnerBase::check_score_name(const Splits& splits) {
-  const auto split = score_split();
-  const std::string& score = config().score_name;
+void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
+  const auto split = runner_.score_split();
+  const std::string& score = runner_.config().score_name;
   const auto is_among = [&](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), *split) != names.end();
   };
-  if (!split || (!is_among(splits.evaluate) && !is_among(splits.train)) || results_.latest_score()) {
+  if (!split || (!is_among(splits.evaluate) && !is_among(splits.train)) || runner_.results_.latest_score()) {
     return;
   }
   std::vector<std::string> names = {"loss"};
@@ -51,7 +52,7 @@ void TorchRunnerBase::check_score_name(const Splits& splits) {
       }
     }
   };
-  const MetricsBase* measured = score_metrics();
+  const MetricsBase* measured = runner_.score_metrics();
   if (measured != nullptr) {
     const Result counts = measured->n();
     if (counts.empty()) {
@@ -59,9 +60,9 @@ void TorchRunnerBase::check_score_name(const Splits& splits) {
     }
     add(counts, "");
   }
-  add(meters.n(), "");
-  if (criterion.losses() != nullptr) {
-    add(criterion.losses()->n(), "losses");
+  add(runner_.meters.n(), "");
+  if (runner_.criterion.losses() != nullptr) {
+    add(runner_.criterion.losses()->n(), "losses");
   }
   if (detail::may_hold(names, score)) {
     return;
@@ -70,8 +71,8 @@ void TorchRunnerBase::check_score_name(const Splits& splits) {
   // A step of the program's own may feed meters; a part of something it names as a whole.
   check<ConfigError>(score.find('.') == std::string::npos, "runner.score_name", "expected one of [", join(names),
                      "] for score_name, got ", quote(score), suggestion);
-  logger().warning(concat("score_name: expected one of [", join(names), "], or a meter that evaluate_step feeds, got ",
-                          quote(score), suggestion));
+  runner_.logger().warning(concat("score_name: expected one of [", join(names),
+                                  "], or a meter that evaluate_step feeds, got ", quote(score), suggestion));
 }
 
 }  // namespace danling::inline v0

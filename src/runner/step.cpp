@@ -10,6 +10,7 @@
 #include <danling/core/suggest.hpp>
 #include <optim/memory.hpp>
 
+#include "runner/learners.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -63,7 +64,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
                      "]; reduce it by its mean");
   }
   Learner& learner = *learner_;
-  begin_window(learner, step);
+  Learners(*this).begin_window(learner, step);
   ++learner.backwards;
   double weight = learner.window.weight();
   if (weight == 0.0) {
@@ -90,7 +91,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
 
 void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, bool retain_graph) {
   current_step("runner.backward");
-  learner_ = &find_learner(name, "runner.backward");
+  learner_ = &Learners(*this).find(name, "runner.backward");
   backward_options_ = {.inputs = trainable(*learner_), .retain_graph = retain_graph};
   backward(loss);  // open_step() puts back what one that throws leaves
   backward_options_ = {};
@@ -101,17 +102,18 @@ void TorchRunnerBase::step() {
   OpenStep& step = current_step("runner.step");
   check<StateError>(learners_.front().name.empty(), "runner.step",
                     "expected the name of a model, got none, and a runner with `models` alone; call step(name)");
-  this->step(learners_.front(), step);
+  Learners(*this).step(learners_.front(), step);
 }
 
 void TorchRunnerBase::step(const std::string& name) {
   OpenStep& step = current_step("runner.step");
-  this->step(find_learner(name, "runner.step"), step);
+  Learners learners(*this);
+  learners.step(learners.find(name, "runner.step"), step);
 }
 
-Learner& TorchRunnerBase::find_learner(std::string_view name, std::string_view operation) {
+Learner& TorchRunnerBase::Learners::find(std::string_view name, std::string_view operation) {
   std::vector<std::string> known;
-  for (Learner& learner : learners_) {
+  for (Learner& learner : runner_.learners_) {
     if (learner.name == name) {
       return learner;
     }
@@ -122,7 +124,7 @@ Learner& TorchRunnerBase::find_learner(std::string_view name, std::string_view o
 }
 
 // The windows of all models lie on one line of micro-batches: those of n micro-batches close after each n-th.
-void TorchRunnerBase::begin_window(Learner& learner, const OpenStep& step) {
+void TorchRunnerBase::Learners::begin_window(Learner& learner, const OpenStep& step) {
   if (learner.begun_in == step.number) {
     return;
   }
@@ -135,9 +137,9 @@ void TorchRunnerBase::begin_window(Learner& learner, const OpenStep& step) {
   learner.place.weight = learner.window.weight();
 }
 
-void TorchRunnerBase::step(Learner& learner, OpenStep& step) {
+void TorchRunnerBase::Learners::step(Learner& learner, OpenStep& step) {
   if (step.steps++ == 0) {
-    ++state_.train.micro_step;
+    ++runner_.state_.train.micro_step;
   }
   begin_window(learner, step);
   if (learner.backwards == 0) [[unlikely]] {
@@ -152,25 +154,25 @@ void TorchRunnerBase::step(Learner& learner, OpenStep& step) {
   }
 }
 
-void TorchRunnerBase::close_window(Learner& learner, OpenStep& step) {
-  parallelism().reduce_gradients(*learner.optimizer);
-  step.agreed = parallelism().agree({.weight = learner.window.total(), .stop = stop_requested()});
+void TorchRunnerBase::Learners::close_window(Learner& learner, OpenStep& step) {
+  runner_.parallelism().reduce_gradients(*learner.optimizer);
+  step.agreed = runner_.parallelism().agree({.weight = learner.window.total(), .stop = runner_.stop_requested()});
   learner.window.set_total(step.agreed.weight);
-  learner_ = &learner;
-  const bool updated = optimizer_step();
-  learner_ = &learners_.front();
+  runner_.learner_ = &learner;
+  const bool updated = runner_.optimizer_step();
+  runner_.learner_ = &runner_.learners_.front();
   if (updated) {
     ++learner.updates;
-    state_.train.global_step += step.updated ? 0 : 1;
+    runner_.state_.train.global_step += step.updated ? 0 : 1;
     step.updated = true;
   }
-  zero_grad(learner);
+  runner_.parallelism().zero_grad(*learner.optimizer);
   learner.window.reset();
 }
 
 // Of models that have had their part of a window, but no step in its last micro-batch.
-void TorchRunnerBase::close_open_windows(OpenStep& step) {
-  for (Learner& learner : learners_) {
+void TorchRunnerBase::Learners::close_open(OpenStep& step) {
+  for (Learner& learner : runner_.learners_) {
     if (learner.window.count() > 0 && ((step.position + 1) % learner.accum_steps == 0 || step.last)) {
       close_window(learner, step);
     }
@@ -178,18 +180,25 @@ void TorchRunnerBase::close_open_windows(OpenStep& step) {
 }
 
 // Where training ends before the data does, as by steps with windows of several lengths.
-void TorchRunnerBase::close_last_windows() {
-  if (!is_settled()) {
+void TorchRunnerBase::Learners::close_last() {
+  if (!runner_.is_settled()) {
     OpenStep tail{.last = true};
-    close_open_windows(tail);
+    close_open(tail);
     round_micro_step();
   }
 }
 
+void TorchRunnerBase::Learners::forget_windows() {
+  for (Learner& learner : runner_.learners_) {
+    learner.window.reset();
+    runner_.parallelism().zero_grad(*learner.optimizer);
+  }
+}
+
 // A short window at the end of the data counts as a whole one, so that the next begins at its beginning.
-void TorchRunnerBase::round_micro_step() {
-  if (const auto over = state_.train.micro_step % accum_span_; over != 0) {
-    state_.train.micro_step += accum_span_ - over;
+void TorchRunnerBase::Learners::round_micro_step() {
+  if (const auto over = runner_.state_.train.micro_step % runner_.accum_span_; over != 0) {
+    runner_.state_.train.micro_step += runner_.accum_span_ - over;
   }
 }
 
@@ -199,7 +208,7 @@ bool TorchRunnerBase::is_settled() const {
 }
 
 // A step that made no gradients learns nothing, and one that made them past backward() may weigh them wrongly.
-void TorchRunnerBase::require_gradients(const Learner& learner) {
+void TorchRunnerBase::Learners::require_gradients(const Learner& learner) {
   bool any = learner.window.weight() == 0.0;
   for (const auto& group : learner.optimizer->param_groups()) {
     for (const auto& param : group.params) {
@@ -209,8 +218,8 @@ void TorchRunnerBase::require_gradients(const Learner& learner) {
   check<StateError>(any, "runner.step",
                     "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "
                     "gradient");
-  if (learner.window.weight() != 0.0 && told_.insert("backward").second) {
-    logger().warning(
+  if (learner.window.weight() != 0.0 && runner_.told_.insert("backward").second) {
+    runner_.logger().warning(
         "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the samples "
         "of the accumulation window, nor shared with other processes; call backward(loss) in place of loss.backward()");
   }
@@ -251,7 +260,5 @@ bool TorchRunnerBase::optimizer_step() {
   }
   return true;
 }
-
-void TorchRunnerBase::zero_grad(Learner& learner) { parallelism().zero_grad(*learner.optimizer); }
 
 }  // namespace danling::inline v0

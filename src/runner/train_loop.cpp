@@ -9,6 +9,10 @@
 #include <danling/core/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/checks.hpp"
+#include "runner/learners.hpp"
+#include "runner/records.hpp"
+#include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/training_call.hpp"
 
@@ -39,21 +43,21 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   check_not_training("runner.train");
   initialize();
   has_trained_ = true;
-  begin_recording();
+  Records(*this).begin();
   if (is_finished()) {
     logger().info("train: nothing to do, the run is finished");
     return results_;
   }
   const Splits splits{resolve_splits(requested_train, this->train_splits(), "runner.train"),
                       resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
-  check_trainable(splits);
+  Checks(*this).trainable(splits);
   prepare_training();
-  check_score_name(splits);
+  Checks(*this).score_name(splits);
   const TrainingCall call(*this);
   try {
-    notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
+    callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     train_rounds(splits);
-    notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
+    callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
   } catch (...) {
     rethrow_from_training();
   }
@@ -66,31 +70,17 @@ void TorchRunnerBase::prepare_training() {
   check<StateError>(pass_ == nullptr, "runner.train",
                     "expected no training in progress, got one; a program that called "
                     "train_on_batch ends it by finish_training()");
-  make_learners();
+  Learners(*this).make();
   by_steps_ = is_step_mode();
   if (by_steps_ && !config().evaluate_interval && std::isfinite(config().patience) && told_.insert("patience").second) {
     logger().warning("patience ends no run by `steps` without evaluations on the way; set evaluate_interval");
   }
   save_interval_ = by_steps_ ? checkpoint_interval() : 0;
-  select_score();
-  log_guessed_score();
-  keep_gradient_accumulators();
+  Records(*this).select_score();
+  Records(*this).log_guessed_score();
+  Learners(*this).keep_gradient_accumulators();
   checkpoint_manager_ = &checkpoint_manager();
-  forget_ending();
-}
-
-void TorchRunnerBase::check_trainable(const Splits& splits) const {
-  if (splits.train.empty()) {
-    std::vector<std::string> names;
-    for (const SplitInfo& split : this->splits()) {
-      names.push_back(quote(split.name));
-    }
-    fail<ConfigError>("runner.train", "expected a training split, got ",
-                      names.empty() ? "no datasets" : concat("none among the datasets ", join(names)),
-                      "; set datasets[\"train\"], or name one in train_splits");
-  }
-  check<ConfigError>(steps() || epochs(), "runner.train",
-                     "expected a number of steps, got none; set `steps` or `epochs` in the config");
+  requests_.ending.reset();
 }
 
 // Called where an exception is handled.
@@ -101,7 +91,7 @@ void TorchRunnerBase::rethrow_from_training() {
     throw;  // it is thrown between two windows, where everything is whole
   } catch (const std::exception& error) {
     forget_window();
-    notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
+    callbacks_.notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
     throw;
   } catch (...) {
     forget_window();
@@ -112,11 +102,8 @@ void TorchRunnerBase::rethrow_from_training() {
 // After a step that threw, a save takes what there is, and says so.
 void TorchRunnerBase::forget_window() {
   if (!is_settled()) {
-    mark_inexact();
-    for (Learner& learner : learners_) {
-      learner.window.reset();
-      zero_grad(learner);  // a host may go on with the next batch
-    }
+    services().inexact = true;
+    Learners(*this).forget_windows();  // a host may go on with the next batch
   }
 }
 
@@ -124,17 +111,17 @@ void TorchRunnerBase::forget_window() {
 void TorchRunnerBase::train_rounds(const Splits& splits) {
   if (is_done()) {
     say_done();
-    save_finished_model();
+    Saver(*this).save_finished_model();
     return;
   }
-  say_disk_plan();
+  Checks(*this).disk_plan();
   start_loaders(splits);
   while (rounds_left()) {
     maybe_stop(/*save=*/true);
     if (!continuing_) {
       loop_.round = Result();
     }
-    notify(&Callback::on_round_begin, RoundEvent{{*this}, state_.train.epoch, loop_.round});
+    callbacks_.notify(&Callback::on_round_begin, RoundEvent{{*this}, state_.train.epoch, loop_.round});
     if (!train_round(splits)) {
       break;
     }
@@ -150,11 +137,11 @@ void TorchRunnerBase::train_rounds(const Splits& splits) {
 // Whether an earlier start, or a callback, leaves nothing to do. By steps the last evaluation is part of the run.
 bool TorchRunnerBase::is_done() const {
   if (!is_step_mode()) {
-    return state_.train.epoch >= *epochs() || ending();
+    return state_.train.epoch >= *epochs() || requests_.ending;
   }
   const auto* last = results_.latest();
   const bool evaluated = last != nullptr && last->index >= state_.train.global_step;
-  return evaluated && (state_.train.global_step >= *steps() || ending());
+  return evaluated && (state_.train.global_step >= *steps() || requests_.ending);
 }
 
 void TorchRunnerBase::say_done() {
@@ -162,7 +149,7 @@ void TorchRunnerBase::say_done() {
   logger().info(concat("train: nothing to do, ",
                        is_step_mode() ? concat(train.global_step, " of ", *steps(), " steps are done")
                                       : concat(train.epoch, " of ", *epochs(), " epochs are done"),
-                       ending() ? concat(" and ", *ending()) : std::string()));
+                       requests_.ending ? concat(" and ", *requests_.ending) : std::string()));
 }
 
 // A run may have stopped at its last step, but before the split and the round ended.
@@ -170,7 +157,7 @@ bool TorchRunnerBase::rounds_left() const {
   if (continuing_) {
     return true;
   }
-  return !ending() && (is_step_mode() ? state_.train.global_step < *steps() : state_.train.epoch < *epochs());
+  return !requests_.ending && (is_step_mode() ? state_.train.global_step < *steps() : state_.train.epoch < *epochs());
 }
 
 // By steps, passes over the data need not end where rounds do: each loader goes on where it, or the checkpoint, left
@@ -200,7 +187,7 @@ bool TorchRunnerBase::train_round(const Splits& splits) {
     maybe_stop(/*save=*/true);
   }
   continuing_ = false;
-  if (is_step_mode() && state_.train.global_step == before && !resumed_round && !ending()) {
+  if (is_step_mode() && state_.train.global_step == before && !resumed_round && !requests_.ending) {
     logger().warning(
         concat("train: a whole pass made no update; stopped at step ", state_.train.global_step, " of ", *steps()));
     return false;
@@ -210,8 +197,8 @@ bool TorchRunnerBase::train_round(const Splits& splits) {
 
 // By epochs each split has its turn; by steps there may be nothing left to do, or an evaluation due.
 bool TorchRunnerBase::round_is_over() const {
-  return is_step_mode() &&
-         (state_.train.global_step >= *steps() || ending() || (!loop_.round.empty() && evaluates_after_round()));
+  return is_step_mode() && (state_.train.global_step >= *steps() || requests_.ending ||
+                            (!loop_.round.empty() && evaluates_after_round()));
 }
 
 void TorchRunnerBase::evaluate_round(const Splits& splits) { evaluate_splits_of(splits, loop_.round, /*whole=*/true); }
@@ -236,9 +223,9 @@ void TorchRunnerBase::evaluate_splits_of(const Splits& splits, Result& round, bo
 void TorchRunnerBase::end_round(bool evaluated) {
   step_epoch_schedulers(loop_.round);
   if (evaluated) {
-    append_result(is_step_mode() ? state_.train.global_step : state_.train.epoch, loop_.round);
+    Records(*this).append(is_step_mode() ? state_.train.global_step : state_.train.epoch, loop_.round);
   }
-  notify(&Callback::on_round_end, RoundEvent{{*this}, state_.train.epoch, loop_.round});
+  callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, state_.train.epoch, loop_.round});
   ++state_.train.epoch;
   loop_.last = is_step_mode() ? loop_.round : Result();
   loop_.round = Result();
@@ -248,8 +235,8 @@ void TorchRunnerBase::end_round(bool evaluated) {
   if (evaluated && rounds_left()) {
     save_checkpoint();  // on the interval, or when the score is the best so far
   }
-  if (ending()) {
-    logger().info(concat("train: ", *ending()));
+  if (requests_.ending) {
+    logger().info(concat("train: ", *requests_.ending));
   }
 }
 
@@ -260,13 +247,13 @@ void TorchRunnerBase::end_training_run(const Splits& splits) {
     const bool whole = config().evaluate_interval.has_value();
     evaluate_splits_of(splits, loop_.last, whole);
     loop_.evaluated.clear();
-    append_result(state_.train.global_step, loop_.last);
+    Records(*this).append(state_.train.global_step, loop_.last);
   }
   loop_.last = Result();
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   settle_checkpoints();
-  export_best();
-  settle_records();
+  Saver(*this).export_best();
+  Records(*this).settle();
 }
 
 // Every epoch is evaluated; by steps, `evaluate_interval` decides.

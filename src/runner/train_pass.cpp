@@ -5,7 +5,9 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/learners.hpp"
 #include "runner/loop_frame.hpp"
+#include "runner/saver.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -38,13 +40,13 @@ Result TorchRunnerBase::train_split(const std::string& split, bool resumed) {
   while (next_batch(loader, split)) {
     const OpenStep step = train_micro_batch(frame, {batch_of(loader), loader.batch_size(), loader.is_last()});
     if (is_settled()) {  // never inside an accumulation window
-      if (take_evaluation_request()) [[unlikely]] {
+      if (std::exchange(requests_.evaluation, false)) [[unlikely]] {
         evaluate_between_steps();
       }
       maybe_stop(/*save=*/true, step.agreed.stop);
     }
   }
-  close_last_windows();
+  Learners(*this).close_last();
   loop_.split.clear();
   return frame.finish();
 }
@@ -54,7 +56,7 @@ bool TorchRunnerBase::next_batch(data::LoaderBase& loader, const std::string& sp
   if (!by_steps_) {
     return loader.next();
   }
-  if (state_.train.global_step >= loop_.target_step || (ending() && is_settled())) {
+  if (state_.train.global_step >= loop_.target_step || (requests_.ending && is_settled())) {
     return false;
   }
   if (!loader.next()) {
@@ -66,10 +68,7 @@ bool TorchRunnerBase::next_batch(data::LoaderBase& loader, const std::string& sp
 
 void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) {
   enter(RunnerMode::train, frame.split());
-  for (Learner& learner : learners_) {
-    learner.window.reset();
-    zero_grad(learner);
-  }
+  Learners(*this).forget_windows();
   if (resumed) {
     restore_measurements(saved_);
     frame.start(by_steps_ ? state_.train.global_step - loop_.first_step : loop_.iteration);
@@ -121,7 +120,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::open_step(const MicroBatch& micro_bat
   learner_ = &learners_.front();
   backward_options_ = {};
   if (learner_->name.empty()) {
-    begin_window(*learner_, step);
+    Learners(*this).begin_window(*learner_, step);
     step.place = learner_->place;
   } else {
     step.place.closes = step.last || (step.position + 1) % accum_span_ == 0;
@@ -144,10 +143,10 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
                      learners_.size() > 1 ? " or, for one of several models, step(name)" : "");
   }
   if (learners_.size() > 1) {
-    close_open_windows(step);
+    Learners(*this).close_open(step);
   }
   if (step.last) {
-    round_micro_step();
+    Learners(*this).round_micro_step();
   }
 
   ++loop_.iteration;
@@ -161,16 +160,16 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
   }
   frame.observe(micro_batch.samples, tokens);
   const std::int64_t done = by_steps_ ? state_.train.global_step - loop_.first_step : loop_.iteration;
-  if (has_step_listeners()) {
-    notify_step({{*this},
-                 frame.split(),
-                 loop_.iteration,
-                 done,
-                 loss,
-                 micro_batch.samples,
-                 step.place.closes,
-                 step.updated,
-                 frame.now()});
+  if (callbacks_.has_step_listeners()) {
+    callbacks_.notify_step({{*this},
+                            frame.split(),
+                            loop_.iteration,
+                            done,
+                            loss,
+                            micro_batch.samples,
+                            step.place.closes,
+                            step.updated,
+                            frame.now()});
   }
   if (!by_steps_ || step.updated) {
     frame.log(done);
@@ -180,7 +179,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& 
     save_checkpoint();  // otherwise with the scores
   }
   if (!services().deferred_saves.empty() && is_settled()) [[unlikely]] {
-    save_deferred();
+    Saver(*this).save_deferred();
   }
   step.loss = std::move(loss);
   return step;

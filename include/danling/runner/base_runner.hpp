@@ -40,7 +40,6 @@ struct RunSummary;
 
 namespace detail {
 struct RunnerServices;
-struct RestorePoint;
 }  // namespace detail
 
 /// Life has two phases, because constructors cannot call overrides. Construction normalises the config, learns the
@@ -142,15 +141,15 @@ class BaseRunner {
 
   /// Asks the loops to stop at the next safe point: the accumulation window is finished, the run is saved and `Stopped`
   /// is thrown. From any thread.
-  void request_stop(int signal = 15) { stop_.store(signal, std::memory_order_relaxed); }
+  void request_stop(int signal = 15) { requests_.stop.store(signal, std::memory_order_relaxed); }
 
   /// Ends train() as if its boundary were reached: in epoch mode with this epoch, in step mode with this window; what
   /// is in progress is evaluated and saved as the last. For callbacks. `reason` is logged.
-  void end_training(const std::string& reason) { ending_ = reason; }
+  void end_training(const std::string& reason) { requests_.ending = reason; }
   /// Evaluates whole `evaluate_splits()` where the accumulation window ends, in the middle of a round: for callbacks,
   /// which get the numbers by on_evaluate_end. They enter metrics.jsonl, and not the results that the best is chosen
   /// from.
-  void request_evaluation() { evaluation_asked_ = true; }
+  void request_evaluation() { requests_.evaluation = true; }
 
   // ---- callbacks and state of your own ------------------------------------------------------------------------------
 
@@ -193,8 +192,6 @@ class BaseRunner {
   /// Called by train() at its end and before a stop. @throws CheckpointError when the newest save under any name
   /// failed, or the time is over
   void settle_checkpoints();
-  /// Saves the model of a run that is done already: the process that finished it may have died before it could.
-  void save_finished_model();
   /// Whether an earlier start ended the run and kept the model alone (`checkpoint.last_save_model_only`), so that there
   /// is nothing to do and nothing to go on from. Known after initialize(), with `auto_resume`.
   bool is_finished() const;
@@ -303,10 +300,6 @@ class BaseRunner {
   virtual bool at_boundary() const = 0;
   /// Whether a checkpoint taken now resumes exactly: no step and no accumulation window is open.
   virtual bool is_settled() const { return true; }
-  /// Takes the saves that were asked for while the run was not settled.
-  void save_deferred();
-  /// A step threw: what is saved until a checkpoint is loaded may not resume exactly, which the next save says.
-  void mark_inexact();
   virtual State dataloader_state() const = 0;
   /// Restores what load_state_dict does not: gives each component its part, by the hooks below.
   virtual void load_components(const State& checkpoint) = 0;
@@ -322,68 +315,41 @@ class BaseRunner {
   virtual void load_dataloaders(const State& state) = 0;
   /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
   virtual State model_state_dict() const = 0;
-  /// The weights of the best result, as model_state_dict() gives them, and their name, where `key` of the config asks
-  /// for them. Nothing where the model has them already, and with a warning where they are not on disk.
-  std::optional<std::pair<State, std::string>> best_weights(std::string_view key);
-  std::string weights_name() const;  ///< of those in the model: `epoch 30 (last)`, `epoch 28 (last, best)`
-  void export_best();                ///< as `model`, where checkpoint.export_with asks for it
-
   /// Whether a higher score of this name is better; nothing when that is not known: "loss" is then better when lower,
   /// anything else when higher.
   virtual std::optional<bool> higher_is_better(std::string_view) const { return std::nullopt; }
-  std::optional<bool> known_score_direction() const;  ///< of `score_name`; `score_mode` goes first
 
   /// Adds what summary.json says of the run besides how it ended: the best and the latest result.
   virtual void fill_summary(RunSummary& summary) const;
-  /// Appends a result, and writes the result files and the log line of it. A file that cannot be written is told and
-  /// tried again with the next result, or with `checkpoint.on_error: stop` an Error.
-  void append_result(std::int64_t index, const Result& result);
-  /// Writes what of the results and metrics could not be written so far; with `again`, the results in any case.
-  /// train() calls it at its end. @throws Error when it still cannot be written.
-  void settle_records(bool again = false);
-
-  /// Takes the run's directory, once: logs, metadata and results appear, and an earlier attempt moves aside. train()
-  /// and the first save call it. Does nothing on ranks that write nothing and with `record: false`.
-  void begin_recording();
-  bool is_recording() const;
-  /// Which number is the score, and which way it is better, as far as that is known by now.
-  void select_score();
-  /// Logs which way the score is taken to be better where neither score_mode nor a metric says it.
-  void log_guessed_score();
-
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
   /// false where nothing changed since the last save.
   void maybe_stop(bool save) { maybe_stop(save, stop_requested()); }
   /// `stop`: as the ranks agreed on it.
   void maybe_stop(bool save, bool stop);
-  /// Reports saves that failed on their own thread since the last call: a warning, or with `checkpoint.on_error: stop`
-  /// a CheckpointError. The loops call it at every step boundary; it costs two loads when there is nothing to tell.
-  void poll_checkpoints();
   bool stop_requested() const;
 
   /// Whether `checkpoint.exclude_from_loading` names this top-level key of a checkpoint.
   bool excluded_from_loading(std::string_view key) const;
   detail::RunnerServices& services();
 
-  /// Sends an event to the library's own callbacks, then to those of the program.
-  template <class E>
-  void notify(void (Callback::*function)(const E&), const E& event) const {
-    observers_.notify(function, event);
-    callbacks_.notify(function, event);
-  }
-  bool has_step_listeners() const { return observers_.has_step_listeners() || callbacks_.has_step_listeners(); }
-  void notify_step(const StepEvent& event) const {
-    observers_.notify_step(event);
-    callbacks_.notify_step(event);
-  }
-  /// Why training ends before its boundary; nothing where it does not.
-  const std::optional<std::string>& ending() const { return ending_; }
-  void forget_ending() { ending_.reset(); }
-  bool take_evaluation_request() { return std::exchange(evaluation_asked_, false); }
   EarlyStopping& early_stopping() const { return *early_stopping_; }
+
+  /// What a callback or another thread has asked for.
+  struct Requests {
+    std::atomic<int> stop{0};           ///< the signal
+    std::optional<std::string> ending;  ///< why training ends before its boundary
+    bool evaluation = false;
+  };
+
+  // Parts of what a run does, each in a file of src/runner of its name.
+  class Records;
+  class Restorer;
+  class Saver;
 
   RunnerState state_;
   ResultBook results_;
+  CallbackList callbacks_;
+  Requests requests_;
   RunnerMode mode_ = RunnerMode::train;
   std::string split_;
   /// While a split is evaluated inside training, checkpoints hold the generators as they were when it began.
@@ -397,32 +363,14 @@ class BaseRunner {
     std::function<void(const State&)> load_state_dict;
   };
   void track(const std::string& name, Tracked tracked);
-  void load_extras(const State& checkpoint);
   void initialize_once();
   void initialize_unless_initializing();
-  void restore(const State& checkpoint, const std::filesystem::path& path = {});
-  State rank_state();
-  std::shared_ptr<State> gather_rank_states();  // collective; they are held as long as what it gives lives
-  State of_this_rank(const State& checkpoint);
-  State without_excluded(const State& original);
-  WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
-                              const std::filesystem::path& path = {});
-  WeightMatch restore_weights_of_models(const State& exported, const State& checkpoint,
-                                        const PretrainedOptions& options, const std::string& origin);
+  void restore(const State& checkpoint);
+  WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options);
   void make_services();
-  detail::RestorePoint find_restore_point();
-  void adopt_history();
   void check_split_names() const;
   void check_lengths() const;
-  void on_checkpoint_failure(const std::string& text);
-  void tell_notice();
-  void settle_best();
-  bool remake_best(std::int64_t index);
-  bool has_best_weights() const;
-  bool exports_best() const;
   const CodeIdentity& code() const;
-  void say_whose_options_hold(const State& original, const State& restored);
-  void check_same_meaning(const State& stored_config) const;
 
   StoredConfig<RunnerConfig> config_;
   std::unique_ptr<Parallelism> parallelism_;
@@ -434,17 +382,12 @@ class BaseRunner {
   Phase phase_ = Phase::constructed;
   std::string failure_;
   std::string unsaved_best_;
-  std::atomic<int> stop_{0};
   std::unique_ptr<Logger> logger_;
   std::unique_ptr<CheckpointManager> own_manager_;  // set before there are services
   std::unique_ptr<detail::RunnerServices> services_;
   bool recording_begun_ = false;
-  CallbackList observers_{/*names_errors=*/false};
-  CallbackList callbacks_;
   std::shared_ptr<EarlyStopping> early_stopping_;
   std::vector<std::pair<std::string, Tracked>> tracked_;
-  std::optional<std::string> ending_;
-  bool evaluation_asked_ = false;
 };
 
 }  // namespace danling::inline v0

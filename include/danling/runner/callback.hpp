@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -160,25 +159,23 @@ constexpr bool listens_to_steps() {
 /// Callbacks in their order.
 class CallbackList {
  public:
-  /// `names_errors`: an exception of a callback becomes an Error that names it.
-  explicit CallbackList(bool names_errors = true) : names_errors_(names_errors) {}
-
-  /// @throws ConfigError where one has this name already.
+  /// Of the program. `steps`: it listens to each step. @throws ConfigError where one has this name already.
   void add(std::shared_ptr<Callback> callback, bool steps);
+  /// Of the library: called before those of the program, and its exceptions pass as they are.
+  void add_own(std::shared_ptr<Callback> callback, bool steps);
 
-  bool empty() const { return all_.empty(); }
   bool has_step_listeners() const { return !step_listeners_.empty(); }
 
   /// Calls `function` of each with the event.
   template <class E>
   void notify(void (Callback::*function)(const E&), const E& event) const {
-    for (std::size_t i = 0; i < all_.size(); ++i) {  // one may add another
-      call(*all_[i], function, event);
+    for (const Entry& entry : all_) {
+      call(entry, function, event);
     }
   }
   void notify_step(const StepEvent& event) const {
-    for (std::size_t i = 0; i < step_listeners_.size(); ++i) {
-      call(*step_listeners_[i], &Callback::on_step, event);
+    for (const Entry& entry : step_listeners_) {
+      call(entry, &Callback::on_step, event);
     }
   }
 
@@ -188,19 +185,25 @@ class CallbackList {
   std::vector<std::string> load_state_dict(const State& state) const;
 
  private:
+  struct Entry {
+    std::shared_ptr<Callback> callback;
+    bool own;
+  };
+  static void insert(std::vector<Entry>& list, const Entry& entry);
+
   template <class E>
-  void call(Callback& callback, void (Callback::*function)(const E&), const E& event) const {
+  static void call(const Entry& entry, void (Callback::*function)(const E&), const E& event) {
     try {
-      (callback.*function)(event);
+      ((*entry.callback).*function)(event);
     } catch (...) {
-      rethrow(callback, "return");
+      rethrow(entry);
     }
   }
-  [[noreturn]] void rethrow(const Callback& callback, std::string_view expected) const;
+  /// An exception of the program's callback becomes an Error that names it.
+  [[noreturn]] static void rethrow(const Entry& entry);
 
-  bool names_errors_;
-  std::vector<std::shared_ptr<Callback>> all_;
-  std::vector<Callback*> step_listeners_;
+  std::vector<Entry> all_;
+  std::vector<Entry> step_listeners_;
 };
 
 }  // namespace danling::inline v0

@@ -281,10 +281,13 @@ class TorchRunnerBase : public BaseRunner {
     std::int64_t steps = 0;  ///< calls of step()
     bool updated = false;
   };
-  class TrainingCall;
-  class StepScope;
-  class PausedPass;
+  // Parts of what it does, each in a file of src/runner of its name.
+  class Checks;
+  class Learners;
   class InferScope;
+  class PausedPass;
+  class StepScope;
+  class TrainingCall;
   /// The batch of one micro-batch, and whether it is the last of its pass.
   struct MicroBatch {
     data::BatchRef batch;
@@ -300,12 +303,9 @@ class TorchRunnerBase : public BaseRunner {
   struct Splits {
     std::vector<std::string> train, evaluate;
   };
-  void check_trainable(const Splits& splits) const;
   void check_not_training(std::string_view operation) const;
   void prepare_training();
-  void check_score_name(const Splits& splits);
   const MetricsBase* score_metrics() const;
-  void say_disk_plan();
   void load_weights(const State& state);
   void train_rounds(const Splits& splits);
   bool is_done() const;
@@ -332,21 +332,6 @@ class TorchRunnerBase : public BaseRunner {
   bool next_batch(data::LoaderBase& loader, const std::string& split);
   void begin_train_split(detail::LoopFrame& frame, bool resumed);
   void evaluate_between_steps();
-  void make_learners();
-  Learner make_learner(const std::string& name, std::shared_ptr<optim::Optimizer> optimizer,
-                       std::shared_ptr<optim::Scheduler> scheduler) const;
-  Learner& find_learner(std::string_view name, std::string_view operation);
-  void begin_window(Learner& learner, const OpenStep& step);
-  void step(Learner& learner, OpenStep& step);
-  void close_window(Learner& learner, OpenStep& step);
-  void close_open_windows(OpenStep& step);
-  void close_last_windows();
-  void round_micro_step();
-  void require_gradients(const Learner& learner);
-  void zero_grad(Learner& learner);
-  void check_numbers(const detail::LoopFrame& frame, const Result& averages);
-  void check_schedules();
-  void check_metrics_fed();
   OpenStep train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch);
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   OpenStep& current_step(std::string_view operation);
@@ -356,13 +341,8 @@ class TorchRunnerBase : public BaseRunner {
   void step_epoch_schedulers(const Result& result);
   double monitored(const Result& result) const;
   std::optional<std::int64_t> schedule_length(const std::string& interval) const;
-  void build_optimizers_of_models(std::vector<std::string>& warnings);
-  void build_schedulers_of_models();
-  void save_models(State& out) const;
-  void load_models(const State& state);
   void read_options();
   bool pins(const std::string& split);
-  void keep_gradient_accumulators();
   State loop_state() const;
   void load_loop_state(const State& state);
 

@@ -1,0 +1,140 @@
+// The best result's state: on disk as best.pth, which best.json must agree with, and the weights that are taken from
+// it.
+#include <utility>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/runner/base_runner.hpp>
+
+#include "runner/records.hpp"
+#include "runner/saver.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+bool BaseRunner::Saver::has_best_weights() const {
+  const auto* best = runner_.results_.saved_best();
+  return best != nullptr && (runner_.is_step_mode() || runner_.at_boundary()) &&
+         runner_.round_number(best->index) ==
+             (runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch);
+}
+
+std::string BaseRunner::Saver::weights_name() const {
+  const auto reached = runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch;
+  return concat(runner_.is_step_mode() ? "step " : "epoch ", reached, has_best_weights() ? " (last, best)" : " (last)");
+}
+
+std::optional<std::pair<State, std::string>> BaseRunner::Saver::best_weights(std::string_view key) {
+  if (has_best_weights()) {
+    return std::nullopt;
+  }
+  std::string problem = "got none";
+  try {
+    if (const auto found = runner_.checkpoint_manager().load_best()) {
+      State weights;
+      for (const auto* part : {"model", "ema"}) {
+        if (const State* own = found->find(part); own != nullptr && !own->is_null()) {
+          weights[part] = *own;
+        }
+      }
+      if (const State* models = found->find("models")) {
+        for (const auto& entry : models->map()) {
+          weights["models"][entry.key.string()]["model"] = entry.value.at("model");
+        }
+      }
+      check<CheckpointError>(weights.is_map(), "checkpoint.read", "expected 'model' or 'models', got neither");
+      const State* rows = found->find("results");
+      const bool says = rows != nullptr && rows->is_list() && !rows->list().empty();
+      return std::pair(
+          std::move(weights),
+          says ? concat(runner_.round_name(rows->list().back().at("index").integer()), " (best)") : "best");
+    }
+  } catch (const CheckpointError& error) {
+    problem = concat("got ", error.what());
+  }
+  runner_.logger().warning(
+      concat(key, ": expected the weights of the best result in best.pth, ", problem, "; those of the last are taken"));
+  return std::nullopt;
+}
+
+bool BaseRunner::Saver::exports_best() const {
+  return runner_.config().checkpoint.export_with == "best" && !runner_.config().checkpoint.load_only &&
+         runner_.config().record && !has_best_weights();
+}
+
+void BaseRunner::Saver::export_best() {
+  CheckpointManager& manager = runner_.checkpoint_manager();
+  if (!exports_best() || (!runner_.is_main_process() && !manager.is_collective())) {
+    return;
+  }
+  auto best = best_weights("checkpoint.export_with: best");
+  runner_.services_->exported_weights = best ? best->second : weights_name();
+  runner_.services_->exported = best ? std::optional(std::move(best->first)) : std::nullopt;
+  try {
+    manager.save_model_checkpoint("model");
+  } catch (...) {
+    runner_.services_->exported.reset();
+    throw;
+  }
+  runner_.services_->exported.reset();
+  runner_.settle_checkpoints();
+}
+
+// best.pth and best.json hold the same result; where that is not the best one, the run says so.
+void BaseRunner::Saver::settle_best() {
+  auto& services = *runner_.services_;
+  const std::string told = std::exchange(runner_.unsaved_best_, {});
+  if (!Records(runner_).is_open()) {
+    return;
+  }
+  auto& recorder = *services.recorder;
+  recorder.hold_best(std::nullopt);
+  CheckpointManager& manager = runner_.checkpoint_manager();
+  const auto* best = runner_.results_.saved_best();
+  const auto there = manager.best_checkpoint();
+  if (best == nullptr || !there) {
+    return;
+  }
+  const std::int64_t held = there->index.value_or(-1);
+  const bool says = there->index.has_value();  // a model alone does not
+  const auto failing = manager.checkpoint_health().failing;
+  const auto reason = failing.find("best");
+  const bool right = there->exists && (says ? held == best->index : reason == failing.end());
+  if (right && recorder.best_file_is_of(best->index)) {
+    return;
+  }
+  if (!right && !remake_best(best->index)) {
+    runner_.unsaved_best_ =
+        concat("checkpoint: the best state, of ", runner_.round_name(best->index), ", is not on disk; ",
+               held >= 0       ? concat("best.pth holds ", runner_.round_name(held))
+               : there->exists ? std::string("best.pth is not of it")
+                               : std::string("there is no best.pth"),
+               reason != failing.end() ? concat(": ", reason->second) : std::string());
+    recorder.hold_best(held);
+    if (runner_.unsaved_best_ != told) {
+      services.logger.warning(runner_.unsaved_best_);
+    }
+    if (recorder.row_of_best_file(runner_.results_) == nullptr) {
+      recorder.remove_best_file();
+    }
+  }
+  try {
+    Records(runner_).settle(/*again=*/true);
+  } catch (const Error& error) {
+    services.logger.warning(error.what());
+  }
+}
+
+bool BaseRunner::Saver::remake_best(std::int64_t index) {
+  auto& logger = runner_.services_->logger;
+  std::vector<std::string> problems;
+  const auto made_from = runner_.checkpoint_manager().remake_best(index, problems);
+  for (const auto& problem : problems) {
+    logger.warning(problem);
+  }
+  if (made_from) {
+    logger.info(concat("checkpoint: made best.pth anew from ", *made_from));
+  }
+  return made_from.has_value();
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,27 @@
+// What a run must not pass over in silence.
+#pragma once
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase::Checks {
+ public:
+  explicit Checks(TorchRunnerBase& runner) : runner_(runner) {}
+
+  // Where training begins.
+  void trainable(const Splits& splits) const;
+  void score_name(const Splits& splits) const;
+  void disk_plan() const;
+
+  // Where numbers are read anyway.
+  void numbers(const detail::LoopFrame& frame, const Result& averages);
+  void metrics_fed();
+
+ private:
+  void schedules();
+
+  TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0

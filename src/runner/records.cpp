@@ -1,0 +1,154 @@
+// What a runner records of itself: results and how it ended.
+#include <danling/runner/base_runner.hpp>
+
+#include <utility>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/config/tree.hpp>
+#include <danling/core/suggest.hpp>
+
+#include "runner/records.hpp"
+#include "runner/saver.hpp"
+#include "runner/score_names.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+bool BaseRunner::Records::is_open() const {
+  return runner_.services_ != nullptr && runner_.services_->recorder != nullptr &&
+         runner_.services_->recorder->is_open();
+}
+
+void BaseRunner::Records::begin() {
+  auto& services = *runner_.services_;
+  if (std::exchange(runner_.recording_begun_, true)) {
+    return;
+  }
+  const auto ranks = Saver(runner_).gather_rank_states();  // a run that takes over saves at once
+  if (services.recorder == nullptr) {
+    return;
+  }
+  const auto& from = services.restore;
+  const ConfigTree full = to_tree(runner_.config());
+  const bool take_over = services.recorder->open(
+      from, runner_.checkpoint_manager().is_latest(from.path),
+      {to_yaml(full), canonical(runner_.config()), to_yaml(changed(full, to_tree(runner_.config_.defaults())))},
+      runner_.code());
+  if (!runner_.config().seed) {
+    services.logger.info(concat("seed: ", runner_.seed_));
+  }
+  const bool restored = from.resumes() && !from.finished;
+  if (restored) {
+    select_score();
+  }
+  if (take_over && !runner_.config().checkpoint.load_only) {
+    adopt_history();
+  }
+  services.recorder->taken_over();
+  if (restored) {
+    Saver(runner_).settle_best();
+  }
+}
+
+// A run that goes on elsewhere than in its newest checkpoint: the state is saved under the names that it would have
+// had, best and history too. Where a process died in its first save, or `latest` is damaged, or lies in another
+// directory, they may be missing.
+void BaseRunner::Records::adopt_history() {
+  auto& services = *runner_.services_;
+  if (const auto& directory = services.recorder->taken_from(); !directory.empty()) {
+    const auto* best = runner_.results_.saved_best();
+    const auto problems = runner_.checkpoint_manager().adopt(
+        directory,
+        {.step_mode = runner_.is_step_mode(),
+         .progress = runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch,
+         .best = best == nullptr ? std::nullopt : std::optional(best->index + (runner_.is_step_mode() ? 0 : 1))});
+    for (const auto& problem : problems) {
+      services.logger.warning(problem);
+    }
+  }
+  runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
+  runner_.settle_checkpoints();
+  settle(/*again=*/true);
+}
+
+void BaseRunner::Records::select_score() {
+  runner_.results_.select(runner_.score_split(), runner_.config().score_name, known_score_direction());
+}
+
+std::optional<bool> BaseRunner::Records::known_score_direction() const {
+  const auto& mode = runner_.config().score_mode;
+  return mode ? std::optional(*mode == "max") : runner_.higher_is_better(runner_.config().score_name);
+}
+
+void BaseRunner::Records::log_guessed_score() const {
+  const std::string& name = runner_.config().score_name;
+  if (!known_score_direction() && name != "loss" && runner_.score_split()) {
+    runner_.logger().info(concat("score: no metric says which way ", quote(name),
+                                 " is better, so higher is taken as better; set score_mode to min or max"));
+  }
+}
+
+void BaseRunner::Records::append(std::int64_t index, const Result& result) {
+  runner_.results_.append(index, result);
+  auto& services = *runner_.services_;
+  const bool has_score = !runner_.results_.score_split() || runner_.results_.latest_score().has_value();
+  const auto* numbers = has_score ? nullptr : result.find(*runner_.results_.score_split());
+  if (numbers != nullptr && std::holds_alternative<Result>(*numbers) && runner_.results_.rows().size() == 1) {
+    const auto names = detail::number_names(std::get<Result>(*numbers));
+    services.logger.warning(concat("no score ", quote(runner_.results_.score_name()), " in the results of split ",
+                                   quote(*runner_.results_.score_split()), ", which has [", join(names),
+                                   "]: no best checkpoint is kept; set score_name",
+                                   did_you_mean(runner_.results_.score_name(), names)));
+  }
+  runner_.callbacks_.notify(&Callback::on_result, ResultEvent{{runner_}, index, result, runner_.results_});
+}
+
+void BaseRunner::Records::settle(bool again) {
+  if (runner_.services_->recorder != nullptr) {
+    runner_.services_->recorder->settle(runner_.results_, again);
+  }
+}
+
+std::string BaseRunner::round_name(std::int64_t index) const {
+  return concat(is_step_mode() ? "step " : "epoch ", round_number(index));
+}
+
+void BaseRunner::write_summary(const std::string& status, const std::string& error, int signal, int exit_code) {
+  if (!Records(*this).is_open()) {
+    return;
+  }
+  RunSummary summary{.status = status,
+                     .error = error,
+                     .signal = signal,
+                     .exit_code = exit_code,
+                     .epoch = state_.train.epoch,
+                     .global_step = state_.train.global_step};
+  fill_summary(summary);
+  // The summary of the start that finished the run knows more than a later one, which did nothing.
+  services_->recorder->write_summary(std::move(summary), /*keep_finished=*/is_finished());
+}
+
+void BaseRunner::fill_summary(RunSummary& summary) const {
+  const auto* saved = results_.saved_best();
+  if (const auto* best = results_.best()) {
+    summary.facts.emplace_back("best_index", round_number(best->index));
+    summary.details["best"] = best->result;
+  }
+  if (saved != nullptr && !unsaved_best_.empty()) {
+    summary.facts.emplace_back("unsaved_best", round_number(saved->index));
+  }
+  if (const auto* latest = results_.latest()) {
+    summary.facts.emplace_back("latest_index", round_number(latest->index));
+    summary.details["latest"] = latest->result;
+  }
+  if (!services_->exported_weights.empty()) {
+    summary.facts.emplace_back("model_weights", services_->exported_weights);
+  }
+  if (services_->checkpoint_manager != nullptr) {
+    if (const auto errors = services_->checkpoint_manager->checkpoint_health().error_count; errors > 0) {
+      summary.facts.emplace_back("checkpoint_errors", errors);
+    }
+  }
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,35 @@
+// What a run goes on from: found, checked against the config, given to the components.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <danling/runner/base_runner.hpp>
+
+#include "runner/restore_point.hpp"
+
+namespace danling::inline v0 {
+
+class BaseRunner::Restorer {
+ public:
+  explicit Restorer(BaseRunner& runner) : runner_(runner) {}
+
+  /// Named by the config, or found among earlier runs of the same config.
+  detail::RestorePoint find();
+  void restore(const State& checkpoint, const std::filesystem::path& path = {});
+  WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
+                              const std::filesystem::path& path = {});
+  void check_same_meaning(const State& stored_config) const;
+
+ private:
+  void load_extras(const State& checkpoint);
+  State of_this_rank(const State& checkpoint);
+  State without_excluded(const State& original);
+  WeightMatch restore_weights_of_models(const State& exported, const State& checkpoint,
+                                        const PretrainedOptions& options, const std::string& origin);
+  void say_whose_options_hold(const State& original, const State& restored);
+
+  BaseRunner& runner_;
+};
+
+}  // namespace danling::inline v0

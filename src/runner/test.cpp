@@ -1,0 +1,57 @@
+// Which weights a run is tested and exported with: the last, or those of the best result.
+#include <utility>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/runner/torch_runner_base.hpp>
+
+#include "runner/learners.hpp"
+#include "runner/saver.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+Result TorchRunnerBase::test() {
+  initialize();
+  tested_weights_ = Saver(*this).weights_name();
+  const auto splits = test_splits();
+  auto best =
+      config().test_with == "best" && !splits.empty() ? Saver(*this).best_weights("test_with: best") : std::nullopt;
+  const State last = best ? clone(model_state_dict()) : State();
+  Result result;
+  try {
+    if (best) {
+      load_weights(best->first);
+      tested_weights_ = best->second;
+      best.reset();
+    }
+    for (const auto& split : splits) {
+      result.set(split, evaluate_epoch(split));
+    }
+  } catch (...) {
+    if (last.is_map()) {
+      load_weights(last);
+    }
+    throw;
+  }
+  if (last.is_map()) {
+    load_weights(last);
+  }
+  test_result_ = result;
+  return result;
+}
+
+void TorchRunnerBase::load_weights(const State& state) {
+  if (model || models.empty()) {
+    load_model(state.at("model"));
+  }
+  if (ema) {
+    load_ema(state.at("ema"));
+  }
+  if (!models.empty()) {
+    Learners(*this).load(state.at("models"));
+  }
+}
+
+std::string TorchRunnerBase::exported_weights() { return services().exported_weights; }
+
+}  // namespace danling::inline v0
