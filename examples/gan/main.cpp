@@ -50,6 +50,7 @@ class GanRunner : public dl::TorchRunner {
     };
     datasets["train"] = points(16384);
     datasets["val"] = points(2048);
+    meters["on_spot"];  // the score, which evaluate_step feeds
   }
 
  protected:

@@ -13,7 +13,7 @@ std::int64_t progress(const CheckpointRequest& request) {
 }
 
 bool on_interval(const CheckpointRequest& request, std::int64_t interval) {
-  return interval > 0 && progress(request) > 0 && progress(request) % interval == 0;
+  return interval > 0 && progress(request) > 0 && (request.due || progress(request) % interval == 0);
 }
 
 }  // namespace

@@ -53,9 +53,12 @@ void CallbackList::add(std::shared_ptr<Callback> callback, bool steps) {
 
 State CallbackList::state_dict() const {
   State::Map map;
-  for (const auto& [callback, own] : all_) {
-    if (State state = own ? State() : callback->state_dict(); !state.is_null()) {
-      map.set(callback->name(), std::move(state));
+  for (const Entry& entry : all_) {
+    State state;
+    guarded(
+        entry, [&] { state = entry.own ? State() : entry.callback->state_dict(); }, "give its state");
+    if (!state.is_null()) {
+      map.set(entry.callback->name(), std::move(state));
     }
   }
   return map;
@@ -63,27 +66,27 @@ State CallbackList::state_dict() const {
 
 std::vector<std::string> CallbackList::load_state_dict(const State& state) const {
   std::vector<std::string> unknown;
-  for (const auto& entry : state.map()) {
-    bool known = false;
-    for (const auto& [callback, own] : all_) {
-      if (!own && callback->name() == entry.key.string()) {
-        callback->load_state_dict(entry.value);
-        known = true;
-      }
-    }
-    if (!known) {
-      unknown.push_back(entry.key.string());
+  for (const auto& saved : state.map()) {
+    const auto found = std::find_if(all_.begin(), all_.end(), [&](const Entry& entry) {
+      return !entry.own && entry.callback->name() == saved.key.string();
+    });
+    if (found == all_.end()) {
+      unknown.push_back(saved.key.string());
+    } else {
+      guarded(
+          *found, [&] { found->callback->load_state_dict(saved.value); }, "take the state of the checkpoint");
     }
   }
   return unknown;
 }
 
-void CallbackList::rethrow(const Entry& entry) {
+void CallbackList::rethrow(const Entry& entry, std::string_view expected) {
   if (entry.own) {
     throw;
   }
   const auto fail_with = [&](std::string_view text) {
-    fail<Error>("runner.callback", "expected ", quote(entry.callback->name()), " to return, got an exception: ", text);
+    fail<Error>("runner.callback", "expected ", quote(entry.callback->name()), " to ", expected,
+                ", got an exception: ", text);
   };
   try {
     throw;

@@ -37,6 +37,19 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
   }
   check<ConfigError>(runner_.steps() || runner_.epochs(), "runner.train",
                      "expected a number of steps, got none; set `steps` or `epochs` in the config");
+  for (const auto* names : {&splits.train, &splits.evaluate}) {
+    for (const auto& name : *names) {
+      check<StateError>(runner_.find_loader(name) != nullptr, "runner.train", "expected the dataset of split ",
+                        quote(name), " to be set before initialize(), got it later");
+    }
+  }
+  if (std::isfinite(runner_.config().patience) && runner_.told_.insert("patience").second) {
+    if (runner_.is_step_mode() && !runner_.config().evaluate_interval) {
+      runner_.logger().warning("patience ends no run by `steps` without evaluations on the way; set evaluate_interval");
+    } else if (splits.evaluate.empty()) {
+      runner_.logger().warning("patience ends no run without a split to evaluate, which its score would be of");
+    }
+  }
 }
 
 void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Result& averages) {
@@ -60,6 +73,21 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
                                     " updates were skipped by step ", runner_.state_.train.global_step, ", ",
                                     runner_.skipped_updates_, " in all (skip_nonfinite_grad)"));
     runner_.skips_told_ = runner_.skipped_updates_;
+  }
+}
+
+// Where a training pass is over: one that goes on for ever without a model is a week lost.
+void TorchRunnerBase::Checks::models_updated(std::string_view split) {
+  for (const Learner& learner : runner_.learners_) {
+    if (runner_.learners_.size() > 1 && learner.updates == 0 && learner.skipped == 0 &&
+        runner_.told_.insert(concat("updates ", learner.name)).second) {
+      const std::string call = learner.name.empty() ? "" : concat("\"", learner.name, "\"");
+      runner_.logger().warning(
+          concat(learner.name.empty() ? "`model`" : concat("model ", quote(learner.name)), " was not updated in split ",
+                 quote(split), "; call backward(loss", call.empty() ? "" : concat(", ", call), ") and step(", call,
+                 ") in train_step",
+                 call.empty() ? "" : concat(", or set optimizers[", call, "] = nullptr where it is not trained")));
+    }
   }
 }
 

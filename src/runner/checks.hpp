@@ -1,6 +1,8 @@
 // What a run must not pass over in silence.
 #pragma once
 
+#include <string_view>
+
 #include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
@@ -17,6 +19,7 @@ class TorchRunnerBase::Checks {
   // Where numbers are read anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
   void metrics_fed();
+  void models_updated(std::string_view split);
 
  private:
   void schedules();

@@ -12,6 +12,7 @@
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
 #include "runner/services.hpp"
+#include "runner/window_lengths.hpp"
 
 namespace danling::inline v0 {
 TorchRunnerBase::~TorchRunnerBase() {
@@ -63,7 +64,7 @@ void TorchRunnerBase::build_scheduler() {
   }
   Learners(*this).build_schedulers();
   if (scheduler == nullptr && optimizer != nullptr && sched.type) {
-    scheduler = optim::build_scheduler(sched, *optimizer, schedule_length(sched.interval.value_or("step")));
+    scheduler = optim::build_scheduler(sched, *optimizer, schedule_length("", sched.interval.value_or("step")));
   }
   if (scheduler != nullptr) {
     const std::string interval = sched.interval.value_or(scheduler->requires_metric() ? "epoch" : "step");
@@ -72,9 +73,21 @@ void TorchRunnerBase::build_scheduler() {
   }
 }
 
-std::optional<std::int64_t> TorchRunnerBase::schedule_length(const std::string& interval) const {
+// Steps of the schedule of one of the models, or of `model`.
+std::optional<std::int64_t> TorchRunnerBase::schedule_length(const std::string& name,
+                                                             const std::string& interval) const {
   std::optional<std::int64_t> total = steps();
-  if (interval != "step") {
+  if (interval == "step" && total) {
+    std::vector<std::int64_t> passes;
+    for (const auto& split : train_splits()) {
+      const data::LoaderBase* loader = find_loader(split);
+      passes.push_back(loader == nullptr ? 0 : loader->length().value_or(0));
+    }
+    if (std::find(passes.begin(), passes.end(), 0) != passes.end()) {
+      passes.clear();
+    }
+    total = window_lengths().updates_in(*total, window_length(name), passes);
+  } else if (interval != "step") {
     // It is stepped once an epoch, or once a round over the splits.
     const auto per_epoch = steps_per_epoch();
     check<ConfigError>(epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
@@ -84,16 +97,36 @@ std::optional<std::int64_t> TorchRunnerBase::schedule_length(const std::string& 
   return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;  // one of a run with nothing to do
 }
 
+std::int64_t TorchRunnerBase::window_length(const std::string& name) const {
+  return name.empty() ? accum_steps() : config().optim.for_name(name).accum_steps.value_or(accum_steps());
+}
+
+// As the config says it: asked for before there are optimizers.
+detail::WindowLengths TorchRunnerBase::window_lengths() const {
+  std::vector<std::int64_t> out;
+  if (optimizer != nullptr || model || models.empty()) {
+    out.push_back(window_length(""));
+  }
+  for (const auto& [name, handle] : models) {
+    const auto bound = optimizers.find(name);
+    if (bound != optimizers.end() ? bound->second != nullptr : handle.is_trainable()) {
+      out.push_back(window_length(name));
+    }
+  }
+  return detail::WindowLengths(std::move(out));
+}
+
 void TorchRunnerBase::step_epoch_schedulers(const Result& result) {
   for (const Learner& learner : learners_) {
     if (learner.scheduler != nullptr && !learner.scheduler_by_step) {
-      learner.scheduler->requires_metric() ? learner.scheduler->step(monitored(result)) : learner.scheduler->step();
+      learner.scheduler->requires_metric() ? learner.scheduler->step(monitored(result, learner.name))
+                                           : learner.scheduler->step();
     }
   }
 }
 
-double TorchRunnerBase::monitored(const Result& result) const {
-  const std::string monitor = config().sched.monitor.value_or(config().score_name);
+double TorchRunnerBase::monitored(const Result& result, const std::string& name) const {
+  const std::string monitor = config().sched.for_name(name).monitor.value_or(config().score_name);
   const double* value = nullptr;
   if (monitor.find('.') == std::string::npos) {
     if (const auto split = score_split()) {
@@ -119,13 +152,14 @@ double TorchRunnerBase::monitored(const Result& result) const {
 const ModelHandle& TorchRunnerBase::evaluation_model() const { return ema ? ema : model; }
 
 std::optional<std::int64_t> TorchRunnerBase::steps_per_epoch() const {
+  const detail::WindowLengths lengths = window_lengths();
   std::int64_t total = 0;
   for (const auto& split : train_splits()) {
     const data::LoaderBase* loader = find_loader(split);
     if (loader == nullptr || !loader->length()) {
       return std::nullopt;
     }
-    total += (*loader->length() + accum_steps() - 1) / accum_steps();
+    total += lengths.steps_in(*loader->length());
   }
   return total;
 }
@@ -162,80 +196,6 @@ State TorchRunnerBase::state_dict() {
   return out;
 }
 
-State TorchRunnerBase::loop_state() const {
-  State out;
-  out["split"] = loop_.split;
-  out["iteration"] = loop_.iteration;
-  out["last"] = to_state(loop_.last);
-  out["first_step"] = loop_.first_step;
-  out["target_step"] = loop_.target_step;
-  out["round"] = to_state(loop_.round);
-  if (!loop_.evaluated.empty()) {
-    out["evaluated"] = State::List(loop_.evaluated.begin(), loop_.evaluated.end());
-  }
-  out["rounds_without_best"] = early_stopping().rounds_without_best();
-  out["skipped_updates"] = skipped_updates_;
-  const bool inside = !loop_.split.empty();
-  // Stopped before the split went on, its meters are still where the checkpoint put them.
-  const Measurements now = !inside ? Measurements() : continuing_ || paused_ ? saved_ : measurements();
-  out["meters"] = now.meters;
-  out["metrics"] = now.metrics;
-  out["losses"] = now.losses;
-  return out;
-}
-
-TorchRunnerBase::Measurements TorchRunnerBase::measurements() const {
-  State own = meters.state_dict();
-  for (const auto& [name, meter] : meters) {
-    if (meter.count() == 0) {
-      own.map().erase(name);  // of an evaluation before, which a process that resumes has not seen
-    }
-  }
-  return {.meters = std::move(own),
-          .metrics = active_metrics_ != nullptr ? active_metrics_->state_dict() : State(),
-          .losses = criterion.losses() != nullptr ? criterion.losses()->state_dict() : State()};
-}
-
-void TorchRunnerBase::restore_measurements(const Measurements& saved) {
-  meters.load_state_dict(saved.meters);
-  if (active_metrics_ != nullptr && !saved.metrics.is_null()) {
-    try {
-      active_metrics_->load_state_dict(saved.metrics);
-    } catch (const StateError& error) {
-      // What is measured may change over a stop; what is trained does not depend on it.
-      logger().warning(concat("the metrics are not those of the checkpoint and begin anew in the middle of ", split(),
-                              ": ", error.what()));
-      active_metrics_->reset();
-    }
-  }
-  if (criterion.losses() != nullptr && !saved.losses.is_null()) {
-    criterion.losses()->load_state_dict(saved.losses);
-  }
-}
-
-void TorchRunnerBase::load_loop_state(const State& state) {
-  LoopState loop;
-  loop.split = state.at("split").string();
-  loop.iteration = state.at("iteration").integer();
-  loop.last = result_from_state(state.at("last"));
-  loop.first_step = state.at("first_step").integer();
-  loop.target_step = state.at("target_step").integer();
-  loop.round = result_from_state(state.at("round"));
-  if (const State* evaluated = state.find("evaluated")) {
-    for (const State& split : evaluated->list()) {
-      loop.evaluated.push_back(split.string());
-    }
-  }
-  early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
-  skipped_updates_ = skips_told_ = state.at("skipped_updates").integer();
-  saved_.meters = state.at("meters");
-  saved_.metrics = state.at("metrics");
-  const State* losses = state.find("losses");  // not in the checkpoints of the first releases
-  saved_.losses = losses != nullptr ? *losses : State();
-  loop_ = std::move(loop);
-  continuing_ = !loop_.split.empty() || !loop_.round.empty();
-}
-
 void TorchRunnerBase::check_not_training(std::string_view operation) const {
   check<StateError>(!training_, operation,
                     "expected a call after train() or train_on_batch() has returned or thrown, got one inside of it");
@@ -245,6 +205,7 @@ void TorchRunnerBase::load_state_dict(const State& checkpoint) {
   check_not_training("runner.load_checkpoint");
   if (host_ != nullptr) {
     end_host_training();  // the next batch begins where the checkpoint does
+    Learners(*this).forget_windows();
   }
   BaseRunner::load_state_dict(checkpoint);
   if (const State* loop = checkpoint.find("loop")) {

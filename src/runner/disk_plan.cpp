@@ -82,7 +82,7 @@ std::string format_bytes(std::uint64_t bytes) {
 void TorchRunnerBase::Checks::disk_plan() const {
   const auto& options = runner_.config().checkpoint;
   const auto boundary = runner_.is_step_mode() ? runner_.steps() : runner_.epochs();
-  if (!Records(runner_).is_open() || options.load_only || !boundary) {
+  if (!Records(runner_).is_open() || options.load_only) {
     return;
   }
   const std::uint64_t model_bytes = detail::bytes_of(runner_.model_state_dict());
@@ -109,19 +109,26 @@ void TorchRunnerBase::Checks::disk_plan() const {
   // Generators, config, results, names: so many bytes with small models.
   constexpr std::uint64_t others = 20 * 1024;
   const std::uint64_t each = model_bytes + kept + others;
-  const std::int64_t states = detail::states_kept(
-      {.done = runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch,
-       .boundary = *boundary,
-       .interval = runner_.checkpoint_interval(),
-       .keep_latest_k = options.keep_latest_k,
-       .keep_best_k = options.keep_best_k,
-       .keeps_by_hours = options.keep_every_hours > 0});
-  const std::uint64_t total =
-      each * static_cast<std::uint64_t>(states) + model_bytes * (options.export_safetensors ? 2 : 1);
+  const std::int64_t interval = runner_.checkpoint_interval();
   const bool at_least = !is_known || options.keep_every_hours > 0;
-  const std::string takes =
-      concat("checkpoints: ", at_least ? "at least " : "about ", detail::format_bytes(total), " by the end, ", states,
-             states == 1 ? " state of " : " states of ", detail::format_bytes(each));
+  std::uint64_t total = each;
+  std::string takes;
+  if (boundary) {
+    const std::int64_t states = detail::states_kept(
+        {.done = runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch,
+         .boundary = *boundary,
+         .interval = interval,
+         .keep_latest_k = options.keep_latest_k,
+         .keep_best_k = options.keep_best_k,
+         .keeps_by_hours = options.keep_every_hours > 0});
+    total = each * static_cast<std::uint64_t>(states) + model_bytes * (options.export_safetensors ? 2 : 1);
+    takes = concat("checkpoints: ", at_least ? "at least " : "about ", detail::format_bytes(total), " by the end, ",
+                   states, states == 1 ? " state of " : " states of ", detail::format_bytes(each));
+  } else {  // a program that brings its batches may go on for ever
+    takes = concat("checkpoints: ", interval > 0 ? concat("a state every ", interval, " steps, of ") : "states of ",
+                   at_least ? "at least " : "about ", detail::format_bytes(each),
+                   options.keep_latest_k > 0 ? concat(", the latest ", options.keep_latest_k, " kept") : ", all kept");
+  }
   const auto directory = runner_.workspace().checkpoint_dir();
   std::error_code unknown;
   const auto space = std::filesystem::space(directory, unknown);

@@ -12,6 +12,7 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/paused_pass.hpp"
 #include "runner/services.hpp"
@@ -121,6 +122,8 @@ data::LoaderVisit TorchRunnerBase::visit(std::string_view split) {
 
 Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {
   data::LoaderBase& loader = this->loader(split);
+  check<StateError>(host_ == nullptr || host_->evaluation == nullptr, "runner.evaluate",
+                    "expected finish_evaluation() after evaluate_on_batch, got another evaluation");
   check_unpadded(loader, split);
   const PausedPass paused(*this);
   enter(RunnerMode::evaluate, split);
@@ -132,7 +135,10 @@ Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<s
   while ((!steps || done < *steps) && batches.next()) {
     evaluate_one(frame, batch_of(loader), loader.batch_size());
     frame.log(++done);
-    maybe_stop(/*save=*/saves_on_stop_);
+    // Else the next step boundary stops, and saves; of several ranks, which may have other numbers of batches, too.
+    if (group().alone() && (saves_on_stop_ || !is_training())) {
+      maybe_stop(/*save=*/saves_on_stop_);
+    }
   }
   batches.end();
   if (steps) {
@@ -156,15 +162,22 @@ at::Tensor TorchRunnerBase::evaluate_one(detail::LoopFrame& frame, data::BatchRe
   return loss;
 }
 
-/// Infers in the middle of whatever goes on, which has its modes back afterwards; meters and metrics are not touched.
+/// Infers in the middle of whatever goes on, which has its modes back afterwards, and training its generators; meters
+/// and metrics are not touched.
 class TorchRunnerBase::InferScope {
  public:
   InferScope(TorchRunnerBase& runner, const std::string& split)
       : runner_(runner), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
     runner_.mode_ = RunnerMode::infer;
     runner_.set_training(false);
+    if (runner_.pass_ != nullptr) {
+      generators_.emplace().capture();
+    }
   }
   ~InferScope() {
+    if (generators_) {
+      generators_->restore();
+    }
     runner_.mode_ = mode_;
     runner_.split_ = split_;
     if (mode_ == RunnerMode::train && runner_.pass_ != nullptr) {
@@ -178,6 +191,7 @@ class TorchRunnerBase::InferScope {
   TorchRunnerBase& runner_;
   RunnerMode mode_;
   std::string split_;
+  std::optional<RunnerRNGState> generators_;
 };
 
 void TorchRunnerBase::without_gradients(const std::function<void()>& body) {
@@ -267,7 +281,7 @@ detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::o
   check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
                      steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
-  if (pass_ == nullptr) {
+  if (pass_ == nullptr && host_ == nullptr) {
     enter(RunnerMode::infer, split);
   }
   return {*this, loader, visit(split), steps, std::string(split)};
@@ -277,7 +291,9 @@ bool detail::InferBatches::next(void* prediction) {
   if (steps_ && done_ >= *steps_) {
     return false;
   }
-  runner_->maybe_stop(/*save=*/false);
+  if (!runner_->is_training()) {  // else the next step boundary stops, and saves
+    runner_->maybe_stop(/*save=*/false, runner_->stop_requested());
+  }
   if (!visit_.next()) {
     visit_.end();
     steps_ = done_;

@@ -4,12 +4,13 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/checks.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
+#include "runner/raised.hpp"
 #include "runner/records.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
-#include "runner/training_call.hpp"
 
 namespace danling::inline v0 {
 
@@ -19,6 +20,8 @@ TorchRunnerBase::PausedPass::PausedPass(TorchRunnerBase& runner)
     const Measurements now = runner.measurements();
     runner.saved_ = {clone(now.meters), clone(now.metrics), clone(now.losses)};
     runner.paused_ = true;
+    runner.state_.rng.capture();
+    runner.rng_frozen_ = true;
   }
 }
 
@@ -27,6 +30,7 @@ TorchRunnerBase::PausedPass::~PausedPass() {
     return;
   }
   runner_.paused_ = false;
+  runner_.rng_frozen_ = false;
   if (runner_.pass_ == nullptr) {
     return;  // the runner is being destroyed
   }
@@ -34,6 +38,7 @@ TorchRunnerBase::PausedPass::~PausedPass() {
     runner_.enter(RunnerMode::train, runner_.pass_->split());
     runner_.restore_measurements(runner_.saved_);
     runner_.pass_->go_on();
+    runner_.state_.rng.restore();
   } catch (const std::exception& error) {  // of metrics that do not take back what they gave
     runner_.logger().warning(concat("the training pass has lost its meters: ", error.what()));
   }
@@ -49,12 +54,19 @@ void TorchRunnerBase::begin_host_training(const std::string& split) {
   check<ConfigError>(
       !epochs(), operation,
       "expected `steps`, or neither, where the program brings the batches, got epochs=", epochs().value_or(0));
-  prepare_training();
   const auto host = std::make_shared<HostLoop>();
   host->splits = {split};
+  if (is_finished() || (at_last_step() && loop_.split.empty())) {
+    host_ = host;  // an earlier start has ended the run
+    return;
+  }
+  check<ConfigError>(!config().evaluate_interval || !evaluate_splits().empty(), operation,
+                     "expected a dataset to evaluate for evaluate_interval, got none; set one, or evaluate by "
+                     "evaluate_on_batch");
+  prepare_training();
   callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, host->splits, {}});
   callbacks_.notify(&Callback::on_round_begin, RoundEvent{{*this}, state_.train.epoch, loop_.round});
-  const bool resumed = continuing_ && loop_.split == split;
+  const bool resumed = loop_.continuing && loop_.split == split;
   const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
   const auto total = steps() ? std::optional(*steps() - first_step) : std::nullopt;
   host->frame = std::make_unique<detail::LoopFrame>(*this, split, total);
@@ -62,6 +74,7 @@ void TorchRunnerBase::begin_host_training(const std::string& split) {
   loop_.target_step = steps().value_or(0);
   pass_ = host->frame.get();
   host_ = host;
+  Checks(*this).disk_plan();
 }
 
 TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef batch, std::int64_t samples,
@@ -75,23 +88,52 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
                     "expected finish_evaluation() after evaluate_on_batch, got a training batch");
   check<ConfigError>(split == host_->splits.front(), operation, "expected batches of split ",
                      quote(host_->splits.front()), " until finish_training(), got one of ", quote(split));
-  const TrainingCall call(*this);
-  try {
-    OpenStep step = train_micro_batch(*host_->frame, {batch, samples, last});
-    if (is_settled()) {
-      if (std::exchange(requests_.evaluation, false)) [[unlikely]] {
-        evaluate_between_steps();
-      }
-      maybe_stop(/*save=*/true, step.agreed.stop);
+  if (host_->frame == nullptr || host_->ended || at_last_step()) {
+    if (told_.insert("steps are done").second) {
+      logger().info(is_finished() ? std::string("train: nothing to do, the run is finished")
+                                  : concat("train: ", state_.train.global_step, " of ", *steps(),
+                                           " steps are done; batches that still come change nothing"));
     }
-    const auto total = steps();
-    return {std::move(step.loss), step.updated, requests_.ending || (total && state_.train.global_step >= *total)};
+    return {{}, false, /*done=*/true};
+  }
+  const detail::Raised call(training_);
+  try {
+    if (is_settled()) {  // a stop may have cut one off
+      evaluate_host_round();
+    }
+    OpenStep step = train_micro_batch(*host_->frame, {batch, samples, last});
+    host_->counted = step.updated;
+    if (is_settled()) {
+      evaluate_host_round();
+      obey(step.agreed);
+    }
+    if (requests_.ending && told_.insert("ending").second) {
+      logger().info(concat("train: ", *requests_.ending));
+    }
+    return {std::move(step.loss), step.updated, requests_.ending || at_last_step()};
   } catch (const Stopped&) {
     end_host_training();
     throw;
   } catch (...) {
     rethrow_from_training();
   }
+}
+
+// What `evaluate_interval` has made due, of the datasets that there are.
+void TorchRunnerBase::evaluate_host_round() {
+  if (config().evaluate_interval && evaluates_after_round()) [[unlikely]] {
+    Result row;
+    for (const auto& split : evaluate_splits()) {
+      row.set(split, evaluate_in_training(split, /*whole=*/true));
+    }
+    Records(*this).append(state_.train.global_step, row);
+    save_checkpoint();  // on the interval, or when the score is the best so far
+  }
+}
+
+bool TorchRunnerBase::at_last_step() const {
+  const auto total = is_step_mode() ? steps() : std::nullopt;
+  return total && state_.train.global_step >= *total;
 }
 
 void TorchRunnerBase::end_host_training() {
@@ -107,14 +149,20 @@ const ResultBook& TorchRunnerBase::finish_training() {
   check<StateError>(host_ != nullptr, operation, "expected a call after train_on_batch, got one without");
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got the end of training");
-  Learners(*this).close_last();
-  loop_.split.clear();
-  Result row;
-  row.set(host_->splits.front(), host_->frame->finish());
-  pass_ = nullptr;
-  Records(*this).append(state_.train.global_step, row);
-  callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, state_.train.epoch, row});
-  ++state_.train.epoch;
+  if (host_->frame == nullptr) {
+    end_host_training();  // there was nothing to do
+    return results_;
+  }
+  if (!std::exchange(host_->ended, true)) {  // a full disk may have made it throw below, and the program calls again
+    Learners(*this).close_last(host_->counted);
+    Checks(*this).models_updated(host_->splits.front());
+    Result row;
+    row.set(host_->splits.front(), host_->frame->finish([this](const Result&) { loop_.split.clear(); }));
+    pass_ = nullptr;
+    const std::int64_t epoch = state_.train.epoch++;
+    Records(*this).append(state_.train.global_step, row);
+    callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, epoch, row});
+  }
   save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   settle_checkpoints();
   Saver(*this).export_best();
@@ -155,15 +203,27 @@ Result TorchRunnerBase::finish_evaluation() {
     host_.reset();
     return result;  // of a program that only evaluates
   }
+  if (!is_settled()) {
+    if (told_.insert("evaluation in a window").second) {
+      logger().warning(
+          "runner.finish_evaluation: expected an evaluation between two updates, got one inside of an accumulation "
+          "window, where no checkpoint can be saved: it is not part of the results that the best is chosen from; "
+          "evaluate after a batch that `updated`");
+    }
+    return result;
+  }
   if (!results_.score_split()) {
     results_.select(split, config().score_name, Records(*this).known_score_direction());
+  }
+  if (results_.score_split() != split && results_.scores().empty() && told_.insert("score split").second) {
+    logger().warning(concat("runner.finish_evaluation: expected an evaluation of score_split ",
+                            quote(*results_.score_split()), ", by which the best is chosen, got one of ",
+                            quote(split)));
   }
   Result row;
   row.set(split, result);
   Records(*this).append(state_.train.global_step, row);
-  if (is_settled()) {
-    save_checkpoint();  // when the score is the best so far
-  }
+  save_checkpoint();  // when the score is the best so far
   return result;
 }
 

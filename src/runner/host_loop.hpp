@@ -22,7 +22,9 @@ struct TorchRunnerBase::HostLoop {
   };
 
   std::vector<std::string> splits;
-  std::unique_ptr<detail::LoopFrame> frame;  // of training
+  std::unique_ptr<detail::LoopFrame> frame;  // of training; null where it has nothing to do
+  bool counted = false;                      // the last batch made an update
+  bool ended = false;                        // the pass is over, and its row is in the results
   std::unique_ptr<Evaluation> evaluation;
 };
 

@@ -8,19 +8,31 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+#include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
 #include "runner/learners.hpp"
 
 namespace danling::inline v0 {
 
 void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warnings) {
+  std::vector<std::string> known;
   for (const auto& [name, handle] : runner_.models) {
-    const NamedTensors parameters = handle.named_parameters();
-    const bool trainable =
-        std::any_of(parameters.begin(), parameters.end(), [](const auto& item) { return item.second.requires_grad(); });
+    known.push_back(name);
+  }
+  const auto check_name = [&](const std::string& name, std::string_view member) {
+    check<ConfigError>(runner_.models.contains(name), "runner.build_optimizer", "expected in `", member,
+                       "` the names of models, [", join(known), "], got ", quote(name), did_you_mean(name, known));
+  };
+  for (const auto& [name, owner] : runner_.optimizers) {
+    check_name(name, "optimizers");
+  }
+  for (const auto& [name, owner] : runner_.schedulers) {
+    check_name(name, "schedulers");
+  }
+  for (const auto& [name, handle] : runner_.models) {
     const auto spec = runner_.config().optim.for_name(name);
-    if (!runner_.optimizers.contains(name) && spec.type && trainable) {
-      runner_.optimizers[name] = optim::build_optimizer(spec, parameters, &warnings);
+    if (!runner_.optimizers.contains(name) && spec.type && handle.is_trainable()) {
+      runner_.optimizers[name] = optim::build_optimizer(spec, handle.named_parameters(), &warnings);
     }
   }
 }
@@ -29,8 +41,8 @@ void TorchRunnerBase::Learners::build_schedulers() {
   for (const auto& [name, owner] : runner_.optimizers) {
     const auto spec = runner_.config().sched.for_name(name);
     if (owner != nullptr && spec.type && !runner_.schedulers.contains(name)) {
-      runner_.schedulers[name] =
-          optim::build_scheduler(spec, *owner, runner_.schedule_length(spec.interval.value_or("step")));
+      const auto length = runner_.schedule_length(name, spec.interval.value_or("step"));
+      runner_.schedulers[name] = optim::build_scheduler(spec, *owner, length);
     }
   }
 }
@@ -70,7 +82,7 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
                                                 std::shared_ptr<optim::Scheduler> schedule) const {
   Learner out{.name = name, .optimizer = std::move(owner), .scheduler = std::move(schedule)};
   const auto own = runner_.config().optim.for_name(name);
-  out.accum_steps = name.empty() ? runner_.accum_steps() : own.accum_steps.value_or(runner_.accum_steps());
+  out.accum_steps = runner_.window_length(name);
   out.max_grad_norm = own.max_grad_norm ? own.max_grad_norm : runner_.config().max_grad_norm;
   out.max_grad_value = own.max_grad_value ? own.max_grad_value : runner_.config().max_grad_value;
   if (out.scheduler != nullptr) {
@@ -130,6 +142,12 @@ void TorchRunnerBase::Learners::save(State& out) const {
 }
 
 void TorchRunnerBase::Learners::load(const State& state) {
+  for (const auto& entry : state.map()) {
+    check<CheckpointError>(runner_.models.contains(entry.key.string()), "runner.load_checkpoint", "expected a model ",
+                           quote(entry.key.string()),
+                           ", as in the checkpoint, got none; put 'models' into checkpoint.exclude_from_loading, or "
+                           "set `pretrained` to load weights alone");
+  }
   for (auto& [name, handle] : runner_.models) {
     const State* part = state.find(name);
     check<CheckpointError>(part != nullptr, "runner.load_checkpoint", "expected ", quote(concat("models.", name)),

@@ -27,7 +27,8 @@ class TorchRunnerBase::Learners {
   void step(Learner& learner, OpenStep& step);
   /// After a step of several models: those that it did not step.
   void close_open(OpenStep& step);
-  void close_last();
+  /// Where training ends before the data does. `counted`: the last micro-batch made an update.
+  void close_last(bool counted);
   void round_micro_step();
   /// After an exception: nothing of a window is left.
   void forget_windows();

@@ -11,6 +11,7 @@
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
+#include "runner/shown.hpp"
 
 namespace danling::inline v0 {
 
@@ -141,6 +142,34 @@ bool BaseRunner::stop_requested() const {
   return requests_.stop.load(std::memory_order_relaxed) != 0 || stop_signal() != 0;
 }
 
+StepPacket BaseRunner::requested() const {
+  return {.stop = stop_requested(),
+          .end = requests_.end.has_value(),
+          .evaluate = requests_.evaluation,
+          .save = requests_.save};
+}
+
+StepPacket BaseRunner::agree(double weight) {
+  StepPacket mine = requested();
+  mine.weight = weight;
+  const StepPacket all = parallelism_->agree(mine);
+  if (all.end) [[unlikely]] {
+    requests_.ending = requests_.end.value_or("another process has ended training");
+    requests_.end.reset();
+  }
+  if (all.failed) [[unlikely]] {
+    fail_with_others();
+  }
+  return all;
+}
+
+void BaseRunner::fail_with_others() {
+  fail<DistributedError>("runner.train",
+                         "expected every process to go on, got an error in another one; its log says more");
+}
+
+void BaseRunner::maybe_stop(bool save) { maybe_stop(save, agree().stop); }
+
 void BaseRunner::maybe_stop(bool save, bool stop) {
   Saver(*this).poll();
   if (!stop) [[likely]] {
@@ -148,13 +177,16 @@ void BaseRunner::maybe_stop(bool save, bool stop) {
   }
   const int own = requests_.stop.load(std::memory_order_relaxed);
   const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
-  callbacks_.notify(&Callback::on_stop, StopEvent{{*this}, signal});
+  const bool taken = save && Saver(*this).save({"latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true});
   if (save) {
-    save_checkpoint("latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true);
     settle_checkpoints();
   }
-  throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " at epoch ", state_.train.epoch,
-                               ", step ", state_.train.global_step, save ? "; the run is saved" : ""));
+  requests_.stop.store(0, std::memory_order_relaxed);  // the program may go on later
+  callbacks_.notify(&Callback::on_stop, StopEvent{{*this}, signal});
+  throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " ", detail::place_in_run(*this),
+                               taken                       ? "; the run is saved"
+                               : save && is_main_process() ? "; nothing is saved, as the config says"
+                                                           : ""));
 }
 
 detail::RunnerServices& BaseRunner::services() {

@@ -84,8 +84,16 @@ bool LoopFrame::synchronize(bool ended) {
     return true;
   }
   bool all_ended = true;
-  for (const std::string& other : group.all_gather(ended ? "ended" : "")) {
+  bool updating = false;
+  for (const std::string& other : group.all_gather(std::string(ended ? ended_message : ""))) {
+    if (other == failed_message) {
+      TorchRunnerBase::fail_with_others();
+    }
     all_ended = all_ended && !other.empty();
+    updating = updating || other.size() == sizeof(StepPacket);
+  }
+  if (ended && updating) {
+    return false;  // others agree on an update
   }
   runner_.meters.synchronize(group);
   if (MetricsBase* metrics = runner_.active_metrics()) {
@@ -117,7 +125,7 @@ Result LoopFrame::collect(bool averages) const {
   return result;
 }
 
-Result LoopFrame::finish() {
+Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
   if (total_ == 0 && interval_ > 0 && done_ > 0 && logged_ != done_ && due()) {
     write_line();
   }
@@ -128,6 +136,9 @@ Result LoopFrame::finish() {
   TorchRunnerBase::Checks(runner_).numbers(*this, result);
   if (done_ > 0) {
     TorchRunnerBase::Checks(runner_).metrics_fed();
+  }
+  if (close) {
+    close(result);
   }
   const Result rates = telemetry_.total().result();
   runner_.callbacks_.notify(&Callback::on_log,

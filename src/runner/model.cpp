@@ -142,6 +142,12 @@ std::unique_ptr<ModelConcept> wrap_module(std::shared_ptr<torch::nn::Module> mod
 
 }  // namespace detail
 
+bool ModelHandle::is_trainable() const {
+  const NamedTensors parameters = named_parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const auto& item) { return item.second.requires_grad(); });
+}
+
 NamedTensors ModelHandle::named_parameters() const { return concept_ ? concept_->named_parameters() : NamedTensors(); }
 
 void ModelHandle::to(at::Device device) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include <torch/csrc/autograd/autograd.h>
@@ -46,6 +48,32 @@ void Parallelism::begin_step(const WindowPlace&) {}
 void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&,
                            const BackwardOptions& options) {
   torch::autograd::backward({loss}, {seed}, options.retain_graph, /*create_graph=*/false, options.inputs);
+}
+
+StepPacket Parallelism::agree(const StepPacket& mine) {
+  if (group_.alone()) [[likely]] {
+    return mine;
+  }
+  std::string text(sizeof(StepPacket), '\0');
+  std::memcpy(text.data(), &mine, sizeof(StepPacket));  // of one program on machines of one kind
+  StepPacket all;
+  for (const std::string& bytes : group_.all_gather(text)) {
+    if (bytes == failed_message || bytes == ended_message) {
+      (bytes == failed_message ? all.failed : all.exhausted) = true;
+      continue;
+    }
+    check<DistributedError>(bytes.size() == sizeof(StepPacket), "parallelism.agree",
+                            "expected all processes at the same place of the run, got another message");
+    StepPacket other;
+    std::memcpy(&other, bytes.data(), sizeof(StepPacket));
+    all.weight += sums_gradients() ? other.weight : 0.0;
+    all.stop |= other.stop;
+    all.end |= other.end;
+    all.evaluate |= other.evaluate;
+    all.save |= other.save;
+  }
+  all.weight = sums_gradients() ? all.weight : mine.weight;
+  return all;
 }
 
 void Parallelism::reduce_gradients(optim::Optimizer&) {}

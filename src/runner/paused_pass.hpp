@@ -5,7 +5,7 @@
 
 namespace danling::inline v0 {
 
-/// While it lives, meters, metrics and losses of the runner are free for others; then the training pass in progress, if
+/// While it lives, meters, metrics, losses and generators are free for others; then the training pass in progress, if
 /// there is one, has its own back. A checkpoint saved meanwhile holds those of the pass.
 class TorchRunnerBase::PausedPass {
  public:

@@ -17,6 +17,7 @@
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
+#include "runner/shown.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -55,17 +56,25 @@ void BaseRunner::auto_restore() {
       from.lines = lines->integer();
       from.waiting = waiting_metrics(checkpoint);
     }
-    services.logger.info(
-        concat("resumed ", from.path.string(), " at epoch ", state_.train.epoch, ", step ", state_.train.global_step));
+    services.logger.info(concat("resumed ", from.path.string(), " ", detail::place_in_run(*this)));
   }
 }
 
-void BaseRunner::track(const std::string& name, Tracked tracked) {
+void BaseRunner::track(const std::string& name, const Tracked& tracked) {
   check<StateError>(phase_ == Phase::constructed, "runner.track", "expected a call before initialize(), got one later");
   for (const auto& [other, ignored] : tracked_) {
     check<ConfigError>(other != name, "runner.track", "expected different names, got ", quote(name), " twice");
   }
-  tracked_.emplace_back(name, std::move(tracked));
+  const auto named = [name](const auto& call) {
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      fail<CheckpointError>("runner.track", "expected the object ", quote(name),
+                            " to give or take its state, got an exception: ", error.what());
+    }
+  };
+  tracked_.emplace_back(name, Tracked{[=] { return named(tracked.state_dict); },
+                                      [=](const State& state) { named([&] { tracked.load_state_dict(state); }); }});
 }
 
 State BaseRunner::state_dict() {
@@ -105,6 +114,15 @@ void BaseRunner::Restorer::load_extras(const State& checkpoint) {
     for (const auto& name : runner_.callbacks_.load_state_dict(*callbacks)) {
       runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint has the state of a callback ",
                                       quote(name), ", which this run does not have"));
+    }
+  }
+  if (const State* all = checkpoint.find("tracked")) {
+    for (const auto& entry : all->map()) {
+      const auto& own = runner_.tracked_;
+      if (std::none_of(own.begin(), own.end(), [&](const auto& item) { return item.first == entry.key.string(); })) {
+        runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint has the state of ",
+                                        quote(entry.key.string()), " under 'tracked', which this run does not track"));
+      }
     }
   }
   for (const auto& [name, tracked] : runner_.tracked_) {
@@ -168,7 +186,13 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   Restorer(*this).restore(checkpoint, path);
   // A run that goes back logs again what came after.
   const State* lines = checkpoint.find("metrics_lines");
-  if (Records(*this).is_open() && lines != nullptr && services_->workspace.holds(path)) {
+  if (lines == nullptr || services_->recorder == nullptr || !services_->workspace.holds(path)) {
+    return;
+  }
+  if (!recording_begun_) {  // then it goes on in the directory that the checkpoint lies in
+    services_->restore = {
+        .path = std::filesystem::absolute(path), .lines = lines->integer(), .waiting = waiting_metrics(checkpoint)};
+  } else if (Records(*this).is_open()) {
     services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
     Saver(*this).settle_best();  // best.pth may hold what came after
   }

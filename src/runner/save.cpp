@@ -28,68 +28,102 @@ void BaseRunner::init_checkpoint_manager() {
 }
 
 void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
-  CheckpointManager& manager = checkpoint_manager();
-  if (!is_settled()) {
-    services_->deferred_saves.push_back({name, save_best, last_step, force});
-    return;
-  }
-  Records(*this).begin();
-  const auto ranks = Saver(*this).gather_rank_states();
-  if (!is_main_process() && !manager.is_collective()) {
-    return;
-  }
-  if (services_->recorder != nullptr) {
-    services_->recorder->reopen();
-  }
-  if (services_->inexact) {
-    services_->inexact = false;
-    services_->logger.warning(
-        "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one that "
-        "was never stopped; load an earlier checkpoint to go on exactly");
-  }
-  // Whether the last result is that of this very state: only then it can be the best, and only where an epoch ends (or,
-  // by steps, anywhere) it is a point of the history.
-  const std::int64_t here = is_step_mode() ? state_.train.global_step : state_.train.epoch - 1;
-  const auto* latest = results_.latest();
-  const bool scored = latest != nullptr && latest->index == here && (is_step_mode() || at_boundary());
-  // A stop comes after the save that the interval asked for, which is the history's.
-  const bool stopping = force && stop_requested();
-  // By steps there is none before the first evaluation: until then the newest state is the best that there is.
-  const bool unscored = is_step_mode() && results_.empty() && results_.score_split();
-  const bool best = unscored || (scored && results_.is_best());
-  const auto score = scored ? results_.score_of(*latest) : std::nullopt;
-  bool taken = false;
-  try {
-    taken = manager.save_checkpoint({.name = name,
-                                     .epoch = std::max<std::int64_t>(state_.train.epoch - 1, 0),
-                                     .global_step = state_.train.global_step,
-                                     .step_mode = is_step_mode(),
-                                     .is_best = best,
-                                     .save_best = save_best,
-                                     .last_step = last_step,
-                                     .history = (is_step_mode() || scored) && !stopping,
-                                     .force = force,
-                                     .score = score && std::isfinite(*score) ? score : std::nullopt,
-                                     .higher_is_better = results_.higher_is_better(),
-                                     .export_model = !Saver(*this).exports_best()});
-  } catch (const CheckpointError& error) {
-    if (last_step || force) {
-      throw;  // nothing will try again
-    }
-    Saver(*this).on_failure(error.what());
-  }
-  Saver(*this).poll();
-  if (taken) {
-    if (last_step && name == "latest" && !Saver(*this).exports_best()) {
-      services_->exported_weights = Saver(*this).weights_name();
-    }
-    callbacks_.notify(&Callback::on_save, SaveEvent{{*this}, name, last_step, save_best && best});
+  const bool taken = Saver(*this).save({name, save_best, last_step, force});
+  if (!taken && force && is_main_process()) {
+    logger().warning(concat("runner.save_checkpoint: expected a place to save ", quote(name), " in, got ",
+                            config().record ? "checkpoint.load_only" : "record: false"));
   }
 }
 
+bool BaseRunner::Saver::save(const detail::SaveOrder& order) {
+  CheckpointManager& manager = runner_.checkpoint_manager();
+  auto& services = *runner_.services_;
+  if (!runner_.is_settled()) {
+    put_off(order);
+    return true;
+  }
+  Records(runner_).begin();
+  const auto ranks = gather_rank_states();
+  if (!runner_.is_main_process() && !manager.is_collective()) {
+    return false;
+  }
+  if (services.recorder != nullptr) {
+    services.recorder->reopen();
+  }
+  if (std::exchange(services.inexact, false)) {
+    services.logger.warning(
+        "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one that "
+        "was never stopped; load an earlier checkpoint to go on exactly");
+  }
+  const CheckpointRequest request = request_of(order);
+  bool taken = false;
+  try {
+    taken = manager.save_checkpoint(request);
+  } catch (const CheckpointError& error) {
+    if (order.last_step || order.force) {
+      throw;  // nothing will try again
+    }
+    on_failure(error.what());
+  }
+  poll();
+  if (taken) {
+    if (order.last_step && order.name == "latest" && !exports_best()) {
+      services.exported_weights = weights_name();
+    }
+    runner_.callbacks_.notify(&Callback::on_save,
+                              SaveEvent{{runner_}, order.name, order.last_step, order.save_best && request.is_best});
+  }
+  return taken;
+}
+
+CheckpointRequest BaseRunner::Saver::request_of(const detail::SaveOrder& order) const {
+  const auto& train = runner_.state_.train;
+  const ResultBook& results = runner_.results_;
+  const bool by_steps = runner_.is_step_mode();
+  // Whether the last result is that of this very state: only then it can be the best, and only where an epoch ends (or,
+  // by steps, anywhere) it is a point of the history.
+  const auto* latest = results.latest();
+  const bool scored = latest != nullptr && latest->index == (by_steps ? train.global_step : train.epoch - 1) &&
+                      (by_steps || runner_.at_boundary());
+  // A stop comes after the save that the interval asked for, which is the history's.
+  const bool stopping = order.force && runner_.stop_requested();
+  // By steps there is none before the first evaluation: until then the newest state is the best that there is.
+  const bool unscored = by_steps && results.empty() && results.score_split();
+  const auto score = scored ? results.score_of(*latest) : std::nullopt;
+  return {.name = order.name,
+          .epoch = std::max<std::int64_t>(train.epoch - 1, 0),
+          .global_step = train.global_step,
+          .step_mode = by_steps,
+          .is_best = unscored || (scored && results.is_best()),
+          .save_best = order.save_best,
+          .last_step = order.last_step,
+          .history = (by_steps || scored) && !stopping,
+          .force = order.force,
+          .due = order.due,
+          .score = score && std::isfinite(*score) ? score : std::nullopt,
+          .higher_is_better = results.higher_is_better(),
+          .export_model = !exports_best()};
+}
+
+// What is asked for more than once until then is saved once.
+void BaseRunner::Saver::put_off(detail::SaveOrder order) {
+  const std::int64_t interval = runner_.checkpoint_interval();
+  order.due = interval > 0 && runner_.is_step_mode() && runner_.state_.train.global_step % interval == 0;
+  for (auto& other : runner_.services_->deferred_saves) {
+    if (other.name == order.name) {
+      other.save_best |= order.save_best;
+      other.last_step |= order.last_step;
+      other.force |= order.force;
+      other.due |= order.due;
+      return;
+    }
+  }
+  runner_.services_->deferred_saves.push_back(std::move(order));
+}
+
 void BaseRunner::Saver::save_deferred() {
-  for (const auto& save : std::exchange(runner_.services_->deferred_saves, {})) {
-    runner_.save_checkpoint(save.name, save.save_best, save.last_step, save.force);
+  for (const auto& order : std::exchange(runner_.services_->deferred_saves, {})) {
+    save(order);
   }
 }
 

@@ -10,12 +10,16 @@
 
 #include <danling/runner/base_runner.hpp>
 
+#include "runner/services.hpp"
+
 namespace danling::inline v0 {
 
 class BaseRunner::Saver {
  public:
   explicit Saver(BaseRunner& runner) : runner_(runner) {}
 
+  /// @return whether this process saved, or will where the window ends
+  bool save(const detail::SaveOrder& order);
   /// Collective. The states are held as long as what it gives lives; null where there is one process.
   std::shared_ptr<State> gather_rank_states();
   /// Takes the saves that were asked for while the run was not settled.
@@ -38,6 +42,8 @@ class BaseRunner::Saver {
   void export_best();  ///< as `model`, where checkpoint.export_with asks for it
 
  private:
+  CheckpointRequest request_of(const detail::SaveOrder& order) const;
+  void put_off(detail::SaveOrder order);
   State rank_state();
   void tell_notice();
   bool remake_best(std::int64_t index);

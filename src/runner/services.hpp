@@ -16,6 +16,13 @@
 
 namespace danling::inline v0::detail {
 
+/// One call of save_checkpoint().
+struct SaveOrder {
+  std::string name;
+  bool save_best, last_step, force;
+  bool due = false;  ///< on the interval, where it had to wait for the end of a window
+};
+
 struct RunnerServices {
   RunnerServices(WorkspaceOptions options, Logger& log)
       : workspace(std::move(options)), logger(log), console(std::make_shared<ConsoleObserver>(log)) {}
@@ -26,12 +33,7 @@ struct RunnerServices {
   RestorePoint restore;
   std::shared_ptr<Recorder> recorder;  ///< null where nothing is written
   std::unique_ptr<CheckpointManager> checkpoint_manager;
-  /// Saves asked for inside an accumulation window.
-  struct DeferredSave {
-    std::string name;
-    bool save_best, last_step, force;
-  };
-  std::vector<DeferredSave> deferred_saves;
+  std::vector<SaveOrder> deferred_saves;  ///< asked for inside an accumulation window
   /// In place of the model's own weights, while they are exported.
   std::optional<State> exported;
   std::string exported_weights;

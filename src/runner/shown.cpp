@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <danling/core/error.hpp>
+#include <danling/runner/base_runner.hpp>
 #include <danling/telemetry/text.hpp>
 
 namespace danling::inline v0::detail {
@@ -39,6 +40,13 @@ std::vector<std::pair<std::string, std::string>> shown(const Result& result) {
   std::vector<std::pair<std::string, std::string>> out;
   show_into(out, result, "");
   return out;
+}
+
+std::string place_in_run(const BaseRunner& runner) {
+  const auto& train = runner.state().train;
+  const auto epochs = runner.epochs();
+  return concat(epochs ? concat("in epoch ", std::min(train.epoch + 1, *epochs), ", ") : "", "at step ",
+                train.global_step);
 }
 
 }  // namespace danling::inline v0::detail

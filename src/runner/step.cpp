@@ -42,6 +42,14 @@ std::vector<at::Tensor> trainable(const Learner& learner) {
   return out;
 }
 
+bool has_gradient(const Learner& learner) {
+  const auto& groups = learner.optimizer->param_groups();
+  return std::any_of(groups.begin(), groups.end(), [](const auto& group) {
+    return std::any_of(group.params.begin(), group.params.end(),
+                       [](const at::Tensor& param) { return param.grad().defined(); });
+  });
+}
+
 }  // namespace
 
 PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), autocast_dtype_}; }
@@ -86,7 +94,9 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     backward_options_.inputs = trainable(learner);
   }
   parallelism().backward(loss, seed, learner.place, backward_options_);
-  backward_options_.inputs.clear();
+  if (learners_.size() > 1) [[unlikely]] {
+    backward_options_.inputs.clear();
+  }
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, bool retain_graph) {
@@ -142,7 +152,7 @@ void TorchRunnerBase::Learners::step(Learner& learner, OpenStep& step) {
     ++runner_.state_.train.micro_step;
   }
   begin_window(learner, step);
-  if (learner.backwards == 0) [[unlikely]] {
+  if (learner.backwards == 0 && (step.steps == 1 || !learner.name.empty())) [[unlikely]] {
     require_gradients(learner);
   }
   learner.begun_in = -1;  // another backward is another micro-batch
@@ -155,9 +165,18 @@ void TorchRunnerBase::Learners::step(Learner& learner, OpenStep& step) {
 }
 
 void TorchRunnerBase::Learners::close_window(Learner& learner, OpenStep& step) {
+  if (learner.updates == 0 && learner.window.total() > 0.0) [[unlikely]] {
+    check<StateError>(has_gradient(learner), "runner.step",
+                      "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
+                      "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
+  }
+  if (runner_.alone_) [[likely]] {
+    step.agreed.stop = runner_.stop_requested();
+  } else {
+    step.agreed = runner_.agree(learner.window.total());
+    learner.window.set_total(step.agreed.weight);
+  }
   runner_.parallelism().reduce_gradients(*learner.optimizer);
-  step.agreed = runner_.parallelism().agree({.weight = learner.window.total(), .stop = runner_.stop_requested()});
-  learner.window.set_total(step.agreed.weight);
   runner_.learner_ = &learner;
   const bool updated = runner_.optimizer_step();
   runner_.learner_ = &runner_.learners_.front();
@@ -180,9 +199,9 @@ void TorchRunnerBase::Learners::close_open(OpenStep& step) {
 }
 
 // Where training ends before the data does, as by steps with windows of several lengths.
-void TorchRunnerBase::Learners::close_last() {
+void TorchRunnerBase::Learners::close_last(bool counted) {
   if (!runner_.is_settled()) {
-    OpenStep tail{.last = true};
+    OpenStep tail{.last = true, .updated = counted};
     close_open(tail);
     round_micro_step();
   }
@@ -203,19 +222,14 @@ void TorchRunnerBase::Learners::round_micro_step() {
 }
 
 bool TorchRunnerBase::is_settled() const {
-  return open_step_ == nullptr && std::all_of(learners_.begin(), learners_.end(),
-                                              [](const Learner& learner) { return learner.window.count() == 0; });
+  return open_step_ == nullptr && !in_step_event_ &&
+         std::all_of(learners_.begin(), learners_.end(),
+                     [](const Learner& learner) { return learner.window.count() == 0; });
 }
 
 // A step that made no gradients learns nothing, and one that made them past backward() may weigh them wrongly.
 void TorchRunnerBase::Learners::require_gradients(const Learner& learner) {
-  bool any = learner.window.weight() == 0.0;
-  for (const auto& group : learner.optimizer->param_groups()) {
-    for (const auto& param : group.params) {
-      any = any || param.grad().defined();
-    }
-  }
-  check<StateError>(any, "runner.step",
+  check<StateError>(learner.window.weight() == 0.0 || has_gradient(learner), "runner.step",
                     "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "
                     "gradient");
   if (learner.window.weight() != 0.0 && runner_.told_.insert("backward").second) {

@@ -124,7 +124,7 @@ TEST_CASE("lost saves: SIGHUP saves and ends with its code, and nohup keeps the 
   };
   const auto stopped = hang_up("exec");
   CHECK_THAT(stopped.output, ContainsSubstring("code 129"));
-  CHECK_THAT(stopped.output, ContainsSubstring("[runner.stop] stopped by SIGHUP at epoch "));
+  CHECK_THAT(stopped.output, ContainsSubstring("[runner.stop] stopped by SIGHUP in epoch "));
   CHECK_THAT(stopped.output, ContainsSubstring("the run is saved"));
   CHECK_THAT(hang_up("trap '' HUP; exec").output, ContainsSubstring("code 0"));
 }

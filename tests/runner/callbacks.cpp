@@ -104,7 +104,7 @@ TEST_CASE("Callback: stops, restores and exceptions are told", "[runner]") {
     };
     CHECK_THROWS_AS(runner.train(), dl::Stopped);
     REQUIRE(heard.size() > 2);
-    CHECK(std::vector(heard.end() - 2, heard.end()) == std::vector<std::string>{"stop 15", "save latest"});
+    CHECK(std::vector(heard.end() - 2, heard.end()) == std::vector<std::string>{"save latest", "stop 15"});
   }
   heard.clear();
   config.auto_resume = true;
@@ -338,7 +338,9 @@ TEST_CASE("Callback: states without their callback are a warning, missing tracke
   });
   runner.load_checkpoint(rich);
   CHECK(lines == std::vector<std::string>{"runner.load_checkpoint: the checkpoint has the state of a callback "
-                                          "'MovingAverage', which this run does not have"});
+                                          "'MovingAverage', which this run does not have",
+                                          "runner.load_checkpoint: the checkpoint has the state of 'replay' under "
+                                          "'tracked', which this run does not track"});
   TrackingRunner tracking(config);
   CHECK(danling_test::error_of<dl::CheckpointError>([&] { tracking.load_checkpoint(plain); }) ==
         "[runner.load_checkpoint] expected the state of 'replay' under 'tracked' in the checkpoint, got none; put "
@@ -533,6 +535,224 @@ TEST_CASE("TorchRunner: evaluations on the way of a run by steps choose the best
     CHECK(fs::exists(runner.workspace().checkpoint_dir() / "best.pth"));
     check_same(whole, outcome_of(runner.workspace().dir()));
   }
+}
+
+TEST_CASE("Callback: one that throws when the run is stopped does not prevent the save", "[runner]") {
+  struct Throwing : dl::Callback {
+    std::string name() const override { return "throwing"; }
+    void on_stop(const dl::StopEvent&) override { throw std::runtime_error("bad stop"); }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  TinyRunner runner(config);
+  runner.add(Throwing());
+  runner.before_step = [](TinyRunner& self, std::int64_t done) {
+    if (done == 3) {
+      self.request_stop();
+    }
+  };
+  CHECK(danling_test::error_of<dl::Error>([&] { runner.train(); }) ==
+        "[runner.callback] expected 'throwing' to return, got an exception: bad stop");
+  CHECK(dl::load_file(runner.workspace().checkpoint_dir() / "latest.pth")
+            .at("state")
+            .at("train")
+            .at("global_step")
+            .integer() == 4);
+}
+
+TEST_CASE("TorchRunner: errors of states name the tracked object, and states of none are a warning", "[runner]") {
+  struct Unwilling {
+    dl::State state_dict() const { return 3; }
+    void load_state_dict(const dl::State&) { throw std::runtime_error("cannot load"); }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  Unwilling replay;
+  config.hidden = 9;
+  TinyRunner runner(config);
+  runner.track("replay", replay);
+  runner.initialize();
+  const dl::State saved = dl::clone(runner.state_dict());
+  CHECK(danling_test::error_of<dl::CheckpointError>([&] { runner.load_checkpoint(saved); }) ==
+        "[runner.track] expected the object 'replay' to give or take its state, got an exception: cannot load");
+
+  TinyRunner without(config);
+  std::vector<std::string> warnings;
+  without.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      warnings.emplace_back(text);
+    }
+  });
+  without.load_checkpoint(saved);
+  CHECK(warnings == std::vector<std::string>{"runner.load_checkpoint: the checkpoint has the state of 'replay' under "
+                                             "'tracked', which this run does not track"});
+}
+
+TEST_CASE("Callback: an evaluation that was asked for is made again where a stop has cut it off", "[runner]") {
+  struct Asking : dl::Callback {
+    std::string name() const override { return "asking"; }
+    void on_step(const dl::StepEvent& event) override {
+      if (event.runner.state().train.global_step == 3) {
+        event.runner.request_evaluation();
+      }
+    }
+  };
+  struct Evaluating : TinyRunner {
+    using TinyRunner::TinyRunner;
+    bool stops = false;
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      if (stops) {
+        request_stop();
+      }
+      return TinyRunner::evaluate_step(batch);
+    }
+  };
+  const auto run = [](bool stops) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 2;
+    if (stops) {
+      Evaluating runner(config);
+      runner.add(Asking());
+      runner.stops = true;
+      CHECK_THROWS_AS(runner.train(), dl::Stopped);
+      CHECK(runner.state().train.global_step == 3);
+      config.auto_resume = true;
+    }
+    Evaluating runner(config);
+    runner.add(Asking());
+    runner.train();
+    CHECK(runner.close());
+    return outcome_of(runner.workspace().dir());
+  };
+  check_same(run(true), run(false));
+}
+
+TEST_CASE("Callback: what it saves at any event resumes as the run went on", "[runner]") {
+  struct Saving : dl::Callback {
+    TinyRunner* runner = nullptr;
+    std::string at;
+    bool saved = false;
+    std::string name() const override { return "saving"; }
+    void save(const std::string& event) {
+      if (runner != nullptr && event == at && runner->state().train.global_step >= 14 && !std::exchange(saved, true)) {
+        runner->save_checkpoint("mine", false, false, true);
+      }
+    }
+    void on_round_begin(const dl::RoundEvent&) override { save("round_begin"); }
+    void on_train_begin(const dl::SplitEvent&) override { save("train_begin"); }
+    void on_step(const dl::StepEvent&) override { save("step"); }
+    void on_log(const dl::LogEvent&) override { save("log"); }
+    void on_train_end(const dl::SplitEvent&) override { save("train_end"); }
+    void on_evaluate_begin(const dl::SplitEvent&) override { save("evaluate_begin"); }
+    void on_evaluate_end(const dl::SplitEvent&) override { save("evaluate_end"); }
+    void on_result(const dl::ResultEvent&) override { save("result"); }
+    void on_round_end(const dl::RoundEvent&) override { save("round_end"); }
+  };
+  const auto run = [](TinyConfig config, const Folder& folder, const std::string& event) {
+    config.workspace_root = folder.path().string();
+    TinyRunner runner(config);
+    auto& callback = runner.add(Saving());
+    callback.runner = &runner;
+    callback.at = event;
+    runner.train();
+    CHECK(callback.saved == !event.empty());
+    CHECK(runner.close());
+    return outcome_of(runner.workspace().dir());
+  };
+  TinyConfig config;
+  config.sched.type = "linear";
+  config.sched.interval = "epoch";
+  config.patience = 3;
+  config.log_interval = 7;
+  SECTION("by epochs") { config.epochs = 5; }
+  SECTION("by steps") {
+    config.steps = 35;
+    config.evaluate_interval = 7;
+    config.sched = {};
+  }
+  const Folder whole_folder;
+  const Outcome whole = run(config, whole_folder, "");
+  for (const std::string event :
+       {"round_begin", "train_begin", "log", "train_end", "evaluate_begin", "evaluate_end", "result", "round_end"}) {
+    INFO(event);
+    const Folder folder;
+    run(config, folder, event);
+    fs::path mine;
+    for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+      if (entry.path().filename() == "mine.pth") {
+        mine = entry.path();
+      }
+    }
+    const Folder other;
+    TinyConfig resuming = config;
+    resuming.resume = mine.string();
+    Outcome resumed = run(resuming, other, "");
+    resumed.checkpoint["metrics_lines"] = whole.checkpoint.at("metrics_lines");  // an evaluation may be made again
+    CHECK(dl::first_difference(resumed.checkpoint, whole.checkpoint) == "");
+    CHECK(resumed.results == whole.results);
+  }
+}
+
+TEST_CASE("TorchRunner: a stop in the middle of an evaluation that a callback makes is saved at the next step",
+          "[runner]") {
+  struct Evaluating : dl::Callback {
+    TinyRunner* runner = nullptr;
+    std::string name() const override { return "evaluating"; }
+    void on_step(const dl::StepEvent&) override {
+      if (runner->state().train.global_step == 3) {
+        runner->request_stop();
+        runner->evaluate();
+        CHECK(runner->infer("val").size(0) == 20);
+      }
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  TinyRunner runner(config);
+  runner.add(Evaluating()).runner = &runner;
+  std::string text;
+  try {
+    runner.train();
+  } catch (const dl::Stopped& stopped) {
+    text = stopped.what();
+  }
+  CHECK(text == "[runner.stop] stopped by SIGTERM in epoch 1, at step 4; the run is saved");
+  CHECK(fs::exists(runner.workspace().checkpoint_dir() / "latest.pth"));
+  runner.train();  // the stop is over
+  CHECK(runner.state().train.epoch == 2);
+}
+
+TEST_CASE("TorchRunner: a stop that saves nothing says so, and so does a forced save", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 9;
+  config.record = false;
+  TinyRunner runner(config);
+  std::vector<std::string> warnings;
+  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      warnings.emplace_back(text);
+    }
+  });
+  runner.before_step = [](TinyRunner& self, std::int64_t done) {
+    if (done == 2) {
+      self.request_stop();
+    }
+  };
+  std::string text;
+  try {
+    runner.train();
+  } catch (const dl::Stopped& stopped) {
+    text = stopped.what();
+  }
+  CHECK(text == "[runner.stop] stopped by SIGTERM at step 3; nothing is saved, as the config says");
+  runner.save_checkpoint("mine", false, false, true);
+  CHECK(warnings ==
+        std::vector<std::string>{"runner.save_checkpoint: expected a place to save 'mine' in, got record: false"});
 }
 
 }  // namespace

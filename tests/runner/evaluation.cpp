@@ -234,4 +234,31 @@ TEST_CASE("TorchRunner: ranks without samples in the last of the steps evaluate 
   }
 }
 
+TEST_CASE("TorchRunner: with evaluations on the way each training split gets its share", "[runner]") {
+  struct Three : TinyRunner {
+    explicit Three(const TinyConfig& config) : TinyRunner(config) {
+      for (const auto* name : {"train_b", "train_c"}) {
+        datasets[name] = Points{make_points(config.records, 0), true};
+      }
+    }
+    std::map<std::string, std::int64_t> seen;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      ++seen[split()];
+      return TinyRunner::train_step(batch);
+    }
+  };
+  for (const std::int64_t interval : {0, 1, 2, 4}) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.steps = 24;
+    if (interval > 0) {
+      config.evaluate_interval = interval;
+    }
+    Three runner(config);
+    runner.train();
+    INFO("evaluate_interval " << interval);
+    CHECK(runner.seen == std::map<std::string, std::int64_t>{{"train", 8}, {"train_b", 8}, {"train_c", 8}});
+  }
+}
+
 }  // namespace runner_test

@@ -129,7 +129,7 @@ TEST_CASE("train_on_batch: evaluation and inference between batches change no bi
     for (const auto& row : runner.results().rows()) {
       rows.push_back(row.index);
     }
-    CHECK(rows == (more ? std::vector<std::int64_t>{1, 4, 6, 9, 11, 12} : std::vector<std::int64_t>{12}));
+    CHECK(rows == (more ? std::vector<std::int64_t>{4, 9, 12} : std::vector<std::int64_t>{12}));
     CHECK(runner.close());
     CHECK(fs::exists(runner.workspace().checkpoint_dir() / "best.pth") == more);
     std::string last = metrics_of(runner.workspace().dir());
@@ -298,6 +298,22 @@ TEST_CASE("evaluate_on_batch: inference between its batches leaves its averages 
   CHECK(evaluate(true) == evaluate(false));
 }
 
+TEST_CASE("evaluate_on_batch: other evaluations and trainings wait for its end", "[runner]") {
+  const Folder folder;
+  HostedRunner runner(hosted(folder));
+  runner.datasets["val"] = Points{make_points(20, 1000), false};
+  runner.evaluate_on_batch(make_points(10, 1000));
+  CHECK(runner.infer("val").size(0) == 20);
+  CHECK(error_of<dl::StateError>([&] { runner.evaluate(); }) ==
+        "[runner.evaluate] expected finish_evaluation() after evaluate_on_batch, got another evaluation");
+  CHECK(error_of<dl::StateError>([&] { runner.train_on_batch(pushed(0)); }) ==
+        "[runner.train_on_batch] expected finish_evaluation() after evaluate_on_batch, got a training batch");
+  runner.evaluate_on_batch(make_points(10, 1010));
+  const std::string parts = runner.finish_evaluation().text(4);
+  runner.evaluate_on_batch(make_points(20, 1000));
+  CHECK(runner.finish_evaluation().text(4) == parts);
+}
+
 TEST_CASE("evaluate_on_batch: a runner may end with an evaluation open in the middle of training", "[runner]") {
   const Folder folder;
   struct Open : dl::TorchRunner {  // without close(), as where an exception leaves a program
@@ -382,6 +398,218 @@ TEST_CASE("TorchRunner: several runners on several threads give the results of r
     thread.join();
   }
   CHECK(together == alone);
+}
+
+TEST_CASE("train_on_batch: a run whose steps are done trains no further, also when it is started again", "[runner]") {
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.steps = 6;
+  config.auto_resume = true;
+  const auto run = [&] {
+    HostedRunner runner(config);
+    int batches = 0;
+    while (!runner.train_on_batch(pushed(batches)).done) {
+      REQUIRE(++batches < 20);
+    }
+    CHECK(runner.train_on_batch(pushed(0)).done);  // of a loop that does not look
+    CHECK_FALSE(runner.train_on_batch(pushed(0)).updated);
+    CHECK(runner.finish_training().rows().size() == 1);
+    CHECK(runner.state().train.global_step == 6);
+    CHECK(runner.close());
+    const fs::path dir = runner.workspace().dir();
+    return std::pair(batches, std::pair(read_file(dir / "checkpoints" / "model.pth"), outcome_of(dir)));
+  };
+  const auto first = run();
+  CHECK(first.first == 11);
+  for (int start = 0; start < 2; ++start) {
+    const auto again = run();
+    CHECK(again.first == 0);
+    CHECK(again.second.first == first.second.first);
+    check_same(again.second.second, first.second.second);
+  }
+}
+
+TEST_CASE("train_on_batch: a run that is stopped at its last step is finished by the next start", "[runner]") {
+  const auto run = [](bool stops) {
+    const Folder folder;
+    TinyConfig config = hosted(folder);
+    config.steps = 6;
+    config.auto_resume = true;
+    bool stopped = false;
+    const auto start = [&] {
+      HostedRunner runner(config);
+      try {
+        for (std::int64_t done = runner.state().train.micro_step;; ++done) {
+          if (stops && done == 11) {
+            runner.request_stop();
+          }
+          if (runner.train_on_batch(pushed(done)).done) {
+            break;
+          }
+        }
+      } catch (const dl::Stopped&) {
+        stopped = true;
+        return fs::path();
+      }
+      runner.finish_training();
+      CHECK(runner.close());
+      return runner.workspace().dir();
+    };
+    fs::path dir = start();
+    if (stops) {
+      CHECK(stopped);
+      stops = false;
+      dir = start();
+    }
+    CHECK(fs::exists(dir / "checkpoints" / "model.pth"));
+    return outcome_of(dir);
+  };
+  check_same(run(true), run(false));
+}
+
+TEST_CASE("evaluate_on_batch: an evaluation that draws random numbers changes no bit of training", "[runner]") {
+  struct Noisy : HostedRunner {
+    using HostedRunner::HostedRunner;
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      batch.input += torch::randn_like(batch.input);
+      return HostedRunner::evaluate_step(batch);
+    }
+  };
+  const auto run = [](bool evaluates) {
+    const Folder folder;
+    Noisy runner(hosted(folder));
+    for (int batch = 0; batch < 6; ++batch) {
+      runner.train_on_batch(pushed(batch));
+      if (evaluates) {
+        runner.evaluate_on_batch(make_points(10, 1000));
+        runner.finish_evaluation();
+      }
+    }
+    return dl::clone(runner.model.state_dict());
+  };
+  CHECK(dl::first_difference(run(true), run(false)) == "");
+}
+
+TEST_CASE("finish_evaluation: inside of an accumulation window it is said once that it cannot be the best",
+          "[runner]") {
+  const Folder folder;
+  HostedRunner runner(hosted(folder));
+  std::vector<std::string> warnings;
+  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      warnings.emplace_back(text);
+    }
+  });
+  for (int batch = 0; batch < 4; ++batch) {
+    runner.train_on_batch(pushed(batch));
+    runner.evaluate_on_batch(make_points(10, 1000));
+    CHECK(runner.finish_evaluation().number("loss") != nullptr);
+  }
+  CHECK(runner.results().rows().size() == 2);
+  CHECK(warnings ==
+        std::vector<std::string>{
+            "runner.finish_evaluation: expected an evaluation between two updates, got one inside of an accumulation "
+            "window, where no checkpoint can be saved: it is not part of the results that the best is chosen from; "
+            "evaluate after a batch that `updated`"});
+}
+
+TEST_CASE("train_on_batch: a checkpoint that is loaded inside of a window leaves nothing of the window", "[runner]") {
+  const Folder folder;
+  HostedRunner runner(hosted(folder));
+  runner.train_on_batch(pushed(0));
+  runner.train_on_batch(pushed(1));
+  const dl::State before = dl::clone(runner.state_dict());
+  runner.train_on_batch(pushed(2));
+  runner.load_checkpoint(before);
+  runner.save_checkpoint("again", false, false, true);
+  runner.settle_checkpoints();
+  CHECK(fs::exists(runner.workspace().checkpoint_dir() / "again.pth"));
+}
+
+TEST_CASE("train_on_batch: without an end the disk that each checkpoint takes is logged", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.checkpoint.interval = 100;
+  HostedRunner runner(config);
+  runner.train_on_batch(pushed(0));
+  runner.finish_training();
+  CHECK(runner.close());
+  CHECK_THAT(logs_of(runner.workspace().dir()),
+             Catch::Matchers::Contains("checkpoints: a state every 100 steps, of about 2") &&
+                 Catch::Matchers::Contains("KiB, all kept; "));
+}
+
+TEST_CASE("train_on_batch: evaluate_interval evaluates the datasets that there are, and is refused without",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.steps = 8;
+  config.evaluate_interval = 3;
+  HostedRunner refused(config);
+  CHECK(error_of<dl::ConfigError>([&] { refused.train_on_batch(pushed(0)); }) ==
+        "[runner.train_on_batch] expected a dataset to evaluate for evaluate_interval, got none; set one, or evaluate "
+        "by evaluate_on_batch");
+  config.hidden = 9;
+  HostedRunner runner(config);
+  runner.datasets["val"] = Points{make_points(20, 1000), false};
+  while (!runner.train_on_batch(pushed(runner.state().train.micro_step)).done) {
+  }
+  runner.finish_training();
+  std::vector<std::int64_t> rows;
+  for (const auto& row : runner.results().rows()) {
+    rows.push_back(row.index);
+    CHECK((row.result.find("val") != nullptr) == (row.index != 8));
+  }
+  CHECK(rows == std::vector<std::int64_t>{3, 6, 8});
+  CHECK(fs::exists(runner.workspace().checkpoint_dir() / "best.pth"));
+}
+
+TEST_CASE("finish_training: one that throws may be called again and counts nothing twice", "[runner]") {
+  struct Failing : dl::Callback {
+    bool fails = true;
+    std::string name() const override { return "failing"; }
+    void on_save(const dl::SaveEvent& event) override {
+      if (event.last && std::exchange(fails, false)) {
+        throw std::runtime_error("no room");
+      }
+    }
+  };
+  const auto run = [](bool fails) {
+    const Folder folder;
+    HostedRunner runner(hosted(folder));
+    runner.add(Failing()).fails = fails;
+    runner.train_on_batch(pushed(0));
+    runner.train_on_batch(pushed(1));
+    if (fails) {
+      CHECK_THROWS(runner.finish_training());
+    }
+    CHECK(runner.finish_training().rows().size() == 1);
+    CHECK(runner.close());
+    return outcome_of(runner.workspace().dir());
+  };
+  check_same(run(true), run(false));
+}
+
+TEST_CASE("finish_evaluation: a score_split that is never evaluated is warned of", "[runner]") {
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.accum_steps = 1;
+  config.score_split = "vla";
+  HostedRunner runner(config);
+  std::vector<std::string> warnings;
+  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      warnings.emplace_back(text);
+    }
+  });
+  for (int batch = 0; batch < 2; ++batch) {
+    runner.train_on_batch(pushed(batch));
+    runner.evaluate_on_batch(make_points(10, 1000));
+    runner.finish_evaluation();
+  }
+  CHECK(warnings ==
+        std::vector<std::string>{"runner.finish_evaluation: expected an evaluation of score_split 'vla', by which the "
+                                 "best is chosen, got one of 'val'"});
 }
 
 }  // namespace

@@ -363,5 +363,106 @@ TEST_CASE("TorchRunner: wrong names of models are errors that list the right one
   CHECK_THAT(error_of<dl::ConfigError>([&] { runner.train(); }), Contains("generater") && Contains("generator"));
 }
 
+TEST_CASE("TorchRunner: a model that no step updates is one warning, and names of no model are errors", "[runner]") {
+  class Forgetful : public GanRunner {
+   public:
+    using GanRunner::GanRunner;
+
+   protected:
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      const auto loss = score(models["discriminator"](batch.input), 1.0);
+      backward(loss, "discriminator");
+      step("discriminator");
+      return {{}, loss};
+    }
+  };
+  const Folder folder;
+  std::vector<std::string> warnings;
+  Forgetful runner(gan_config(folder));
+  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      warnings.emplace_back(text);
+    }
+  });
+  runner.train();
+  CHECK(warnings == std::vector<std::string>{
+                        "model 'generator' was not updated in split 'train'; call backward(loss, \"generator\") and "
+                        "step(\"generator\") in train_step, or set optimizers[\"generator\"] = nullptr where it is "
+                        "not trained"});
+
+  TinyConfig config = gan_config(folder);
+  config.hidden = 9;
+  GanRunner misspelt(config);
+  misspelt.optimizers["generatr"] = nullptr;
+  CHECK(danling_test::error_of<dl::ConfigError>([&] { misspelt.train(); }) ==
+        "[runner.build_optimizer] expected in `optimizers` the names of models, [discriminator, generator], got "
+        "'generatr'; did you mean 'generator'?");
+}
+
+TEST_CASE("TorchRunner: the only model may be stepped more than once for a batch, each time after a backward",
+          "[runner]") {
+  class Alone : public TinyRunner {
+   public:
+    explicit Alone(const TinyConfig& config) : TinyRunner(config) {
+      model = {};
+      criterion = {};
+      metrics = nullptr;
+      models["critic"] = layers(4, 1, 0.4);
+    }
+    bool forgets = false;
+
+   protected:
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      at::Tensor loss;
+      for (int i = 0; i < 2; ++i) {
+        if (i == 0 || !forgets) {
+          loss = models["critic"](batch.input).square().mean();
+          backward(loss, "critic");
+        }
+        step("critic");
+      }
+      return {{}, loss};
+    }
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      return {{}, models["critic"](batch.input).square().mean()};
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  Alone runner(config);
+  runner.train();
+  CHECK(runner.state().train.global_step == 7);
+  CHECK(runner.state_dict().at("models").at("critic").at("updates").integer() == 14);
+  config.hidden = 9;
+  Alone forgetful(config);
+  forgetful.forgets = true;
+  CHECK_THAT(
+      danling_test::error_of<dl::StateError>([&] { forgetful.train(); }),
+      Catch::Matchers::StartsWith("[runner.step] expected a call of backward(loss) in train_step before step()"));
+}
+
+TEST_CASE("TorchRunner: a checkpoint with a model that the program has not is refused", "[runner]") {
+  class Larger : public GanRunner {
+   public:
+    explicit Larger(const TinyConfig& config) : GanRunner(config) {
+      models["teacher"] = layers(4, 1, 0.2);
+      optimizers["teacher"] = nullptr;
+    }
+  };
+  const Folder folder;
+  const TinyConfig config = gan_config(folder);
+  dl::State saved;
+  {
+    Larger runner(config);
+    runner.train();
+    saved = dl::clone(runner.state_dict());
+  }
+  GanRunner smaller(config);
+  CHECK(danling_test::error_of<dl::CheckpointError>([&] { smaller.load_checkpoint(saved); }) ==
+        "[runner.load_checkpoint] expected a model 'teacher', as in the checkpoint, got none; put 'models' into "
+        "checkpoint.exclude_from_loading, or set `pretrained` to load weights alone");
+}
+
 }  // namespace
 }  // namespace runner_test

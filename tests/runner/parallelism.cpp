@@ -10,6 +10,7 @@ class Summed : public dl::Parallelism {
  public:
   using Parallelism::Parallelism;
   std::string_view name() const override { return "summed"; }
+  bool sums_gradients() const override { return true; }
   void begin_step(const dl::WindowPlace& place) override {
     CHECK_FALSE(inside);
     inside = true;
@@ -19,17 +20,14 @@ class Summed : public dl::Parallelism {
   void reduce_gradients(dl::optim::Optimizer& optimizer) override {
     CHECK(inside);
     CHECK(closes.back());
-    for (at::Tensor& gradient : dl::optim::gradients(optimizer)) {
-      group().all_reduce(gradient);
+    for (const auto& param_group : optimizer.param_groups()) {
+      for (const at::Tensor& param : param_group.params) {
+        if (!param.grad().defined()) {  // a rank without a valid target has none
+          param.mutable_grad() = torch::zeros_like(param);
+        }
+        group().all_reduce(param.mutable_grad());
+      }
     }
-  }
-  dl::StepPacket agree(const dl::StepPacket& mine) override {
-    dl::StepPacket all;
-    for (const auto& text : group().all_gather(dl::concat(mine.weight, mine.stop ? " stop" : ""))) {
-      all.weight += std::stod(text);
-      all.stop = all.stop || text.ends_with("stop");
-    }
-    return all;
   }
   bool inside = false;
   std::vector<bool> closes;
@@ -91,6 +89,132 @@ TEST_CASE("Parallelism: processes that add up gradients train as one with a batc
   for (std::size_t i = 0; i < shared.size(); ++i) {
     CHECK(shared[i] == Approx(whole[i]).margin(1e-5));
   }
+}
+
+TEST_CASE("Parallelism: a process without a valid target makes the same update as the others", "[runner]") {
+  TinyConfig config;
+  config.epochs = 1;
+  config.dropout = 0;
+  config.optim.type = "sgd";
+  config.dataloader.drop_last = true;
+  config.dataloader.shuffle = false;
+  const auto run = [&](const dl::Group& group) {
+    struct Ignoring : SummedRunner {
+      Ignoring(const TinyConfig& own, const dl::Group& joined) : SummedRunner(own, joined) {
+        criterion = torch::nn::CrossEntropyLoss();
+        auto points = make_points(16, 0);
+        for (int i = 1; i < 16; i += 2) {
+          points.target[i] = -100;  // all that rank 1 sees
+        }
+        datasets["train"] = Points{points, true};
+        metrics = nullptr;
+      }
+    };
+    const Folder folder;
+    TinyConfig own = config;
+    own.workspace_root = folder.path().string();
+    own.dataloader.batch_size = 4;
+    Ignoring runner(own, group);
+    runner.train();
+    return runner.numbers();
+  };
+  const auto texts = danling_test::run_ranks(2, run);
+  CHECK(texts[0] == texts[1]);
+}
+
+TEST_CASE("Parallelism: what one process is asked all of them do at the same step", "[runner]") {
+  struct Asking : dl::Callback {
+    std::string what;
+    std::string heard;
+    std::string name() const override { return "asking"; }
+    void on_step(const dl::StepEvent& event) override {
+      if (event.runner.state().train.global_step == 2) {
+        ask(event.runner, "");
+      }
+    }
+    void on_evaluate_begin(const dl::SplitEvent& event) override {
+      heard += dl::concat("evaluate at ", event.runner.state().train.global_step, ", ");
+      ask(event.runner, " in evaluation");
+    }
+    void on_save(const dl::SaveEvent& event) override {
+      heard += dl::concat("save at ", event.runner.state().train.global_step, ", ");
+    }
+    void ask(dl::BaseRunner& runner, const std::string& place) const {
+      if (what == "stop" + place) {
+        runner.request_stop();
+      } else if (what == "end" + place) {
+        runner.end_training("enough");
+      } else if (what == "evaluate" + place) {
+        runner.request_evaluation();
+      } else if (what == "save" + place) {
+        runner.request_save();
+      }
+    }
+  };
+  const auto run = [](const std::string& what) {
+    const auto all = danling_test::run_ranks(2, [&](const dl::Group& group) {
+      const Folder folder;
+      TinyConfig config(folder);
+      config.epochs = 2;
+      config.dataloader.batch_size = 4;
+      config.dataloader.drop_last = true;  // six batches
+      config.checkpoint.interval = 0;
+      config.score_name = "none";
+      SummedRunner runner(config, group);
+      runner.metrics = nullptr;
+      auto& callback = runner.add(Asking());
+      callback.what = group.rank() == 1 ? what : "";
+      std::string end = "done";
+      try {
+        runner.train();
+      } catch (const dl::Stopped& stopped) {
+        end = "stopped";
+      }
+      return dl::concat(callback.heard, end, " at ", runner.state().train.global_step);
+    });
+    // Only rank 0 writes.
+    std::string silent = all[0];
+    for (auto at = silent.find("save at "); at != std::string::npos; at = silent.find("save at ")) {
+      silent.erase(at, silent.find(", ", at) + 2 - at);
+    }
+    CHECK(all[1] == silent);
+    return all[0];
+  };
+  // All know with the next update, or where a round ends.
+  CHECK(run("") == "evaluate at 6, evaluate at 12, save at 12, done at 12");
+  CHECK(run("stop") == "save at 3, stopped at 3");
+  CHECK(run("end") == "evaluate at 6, save at 6, done at 6");
+  CHECK(run("evaluate") == "evaluate at 3, evaluate at 6, evaluate at 12, save at 12, done at 12");
+  CHECK(run("save") == "save at 3, evaluate at 6, evaluate at 12, save at 12, done at 12");
+  CHECK(run("stop in evaluation") == "evaluate at 6, save at 6, stopped at 6");
+  CHECK(run("end in evaluation") == "evaluate at 6, save at 6, done at 6");
+  CHECK(run("save in evaluation") == "evaluate at 6, save at 7, evaluate at 12, save at 12, done at 12");
+}
+
+TEST_CASE("Parallelism: an error in a step of one process ends the others with a message", "[runner]") {
+  const std::int64_t log_interval = GENERATE(1, 100);
+  const auto all = danling_test::run_ranks(2, [&](const dl::Group& group) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 2;
+    config.accum_steps = 3;
+    config.log_interval = log_interval;
+    SummedRunner runner(config, group);
+    runner.before_step = [&](TinyRunner&, std::int64_t done) {
+      if (done == 1 && group.rank() == 1) {
+        throw std::runtime_error("a bad batch");
+      }
+    };
+    try {
+      runner.train();
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("done");
+  });
+  CHECK_THAT(all[0], Catch::Matchers::StartsWith("[runner.train] expected every process to go on, got an error in "
+                                                 "another one; its log says more"));
+  CHECK_THAT(all[1], Catch::Matchers::Contains("a bad batch"));
 }
 
 TEST_CASE("Parallelism: begin and end surround each micro-batch, also one that throws", "[runner]") {

@@ -154,4 +154,23 @@ TEST_CASE("TorchRunner: a run by steps that evaluates nothing has no best state"
   CHECK_FALSE(fs::exists(trained(config) / "checkpoints" / "best.pth"));
 }
 
+TEST_CASE("EarlyStopping: rows without a score do not count, and a run that can have none is warned of", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 6;
+  config.patience = 2;
+  config.evaluate_splits = std::vector<std::string>();
+  std::vector<std::string> warnings;
+  TinyRunner runner(config);
+  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      warnings.emplace_back(text);
+    }
+  });
+  runner.train();
+  CHECK(runner.state().train.epoch == 6);
+  CHECK(warnings ==
+        std::vector<std::string>{"patience ends no run without a split to evaluate, which its score would be of"});
+}
+
 }  // namespace runner_test

@@ -107,5 +107,68 @@ TEST_CASE("TorchRunner: skipped updates are counted in the log", "[runner]") {
   CHECK(warnings[1] == "gradients were not finite: 2 updates were skipped by step 5, 2 in all (skip_nonfinite_grad)");
 }
 
+TEST_CASE("TorchRunner: by steps a run whose updates are all skipped ends, and says it", "[runner]") {
+  struct Broken : TinyRunner {
+    using TinyRunner::TinyRunner;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      const auto prediction = model(batch.input);
+      const auto loss =
+          torch::nn::functional::cross_entropy(prediction, batch.target) * std::numeric_limits<double>::quiet_NaN();
+      backward(loss);
+      step();
+      return {prediction, loss};
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 10;
+  config.skip_nonfinite_grad = true;
+  SECTION("with warnings") {
+    const auto warnings = warnings_of<Broken>(config);
+    REQUIRE(warnings.size() == 3);
+    CHECK_THAT(warnings[0], Contains("the loss is not finite: nan in split 'train', epoch 1, by step 0"));
+    CHECK(warnings[1] ==
+          "gradients were not finite: 14 updates were skipped by step 0, 14 in all (skip_nonfinite_grad)");
+    CHECK(warnings[2] == "train: a whole pass made no update; stopped at step 0 of 10");
+  }
+  SECTION("or as an error, with on_nonfinite: stop") {
+    config.on_nonfinite = "stop";
+    Broken runner(config);
+    CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==
+          "[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, by step 0 (on_nonfinite: stop); "
+          "the checkpoints before are whole");
+  }
+}
+
+TEST_CASE("TorchRunner: a loss that does not reach the optimizer's parameters is an error at the first step",
+          "[runner]") {
+  struct Replaced : TinyRunner {
+    using TinyRunner::TinyRunner;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      const auto prediction = other_->forward(batch.input);
+      const auto loss = torch::nn::functional::cross_entropy(prediction, batch.target);
+      backward(loss);
+      step();
+      return {prediction, loss};
+    }
+    torch::nn::Sequential other_ = make_tiny_net(TinyConfig());
+  };
+  const Folder folder;
+  Replaced runner(config_in(folder));
+  CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
+             Contains("[runner.step] expected gradients of the optimizer's parameters after backward(loss), got none: "
+                      "the loss does not depend on them; was the model replaced after initialize(), or were gradients "
+                      "zeroed?"));
+}
+
+TEST_CASE("TorchRunner: a dataset that is set after initialize() is an error before anything is trained", "[runner]") {
+  const Folder folder;
+  TinyRunner runner(config_in(folder));
+  runner.initialize();
+  runner.datasets["late"] = Points{make_points(20, 1000), false};
+  CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
+        "[runner.train] expected the dataset of split 'late' to be set before initialize(), got it later");
+}
+
 }  // namespace
 }  // namespace runner_test

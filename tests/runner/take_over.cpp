@@ -431,4 +431,42 @@ TEST_CASE("TorchRunner: with another learning rate and no comparison of configs,
   CHECK_THAT(logs_of(runner.workspace().dir()), Catch::Matchers::Contains(text));
 }
 
+TEST_CASE("TorchRunner: a checkpoint of a run's own directory that is loaded before training goes on there",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 3;
+  Outcome whole;
+  {
+    const Folder other;
+    TinyConfig same = config;
+    same.workspace_root = other.path().string();
+    TinyRunner runner(same);
+    runner.train();
+    CHECK(runner.close());
+    whole = outcome_of(runner.workspace().dir());
+  }
+  fs::path dir;
+  {
+    TinyRunner runner(config);
+    runner.before_step = [](TinyRunner& self, std::int64_t done) {
+      if (done == 10) {
+        self.request_stop();
+      }
+    };
+    CHECK_THROWS_AS(runner.train(), dl::Stopped);
+    dir = runner.workspace().dir();
+  }
+  {
+    TinyRunner runner(config);
+    runner.load_checkpoint(dir / "checkpoints" / "latest.pth");
+    runner.train();
+    CHECK(runner.close());
+    CHECK(runner.workspace().dir() == dir);
+  }
+  check_same(outcome_of(dir), whole);
+  CHECK(fs::exists(dir / "checkpoints" / "ckpt-e000001.pth"));
+  CHECK_FALSE(fs::exists(dir / "attempts"));
+}
+
 }  // namespace runner_test

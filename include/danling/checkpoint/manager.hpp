@@ -26,6 +26,7 @@ struct CheckpointRequest {
   bool last_step = false;        ///< the last save of the run: due whatever the interval
   bool history = true;           ///< the run is where an epoch (or step) ends: it may enter the history
   bool force = false;            ///< due whatever the interval
+  bool due = false;              ///< on the interval, as it was where a save was put off until now
   std::optional<double> score =
       std::nullopt;  ///< of the state as it is, where it has one: what `keep_best_k` chooses by
   bool higher_is_better = false;
@@ -62,7 +63,7 @@ struct SoundCheckpoint {
   std::vector<SkippedCheckpoint> skipped;
 };
 
-/// What lies under the name `best`.
+/// The state under the name `best`.
 struct BestCheckpoint {
   bool exists = false;
   /// The index of the result that it was saved with, -1 for a whole state without one, as by steps before the first
@@ -101,7 +102,7 @@ class CheckpointManager {
   /// @throws CheckpointError that lists every one and its reason when there are some and none is sound
   virtual std::optional<SoundCheckpoint> newest_sound() = 0;
 
-  // What a resuming run asks. A manager that keeps checkpoints elsewhere than in the runs' directories overrides these;
+  // For a run that resumes. A manager that keeps checkpoints elsewhere than in the runs' directories overrides these;
   // without it nothing is found, adopted or made anew.
 
   /// The newest sound checkpoint of an earlier run, whose checkpoints lie in `directory`, that `refusal` does not pass

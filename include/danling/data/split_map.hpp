@@ -42,8 +42,10 @@ class SplitMap {
     const V* found = find(split);
     if (found == nullptr) {
       const auto known = names();
-      fail<ConfigError>("data.split", "expected one of the splits [", join(known), "], got ", quote(split),
-                        did_you_mean(split, known));
+      fail<ConfigError>("data.split",
+                        known.empty() ? "expected a split with a dataset, and there is none; got "
+                                      : danling::concat("expected one of the splits [", join(known), "], got "),
+                        quote(split), did_you_mean(split, known));
     }
     return *found;
   }

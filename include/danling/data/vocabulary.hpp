@@ -40,11 +40,11 @@ concept Changes = Maps<F, V, Info> && std::same_as<mapped<F, V, Info>, V>;
 template <class E>
 concept Element = std::movable<E> && Collates<detail::NoCollate, E>;
 
-/// What `map` calls: `E(E)`, or `E(E, const SampleInfo&)`.
+/// A function for `map`: `E(E)`, or `E(E, const SampleInfo&)`.
 template <class F, class E = Sample>
 concept ElementTransform = Element<E> && detail::Changes<F, E, SampleInfo>;
 
-/// What `map_batches` calls: `B(B)`, or `B(B, const BatchInfo&)`.
+/// A function for `map_batches`: `B(B)`, or `B(B, const BatchInfo&)`.
 template <class F, class B = Batch>
 concept BatchTransform = BatchType<B> && detail::Changes<F, B, BatchInfo>;
 

@@ -35,8 +35,8 @@ NpyArray parse_npy(std::span<const std::byte> content, std::string_view source);
 /// Whether NumPy has these elements.
 bool has_npy(DType dtype);
 
-/// What a .npy file of version 1.0 has before its elements, which follow in little-endian order, the last index running
-/// fastest. As NumPy writes it, of a multiple of 64 bytes. `dtype` must be one that NumPy has.
+/// The header of a .npy file of version 1.0, before its elements, which follow in little-endian order, the last index
+/// running fastest. As NumPy writes it, of a multiple of 64 bytes. `dtype` must be one that NumPy has.
 std::string npy_header(DType dtype, std::span<const std::int64_t> sizes);
 
 }  // namespace danling::inline v0::formats

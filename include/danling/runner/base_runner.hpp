@@ -34,6 +34,7 @@ class Logger;
 class CheckpointManager;
 class Group;
 class Parallelism;
+struct StepPacket;
 class EarlyStopping;
 struct CodeIdentity;
 struct RunSummary;
@@ -145,11 +146,13 @@ class BaseRunner {
 
   /// Ends train() as if its boundary were reached: in epoch mode with this epoch, in step mode with this window; what
   /// is in progress is evaluated and saved as the last. For callbacks. `reason` is logged.
-  void end_training(const std::string& reason) { requests_.ending = reason; }
+  void end_training(const std::string& reason) { (distributed() ? requests_.end : requests_.ending) = reason; }
   /// Evaluates whole `evaluate_splits()` where the accumulation window ends, in the middle of a round: for callbacks,
   /// which get the numbers by on_evaluate_end. They enter metrics.jsonl, and not the results that the best is chosen
   /// from.
   void request_evaluation() { requests_.evaluation = true; }
+  /// Saves `latest` where the accumulation window ends: for callbacks. Unlike save_checkpoint() one rank may ask alone.
+  void request_save() { requests_.save = true; }
 
   // ---- callbacks and state of your own ------------------------------------------------------------------------------
 
@@ -197,7 +200,9 @@ class BaseRunner {
   bool is_finished() const;
 
   /// Restores a whole run: counters, generators, model, optimizer, scheduler, data position.
-  /// @throws CheckpointError, ConfigError when parts are missing or the config differs in what it means.
+  /// Before training a checkpoint of the run's own directory is gone on with there.
+  /// @throws CheckpointError, ConfigError when parts are missing or the config differs in what it means, StateError
+  /// inside of a training: let train() end by an exception or a stop first, then call it again.
   void load_checkpoint(const std::filesystem::path& path);
   template <std::same_as<State> S>  // a State is made from text too, and text here means a path
   void load_checkpoint(const S& checkpoint) {
@@ -322,10 +327,13 @@ class BaseRunner {
   /// Adds what summary.json says of the run besides how it ended: the best and the latest result.
   virtual void fill_summary(RunSummary& summary) const;
   /// Throws `Stopped` after saving, once a stop was asked for. The loops call it where a run may be cut. `save` is
-  /// false where nothing changed since the last save.
-  void maybe_stop(bool save) { maybe_stop(save, stop_requested()); }
-  /// `stop`: as the ranks agreed on it.
+  /// false where nothing changed since the last save. `stop`: as the ranks agreed on it.
   void maybe_stop(bool save, bool stop);
+  /// The same where no step is open: the ranks agree here, and on what callbacks have asked for.
+  void maybe_stop(bool save);
+  StepPacket agree(double weight = 0.0);
+  [[noreturn]] static void fail_with_others();
+  StepPacket requested() const;  ///< of this process
   bool stop_requested() const;
 
   /// Whether `checkpoint.exclude_from_loading` names this top-level key of a checkpoint.
@@ -337,8 +345,10 @@ class BaseRunner {
   /// What a callback or another thread has asked for.
   struct Requests {
     std::atomic<int> stop{0};           ///< the signal
+    std::optional<std::string> end;     ///< of several processes: asked of this one, not agreed on yet
     std::optional<std::string> ending;  ///< why training ends before its boundary
     bool evaluation = false;
+    bool save = false;
   };
 
   // Parts of what a run does, each in a file of src/runner of its name.
@@ -362,7 +372,7 @@ class BaseRunner {
     std::function<State()> state_dict;
     std::function<void(const State&)> load_state_dict;
   };
-  void track(const std::string& name, Tracked tracked);
+  void track(const std::string& name, const Tracked& tracked);
   void initialize_once();
   void initialize_unless_initializing();
   void restore(const State& checkpoint);

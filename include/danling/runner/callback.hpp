@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -92,7 +93,7 @@ struct RestoreEvent : Event {
   const std::filesystem::path& path;  ///< empty where a state was given
 };
 
-/// The run stops at a signal, or since somebody asked, and is saved.
+/// The run stops at a signal, or since somebody asked; in training it is saved by now.
 struct StopEvent : Event {
   int signal;
 };
@@ -169,13 +170,15 @@ class CallbackList {
   /// Calls `function` of each with the event.
   template <class E>
   void notify(void (Callback::*function)(const E&), const E& event) const {
-    for (const Entry& entry : all_) {
-      call(entry, function, event);
+    for (std::size_t i = 0; i < all_.size(); ++i) {  // a callback may add another
+      const Entry entry = all_[i];
+      guarded(entry, [&] { ((*entry.callback).*function)(event); });
     }
   }
   void notify_step(const StepEvent& event) const {
-    for (const Entry& entry : step_listeners_) {
-      call(entry, &Callback::on_step, event);
+    for (std::size_t i = 0; i < step_listeners_.size(); ++i) {
+      const Entry entry = step_listeners_[i];
+      guarded(entry, [&] { entry.callback->on_step(event); });
     }
   }
 
@@ -191,16 +194,16 @@ class CallbackList {
   };
   static void insert(std::vector<Entry>& list, const Entry& entry);
 
-  template <class E>
-  static void call(const Entry& entry, void (Callback::*function)(const E&), const E& event) {
+  template <class F>
+  static void guarded(const Entry& entry, const F& call, std::string_view expected = "return") {
     try {
-      ((*entry.callback).*function)(event);
+      call();
     } catch (...) {
-      rethrow(entry);
+      rethrow(entry, expected);
     }
   }
   /// An exception of the program's callback becomes an Error that names it.
-  [[noreturn]] static void rethrow(const Entry& entry);
+  [[noreturn]] static void rethrow(const Entry& entry, std::string_view expected);
 
   std::vector<Entry> all_;
   std::vector<Entry> step_listeners_;

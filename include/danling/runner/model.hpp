@@ -206,6 +206,7 @@ class ModelHandle {
   bool is_script() const { return concept_ != nullptr && concept_->is_script(); }
 
   NamedTensors named_parameters() const;
+  bool is_trainable() const;  ///< whether any parameter requires a gradient
   void to(at::Device device) const;
   void train(bool on) const;
 

@@ -16,16 +16,23 @@
 
 namespace danling::inline v0 {
 
-/// What the ranks tell each other once per update, and what all of them then know: the loops decide by it alone what to
-/// do next, so that all ranks do the same.
+/// What the ranks tell each other once per update and between rounds, and what all of them then know: the loops decide
+/// by it alone what to do next, so that all ranks do the same. (Whether a gradient is finite is has_nonfinite()'s to
+/// say.)
 struct StepPacket {
-  double weight = 0.0;     ///< of the window: the sum over ranks
+  double weight = 0.0;     ///< of the window: the sum over ranks whose gradients are added up
   bool stop = false;       ///< somebody was asked to stop
-  bool nonfinite = false;  ///< a loss or gradient of somebody is not finite
-  bool exhausted = false;  ///< somebody has no more data
+  bool end = false;        ///< a callback of somebody ends training
+  bool evaluate = false;   ///< a callback of somebody asks for an evaluation
+  bool save = false;       ///< a callback of somebody asks for a save
+  bool exhausted = false;  ///< somebody has ended its pass over the data, and takes no part in reduce_gradients
   bool failed = false;     ///< a step of somebody threw
-  bool save = false;       ///< a save is due
 };
+
+/// Messages in place of a packet, wherever others wait for a gathered one: of a rank whose step threw, and of one that
+/// has ended its pass.
+inline constexpr std::string_view failed_message = "failed";
+inline constexpr std::string_view ended_message = "ended";
 
 /// What a backward pass is to do besides.
 struct BackwardOptions {
@@ -85,17 +92,22 @@ class Parallelism {
   // --------------------------------------------------------------------------------------------------------
 
   /// Before the forward pass of a micro-batch: where gradients wait for the window's end (no-sync), `place.closes`
-  /// tells.
+  /// says so; with several models, whether all windows close.
   virtual void begin_step(const WindowPlace& place);
   /// The backward pass, `seed` being the gradient of the loss. What communicates gradients does it here, or begins to,
   /// where `place.closes`.
   virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                         const BackwardOptions& options);
-  /// When the window closes, after its last backward pass: adds up the gradients of all ranks, or waits for what
-  /// backward has begun. They are divided by the sum of the window's weights later.
+  /// When the window closes, after its last backward pass: one exchange over group() per update, and one between
+  /// rounds. A rank whose step threw sends failed_message in its place.
+  virtual StepPacket agree(const StepPacket& mine);
+  /// Whether reduce_gradients adds up those of all ranks: agree() then adds up the weights of their windows too.
+  virtual bool sums_gradients() const { return false; }
+  /// Then: adds up the gradients of all ranks, or waits for what backward has begun; also of windows that close without
+  /// a backward pass that was told so, as at the end of a run or where several models have windows of their own. They
+  /// are divided by the sum of the window's weights later. A rank without a valid target may have undefined gradients
+  /// where others have some.
   virtual void reduce_gradients(optim::Optimizer& optimizer);
-  /// One exchange per update, before it.
-  virtual StepPacket agree(const StepPacket& mine) { return mine; }
   /// Whether any gradient of any rank is not finite. Waits for the device.
   virtual bool has_nonfinite(const std::vector<at::Tensor>& params);
   /// The clipping of optim/clip.hpp, the norm being that of all shards. No device wait.

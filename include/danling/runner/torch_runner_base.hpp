@@ -36,7 +36,8 @@ namespace danling::inline v0 {
 
 namespace detail {
 class LoopFrame;
-}
+class WindowLengths;
+}  // namespace detail
 
 /// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components
 /// in their constructor and override the hooks that their task needs. Drivers (`train`, `evaluate`, `infer`, `step`)
@@ -121,11 +122,13 @@ class TorchRunnerBase : public BaseRunner {
     bool done = false;     ///< `steps` of the config are done, or a callback has ended training
   };
 
-  /// Ends the evaluation that evaluate_on_batch began: its averages become a row of the results at this step, by which
-  /// the best checkpoint is chosen. @return the averages. @throws StateError where none was begun
+  /// Ends the evaluation that evaluate_on_batch began. In the middle of training and between two windows its averages
+  /// become a row of the results at this step, by which the best checkpoint is chosen. @return the averages. @throws
+  /// StateError where none was begun
   Result finish_evaluation();
   /// Ends the training that train_on_batch began: an open accumulation window is closed, the averages become a row of
-  /// the results, and the last checkpoint is on disk. @throws StateError where none was begun
+  /// the results, and the last checkpoint is on disk. Where it throws, as on a full disk, it may be called again.
+  /// @throws StateError where none was begun
   const ResultBook& finish_training();
 
   /// Parameters that the optimizer gets, with their names. Override it to freeze or to add.
@@ -261,6 +264,7 @@ class TorchRunnerBase : public BaseRunner {
     std::int64_t target_step = 0;        ///< step mode: global_step at which it ends
     Result round;                        ///< results of the splits of this epoch that are done
     std::vector<std::string> evaluated;  ///< of them those that train, and were evaluated too
+    bool continuing = false;             ///< a checkpoint from inside of an epoch is loaded and not gone on with yet
   };
   /// What a pass has measured so far.
   struct Measurements {
@@ -286,8 +290,8 @@ class TorchRunnerBase : public BaseRunner {
   class Learners;
   class InferScope;
   class PausedPass;
+  class Rounds;
   class StepScope;
-  class TrainingCall;
   /// The batch of one micro-batch, and whether it is the last of its pass.
   struct MicroBatch {
     data::BatchRef batch;
@@ -303,52 +307,46 @@ class TorchRunnerBase : public BaseRunner {
   struct Splits {
     std::vector<std::string> train, evaluate;
   };
+  bool is_training() const { return training_ || pass_ != nullptr; }
   void check_not_training(std::string_view operation) const;
   void prepare_training();
   const MetricsBase* score_metrics() const;
   void load_weights(const State& state);
-  void train_rounds(const Splits& splits);
-  bool is_done() const;
-  void say_done();
-  bool rounds_left() const;
-  void start_loaders(const Splits& splits);
-  bool train_round(const Splits& splits);
-  bool round_is_over() const;
+  void tell_others();
   void forget_window();
   [[noreturn]] void rethrow_from_training();
   bool evaluates_after_round() const;
-  void evaluate_round(const Splits& splits);
-  void evaluate_splits_of(const Splits& splits, Result& round, bool whole);
-  void end_round(bool evaluated);
-  void end_training_run(const Splits& splits);
 
   void begin_host_training(const std::string& split);
+  void evaluate_host_round();
   void end_host_training();
+  bool at_last_step() const;
   /// One batch of evaluation: the loss.
   at::Tensor evaluate_one(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples);
   void without_gradients(const std::function<void()>& body);
 
-  Result train_split(const std::string& split, bool resumed);
-  bool next_batch(data::LoaderBase& loader, const std::string& split);
+  void train_split(const std::string& split, bool resumed);
+  bool next_batch(data::LoaderBase& loader, const std::string& split, std::int64_t& pass_began);
   void begin_train_split(detail::LoopFrame& frame, bool resumed);
+  void obey(const StepPacket& agreed);
   void evaluate_between_steps();
   OpenStep train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch);
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   OpenStep& current_step(std::string_view operation);
   Result evaluate_batches(std::string_view split, std::optional<std::int64_t> steps);
   Result evaluate_in_training(std::string_view split, bool whole);
-  std::int64_t step_budget(std::size_t remaining_splits, const data::LoaderBase& loader) const;
   void step_epoch_schedulers(const Result& result);
-  double monitored(const Result& result) const;
-  std::optional<std::int64_t> schedule_length(const std::string& interval) const;
+  double monitored(const Result& result, const std::string& name) const;
+  std::optional<std::int64_t> schedule_length(const std::string& name, const std::string& interval) const;
+  std::int64_t window_length(const std::string& name) const;  // in micro-batches
+  detail::WindowLengths window_lengths() const;
   void read_options();
   bool pins(const std::string& split);
   State loop_state() const;
   void load_loop_state(const State& state);
 
   LoopState loop_;
-  bool continuing_ = false;  // a checkpoint taken inside an epoch was loaded and not gone on with yet
-  Measurements saved_;       // of the checkpoint, until then
+  Measurements saved_;  // of the checkpoint, until then
   Result test_result_;
   std::string tested_weights_;
   bool has_trained_ = false;
@@ -359,6 +357,7 @@ class TorchRunnerBase : public BaseRunner {
   // Read from the config once, for the step path.
   std::optional<c10::ScalarType> autocast_dtype_;
   bool by_steps_ = false;
+  bool alone_ = true;               // one process
   std::int64_t save_interval_ = 0;  // updates, by steps; 0: never
   std::int64_t accum_span_ = 1;     // micro-batches after which all windows are closed
   CheckpointManager* checkpoint_manager_ = nullptr;
@@ -379,6 +378,7 @@ class TorchRunnerBase : public BaseRunner {
   std::vector<at::Tensor> clip_params_;
   OpenStep* open_step_ = nullptr;  // null outside of a training step
   bool training_ = false;          // inside of a call that trains
+  bool in_step_event_ = false;     // while callbacks hear of a step
   MetricsBase* active_metrics_ = nullptr;
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
 };

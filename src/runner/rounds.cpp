@@ -1,0 +1,183 @@
+// Rounds of training splits and evaluations, by epochs or by steps.
+#include "runner/rounds.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/checks.hpp"
+#include "runner/records.hpp"
+#include "runner/saver.hpp"
+
+namespace danling::inline v0 {
+
+// A round is each training split in turn, then an evaluation: by epochs always, by steps where it is due.
+void TorchRunnerBase::Rounds::run() {
+  if (is_done()) {
+    say_done();
+    Saver(runner_).save_finished_model();
+    return;
+  }
+  Checks(runner_).disk_plan();
+  start_loaders();
+  while (left()) {
+    runner_.maybe_stop(/*save=*/true);
+    if (!loop_.continuing) {
+      loop_.round = Result();
+    }
+    runner_.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner_}, train_.epoch, loop_.round});
+    if (!train()) {
+      break;
+    }
+    const bool evaluates = runner_.evaluates_after_round();
+    if (evaluates) {
+      evaluate(loop_.round, /*whole=*/true);
+    }
+    end_round(evaluates);
+  }
+  end();
+}
+
+// Whether an earlier start, or a callback, leaves nothing to do. By steps the last evaluation is part of the run.
+bool TorchRunnerBase::Rounds::is_done() const {
+  if (!by_steps_) {
+    return train_.epoch >= *runner_.epochs() || runner_.requests_.ending;
+  }
+  const auto* last = runner_.results_.latest();
+  const bool evaluated = last != nullptr && last->index >= train_.global_step;
+  return evaluated && (train_.global_step >= *runner_.steps() || runner_.requests_.ending);
+}
+
+void TorchRunnerBase::Rounds::say_done() const {
+  runner_.logger().info(concat("train: nothing to do, ",
+                               by_steps_ ? concat(train_.global_step, " of ", *runner_.steps(), " steps are done")
+                                         : concat(train_.epoch, " of ", *runner_.epochs(), " epochs are done"),
+                               runner_.requests_.ending ? concat(" and ", *runner_.requests_.ending) : std::string()));
+}
+
+// A run may have stopped at its last step, but before the split and the round ended.
+bool TorchRunnerBase::Rounds::left() const {
+  if (loop_.continuing) {
+    return true;
+  }
+  return !runner_.requests_.ending &&
+         (by_steps_ ? train_.global_step < *runner_.steps() : train_.epoch < *runner_.epochs());
+}
+
+// By steps, passes over the data need not end where rounds do: each loader goes on where it, or the checkpoint, left
+// it.
+void TorchRunnerBase::Rounds::start_loaders() {
+  if (by_steps_) {
+    for (const auto& split : splits_.train) {
+      data::LoaderBase& loader = runner_.loader(split);
+      loader.start_epoch(std::max<std::int64_t>(loader.epoch(), 0));
+    }
+  }
+}
+
+// Whether training went on: by steps, passes without a single update would never end.
+bool TorchRunnerBase::Rounds::train() {
+  const std::int64_t before = train_.global_step;
+  const bool resumed_round = loop_.continuing;
+  const std::size_t count = splits_.train.size();
+  // Where evaluations cut rounds short, each begins with another split: all get their share.
+  const std::size_t first = runner_.config().evaluate_interval ? static_cast<std::size_t>(train_.epoch) % count : 0;
+  for (std::size_t index = 0; index < count; ++index) {
+    const std::string& split = splits_.train[(first + index) % count];
+    const bool resumed = loop_.continuing && loop_.split == split;
+    if (!loop_.round.contains(split) && (resumed || !is_over())) {
+      if (by_steps_ && !resumed) {
+        loop_.target_step = train_.global_step + step_budget(count - index, runner_.loader(split));
+      }
+      runner_.train_split(split, resumed);
+    }
+    runner_.maybe_stop(/*save=*/true);
+  }
+  loop_.continuing = false;
+  if (by_steps_ && train_.global_step == before && !resumed_round && !runner_.requests_.ending) {
+    runner_.logger().warning(
+        concat("train: a whole pass made no update; stopped at step ", train_.global_step, " of ", *runner_.steps()));
+    return false;
+  }
+  return true;
+}
+
+// By epochs each split has its turn; by steps there may be nothing left to do, or an evaluation due.
+bool TorchRunnerBase::Rounds::is_over() const {
+  return by_steps_ && (train_.global_step >= *runner_.steps() || runner_.requests_.ending ||
+                       (!loop_.round.empty() && runner_.evaluates_after_round()));
+}
+
+// A split may train and be evaluated: its numbers of the evaluation then stand in the row, as in DanLing.
+void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
+  for (const auto& split : splits_.evaluate) {
+    const bool trains = std::find(splits_.train.begin(), splits_.train.end(), split) != splits_.train.end();
+    auto& evaluated = loop_.evaluated;
+    const bool done =
+        trains ? std::find(evaluated.begin(), evaluated.end(), split) != evaluated.end() : round.contains(split);
+    if (!done) {
+      round.set(split, runner_.evaluate_in_training(split, whole));
+      if (trains) {
+        evaluated.push_back(split);
+      }
+    }
+    runner_.maybe_stop(/*save=*/true);
+  }
+}
+
+// The state is that of after the round before anyone is told: a callback may save it.
+void TorchRunnerBase::Rounds::end_round(bool evaluated) {
+  const Result round = std::exchange(loop_.round, Result());
+  const std::int64_t epoch = train_.epoch++;
+  runner_.step_epoch_schedulers(round);
+  loop_.last = by_steps_ ? round : Result();
+  if (evaluated) {
+    loop_.evaluated.clear();
+    Records(runner_).append(by_steps_ ? train_.global_step : epoch, round);
+  }
+  runner_.callbacks_.notify(&Callback::on_round_end, RoundEvent{{runner_}, epoch, round});
+  runner_.agree();
+  if (evaluated && left()) {
+    runner_.save_checkpoint();  // on the interval, or when the score is the best so far
+  }
+  if (runner_.requests_.ending) {
+    runner_.logger().info(concat("train: ", *runner_.requests_.ending));
+  }
+}
+
+void TorchRunnerBase::Rounds::end() {
+  loop_.continuing = false;
+  const auto* last = runner_.results_.latest();
+  if (by_steps_ && (last == nullptr || last->index < train_.global_step)) {
+    const bool whole = runner_.config().evaluate_interval.has_value();
+    evaluate(loop_.last, whole);
+    loop_.evaluated.clear();
+    Records(runner_).append(train_.global_step, loop_.last);
+  }
+  loop_.last = Result();
+  runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
+  runner_.settle_checkpoints();
+  Saver(runner_).export_best();
+  Records(runner_).settle();
+}
+
+// How far one split is trained in this round: its share of what is left, at most a pass over its data, and not beyond
+// the next evaluation.
+std::int64_t TorchRunnerBase::Rounds::step_budget(std::size_t remaining_splits, const data::LoaderBase& loader) const {
+  const std::int64_t step = train_.global_step;
+  std::int64_t remaining = *runner_.steps() - step;
+  if (const auto interval = runner_.config().evaluate_interval) {
+    remaining = std::min(remaining, *interval - step % *interval);
+  }
+  const auto splits = static_cast<std::int64_t>(remaining_splits);
+  const std::int64_t fair = std::max<std::int64_t>((remaining + splits - 1) / splits, 1);
+  const auto length = loader.length();
+  if (!length) {
+    return fair;
+  }
+  const std::int64_t pass = std::max<std::int64_t>((*length + runner_.accum_steps() - 1) / runner_.accum_steps(), 1);
+  return std::min({fair, pass, remaining});
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,27 @@
+// Accumulation windows of several lengths on one line of micro-batches: how many steps and updates they make.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace danling::inline v0::detail {
+
+/// A micro-batch is a step of the run where the window of any model closes; the last of a pass closes all.
+class WindowLengths {
+ public:
+  /// @param lengths of each model that is trained, in micro-batches
+  explicit WindowLengths(std::vector<std::int64_t> lengths);
+
+  /// The steps of a pass of so many micro-batches.
+  std::int64_t steps_in(std::int64_t micro_batches) const;
+  /// The updates of the model with windows of `own` in a run of so many steps, which ends in closing all windows.
+  /// @param passes micro-batches of each pass, over and over; empty where they have no end
+  std::int64_t updates_in(std::int64_t steps, std::int64_t own, const std::vector<std::int64_t>& passes) const;
+
+ private:
+  bool closes_any(std::int64_t done) const;
+
+  std::vector<std::int64_t> lengths_;  // sorted, each once
+};
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,191 @@
+// Models whose accumulation windows have different lengths: what is a step of the run, and what does not depend on it.
+#include "runner/window_lengths.hpp"
+
+#include "fixture.hpp"
+
+namespace runner_test {
+namespace {
+
+/// Two models, each trained by its own loss in each micro-batch.
+class Pair : public dl::TorchRunner {
+ public:
+  explicit Pair(const TinyConfig& config) : TorchRunner(config) {
+    models["actor"] = torch::nn::Linear(4, 1);
+    models["critic"] = torch::nn::Linear(4, 1);
+    double value = 0.1;
+    for (auto& [name, handle] : models) {
+      for (const auto& parameter : handle.named_parameters()) {
+        torch::NoGradGuard guard;
+        parameter.second.detach().fill_(value += 0.1);
+      }
+    }
+    datasets["train"] = Points{make_points(config.records, 0), true};
+    datasets["val"] = Points{make_points(8, 1000), false};
+  }
+  ~Pair() override { close(); }
+  std::int64_t updates(const std::string& name) { return state_dict().at("models").at(name).at("updates").integer(); }
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    at::Tensor last;
+    for (const std::string name : {"actor", "critic"}) {
+      last = models[name](batch.input).square().mean();
+      backward(last, name);
+      step(name);
+    }
+    return {{}, last};
+  }
+  dl::StepOutput evaluate_step(dl::Batch& batch) override { return {{}, models["actor"](batch.input).square().mean()}; }
+};
+
+TinyConfig pair_config(const Folder& folder) {
+  TinyConfig config(folder);
+  config.records = 64;  // eight micro-batches
+  config.dataloader.shuffle = false;
+  config.optim.type = "sgd";
+  config.optim.lr = 0.01;
+  config.optim.models["critic"].accum_steps = 3;
+  return config;
+}
+
+TEST_CASE("TorchRunner: evaluation on the way does not cut the window of a model short", "[runner]") {
+  dl::State reference;
+  for (const std::int64_t interval : {0, 1, 2, 4, 5}) {
+    const Folder folder;
+    TinyConfig config = pair_config(folder);
+    config.steps = 13;
+    if (interval > 0) {
+      config.evaluate_interval = interval;
+    }
+    Pair runner(config);
+    runner.train();
+    INFO("evaluate_interval " << interval);
+    CHECK(runner.state().train.global_step == 13);
+    CHECK(runner.updates("actor") == 13);
+    CHECK(runner.updates("critic") == 5);  // after micro-batches 3, 6, 8 of the first pass, 3, and 5 at the end
+    if (interval == 0) {
+      reference = dl::clone(runner.state_dict().at("models"));
+    }
+    CHECK(dl::first_difference(runner.state_dict().at("models"), reference) == "");
+  }
+}
+
+TEST_CASE("TorchRunner: the schedule of a model is as long as its own updates", "[runner]") {
+  const Folder folder;
+  TinyConfig config = pair_config(folder);
+  config.sched.type = "linear";
+  config.sched.warmup_steps = 0;
+  config.sched.cooldown_steps = 0;
+  config.sched.final_lr_ratio = 0.0;
+  SECTION("by epochs") { config.epochs = 4; }
+  SECTION("by steps") { config.steps = 32; }
+  SECTION("with a common window that no model has") {
+    config.epochs = 4;
+    config.accum_steps = 4;
+    config.optim.models["actor"].accum_steps = 1;
+  }
+  Pair runner(config);
+  runner.train();
+  CHECK(runner.steps() == 32);
+  CHECK(runner.updates("critic") == 12);
+  for (const auto* name : {"actor", "critic"}) {
+    INFO(name);
+    CHECK(runner.optimizers.at(name)->param_groups().front().lr == Approx(0.0).margin(1e-8));
+  }
+}
+
+TEST_CASE("TorchRunner: saves on the interval wait for the end of all windows and are not lost", "[runner]") {
+  const Folder folder;
+  TinyConfig config = pair_config(folder);
+  config.records = 192;
+  config.steps = 16;
+  config.optim.models["actor"].accum_steps = 2;
+  config.checkpoint.interval = 3;
+  Pair runner(config);
+  runner.train();
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(runner.workspace().checkpoint_dir())) {
+    if (entry.path().filename().string().starts_with("ckpt-s")) {
+      names.push_back(entry.path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  // Four steps lie between two places where both windows are closed: due at 3, 6, 9, 12 and 15.
+  CHECK(names == std::vector<std::string>{"ckpt-s000000000004", "ckpt-s000000000008", "ckpt-s000000000012",
+                                          "ckpt-s000000000016"});
+}
+
+TEST_CASE("WindowLengths: steps and updates are those of counting the micro-batches", "[runner]") {
+  using dl::detail::WindowLengths;
+  // Windows of 2 and 3 close after micro-batches 2, 3, 4, 6 of six, and after the last of a pass.
+  const WindowLengths both({3, 2, 3});
+  CHECK(both.steps_in(6) == 4);
+  CHECK(both.steps_in(7) == 5);
+  CHECK(both.steps_in(8) == 5);
+  CHECK(both.updates_in(8, 2, {}) == 6);  // of twelve micro-batches
+  CHECK(both.updates_in(8, 3, {}) == 4);
+  CHECK(both.updates_in(10, 2, {7}) == 8);  // two passes of seven: 2, 4, 6, 7
+  CHECK(both.updates_in(10, 3, {7}) == 6);  // 3, 6, 7
+  const WindowLengths one({4, 4});
+  CHECK(one.steps_in(9) == 3);
+  CHECK(one.updates_in(11, 4, {9}) == 11);
+}
+
+TEST_CASE("TorchRunner: a model beside others is updated by its own steps alone", "[runner]") {
+  // The batches go to `model` and to the critic in turn; the same by hand.
+  class Turns : public TinyRunner {
+   public:
+    explicit Turns(const TinyConfig& config) : TinyRunner(config) {
+      model = torch::nn::Linear(4, 1);
+      criterion = {};
+      metrics = nullptr;
+      models["critic"] = torch::nn::Linear(4, 1);
+      datasets["train"] = Points{make_points(64, 0), true};
+    }
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      const bool critic = micro_batches++ % 2 == 0;
+      const auto loss = (critic ? models["critic"] : model)(batch.input).square().mean();
+      if (critic) {
+        backward(loss, "critic");
+        step("critic");
+      } else {
+        backward(loss);
+        step();
+      }
+      return {{}, loss};
+    }
+    dl::StepOutput evaluate_step(dl::Batch& batch) override { return {{}, model(batch.input).square().mean()}; }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.dataloader.shuffle = false;
+  config.accum_steps = 4;
+  config.optim.type = "sgd";
+  config.optim.lr = 0.1;
+  Turns runner(config);
+  torch::nn::Linear hand(4, 1);
+  {
+    torch::NoGradGuard guard;
+    const auto from = runner.model.named_parameters();
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      hand->parameters()[i].copy_(from[i].second);
+    }
+  }
+  runner.train();
+  torch::optim::SGD optimizer(hand->parameters(), 0.1);
+  for (const int window : {0, 1}) {
+    optimizer.zero_grad();
+    for (const int batch : {1, 3}) {
+      (hand->forward(make_points(8, (window * 4 + batch) * 8).input).square().mean() / 2).backward();
+    }
+    optimizer.step();
+  }
+  const auto got = runner.model.named_parameters();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CHECK(torch::allclose(got[i].second, hand->parameters()[i], 1e-5, 1e-6));
+  }
+}
+
+}  // namespace
+}  // namespace runner_test
