@@ -1,14 +1,9 @@
-// Evaluation and inference.
+// Evaluation.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-#include <c10/core/InferenceMode.h>
 
 #include <danling/telemetry/logger.hpp>
 
@@ -16,6 +11,7 @@
 #include "runner/loop_frame.hpp"
 #include "runner/paused_pass.hpp"
 #include "runner/services.hpp"
+#include "runner/without_gradients.hpp"
 
 namespace danling::inline v0 {
 
@@ -33,14 +29,6 @@ void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
                      "; set shard.padding to false");
 }
 
-// Inference mode, but not for TorchScript: a graph that has been trained saves its inputs for a backward pass even
-// where there will be none, and tensors of that mode cannot be saved.
-struct WithoutGradients {
-  explicit WithoutGradients(bool script) : inference(!script) {}
-  c10::InferenceMode inference;
-  c10::NoGradGuard no_grad;  // after it: where that mode is off, gradients are on
-};
-
 // A rank may have no samples of the last batch.
 std::int64_t most_of_all(const Group& group, std::int64_t done) {
   if (group.alone()) {
@@ -48,6 +36,10 @@ std::int64_t most_of_all(const Group& group, std::int64_t done) {
   }
   std::int64_t most = 0;
   for (const std::string& other : group.all_gather(std::to_string(done))) {
+    if (other == failed_message) {
+      fail<DistributedError>("runner.evaluate",
+                             "expected every process to go on, got an error in another one; its log says more");
+    }
     most = std::max(most, static_cast<std::int64_t>(std::stoll(other)));
   }
   return most;
@@ -153,51 +145,13 @@ at::Tensor TorchRunnerBase::evaluate_one(detail::LoopFrame& frame, data::BatchRe
   const auto [normalizer, tokens] = count_batch(batch);
   frame.data_ready();
   // Not around the loader: what a dataset keeps from its first use must serve training too.
-  const WithoutGradients guard(any_script());
+  const detail::WithoutGradients guard(any_script());
   at::Tensor loss = run_evaluate_step(batch);
   if (loss.defined() && normalizer.value_or(1) > 0) {
     frame.loss().update(loss, normalizer.value_or(1));
   }
   frame.observe(samples, tokens);
   return loss;
-}
-
-/// Infers in the middle of whatever goes on, which has its modes back afterwards, and training its generators; meters
-/// and metrics are not touched.
-class TorchRunnerBase::InferScope {
- public:
-  InferScope(TorchRunnerBase& runner, const std::string& split)
-      : runner_(runner), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
-    runner_.mode_ = RunnerMode::infer;
-    runner_.set_training(false);
-    if (runner_.pass_ != nullptr) {
-      generators_.emplace().capture();
-    }
-  }
-  ~InferScope() {
-    if (generators_) {
-      generators_->restore();
-    }
-    runner_.mode_ = mode_;
-    runner_.split_ = split_;
-    if (mode_ == RunnerMode::train && runner_.pass_ != nullptr) {
-      runner_.set_training(true);
-    }
-  }
-  InferScope(const InferScope&) = delete;
-  InferScope& operator=(const InferScope&) = delete;
-
- private:
-  TorchRunnerBase& runner_;
-  RunnerMode mode_;
-  std::string split_;
-  std::optional<RunnerRNGState> generators_;
-};
-
-void TorchRunnerBase::without_gradients(const std::function<void()>& body) {
-  const InferScope scope(*this, "infer");
-  const WithoutGradients guard(any_script());
-  body();
 }
 
 Result TorchRunnerBase::evaluate_in_training(std::string_view split, bool whole) {
@@ -268,46 +222,6 @@ void TorchRunnerBase::fill_summary(RunSummary& summary) const {
     summary.facts.emplace_back("test_weights", tested_weights_);
     summary.details["test"] = test_result_;
   }
-}
-
-// ---- inference ------------------------------------------------------------------------------------------------------
-
-detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::optional<std::int64_t> steps,
-                                                  bool whole) {
-  initialize();
-  check<ConfigError>(!whole || steps || loader(split).length(), "runner.infer",
-                     "expected a number of batches for split ", quote(split),
-                     ", which has no length; pass `steps` or use infer_stream");
-  check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
-                     steps.value_or(0));
-  data::LoaderBase& loader = this->loader(split);
-  if (pass_ == nullptr && host_ == nullptr) {
-    enter(RunnerMode::infer, split);
-  }
-  return {*this, loader, visit(split), steps, std::string(split)};
-}
-
-bool detail::InferBatches::next(void* prediction) {
-  if (steps_ && done_ >= *steps_) {
-    return false;
-  }
-  if (!runner_->is_training()) {  // else the next step boundary stops, and saves
-    runner_->maybe_stop(/*save=*/false, runner_->stop_requested());
-  }
-  if (!visit_.next()) {
-    visit_.end();
-    steps_ = done_;
-    return false;
-  }
-  ++done_;
-  const TorchRunnerBase::InferScope scope(*runner_, split_);
-  const WithoutGradients guard(runner_->any_script());
-  runner_->run_infer_step(runner_->batch_of(*loader_), prediction);
-  return true;
-}
-
-at::Tensor TorchRunnerBase::joined(const std::vector<at::Tensor>& predictions) {
-  return predictions.empty() ? at::empty({0}) : at::cat(predictions);
 }
 
 }  // namespace danling::inline v0

@@ -35,10 +35,10 @@ TorchRunnerBase::PausedPass::~PausedPass() {
     return;  // the runner is being destroyed
   }
   try {
+    runner_.state_.rng.restore();
     runner_.enter(RunnerMode::train, runner_.pass_->split());
     runner_.restore_measurements(runner_.saved_);
     runner_.pass_->go_on();
-    runner_.state_.rng.restore();
   } catch (const std::exception& error) {  // of metrics that do not take back what they gave
     runner_.logger().warning(concat("the training pass has lost its meters: ", error.what()));
   }
@@ -70,10 +70,15 @@ void TorchRunnerBase::begin_host_training(const std::string& split) {
   const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
   const auto total = steps() ? std::optional(*steps() - first_step) : std::nullopt;
   host->frame = std::make_unique<detail::LoopFrame>(*this, split, total);
-  begin_train_split(*host->frame, resumed);
-  loop_.target_step = steps().value_or(0);
-  pass_ = host->frame.get();
   host_ = host;
+  pass_ = host->frame.get();
+  try {
+    begin_train_split(*host->frame, resumed);
+  } catch (...) {
+    end_host_training();
+    throw;
+  }
+  loop_.target_step = steps().value_or(0);
   Checks(*this).disk_plan();
 }
 
@@ -88,17 +93,22 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
                     "expected finish_evaluation() after evaluate_on_batch, got a training batch");
   check<ConfigError>(split == host_->splits.front(), operation, "expected batches of split ",
                      quote(host_->splits.front()), " until finish_training(), got one of ", quote(split));
-  if (host_->frame == nullptr || host_->ended || at_last_step()) {
+  const auto ends = [this] { return at_last_step() || (requests_.ending && is_settled()); };
+  if (host_->frame == nullptr || host_->ended || ends()) {
     if (told_.insert("steps are done").second) {
-      logger().info(is_finished() ? std::string("train: nothing to do, the run is finished")
-                                  : concat("train: ", state_.train.global_step, " of ", *steps(),
-                                           " steps are done; batches that still come change nothing"));
+      logger().info(is_finished()    ? std::string("train: nothing to do, the run is finished")
+                    : at_last_step() ? concat("train: ", state_.train.global_step, " of ", *steps(),
+                                              " steps are done; batches that still come change nothing")
+                                     : "train: training has ended; batches that still come change nothing");
     }
     return {{}, false, /*done=*/true};
   }
   const detail::Raised call(training_);
   try {
     if (is_settled()) {  // a stop may have cut one off
+      if (requests_.evaluation) {
+        evaluate_between_steps();
+      }
       evaluate_host_round();
     }
     OpenStep step = train_micro_batch(*host_->frame, {batch, samples, last});
@@ -110,7 +120,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
     if (requests_.ending && told_.insert("ending").second) {
       logger().info(concat("train: ", *requests_.ending));
     }
-    return {std::move(step.loss), step.updated, requests_.ending || at_last_step()};
+    return {std::move(step.loss), step.updated, ends()};
   } catch (const Stopped&) {
     end_host_training();
     throw;
@@ -153,13 +163,15 @@ const ResultBook& TorchRunnerBase::finish_training() {
     end_host_training();  // there was nothing to do
     return results_;
   }
-  if (!std::exchange(host_->ended, true)) {  // a full disk may have made it throw below, and the program calls again
+  const detail::Raised call(training_);
+  if (!host_->ended) {  // a full disk may have made it throw below, and the program calls again
     Learners(*this).close_last(host_->counted);
     Checks(*this).models_updated(host_->splits.front());
     Result row;
     row.set(host_->splits.front(), host_->frame->finish([this](const Result&) { loop_.split.clear(); }));
     pass_ = nullptr;
     const std::int64_t epoch = state_.train.epoch++;
+    host_->ended = true;
     Records(*this).append(state_.train.global_step, row);
     callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, epoch, row});
   }
@@ -225,11 +237,6 @@ Result TorchRunnerBase::finish_evaluation() {
   Records(*this).append(state_.train.global_step, row);
   save_checkpoint();  // when the score is the best so far
   return result;
-}
-
-void TorchRunnerBase::infer_host_batch(const std::function<void()>& infer) {
-  initialize();
-  without_gradients(infer);
 }
 
 }  // namespace danling::inline v0

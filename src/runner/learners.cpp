@@ -43,6 +43,9 @@ void TorchRunnerBase::Learners::build_schedulers() {
     if (owner != nullptr && spec.type && !runner_.schedulers.contains(name)) {
       const auto length = runner_.schedule_length(name, spec.interval.value_or("step"));
       runner_.schedulers[name] = optim::build_scheduler(spec, *owner, length);
+      check<ConfigError>(spec.interval != "step" || !runner_.schedulers[name]->requires_metric(),
+                         "runner.build_scheduler", "expected ", spec.section,
+                         ".interval epoch for a scheduler that needs a metric, got step");
     }
   }
 }
@@ -53,19 +56,19 @@ void TorchRunnerBase::Learners::make() {
   for (const Learner& learner : runner_.learners_) {
     counts[learner.name] = {learner.updates, learner.skipped};
   }
-  runner_.learners_.clear();
+  std::vector<Learner> made;
   if (runner_.optimizer != nullptr) {
-    runner_.learners_.push_back(make_learner("", runner_.optimizer, runner_.scheduler));
+    made.push_back(make_learner("", runner_.optimizer, runner_.scheduler));
   }
   for (const auto& [name, owner] : runner_.optimizers) {
     if (owner != nullptr) {
       const auto found = runner_.schedulers.find(name);
-      runner_.learners_.push_back(
-          make_learner(name, owner, found == runner_.schedulers.end() ? nullptr : found->second));
+      made.push_back(make_learner(name, owner, found == runner_.schedulers.end() ? nullptr : found->second));
     }
   }
-  check<StateError>(!runner_.learners_.empty(), "runner.train",
+  check<StateError>(!made.empty(), "runner.train",
                     "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
+  runner_.learners_ = std::move(made);
   runner_.accum_span_ = 1;
   for (Learner& learner : runner_.learners_) {
     runner_.accum_span_ = std::lcm(runner_.accum_span_, learner.accum_steps);
@@ -92,7 +95,7 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
                        "expected sched.interval step beside evaluate_interval, which cuts passes over the data, got ",
                        quote(interval.value_or("epoch")));
   }
-  out.window.share(runner_.parallelism().data_share().size > 1);
+  out.window.share(runner_.parallelism().sums_gradients());
   return out;
 }
 
@@ -158,7 +161,9 @@ void TorchRunnerBase::Learners::load(const State& state) {
         object.load_state_dict(*own);
       }
     };
-    load("model", handle);
+    if (const State* weights = part->find("model"); weights != nullptr && !weights->is_null()) {
+      runner_.load_named_model(name, *weights);
+    }
     if (const auto owner = runner_.optimizers.find(name); owner != runner_.optimizers.end() && owner->second) {
       load("optimizer", *owner->second);
     }

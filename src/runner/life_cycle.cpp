@@ -160,6 +160,8 @@ StepPacket BaseRunner::agree(double weight) {
   if (all.failed) [[unlikely]] {
     fail_with_others();
   }
+  check<DistributedError>(!all.exhausted || !parallelism_->sums_gradients(), "runner.step",
+                          "expected every process to have as many batches, got one that has ended its pass before");
   return all;
 }
 

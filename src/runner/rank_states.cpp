@@ -53,10 +53,15 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
   if (!runner_.distributed() || held.is_map()) {
     return nullptr;
   }
+  State gathered;
   std::int64_t number = 0;
   for (const auto& bytes : runner_.group().all_gather(pack_state(rank_state()))) {
-    held[to_text(number++)] = unpack_state(bytes);
+    if (bytes == failed_message) {
+      fail_with_others();
+    }
+    gathered[to_text(number++)] = unpack_state(bytes);
   }
+  held = std::move(gathered);
   return {&held, [](State* states) { *states = State(); }};
 }
 

@@ -30,10 +30,16 @@ void BaseRunner::Records::begin() {
   }
   const auto& from = services.restore;
   const ConfigTree full = to_tree(runner_.config());
-  const bool take_over = services.recorder->open(
-      from, runner_.checkpoint_manager().is_latest(from.path),
-      {to_yaml(full), canonical(runner_.config()), to_yaml(changed(full, to_tree(runner_.config_.defaults())))},
-      runner_.code());
+  bool take_over = false;
+  try {
+    take_over = services.recorder->open(
+        from, runner_.checkpoint_manager().is_latest(from.path),
+        {to_yaml(full), canonical(runner_.config()), to_yaml(changed(full, to_tree(runner_.config_.defaults())))},
+        runner_.code());
+  } catch (...) {
+    runner_.recording_begun_ = false;  // the next start takes the directory, or says again why it cannot
+    throw;
+  }
   if (!runner_.config().seed) {
     services.logger.info(concat("seed: ", runner_.seed_));
   }

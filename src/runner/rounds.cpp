@@ -14,6 +14,7 @@ namespace danling::inline v0 {
 
 // A round is each training split in turn, then an evaluation: by epochs always, by steps where it is due.
 void TorchRunnerBase::Rounds::run() {
+  runner_.agree();  // on what on_run_begin asked for
   if (is_done()) {
     say_done();
     Saver(runner_).save_finished_model();

@@ -50,11 +50,6 @@ bool BaseRunner::Saver::save(const detail::SaveOrder& order) {
   if (services.recorder != nullptr) {
     services.recorder->reopen();
   }
-  if (std::exchange(services.inexact, false)) {
-    services.logger.warning(
-        "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one that "
-        "was never stopped; load an earlier checkpoint to go on exactly");
-  }
   const CheckpointRequest request = request_of(order);
   bool taken = false;
   try {
@@ -67,6 +62,12 @@ bool BaseRunner::Saver::save(const detail::SaveOrder& order) {
   }
   poll();
   if (taken) {
+    if (std::exchange(services.inexact, false)) {
+      services.logger.warning(
+          "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one "
+          "that "
+          "was never stopped; load an earlier checkpoint to go on exactly");
+    }
     if (order.last_step && order.name == "latest" && !exports_best()) {
       services.exported_weights = weights_name();
     }

@@ -79,6 +79,7 @@ void TorchRunnerBase::prepare_training() {
   Learners(*this).keep_gradient_accumulators();
   checkpoint_manager_ = &checkpoint_manager();
   requests_.ending.reset();
+  requests_.end.reset();
 }
 
 // Called where an exception is handled.
@@ -92,7 +93,11 @@ void TorchRunnerBase::rethrow_from_training() {
     throw;  // the others are gone, or know
   } catch (const std::exception& error) {
     forget_window();
-    callbacks_.notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
+    try {
+      callbacks_.notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
+    } catch (const std::exception& another) {
+      logger().warning(another.what());  // the first one is thrown
+    }
     tell_others();
     throw;
   } catch (...) {

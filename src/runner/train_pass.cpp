@@ -34,8 +34,8 @@ void TorchRunnerBase::train_split(const std::string& split, bool resumed) {
   const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
   const auto total = by_steps_ ? std::optional(loop_.target_step - first_step) : loader.length();
   detail::LoopFrame frame(*this, split, total);
-  begin_train_split(frame, resumed);
   const PassScope scope(pass_, frame);
+  begin_train_split(frame, resumed);
   if (!by_steps_) {
     loader.start_epoch(state_.train.epoch);
   }

@@ -755,5 +755,63 @@ TEST_CASE("TorchRunner: a stop that saves nothing says so, and so does a forced 
         std::vector<std::string>{"runner.save_checkpoint: expected a place to save 'mine' in, got record: false"});
 }
 
+TEST_CASE("Callback: it may evaluate and infer where a pass begins, which trains as if nothing had been", "[runner]") {
+  struct Early : dl::Callback {
+    TinyRunner* runner = nullptr;
+    std::string name() const override { return "early"; }
+    void on_train_begin(const dl::SplitEvent&) override {
+      if (runner != nullptr) {
+        runner->infer("val");
+        runner->evaluate();
+      }
+    }
+  };
+  const auto run = [](bool evaluates) {
+    const Folder folder;
+    TinyConfig config(folder);
+    config.epochs = 2;
+    TinyRunner runner(config);
+    auto& callback = runner.add(Early());
+    callback.runner = evaluates ? &runner : nullptr;
+    runner.before_step = [](TinyRunner& self, std::int64_t) {
+      CHECK(self.mode() == dl::RunnerMode::train);
+      CHECK(self.model.module()->is_training());
+    };
+    runner.train();
+    return dl::clone(runner.model.state_dict());
+  };
+  CHECK(dl::first_difference(run(true), run(false)) == "");
+}
+
+TEST_CASE("Callback: one that is added by a pointer to its base hears of steps too", "[runner]") {
+  struct Counting : dl::Callback {
+    std::int64_t steps = 0;
+    std::string name() const override { return "counting"; }
+    void on_step(const dl::StepEvent&) override { ++steps; }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  const auto counting = std::make_shared<Counting>();
+  runner.add(std::shared_ptr<dl::Callback>(counting));
+  runner.train();
+  CHECK(counting->steps == 7);
+}
+
+TEST_CASE("Callback: one that throws when it hears of an exception does not take its place", "[runner]") {
+  struct Throwing : dl::Callback {
+    std::string name() const override { return "throwing"; }
+    void on_exception(const dl::ExceptionEvent&) override { throw std::runtime_error("another"); }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  runner.add(Throwing());
+  runner.before_step = [](TinyRunner&, std::int64_t) { throw std::runtime_error("the first"); };
+  CHECK_THAT(danling_test::error_of<dl::Error>([&] { runner.train(); }), Contains("the first"));
+}
+
 }  // namespace
 }  // namespace runner_test

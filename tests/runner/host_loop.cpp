@@ -612,5 +612,27 @@ TEST_CASE("finish_evaluation: a score_split that is never evaluated is warned of
                                  "best is chosen, got one of 'val'"});
 }
 
+TEST_CASE("finish_training: a loss that is not finite is the error again, and nothing is exported", "[runner]") {
+  struct Broken : HostedRunner {
+    using HostedRunner::HostedRunner;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      auto output = HostedRunner::train_step(batch);
+      output.loss = output.loss * std::numeric_limits<double>::quiet_NaN();
+      return output;
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.on_nonfinite = "stop";
+  config.log_interval = 100;
+  Broken runner(config);
+  runner.train_on_batch(pushed(0));
+  for (int call = 0; call < 2; ++call) {
+    CHECK_THAT(error_of<dl::NonFiniteError>([&] { runner.finish_training(); }),
+               Contains("[runner.loss] expected a finite loss, got nan in split 'train'"));
+  }
+  CHECK_FALSE(fs::exists(runner.workspace().checkpoint_dir() / "model.pth"));
+}
+
 }  // namespace
 }  // namespace runner_test

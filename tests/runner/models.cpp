@@ -464,5 +464,24 @@ TEST_CASE("TorchRunner: a checkpoint with a model that the program has not is re
         "checkpoint.exclude_from_loading, or set `pretrained` to load weights alone");
 }
 
+TEST_CASE("TorchRunner: load_named_model may convert what a checkpoint holds of one of several models", "[runner]") {
+  class Converting : public GanRunner {
+   public:
+    using GanRunner::GanRunner;
+    std::vector<std::string> loaded;
+
+   protected:
+    void load_named_model(const std::string& name, const dl::State& state) override {
+      loaded.push_back(name);
+      GanRunner::load_named_model(name, state);
+    }
+  };
+  const Folder folder;
+  Converting runner(gan_config(folder));
+  runner.initialize();
+  runner.load_checkpoint(dl::clone(runner.state_dict()));
+  CHECK(runner.loaded == std::vector<std::string>{"discriminator", "generator"});
+}
+
 }  // namespace
 }  // namespace runner_test

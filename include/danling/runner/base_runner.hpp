@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -93,7 +94,7 @@ class BaseRunner {
 
   const RunnerState& state() const { return state_; }
   RunnerMode mode() const { return mode_; }
-  /// The split that is being worked on; empty between splits.
+  /// The split in progress, or the last one; train() clears it when it returns.
   const std::string& split() const { return split_; }
   const ResultBook& results() const { return results_; }
   /// Where the best checkpoint is not that of the best result, since it could not be saved: which it is, and why. Empty
@@ -164,7 +165,8 @@ class BaseRunner {
   }
   template <std::derived_from<Callback> T>
   T& add(const std::shared_ptr<T>& callback) {
-    callbacks_.add(callback, detail::listens_to_steps<T>());
+    const bool is_derived = callback != nullptr && typeid(*callback.get()) != typeid(T);
+    callbacks_.add(callback, is_derived || detail::listens_to_steps<T>());
     return *callback;
   }
   /// Saves and restores the state of an object of yours with the run, under `tracked.<name>`. The object must outlive
@@ -263,7 +265,7 @@ class BaseRunner {
 
   /// Joins the processes. Before: config, identity. Do not build the model or data here. An override that joins others
   /// itself, in place of the base, calls set_parallelism(). All its processes must run the same loops over the same
-  /// splits with the same `log_interval`; the number of batches may differ: who is done takes part until all are.
+  /// splits with the same `log_interval`. Their numbers of batches may differ where gradients are not added up.
   /// This release runs one process: @throws DistributedError when a launcher started more.
   virtual void init_distributed();
   /// Who this process is from now on, and what it does together with others. Generators begin anew where their seed
@@ -342,7 +344,7 @@ class BaseRunner {
 
   EarlyStopping& early_stopping() const { return *early_stopping_; }
 
-  /// What a callback or another thread has asked for.
+  /// Requests of callbacks; `stop` alone may come from any thread.
   struct Requests {
     std::atomic<int> stop{0};           ///< the signal
     std::optional<std::string> end;     ///< of several processes: asked of this one, not agreed on yet

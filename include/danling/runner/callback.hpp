@@ -26,8 +26,9 @@ namespace danling::inline v0 {
 class BaseRunner;
 class ResultBook;
 
-/// The runner whose event it is. A callback may ask it to end training (end_training, request_stop), to save
-/// (save_checkpoint) and to evaluate (request_evaluation): each is done where the accumulation window ends.
+/// The runner whose event it is. A callback may ask it to stop (request_stop), save (request_save) and evaluate
+/// (request_evaluation), each where the accumulation window ends, and to end training (end_training) with the epoch or,
+/// by steps, with the window. One of several ranks may ask alone; save_checkpoint is called by all.
 struct Event {
   BaseRunner& runner;
 };
@@ -67,12 +68,13 @@ struct StepEvent : Event {
   std::int64_t done;       ///< of the pass: micro-batches, in step mode updates
   const at::Tensor& loss;  ///< on its device, which reading it waits for; may be undefined
   std::int64_t samples;
-  bool closes;   ///< the accumulation window ended with it
-  bool updated;  ///< and the optimizer changed the parameters
+  bool closes;   ///< all accumulation windows ended with it
+  bool updated;  ///< an optimizer changed its parameters
   std::chrono::steady_clock::time_point time;
 };
 
-/// A log boundary, or the end of a pass: all ranks have combined their numbers.
+/// A log boundary or the end of a pass, with the numbers of all ranks; a boundary of an evaluation has those of this
+/// one.
 struct LogEvent : Event {
   const std::string& split;
   RunnerMode mode;
@@ -114,27 +116,37 @@ class Callback {
   /// In messages and as the key of its state: the class by default. Two callbacks of one name are refused.
   virtual std::string name() const;
 
-  /// Once per train(), also where nothing is left to do.
+  // All are called on every rank, on_save on those that write.
+
+  /// Once per train() or first train_on_batch(), unless an earlier start has finished the run.
   virtual void on_run_begin(const RunEvent&) {}
   /// Once, when training has ended by itself and everything is on disk.
   virtual void on_run_end(const RunEvent&) {}
+  /// Once per round, before its training; of a round that a resumed run goes on with, again.
   virtual void on_round_begin(const RoundEvent&) {}
   /// Before the round's save.
   virtual void on_round_end(const RoundEvent&) {}
   /// Once per row of the results, before the save that may call it the best.
   virtual void on_result(const ResultEvent&) {}
+  /// Once per training split of a round, before its first batch, also of a pass that a resumed run goes on with.
   virtual void on_train_begin(const SplitEvent&) {}
+  /// After its last batch, when the numbers of all ranks are known.
   virtual void on_train_end(const SplitEvent&) {}
   /// After each training micro-batch, before the log line and the save that it brings. Overriding it costs a call per
   /// step, nothing else.
   virtual void on_step(const StepEvent&) {}
-  /// At each `log_interval` and at the end of each pass of training and evaluation.
+  /// At each `log_interval` of training, every few seconds of a long evaluation, and at the end of each pass.
   virtual void on_log(const LogEvent&) {}
+  /// Once per evaluation of a split, before its first batch and after its last: of a round, of evaluate(), of a host's.
   virtual void on_evaluate_begin(const SplitEvent&) {}
   virtual void on_evaluate_end(const SplitEvent&) {}
+  /// After each save that was due, once the state is copied.
   virtual void on_save(const SaveEvent&) {}
+  /// After each load_checkpoint() and resume, when all components have their state.
   virtual void on_restore(const RestoreEvent&) {}
+  /// Before Stopped is thrown.
   virtual void on_stop(const StopEvent&) {}
+  /// Before train() or train_on_batch() passes an exception on, other than Stopped and those of lost processes.
   virtual void on_exception(const ExceptionEvent&) {}
 
   /// Saved in each checkpoint under its name; a null state, as here, is not. Called where a checkpoint is built.

@@ -49,8 +49,8 @@ struct AxisPlace {
 };
 
 /// One process: nothing is communicated, and every function does what a plain loop does. The runner owns one object of
-/// this kind, made by `build_parallelism()`; data parallel, sharded and staged training derive from it. Functions of a
-/// step are called on every rank, in the order in which they stand here.
+/// this kind, set by `set_parallelism()` in `init_distributed()`; data parallel, sharded and staged training derive
+/// from it. Functions of a step are called on every rank, in the order in which they stand here.
 class Parallelism {
  public:
   explicit Parallelism(ProcessIdentity identity = {}) : identity_(std::move(identity)) {}

@@ -323,7 +323,6 @@ class TorchRunnerBase : public BaseRunner {
   bool at_last_step() const;
   /// One batch of evaluation: the loss.
   at::Tensor evaluate_one(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples);
-  void without_gradients(const std::function<void()>& body);
 
   void train_split(const std::string& split, bool resumed);
   bool next_batch(data::LoaderBase& loader, const std::string& split, std::int64_t& pass_began);

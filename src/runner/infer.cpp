@@ -1,0 +1,92 @@
+// Inference: of a split, batch by batch, or of one batch of the program's own.
+#include <danling/runner/torch_runner_base.hpp>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include "runner/without_gradients.hpp"
+
+namespace danling::inline v0 {
+
+/// Infers in the middle of whatever goes on, which has its modes back afterwards, and training its generators; meters
+/// and metrics are not touched.
+class TorchRunnerBase::InferScope {
+ public:
+  InferScope(TorchRunnerBase& runner, const std::string& split)
+      : runner_(runner), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
+    runner_.mode_ = RunnerMode::infer;
+    runner_.set_training(false);
+    if (runner_.pass_ != nullptr) {
+      generators_.emplace().capture();
+    }
+  }
+  ~InferScope() {
+    if (generators_) {
+      generators_->restore();
+    }
+    runner_.mode_ = mode_;
+    runner_.split_ = split_;
+    if (mode_ == RunnerMode::train && runner_.pass_ != nullptr) {
+      runner_.set_training(true);
+    }
+  }
+  InferScope(const InferScope&) = delete;
+  InferScope& operator=(const InferScope&) = delete;
+
+ private:
+  TorchRunnerBase& runner_;
+  RunnerMode mode_;
+  std::string split_;
+  std::optional<RunnerRNGState> generators_;
+};
+
+void TorchRunnerBase::infer_host_batch(const std::function<void()>& infer) {
+  initialize();
+  const InferScope scope(*this, "infer");
+  const detail::WithoutGradients guard(any_script());
+  infer();
+}
+
+detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::optional<std::int64_t> steps,
+                                                  bool whole) {
+  initialize();
+  check<ConfigError>(!whole || steps || loader(split).length(), "runner.infer",
+                     "expected a number of batches for split ", quote(split),
+                     ", which has no length; pass `steps` or use infer_stream");
+  check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
+                     steps.value_or(0));
+  data::LoaderBase& loader = this->loader(split);
+  if (pass_ == nullptr && host_ == nullptr) {
+    enter(RunnerMode::infer, split);
+  }
+  return {*this, loader, visit(split), steps, std::string(split)};
+}
+
+bool detail::InferBatches::next(void* prediction) {
+  if (steps_ && done_ >= *steps_) {
+    return false;
+  }
+  if (!runner_->is_training()) {  // else the next step boundary stops, and saves
+    runner_->maybe_stop(/*save=*/false, runner_->stop_requested());
+  }
+  if (!visit_.next()) {
+    visit_.end();
+    steps_ = done_;
+    return false;
+  }
+  ++done_;
+  const TorchRunnerBase::InferScope scope(*runner_, split_);
+  const detail::WithoutGradients guard(runner_->any_script());
+  runner_->run_infer_step(runner_->batch_of(*loader_), prediction);
+  return true;
+}
+
+at::Tensor TorchRunnerBase::joined(const std::vector<at::Tensor>& predictions) {
+  return predictions.empty() ? at::empty({0}) : at::cat(predictions);
+}
+
+}  // namespace danling::inline v0
