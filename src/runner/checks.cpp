@@ -1,4 +1,4 @@
-// What a run must not pass over in silence, looked at where numbers are read anyway.
+// Warnings and errors about runs that would otherwise fail silently.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What a run must not pass over in silence.
+// Warnings and errors about runs that would otherwise fail silently.
 #pragma once
 
 #include <string_view>

@@ -48,7 +48,6 @@ TorchRunnerBase::PausedPass::~PausedPass() {
 
 void TorchRunnerBase::begin_host_training(const std::string& split) {
   static constexpr auto operation = "runner.train_on_batch";
-  initialize();
   has_trained_ = true;
   Records(*this).begin();
   check<ConfigError>(
@@ -86,6 +85,8 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
                                                                const std::string& split, bool last) {
   static constexpr auto operation = "runner.train_on_batch";
   check_not_training(operation);
+  initialize();
+  const detail::Raised call(training_);
   if (host_ == nullptr) {
     begin_host_training(split);
   }
@@ -103,7 +104,6 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
     }
     return {{}, false, /*done=*/true};
   }
-  const detail::Raised call(training_);
   try {
     if (is_settled()) {  // a stop may have cut one off
       if (requests_.evaluation) {
@@ -129,7 +129,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
   }
 }
 
-// What `evaluate_interval` has made due, of the datasets that there are.
+// Evaluates the datasets where `evaluate_interval` says so.
 void TorchRunnerBase::evaluate_host_round() {
   if (config().evaluate_interval && evaluates_after_round()) [[unlikely]] {
     Result row;

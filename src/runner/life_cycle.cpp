@@ -2,6 +2,7 @@
 #include <danling/runner/base_runner.hpp>
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 
 #include <danling/core/signals.hpp>
@@ -177,13 +178,13 @@ void BaseRunner::maybe_stop(bool save, bool stop) {
   if (!stop) [[likely]] {
     return;
   }
-  const int own = requests_.stop.load(std::memory_order_relaxed);
+  const int own = std::abs(requests_.stop.load(std::memory_order_relaxed));
   const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
   const bool taken = save && Saver(*this).save({"latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true});
   if (save) {
     settle_checkpoints();
   }
-  requests_.stop.store(0, std::memory_order_relaxed);  // the program may go on later
+  requests_.stop.store(-signal, std::memory_order_relaxed);  // obeyed: load_checkpoint() lets the program go on
   callbacks_.notify(&Callback::on_stop, StopEvent{{*this}, signal});
   throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " ", detail::place_in_run(*this),
                                taken                       ? "; the run is saved"

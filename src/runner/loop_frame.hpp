@@ -57,7 +57,7 @@ class LoopFrame {
   }
 
   /// Ends the pass: the averages, written as one line.
-  /// `close` gets the averages before anyone is told of them.
+  /// Calls `close` with the averages, then the callbacks.
   Result finish(const std::function<void(const Result&)>& close = {});
 
  private:

@@ -50,7 +50,7 @@ void TorchRunnerBase::restore_measurements(const Measurements& saved) {
     try {
       active_metrics_->load_state_dict(saved.metrics);
     } catch (const StateError& error) {
-      // What is measured may change over a stop; what is trained does not depend on it.
+      // Metrics may change between two starts; training does not depend on them.
       logger().warning(concat("the metrics are not those of the checkpoint and begin anew in the middle of ", split(),
                               ": ", error.what()));
       active_metrics_->reset();

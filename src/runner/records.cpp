@@ -1,4 +1,4 @@
-// What a runner records of itself: results and how it ended.
+// The run's records: results, score, summary.
 #include <danling/runner/base_runner.hpp>
 
 #include <utility>

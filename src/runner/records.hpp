@@ -16,8 +16,8 @@ class BaseRunner::Records {
   /// nothing on ranks that write nothing and with `record: false`.
   void begin();
   bool is_open() const;
-  /// Appends a result, and writes the result files and the log line of it. A file that cannot be written is told and
-  /// tried again with the next result, or with `checkpoint.on_error: stop` an Error.
+  /// Appends a result, writes the result files and logs a line. A file that cannot be written is a warning and is
+  /// written with the next result; with `checkpoint.on_error: stop` it is an Error.
   void append(std::int64_t index, const Result& result);
   /// Writes what of the results and metrics could not be written so far; with `again`, the results in any case.
   /// train() calls it at its end. @throws Error when it still cannot be written.

@@ -247,6 +247,10 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
   if (const State* data = checkpoint.find("dataloaders")) {
     runner_.load_dataloaders(*data);
   }
+  int obeyed = runner_.requests_.stop.load(std::memory_order_relaxed);
+  if (obeyed < 0) {  // a stop that was obeyed; one that came since stays
+    runner_.requests_.stop.compare_exchange_strong(obeyed, 0);
+  }
   runner_.callbacks_.notify(&Callback::on_restore, RestoreEvent{{runner_}, path});
 }
 

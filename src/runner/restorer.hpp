@@ -1,4 +1,4 @@
-// What a run goes on from: found, checked against the config, given to the components.
+// Resuming: finds a checkpoint, checks it against the config, gives it to the components.
 #pragma once
 
 #include <filesystem>

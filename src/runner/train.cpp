@@ -42,6 +42,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
                                          const std::vector<std::string>& requested_evaluate) {
   check_not_training("runner.train");
   initialize();
+  const detail::Raised call(training_);
   has_trained_ = true;
   Records(*this).begin();
   if (is_finished()) {
@@ -53,7 +54,6 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   Checks(*this).trainable(splits);
   prepare_training();
   Checks(*this).score_name(splits);
-  const detail::Raised call(training_);
   try {
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     Rounds(*this, splits).run();
@@ -97,6 +97,9 @@ void TorchRunnerBase::rethrow_from_training() {
       callbacks_.notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
     } catch (const std::exception& another) {
       logger().warning(another.what());  // the first one is thrown
+    }
+    if (!group().alone()) {
+      logger().warning(concat("an error ends this process: ", error.what()));  // before it waits for the others
     }
     tell_others();
     throw;

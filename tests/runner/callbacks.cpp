@@ -331,11 +331,7 @@ TEST_CASE("Callback: states without their callback are a warning, missing tracke
   }
   std::vector<std::string> lines;
   TinyRunner runner(config);
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      lines.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, lines);
   runner.load_checkpoint(rich);
   CHECK(lines == std::vector<std::string>{"runner.load_checkpoint: the checkpoint has the state of a callback "
                                           "'MovingAverage', which this run does not have",
@@ -460,11 +456,7 @@ TEST_CASE("TorchRunner: options of evaluation that a run would not obey are said
   config.patience = 3;
   std::vector<std::string> warnings;
   TinyRunner runner(config);
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      warnings.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, warnings);
   runner.train();
   CHECK(warnings == std::vector<std::string>{"patience ends no run by `steps` without evaluations on the way; set "
                                              "evaluate_interval"});
@@ -580,11 +572,7 @@ TEST_CASE("TorchRunner: errors of states name the tracked object, and states of 
 
   TinyRunner without(config);
   std::vector<std::string> warnings;
-  without.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      warnings.emplace_back(text);
-    }
-  });
+  collect_warnings(without, warnings);
   without.load_checkpoint(saved);
   CHECK(warnings == std::vector<std::string>{"runner.load_checkpoint: the checkpoint has the state of 'replay' under "
                                              "'tracked', which this run does not track"});
@@ -722,8 +710,10 @@ TEST_CASE("TorchRunner: a stop in the middle of an evaluation that a callback ma
   }
   CHECK(text == "[runner.stop] stopped by SIGTERM in epoch 1, at step 4; the run is saved");
   CHECK(fs::exists(runner.workspace().checkpoint_dir() / "latest.pth"));
-  runner.train();  // the stop is over
+  runner.load_checkpoint(runner.workspace().checkpoint_dir() / "latest.pth");  // then the stop is over
+  runner.train();
   CHECK(runner.state().train.epoch == 2);
+  CHECK(runner.state().train.global_step == 14);
 }
 
 TEST_CASE("TorchRunner: a stop that saves nothing says so, and so does a forced save", "[runner]") {
@@ -733,11 +723,7 @@ TEST_CASE("TorchRunner: a stop that saves nothing says so, and so does a forced 
   config.record = false;
   TinyRunner runner(config);
   std::vector<std::string> warnings;
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      warnings.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, warnings);
   runner.before_step = [](TinyRunner& self, std::int64_t done) {
     if (done == 2) {
       self.request_stop();

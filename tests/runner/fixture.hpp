@@ -137,6 +137,15 @@ inline std::string read_file(const fs::path& path) {
   return out.str();
 }
 
+/// Appends the warnings that the runner logs from now on.
+inline void collect_warnings(dl::BaseRunner& runner, std::vector<std::string>& into) {
+  runner.logger().set_sink([&into](dl::LogLevel level, std::string_view text) {
+    if (level == dl::LogLevel::warning) {
+      into.emplace_back(text);
+    }
+  });
+}
+
 /// What the run logged.
 inline std::string logs_of(const fs::path& dir) {
   std::string out;

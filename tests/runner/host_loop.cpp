@@ -256,6 +256,19 @@ TEST_CASE("train_on_batch: what would end a training from inside of it is refuse
   refused([&] { runner.load_checkpoint(runner.state_dict()); }, "runner.load_checkpoint");
 }
 
+TEST_CASE("train_on_batch: a callback of the run's beginning that begins another is refused", "[runner]") {
+  struct Eager : dl::Callback {
+    HostedRunner* runner = nullptr;
+    std::string name() const override { return "eager"; }
+    void on_run_begin(const dl::RunEvent&) override { runner->train_on_batch(pushed(0)); }
+  };
+  const Folder folder;
+  HostedRunner runner(hosted(folder));
+  runner.add(Eager()).runner = &runner;
+  CHECK_THAT(error_of<dl::Error>([&] { runner.train_on_batch(pushed(0)); }),
+             Contains("[runner.train_on_batch] expected a call after train() or train_on_batch() has returned"));
+}
+
 TEST_CASE("train_on_batch: after a checkpoint is loaded the next batch begins where it does", "[runner]") {
   const auto run = [](bool rolls_back) {
     const Folder folder;
@@ -495,11 +508,7 @@ TEST_CASE("finish_evaluation: inside of an accumulation window it is said once t
   const Folder folder;
   HostedRunner runner(hosted(folder));
   std::vector<std::string> warnings;
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      warnings.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, warnings);
   for (int batch = 0; batch < 4; ++batch) {
     runner.train_on_batch(pushed(batch));
     runner.evaluate_on_batch(make_points(10, 1000));
@@ -597,11 +606,7 @@ TEST_CASE("finish_evaluation: a score_split that is never evaluated is warned of
   config.score_split = "vla";
   HostedRunner runner(config);
   std::vector<std::string> warnings;
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      warnings.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, warnings);
   for (int batch = 0; batch < 2; ++batch) {
     runner.train_on_batch(pushed(batch));
     runner.evaluate_on_batch(make_points(10, 1000));

@@ -379,11 +379,7 @@ TEST_CASE("TorchRunner: a model that no step updates is one warning, and names o
   const Folder folder;
   std::vector<std::string> warnings;
   Forgetful runner(gan_config(folder));
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      warnings.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, warnings);
   runner.train();
   CHECK(warnings == std::vector<std::string>{
                         "model 'generator' was not updated in split 'train'; call backward(loss, \"generator\") and "

@@ -162,11 +162,7 @@ TEST_CASE("EarlyStopping: rows without a score do not count, and a run that can 
   config.evaluate_splits = std::vector<std::string>();
   std::vector<std::string> warnings;
   TinyRunner runner(config);
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      warnings.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, warnings);
   runner.train();
   CHECK(runner.state().train.epoch == 6);
   CHECK(warnings ==

@@ -11,11 +11,7 @@ template <class Runner>
 std::vector<std::string> warnings_of(const TinyConfig& config) {
   std::vector<std::string> out;
   Runner runner(config);
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      out.emplace_back(text);
-    }
-  });
+  collect_warnings(runner, out);
   runner.train();
   return out;
 }

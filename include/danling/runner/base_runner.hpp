@@ -142,7 +142,7 @@ class BaseRunner {
   bool close(std::optional<double> timeout = std::nullopt);
 
   /// Asks the loops to stop at the next safe point: the accumulation window is finished, the run is saved and `Stopped`
-  /// is thrown. From any thread.
+  /// is thrown. From any thread. It holds until load_checkpoint().
   void request_stop(int signal = 15) { requests_.stop.store(signal, std::memory_order_relaxed); }
 
   /// Ends train() as if its boundary were reached: in epoch mode with this epoch, in step mode with this window; what

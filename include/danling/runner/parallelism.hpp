@@ -16,9 +16,8 @@
 
 namespace danling::inline v0 {
 
-/// What the ranks tell each other once per update and between rounds, and what all of them then know: the loops decide
-/// by it alone what to do next, so that all ranks do the same. (Whether a gradient is finite is has_nonfinite()'s to
-/// say.)
+/// Exchanged by all ranks once per update and between rounds. The loops decide by the result alone what to do next, so
+/// that all ranks do the same. (Whether a gradient is finite is has_nonfinite()'s to say.)
 struct StepPacket {
   double weight = 0.0;     ///< of the window: the sum over ranks whose gradients are added up
   bool stop = false;       ///< somebody was asked to stop
