@@ -1,12 +1,12 @@
-// A file that someone removed while it is open: made anew, whole.
+// Restores an open file that someone removed, with its whole content.
 #pragma once
 
 #include <filesystem>
 
 namespace danling::inline v0::detail {
 
-/// Where `path` is not there any more, makes it anew with all that the open `file`, which can be read, still holds, and
-/// lets `file` go on there, appending. Returns errno of a failure, or 0; its folder must be there.
+/// If `path` was removed, recreates it with the content of the open, readable `file`, and points `file` to it for
+/// appending. Returns errno on failure, or 0; the directory must exist.
 int restore_removed(int file, const std::filesystem::path& path) noexcept;
 
 }  // namespace danling::inline v0::detail

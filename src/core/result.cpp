@@ -83,7 +83,7 @@ void flatten_into(std::vector<std::pair<std::string, double>>& out, const Result
   }
 }
 
-// Where `path`, "1" or "0.1", points to in row-major order; nothing where it is no position.
+// Index at `path`, "1" or "0.1", in row-major order; nothing if it is no position.
 std::optional<std::size_t> position_in(std::string_view path, const std::vector<std::int64_t>& shape) {
   std::size_t position = 0;
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
@@ -105,7 +105,7 @@ std::optional<std::size_t> position_in(std::string_view path, const std::vector<
 
 std::string Result::Array::text(const std::function<std::string(double)>& number, std::string_view separator) const {
   std::string out;
-  // How many values lie below one element of each dimension.
+  // Stride of each dimension.
   std::vector<std::size_t> below(shape.size(), 1);
   for (std::size_t dim = shape.size(); dim-- > 1;) {
     below[dim - 1] = below[dim] * static_cast<std::size_t>(shape[dim]);

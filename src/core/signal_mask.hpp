@@ -23,8 +23,8 @@ class SignalMask {
   sigset_t before_;
 };
 
-/// Blocks a signal that a write raises beside its error, and whose default is to end the process, in the calling thread
-/// and in threads that it starts meanwhile, and takes the one that came.
+/// Blocks a signal that a failing write also raises and that ends the process by default, in the calling thread and
+/// threads that it starts meanwhile; discards one that arrives.
 class WriteSignalMask {
  public:
   explicit WriteSignalMask(int signal) {

@@ -1,4 +1,4 @@
-// Meeting the other processes and connecting to them over Gloo.
+// Joins processes and connects them over Gloo.
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return to_text(static_cast<double>(time.count()) / 1000.0) + " s";
 }
 
-/// This machine's address on the way to `host`: what the kernel would send from. Empty when there is no way.
+/// Address of this machine on the route to `host`: the kernel's source address. Empty without a route.
 std::string address_towards(const std::string& host, int port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
@@ -65,7 +65,7 @@ StorePtr open_store(const ProcessIdentity& identity, const GroupOptions& options
   store_options.isServer = identity.rank == 0 && !identity.launcher_listens;
   store_options.waitWorkers = false;
   store_options.timeout = options.timeout;
-  // So that a process may join several groups over one address.
+  // Lets a process join several groups over one address.
   store_options.multiTenant = true;
   try {
     return c10::make_intrusive<c10d::TCPStore>(identity.master_address, store_options);
@@ -78,7 +78,7 @@ StorePtr open_store(const ProcessIdentity& identity, const GroupOptions& options
   }
 }
 
-/// Waits until every rank has come, and names those that have not.
+/// Waits until every rank has joined; throws with the missing ranks.
 void await_all(c10d::Store& store, const ProcessIdentity& identity, const GroupOptions& options,
                const std::string& address) {
   std::vector<std::string> keys;
@@ -102,7 +102,7 @@ void await_all(c10d::Store& store, const ProcessIdentity& identity, const GroupO
       }
     }
   } catch (const std::exception&) {
-    missing.clear();  // rank 0 has given up before
+    missing.clear();  // rank 0 has already failed
   }
   fail<DistributedError>("group.connect", "expected ", identity.world_size, " processes at ", address, " within ",
                          seconds_text(options.timeout), ", got ",
@@ -139,7 +139,7 @@ std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupO
     c10::intrusive_ptr<c10d::Backend> backend =
         c10::make_intrusive<c10d::ProcessGroupGloo>(store, identity.rank, identity.world_size, std::move(gloo));
     auto wire = std::make_unique<Wire>(std::move(backend), address);
-    // The processes find each other through rank 0, which must not go on, and end, before the last has.
+    // The processes find each other through rank 0, which must not continue, and exit, before the last has connected.
     std::vector<std::string> done;
     store->set("done/" + std::to_string(identity.rank), std::vector<std::uint8_t>{1});
     if (identity.rank == 0) {

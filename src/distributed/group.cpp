@@ -17,11 +17,11 @@
 namespace danling::inline v0 {
 namespace {
 
-// Every collective begins with one packet per rank: what is asked for, and as much of it as fits.
+// Every collective begins with one packet per rank: the request, and as much of its data as fits.
 constexpr std::size_t packet_bytes = 1024;
 constexpr std::size_t header_bytes = sizeof(std::uint64_t) * 2;
 constexpr std::size_t payload_bytes = packet_bytes - header_bytes;
-// From here on rows travel one rank after the other instead of all at once, padded to the longest.
+// From this size on, rows travel rank by rank instead of all at once, padded to the longest.
 constexpr std::int64_t padded_bytes = 1 << 20;
 
 constexpr const char* operations[] = {"barrier", "all_reduce", "all_gather of bytes", "all_gather of rows"};
@@ -29,7 +29,7 @@ enum Operation : std::uint64_t { barrier_operation, reduce_operation, bytes_oper
 
 at::Tensor bytes_tensor(std::int64_t size) { return at::empty({size}, at::TensorOptions().dtype(at::kByte)); }
 
-/// Runs one step of a collective; whatever it throws ends the group.
+/// Runs one step of a collective; an exception makes the group unusable.
 template <class Step>
 auto guarded(const Wire& wire, std::string& failure, const char* operation, Step step) {
   check<DistributedError>(failure.empty(), "group.collective", "expected a usable group, got one that failed before (",
@@ -44,7 +44,7 @@ auto guarded(const Wire& wire, std::string& failure, const char* operation, Step
   }
 }
 
-/// What each rank gave in this operation, in the order of ranks.
+/// The bytes of each rank in this operation, in the order of ranks.
 std::vector<std::string> exchange(const Wire& wire, std::string& failure, Operation operation,
                                   std::string_view payload) {
   const char* name = operations[operation];
@@ -90,7 +90,7 @@ std::string tensor_text(at::ScalarType type, at::IntArrayRef shape) {
   return concat(c10::toString(type), " [", join(shape), "]");
 }
 
-/// The type that the wire can add up.
+/// The type in which the wire sums `type`.
 at::ScalarType sum_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -110,7 +110,7 @@ at::ScalarType sum_type(at::ScalarType type) {
   }
 }
 
-/// What one rank has of rows.
+/// Kind and number of one rank's rows.
 struct Rows {
   bool any = false;
   at::ScalarType type = at::kByte;
@@ -123,7 +123,7 @@ struct Rows {
     }
     return count;
   }
-  /// But for the number of rows.
+  /// Without the number of rows.
   std::string text() const {
     std::string out = concat(c10::toString(type), " rows of shape [");
     return out + join(std::vector<std::int64_t>(shape.begin() + 1, shape.end())) + "]";

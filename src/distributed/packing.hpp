@@ -75,7 +75,7 @@ class Unpacker {
   std::string_view rest_;
 };
 
-/// Throws unless all ranks said the same; those that said nothing agree with all. `texts` must be the same everywhere.
+/// Throws unless all ranks passed the same text; an empty text agrees with any. `texts` must be the same everywhere.
 template <class E>
 void check_agreement(const std::vector<std::string>& texts, std::string_view where, std::string_view what) {
   std::size_t first = texts.size();

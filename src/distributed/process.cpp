@@ -10,14 +10,14 @@ namespace {
 
 constexpr int unlimited = 1 << 24;
 
-/// The names under which one launcher gives the four numbers.
+/// Environment variables of one launcher.
 struct Launcher {
   const char* name;
   const char* rank;
   const char* world_size;
   const char* local_rank;
   const char* local_world_size;
-  const char* other_world_size = nullptr;  ///< counts beside a rank above 0
+  const char* other_world_size = nullptr;  ///< counts only with a rank above 0
 };
 
 constexpr Launcher launchers[] = {

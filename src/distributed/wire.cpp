@@ -23,7 +23,7 @@ std::string detail::reason_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
   text = text.substr(0, text.find('\n'));
-  // Gloo begins with the file and line of its own source.
+  // Gloo's messages begin with a source file and line.
   if (text.starts_with('[')) {
     const auto end = text.find("] ");
     text = end == std::string::npos ? text : text.substr(end + 2);

@@ -1,4 +1,4 @@
-// What carries a group's messages: three collectives over host memory, and words for their failures.
+// Transport of a group's messages: three collectives over host memory, and texts for their failures.
 #pragma once
 
 #include <chrono>
@@ -29,13 +29,13 @@ class Wire {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Where the processes met; for messages.
+  /// Address at which the processes joined; for messages.
   const std::string& address() const { return address_; }
 
   /// `mine` of each rank, alike in size everywhere, in the order of ranks.
   std::vector<at::Tensor> all_gather(const at::Tensor& mine) const;
   void broadcast(at::Tensor& tensor, int root) const;
-  /// Adds up in place.
+  /// Sums over all ranks in place.
   void all_reduce(at::Tensor& tensor) const;
 
  private:
@@ -49,16 +49,16 @@ struct Group::Impl {
   explicit Impl(std::unique_ptr<Wire> carrier) : wire(std::move(carrier)) {}
 
   std::unique_ptr<Wire> wire;
-  /// What went wrong in a collective; nothing works after it.
+  /// Message of a failed collective; nothing works after it.
   std::string failure;
 };
 
 namespace detail {
 
-/// What an exception of LibTorch's says, without its stack.
+/// Message of a LibTorch exception, without its stack.
 std::string reason_of(const std::exception& error);
 
-/// Meets the other processes at the master's address and connects to each over Gloo.
+/// Joins the other processes at the master's address and connects to each over Gloo.
 std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupOptions& options);
 
 }  // namespace detail

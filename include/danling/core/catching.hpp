@@ -12,11 +12,11 @@ namespace danling::inline v0 {
 /// Writes `error: ` and the text of an error to the standard error stream.
 void print_error(const std::exception& error);
 
-/// `function`, whose errors of type `E`, but for those of the types `Except`, go to `callback` instead of the caller.
-/// It returns an optional of the result, or for a function without one whether it came to its end.
+/// Calls `function`. Errors of type `E`, except those of the types `Except`, go to `callback` and not to the caller.
+/// Returns an optional of the result; for a function without a result, whether it completed.
 ///
 ///     auto upload = catching<std::runtime_error>([&] { copy_to_bucket(path); });
-///     if (!upload()) { ... }  // told, and the run goes on
+///     if (!upload()) { ... }  // error printed; the run continues
 template <class E = std::exception, class... Except, class F, class Callback = void (*)(const std::exception&)>
 auto catching(F function, Callback callback = &print_error) {
   return [function = std::move(function), callback = std::move(callback)](auto&&... args) mutable {

@@ -11,7 +11,7 @@ namespace danling::inline v0 {
 
 /// The shortest decimal text that reads back as the same number; integral values keep a `.0`.
 std::string to_text(double value);
-/// With `precision` digits behind the point; numbers of more than 60 characters in scientific notation.
+/// With `precision` decimal digits; numbers of more than 60 characters in scientific notation.
 std::string to_fixed(double value, int precision);
 std::string to_text(std::int64_t value);
 std::string to_text(std::uint64_t value);

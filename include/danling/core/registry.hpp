@@ -1,4 +1,4 @@
-// Names to factories: what a config value such as `optim.type: adamw` is looked up in.
+// Registry of factories by name, for config values such as `optim.type: adamw`.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class Registry {
  public:
   using Factory = std::function<Signature>;
 
-  /// `what` names the entries in messages: "optimizer", "scheduler".
+  /// `what` is the kind of entry in messages: "optimizer", "scheduler".
   explicit Registry(std::string what) : what_(std::move(what)) {}
 
   /// Adds a factory. @throws ConfigError when the name is taken.

@@ -1,4 +1,4 @@
-// What an epoch, a step or an evaluation yields: names to numbers, nested by split, in order.
+// Results of an epoch, a step or an evaluation: names to numbers, nested by split, in order.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace danling::inline v0 {
 class Result {
  public:
   struct Entry;
-  /// Numbers of two dimensions or more, in row-major order: a confusion matrix. Those of one are a list.
+  /// Numbers of two dimensions or more, in row-major order: a confusion matrix. One-dimensional values are lists.
   struct Array {
     std::vector<std::int64_t> shape;
     std::vector<double> values;
 
     bool operator==(const Array&) const = default;
-    /// `[[1, 2], [3, 4]]`, each number as `number` gives it.
+    /// `[[1, 2], [3, 4]]`, each number formatted by `number`.
     std::string text(const std::function<std::string(double)>& number, std::string_view separator = ", ") const;
   };
   using Value = std::variant<double, std::vector<double>, Result, Array>;
@@ -37,7 +37,7 @@ class Result {
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const Value* find(std::string_view name) const;
   /// The number at `path`, parts joined by dots ("val.loss"; of a list or array by position, "val.losses.mse.1",
-  /// "val.confusion_matrix.0.1"), or null when there is no number there.
+  /// "val.confusion_matrix.0.1"), or null.
   const double* number(std::string_view path) const;
   /// The nested result at `name`, added when there is none.
   Result& operator[](std::string_view name);

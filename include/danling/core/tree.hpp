@@ -1,4 +1,4 @@
-// A tree of values: what a state or a checkpoint is made of. The tensor type is a parameter, so that the
+// A tree of values: the content of states and checkpoints. The tensor type is a parameter, so that the
 // parsers in formats/ (no LibTorch) and the rest (at::Tensor) share one tree.
 #pragma once
 
@@ -94,7 +94,7 @@ class Tree {
     Tree* find(const Key& key) { return const_cast<Tree*>(std::as_const(*this).find(key)); }
     bool contains(const Key& key) const { return find(key) != nullptr; }
 
-    /// The value at `key`. @throws StateError that lists the keys there are.
+    /// The value at `key`. @throws StateError that lists the existing keys.
     const Tree& at(const Key& key) const {
       const Tree* found = find(key);
       if (found == nullptr) {
@@ -116,7 +116,7 @@ class Tree {
       return found == entries_.size() ? append(key, Tree()) : entries_[found].value;
     }
 
-    /// Adds a key of which the caller knows that it is not there.
+    /// Adds a key that the caller knows to be absent.
     Tree& append(Key key, Tree value) {
       entries_.push_back(Entry{std::move(key), std::move(value)});
       if (2 * entries_.size() > slots_.size() && entries_.size() > few) {
@@ -127,7 +127,7 @@ class Tree {
       return entries_.back().value;
     }
 
-    /// Removes `key`; says whether it was there. Linear in the size of the map.
+    /// Removes `key`; returns whether it was there. Linear in the size of the map.
     bool erase(const Key& key) {
       const std::size_t found = position(key);
       if (found == entries_.size()) {
@@ -141,10 +141,10 @@ class Tree {
     }
 
    private:
-    // So many keys are compared sooner than one is hashed and a table kept.
+    // Up to this many keys, a linear search is faster than a hash table.
     static constexpr std::size_t few = 16;
 
-    /// Of `key` among the entries; their number when it is not there.
+    /// Position of `key` among the entries; the number of entries when it is absent.
     std::size_t position(const Key& key) const {
       if (slots_.empty()) {
         std::size_t at = 0;
@@ -159,7 +159,7 @@ class Tree {
       }
       return slots_[slot] == 0 ? entries_.size() : slots_[slot] - 1;
     }
-    // Numbers are their own hashes, which may all end in the same bits: hence Fibonacci hashing.
+    // Integers hash to themselves and may share their low bits: hence Fibonacci hashing.
     std::size_t first_slot(const Key& key) const {
       return static_cast<std::size_t>((std::uint64_t{Key::Hash{}(key)} * 0x9e3779b97f4a7c15ULL) >> 32) % slots_.size();
     }
@@ -219,14 +219,14 @@ class Tree {
   bool is_tuple() const { return is<Tuple>(); }
   bool is_map() const { return is<Map>(); }
 
-  // Each reads one kind and throws StateError, naming what it got, for any other.
+  // Each returns a value of one kind; for any other it throws a StateError that names the kind found.
   bool boolean() const { return get<bool>("a bool"); }
   std::int64_t integer() const { return get<std::int64_t>("an integer"); }
   /// A double, or an integer as a double.
   double number() const {
     return is_integer() ? static_cast<double>(std::get<std::int64_t>(value_)) : get<double>("a number");
   }
-  // A temporary gives its value away, so that `for (auto& entry : part.state_dict().map())` reads no dead memory.
+  // On a temporary they return by value, so that `for (auto& entry : part.state_dict().map())` reads no dead memory.
   const std::string& string() const& { return get<std::string>("a string"); }
   std::string string() && { return std::move(const_cast<std::string&>(string())); }
   const Bytes& bytes() const& { return get<Bytes>("bytes"); }
@@ -256,7 +256,7 @@ class Tree {
     return map()[key];
   }
 
-  /// What kind of value this is, for messages.
+  /// Name of the value's kind, for messages.
   const char* kind() const {
     static constexpr const char* names[] = {"null",  "bool",     "an integer", "a number", "a string",
                                             "bytes", "a tensor", "a list",     "a tuple",  "a map"};

@@ -1,4 +1,4 @@
-// Which process of how many this is, as the launcher says it in the environment.
+// Rank and world size of this process, from the launcher's environment variables.
 #pragma once
 
 #include <functional>
@@ -7,21 +7,21 @@
 
 namespace danling::inline v0 {
 
-/// A process among its equals. Without a launcher it is a world of one.
+/// Rank of a process and size of its world. Without a launcher: a world of one.
 struct ProcessIdentity {
   int rank = 0;
   int world_size = 1;
-  /// Position among, and number of, this run's processes on this machine; the number is 0 where the launcher is silent.
+  /// Rank and number of this run's processes on this machine; the number is 0 if the launcher does not set it.
   int local_rank = 0;
   int local_world_size = 0;
-  /// Where rank 0 listens; empty and 0 where the launcher is silent.
+  /// Address at which rank 0 listens; empty and 0 if the launcher does not set them.
   std::string master_address;
   int master_port = 0;
-  /// Whether the launcher itself listens there in place of rank 0, as torchrun's agent does.
+  /// Whether the launcher listens there in place of rank 0, as torchrun's agent does.
   bool launcher_listens = false;
-  /// How often torchrun has started this group again.
+  /// How often torchrun has restarted this group.
   int restart_count = 0;
-  /// Who told: "none", "torchrun", "openmpi", "slurm" or "mpich" (PMI).
+  /// Launcher that set them: "none", "torchrun", "openmpi", "slurm" or "mpich" (PMI).
   std::string launcher = "none";
 
   bool distributed() const { return world_size > 1; }
@@ -29,16 +29,16 @@ struct ProcessIdentity {
   bool is_local_main_process() const { return local_rank == 0; }
 };
 
-/// Gives the value of an environment variable, or nothing when it is not set.
+/// Returns the value of an environment variable, or nothing when it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// The variables of this process.
 Environment process_environment();
 
-/// Reads who this process is: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...) first, then Open MPI's
+/// Reads the identity of this process: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...) first, then Open MPI's
 /// (OMPI_COMM_WORLD_*), those of a Slurm step (SLURM_PROCID, SLURM_STEP_NUM_TASKS, ...), PMI's (PMI_RANK, PMI_SIZE,
-/// ...). MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE are read whoever
-/// launched. An empty variable counts as not set. A Slurm allocation without `srun` is a world of one. PMIX_RANK is not
+/// ...). MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE are read for every
+/// launcher. An empty variable counts as not set. A Slurm allocation without `srun` is a world of one. PMIX_RANK is not
 /// read.
 /// @throws DistributedError naming the variable, when one is not a number, out of range, or missing beside another.
 ProcessIdentity read_process_identity(const Environment& environment = process_environment());

@@ -1,4 +1,4 @@
-// The state of an object as a tree: what checkpoints hold and what every stateful part gives and takes.
+// State of an object as a tree: the content of checkpoints and the type of every `state_dict`.
 #pragma once
 
 #include <concepts>
@@ -14,9 +14,9 @@ namespace danling::inline v0 {
 /// A tree whose tensors are LibTorch's.
 using State = Tree<at::Tensor>;
 
-/// An object whose whole state can be taken out and put back.
-/// `state_dict()` may share tensors with the object: copy before you change them. It is const, but for runners, which
-/// take the generators' states first.
+/// An object that saves and restores its whole state.
+/// `state_dict()` may share tensors with the object: copy before you change them. It is const, except for runners,
+/// which first save the states of the generators.
 /// `load_state_dict()` throws StateError and changes nothing when the state does not fit.
 /// (Datarax calls the two `get_state` and `set_state`.)
 template <class T>
@@ -25,9 +25,9 @@ concept Checkpointable = requires(T& object, const State& state) {
   object.load_state_dict(state);
 };
 
-/// Yields one thing after another and can be taken up again where it was: `next()`, or `next(number)`, gives something
-/// that is false at the end (a bool, std::optional), and after `load_state_dict` of a state what came after that state.
-/// Loaders and streams. (Datarax: CheckpointableIterator.)
+/// An iterator that resumes from a saved position: `next()`, or `next(number)`, returns a value that is false at the
+/// end (a bool, std::optional); after `load_state_dict` of a state it continues behind that state. Loaders and streams.
+/// (Datarax: CheckpointableIterator.)
 template <class T>
 concept CheckpointableIterator = Checkpointable<T> &&(
     requires(T& iterator) { static_cast<bool>(iterator.next()); } ||

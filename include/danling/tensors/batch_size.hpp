@@ -1,4 +1,4 @@
-// How many samples a batch of any type has.
+// Number of samples in a batch of any type.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@ namespace danling::inline v0 {
 namespace detail {
 void batch_size() = delete;  // found only by argument-dependent lookup, in the namespace of the user's type
 
-/// What is treated here, whatever members it has.
+/// Types that `batch_size` counts itself, whatever members they have.
 template <class B>
 concept Tensors = std::same_as<B, at::Tensor> || std::same_as<B, State>;
 template <class B>
@@ -38,7 +38,7 @@ template <Container B>
 struct Counts<B> : std::bool_constant<any_part<typename PartsOf<B>::type, Counts>> {};
 }  // namespace detail
 
-/// `std::int64_t size() const`, or a free `batch_size(batch)` beside the type, gives the number of samples. A tensor
+/// `std::int64_t size() const`, or a free `batch_size(batch)` beside the type, returns the number of samples. A tensor
 /// counts by its first dimension, and a State or a standard container by the first part of it that counts.
 template <class B>
 concept HasBatchSize = detail::Counts<B>::value;

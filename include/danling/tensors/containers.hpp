@@ -1,4 +1,4 @@
-// Standard containers as parts of samples and batches: what they are made of, and how to reach it.
+// Standard containers as parts of samples and batches: the types of their parts, and access to them.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace danling::inline v0::detail {
 template <class... Ts>
 struct Types {};
 
-/// The types of a container's parts; void for what is none.
+/// The types of a container's parts; void for a type that is no container.
 template <class T>
 struct PartsOf {
   using type = void;
@@ -64,7 +64,7 @@ concept TupleLike = Container<T> && requires {
   std::tuple_size<T>::value;
 };
 
-/// What is on no device and counts no samples: numbers, texts.
+/// Values without device or samples: numbers, texts.
 template <class T>
 concept Plain =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, std::string> || std::same_as<T, std::vector<bool>>;

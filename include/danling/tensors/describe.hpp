@@ -20,10 +20,10 @@ std::string name_of(const std::type_info& type);
 
 /// "Float [8, 4]"; "none" of an undefined tensor.
 std::string describe(const at::Tensor& tensor);
-/// Of a map "{left: Float [8, 4], right: …}", of a list "[Float [8, 4], …]", of what is no tensor its kind.
+/// A map as "{left: Float [8, 4], right: …}", a list as "[Float [8, 4], …]", any other value by its kind.
 std::string describe(const State& tree);
 
-/// The parts of a container in the text of a message: so many, then how many more.
+/// Text of a container's parts in a message: the first ones, then the number of the rest.
 class PartsText {
  public:
   explicit PartsText(bool named) : named_(named) {}

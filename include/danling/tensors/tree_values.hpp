@@ -27,7 +27,7 @@ requires(Container<T> && (!Mapping<T> || NamedParts<T>)) struct Growing<T>
     : std::bool_constant<all_parts<typename PartsOf<T>::type, Growing>> {
 };
 
-/// What `to_tree` takes.
+/// Types that `to_tree` takes.
 template <class T>
 concept TreeValue = Growing<T>::value;
 
@@ -75,8 +75,8 @@ bool read_number(const State& tree, T& out) {
   }
 }
 
-/// Makes `out` what the tree holds; false where a part of it is of another kind. The values of a map fill a tuple in
-/// their order; a type of the user's own is made by its constructor from a State.
+/// Reads the tree into `out`; false if a part is of another kind. The values of a map fill a tuple in their order; a
+/// user's type is constructed from a State.
 template <class T>
 bool read_tree(const State& tree, T& out) {
   if constexpr (std::same_as<T, State>) {

@@ -1,4 +1,4 @@
-// Stands for Gloo's header, which LibTorch includes and does not ship: what LibTorch's inline code names.
+// Stands for Gloo's header, which LibTorch includes and does not ship: the names in LibTorch's inline code.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Stands for Gloo's header, which LibTorch includes and does not ship: what LibTorch's store overrides.
+// Stands for Gloo's header, which LibTorch includes and does not ship: the class that LibTorch's store overrides.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Stands for Gloo's header, which LibTorch includes and does not ship: what LibTorch holds by pointer.
+// Stands for Gloo's header, which LibTorch includes and does not ship: a class that LibTorch holds by pointer.
 #pragma once
 
 namespace gloo::transport {
