@@ -1,4 +1,4 @@
-// Users' functions of samples and batches, which may ask what it is that they are given.
+// Calls users' functions of samples and batches, with or without `info`.
 #pragma once
 
 #include <concepts>
@@ -23,7 +23,7 @@ auto apply_to(const F& function, V value, const Info& info) {
     return std::invoke(function, std::move(value));
   }
 }
-/// The same, with keys that no function below draws from: `layer` of them do.
+/// The same with unrelated keys for a function above `layer` random functions.
 template <class V, class F, class Info>
 auto apply_above(std::int64_t layer, const F& function, V value, const Info& info) {
   if constexpr (MapsInformed<F, V, Info>) {
@@ -36,7 +36,7 @@ auto apply_above(std::int64_t layer, const F& function, V value, const Info& inf
 template <class F, class V, class Info>
 using mapped = decltype(apply_to<V>(std::declval<const F&>(), std::declval<V>(), std::declval<const Info&>()));
 
-/// Whether a value comes out; true where `F` takes another one, which is another mistake.
+/// Whether the function returns a value; true if it does not accept `value`, which another check reports.
 template <class F, class V, class Info>
 concept MapsToSample = !Maps<F, V, Info> || std::movable<mapped<F, V, Info>>;
 

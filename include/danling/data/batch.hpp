@@ -22,17 +22,18 @@ struct Batch {
   at::Tensor input = {};
   /// [N, ...] or undefined.
   at::Tensor target = {};
-  /// Null, or a map from names to tensors, further maps and lists of them, and what is no tensor (texts).
+  /// Null, or a map from names to tensors, further maps and lists of them, and values that are no tensors (texts).
   State extra = {};
-  /// Valid samples or tokens that the mean loss stands for; nothing leaves it to the runner.
+  /// Valid samples or tokens over which the loss is a mean; nothing leaves it to the runner.
   std::optional<std::int64_t> loss_normalizer = {};
-  /// Tokens without padding, for rates; nothing where they are none.
+  /// Tokens without padding, for rates; nothing if the samples are not tokens.
   std::optional<std::int64_t> num_tokens = {};
-  /// Which samples these are; the loader fills it in.
+  /// Records and position of the batch; set by the loader.
   BatchInfo info = {};
 
-  /// Samples: the first dimension of `input`; where there is none (several inputs stand in `extra`), of the first
-  /// tensor of `extra` that has one, else of `target`. @throws DataError when `input` is a scalar, or no tensor counts.
+  /// Number of samples: the first dimension of `input`; where there is none (several inputs stand in `extra`), of the
+  /// first tensor of `extra` that has one, else of `target`. @throws DataError when `input` is a scalar, or no tensor
+  /// counts.
   std::int64_t size() const { return input.defined() && input.dim() > 0 ? input.size(0) : size_elsewhere(); }
 
   /// Whether every tensor is on `device`.
@@ -50,14 +51,14 @@ struct Batch {
     return std::move(*this);
   }
 
-  /// The batch in page-locked host memory, from which copies to a device need not wait. Needs an accelerator.
+  /// The batch in page-locked host memory, from which copies to a device do not block. Needs an accelerator.
   Batch pin_memory() const& { return Batch(*this).pin_memory(); }
   Batch pin_memory() &&;
 
   /// `input`, `target` or a tensor of `extra`; dots lead into maps: `boxes.left`. @throws DataError that lists the
-  /// names there are.
+  /// existing names.
   const at::Tensor& at(std::string_view name) const;
-  /// Adds or replaces; maps on the way are made.
+  /// Adds or replaces; creates missing maps on the path.
   void set(std::string_view name, at::Tensor tensor);
 
  private:

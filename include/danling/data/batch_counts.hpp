@@ -1,4 +1,4 @@
-// Counts that a batch states of itself: the normalizer of its loss, its tokens; in mappings under DanLing's names.
+// Counts stored in a batch: its loss normalizer and its tokens; in mappings under DanLing's names.
 #pragma once
 
 #include <array>
@@ -67,8 +67,8 @@ struct CountName {
 std::span<const CountName> normalizer_names();
 std::span<const CountName> token_names();
 
-/// The value as a whole number, where it is a number or a tensor of one element. A tensor on a device is waited for, or
-/// passed over.
+/// The value as an integer, if it is a number or a tensor of one element. With `wait`, waits for a tensor on a device,
+/// else skips it.
 std::optional<std::int64_t> as_count(const at::Tensor& value, bool wait);
 std::optional<std::int64_t> as_count(const State& value, bool wait);
 template <class T>
@@ -172,15 +172,15 @@ struct NumTokens {
 };
 }  // namespace detail
 
-/// How many samples or tokens the batch's mean loss stands for, where the batch says so: a free
+/// Number of samples or tokens over which the batch's mean loss is taken, if the batch provides it: a free
 /// `loss_normalizer(batch)`, a member function or a data member of that name; in a mapping, or the `extra` of a Batch,
 /// the first of `loss_normalizer`, `num_valid_tokens`, `valid_tokens`, `num_tokens` and `token_count` that is a number
-/// or a tensor of one element. Ask before moving the batch: a tensor on a device is waited for.
+/// or a tensor of one element. Call it before the batch moves to a device: it waits for a tensor there.
 inline constexpr detail::LossNormalizer loss_normalizer{};
 
-/// How many tokens the batch has, where it says so: a free `num_tokens(batch)`, a member function or a data member of
-/// that name, or the same names in a mapping but for `loss_normalizer`. Nothing waits: a tensor on a device is passed
-/// over.
+/// Number of tokens in the batch, if the batch provides it: a free `num_tokens(batch)`, a member function or a data
+/// member of that name, or the same names in a mapping except `loss_normalizer`. Never waits: skips a tensor on a
+/// device.
 inline constexpr detail::NumTokens num_tokens{};
 
 }  // namespace danling::inline v0::data

@@ -1,4 +1,4 @@
-// What a batch is: which records, in which epoch, at which place. Random transforms and metadata depend on it only.
+// Identity of a batch: records, epoch and position. Random transforms and metadata depend on it only.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +13,35 @@
 
 namespace danling::inline v0::data {
 
-/// Made by the loader for each batch, given to whoever reads it, and kept in the batch where its type has a member
-/// `info` of this type. It does not depend on threads; on ranks only where it says so.
+/// Created by the loader for each batch, passed to the dataset or stream that reads it, and stored in the batch's
+/// member `info` if its type has one. Does not depend on threads; depends on the rank only where stated.
 struct BatchInfo {
   /// The records of the batch in its order, by their numbers in the loader's dataset; in a stream, by their order.
   std::vector<std::int64_t> indices = {};
   std::string split = {};
   std::int64_t epoch = 0;
-  /// Of the batch in its epoch, on this rank.
+  /// Position of the batch in its epoch, on this rank.
   std::int64_t batch_idx = 0;
   /// Batches that the loader delivered before this one, over all epochs.
   std::int64_t global_step = 0;
-  /// Where the first sample stands in the order of the epoch, which all ranks share.
+  /// Position of the first sample in the order of the epoch, which all ranks share.
   std::int64_t position = 0;
-  /// Of this process.
+  /// Rank of this process.
   std::int64_t shard_id = 0;
-  /// How many samples at the end repeat others, so that all ranks have batches of one size.
+  /// Number of samples at the end that repeat others, so that all ranks have batches of one size.
   std::int64_t num_padding = 0;
   /// Samples in the batches of all ranks at this step, without padding.
   std::int64_t global_size = 0;
-  /// Of (seed, split, epoch): with its number folded in, the key of a record.
+  /// Key of (seed, split, epoch); `fold_in` of a record's number returns the record's key.
   RandomKey epoch_key = {};
-  /// Of (seed, split, epoch, position): for what mixes the samples of a batch.
+  /// Key of (seed, split, epoch, position), for transforms that mix the samples of a batch.
   RandomKey batch_key = {};
-  /// Where a sampler repeats records, a key for each sample that depends on its position too; else empty.
+  /// One key per sample, which also depends on its position, if a sampler repeats records; else empty.
   std::vector<RandomKey> sample_keys = {};
-  /// By sample, the names that samples gave themselves (`uuid`), put here by the dataset; empty where they have none.
+  /// The samples' own names (`uuid`), set by the dataset; empty for samples without one.
   std::vector<std::optional<std::string>> entry_keys = {};
 
-  /// For reading without a loader: of these records, in epoch 0 without a seed.
+  /// For reading without a loader: these records, in epoch 0 without a seed.
   static BatchInfo of(std::span<const std::int64_t> indices);
 
   std::size_t size() const { return indices.size(); }
@@ -49,32 +49,32 @@ struct BatchInfo {
   RandomKey key(std::size_t i) const {
     return sample_keys.empty() ? epoch_key.fold_in(static_cast<std::uint64_t>(indices[i])) : sample_keys[i];
   }
-  /// What the random transforms of sample `i` draw from.
+  /// Random numbers of sample `i`, for its transforms.
   Random random(std::size_t i) const { return Random(key(i)); }
-  /// What transforms that mix samples draw from.
+  /// Random numbers for transforms that mix samples.
   Random batch_random() const { return Random(batch_key); }
-  /// Of sample `i`; without what datasets know (`source_info`, names of records): see `Loader::metadata`.
+  /// Metadata of sample `i`, without the dataset's part (`source_info`, names of records): see `Loader::metadata`.
   Metadata metadata(std::size_t i) const;
-  /// The same batch with some of its samples only.
+  /// The same batch, restricted to `samples`.
   BatchInfo select(std::span<const std::size_t> samples) const;
-  /// The same batch with keys of its own for each layer of functions that draw from them; those of layer 0 are these.
+  /// The same batch with unrelated keys for each layer of random functions; layer 0 keeps these keys.
   BatchInfo at_layer(std::int64_t layer) const;
 };
 
 namespace detail {
-/// What the keys of layer 1 and above are folded with: numbers of records and places in `compose` are others.
+/// The constant folded into the keys of layer 1 and above; differs from numbers of records and places in `compose`.
 inline std::uint64_t layer_constant(std::int64_t layer) {
   return (std::uint64_t{3} << 62) | static_cast<std::uint64_t>(layer);
 }
 }  // namespace detail
 
-/// What one sample is, while it is read: sample `i` of `batch`.
+/// Identity of one sample while it is read: sample `i` of `batch`.
 class SampleInfo {
  public:
   SampleInfo(const BatchInfo& batch, std::size_t i) : batch_(&batch), i_(i) {}
 
   const BatchInfo& batch() const { return *batch_; }
-  /// Its number in the loader's dataset, which a subset of it numbers otherwise.
+  /// Index of the record in the loader's dataset; a subset numbers its records otherwise.
   std::int64_t index() const { return batch_->indices[i_]; }
   RandomKey key() const {
     if (layer_ == 0) {
@@ -85,7 +85,7 @@ class SampleInfo {
                ? batch_->epoch_key.fold_in(constant).fold_in(static_cast<std::uint64_t>(index()))
                : batch_->sample_keys[i_].fold_in(constant);
   }
-  /// What its random transforms draw from: the same in every layout of workers, batches and processes.
+  /// Random numbers for its transforms: the same for every layout of workers, batches and processes.
   Random random() const { return Random(key()); }
   Metadata metadata() const {
     Metadata out = batch_->metadata(i_);
@@ -94,7 +94,7 @@ class SampleInfo {
   }
   /// The sample as a batch of one.
   BatchInfo alone() const { return batch_->select({&i_, 1}); }
-  /// The same sample with the keys that `BatchInfo::at_layer` gives.
+  /// The same sample with the keys of `BatchInfo::at_layer`.
   SampleInfo at_layer(std::int64_t layer) const {
     SampleInfo out = *this;
     out.layer_ = layer;

@@ -1,4 +1,4 @@
-// What the loader's machinery asks of a source, without knowing the type of its batches.
+// Interface between the loader and its source, independent of the batch type.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +13,45 @@
 
 namespace danling::inline v0::data::detail {
 
-/// Where a stream or a batch sampler was at a position of its order.
+/// State of a stream or a batch sampler at a position of its order.
 struct Snapshot {
   std::int64_t position = 0;
   State state;
-  /// Batches that the batch sampler had given, and nobody got.
+  /// Batches that the batch sampler returned and the loader did not deliver.
   std::deque<std::vector<std::int64_t>> pending = {};
 };
 
-/// One batch on its way: what it is to hold, and, in a class of its own, the batch.
+/// One batch in the pipeline: its plan and, in a derived class, the batch.
 class BatchSlot {
  public:
   enum class Stage { free, planning, waiting, reading, ready, failed, shown };
 
   virtual ~BatchSlot();
-  /// Drops the batch and what it would have been made of.
+  /// Drops the batch and the data for it.
   virtual void drop() = 0;
 
   BatchInfo info;
-  /// Of the batch in the plan of the epoch, which all ranks share.
+  /// Position of the batch in the plan of the epoch, which all ranks share.
   std::int64_t step = 0;
-  /// Samples of the global batch that are wanted; before and after those of this rank, a stream passed over some.
+  /// Samples requested for the global batch; samples that a stream skipped before and after those of this rank.
   std::int64_t wanted = 0;
   std::int64_t before = 0;
   std::int64_t after = 0;
-  /// Samples, when the batch was read.
+  /// Samples in the batch, once it was read.
   std::int64_t size = 0;
-  /// Of a stream, at or before the global batch.
+  /// State of a stream at or before the global batch.
   std::shared_ptr<const Snapshot> snapshot;
-  /// At or before what follows the global batch: the loader's state, once this is delivered. It depends on the batch
+  /// State at or before the next global batch: the loader's state once this batch is delivered. It depends on the batch
   /// alone, not on what was read ahead.
   std::shared_ptr<const Snapshot> next_snapshot;
-  /// The records of the global batch, where no position says which they are.
+  /// The records of the global batch, if its position does not determine them.
   std::vector<std::int64_t> group;
 
-  /// Of who carries it.
+  /// Used by the pipeline.
   Stage stage = Stage::free;
   bool planned = false;
   std::int64_t number = 0;
-  bool in_turn = false;  // comes after all that were planned before it, and before all others, even out of order
+  bool in_turn = false;  // delivered after all batches planned before it and before all others, even out of order
   std::exception_ptr error;
 };
 
@@ -61,17 +61,17 @@ class BatchReader {
   virtual ~BatchReader();
 
   virtual std::unique_ptr<BatchSlot> make_slot() const = 0;
-  /// The batch of a slot that was planned; gives its number of samples. In any thread, several at a time; again after
-  /// an exception.
+  /// Reads the batch of a planned slot; returns its number of samples. In any thread, several at a time; called again
+  /// after an exception.
   virtual std::int64_t read(BatchSlot& slot) = 0;
-  /// Gives the batch its info, and page-locked memory where that was asked for.
+  /// Sets the batch's info, and moves it to page-locked memory if requested.
   virtual void finish(BatchSlot& slot) = 0;
 
   /// Nothing for a stream; what follows is for streams, one thread at a time.
   virtual std::optional<std::int64_t> size() const = 0;
-  /// The stream, to tell it from others; null for a dataset.
+  /// Identity of the stream; null for a dataset.
   virtual const void* stream() const = 0;
-  /// Reads what the batch of `slot.info.indices` is made of; false at the end.
+  /// Reads the data for the batch of `slot.info.indices`; false at the end.
   virtual bool prepare(BatchSlot& slot) = 0;
   virtual std::int64_t skip(std::int64_t num_samples) = 0;
   virtual void reset(std::int64_t epoch) = 0;

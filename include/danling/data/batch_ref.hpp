@@ -1,9 +1,9 @@
-// A batch whose type only the typed layer of a runner knows.
+// A reference to a batch whose type only the runner's template knows.
 #pragma once
 
 namespace danling::inline v0::data {
 
-/// Refers to a batch; does not own it. What passes it on, and reads it, must agree on the type.
+/// Refers to a batch; does not own it. Its creator and its reader must agree on the type.
 class BatchRef {
  public:
   template <class B>

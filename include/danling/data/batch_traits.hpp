@@ -1,4 +1,4 @@
-// What the loader and the runner ask of a batch, for batches of any type.
+// Operations of the loader and the runner on batches of any type.
 #pragma once
 
 #include <concepts>
@@ -59,7 +59,7 @@ struct Pins<B> : std::bool_constant<all_parts<typename PartsOf<B>::type, Pins>> 
 }  // namespace detail
 
 /// `B to(c10::Device) const`, or a free `to_device(batch, device)` beside the type, moves a batch. Tensors, States and
-/// standard containers of what moves (numbers and texts stay as they are) need neither.
+/// standard containers of movable parts (numbers and texts stay as they are) need neither.
 template <class B>
 concept HasToDevice = detail::Moves<B>::value;
 
@@ -73,7 +73,7 @@ template <class B>
 concept BatchType = std::movable<B> && HasBatchSize<B> && HasToDevice<B>;
 
 namespace detail {
-/// Says what keeps `B` from being a batch. True, so that classes can assert it.
+/// Fails to compile with the reason why `B` is no batch type. Always true, for use in static assertions.
 template <class B>
 constexpr bool require_batch() {
   static_assert(std::movable<B>, "a batch type must be movable");
@@ -130,7 +130,7 @@ struct PinMemory {
 /// The batch on `device`. Move the batch in: one that is there already costs a device comparison.
 inline constexpr detail::ToDevice to_device{};
 
-/// The batch in page-locked host memory, from which copies to a device need not wait; tensors on a device stay there.
+/// The batch in page-locked host memory, from which copies to a device do not block; tensors on a device stay there.
 /// Needs an accelerator.
 inline constexpr detail::PinMemory pin_memory{};
 

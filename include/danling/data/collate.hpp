@@ -1,4 +1,4 @@
-// How samples become a batch where nobody says otherwise: tensors are stacked, numbers become tensors, containers nest.
+// Default collation: tensors are stacked, numbers become tensors, containers nest.
 #pragma once
 
 #include <array>
@@ -24,12 +24,12 @@
 
 namespace danling::inline v0::data {
 
-/// Samples that do not make a batch: one of them differs from the first.
+/// Samples do not make a batch: one of them differs from the first.
 class CollateError : public DataError {
  public:
   CollateError(std::size_t sample, const std::string& message) : DataError(message), sample_(sample) {}
   ~CollateError() override;
-  /// Which of the samples that were given.
+  /// Index of the sample among those passed.
   std::size_t sample() const { return sample_; }
 
  private:
@@ -49,10 +49,10 @@ std::string below(const std::string& path, std::size_t index);
 template <class T>
 using Parts = std::vector<const T*>;
 
-// Stacked; undefined where all are.
+// Stacked; undefined if all parts are.
 at::Tensor collate_parts(const Parts<at::Tensor>& parts, const std::string& path);
 State collate_parts(const Parts<State>& parts, const std::string& path);
-// A tensor [N]: bool, int64, and the floating type itself.
+// A tensor [N]: bool, int64, or the floating type unchanged.
 at::Tensor numbers(const std::vector<bool>& values);
 at::Tensor numbers(const std::vector<std::int64_t>& values);
 at::Tensor numbers(const std::vector<double>& values);
@@ -77,7 +77,7 @@ inline std::vector<std::string> collate_parts(const Parts<std::string>& parts, c
   return texts;
 }
 
-/// What parts of type T become.
+/// The collated type of parts of type T.
 template <class T>
 struct CollatedOf {};
 template <class T>
@@ -131,7 +131,7 @@ struct CollatedOf<std::unordered_map<K, T, H, E, A>> {
 template <class C>
 requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>& parts, const std::string& path);
 
-/// One part of each container, collated; `get` gives a pointer to it.
+/// One part of each container, collated; `get` returns a pointer to it.
 template <class C, class Get>
 auto collate_part(const Parts<C>& containers, const std::string& path, const Get& get) {
   Parts<std::remove_cvref_t<decltype(*get(*containers.front()))>> parts;
@@ -189,14 +189,14 @@ requires Container<C> && Collatable<C> Collated<C> collate_parts(const Parts<C>&
 }
 }  // namespace detail
 
-/// What `default_collate` takes: tensors, numbers, texts, States, and standard containers of them.
+/// Types that `default_collate` accepts: tensors, numbers, texts, States, and standard containers of them.
 template <class S>
 concept DefaultCollatable = detail::Collatable<S>;
 
 /// Samples as one batch, by the rules of torch's default_collate: tensors are stacked along a new first dimension;
 /// bools, integers (int64) and floating numbers become tensors [N]; texts and bytes a list; vectors, arrays, pairs,
-/// tuples, optionals, maps, and the lists, tuples and maps of a State are collated part by part. (A `float` gives
-/// float32; Python, which knows double precision alone, gives float64 for it.)
+/// tuples, optionals, maps, and the lists, tuples and maps of a State are collated part by part. (A `float` becomes
+/// float32; Python's `float`, a double, becomes float64.)
 /// @throws CollateError when a sample differs from the first in kind, dtype, shape, length or keys: it names the place
 /// (`boxes.left`), the sample and both sides. @throws DataError when there is none.
 template <DefaultCollatable S>

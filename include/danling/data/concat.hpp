@@ -1,4 +1,4 @@
-// Several datasets, or several streams, one after another as one.
+// Concatenation of datasets or of streams.
 #pragma once
 
 #include <utility>
@@ -13,7 +13,7 @@ namespace detail {
 template <class T>
 concept Numbered = RecordSource<T> || DatasetLike<pointee_of<T>>;
 
-/// Says what keeps datasets from being parts of one.
+/// Fails to compile with the reason why datasets cannot be concatenated.
 template <class... T>
 constexpr bool require_parts() {
   static_assert(!(RecordStream<T> || ...) || (RecordStream<T> && ...),
@@ -29,10 +29,10 @@ constexpr bool require_parts() {
 }
 }  // namespace detail
 
-/// `parts` one after another: record 0 of the second follows the last of the first, of a stream its first sample.
-/// Datasets may be of any types that give samples of one type, collated as the first part does, or batches of one type,
-/// which `merge_batches` puts together; streams of any that give samples of one type. `split()` is what all parts say,
-/// training data is what all parts are. Gives an object for loaders and the other combinators.
+/// Concatenates `parts`: record 0 of the second follows the last of the first; of a stream, its first sample. Datasets
+/// may be of any types with one sample type, collated as the first part does, or with one batch type, merged by
+/// `merge_batches`; streams, of any types with one sample type. `split()` is the common split of all parts; it is
+/// training data if all parts are. Returns an object for loaders and the other combinators.
 template <class First, class... Rest>
 auto concat(First first, Rest... rest) {
   if constexpr (RecordStream<First> && (RecordStream<Rest> && ...)) {
@@ -44,7 +44,7 @@ auto concat(First first, Rest... rest) {
   }
 }
 
-/// The same for a number of parts that is not known before.
+/// The same for a number of parts known only at run time.
 template <class T>
 auto concat(std::vector<T> parts) {
   if constexpr (RecordStream<T>) {

@@ -1,4 +1,4 @@
-// Several streams of records as one: one after another (see `concat`), or in turn.
+// A stream of several streams of records: concatenated (see `concat`) or interleaved.
 #pragma once
 
 #include <concepts>
@@ -21,8 +21,8 @@
 namespace danling::inline v0::data {
 
 namespace detail {
-/// A stream whose samples are of type S, whatever its records are. What it yields makes the sample, in any thread.
-/// Samples are collated to batches of type B, where that is not void; making one asks for its info where `informed`.
+/// A stream of samples of type S, whatever its records are. Its records make samples, in any thread. Samples are
+/// collated to batches of type B, unless void; making one needs its info if `informed`.
 template <class S, class B, bool informed>
 class AnyStream {
  public:
@@ -83,7 +83,7 @@ class StreamPart final : public AnyStream<made<T>, B, informed> {
   std::shared_ptr<T> base_;
 };
 
-/// The type that all parts collate their samples to, else void.
+/// The common batch type to which all parts collate, else void.
 template <class... T>
 struct CommonCollated {
   using type = void;
@@ -108,7 +108,7 @@ class ConcatStream {
       : parts_(std::move(parts)), interleaved_(interleaved), ended_(parts_.size(), false) {
     check<DataError>(!parts_.empty(), "data.concat", "expected at least one stream, got none");
   }
-  /// With streams of its own. @throws StateError where one can only be moved.
+  /// Copies the streams too. @throws StateError if one is not copyable.
   ConcatStream(const ConcatStream& from) : ConcatStream(from.interleaved_, from.parts_) {
     for (Part& part : parts_) {
       part = part->clone();
@@ -148,7 +148,7 @@ class ConcatStream {
     while (done < count) {
       const std::int64_t skipped = interleaved_ || ended_[turn_] ? 0 : parts_[turn_]->skip(count - done);
       done += skipped;
-      if (done < count) {  // the stream ended, or it is another one's turn
+      if (done < count) {  // the stream ended, or the next stream follows
         if (!next()) {
           break;
         }
@@ -194,11 +194,11 @@ class ConcatStream {
     turn_ = static_cast<std::size_t>(turn);
     ended_ = std::move(loaded);
   }
-  /// The most of any part.
+  /// The maximum over the parts.
   std::int64_t random_layers() const { return detail::most_random_layers(parts_); }
-  /// Of the first part.
+  /// Defaults of the first part.
   LoaderDefaults loader_defaults() const { return parts_.front()->loader_defaults(); }
-  /// The parts' split where they agree, else empty.
+  /// The parts' common split, else empty.
   std::string split() const { return detail::split_of_all(parts_); }
   bool train() const { return detail::all_train(parts_); }
 
@@ -232,13 +232,13 @@ auto stream_of_vector(bool interleaved, std::vector<T> streams) {
 }
 }  // namespace detail
 
-/// A sample of each stream in turn; a stream that has ended is left out.
+/// Alternates between the streams, one sample each; skips streams that have ended.
 template <class First, class... Rest>
 auto interleave(First first, Rest... rest) {
   static_assert(RecordStream<First> && (RecordStream<Rest> && ...), "interleave needs streams of records");
   return detail::stream_of_parts(/*interleaved=*/true, std::move(first), std::move(rest)...);
 }
-/// The same for a number of streams that is not known before.
+/// The same for a number of streams known only at run time.
 template <class T>
 auto interleave(std::vector<T> streams) {
   static_assert(RecordStream<T>, "interleave needs streams of records");

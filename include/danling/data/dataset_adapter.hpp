@@ -1,4 +1,4 @@
-// Any object that is like a dataset, as a `Dataset`.
+// Adapter from any dataset-like object to a `Dataset`.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ template <class T>
 concept NamesDatum = requires {
   typename T::datum_type;
 };
-/// The type whose declarations hold for a dataset: what it names, else what `get` returns.
+/// The type whose declarations apply to a dataset: its `datum_type`, else the result of `get`.
 template <class T>
 struct DatumOf {
   using type = void;
@@ -38,14 +38,14 @@ template <NamesDatum T>
 struct DatumOf<T> {
   using type = typename T::datum_type;
 };
-/// A dataset that names its datum and gives samples gives such samples.
+/// If a dataset declares a `datum_type` and returns samples, the samples are of that type.
 template <class T>
 concept DatumFits = !NamesDatum<T> || !SampleSource<T> || std::same_as<typename DatumOf<T>::type, sample_of<T>>;
 }  // namespace detail
 
 /// Any object that satisfies `DatasetLike`, as a `Dataset`. Its `split()`, `train()`, `source_info(index)`,
-/// `entry_key(index)`, `random_layers()` and `loader_defaults()` are used where it has them; without the last, what its
-/// `datum_type`, or the sample that `get` returns, declares.
+/// `entry_key(index)`, `random_layers()` and `loader_defaults()` are used if it has them; without the last, the
+/// declarations of its `datum_type`, or of the sample that `get` returns.
 template <DatasetLike T>
 class DatasetAdapter final : public Dataset<batch_of<T>> {
  public:
@@ -90,7 +90,7 @@ concept GetsBatches = requires(T& object, std::span<const std::int64_t> indices)
   object.get_batch(indices, info);
 };
 
-/// Says what keeps `T` from being a dataset.
+/// Fails to compile with the reason why `T` is no dataset.
 template <class T>
 constexpr bool require_dataset() {
   static_assert(Sized<T>, "a dataset needs `std::int64_t size() const`, the number of its records");
@@ -111,7 +111,7 @@ constexpr bool require_dataset() {
 }
 }  // namespace detail
 
-/// A dataset, or a shared pointer to one, as a shared `Dataset`: itself where it is one already, else in an adapter.
+/// A dataset, or a shared pointer to one, as a shared `Dataset`: unchanged if it is one, else in an adapter.
 template <class T>
 auto make_dataset(T dataset) {
   using D = detail::pointee_of<T>;

@@ -1,4 +1,4 @@
-// What can be read as a dataset: objects with `get` and a collate, or with `get_batch`.
+// Concepts of datasets: objects with `get` and a collate, or with `get_batch`.
 #pragma once
 
 #include <concepts>
@@ -31,11 +31,11 @@ template <class T>
 struct Pointee<std::shared_ptr<T>> {
   using type = T;
 };
-/// The type of a dataset that is given as an object or a shared pointer to one.
+/// The type of a dataset passed as an object or a shared pointer to one.
 template <class T>
 using pointee_of = typename Pointee<T>::type;
 
-/// The dataset itself where it is shared, else moved to where it can be.
+/// The dataset as a shared pointer; moved there if it is an object.
 template <class T>
 std::shared_ptr<pointee_of<T>> share(T dataset) {
   if constexpr (std::same_as<T, pointee_of<T>>) {
@@ -58,7 +58,7 @@ template <class T>
 concept InformedBatches = requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
   { object.get_batch(indices, info) } -> BatchType;
 };
-/// Batches are also read with a `BatchInfo`, by `read`, as in `Dataset`.
+/// Whether batches are also read with a `BatchInfo`, by `read`, as in `Dataset`.
 template <class T>
 concept ReadsBatches = PlainBatches<T> &&
     requires(T& object, std::span<const std::int64_t> indices, const BatchInfo& info) {
@@ -85,8 +85,7 @@ template <class T>
 using sample_of =
     std::remove_cvref_t<decltype(get_sample(std::declval<T&>(), std::int64_t{}, std::declval<const SampleInfo&>()))>;
 
-/// The number of layers of `object` that draw random numbers, by its `random_layers()`; without one, 1 if it takes
-/// infos, else 0.
+/// Number of nested random functions of `object`, by its `random_layers()`; without one, 1 if it takes infos, else 0.
 template <class T>
 std::int64_t random_layers_of(const T& object) {
   if constexpr (requires {
@@ -98,16 +97,16 @@ std::int64_t random_layers_of(const T& object) {
   }
 }
 
-/// Throws what is being handled on, as a DataError that names record `index` of the loader's dataset, and its `source`
-/// where the original does not, with the original nested in it.
+/// Rethrows the current exception as a DataError that names record `index` of the loader's dataset, and its `source` if
+/// the original does not; the original is nested in it.
 [[noreturn]] void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source);
 
-/// For messages about a record that could not be read: null where the dataset does not know.
+/// For messages about an unreadable record: null if the dataset does not provide it.
 template <class T>
 State source_of_failed(const T& object, std::int64_t index) {
   try {
     return index >= 0 && index < static_cast<std::int64_t>(object.size()) ? source_info_of(object, index) : State();
-  } catch (...) {  // the first error is the one to name
+  } catch (...) {  // report the first error
     return {};
   }
 }
@@ -127,7 +126,7 @@ concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&
   requires Collates<T, detail::sample_of<T>>;
 };
 
-/// What `make_dataset` takes. (t3w: IDataset.)
+/// Types that `make_dataset` accepts. (t3w: IDataset.)
 template <class T>
 concept DatasetLike = BatchSource<T> || SampleSource<T>;
 
@@ -137,7 +136,7 @@ concept KeepsInfo = requires(B& batch) {
   { (batch.info) } -> std::same_as<BatchInfo&>;
 };
 
-/// The samples as a batch. Their uuids go into the batch's `info` where it has one, and into what collating throws.
+/// Collates the samples. Stores their uuids in the batch's `info` if it has one; collate errors name them.
 template <class T, class S>
 auto collate_records(T& object, std::vector<S> samples, std::span<const std::int64_t> indices, const BatchInfo& info) {
   std::vector<std::optional<std::string>> uuids;

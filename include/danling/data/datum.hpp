@@ -1,5 +1,4 @@
-// What the type of a sample may say of itself: its name, how loaders should read it, how to make it anew. (t3w:
-// IDatum.)
+// Optional declarations of a sample type: its name, its loader defaults, its construction by name. (t3w: IDatum.)
 #pragma once
 
 #include <concepts>
@@ -13,16 +12,16 @@
 
 namespace danling::inline v0::data {
 
-/// What a sample's type declares for loaders, as `static constexpr std::int64_t train_batch_size`, `val_batch_size` and
-/// `num_workers`; a config that says otherwise wins.
+/// Loader defaults of a sample type, as `static constexpr std::int64_t train_batch_size`, `val_batch_size` and
+/// `num_workers`; the config overrides them.
 struct LoaderDefaults {
   std::optional<std::int64_t> train_batch_size = {};
   std::optional<std::int64_t> val_batch_size = {};
   std::optional<std::int64_t> num_workers = {};
 };
 
-/// A sample's type that derives from it has t3w's defaults (IDatum), where it declares no others; else batches are of
-/// 1, as DanLing's.
+/// Base of sample types with t3w's defaults (IDatum), unless they declare others; without it, the batch size is 1, as
+/// DanLing's.
 struct Datum {
   static constexpr std::int64_t train_batch_size = 2;
   static constexpr std::int64_t val_batch_size = 2;
@@ -76,7 +75,7 @@ concept UuidMember = !UuidFunction<S> && requires(const S& sample) {
 template <class S>
 concept HasUuid = detail::UuidFunction<S> || detail::UuidMember<S>;
 
-/// The name by which a sample is known for good, as text; nothing where it has none.
+/// The permanent name of a sample, as text; nothing if it has none.
 template <class S>
 std::optional<std::string> uuid_of(const S& sample) {
   if constexpr (detail::UuidFunction<S>) {
@@ -88,13 +87,13 @@ std::optional<std::string> uuid_of(const S& sample) {
   }
 }
 
-/// `static S from_uuid(id)` makes the sample of that name.
+/// `static S from_uuid(id)` creates the sample of that name.
 template <class S, class Id>
 concept FromUuid = requires(Id&& id) {
   { S::from_uuid(std::forward<Id>(id)) } -> std::same_as<S>;
 };
 
-/// The sample of this name, made anew: for work that looks at certain samples again.
+/// The sample of this name, created again, to inspect certain samples.
 template <class S, class Id>
 requires FromUuid<S, Id> S from_uuid(Id&& id) { return S::from_uuid(std::forward<Id>(id)); }
 

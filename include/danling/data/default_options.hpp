@@ -1,4 +1,4 @@
-// What a loader is told where nobody says anything: by the sample's type, and by what the data is for.
+// Default options of a loader, from the sample type's declarations and the purpose of the data.
 #pragma once
 
 #include <danling/data/datum.hpp>
@@ -7,8 +7,8 @@
 
 namespace danling::inline v0::data {
 
-/// Batch size and workers that the sample's type declares (`train_batch_size` for data that trains, `val_batch_size`
-/// for other; else 1, and none). Data that trains is shuffled, unless it is a stream, and drops incomplete batches.
+/// Batch size and workers that the sample's type declares (`train_batch_size` for training data, `val_batch_size` for
+/// other; else 1, and none). Training data is shuffled, unless it is a stream, and drops incomplete batches.
 inline LoaderOptions default_options(const LoaderDefaults& declared, bool train, bool stream) {
   LoaderOptions out;
   out.batch_size = (train ? declared.train_batch_size : declared.val_batch_size).value_or(1);
@@ -18,8 +18,8 @@ inline LoaderOptions default_options(const LoaderDefaults& declared, bool train,
   return out;
 }
 
-/// The same for a dataset or stream, which says what it is for: what a runner takes where the config is silent. For
-/// loaders without a runner: `Loader<B> loader(source, default_options(source))`.
+/// The same for a dataset or stream, by its `train()`: the runner's defaults where the config sets none. For loaders
+/// without a runner: `Loader<B> loader(source, default_options(source))`.
 template <class B>
 LoaderOptions default_options(const Source<B>& source) {
   LoaderOptions out = default_options(source.loader_defaults(), source.train(), source.is_stream());

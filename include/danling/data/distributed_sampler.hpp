@@ -1,4 +1,4 @@
-// One process's part of an order, for loops that have no `Loader`.
+// One process's share of a sampler's order, for loops without a `Loader`.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace danling::inline v0::data {
 struct DistributedSamplerOptions {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
-  /// Leaves out the last samples that do not make one for every rank; else the first ones come again.
+  /// Leaves out the last samples that do not fill a round of all ranks; else the first ones are repeated.
   bool drop_last = false;
 };
 
-/// Every `world_size`-th position of a sampler, beginning with `rank`: what torch.utils.data.DistributedSampler gives
-/// where `base` is a `SequentialSampler`; shuffled, where it is a `RandomSampler`.
+/// Every `world_size`-th position of a sampler, beginning with `rank`: like torch.utils.data.DistributedSampler if
+/// `base` is a `SequentialSampler`; shuffled if it is a `RandomSampler`.
 ///
-/// A `Loader` does not need it, and refuses it beside a `shard` of its own: that gives each process a block of every
-/// global batch instead, so that the same samples meet in a step whatever the number of processes, and any number of
-/// them resumes. With the same `base`, both give all processes together the same samples in an epoch; `shard.padding`
-/// is `drop_last: false` here. The state of this is that of one rank, and its position holds for one `world_size`.
+/// A `Loader` does not need it, and refuses it together with `shard`, which assigns each process a block of every
+/// global batch instead: a step has the same samples for any number of processes, and any number of them resumes. With
+/// the same `base`, both visit the same samples in an epoch, over all processes; `shard.padding` is `drop_last: false`
+/// here. Its state is that of one rank, and its position is valid for one `world_size`.
 class DistributedSampler final : public Sampler {
  public:
-  /// @throws ConfigError when `rank` is not in [0, world_size), or `base` is null or the part of one process itself.
+  /// @throws ConfigError when `rank` is not in [0, world_size), or `base` is null or already sharded.
   DistributedSampler(std::shared_ptr<Sampler> base, DistributedSamplerOptions options);
 
   /// The same on all ranks.

@@ -1,4 +1,4 @@
-// The records for which a predicate holds, of a dataset or a stream.
+// Datasets and streams of the records that satisfy a predicate.
 #pragma once
 
 #include <concepts>
@@ -13,16 +13,16 @@
 namespace danling::inline v0::data {
 
 struct FilterOptions {
-  /// Threads that read and ask the predicate; with more than 1 both must be safe to call in several at a time.
+  /// Threads that read and call the predicate; with more than 1 both must be thread-safe.
   std::int64_t num_threads = 1;
 };
 
 namespace detail {
-/// The numbers in [0, size) that `keep` keeps, ascending.
+/// The indices in [0, size) for which `keep` is true, ascending.
 std::vector<std::int64_t> indices_where(std::int64_t size, std::int64_t num_threads,
                                         const std::function<bool(std::int64_t)>& keep);
 
-/// A subset that says what the whole says.
+/// A subset with the declarations of the whole dataset.
 template <class T>
 Subset<T> subset_where(std::shared_ptr<T> base, std::int64_t num_threads,
                        const std::function<bool(std::int64_t)>& keep) {
@@ -34,8 +34,8 @@ Subset<T> subset_where(std::shared_ptr<T> base, std::int64_t num_threads,
 }  // namespace detail
 
 /// The records of a dataset whose sample satisfies `predicate(const S&)`, in their order, as a subset that keeps its
-/// `split()` and `train()`. Every record is read once, here; where `get` asks for a `SampleInfo` it is that of epoch 0
-/// without a seed, so that what is random there is not what training sees. `filter_indices` reads nothing.
+/// `split()` and `train()`. Reads every record once, here; if `get` takes a `SampleInfo`, it is that of epoch 0 without
+/// a seed, so random transforms there differ from those in training. `filter_indices` reads nothing.
 template <class T, class P>
 auto filter(T dataset, const P& predicate, FilterOptions options) {
   static_assert(!detail::Restarts<detail::pointee_of<T>>,
@@ -58,8 +58,8 @@ auto filter(T dataset, const P& predicate, FilterOptions options) {
   }
 }
 
-/// The same. Of a stream: the samples that satisfy the predicate; batches are as full as before. The predicate, and
-/// every `map` below it, run where the stream is read: filter before the work that workers should share.
+/// The same for a stream: the samples that satisfy the predicate; batches stay full. The predicate, and every `map`
+/// below it, run where the stream is read, not in the workers: filter before expensive maps.
 template <class T, class P>
 auto filter(T source, P predicate) {
   if constexpr (RecordStream<T>) {
@@ -76,7 +76,7 @@ auto filter(T source, P predicate) {
 }
 
 /// The records of any dataset whose number satisfies `predicate(index)`, as a subset that keeps its `split()` and
-/// `train()`: for what is known without reading, such as labels or lengths in a list.
+/// `train()`: for properties known without reading, such as labels or lengths in a list.
 template <class T, class P>
 auto filter_indices(T dataset, const P& predicate) {
   static_assert(detail::require_numbered<T>());

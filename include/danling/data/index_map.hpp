@@ -1,4 +1,4 @@
-// Which records of a dataset a part of it has.
+// Records that a subset of a dataset has.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,7 @@
 
 namespace danling::inline v0::data {
 
-/// Which records of a dataset a subset has: a list, or a range of a shuffled order (constant memory). Copies share the
+/// Records that a subset of a dataset has: a list, or a range of a shuffled order (constant memory). Copies share the
 /// list.
 class IndexMap {
  public:
@@ -24,7 +24,7 @@ class IndexMap {
   std::int64_t operator[](std::int64_t i) const {
     return order_ ? (*order_)(begin_ + i) : (*list_)[static_cast<std::size_t>(i)];
   }
-  /// All of them. @throws DataError when one of `indices` is not in [0, size()), as the following.
+  /// All indices. @throws DataError when one of `indices` is not in [0, size()); so do the functions below.
   std::vector<std::int64_t> list() const;
   std::int64_t at(std::int64_t i) const;
   void map(std::span<const std::int64_t> indices, std::span<std::int64_t> to) const;
@@ -58,8 +58,8 @@ class PartSizes {
       const std::vector<N>& sizes)  // NOLINT(google-explicit-constructor)
       : sizes_(sizes.begin(), sizes.end()) {}
 
-  /// Of a dataset of `size` records; fractions are rounded down, and the records that are left go to the first parts,
-  /// one each. @throws DataError unless they add up to all records.
+  /// Number of records in each part of a dataset of `size`; fractions are rounded down, and the remaining records go to
+  /// the first parts, one each. @throws DataError unless they add up to all records.
   std::vector<std::int64_t> counts(std::int64_t size) const;
 
  private:
@@ -67,7 +67,7 @@ class PartSizes {
 };
 
 namespace detail {
-/// The ranges of `sizes` in the order that (seed, size of the dataset) gives.
+/// The ranges of `sizes` in the order of (seed, size of the dataset).
 std::vector<IndexMap> random_parts(const PartSizes& sizes, std::int64_t dataset_size, std::uint64_t seed);
 }  // namespace detail
 

@@ -15,9 +15,9 @@
 
 namespace danling::inline v0::data {
 
-/// Batches one after another, read in the calling thread or ahead of it by workers. By itself:
+/// Reads batches in order, in the calling thread or ahead of it in workers. Without a runner:
 /// `for (Batch& batch : loader)` runs one epoch, the next one each time. Loaders may share a dataset; streams, samplers
-/// and batch samplers hold where they are, so each loader has one of its own.
+/// and batch samplers hold a position, so each loader needs a separate one.
 template <class B>
 class Loader : public LoaderBase {
   static_assert(detail::require_batch<B>());
@@ -27,7 +27,7 @@ class Loader : public LoaderBase {
   explicit Loader(Source<B> source, LoaderOptions options = {})
       : LoaderBase(reader_of(source, options), std::move(options), HasPinMemory<B>), source_(std::move(source)) {}
 
-  /// What is no source of such batches: does not compile, and says why.
+  /// Rejects other types at compile time, with the reason.
   template <class T>
   requires(!std::derived_from<std::remove_cvref_t<T>, LoaderBase> &&
            !std::convertible_to<T, Source<B>>) explicit Loader(T&&, LoaderOptions options = {})
@@ -40,7 +40,7 @@ class Loader : public LoaderBase {
   /// The current batch; the caller may change it or move from it. @throws StateError when there is none.
   B& batch() { return *static_cast<detail::SourceSlot<B>&>(current()).batch; }
 
-  /// Of sample `i` of the current batch, with what the dataset says of its source. @throws StateError when there is no
+  /// Metadata of sample `i` of the current batch, with the dataset's `source_info`. @throws StateError when there is no
   /// current batch, DataError when it has no such sample.
   Metadata metadata(std::int64_t i) const {
     const BatchInfo& info = this->info();
@@ -78,8 +78,7 @@ class Loader : public LoaderBase {
     Loader* loader_ = nullptr;
   };
 
-  /// Begins the epoch that was loaded, unless that was finished, or that was started but not read from, else the one
-  /// after the last.
+  /// Begins the loaded epoch, unless finished, or an epoch started but not read from, else the one after the last.
   Iterator begin() {
     start_upcoming_epoch();
     return Iterator(this);
@@ -118,7 +117,7 @@ requires(!DatasetLike<T>) struct SourceBatch<T> {
 };
 }  // namespace detail
 
-/// The batch type of what a source can be made from.
+/// The batch type of a source type.
 template <class T>
 using source_batch_of = typename detail::SourceBatch<T>::type;
 

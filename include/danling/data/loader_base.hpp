@@ -17,10 +17,10 @@ namespace danling::inline v0::data {
 namespace detail {
 struct LoaderEngine;
 
-/// Whether there is an accelerator that copies faster from page-locked memory.
+/// Whether an accelerator copies faster from page-locked memory.
 bool can_use_pinned_memory();
 
-/// The number of visits that a loader had. Moving it ends the one that goes on, which knows the loader by its address.
+/// Number of visits of a loader. Moving the loader ends the current visit, which refers to it by address.
 class VisitCount {
  public:
   VisitCount() = default;
@@ -37,8 +37,8 @@ class VisitCount {
 };
 }  // namespace detail
 
-/// Walks through epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. For one thread. One
-/// that was moved from can only be destroyed or assigned to; the move ends visits and iterators.
+/// Iterates over epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. For one thread. A
+/// moved-from loader can only be destroyed or assigned to; the move ends visits and iterators.
 class LoaderBase {
  public:
   virtual ~LoaderBase();
@@ -46,18 +46,18 @@ class LoaderBase {
   LoaderBase& operator=(const LoaderBase&) = delete;
 
   const LoaderOptions& options() const { return options_; }
-  /// Samples in an epoch, of all ranks; nothing where they are not known, as for a stream.
+  /// Samples in an epoch, over all ranks; nothing if unknown, as for a stream.
   std::optional<std::int64_t> num_samples() const;
-  /// Batches of this rank in a whole epoch; nothing where they are not known.
+  /// Batches of this rank in a whole epoch; nothing if unknown.
   std::optional<std::int64_t> length() const;
 
-  /// Begins `epoch` at its first batch, or where a state loaded since the last call stopped in this epoch. Waits for
-  /// the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`). @throws StateError, and
+  /// Begins `epoch` at its first batch, or at the position of a state of this epoch loaded since the last call. Waits
+  /// for the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`). @throws StateError, and
   /// changes nothing, while another loader is in an epoch of the same stream or batch sampler.
   void start_epoch(std::int64_t epoch);
-  /// Makes the next batch current; false at the end of the epoch, and from then on. When reading fails the exception
-  /// passes through as a DataError that names the records, with the original nested in it; the position stays, and the
-  /// next call reads that batch again. @throws StateError before `start_epoch`.
+  /// Makes the next batch current; returns false at the end of the epoch, and from then on. A failed read throws a
+  /// DataError that names the records, with the original nested in it; the position stays, and the next call reads that
+  /// batch again. @throws StateError before `start_epoch`.
   bool next();
   /// Whether the current batch is the last of this rank in its epoch.
   bool is_last() const { return last_; }
@@ -74,37 +74,36 @@ class LoaderBase {
 
   /// Samples in the current batch; 0 when there is none.
   std::int64_t batch_size() const { return batch_size_; }
-  /// Those of them, at the end, that repeat others for the sake of equal numbers on all ranks.
+  /// Samples at the end of it that repeat others, so that all ranks have equal numbers.
   std::int64_t num_padding() const { return current_ != nullptr ? current_->info.num_padding : 0; }
   /// Samples in the current batches of all ranks, without padding; of a stream that ends, as far as this rank knows.
   std::int64_t global_batch_size() const { return current_ != nullptr ? current_->info.global_size : 0; }
-  /// What the current batch is. @throws StateError when there is none.
+  /// Info of the current batch. @throws StateError when there is none.
   const BatchInfo& info() const { return current().info; }
 
-  /// Epoch, samples delivered (the current batch included) and what the order depends on; `finished` at the end of the
-  /// epoch. The same bytes for the same position, whatever workers have read ahead and however many they are. With
-  /// `in_order: false` also which samples behind the first gap were delivered; with several processes these are of this
-  /// rank only, and `merge_states` makes one state of all ranks'. Else all ranks have the same state, but for a last
-  /// batch that not all of them have: keep that of rank 0.
+  /// Epoch, samples delivered (the current batch included) and the seed and settings of the order; `finished` at the
+  /// end of the epoch. The same bytes for the same position, whatever workers have read ahead and however many they
+  /// are. With `in_order: false` also the samples delivered behind the first gap; with several processes these are of
+  /// this rank only, and `merge_states` combines the states of all ranks. Otherwise all ranks have the same state,
+  /// except after a last batch that not all of them have: save that of rank 0.
   State state_dict() const;
-  /// Continues with what the saved state had not delivered, in order, at the next `start_epoch` of its epoch; with
-  /// another batch size, number of workers or number of processes too. The seed of the state goes on, for the order as
-  /// for random transforms. Waits for the samples that workers are reading. @throws StateError, and changes nothing,
-  /// when the state is of another kind or number of records, or another loader is in an epoch of the same stream.
+  /// Resumes behind the delivered samples, in order, at the next `start_epoch` of the state's epoch; the batch size,
+  /// number of workers and number of processes may differ. Restores the seed of the order and of random transforms.
+  /// Waits for the samples that workers are reading. @throws StateError, and changes nothing, when the state is of
+  /// another kind or number of records, or another loader is in an epoch of the same stream.
   void load_state_dict(const State& state);
-  /// The state of a loader that delivered what any rank did. Whoever saves with `in_order: false` and several processes
-  /// gathers the states of all ranks, taken after the same number of batches, and calls this. Other states are given
-  /// back as they are: the first of them. @throws StateError when they do not belong together.
+  /// Combines the states of all ranks into one, for `in_order: false` with several processes: gather them after the
+  /// same number of batches. Returns the first of other states unchanged. @throws StateError when they do not belong
+  /// together.
   static State merge_states(std::span<const State> states);
 
  protected:
-  /// @throws ConfigError when an option does not fit; `can_pin` says whether the batch type has `pin_memory`.
+  /// @throws ConfigError for an invalid option; `can_pin`: whether the batch type has `pin_memory`.
   LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOptions options, bool can_pin);
   LoaderBase(LoaderBase&&) noexcept;
   LoaderBase& operator=(LoaderBase&&) noexcept;
 
-  /// Begins the epoch that was loaded and is not finished, or that was started but not read from, else the one after
-  /// the last.
+  /// Begins the loaded, unfinished epoch, or an epoch started but not read from, else the one after the last.
   void start_upcoming_epoch();
   /// @throws StateError when there is none.
   detail::BatchSlot& current() const;
@@ -131,10 +130,10 @@ class LoaderBase {
   bool started_ = false;            // start_epoch was called
   bool loaded_ = false;             // a state waits for start_epoch
   bool untouched_ = false;          // next was not called since start_epoch
-  bool resumes_ = false;            // the state that waits is that of an epoch which a visit interrupted
-  detail::VisitCount visit_;        // the last one that began, or that something else ended
-  std::optional<State> kept_ = {};  // by a visit: the position to go back to
-  bool kept_in_epoch_ = false;      // it had been started
+  bool resumes_ = false;            // the loaded state is of an epoch that a visit interrupted
+  detail::VisitCount visit_;        // count at the current visit, or at the event that ended it
+  std::optional<State> kept_ = {};  // set by a visit: the position to return to
+  bool kept_in_epoch_ = false;      // the epoch was started
 };
 
 }  // namespace danling::inline v0::data

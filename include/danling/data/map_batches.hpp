@@ -1,4 +1,4 @@
-// Batches of a dataset or a stream that a function changes.
+// Datasets and streams with a function applied to each batch.
 #pragma once
 
 #include <concepts>
@@ -87,10 +87,10 @@ class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
   std::int64_t below_ = base_->random_layers();
 };
 
-/// Batches that `function(batch)` or `function(batch, const BatchInfo&)` changes when they are read: in the workers, in
-/// several threads at a time. Random numbers come from `info.random(i)`, and for what mixes samples from
-/// `info.batch_random()`; they are others in every map of a map. Takes a dataset or a stream, or a shared pointer to
-/// one, and gives an object.
+/// Applies `function(batch)` or `function(batch, const BatchInfo&)` to batches when they are read: in the workers, in
+/// several threads at a time. Random numbers come from `info.random(i)`, and for mixing samples from
+/// `info.batch_random()`; they differ between nested maps. Accepts a dataset or a stream, or a shared pointer to one,
+/// and returns an object.
 template <class T, class F>
 auto map_batches(T source, F function) {
   static_assert(detail::GivesBatches<T>, "map_batches needs a dataset or a stream, or a std::shared_ptr to one");

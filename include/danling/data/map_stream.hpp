@@ -1,4 +1,4 @@
-// A stream whose records a function turns into samples, in the workers: see `map`.
+// A stream with a function applied to each record, in the workers: see `map`.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ class MapStream {
   MapStream(T base, F function) : base_(std::move(base)), function_(std::move(function)) {}
 
   std::optional<Record> next() { return base_.next(); }
-  /// Without `info` where neither the stream below nor the function asks for it: then a filter may follow.
+  /// Without `info` if neither the stream below nor the function takes it: then a filter may follow.
   auto make(Record record) const requires(!detail::MakesInformed<T> && !detail::MapsInformed<F, Before, SampleInfo>) {
     return std::invoke(function_, detail::make_sample(base_, std::move(record)));
   }

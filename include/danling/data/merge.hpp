@@ -1,4 +1,4 @@
-// Several batches as one.
+// Merging of several batches.
 #pragma once
 
 #include <concepts>
@@ -27,8 +27,8 @@ concept FreeMerge = requires(std::vector<B> parts, std::span<const std::int64_t>
 };
 }  // namespace detail
 
-/// A free `B merge_batches(std::vector<B> parts, std::span<const std::int64_t> order)` beside the type puts batches
-/// together; `Batch` and tensors need none.
+/// A free `B merge_batches(std::vector<B> parts, std::span<const std::int64_t> order)` beside the type merges batches;
+/// `Batch` and tensors need none.
 template <class B>
 concept Mergeable = std::same_as<B, at::Tensor> || std::same_as<B, Batch> || detail::FreeMerge<B>;
 
@@ -47,8 +47,8 @@ struct MergeBatches {
 };
 }  // namespace detail
 
-/// `parts` one after another as one batch, of which sample i is the one at `order[i]`. For `Batch`: tensors are joined
-/// along their first dimension, lists of texts too, trees part by part, and normalizers are added up.
+/// Merges `parts` into one batch whose sample i is sample `order[i]` of their concatenation. For `Batch`: tensors are
+/// joined along their first dimension, lists of texts too, trees part by part, and normalizers are added up.
 /// @throws DataError when the parts do not fit together.
 inline constexpr detail::MergeBatches merge_batches{};
 

@@ -1,4 +1,4 @@
-// Where parts begin in what they make together.
+// Offsets of parts in their concatenation.
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,13 @@ class Offsets {
   /// @throws DataError when `index` is not in [0, size()).
   Place operator[](std::int64_t index) const;
 
-  /// Of a batch, what one part has.
+  /// One part's records of a batch.
   struct Share {
     std::size_t part;
-    std::vector<std::int64_t> indices;  // in the part
-    std::vector<std::size_t> samples;   // of the batch
+    std::vector<std::int64_t> indices;  // indices in the part
+    std::vector<std::size_t> samples;   // positions in the batch
   };
-  /// The parts that have records of the batch, in their order; of an empty batch the first. @throws as above.
+  /// The parts that have records of the batch, in their order; of an empty batch the first. @throws as `operator[]`.
   std::vector<Share> shares(std::span<const std::int64_t> indices) const;
 
  private:

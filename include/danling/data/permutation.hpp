@@ -22,10 +22,10 @@ class Permutation {
 
   std::int64_t size() const { return size_; }
 
-  /// Where `index` in [0, size) goes; outside it the result is meaningless.
+  /// Position of `index` in [0, size); meaningless for others.
   std::int64_t operator()(std::int64_t index) const;
 
-  /// Where `begin`, `begin` + 1, ... go, all below `size()`: several at a time, which is much faster.
+  /// Positions of `begin`, `begin` + 1, ..., all below `size()`: a batch of them is much faster.
   void fill(std::int64_t begin, std::span<std::int64_t> to) const;
 
  private:

@@ -1,4 +1,4 @@
-// Random numbers that are computed from a key: the same wherever, whenever and in which thread they are drawn.
+// Random numbers computed from a key: the same in any thread, at any time, on any machine.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace danling::inline v0::data {
 
-/// What random numbers are computed from. New keys come from old ones by `split` and `fold_in`; a key is used once.
+/// A key of random numbers. New keys come from old ones by `split` and `fold_in`; a key is used once.
 /// The same numbers as JAX's default keys (Threefry-2x32, partitionable): `RandomKey::of(s)` is `jax.random.key(s)`.
 /// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.)
 struct RandomKey {
@@ -27,8 +27,8 @@ struct RandomKey {
   bool operator==(const RandomKey&) const = default;
 };
 
-/// Draws numbers from a key, one after another. Satisfies std::uniform_random_bit_generator; the functions below give
-/// the same numbers with every standard library, which its distributions do not.
+/// Draws numbers from a key, one after another. Satisfies std::uniform_random_bit_generator; the functions below return
+/// the same numbers with every standard library, unlike its distributions.
 class Random {
  public:
   using result_type = std::uint64_t;

@@ -1,4 +1,4 @@
-// Single records by index, as combinators of datasets see them.
+// Single records by index, for combinators of datasets.
 #pragma once
 
 #include <concepts>
@@ -24,13 +24,13 @@ template <class T>
 concept BatchesOfOne = !GetsRecords<T> && BatchSource<T> && requires {
   requires Uncollates<batch_of<T>>;
 };
-/// Whether `get` reads a batch of one: then many records are read faster as a batch.
+/// Whether `get` reads a batch of one: then reading many records as a batch is faster.
 template <class T>
 concept ReadsWhole = BatchesOfOne<T> || requires {
   requires T::uncollates;
 };
 
-/// The result of `get`, or the sample of a batch of one where there is no `get`.
+/// The result of `get`, or the sample of a batch of one if there is no `get`.
 template <class T>
 auto record_at(T& object, std::int64_t index, const SampleInfo& info) {
   if constexpr (GetsRecords<T>) {
@@ -49,8 +49,8 @@ auto look_at(T& dataset, std::int64_t index) {
 }
 }  // namespace detail
 
-/// `size()` and `get(index)` or `get(index, const SampleInfo&)`, in the type or in what it is a shared pointer to; no
-/// `collate` is needed. Or batches that `uncollate` takes apart.
+/// `size()` and `get(index)` or `get(index, const SampleInfo&)`, in the type or in the pointee of a shared pointer; no
+/// `collate` is needed. Or batches with `uncollate`.
 template <class T>
 concept RecordSource = detail::Sized<detail::pointee_of<T>> &&
     (detail::GetsRecords<detail::pointee_of<T>> || detail::BatchesOfOne<detail::pointee_of<T>>);
@@ -59,7 +59,7 @@ namespace detail {
 template <RecordSource T>
 using record_of = std::remove_cvref_t<decltype(record_at(std::declval<pointee_of<T>&>(), std::int64_t{},
                                                          std::declval<const SampleInfo&>()))>;
-/// void where there are no single records.
+/// void if there are no single records.
 template <class T>
 struct RecordOf {
   using type = void;
@@ -69,7 +69,7 @@ struct RecordOf<T> {
   using type = record_of<T>;
 };
 
-/// The dataset that another one stands on. What stands above shares it, says what it says, and collates as it does.
+/// Base of datasets over another one. Shares it, and forwards its declarations and its collate.
 template <class T>
 class ParentDataset {
  public:
@@ -94,13 +94,13 @@ class ParentDataset {
   std::shared_ptr<T> base_;
 };
 
-/// Whether `T` is read from its beginning, as streams are.
+/// Whether `T` is read sequentially, as streams are.
 template <class T>
 concept Restarts = requires(T& object, std::int64_t epoch) {
   object.reset(epoch);
 };
 
-/// Says what keeps `T` from giving single samples.
+/// Fails to compile with the reason why `T` has no single samples.
 template <class T>
 constexpr bool require_records() {
   using D = pointee_of<T>;
@@ -120,7 +120,7 @@ constexpr bool require_records() {
   return true;
 }
 
-/// Says what keeps `T` from being a dataset whose records can be chosen by number.
+/// Fails to compile with the reason why records of `T` cannot be chosen by index.
 template <class T>
 constexpr bool require_numbered() {
   using D = pointee_of<T>;

@@ -39,7 +39,7 @@ concept MakesPlain = requires(const T& object, yielded<T> record) {
   object.make(std::move(record));
 };
 
-/// The sample of a record; the record itself where `T` has no `make`.
+/// The sample of a record; the record itself if `T` has no `make`.
 template <class T>
 auto make_sample(const T& object, yielded<T> record, const SampleInfo& info) {
   if constexpr (MakesInformed<T>) {
@@ -50,7 +50,7 @@ auto make_sample(const T& object, yielded<T> record, const SampleInfo& info) {
     return record;
   }
 }
-/// The same, for a stream that does not ask for the info.
+/// The same, for a stream that does not take the info.
 template <class T>
 requires(!MakesInformed<T>) auto make_sample(const T& object, yielded<T> record) {
   if constexpr (MakesPlain<T>) {
@@ -65,9 +65,9 @@ using made = std::remove_cvref_t<decltype(make_sample(std::declval<const T&>(), 
 }  // namespace detail
 
 /// `next()` yields std::optional of a record, one thread at a time; `reset(epoch)`, `state_dict()`,
-/// `load_state_dict(state)` as in `Stream`. `make(record) const` or `make(record, const SampleInfo&) const`, where
-/// there is one, turns a record into a sample, in several threads at a time, also beside `next()` and `skip(n)`.
-/// `skip(n)`, where there is one, passes over up to n records and gives their number.
+/// `load_state_dict(state)` as in `Stream`. `make(record) const` or `make(record, const SampleInfo&) const`, if
+/// present, turns a record into a sample, in several threads at a time, also concurrently with `next()` and `skip(n)`.
+/// `skip(n)`, if present, skips up to n records and returns their number.
 template <class T>
 concept RecordStream = detail::Restartable<T> && requires {
   typename detail::yielded<T>;

@@ -1,4 +1,4 @@
-// One record of a dataset, and how records become a batch.
+// One record of a dataset, and its collation to batches.
 #pragma once
 
 #include <concepts>
@@ -18,14 +18,14 @@ namespace danling::inline v0::data {
 /// One record without the batch dimension.
 struct Sample {
   at::Tensor input = {};
-  /// Undefined where there is none.
+  /// Undefined for samples without a target.
   at::Tensor target = {};
-  /// Null, or a map of whatever else belongs to the record: tensors, numbers, texts, nested.
+  /// Null, or a map of further data of the record: tensors, numbers, texts, nested.
   State extra = {};
 };
 
 /// Stacks the samples along a new first dimension; `extra` by the rules of `default_collate`. @throws CollateError when
-/// shapes, dtypes or what `extra` holds differ, naming the first sample that does, or when only some samples have a
+/// shapes, dtypes or the contents of `extra` differ, naming the first such sample, or when only some samples have a
 /// target.
 Batch collate(std::vector<Sample> samples);
 
@@ -50,7 +50,7 @@ template <class T, class S>
 concept CollatedSomehow = std::is_object_v<S> &&
     (MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>);
 
-/// The object's own collate, else that of the sample's type, else the one beside it, else the default.
+/// Collates by a member of the dataset, else of the sample's type, else a free function beside it, else by the default.
 template <class T, class S>
 requires CollatedSomehow<T, S>
 auto collate_with(T& object, std::vector<S> samples) {

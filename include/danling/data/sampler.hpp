@@ -13,7 +13,7 @@
 namespace danling::inline v0::data {
 
 /// The order of an epoch as a function of the position in it, so that resuming in the middle costs nothing.
-/// It is the order of all processes together: loaders give each process its part (`world_size`).
+/// It is the order of all processes together: loaders assign each process its part (`world_size`).
 class Sampler {
  public:
   virtual ~Sampler();
@@ -26,14 +26,14 @@ class Sampler {
   /// it in one thread at a time, though not always the same.
   virtual void fill(std::int64_t position, std::span<std::int64_t> indices) const = 0;
 
-  /// Whether an epoch has records more than once; then their keys depend on the position too.
+  /// Whether an epoch repeats records; their keys then depend on the position too.
   virtual bool repeats() const { return false; }
-  /// Whether this is the part of one process already: loaders of several processes refuse such a sampler.
+  /// Whether this is already one process's share: loaders of several processes refuse such a sampler.
   virtual bool sharded() const { return false; }
 
-  /// What the order depends on besides the epoch; a map with at least `type`.
+  /// Parameters of the order besides the epoch; a map with at least `type`.
   virtual State state_dict() const = 0;
-  /// Continues the order of a saved sampler. @throws StateError when that was another kind, or of another size.
+  /// Continues the order of a saved sampler. @throws StateError when it is of another kind, or of another size.
   virtual void load_state_dict(const State& state) = 0;
 };
 
@@ -52,18 +52,18 @@ class SequentialSampler final : public Sampler {
 };
 
 struct RandomSamplerOptions {
-  /// Positions in an epoch; all records once where there is none. With fewer, every epoch has other records; with more,
-  /// all records come before one comes again.
+  /// Positions in an epoch; by default all records once. With fewer, epochs visit different records; with more, no
+  /// record repeats before all were visited.
   std::optional<std::int64_t> num_samples = {};
-  /// Every position draws from all records, whatever others drew.
+  /// Draws every position from all records, independently.
   bool replacement = false;
-  /// With the epoch and `split`, what the order depends on.
+  /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
 /// A new order of all records in every epoch, which depends on (seed, epoch, split) only, never on a generator.
-/// Constant memory. Loading a state takes over its seed and split, so that the saved order goes on.
+/// Constant memory. Loading a state restores its seed and split, so that the saved order continues.
 class RandomSampler final : public Sampler {
  public:
   /// @throws DataError when there is no record to draw from, or `num_samples` is negative.
@@ -82,8 +82,8 @@ class RandomSampler final : public Sampler {
   RandomSamplerOptions options_;
   std::int64_t num_samples_;
   std::int64_t epoch_ = 0;
-  std::uint64_t key_;  // of the epoch
-  Permutation order_;  // of the epoch's first pass over the records
+  std::uint64_t key_;  // key of the epoch
+  Permutation order_;  // order of the epoch's first pass over the records
 };
 
 }  // namespace danling::inline v0::data

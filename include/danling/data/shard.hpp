@@ -1,4 +1,4 @@
-// Which part of every global batch a process takes.
+// One process's part of every global batch.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,12 @@
 namespace danling::inline v0::data {
 
 /// Processes share one order: a global batch is the next `world_size * batch_size` samples of it, and rank r takes the
-/// r-th block. All ranks step together, so a position in the order holds for all of them.
+/// r-th block. All ranks step together, so they share one position in the order.
 struct Shard {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
-  /// Gives all ranks as many samples in the last global batch too: samples are repeated, and `BatchInfo::num_padding`
-  /// says how many. Otherwise ranks share the last samples as evenly as can be, and some may have none. Not for
-  /// streams.
+  /// Pads the last global batch to equal numbers on all ranks: samples are repeated, and `BatchInfo::num_padding`
+  /// counts them. Otherwise ranks share the last samples as evenly as can be, and some may have none. Not for streams.
   bool padding = false;
 };
 

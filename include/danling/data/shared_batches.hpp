@@ -1,4 +1,4 @@
-// Datasets and streams however they are given, as shared pointers to their interfaces.
+// Datasets and streams as shared pointers to their interfaces.
 #pragma once
 
 #include <concepts>
@@ -21,7 +21,7 @@ concept SharedStream = !std::same_as<T, pointee_of<T>> && requires(const pointee
 template <class T>
 concept GivesBatches = SharedStream<T> || DatasetLike<pointee_of<T>> || StreamLike<T>;
 
-/// A shared pointer to a `Dataset<B>` or `Stream<B>`: itself, or in an adapter.
+/// A shared pointer to a `Dataset<B>` or `Stream<B>`: unchanged, or to an adapter.
 template <GivesBatches T>
 auto shared_batches(T source) {
   if constexpr (DatasetLike<pointee_of<T>>) {

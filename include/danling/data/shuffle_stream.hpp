@@ -1,4 +1,4 @@
-// A stream in random order, as far as a buffer reaches.
+// A stream shuffled within a buffer.
 #pragma once
 
 #include <algorithm>
@@ -19,27 +19,27 @@
 namespace danling::inline v0::data {
 
 struct ShuffleOptions {
-  /// Records that are held, on average; a quarter more at the beginning. A record comes up to twice as many records
-  /// later than it would have.
+  /// Average number of records held; a quarter more at the beginning. A record is delayed by up to twice as many
+  /// records.
   std::int64_t buffer_size = 1000;
-  /// With the epoch and `split`, what the order depends on.
+  /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
 namespace detail {
-/// When each record of an epoch is due: a random delay of up to twice the size of the buffer, by its number. Those of
-/// the beginning wait as if the buffer had been filled before.
+/// Random delay of each record of an epoch, of up to twice the size of the buffer, by its number. The first records
+/// wait as if the buffer had been filled before.
 class Delays {
  public:
   explicit Delays(ShuffleOptions options);
 
   void set_epoch(std::int64_t epoch) { key_ = order_key(options_.seed, epoch, options_.split); }
-  /// In records, with `precision` binary places.
+  /// Due time in records, with `precision` binary places.
   std::int64_t due(std::int64_t number) const;
-  /// No record from `number` on is due before.
+  /// Earliest due time of any record from `number` on.
   std::int64_t earliest(std::int64_t number) const;
-  /// All records before that one are due before `due`.
+  /// Lower bound of the records that are not due before `due`.
   std::int64_t oldest_waiting(std::int64_t due) const;
 
   const ShuffleOptions& options() const { return options_; }
@@ -53,17 +53,17 @@ class Delays {
   std::uint64_t key_ = 0;
 };
 
-/// What a shuffled stream saves besides the stream below.
+/// State of a shuffled stream besides the stream below.
 struct ShufflePosition {
   std::int64_t epoch = 0;
-  /// Records read where the state of the stream below was taken.
+  /// Number of records read when the state of the stream below was taken.
   std::int64_t number = 0;
-  /// The last record that was yielded: when it was due, and its number; -1 where there is none.
+  /// The last yielded record: its due time and number; -1 if none.
   std::int64_t due = -1;
   std::int64_t last = -1;
 };
 State shuffle_state(const Delays& delays, const ShufflePosition& position, State base);
-/// @throws StateError where the buffer had another size.
+/// @throws StateError when the buffer had another size.
 ShufflePosition read_shuffle_state(const Delays& delays, const State& state);
 }  // namespace detail
 
@@ -123,7 +123,7 @@ class ShuffleStream : public detail::StreamAbove<T> {
     Record record;
   };
   struct Snapshot {
-    std::int64_t number;  // of the next record
+    std::int64_t number;  // number of the next record
     State base;
   };
 
@@ -141,7 +141,7 @@ class ShuffleStream : public detail::StreamAbove<T> {
   }
 
   void read_one() {
-    // One snapshot for every quarter of the buffer, as far back as a record may wait from.
+    // One snapshot per quarter of the buffer, as far back as a record may have waited.
     if (number_ >= snapshots_.back().number + std::max<std::int64_t>(1, delays_.options().buffer_size / 4)) {
       snapshots_.push_back({number_, base_.state_dict()});
       while (snapshots_.size() > 1 && snapshots_[1].number <= delays_.oldest_waiting(due_)) {
@@ -164,18 +164,19 @@ class ShuffleStream : public detail::StreamAbove<T> {
 
   detail::Delays delays_;
   std::int64_t epoch_ = 0;
-  std::int64_t number_ = 0;  // of the next record
+  std::int64_t number_ = 0;  // number of the next record
   std::int64_t due_ = -1;
   std::int64_t last_ = -1;
   bool ended_ = false;
-  std::vector<Waiting> waiting_;  // a heap, what is due first in front
+  std::vector<Waiting> waiting_;  // a heap, the earliest due in front
   std::deque<Snapshot> snapshots_;
 };
 
-/// The stream in an order that depends on (seed, split, epoch) and the numbers of the records only: each waits for a
-/// random number of others, up to `2 * buffer_size`. The state is small and exact: the stream's own some way back, and
-/// how far the order came; a resume reads up to `2.25 * buffer_size` records again, without making samples of them.
-/// Shuffle before `map`, so that what is held is small. A state brings its seed and split.
+/// The stream in an order that depends only on (seed, split, epoch) and the numbers of the records: each waits for a
+/// random number of others, up to `2 * buffer_size`. The state is small and exact: an earlier state of the stream
+/// below, and the position in the order; a resume reads up to `2.25 * buffer_size` records again, without making
+/// samples of them. Shuffle before `map`, so that the buffered records are small. Loading a state restores its seed and
+/// split.
 template <class T>
 auto shuffle(T stream, ShuffleOptions options) {
   static_assert(RecordStream<T>, "shuffle needs a stream of records; loaders shuffle datasets");

@@ -1,4 +1,4 @@
-// Where the batches of a split come from: a dataset or a stream.
+// Source of a split's batches: a dataset or a stream.
 #pragma once
 
 #include <concepts>
@@ -36,7 +36,7 @@ concept StreamOf = StreamLike<T> && requires {
 };
 }  // namespace detail
 
-/// What a `Source<B>` can be made from: a shared pointer to a `Dataset<B>` or `Stream<B>`, or an object that is
+/// Types that convert to a `Source<B>`: a shared pointer to a `Dataset<B>` or `Stream<B>`, or an object that is
 /// like one.
 template <class T, class B>
 concept SourceOf = detail::SharedOf<T, Dataset<B>> || detail::SharedOf<T, Stream<B>> || detail::DatasetOf<T, B> ||
@@ -48,7 +48,7 @@ concept Shared = requires {
   typename pointee<T>::type;
 };
 
-/// Says what keeps `T` from being a source of batches of type `B`.
+/// Fails to compile with the reason why `T` is no source of batches of type `B`.
 template <class T, class B>
 constexpr bool require_source() {
   if constexpr (Shared<T>) {

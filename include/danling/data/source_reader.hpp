@@ -1,4 +1,4 @@
-// Reads batches of type B for the loader's machinery, which does not know the type.
+// Reads batches of type B for the loader, which does not know the type.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class SourceSlot final : public BatchSlot {
   void drop() override {
     if constexpr (KeepsInfo<B>) {
       if (batch) {
-        spare = std::move(batch->info);  // its memory is of use to the next batch
+        spare = std::move(batch->info);  // the next batch reuses its memory
       }
     }
     batch.reset();
@@ -58,7 +58,7 @@ class SourceReader final : public BatchReader {
       }
     }
     if constexpr (KeepsInfo<B>) {
-      slot.info.entry_keys = std::move(slot.batch->info.entry_keys);  // the dataset's to say
+      slot.info.entry_keys = std::move(slot.batch->info.entry_keys);  // set by the dataset
       slot.spare = slot.info;
       slot.batch->info = std::move(slot.spare);
     }
@@ -73,7 +73,7 @@ class SourceReader final : public BatchReader {
   }
   std::int64_t skip(std::int64_t num_samples) override { return source_.stream()->skip(num_samples); }
   void reset(std::int64_t epoch) override { source_.stream()->reset(epoch); }
-  // Copies: the stream may change its own tensors, and the state is to stay as it is.
+  // A copy: the stream may change its tensors later.
   State state_dict() const override { return clone(source_.stream()->state_dict()); }
   void load_state_dict(const State& state) override { source_.stream()->load_state_dict(clone(state)); }
 

@@ -1,4 +1,4 @@
-// What belongs to each split: split names to values, in the order in which they were added.
+// Values by split, in the order of insertion.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class SplitMap {
   V* find(std::string_view split) { return const_cast<V*>(std::as_const(*this).find(split)); }
   bool contains(std::string_view split) const { return find(split) != nullptr; }
 
-  /// The value of `split`. @throws ConfigError that lists the splits there are.
+  /// The value of `split`. @throws ConfigError that lists the existing splits.
   const V& at(std::string_view split) const {
     const V* found = find(split);
     if (found == nullptr) {

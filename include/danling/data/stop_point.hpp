@@ -1,12 +1,12 @@
-// Where the reading of a batch may end early: between its samples.
+// Early end of a batch's reading, between its samples.
 #pragma once
 
 namespace danling::inline v0::data {
 
-/// Ends the reading of a batch that its loader no longer wants, by an exception that the loader catches; else does
-/// nothing, as in threads that are no workers. Loaders and combinators call it for every sample, so that a stop waits
-/// for one sample and not for a batch. For the loops of a `get_batch`, `next` or `read` of one's own: whatever it
-/// changed must be as after any other exception.
+/// Cancels the reading of a batch that its loader no longer needs, by an exception that the loader catches; does
+/// nothing otherwise, also outside workers. Loaders and combinators call it for every sample, so that a stop waits for
+/// one sample and not for a batch. Call it in the loops of a custom `get_batch`, `next` or `read`, which must be
+/// exception-safe there.
 void stop_point();
 
 }  // namespace danling::inline v0::data

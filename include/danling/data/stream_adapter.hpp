@@ -1,4 +1,4 @@
-// Any object that is like a stream, as a `Stream`.
+// Adapter from any stream-like object to a `Stream`.
 #pragma once
 
 #include <concepts>
@@ -22,8 +22,8 @@
 
 namespace danling::inline v0::data {
 
-/// Any object that satisfies `StreamLike`, as a `Stream`. Records are read one after another; samples are made of them
-/// and collated by whoever runs the job.
+/// Any object that satisfies `StreamLike`, as a `Stream`. Reads records one after another; the thread that runs the job
+/// makes samples of them and collates.
 template <StreamLike T>
 class StreamAdapter final : public Stream<stream_batch_of<T>> {
   using B = stream_batch_of<T>;
@@ -94,7 +94,7 @@ concept Yields = requires {
 }
 || requires { typename yielded_batch<T>; };
 
-/// Says what keeps `T` from being a stream.
+/// Fails to compile with the reason why `T` is no stream.
 template <class T>
 constexpr bool require_stream() {
   static_assert(Yields<T>,
@@ -112,7 +112,7 @@ constexpr bool require_stream() {
 }
 }  // namespace detail
 
-/// `object` as a shared stream: itself where it is a `Stream` already, else in an adapter.
+/// `object` as a shared stream: unchanged if it is a `Stream`, else in an adapter.
 template <class T>
 auto make_stream(T object) {
   static_assert(detail::require_stream<T>());

@@ -1,4 +1,4 @@
-// What can be read as a stream: objects that yield batches, or records that become samples with a collate.
+// Concepts of streams: objects that yield batches, or records that become samples with a collate.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ concept BatchStream = detail::Restartable<T> && requires {
 template <class T>
 concept SampleStream = RecordStream<T> && Collates<T, detail::made<T>>;
 
-/// What `make_stream` takes.
+/// Types that `make_stream` accepts.
 template <class T>
 concept StreamLike = BatchStream<T> || SampleStream<T>;
 

@@ -1,4 +1,4 @@
-// Streams of records made of parts of others: those that satisfy a predicate, the first ones.
+// Streams of some records of others: those that satisfy a predicate, the first ones.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace danling::inline v0::data {
 
 namespace detail {
-/// Passes on what the stream below says, makes and collates.
+/// Forwards the declarations, `make` and collate of the stream below.
 template <RecordStream T>
 class StreamAbove {
  public:
@@ -44,7 +44,7 @@ class StreamAbove {
 };
 }  // namespace detail
 
-/// See `filter`. The samples are what it yields.
+/// See `filter`. It yields samples.
 template <RecordStream T, std::predicate<const detail::made<T>&> P>
 requires(!detail::MakesInformed<T>) class FilterStream {
   using Sample = detail::made<T>;

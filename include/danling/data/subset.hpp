@@ -1,4 +1,4 @@
-// Parts of a dataset: chosen records, and splits that depend on a seed only.
+// Subsets of a dataset: chosen records, and random splits by seed.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace danling::inline v0::data {
 
-/// Some records of a dataset, numbered anew: samples where it gives samples, batches where it gives batches. Copies
-/// share the dataset.
+/// Some records of a dataset, renumbered: samples if it returns samples, batches if it returns batches. Copies share
+/// the dataset.
 template <class T>
 class Subset : public detail::ParentDataset<T> {
   using Parent = detail::ParentDataset<T>;
@@ -31,7 +31,7 @@ class Subset : public detail::ParentDataset<T> {
     indices_.check_within(this->base_size());
   }
 
-  /// Which records of the dataset below these are.
+  /// Indices of these records in the dataset below.
   std::vector<std::int64_t> indices() const { return indices_.list(); }
 
   std::int64_t size() const { return indices_.size(); }
@@ -69,10 +69,9 @@ auto subset(T dataset, std::vector<std::int64_t> indices, std::string split = {}
                                        std::move(split), train);
 }
 
-/// Disjoint random parts that have all records together: of as many records each, where `sizes` are integers, or of
-/// these fractions of all, which add up to 1. Which records a part has depends on the seed and the size of the dataset
-/// only. Parts have no `split()`; in a runner, the name under which it has a part says what that is for. (Torch:
-/// random_split, with its rounding.)
+/// Disjoint random parts that have all records together: of as many records each, if `sizes` are integers, or of these
+/// fractions of all, which add up to 1. The parts depend on the seed and the size of the dataset only. Parts have no
+/// `split()`; a runner uses the split name under which it gets the part. (Torch: random_split, with its rounding.)
 template <class T>
 auto random_split(T dataset, const PartSizes& sizes, std::uint64_t seed) {
   static_assert(detail::require_numbered<T>());

@@ -12,18 +12,18 @@
 namespace danling::inline v0::data {
 
 struct SubsetSamplerOptions {
-  /// A new order in every epoch, else the list's.
+  /// Shuffles anew in every epoch; else keeps the list's order.
   bool shuffle = false;
-  /// With the epoch and `split`, what the order depends on.
+  /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
 
-/// Some records of a dataset: the list in its order, or shuffled. Loading a state takes over its seed and split.
-/// (`subset` gives a dataset that has these records only.)
+/// Some records of a dataset: the list in its order, or shuffled. Loading a state restores its seed and split.
+/// (`subset` returns a dataset of these records only.)
 class SubsetSampler final : public Sampler {
  public:
-  /// @throws DataError when an index is negative; one that the dataset does not have is an error when it is read.
+  /// @throws DataError when an index is negative; an index beyond the dataset is an error when it is read.
   explicit SubsetSampler(std::vector<std::int64_t> indices, SubsetSamplerOptions options = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
@@ -31,7 +31,7 @@ class SubsetSampler final : public Sampler {
   void fill(std::int64_t position, std::span<std::int64_t> indices) const override;
   bool repeats() const override { return repeats_; }
   State state_dict() const override;
-  /// @throws StateError also when the list was another.
+  /// @throws StateError also when the list differs.
   void load_state_dict(const State& state) override;
 
  private:

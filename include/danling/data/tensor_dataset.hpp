@@ -15,7 +15,7 @@
 namespace danling::inline v0::data {
 
 /// `input * scale + shift` in float32: all four numbers, the product and the sum are rounded to it one by one, so that
-/// every machine and device gives the same bits.
+/// every machine and device computes the same bits.
 struct Affine {
   double scale = 1.0;
   double shift = 0.0;

@@ -1,4 +1,4 @@
-// What is done to each tensor of a tree, such as a batch's nested tensors.
+// Functions over the tensors of a tree, such as a batch's nested tensors.
 #pragma once
 
 #include <utility>
@@ -26,7 +26,7 @@ void each_tensor(const State& tree, const Visit& visit) {
   }
 }
 
-/// The tree with every tensor replaced by `change(at::Tensor)`; what is no tensor stays.
+/// The tree with every tensor replaced by `change(at::Tensor)`; other values stay.
 template <class Change>
 State map_tensors(const State& tree, const Change& change) {
   if (tree.is_tensor()) {
@@ -51,7 +51,7 @@ State map_tensors(const State& tree, const Change& change) {
 }
 
 /// The tensor on `device`, itself where it is there already or undefined. `non_blocking` copies overlap with the host
-/// only from pinned memory; copies to the host always wait, since one that did not would be read before it is there.
+/// only from pinned memory; copies to the host always wait, since otherwise the host could read incomplete data.
 inline at::Tensor tensor_to(at::Tensor tensor, c10::Device device, bool non_blocking = true) {
   if (!tensor.defined() || tensor.device() == device) {
     return tensor;

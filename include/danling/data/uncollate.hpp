@@ -11,8 +11,8 @@
 
 namespace danling::inline v0::data {
 
-/// Takes off the first dimension of every tensor and of lists of texts; what is the same for the whole batch stays.
-/// @throws DataError where `batch` has not one sample, or says what a sample cannot (`loss_normalizer`).
+/// Removes the first dimension of every tensor and of lists of texts; values of the whole batch stay.
+/// @throws DataError if `batch` does not have one sample, or has fields that a sample cannot have (`loss_normalizer`).
 Sample uncollate(Batch batch);
 
 namespace detail {
@@ -34,8 +34,8 @@ auto uncollate_one(B batch) {
 }
 }  // namespace detail
 
-/// A free `S uncollate(B batch)` beside the type of batch gives the sample of a batch of one, so that whole batches can
-/// be mapped and filtered sample by sample; `Batch` and tensors need none.
+/// A free `S uncollate(B batch)` beside the type of batch returns the sample of a batch of one, so that whole batches
+/// can be mapped and filtered sample by sample; `Batch` and tensors need none.
 template <class B>
 concept Uncollates = std::same_as<B, at::Tensor> || detail::FreeUncollate<B>;
 

@@ -1,4 +1,4 @@
-// Datarax's words for what pipelines of data are made of, as danling's types and as concepts (datarax.typing).
+// Datarax's terms for data pipelines as danling's types and as concepts (datarax.typing).
 #pragma once
 
 #include <concepts>
@@ -20,8 +20,8 @@
 
 namespace danling::inline v0::data {
 
-/// Maps from names to values are trees. `Batch`, `Metadata` and `RandomKey` are types of danling's own;
-/// `Checkpointable` and `CheckpointableIterator` are concepts (state/state.hpp).
+/// Maps from names to values are trees. `Batch`, `Metadata` and `RandomKey` are danling's types; `Checkpointable` and
+/// `CheckpointableIterator` are concepts (state/state.hpp).
 using DataDict = State;
 using StateDict = State;
 using MetadataDict = State;
@@ -31,12 +31,12 @@ using PRNGKey = RandomKey;
 namespace detail {
 struct NoCollate {};
 
-/// Whether `F` takes a `V`, and maybe what is known of it, and gives one.
+/// Whether `F` maps a `V`, with or without an `Info`, to a `V`.
 template <class F, class V, class Info>
 concept Changes = Maps<F, V, Info> && std::same_as<mapped<F, V, Info>, V>;
 }  // namespace detail
 
-/// A record without the batch dimension, of which a batch can be made: `Sample`, a State, a struct of your own.
+/// A record without the batch dimension that can be collated: `Sample`, a State, a user's struct.
 template <class E>
 concept Element = std::movable<E> && Collates<detail::NoCollate, E>;
 

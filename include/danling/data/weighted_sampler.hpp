@@ -1,4 +1,4 @@
-// Records drawn by weight.
+// Weighted random sampling of records.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 namespace danling::inline v0::data {
 
 struct WeightedSamplerOptions {
-  /// Positions in an epoch. Without it: as many as there are weights, or, without replacement, weights above 0.
+  /// Positions in an epoch. By default as many as there are weights or, without replacement, weights above 0.
   std::optional<std::int64_t> num_samples = {};
-  /// Every position draws from all records, whatever others drew; else a record comes once at most.
+  /// Draws every position from all records, independently; else a record comes once at most.
   bool replacement = true;
-  /// With the epoch and `split`, what the order depends on.
+  /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };
@@ -27,14 +27,14 @@ struct WeightedSamplerOptions {
 /// Draws record i with a probability in proportion to `weights[i]`; weight 0 is never drawn.
 /// With replacement: Walker's alias table in whole numbers (Vose, "A linear algorithm for generating random numbers
 /// with a given distribution", 1991): 16 bytes a record, and a draw costs the same for any number of records and
-/// depends on (seed, split, epoch, position) only. Without: each draw in proportion to the weights of the records that
-/// are left (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006), ordered anew in `set_epoch`,
-/// which costs n log n. Loading a state takes over its seed and split.
+/// depends on (seed, split, epoch, position) only. Without: each draw in proportion to the weights of the remaining
+/// records (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006), ordered anew in `set_epoch`,
+/// which costs n log n. Loading a state restores its seed and split.
 class WeightedSampler final : public Sampler {
  public:
-  /// `weights` need not add up to 1; what is below 2^-52 of the largest counts as that.
-  /// @throws DataError when a weight is negative, infinite or NaN, when none is above 0, or when more samples are asked
-  /// for than there are to draw without replacement.
+  /// `weights` need not add up to 1; positive ones below 2^-52 of the largest are raised to that.
+  /// @throws DataError when a weight is negative, infinite or NaN, when none is above 0, or when there are too few
+  /// weights above 0 to draw without replacement.
   explicit WeightedSampler(std::vector<double> weights, WeightedSamplerOptions options = {});
 
   std::int64_t size() const override { return num_samples_; }
@@ -42,7 +42,7 @@ class WeightedSampler final : public Sampler {
   void fill(std::int64_t position, std::span<std::int64_t> indices) const override;
   bool repeats() const override { return options_.replacement; }
   State state_dict() const override;
-  /// @throws StateError also when the weights were others.
+  /// @throws StateError also when the weights differ.
   void load_state_dict(const State& state) override;
 
  private:
@@ -60,16 +60,15 @@ class WeightedSampler final : public Sampler {
   std::int64_t num_samples_;
   std::int64_t fingerprint_;
   std::int64_t epoch_ = 0;
-  RandomKey key_;                    // of the epoch
+  RandomKey key_;                    // key of the epoch
   std::vector<Slot> table_;          // with replacement
-  std::vector<double> weights_;      // without
-  std::vector<std::int64_t> order_;  // without: of the epoch
+  std::vector<double> weights_;      // without replacement
+  std::vector<std::int64_t> order_;  // without replacement: order of the epoch
 };
 
-/// Weights with which every class is drawn as often as every other, whatever the numbers of their records: 1 over the
-/// number of records with that label. Labels are any integers.
+/// Weights that draw every class equally often: 1 over the number of records with that label. Labels are any integers.
 std::vector<double> balanced_weights(std::span<const std::int64_t> labels);
-/// The same for `labels` [N] of an integral type; those of a device are copied (a device wait).
+/// The same for `labels` [N] of an integral type; copies them from a device (a device wait).
 /// @throws DataError for another shape or type.
 std::vector<double> balanced_weights(const at::Tensor& labels);
 

@@ -32,7 +32,7 @@ struct NpyOptions {
 /// @throws DataError that names the file when one is missing or damaged, or when numbers of records differ.
 std::shared_ptr<Dataset<Batch>> npy_dataset(const NpyOptions& options);
 
-/// Which arrays of a file make the batches.
+/// Names of the arrays that make the batches.
 struct ArrayNames {
   std::string input;
   /// None when empty.
@@ -42,8 +42,8 @@ struct ArrayNames {
   std::string split = {};
 };
 
-/// Arrays of an .npz file, stored or compressed. The ones that are named are read into memory and verified.
-/// @throws DataError that names file and array, and lists the arrays there are when one is missing.
+/// Arrays of an .npz file, stored or compressed. The named ones are read into memory and verified.
+/// @throws DataError that names file and array, and lists the existing arrays when one is missing.
 std::shared_ptr<Dataset<Batch>> npz_dataset(const std::filesystem::path& path, const ArrayNames& names);
 
 struct SafetensorsOptions {
@@ -52,7 +52,7 @@ struct SafetensorsOptions {
 };
 
 /// Tensors of a safetensors file. Mapped, only the records of a batch are read and nothing but the header is verified.
-/// @throws DataError that names file and tensor, and lists the tensors there are when one is missing.
+/// @throws DataError that names file and tensor, and lists the existing tensors when one is missing.
 std::shared_ptr<Dataset<Batch>> safetensors_dataset(const std::filesystem::path& path, const ArrayNames& names,
                                                     const SafetensorsOptions& options = {});
 

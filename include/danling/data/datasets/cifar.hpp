@@ -13,14 +13,14 @@ namespace danling::inline v0::data {
 struct Cifar10Options {
   /// Pixels become (p / 255 - mean) / std by channel; without it p / 255.
   bool normalize = true;
-  /// Of CIFAR-10's training images: red, green, blue.
+  /// Means of CIFAR-10's training images: red, green, blue.
   std::array<double, 3> mean = {0.4914, 0.4822, 0.4465};
   std::array<double, 3> std = {0.2470, 0.2435, 0.2616};
 };
 
 struct Cifar100Options {
   bool normalize = true;
-  /// Of CIFAR-100's training images: red, green, blue.
+  /// Means of CIFAR-100's training images: red, green, blue.
   std::array<double, 3> mean = {0.5071, 0.4865, 0.4409};
   std::array<double, 3> std = {0.2673, 0.2564, 0.2762};
   /// The 20 coarse classes instead of the 100 fine ones.

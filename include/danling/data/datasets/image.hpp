@@ -1,4 +1,4 @@
-// Images as tensors: decoded, resized and cropped one by one, as image folders and shards do before images are batched.
+// Images as tensors: decoded, resized and cropped one by one, for image folders and shards, before images are batched.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +21,32 @@ struct ImageSize {
   std::int64_t width = 0;
 };
 
-/// A part of random area and shape, resized (torchvision: `RandomResizedCrop`).
+/// A random crop of random area and shape, resized (torchvision: `RandomResizedCrop`).
 struct RandomResizedCrop {
   ImageSize size = {};
-  /// Of the part's area, to the image's.
+  /// Crop area as a fraction of the image's.
   double min_scale = 0.08;
   double max_scale = 1.0;
-  /// Of the part's width to its height.
+  /// Crop width divided by its height.
   double min_ratio = 3.0 / 4.0;
   double max_ratio = 4.0 / 3.0;
 };
 
-/// How an image becomes a tensor, in the order of the fields.
+/// Conversion of an image to a tensor, in the order of the fields.
 struct ImageOptions {
   formats::ImageDecodeOptions decode = {.channels = formats::ImageChannels::rgb};
-  /// Makes the shorter edge this long and keeps the shape (torchvision: `Resize(n)`).
+  /// Resizes the shorter edge to this length and keeps the shape (torchvision: `Resize(n)`).
   std::optional<std::int64_t> resize = {};
-  /// Makes it exactly this large, whatever its shape was (torchvision: `Resize((h, w))`).
+  /// Resizes to exactly this size (torchvision: `Resize((h, w))`).
   std::optional<ImageSize> resize_to = {};
-  /// Cuts this out of the middle; what is smaller gets a black border.
+  /// Crops the center; smaller images get a black border.
   std::optional<ImageSize> center_crop = {};
-  /// Instead of the three above. Keyed to the sample.
+  /// Replaces the three above. Keyed to the sample.
   std::optional<RandomResizedCrop> random_resized_crop = {};
-  /// Gets uint8 [C, H, W] and gives what the batch is made of, from several threads at a time.
+  /// Maps uint8 [C, H, W] to the tensor of the batch, in several threads at a time.
   std::function<at::Tensor(at::Tensor image, const SampleInfo& info)> transform = {};
 
-  /// @throws ConfigError when sizes or ranges make no sense, or exclude each other.
+  /// @throws ConfigError when sizes or ranges are invalid, or exclude each other.
   void validate() const;
 };
 
@@ -57,10 +57,10 @@ at::Tensor image_tensor(std::string_view bytes, const formats::ImageDecodeOption
 at::Tensor resize_image(const at::Tensor& image, std::int64_t shorter_edge);
 at::Tensor resize_image(const at::Tensor& image, ImageSize size);
 at::Tensor center_crop_image(const at::Tensor& image, ImageSize size);
-/// Ten attempts at a part that fits, then the largest in the middle; draws four numbers or two for each.
+/// Tries ten random crops, then takes the largest in the center; draws two or four numbers per attempt.
 at::Tensor random_resized_crop_image(const at::Tensor& image, const RandomResizedCrop& crop, Random random);
 
-/// Decodes and does all of `options`; contiguous unless a transform gives something else.
+/// Decodes and applies `options`; contiguous unless a transform returns something else.
 at::Tensor read_image(std::string_view bytes, const ImageOptions& options, const SampleInfo& info);
 
 /// Stacks images and targets. @throws DataError that says which options help when the sizes differ.

@@ -19,27 +19,27 @@
 namespace danling::inline v0::data {
 
 struct ImageFolderOptions {
-  /// Of the files that are taken, in any case; others are passed over. Nothing stands for `.jpg`, `.jpeg` and `.png`,
-  /// and refuses images of other formats, which are read by no option.
+  /// Extensions of the files to read, in any case; other files are skipped. By default `.jpg`, `.jpeg` and `.png`, and
+  /// images of other formats are an error; no option reads those.
   std::optional<std::vector<std::string>> extensions = {};
   /// Whether a class may have no image.
   bool allow_empty = false;
   std::string split = {};
-  /// How each image is decoded, resized and cropped. Images of a batch must end up of one size.
+  /// How each image is decoded, resized and cropped. All images of a batch must have one size then.
   ImageOptions image = {};
 };
 
 /// Samples in the order of torchvision's ImageFolder: classes sorted by name, then directories, then files, by bytes.
-/// Symbolic links are followed; names that begin with a dot are passed over. `target` is int64 []. Files are read when
-/// their samples are; their names take the memory of their characters and twelve bytes each.
+/// Follows symbolic links; skips names that begin with a dot. `target` is int64 []. Files are read with their samples;
+/// a name takes the memory of its characters and twelve bytes.
 class ImageFolder final : public Dataset<Batch> {
  public:
   /// @throws DataError when a directory cannot be read or contains itself, when there are no classes, or a class
-  /// without images; ConfigError when the options make no sense.
+  /// without images; ConfigError when the options are invalid.
   explicit ImageFolder(std::filesystem::path root, ImageFolderOptions options = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(directory_of_.size()); }
-  /// @throws DataError naming the file that cannot be read or decoded. From several threads at a time.
+  /// @throws DataError naming the file that cannot be read or decoded. In several threads at a time.
   Sample get(std::int64_t index, const SampleInfo& info) const;
   /// The same in epoch 0, without a seed.
   Sample get(std::int64_t index) const;
@@ -55,11 +55,11 @@ class ImageFolder final : public Dataset<Batch> {
 
   const std::vector<std::string>& classes() const { return classes_; }
   std::map<std::string, std::int64_t> class_to_idx() const;
-  /// @throws DataError when `index` is not in [0, size()), as the following.
+  /// @throws DataError when `index` is not in [0, size()); so do the functions below.
   std::filesystem::path path(std::int64_t index) const;
-  /// The number of its class.
+  /// Class index of the sample.
   std::int64_t target(std::int64_t index) const;
-  /// Of all samples, int64 [size()]; what weights of samplers are made from.
+  /// Class indices of all samples, int64 [size()], for the weights of samplers.
   at::Tensor targets() const;
 
  private:
@@ -75,9 +75,9 @@ class ImageFolder final : public Dataset<Batch> {
   ImageFolderOptions options_;
   std::vector<std::string> classes_;
   std::vector<Directory> directories_;
-  std::string names_;                        // of all files, one after another
-  std::vector<std::uint64_t> name_ends_;     // of each file, in `names_`
-  std::vector<std::uint32_t> directory_of_;  // of each file, in `directories_`
+  std::string names_;                        // names of all files, concatenated
+  std::vector<std::uint64_t> name_ends_;     // end of each name in `names_`
+  std::vector<std::uint32_t> directory_of_;  // directory of each file in `directories_`
 };
 
 std::shared_ptr<ImageFolder> image_folder(std::filesystem::path root, ImageFolderOptions options = {});

@@ -13,16 +13,15 @@
 
 namespace danling::inline v0::data {
 
-/// The records of a JSON lines file, read when they are asked for. A copy shares the file. Several threads may read at
-/// a time.
+/// The records of a JSON lines file, read on access. A copy shares the file. Several threads may read at a time.
 class JsonLines {
  public:
-  /// Looks at the whole file once, for the ends of its lines. @throws DataError when it cannot be read.
+  /// Scans the whole file once for its line ends. @throws DataError when it cannot be read.
   explicit JsonLines(const std::filesystem::path& path, const formats::JsonOptions& options = {})
       : file_(std::make_shared<const formats::JsonLinesFile>(path, options)) {}
 
   std::int64_t size() const { return file_->size(); }
-  /// One line as a tree. @throws DataError with file and line for what is not JSON: see `formats::parse_json`.
+  /// One line as a tree. @throws DataError with file and line for invalid JSON: see `formats::parse_json`.
   State get(std::int64_t index) const;
   /// `file` and `line`.
   State source_info(std::int64_t index) const;
@@ -32,7 +31,7 @@ class JsonLines {
   std::shared_ptr<const formats::JsonLinesFile> file_;
 };
 
-/// What `json_lines_dataset` makes: `map` of each record.
+/// Record type of `json_lines_dataset`: `map` of each record.
 template <class Map>
 class MappedJsonLines {
  public:
@@ -50,9 +49,9 @@ class MappedJsonLines {
   std::string split_;
 };
 
-/// A dataset of the samples that `map(State)` makes of the lines; `map` is called from several threads at a time, and
-/// what it returns needs a `collate` beside its type, as data::Sample has. What it throws becomes a DataError with file
-/// and line when a batch is read.
+/// A dataset of the samples that `map(State)` returns for each line; `map` runs in several threads at a time, and its
+/// result needs a `collate` beside its type, as data::Sample has. Its exceptions become DataErrors with file and line
+/// when a batch is read.
 template <class Map>
 auto json_lines_dataset(const std::filesystem::path& path, Map map, std::string split = {},
                         const formats::JsonOptions& options = {}) {

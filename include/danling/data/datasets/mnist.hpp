@@ -1,4 +1,4 @@
-// MNIST, Fashion-MNIST, and the data sets that come in their four files (KMNIST, the digits of examples/mnist).
+// MNIST, Fashion-MNIST, and other datasets in the same four files (KMNIST, the digits of examples/mnist).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class Part { train, test };
 struct MnistOptions {
   /// Pixels become (p / 255 - mean) / std; without it p / 255.
   bool normalize = true;
-  /// Of MNIST's training images.
+  /// Mean of MNIST's training images.
   double mean = 0.1307;
   double std = 0.3081;
   /// Inputs of [N, 784] instead of [N, 1, 28, 28].
@@ -25,7 +25,7 @@ struct MnistOptions {
 
 struct FashionMnistOptions {
   bool normalize = true;
-  /// Of Fashion-MNIST's training images.
+  /// Mean of Fashion-MNIST's training images.
   double mean = 0.2860;
   double std = 0.3530;
   bool flatten = false;
@@ -33,9 +33,9 @@ struct FashionMnistOptions {
 
 /// The images (float32) and labels (int64 [N]) of a part. Reads `train-images-idx3-ubyte` and
 /// `train-labels-idx1-ubyte`, or `t10k-...` for the test part, in `root` or its `MNIST/raw`, where torchvision puts
-/// them; `.idx3-ubyte` and a further `.gz` are found too. `split()` is "train" or "test".
-/// @throws DataError when a file is missing (it lists what was looked for), damaged, or the two do not fit, and for
-/// labels above 9, naming file and record.
+/// them; also finds `.idx3-ubyte` and a further `.gz`. `split()` is "train" or "test".
+/// @throws DataError when a file is missing (it lists the names tried), damaged, or the two do not fit, and for labels
+/// above 9, naming file and record.
 std::shared_ptr<TensorDataset> mnist(const std::filesystem::path& root, Part part, const MnistOptions& options = {});
 
 /// The same files of Fashion-MNIST, in `root` or its `FashionMNIST/raw`.
@@ -43,9 +43,9 @@ std::shared_ptr<TensorDataset> fashion_mnist(const std::filesystem::path& root, 
                                              const FashionMnistOptions& options = {});
 
 struct IdxDatasetOptions {
-  /// Of the input, such as {1.0 / 255.0} for pixels.
+  /// Transform of the input, such as {1.0 / 255.0} for pixels.
   std::optional<Affine> input_transform = {};
-  /// Labels are in [0, num_classes); not checked where there is none.
+  /// Labels must be in [0, num_classes); unchecked when empty.
   std::optional<std::int64_t> num_classes = {};
   std::string split = {};
 };

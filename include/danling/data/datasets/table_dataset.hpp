@@ -16,12 +16,12 @@ namespace danling::inline v0::data {
 /// Texts by class or category index.
 using Categories = std::vector<std::string>;
 
-/// How a target column becomes a tensor.
+/// Conversion of a target column to a tensor.
 enum class TargetKind {
   /// Text: `classes`; int64 and bool: int64 as it is; float64: `regression`.
   automatic,
-  /// int64 [N]: the index of the value among the sorted distinct ones, numbers by value, or among those that
-  /// `TableDatasetOptions::categories` gives.
+  /// int64 [N]: the index of the value among the sorted distinct ones, numbers by value, or in
+  /// `TableDatasetOptions::categories`.
   classes,
   /// float32 [N].
   regression,
@@ -36,21 +36,21 @@ struct TableDatasetOptions {
   TargetKind target_kind = TargetKind::automatic;
   /// Batched under their names: int64, float64 and bool as they are, text as category indices (int64).
   std::vector<std::string> extra = {};
-  /// Categories by column, for text columns and targets of classes; the others are found in the table. Give those of
-  /// the training table (`TableDataset::categories()`) to others, so that all have the same indices. Numbers are found
-  /// by value, also where one table has integers and the other floats. An error for other columns.
+  /// Categories by column, for text columns and targets of classes; the rest are computed from the table. Pass those of
+  /// the training table (`TableDataset::categories()`) to other tables, so that all have the same indices. Numbers are
+  /// found by value, even if one table has integers and the other floats. An error for other columns.
   std::map<std::string, Categories> categories = {};
-  /// Stands for missing values in inputs; without it they are an error. NaN keeps them.
+  /// Replaces missing values in inputs; without it they are an error. NaN keeps them.
   std::optional<double> missing = {};
   std::string split = {};
 };
 
-/// The sorted distinct texts of a column; those of numbers and bools in the order of their values.
+/// The sorted distinct texts of a column; numbers and bools are in the order of their values.
 /// @throws DataError for missing values in a float64 column, naming the row.
 Categories categories_of(const formats::Table& table, const std::string& column);
 
-/// The index of each row's value among `categories`. @throws DataError that names row, column and text where one is not
-/// among them.
+/// The index of each row's value in `categories`. @throws DataError that names row, column and text when one is
+/// missing.
 std::vector<std::int64_t> category_indices(const formats::Table& table, const std::string& column,
                                            const Categories& categories);
 
@@ -64,7 +64,7 @@ class TableDataset final : public TensorDataset {
   State source_info(std::int64_t index) const override;
   /// The names of the input's columns.
   const std::vector<std::string>& inputs() const { return inputs_; }
-  /// Of the target, where it holds classes, and of text columns in `extra`.
+  /// Categories of the target, if it holds classes, and of text columns in `extra`.
   const std::map<std::string, Categories>& categories() const { return categories_; }
 
  private:
@@ -74,7 +74,7 @@ class TableDataset final : public TensorDataset {
 };
 
 /// @throws DataError that names file, line and column for a text in an input, a missing value, a number that float32
-/// does not hold, and a value that is in no category; ConfigError for options that do not fit together.
+/// does not hold, and a value in no category; ConfigError for conflicting options.
 std::shared_ptr<TableDataset> table_dataset(const formats::Table& table, const TableDatasetOptions& options = {});
 
 }  // namespace danling::inline v0::data

@@ -20,26 +20,26 @@ struct TarShardsOptions {
   std::int64_t shuffle_buffer = 0;
   std::uint64_t seed = 0;
   std::string split = {};
-  /// Which member is the input: the first of these names that a record has. Empty for none.
+  /// Member of the input: the first of these names that a record has. Empty for none.
   std::string input = "jpg;jpeg;png";
-  /// Which is the target, a number or an array. Empty for none.
+  /// Member of the target, a number or an array. Empty for none.
   std::string target = "cls";
-  /// Which members go into `extra`; nothing for all others. What is not asked for is not read. Names with dots
-  /// (`seg.png`) nest there.
+  /// Members for `extra`; by default all others. Members that are not listed are not read. Names with dots (`seg.png`)
+  /// nest there.
   std::optional<std::vector<std::string>> extra = {};
-  /// How an input that is an image is decoded, resized and cropped; other images are decoded as they are.
+  /// Decoding, resizing and cropping of an input image; other images are only decoded.
   ImageOptions image = {};
 };
 
-/// A sample of a shard, known by its key: `Batch::info.entry_keys` has the keys of a batch.
+/// A sample of a shard, identified by its key: `Batch::info.entry_keys` has the keys of a batch.
 struct TarSample : Sample {
   std::string uuid;
 };
 
-/// A stream of samples: records are found one after another, read and decoded by whoever makes batches of them.
+/// A stream of samples: finds records one after another; the workers read and decode them.
 class TarShards {
  public:
-  /// @throws ConfigError when the options make no sense, and as TarRecords
+  /// @throws ConfigError when the options are invalid, and as TarRecords
   TarShards(TarRecords records, TarShardsOptions options);
 
   std::optional<TarRecord> next() { return records_.next(); }
@@ -58,7 +58,7 @@ class TarShards {
   TarShardsOptions options_;
 };
 
-/// Paths or patterns: see `TarRecords`. A way of one's own to make samples: `map(tar_records(...), function)`.
+/// Paths or patterns: see `TarRecords`. For custom samples: `map(tar_records(...), function)`.
 TarShards tar_shards(const std::vector<std::string>& shards, TarShardsOptions options = {});
 TarShards tar_shards(const std::string& shards, TarShardsOptions options = {});
 

@@ -1,4 +1,4 @@
-// What a transform of whole batches is, how several become one, and where their random numbers come from.
+// Transforms of whole batches, their composition and their random numbers.
 #pragma once
 
 #include <concepts>
@@ -22,20 +22,20 @@ concept TransformOf = BatchType<B> && requires(const T& transform, B batch, cons
   { transform(std::move(batch), info) } -> std::convertible_to<B>;
 };
 
-/// What the functions of this folder return. They leave the memory of the batch that they are given alone: it may be
-/// the dataset's. Images are [N, C, H, W] or [N, H, W] with any strides, and come back contiguous; parameters are drawn
-/// on the host, images stay on their device, and nothing waits for it.
+/// Type of the transforms in this folder. They do not modify the memory of their input batch, which may be the
+/// dataset's. Images are [N, C, H, W] or [N, H, W] with any strides, and come back contiguous; parameters are drawn on
+/// the host, images stay on their device, and nothing waits for it.
 using Transform = std::function<Batch(Batch, const BatchInfo&)>;
 
 /// Keys of the random numbers of one transform, unrelated to those of every other name. The key of a sample is
 /// `epoch_key.fold_in(c).fold_in(record)`, where c is a hash of the name: it depends on seed, split, epoch and record
-/// only, never on the batch, worker or process that the sample comes in. (Where a sampler repeats records:
+/// only, never on the sample's batch, worker or process. (Where a sampler repeats records:
 /// `sample_keys[i].fold_in(c)`.) Of a batch: `batch_key.fold_in(c)`.
 class Keys {
  public:
   Keys(const BatchInfo& info, std::string_view name);
 
-  /// Of sample `i`.
+  /// Random numbers of sample `i`.
   Random random(std::size_t i) const;
   Random batch_random() const;
 
@@ -46,12 +46,12 @@ class Keys {
 };
 
 namespace detail {
-/// `info` with all keys folded with `place`, so that what stands at another place draws other numbers.
+/// `info` with all keys folded with `place`, so that transforms at different places draw different numbers.
 void set_keys(BatchInfo& out, const BatchInfo& info, std::size_t place);
 }  // namespace detail
 
-/// Transforms one after another. Each is given keys of its place in the chain, so that two of a kind draw different
-/// numbers, and the random numbers of users' own transforms (`info.random(i)`) differ from those of all others.
+/// A chain of transforms. Each gets keys of its place in the chain, so that two of a kind draw different numbers, and
+/// the random numbers of users' transforms (`info.random(i)`) differ from those of all others.
 template <class... T>
 class Compose {
  public:

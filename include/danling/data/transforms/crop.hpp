@@ -15,20 +15,20 @@ struct PadOptions {
 /// (reflect: less than the image; symmetric: at most the image), or fill values that the images' type cannot hold.
 Transform pad(Padding padding, PadOptions options = {});
 
-/// The middle of each image; where it is smaller than `size`, zeros are around it. (torchvision: CenterCrop)
+/// The center of each image; smaller images are padded with zeros. (torchvision: CenterCrop)
 Transform center_crop(Size size);
 
 struct RandomCropOptions {
-  /// Added first.
+  /// Padding applied first.
   Padding padding = 0;
-  /// Adds as much on both sides as is missing where an image is smaller than the crop.
+  /// Pads both sides equally if an image is smaller than the crop.
   bool pad_if_needed = false;
   Fill fill = {0.0};
   PaddingMode padding_mode = PaddingMode::constant;
 };
 
-/// A part of each image, anywhere in it with equal probability. (torchvision: RandomCrop) @throws DataError, when it is
-/// called, for images smaller than `size` after padding, and as `pad`.
+/// A random crop of each image, uniform over positions. (torchvision: RandomCrop) @throws DataError, when it is called,
+/// for images smaller than `size` after padding, and as `pad`.
 Transform random_crop(Size size, RandomCropOptions options = {});
 
 /// Mirrors each image left to right with probability `p`. (torchvision: RandomHorizontalFlip)

@@ -8,18 +8,18 @@ namespace danling::inline v0::data::transforms {
 
 struct RandomErasingOptions {
   double p = 0.5;
-  /// Of the area that is erased, as a share of the image's.
+  /// Erased area as a fraction of the image's.
   Range scale = {0.02, 0.33};
-  /// Of its height divided by its width.
+  /// Height of the rectangle divided by its width.
   Range ratio = {0.3, 3.3};
   Fill value = {0.0};
   /// Standard normal numbers instead of `value`, one for each pixel and channel; for floating point images.
   bool noise = false;
 };
 
-/// Erases a rectangle of each image with probability `p`. Where ten rectangles in turn did not fit, none is erased.
+/// Erases a rectangle of each image with probability `p`. Erases none if ten random rectangles did not fit.
 /// (torchvision: RandomErasing; Zhong et al., "Random erasing data augmentation", 2017)
-/// @throws ConfigError for options that do not fit; DataError, when it is called, as `pad`.
+/// @throws ConfigError for invalid options; DataError, when it is called, as `pad`.
 Transform random_erasing(RandomErasingOptions options = {});
 
 }  // namespace danling::inline v0::data::transforms

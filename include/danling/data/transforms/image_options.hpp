@@ -1,4 +1,4 @@
-// Sizes, margins and fill values as transforms of images take them; torchvision's conventions.
+// Sizes, margins and fill values of image transforms; torchvision's conventions.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ struct Padding {
   std::int64_t bottom;
 };
 
-/// What stands outside an image: the fill value; its nearest pixel (aaa|abc); its mirror image without (cb|abc) or
+/// Content of the padding: the fill value; the nearest pixel (aaa|abc); the mirror image without (cb|abc) or
 /// with (ba|abc) the outermost pixel.
 enum class PaddingMode { constant, edge, reflect, symmetric };
 
-/// One value, or one for each channel, in the numbers that the images hold (0 .. 255 for bytes).
+/// One value, or one for each channel, in the images' value range (0 .. 255 for bytes).
 using Fill = std::vector<double>;
 
-/// Both ends belong to it.
+/// A closed interval.
 struct Range {
   double low;
   double high;

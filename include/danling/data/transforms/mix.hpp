@@ -9,23 +9,23 @@
 
 namespace danling::inline v0::data::transforms {
 
-/// Targets [N] of class numbers as [N, num_classes] with a one in each row. On the host labels are checked; a device
-/// reports a wrong one by itself, later. @throws ConfigError for less than one class; DataError, when it is called,
+/// Targets [N] of class numbers as [N, num_classes] with a one in each row. Labels are checked on the host; a device
+/// reports an invalid one later. @throws ConfigError for less than one class; DataError, when it is called,
 /// for targets of another shape or type, and on the host for a label outside [0, num_classes), with its sample.
 Transform one_hot(std::int64_t num_classes, c10::ScalarType dtype = c10::ScalarType::Float);
 
 struct MixOptions {
-  /// Of the Beta(alpha, alpha) distribution that the weight is drawn from, one for a batch.
+  /// Parameter of the Beta(alpha, alpha) distribution of the weight, which is drawn once per batch.
   double alpha = 1.0;
   /// 0: targets are probabilities already, [N, classes].
   std::int64_t num_classes = 0;
 };
 
 /// Adds to each sample, weighted, the one before it (to the first the last); targets become probabilities
-/// [N, classes], mixed likewise. The draw depends on the batch's place in the epoch: mixing is the one thing that
-/// changes with the batch size and the number of processes. For floating point inputs of any shape.
+/// [N, classes], mixed likewise. The draw depends on the batch's place in the epoch: only mixing changes with the batch
+/// size and the number of processes. For floating point inputs of any shape.
 /// (torchvision: MixUp; Zhang et al., "mixup: Beyond empirical risk minimization", 2017)
-/// @throws ConfigError for options that do not fit; DataError as `one_hot`.
+/// @throws ConfigError for invalid options; DataError as `one_hot`.
 Transform mixup(MixOptions options = {});
 
 /// Puts a rectangle of the image before it into each image, the same in a batch; targets become probabilities by the

@@ -1,4 +1,4 @@
-// Numbers of inputs: as floating point in [0, 1], and normalised by channel.
+// Inputs as floating point in [0, 1], and normalised by channel.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ namespace danling::inline v0::data::transforms {
 /// (torchvision: ToDtype(dtype, scale=True)) @throws ConfigError for another dtype.
 Transform to_float(c10::ScalarType dtype = c10::ScalarType::Float);
 
-/// (x - mean) / std for each channel, or one of both for all. Integers are first made float32 as by `to_float`.
+/// (x - mean) / std for each channel, or one pair for all. Integers are first made float32 as by `to_float`.
 /// (torchvision: Normalize) On the host in one pass for bytes and float32, with the same bits as in steps.
 /// @throws ConfigError for a std that is not above 0 or lists that differ in length; DataError, when it is called, for
 /// images with another number of channels.
