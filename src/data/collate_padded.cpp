@@ -34,7 +34,7 @@ at::Tensor pad_all(const std::vector<Sample>& samples, at::Tensor Sample::*membe
   return out;
 }
 
-// Every target goes with its input step by step.
+// Whether every target has the length of its input.
 bool targets_are_sequences(const std::vector<Sample>& samples) {
   return std::all_of(samples.begin(), samples.end(), [](const Sample& sample) {
     return sample.target.defined() && sample.target.dim() > 0 && sample.target.size(0) == sample.input.size(0);
@@ -84,7 +84,7 @@ Batch collate_padded(std::vector<Sample> samples, const PaddingOptions& options)
     batch.target = detail::collate_parts(targets, "target");
   }
   batch.extra = detail::collate_parts(extras, "extra");
-  // From the host, where the lengths are: no device is waited for.
+  // From the host, where the lengths are: does not wait for the device.
   const at::Tensor host_lengths = at::tensor(lengths, at::kLong);
   const at::Tensor mask = at::arange(longest, at::kLong).unsqueeze(0).lt(host_lengths.unsqueeze(1));
   batch.set("lengths", tensor_to(host_lengths, batch.input.device()));

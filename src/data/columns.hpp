@@ -1,4 +1,4 @@
-// Texts of a batch: what `collate` makes of a text or bytes in each sample.
+// Texts of a batch: the result of collating a text or bytes in each sample.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@ namespace danling::inline v0::data::detail {
 
 namespace {
 
-/// Names its record already.
+/// An error that already names its record.
 class RecordError : public DataError {
  public:
   using DataError::DataError;
@@ -28,7 +28,7 @@ std::string record_text(const SampleInfo& info, std::int64_t index) {
   return where;
 }
 
-/// ` (file 'x', line 3)`; empty where the dataset does not know, or `what` names the file already.
+/// ` (file 'x', line 3)`; empty if the dataset has no source, or `what` already names the file.
 std::string source_text(const State& source, std::string_view what) {
   std::string out;
   for (const auto& [name, value] : source.is_map() ? source.map() : State::Map()) {
@@ -47,7 +47,7 @@ std::string source_text(const State& source, std::string_view what) {
 }  // namespace
 
 void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source) {
-  stop_point();  // a stop within the sample is no error of its record
+  stop_point();  // a stop within the sample is not an error of its record
   std::string what = "an exception that is no std::exception";
   try {
     throw;

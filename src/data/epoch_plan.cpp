@@ -84,7 +84,7 @@ Ranges EpochPlan::positions(std::int64_t begin, std::int64_t count) const {
 Ranges EpochPlan::positions(const Ranges& steps) const {
   Ranges out;
   for (const Range& range : steps.items()) {
-    // From where the batch before ended: what drop_last left out between them is over too.
+    // From the end of the batch before, so that records left out by drop_last between them are included.
     const GlobalBatch before = range.begin > 0 ? batch(range.begin - 1) : GlobalBatch();
     const std::int64_t begin = before.begin + before.size;
     const GlobalBatch last = batch(range.end - 1);

@@ -1,4 +1,4 @@
-// What is left of an epoch, in global batches, and which part of each this rank has.
+// Remaining global batches of an epoch, and this rank's part of each.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace danling::inline v0::data::detail {
 
 inline std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-/// How samples become batches.
+/// Sizes that determine how samples form batches.
 struct Layout {
   std::int64_t batch_size = 1;
   Shard shard = {};
@@ -32,34 +32,34 @@ struct Share {
 };
 Share share_of(const Layout& layout, std::int64_t global);
 
-/// A global batch: samples [begin, begin + size) of those that are left.
+/// A global batch: samples [begin, begin + size) of the remaining ones.
 struct GlobalBatch {
   std::int64_t begin = 0;
   std::int64_t size = 0;
 };
 
-/// The positions of an epoch that are left, in their order, cut into global batches. Constant time and memory, but for
+/// The remaining positions of an epoch, in their order, cut into global batches. Constant time and memory, except for
 /// the ranges that were delivered out of order.
 class EpochPlan {
  public:
   EpochPlan() = default;
-  /// `size` positions, without end for a stream; `done` of them are over. Streams are read in runs, so their batches
-  /// end where a range that is done begins; drop_last leaves out those that are not full there too.
+  /// `size` positions, unlimited for a stream; `done` were delivered. Streams are read in runs, so their batches end
+  /// where a delivered range begins; drop_last leaves out incomplete batches there too.
   EpochPlan(std::optional<std::int64_t> size, Ranges done, Layout layout);
 
   const Layout& layout() const { return layout_; }
   const Ranges& done() const { return done_; }
-  /// Samples that are left; very many for a stream.
+  /// Remaining samples; very many for a stream.
   std::int64_t left() const { return left_; }
-  /// Global batches that are left; very many for a stream.
+  /// Remaining global batches; very many for a stream.
   std::int64_t num_steps() const;
-  /// Those in which this rank has samples.
+  /// Remaining global batches in which this rank has samples.
   std::int64_t num_batches() const;
 
   GlobalBatch batch(std::int64_t step) const;
-  /// The position of sample `i` of those that are left, and up to where the positions after it are left too.
+  /// The position of remaining sample `i`, and the end of the run of remaining positions that it begins.
   Range position(std::int64_t i) const { return done_.missing(i); }
-  /// The positions of samples [begin, begin + count) of those that are left.
+  /// The positions of remaining samples [begin, begin + count).
   Ranges positions(std::int64_t begin, std::int64_t count) const;
   /// The positions of all ranks in these steps, and those that drop_last leaves out before them.
   Ranges positions(const Ranges& steps) const;
@@ -69,7 +69,7 @@ class EpochPlan {
   bool all_have_samples() const;
 
  private:
-  /// Samples that follow each other, and the first global batch that is made from them.
+  /// Consecutive samples, and the first global batch made from them.
   struct Segment {
     std::int64_t begin = 0;
     std::int64_t size = 0;

@@ -60,7 +60,7 @@ std::vector<std::int64_t> counts_of(std::vector<double> fractions, std::int64_t 
   std::int64_t left = size;
   for (const double fraction : fractions) {
     const auto count = static_cast<std::int64_t>(std::floor(fraction * static_cast<double>(size)));
-    counts.push_back(std::min(count, left));  // of fractions that make a little more than 1
+    counts.push_back(std::min(count, left));  // for fractions that sum to slightly more than 1
     left -= counts.back();
   }
   for (std::size_t i = 0; left > 0; i = (i + 1) % counts.size(), --left) {

@@ -1,4 +1,5 @@
-// Compiled with -ffp-contract=off: where a machine can fuse a product and a sum the compiler would, and round once.
+// Compiled with -ffp-contract=off: otherwise the compiler would fuse a product and a sum where the machine can, and
+// round once.
 #include "data/kernels.hpp"
 
 #include <algorithm>
@@ -14,8 +15,8 @@ namespace danling::inline v0::data::kernels {
 
 namespace {
 
-// The loops, compiled once for each instruction set and chosen at run time: a build for any x86-64 has vectors of 16
-// bytes only, with which converting bytes is three times slower.
+// The loops, compiled for several instruction sets and chosen at run time: a build for any x86-64 has vectors of 16
+// bytes only, which convert bytes three times slower.
 template <class From>
 [[gnu::always_inline]] inline void affine_loop(const From* __restrict from, float* __restrict to, std::size_t count,
                                                float scale, float shift) {
@@ -63,8 +64,8 @@ template <class T>
   }
 }
 
-// Rows of a shuffled order lie anywhere: what is read is asked for a few kilobytes before, or the loop would wait for
-// the first lines of each row. It helps rows in order too.
+// Rows of a shuffled order are scattered: prefetches a few kilobytes ahead, or the loop would wait for the first lines
+// of each row. It helps rows in order too.
 constexpr std::size_t piece_bytes = 1024;
 constexpr std::size_t pieces_ahead = 8;
 
@@ -135,7 +136,7 @@ Level detect() {
 
 const Level level = detect();
 
-// Runs `Loop` as compiled for this machine.
+// Runs the variant of `Loop` for this machine.
 struct Affine {
   template <class... A>
   [[gnu::always_inline]] static void run(A... a) {

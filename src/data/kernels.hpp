@@ -1,4 +1,4 @@
-// Loops over plain memory that datasets and transforms are made of: gathering rows, scaling numbers, moving pixels.
+// Loops over plain memory for datasets and transforms: gathering rows, scaling numbers, moving pixels.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace danling::inline v0::data::kernels {
 
-// Every product, sum and quotient below is rounded to float32 by itself, never fused: the same bits on every machine.
+// Every product, sum and quotient below is rounded to float32 separately, never fused: the same bits on every machine.
 
 /// to[i] = from[i] * scale + shift.
 void affine(const std::uint8_t* from, float* to, std::size_t count, float scale, float shift);
@@ -18,17 +18,17 @@ void normalize(const std::uint8_t* from, float* to, std::size_t count, float sca
 /// to[i] = (from[i] - mean) / std.
 void normalize(const float* from, float* to, std::size_t count, float mean, float std);
 
-/// Rows of `row_size` numbers that follow each other at `base`: those of `indices`, scaled, one after another at `to`.
+/// Copies rows of `row_size` numbers at `base`: those of `indices`, scaled, one after another to `to`.
 void gather_affine(const std::uint8_t* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
                    float scale, float shift);
 void gather_affine(const float* base, std::size_t row_size, std::span<const std::int64_t> indices, float* to,
                    float scale, float shift);
 
-/// Rows of `row_bytes` bytes that follow each other at `base`: those of `indices`, one after another at `to`.
+/// Copies rows of `row_bytes` bytes at `base`: those of `indices`, one after another to `to`.
 void gather(const std::byte* base, std::size_t row_bytes, std::span<const std::int64_t> indices, std::byte* to);
 
-/// `rows` rows of `count` items of `item` bytes (1, 2, 4, 8 or 16). The next row begins `from_stride` and `to_stride`
-/// bytes further; from an item on to the next one goes `step` (1, -1, or 0 for `count` copies of one) items.
+/// `rows` rows of `count` items of `item` bytes (1, 2, 4, 8 or 16). Rows are `from_stride` and `to_stride` bytes apart;
+/// `step` items (1, -1, or 0 for `count` copies of one) separate the source items of a row.
 struct Block {
   const std::byte* from;
   std::ptrdiff_t from_stride;

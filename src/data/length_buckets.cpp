@@ -41,7 +41,7 @@ LengthBuckets::LengthBuckets(std::int64_t size, std::function<std::int64_t(std::
   count_records();
 }
 
-// Quantiles of all lengths, or of as many random ones as show them to one part in a hundred.
+// Quantiles of all lengths, or of a random sample large enough for an error of one percent.
 void LengthBuckets::choose_boundaries() {
   const std::int64_t asked = std::min<std::int64_t>(order_.size(), 1 << 16);
   const Permutation sample(order_.size(), order_key(0, 0, "danling.data.quantiles"));
@@ -84,7 +84,7 @@ std::int64_t LengthBuckets::full(const Bucket& bucket, const BatchShape& shape) 
   return of_one * shape.world_size;
 }
 
-// As many as fit; unless they are all, a multiple of the processes, which is at least one for each: `full` is.
+// As many as fit; unless they are all, a multiple of the processes. At least one for each process: `full` ensures it.
 template <class InBucket>
 std::int64_t LengthBuckets::share_of_rest(std::int64_t rest, const BatchShape& shape, const InBucket& in_bucket) const {
   std::int64_t count = 0;
@@ -98,7 +98,7 @@ std::int64_t LengthBuckets::dropped_of_rest(std::int64_t rest, const BatchShape&
   return shape.drop_last ? rest % (options_.max_tokens ? shape.world_size : shape.global_size()) : 0;
 }
 
-// How many records of each bucket are left in the end does not depend on the order.
+// The number of records that remain in each bucket does not depend on the order.
 std::optional<std::int64_t> LengthBuckets::length(const BatchShape& shape) const {
   std::int64_t steps = 0;
   std::vector<const Bucket*> rest;
@@ -148,7 +148,7 @@ std::int64_t LengthBuckets::take(Bucket& bucket, std::int64_t count, std::span<s
 }
 
 std::int64_t LengthBuckets::next(const BatchShape& shape, std::span<std::int64_t> indices) {
-  // After a state of larger batches several may be full.
+  // After a state of larger batches several buckets may be full.
   for (Bucket& bucket : buckets_) {
     if (static_cast<std::int64_t>(bucket.waiting.size()) >= full(bucket, shape)) {
       return take(bucket, full(bucket, shape), indices);
@@ -195,7 +195,7 @@ std::int64_t LengthBuckets::next_of_rest(const BatchShape& shape, std::span<std:
     resting_ = true;
     rest_kept_ =
         rest_.size() - static_cast<std::size_t>(dropped_of_rest(static_cast<std::int64_t>(rest_.size()), shape));
-    // What is left out stands behind and stays in the state: another layout may have a use for it.
+    // Left-out records stay at the end and in the state: another layout may use them.
     const auto sorted = rest_.begin() + static_cast<std::ptrdiff_t>(options_.max_tokens ? rest_.size() : rest_kept_);
     std::stable_sort(rest_.begin(), sorted, [](const auto& a, const auto& b) { return a.length < b.length; });
     for (Bucket& bucket : buckets_) {
@@ -219,7 +219,7 @@ std::vector<LengthBuckets::Waiting> LengthBuckets::all_waiting() const {
   const auto visited_before = [](const Waiting& a, const Waiting& b) { return a.place < b.place; };
   std::vector<Waiting> all(rest_.begin() + static_cast<std::ptrdiff_t>(rest_taken_), rest_.end());
   std::sort(all.begin(), all.end(), visited_before);
-  // Loaders ask for it behind every batch, and each bucket is in order already.
+  // Loaders call this behind every batch, and each bucket is in order already.
   for (const Bucket& bucket : buckets_) {
     const auto middle = all.insert(all.end(), bucket.waiting.begin(), bucket.waiting.end());
     std::inplace_merge(all.begin(), middle, all.end(), visited_before);
@@ -269,7 +269,7 @@ void LengthBuckets::load_state_dict(const State& state) {
   set_epoch(epoch);
   cursor_ = position;
   for (const auto* record = begin; record != end; ++record) {
-    wait(*record, record - end);  // before those that are still to be visited
+    wait(*record, record - end);  // before those not yet visited
   }
 }
 

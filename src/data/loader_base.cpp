@@ -56,7 +56,7 @@ std::unique_ptr<Planner> planner_of(LoaderEngine& engine, const LoaderOptions& o
 
 }  // namespace
 
-// The one that sees all batches in one thread.
+// Only the loader's thread sees all batches.
 void LoaderEngine::check_end(const BatchSlot* slot) {
   if (slot != nullptr && is_stream()) {
     if (slot->info.global_size < slot->wanted) {
@@ -104,7 +104,7 @@ LoaderBase::LoaderBase(std::unique_ptr<detail::BatchReader> reader, LoaderOption
 
 LoaderBase::~LoaderBase() = default;
 
-// Workers use the engine, which stays where it is.
+// Workers hold a pointer to the engine, which does not move.
 LoaderBase::LoaderBase(LoaderBase&&) noexcept = default;
 LoaderBase& LoaderBase::operator=(LoaderBase&&) noexcept = default;
 
@@ -118,7 +118,7 @@ std::optional<std::int64_t> LoaderBase::length() const {
   if (engine.sampler != nullptr) {
     return detail::EpochPlan(engine.order_size(), {}, engine.layout).num_batches();
   }
-  // Where a batch has fewer samples this rank may have none of them.
+  // If a batch has fewer samples, this rank may have none of them.
   const auto& [batch_size, shard, drop_last] = engine.layout;
   return engine.batch_sampler != nullptr && (shard.world_size == 1 || shard.padding)
              ? engine.batch_sampler->length({batch_size, shard.world_size, drop_last})
@@ -145,7 +145,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
   ++visit_;
   if (kept_) {
     go_back();
-    engine.claim_source();  // which a position outside of an epoch has released
+    engine.claim_source();  // `place` outside of an epoch has released it
   }
   const bool continues = loaded_ && epoch == epoch_;
   rewind(epoch);

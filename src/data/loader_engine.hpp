@@ -1,4 +1,4 @@
-// What a loader is made of.
+// State of a loader: its source, plan, pipeline and progress.
 #pragma once
 
 #include <cstdint>
@@ -19,40 +19,40 @@
 
 namespace danling::inline v0::data::detail {
 
-/// " (split 'train')", for messages; empty where there is none.
+/// " (split 'train')", for messages; empty without a split.
 std::string of_split(std::string_view split);
 
 struct LoaderEngine {
-  SourceClaim claim;  // first: it ends when nothing reads any more
+  SourceClaim claim;  // first: destroyed after all readers have ended
   std::unique_ptr<BatchReader> reader;
-  std::shared_ptr<Sampler> sampler;  // one of the two, none for a stream
+  std::shared_ptr<Sampler> sampler;  // one of the two; none for a stream
   std::shared_ptr<BatchSampler> batch_sampler;
   Layout layout;
-  /// What the keys of an epoch depend on; a state that is loaded brings its own.
+  /// Seed of the keys of an epoch; restored from a loaded state.
   std::uint64_t seed = 0;
   std::string split;
 
-  // Where the epoch begins: what a loaded state had delivered.
+  // Beginning of the epoch: the samples that a loaded state had delivered.
   Ranges done;
 
-  // Of the epoch that goes on.
+  // Planner of the current epoch.
   std::unique_ptr<Planner> planner;
   std::optional<std::int64_t> batches_left;
-  Ranges steps;              // delivered
-  std::int64_t newest = -1;  // of the numbers of batches that were delivered
-  /// Behind that batch, of a stream or a batch sampler; null where no epoch was begun.
+  Ranges steps;              // delivered steps
+  std::int64_t newest = -1;  // newest number of a delivered batch
+  /// Snapshot behind that batch, of a stream or a batch sampler; null before the first epoch.
   std::shared_ptr<const Snapshot> place;
-  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // of a stream, once it is known
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // end of a stream, once known
   std::unique_ptr<Pipeline> pipeline;                           // last: its threads use the others
 
-  std::int64_t furthest = 0;  // delivered of a stream
+  std::int64_t furthest = 0;  // furthest position delivered of a stream
 
-  /// Of the batch that is to be delivered; null at the end. @throws DataError where a stream went on behind its end,
-  /// and from then on.
+  /// Checks the next batch to deliver; null at the end. @throws DataError if a stream continues behind its end, and
+  /// from then on.
   void check_end(const BatchSlot* slot);
-  /// Before the stream or batch sampler moves; see SourceClaim.
+  /// Call before the stream or batch sampler moves; see SourceClaim.
   bool claim_source();
-  /// Where the source is, for an epoch that begins.
+  /// Snapshot of the source, for an epoch that begins.
   std::shared_ptr<const Snapshot> take_place() const;
   bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }
   std::optional<std::int64_t> order_size() const {
@@ -60,13 +60,13 @@ struct LoaderEngine {
   }
 };
 
-/// Of a loader. @throws StateError for one that was moved from.
+/// The engine of a loader. @throws StateError for a moved-from loader.
 inline LoaderEngine& engine_of(const std::unique_ptr<LoaderEngine>& engine) {
   check<StateError>(engine != nullptr, "data.loader", "expected a loader, got one that was moved from");
   return *engine;
 }
 
-/// @throws ConfigError for what does not fit.
+/// @throws ConfigError for invalid options.
 void check_options(const LoaderOptions& options, bool is_stream, bool can_pin);
 
 }  // namespace danling::inline v0::data::detail

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t max_read_ahead = 65536;
 constexpr std::int64_t max_global_batch = std::int64_t{1} << 48;
-constexpr std::int64_t max_unknown_batch = std::int64_t{1} << 24;  // where no size says how much memory it takes
+constexpr std::int64_t max_unknown_batch = std::int64_t{1} << 24;  // if no size limits its memory
 
 void check_shard(const LoaderOptions& options, const std::string& split) {
   const Shard& shard = options.shard;

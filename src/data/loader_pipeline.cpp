@@ -30,7 +30,7 @@ bool DirectPipeline::read_ahead() {
     if (ahead_->stage == BatchSlot::Stage::failed) {
       planner_->replan(*ahead_);
     }
-    ahead_->stage = BatchSlot::Stage::failed;  // unless what follows returns
+    ahead_->stage = BatchSlot::Stage::failed;  // unless the read below returns
     if (!read_slot(reader_, *planner_, *ahead_)) {
       ahead_->drop();
       ahead_->planned = false;
@@ -44,7 +44,7 @@ bool DirectPipeline::read_ahead() {
 
 BatchSlot* DirectPipeline::next() {
   const c10::NoGradGuard no_grad;  // as for workers
-  current_->drop();                // first, so that the new batch can have its memory
+  current_->drop();                // first, so that the new batch can reuse its memory
   if (error_ != nullptr) {
     std::rethrow_exception(std::exchange(error_, nullptr));
   }

@@ -1,4 +1,4 @@
-// Who reads the batches that a planner plans: the calling thread, or workers.
+// Reads planned batches: in the calling thread, or in workers.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@
 
 namespace danling::inline v0::data::detail {
 
-/// All functions are for the thread of the loader.
+/// Call all functions in the loader's thread.
 class Pipeline {
  public:
   virtual ~Pipeline();
 
-  /// Begins with what this planner plans; nothing is under way.
+  /// Begins with the batches of this planner; nothing may be in progress.
   virtual void start(Planner& planner) = 0;
-  /// The next batch, which stays until the next call; null at the end, and from then on. Throws what reading it threw,
-  /// and then tries it again.
+  /// The next batch, valid until the next call; null at the end, and from then on. Rethrows an error of reading it, and
+  /// then retries.
   virtual BatchSlot* next() = 0;
-  /// Whether the batch that `next` gave is the last one. Never throws: an error here is that of the next batch.
+  /// Whether the batch that `next` returned is the last one. Never throws: an error here is thrown by the next `next`.
   virtual bool ended() = 0;
-  /// Drops all batches; waits for the samples that are being read.
+  /// Drops all batches; waits for the samples that workers are reading.
   virtual void stop() = 0;
-  /// Returns when nothing uses the source, which waits for the samples that are being read; until `resume` or `stop`.
+  /// Waits for the samples that workers are reading; nothing uses the source then, until `resume` or `stop`.
   virtual void pause() = 0;
-  /// Goes on; what `pause` interrupted is read again.
+  /// Resumes after `pause`; batches that it interrupted are read again.
   virtual void resume() = 0;
-  /// Batches that were planned before batch `number`, which was given, and were not given themselves; in that order.
+  /// Batches planned before delivered batch `number` that were not delivered, in that order.
   virtual std::vector<const BatchSlot*> overtaken(std::int64_t number) = 0;
 };
 
@@ -54,10 +54,10 @@ class DirectPipeline final : public Pipeline {
   BatchReader& reader_;
   Planner* planner_ = nullptr;
   std::unique_ptr<BatchSlot> current_;
-  std::unique_ptr<BatchSlot> ahead_;  // `planned` says whether it holds one; ready when it was read too
+  std::unique_ptr<BatchSlot> ahead_;  // holds a batch if `planned`; ready if it was also read
   std::int64_t planned_ = 0;
   bool ended_ = false;
-  std::exception_ptr error_;  // of looking ahead
+  std::exception_ptr error_;  // error of reading ahead
 };
 
 }  // namespace danling::inline v0::data::detail

@@ -31,7 +31,7 @@ void check_records(std::span<const std::int64_t> records, std::int64_t size, con
   }
 }
 
-// "record 5", "records 5, 3": whoever threw it knew better than the loader which one it was.
+// "record 5", "records 5, 3": such an error already names its record, more precisely than the loader could.
 bool names_record(std::string_view text) {
   for (const std::string_view word : {"record ", "records "}) {
     for (auto at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
@@ -144,7 +144,7 @@ std::int64_t OrderPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
             .record_key.fold_in(static_cast<std::uint64_t>(info.indices[static_cast<std::size_t>(i)]))
             .fold_in(static_cast<std::uint64_t>(position)));
   };
-  // Padding stands behind the end of the order, and repeats its beginning.
+  // Padding stands at the end of the order, and repeats its beginning.
   const std::int64_t behind = std::max<std::int64_t>(share.offset - global.size, 0);
   info.position = share.count > 0 ? plan.position(global.begin + share.offset).begin : sampler_.size() + behind;
   for (std::int64_t done = 0; done < share.count;) {
@@ -182,8 +182,8 @@ bool GroupPlanner::ask_sampler(bool drop_last) {
   return count > 0;
 }
 
-// Without padding every rank needs a sample, or it would be a step ahead of the others: what a layout of fewer
-// processes left behind joins what follows, in the end what drop_last would leave out, unless there is nothing more.
+// Without padding every rank needs a sample, or it would be a step ahead of the others: records left over by a layout
+// of fewer processes join the next ones and, at the end, those that drop_last would leave out, unless there are none.
 bool GroupPlanner::next_group() {
   const Layout& layout = context().plan.layout();
   const auto least = static_cast<std::size_t>(layout.shard.padding ? 1 : layout.shard.world_size);
@@ -256,7 +256,7 @@ std::int64_t GroupPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
 
 bool StreamPlanner::advance(std::int64_t to) {
   while (at_ < to) {
-    // Not all at once: a stream that reads what it passes over holds it in memory.
+    // Not all at once: a stream that skips by reading holds the samples in memory.
     const std::int64_t wanted = std::min(to - at_, context().plan.layout().batch_size);
     const std::int64_t skipped = reader_.skip(wanted);
     at_ += skipped;
@@ -303,7 +303,7 @@ void StreamPlanner::go_to(const Snapshot& snapshot) {
   at_ = snapshot.position;
 }
 
-// What the batch was to be made of is used up: the stream goes back, and with the next plan to where it was.
+// The data for the batch are consumed: rewinds the stream; the next plan returns to this position.
 void StreamPlanner::replan(BatchSlot& slot) {
   uncertain_ = true;
   try {
@@ -327,7 +327,7 @@ bool StreamPlanner::read(BatchSlot& slot, std::int64_t begin, const Share& share
   const std::int64_t read = at_;
   advance(begin + slot.wanted);
   slot.after = at_ - read;
-  // By the position, so that a run that was resumed takes it at the same places.
+  // By the position, so that a resumed run takes it at the same places.
   if ((at_ - snapshot_->position) / context().plan.layout().global() >= every_) {
     snapshot_ = std::make_shared<const Snapshot>(Snapshot{at_, reader_.state_dict()});
   }

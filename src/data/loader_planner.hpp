@@ -1,4 +1,4 @@
-// Decides which samples each batch of an epoch has: for orders, batch samplers and streams.
+// Plans the samples of each batch of an epoch: for orders, batch samplers and streams.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace danling::inline v0::data::detail {
 
-/// What the batches of an epoch have in common.
+/// Data common to the batches of an epoch.
 struct EpochContext {
   std::string split;
   std::int64_t epoch = 0;
   /// Records of the dataset; 0 for a stream.
   std::int64_t size = 0;
-  /// Of the next batch to be planned.
+  /// Number of the next batch to plan.
   std::int64_t batch_idx = 0;
   std::int64_t global_step = 0;
   RandomKey record_key;
@@ -37,17 +37,17 @@ class Planner {
   virtual ~Planner();
 
   const EpochContext& context() const { return context_; }
-  /// Says in the slot what the next batch of this rank is; false at the end, and from then on.
+  /// Writes this rank's next batch to the slot; false at the end, and from then on.
   bool plan(BatchSlot& slot);
-  /// Makes a batch that failed to be read ready for another attempt. Not while `plan` is running.
+  /// Prepares a failed batch for a retry. Not while `plan` is running.
   virtual void replan(BatchSlot& slot);
-  /// The batch was read. In any thread. False where it does not count, and is the end.
+  /// Call after the batch was read. In any thread. Returns false if the batch is past the end.
   virtual bool complete(BatchSlot& slot) const;
-  /// Whether only a batch that was read is sure to count.
+  /// Whether a batch is known to exist only after it was read.
   virtual bool sure_when_read() const { return false; }
 
  protected:
-  /// Plans global batch `step` of the plan or a later one; gives its number, or -1 at the end.
+  /// Plans global batch `step` of the plan or a later one; returns its number, or -1 at the end.
   virtual std::int64_t plan_step(BatchSlot& slot, std::int64_t step) = 0;
 
  private:
@@ -76,7 +76,7 @@ class GroupPlanner final : public Planner {
 
  private:
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
-  /// Puts the records of the next global batch, which stay in `pending_`, into `group_`; false at the end.
+  /// Moves the records of the next global batch from `pending_`, where they stay, to `group_`; false at the end.
   bool next_group();
   bool ask_sampler(bool drop_last);
   void remove_group();
@@ -98,7 +98,7 @@ class StreamPlanner final : public Planner {
         every_(snapshot_every),
         at_(snapshot_->position) {}
 
-  /// Something else moved the stream. Not while `plan` is running.
+  /// Call when something else moved the stream. Not while `plan` is running.
   void lose_place() { uncertain_ = true; }
   void replan(BatchSlot& slot) override;
   bool complete(BatchSlot& slot) const override;
@@ -111,18 +111,18 @@ class StreamPlanner final : public Planner {
   bool advance(std::int64_t to);
 
   BatchReader& reader_;
-  std::shared_ptr<const Snapshot> snapshot_;  // at or before the next batch to be planned
+  std::shared_ptr<const Snapshot> snapshot_;  // at or before the next batch to plan
   std::int64_t every_;
   std::int64_t at_;
-  bool uncertain_ = false;  // the stream is not at at_, but can go to snapshot_
+  bool uncertain_ = false;  // the stream is not at at_, but can return to snapshot_
   bool ended_ = false;
 };
 
-/// Throws what is being handled on, as a DataError that names the records of a batch where it names none; the original
+/// Rethrows the current exception as a DataError that names the records of a batch, unless it names one; the original
 /// is nested in it.
 [[noreturn]] void rethrow_for_batch(const BatchInfo& info, bool of_stream);
 
-/// Reads a batch that was planned; false where it does not count, and is the end.
+/// Reads a planned batch; returns false if it is past the end.
 bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot);
 
 }  // namespace danling::inline v0::data::detail

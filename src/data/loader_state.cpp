@@ -1,4 +1,4 @@
-// What a loader saves and how it goes on: the position in a handful of integers.
+// Saving and resuming of a loader: the position in a handful of integers.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -40,8 +40,8 @@ Group group_of(const State& state, std::int64_t size) {
   return out;
 }
 
-// Where the source goes on with what was not delivered: behind the newest batch that was, and with the ones it
-// overtook. That is the same whatever workers have read ahead.
+// Saves the source's position: behind the newest delivered batch, with the batches that it overtook. Independent of
+// read-ahead.
 void put_place(State& state, const LoaderEngine& engine, bool in_order) {
   const auto place = engine.place ? engine.place : engine.take_place();
   const auto overtaken = in_order ? std::vector<const BatchSlot*>() : engine.pipeline->overtaken(engine.newest);
@@ -94,7 +94,7 @@ const char* kind_of(const State& state) {
   return has(state, "stream") ? "stream" : has(state, "batch_sampler") ? "batch sampler" : "dataset";
 }
 
-// The positions of what each rank delivered. Steps that all have are many, the others few.
+// The positions of the batches that each rank delivered. Steps common to all ranks are many, the others few.
 Ranges joined(const EpochPlan& plan, const std::vector<Ranges>& steps) {
   Ranges all = steps.front();
   for (const Ranges& of_rank : steps) {
@@ -161,7 +161,7 @@ State LoaderBase::state_dict() const {
   return state;
 }
 
-// Loads the source's part of the state; a source that refuses it stays as it was.
+// Loads the source's part of the state; a source that refuses it stays unchanged.
 std::shared_ptr<const detail::Snapshot> LoaderBase::load_source(const State& state, std::int64_t samples) {
   const detail::LoaderEngine& engine = *engine_;
   if (engine.sampler != nullptr) {
@@ -237,7 +237,7 @@ void LoaderBase::load_state_dict(const State& state) {
   const bool is_finished = finished != nullptr && finished->boolean();
   std::shared_ptr<const detail::Snapshot> place;
   const bool claimed = engine.claim_source();
-  engine.pipeline->pause();  // until `rewind` stops them: workers that plan would take the source further
+  engine.pipeline->pause();  // until `rewind` stops them: planning workers would move the source
   const auto stay = [&] {
     engine.pipeline->resume();
     if (claimed) {

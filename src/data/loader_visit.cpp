@@ -22,7 +22,7 @@ std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
     in_epoch = resumes_ || (started_ && !loaded_);  // resumes_: nothing was read since another visit
   }
   kept_.reset();
-  loaded_ = false;  // else start_epoch would go on where that state stopped
+  loaded_ = false;  // otherwise start_epoch would continue that state
   try {
     start_epoch(epoch);
   } catch (...) {
@@ -47,7 +47,7 @@ LoaderVisit::LoaderVisit(LoaderBase& loader, std::int64_t epoch, bool keep)
 LoaderVisit::~LoaderVisit() {
   try {
     end();
-  } catch (...) {  // the loader keeps what it has to go back to
+  } catch (...) {  // the loader keeps the position to return to
   }
 }
 

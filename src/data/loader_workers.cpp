@@ -22,7 +22,7 @@
 namespace danling::inline v0::data {
 
 namespace {
-thread_local const std::atomic<bool>* interrupted = nullptr;  // of the loader that this thread works for
+thread_local const std::atomic<bool>* interrupted = nullptr;  // flag of the loader that this thread works for
 
 struct Interrupted {};
 }  // namespace
@@ -37,10 +37,10 @@ namespace detail {
 
 namespace {
 
-// The machine's cores are for the workers and the step, not for each worker again. at::set_num_threads would also
-// change the number for threads that are yet to come; OpenMP's own function is for the calling thread.
+// The cores are shared by the workers and the step. at::set_num_threads would also change the number for future
+// threads; OpenMP's function changes only the calling thread.
 void use_one_thread() {
-  at::get_num_threads();  // LibTorch sets a thread's number when it first asks
+  at::get_num_threads();  // LibTorch sets a thread's number on its first call
   using SetThreads = void (*)(int);
   if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
     set(1);
@@ -126,13 +126,13 @@ BatchSlot* WorkerPipeline::ready_slot() const {
   return found != nullptr && in_order && found->number != first ? nullptr : found;
 }
 
-// One that is not full has to come at the same step on all ranks, or they would not agree on its size.
+// A batch that is not full has to come at the same step on all ranks, or they would not agree on its size.
 void WorkerPipeline::note_size(BatchSlot& slot) const {
   const Layout& layout = planner_->context().plan.layout();
   slot.in_turn = layout.shard.world_size > 1 && slot.info.global_size < layout.global();
 }
 
-// Batches whose error the caller has seen are tried again; says whether there are any.
+// Retries batches whose error the caller has seen; returns whether there are any.
 bool WorkerPipeline::retry_failed(Lock& lock) {
   bool found = false;
   for (const auto& slot : slots_) {
@@ -142,7 +142,7 @@ bool WorkerPipeline::retry_failed(Lock& lock) {
         paused_ = true;
         change_.wait(lock, [&] { return active_ == 0; });
         paused_ = false;
-        planner_->replan(*slot);  // with the lock: workers that wait for it have only what is rare to wait for
+        planner_->replan(*slot);  // with the lock held: workers wait for it only on rare paths
         slot->stage = Stage::waiting;
       } else {
         slot->stage = Stage::free;
@@ -154,7 +154,7 @@ bool WorkerPipeline::retry_failed(Lock& lock) {
   return found;
 }
 
-// Workers that plan or read end it, at the next sample.
+// Planning and reading workers stop at the next sample.
 void WorkerPipeline::interrupt(Lock& lock) {
   interrupted_ = true;
   change_.wait(lock, [&] { return active_ == 0; });
@@ -163,7 +163,7 @@ void WorkerPipeline::interrupt(Lock& lock) {
 
 BatchSlot* WorkerPipeline::next() {
   if (current_ != nullptr) {
-    current_->drop();  // it is nobody else's: no lock needed, and the new batch can have its memory
+    current_->drop();  // only this thread uses it: no lock needed, and the new batch can reuse its memory
   }
   start_threads();
   Lock lock(mutex_);
@@ -307,7 +307,7 @@ BatchSlot* WorkerPipeline::waiting_slot() const {
 
 bool WorkerPipeline::can_plan() const { return !planning_ && !blocked_ && !exhausted_ && in_use_ < options_.depth; }
 
-// Both are called with the lock, and open it while they plan and read.
+// Both are called with the lock held, and release it while they plan and read.
 
 void WorkerPipeline::plan(Lock& lock) {
   BatchSlot& slot = **std::find_if(slots_.begin(), slots_.end(), [&](const auto& free) {
@@ -354,7 +354,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
   slot.stage = Stage::reading;
   Planner& planner = *planner_;
   lock.unlock();
-  wake_.notify_one();  // somebody else can plan
+  wake_.notify_one();  // another worker can plan
   change_.notify_one();
   bool counts = false;
   std::exception_ptr error;
@@ -365,7 +365,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
   }
   lock.lock();
   if (error != nullptr) {
-    // An interrupted one is read again like one that failed, and nobody hears of it.
+    // Interrupted batches are read again like failed ones, without an error.
     slot.stage = interrupted_ ? Stage::shown : Stage::failed;
     slot.error = interrupted_ ? nullptr : std::move(error);
   } else {
@@ -373,7 +373,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
     note_size(slot);
     end_ = counts ? end_ : std::min(end_, slot.number);
   }
-  if (end_ <= planned_) {  // what a stream gives behind its end does not count either
+  if (end_ <= planned_) {  // data behind a stream's end do not count either
     exhausted_ = true;
     for (const auto& behind : slots_) {
       const Stage stage = behind->stage;

@@ -18,15 +18,15 @@ namespace danling::inline v0::data::detail {
 
 struct WorkerOptions {
   std::int64_t num_workers = 1;
-  /// Batches that are read, being read or waiting, besides the one that was given last.
+  /// Batches that are read, being read or waiting, besides the one delivered last.
   std::int64_t depth = 2;
   bool persistent = false;
   bool in_order = true;
-  /// Pin memory for the accelerator that the thread of the loader uses.
+  /// Pin memory for the accelerator of the loader's thread.
   bool pin = false;
 };
 
-/// Workers take turns in planning a batch (which reads from a stream), and read what they planned side by side.
+/// Workers take turns in planning a batch (which reads from a stream), and read their planned batches in parallel.
 class WorkerPipeline final : public Pipeline {
  public:
   WorkerPipeline(BatchReader& reader, WorkerOptions options);
@@ -44,7 +44,7 @@ class WorkerPipeline final : public Pipeline {
   using Stage = BatchSlot::Stage;
   using Lock = std::unique_lock<std::mutex>;
 
-  // Of the loader's thread.
+  // Called in the loader's thread.
   void start_threads();
   void join_threads();
   bool retry_failed(Lock& lock);
@@ -52,7 +52,7 @@ class WorkerPipeline final : public Pipeline {
   BatchSlot* ready_slot() const;
   void note_size(BatchSlot& slot) const;
 
-  // Of the workers.
+  // Called in the workers.
   void work(std::int64_t worker, std::optional<c10::DeviceIndex> device) noexcept;
   BatchSlot* waiting_slot() const;
   bool can_plan() const;
@@ -70,17 +70,17 @@ class WorkerPipeline final : public Pipeline {
   Planner* planner_ = nullptr;
   std::vector<std::unique_ptr<BatchSlot>> slots_;
   BatchSlot* current_ = nullptr;
-  std::int64_t planned_ = 0;  // batches, in this epoch
-  std::int64_t end_ = 0;      // the first batch that does not count
+  std::int64_t planned_ = 0;  // batches planned in this epoch
+  std::int64_t end_ = 0;      // the first batch past the end
   std::int64_t in_use_ = 0;   // slots, without the current one
   std::int64_t active_ = 0;   // workers that plan or read
-  bool running_ = false;      // workers may begin something
+  bool running_ = false;      // workers may begin a batch
   bool planning_ = false;
   bool blocked_ = false;  // planning failed, and the caller has not seen it yet
-  bool paused_ = false;   // workers begin nothing
+  bool paused_ = false;   // workers begin nothing new
   bool exhausted_ = true;
   bool quit_ = false;
-  std::atomic<bool> interrupted_ = false;  // what is being planned and read ends at the next stop point
+  std::atomic<bool> interrupted_ = false;  // planning and reading end at the next stop point
 };
 
 }  // namespace danling::inline v0::data::detail

@@ -48,7 +48,7 @@ at::Tensor merge_at(const std::vector<at::Tensor>& parts, std::span<const std::i
   if (in_order(order)) {
     return joined;
   }
-  // Only read from, and only during this call: a copy to a device leaves pageable memory before it returns.
+  // Only read, and only during this call: a copy to a device leaves pageable memory before it returns.
   const at::Tensor host =
       at::from_blob(const_cast<std::int64_t*>(order.data()), {static_cast<std::int64_t>(order.size())}, at::kLong);
   return joined.index_select(0, host.to(joined.device(), /*non_blocking=*/true));

@@ -39,8 +39,8 @@ std::uint64_t order_key(std::uint64_t seed, std::int64_t epoch, std::string_view
   return mix(key ^ (name + golden_ratio));
 }
 
-// Each round draws one number per row or column: with few of them more rounds are needed until all orders are equally
-// frequent (8 rounds leave a bias of 30 % over the orders of five records, 24 none that two million keys show).
+// Each round draws one number per row or column: small sizes need more rounds until all orders are equally frequent (8
+// rounds leave a bias of 30 % over the orders of five records, 24 none that two million keys show).
 Permutation::Permutation(std::int64_t size, std::uint64_t key)
     : size_(size), num_rounds_(size < 1024 ? max_rounds : 8) {
   check<DataError>(size >= 0 && size <= (std::int64_t{1} << 62), "data.permutation",
@@ -76,7 +76,7 @@ std::int64_t Permutation::operator()(std::int64_t index) const {
   return static_cast<std::int64_t>(walk(static_cast<std::uint64_t>(index)));
 }
 
-// One number after another waits for multiplications; the rounds of several side by side do not, and neighbours need
+// One number at a time would wait for multiplications; the rounds of several in parallel do not, and neighbours need
 // no division.
 void Permutation::fill(std::int64_t begin, std::span<std::int64_t> to) const {
   constexpr std::size_t width = 8;

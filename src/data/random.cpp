@@ -92,7 +92,7 @@ double Random::gamma(double shape) {
 double Random::beta(double a, double b) {
   const double x = gamma(a);
   const double y = gamma(b);
-  // Both can sink to nothing where the shapes are small: then all weight is on one side.
+  // Both can underflow to 0 for small shapes: then all weight is on one side.
   return x + y > 0.0 ? x / (x + y) : (chance(a / (a + b)) ? 1.0 : 0.0);
 }
 

@@ -1,4 +1,4 @@
-// Sets of positions that are mostly runs.
+// Sets of integers, stored as ranges.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// A set of numbers of at least 0, as sorted ranges that do not touch.
+/// A set of integers of at least 0, as sorted ranges that do not touch.
 class Ranges {
  public:
   void add(Range range);
@@ -25,13 +25,13 @@ class Ranges {
   std::int64_t count() const;
   /// The lowest number that is not in the set.
   std::int64_t first_gap() const { return items_.empty() || items_.front().begin > 0 ? 0 : items_.front().end; }
-  /// The `n`-th number that is not in the set, from 0, and up to where the numbers after it are not in it either.
+  /// The `n`-th number that is not in the set, from 0, and the end of the run of missing numbers that it begins.
   Range missing(std::int64_t n) const;
   Ranges intersection(const Ranges& other) const;
-  /// What is here and not in `other`.
+  /// The numbers here that are not in `other`.
   Ranges without(const Ranges& other) const;
 
-  /// Those below `end`.
+  /// The numbers below `end`.
   Ranges below(std::int64_t end) const;
 
   /// Begin and end of every range from number `from` on.

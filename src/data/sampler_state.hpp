@@ -1,4 +1,4 @@
-// What samplers save and check alike.
+// State and checks common to samplers.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ State sampler_state(std::string_view type, std::int64_t size);
 /// @throws StateError where `state` is of another kind or size.
 void check_sampler_state(const State& state, std::string_view type, std::int64_t size);
 
-/// @throws StateError where `state[name]` is not `now`; `what` says what that number stands for.
+/// @throws StateError where `state[name]` is not `now`; `what` names that number in the message.
 void check_same(const State& state, std::string_view name, std::int64_t now, std::string_view what);
 
-/// @throws StateError where the saved sampler drew otherwise.
+/// @throws StateError where the saved sampler differs in replacement.
 void check_replacement(const State& state, bool replacement);
 
-/// Tells lists from other lists (of weights, indices, lengths); 64 bits.
+/// 64-bit fingerprint of a list (of weights, indices, lengths).
 std::int64_t fingerprint(std::span<const std::byte> bytes);
 template <class T>
 std::int64_t fingerprint_of(const std::vector<T>& values) {

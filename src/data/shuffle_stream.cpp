@@ -13,8 +13,8 @@ Delays::Delays(ShuffleOptions options) : options_(std::move(options)) {
   set_epoch(0);
 }
 
-// Beginning at buffer_size: what stands before it is due as if it had been read then. About buffer_size records are
-// due later than what is yielded: half of those of the last 2 * buffer_size.
+// Beginning at buffer_size: records before it are due as if they had been read then. About buffer_size records are
+// due later than the yielded one: half of those of the last 2 * buffer_size.
 std::int64_t Delays::earliest(std::int64_t number) const { return std::max(number, options_.buffer_size) << precision; }
 
 std::int64_t Delays::due(std::int64_t number) const {

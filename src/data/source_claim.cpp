@@ -15,7 +15,7 @@ struct Claimed {
   std::unordered_set<const void*> objects;
 };
 
-// Never destroyed: loaders may be, after any other static object.
+// Never destroyed: loaders may be destroyed after any other static object.
 Claimed& claimed() {
   static auto* const all = new Claimed();
   return *all;

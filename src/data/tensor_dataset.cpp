@@ -26,7 +26,7 @@ c10::SmallVector<std::int64_t, 5> shape_of(const at::Tensor& tensor, std::size_t
   return shape;
 }
 
-// Records as LibTorch wants them told, made when it is asked for the first time.
+// Indices in LibTorch's form, created on first use.
 class Records {
  public:
   Records(std::span<const std::int64_t> indices, c10::Device device) : indices_(indices), device_(device) {}
@@ -34,7 +34,7 @@ class Records {
   std::span<const std::int64_t> list() const { return indices_; }
   const at::Tensor& tensor() {
     if (!tensor_.defined()) {
-      // Only read from, and only during this call: a copy to a device leaves pageable memory before it returns.
+      // Only read, and only during this call: a copy to a device leaves pageable memory before it returns.
       tensor_ = at::from_blob(const_cast<std::int64_t*>(indices_.data()), {static_cast<std::int64_t>(indices_.size())},
                               at::kLong);
       if (!device_.is_cpu()) {
@@ -50,7 +50,7 @@ class Records {
   at::Tensor tensor_;
 };
 
-// Whether the records lie as they are, one after another, in host memory, which loops of ours read.
+// Whether the records are contiguous in host memory, for our loops.
 bool in_rows(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.numel() > 0 &&
          !tensor.is_conj() && !tensor.is_neg() && !tensor.is_quantized() && !tensor.requires_grad();
@@ -76,7 +76,7 @@ void gather_affine(const at::Tensor& tensor, std::span<const std::int64_t> indic
                          static_cast<float>(affine.shift));
 }
 
-// The same of the records, scaled and shifted, each step rounded to float32 as in the loops.
+// The same rows, scaled and shifted, each step rounded to float32 as in the loops.
 at::Tensor affine_rows_of(const at::Tensor& tensor, Records& records, const Affine& affine) {
   const at::ScalarType dtype = tensor.scalar_type();
   if (!in_rows(tensor) || (dtype != at::kByte && dtype != at::kFloat)) {

@@ -50,12 +50,12 @@ WeightedSampler::WeightedSampler(std::vector<double> weights, WeightedSamplerOpt
   set_epoch(0);
 }
 
-// In whole numbers, so that nothing is left over by rounding: what is left over would be drawn whatever its weight.
+// In integers, without rounding residues: a residue would be drawn regardless of its weight.
 void WeightedSampler::build_table(const std::vector<double>& weights) {
   using Wide = unsigned __int128;
   const double largest = *std::max_element(weights.begin(), weights.end());
   const auto records = static_cast<std::uint64_t>(num_records_);
-  std::vector<Wide> mass(weights.size());  // of a slot: `full` on average
+  std::vector<Wide> mass(weights.size());  // mass of each slot: `full` on average
   Wide full = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const double scaled = std::round(std::ldexp(weights[i] / largest, 52));
@@ -88,8 +88,8 @@ void WeightedSampler::build_table(const std::vector<double>& weights) {
   }
 }
 
-// Where u is uniform in (0, 1), -log(u) / w is what waits for the first event of a process of rate w: the records in
-// the order of their events. The same order as by u^(1/w) from the top, without its underflow.
+// For u uniform in (0, 1), -log(u) / w is the waiting time for the first event of a process of rate w: the records in
+// the order of their events. The same order as by u^(1/w) descending, without its underflow.
 void WeightedSampler::order_records() {
   std::vector<std::pair<double, std::int64_t>> times;
   times.reserve(weights_.size());

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The readers of checkpoints throw the errors of checkpoints.
+// The readers of checkpoints throw CheckpointErrors; converts them.
 template <class Read>
 auto reading(std::string_view where, const Read& read) {
   try {
@@ -47,7 +47,7 @@ RecordArray open_npy(std::string name, const fs::path& path) {
   return out;
 }
 
-/// Calls `read(name in the batch, name in the file)` for each array that is named.
+/// Calls `read(name in the batch, name in the file)` for each named array.
 template <class Read>
 std::vector<RecordArray> each_array(const ArrayNames& names, const Read& read) {
   std::vector<RecordArray> out;
@@ -119,7 +119,7 @@ std::shared_ptr<Dataset<Batch>> npz_dataset(const fs::path& path, const ArrayNam
 std::shared_ptr<Dataset<Batch>> safetensors_dataset(const fs::path& path, const ArrayNames& names,
                                                     const SafetensorsOptions& options) {
   return reading("data.safetensors", [&]() -> std::shared_ptr<Dataset<Batch>> {
-    // Both look at the file; the mapping is what later reads see.
+    // Both open the file; later reads use the mapping.
     const formats::SafetensorsReader reader(path);
     std::shared_ptr<const formats::MappedFile> file;
     if (!options.load) {

@@ -29,7 +29,7 @@ std::optional<std::int64_t> whole_number(std::string_view text) {
   return digits && error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-/// What stands between two braces.
+/// The texts between two braces.
 std::vector<std::string> alternatives(std::string_view inside, std::string_view pattern) {
   std::vector<std::string> out;
   const std::size_t dots = inside.find("..");

@@ -20,17 +20,17 @@ namespace {
 
 constexpr std::size_t cifar_pixels = 3 * 32 * 32;
 
-/// What the two data sets differ in.
+/// Differences between the two datasets.
 struct CifarLayout {
   std::string_view where;
   std::string folder;
   std::vector<std::string> files;
-  /// Bytes before the pixels, which of them is the label, and how many classes each has.
+  /// Bytes before the pixels, the position of the label among them, and the number of classes of each.
   std::vector<int> classes;
   std::size_t label = 0;
 };
 
-/// (p / 255 - mean) / std by channel of what TensorDataset gathers.
+/// A TensorDataset whose batches are normalised: (p / 255 - mean) / std by channel.
 class CifarDataset final : public FileTensorDataset {
  public:
   CifarDataset(at::Tensor images, at::Tensor labels, TensorDatasetOptions options, std::vector<Source> sources,

@@ -1,4 +1,4 @@
-// Images and labels in memory that still know the file of each record.
+// Images and labels in memory, with the file of each record.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class FileTensorDataset : public TensorDataset {
   std::vector<Source> sources_;
 };
 
-/// The first of `root` and its folders `places` that has one of the files `names`; `root` when none has.
+/// The first of `root` and its subdirectories `places` that has one of the files `names`; `root` if none has.
 std::filesystem::path find_folder(const std::filesystem::path& root, std::span<const std::string> places,
                                   std::span<const std::string> names, std::string_view where);
 

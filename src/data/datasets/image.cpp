@@ -16,7 +16,7 @@ namespace danling::inline v0::data {
 
 namespace {
 
-// Apart from what a sample's other transforms draw from the same key.
+// Separates these draws from other transforms with the same key.
 constexpr std::uint64_t crop_stream = 0x63726f70;
 
 void check_image(const at::Tensor& image) {
@@ -37,7 +37,7 @@ at::Tensor cut(const at::Tensor& image, std::int64_t top, std::int64_t left, Ima
 /// Python's round(x / 2): halves go to the even neighbour.
 std::int64_t round_half(std::int64_t x) { return x % 2 == 0 ? x / 2 : x / 2 + (x / 2 % 2 != 0 ? 1 : 0); }
 
-/// The part of the image that a random resized crop takes.
+/// The crop of a random resized crop.
 std::pair<std::array<std::int64_t, 2>, ImageSize> choose_part(const at::Tensor& image, const RandomResizedCrop& crop,
                                                               Random& random) {
   const std::int64_t height = image.size(1);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view folder_component = "data.image_folder";
 constexpr std::array<std::string_view, 3> readable_images = {".jpg", ".jpeg", ".png"};
-// What torchvision's ImageFolder takes besides.
+// Further extensions that torchvision's ImageFolder accepts.
 constexpr std::array<std::string_view, 6> other_images = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
 /// Whether `name` ends with `extension`, which is in lower case.
@@ -42,7 +42,7 @@ bool has_extension(std::string_view name, std::string_view extension) {
 /// The names in a directory, sorted by bytes, without those that begin with a dot.
 struct Listing {
   std::vector<std::string> directories;
-  std::vector<std::string> files;  // whatever is no directory
+  std::vector<std::string> files;  // everything but directories
 };
 
 bool is_directory(const std::string& path, const dirent& entry) {
@@ -92,12 +92,12 @@ std::vector<std::string> lower_extensions(std::vector<std::string> extensions) {
   return extensions;
 }
 
-/// All bytes of an image; of anything else only the first are read, whatever its size.
+/// All bytes of an image; of any other file only the first ones, whatever its size.
 std::string read_image_file(const formats::DataFile& file) {
   std::string begin(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 16)), '\0');
   file.read(0, begin);
   if (!formats::image_format(begin)) {
-    formats::decode_image(begin);  // says what it is
+    formats::decode_image(begin);  // throws with the file's kind
   }
   return file.read_all();
 }
@@ -173,7 +173,7 @@ class ImageFolder::Lister {
   ImageFolder& folder_;
   std::int64_t target_ = 0;
   std::vector<Found> found_;
-  std::vector<std::pair<dev_t, ino_t>> above_;  // the directories that are being walked
+  std::vector<std::pair<dev_t, ino_t>> above_;  // directories on the current path
 };
 
 ImageFolder::ImageFolder(std::filesystem::path root, ImageFolderOptions options)

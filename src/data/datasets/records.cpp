@@ -14,7 +14,7 @@ namespace danling::inline v0::data {
 
 namespace {
 
-// Smaller records are one page or two: to ask for them would cost as much as to copy them.
+// Smaller records are one or two pages: prefetching them would cost as much as copying them.
 constexpr std::size_t worth_asking = 4096;
 
 std::size_t elements_of(std::span<const std::int64_t> sizes) {
@@ -25,8 +25,8 @@ std::size_t elements_of(std::span<const std::int64_t> sizes) {
   return out;
 }
 
-/// Copies record `index` of an array in Fortran order. `width` is a constant where it is called, so that each element
-/// is one move.
+/// Copies record `index` of an array in Fortran order. `width` is a compile-time constant, so that each element is one
+/// move.
 template <std::size_t width>
 void copy_strided(const RecordArray& array, std::int64_t index, std::byte* out) {
   const std::span<const std::int64_t> inner = std::span(array.sizes).subspan(1);
@@ -81,7 +81,7 @@ void swap_each(std::span<std::byte> bytes) {
   }
 }
 
-/// `width` is that of a number: half of a complex one.
+/// `width` is the size of one number: half of a complex one.
 void swap_bytes(std::span<std::byte> bytes, std::size_t width) {
   switch (width) {
     case 2:
@@ -126,7 +126,7 @@ at::Tensor RecordArray::gather(std::span<const std::int64_t> indices) const {
     swap_bytes(copied, out.is_complex() ? width / 2 : width);
   }
   if (dtype == formats::DType::boolean) {
-    // Whatever byte the file has, a bool has but two.
+    // The file may have any byte, a bool only 0 and 1.
     std::transform(copied.begin(), copied.end(), copied.begin(),
                    [](std::byte byte) { return byte == std::byte{0} ? byte : std::byte{1}; });
   }
@@ -136,7 +136,7 @@ at::Tensor RecordArray::gather(std::span<const std::int64_t> indices) const {
 RecordDataset::RecordDataset(std::string where, std::vector<RecordArray> arrays, std::string split)
     : where_(std::move(where)), arrays_(std::move(arrays)), split_(std::move(split)) {
   check<ConfigError>(!arrays_.empty() && arrays_.front().name == "input", where_, "expected an input, got none");
-  Batch batch;  // tells names that cannot stand beside each other
+  Batch batch;  // throws for conflicting names
   std::vector<std::string> names;
   for (const RecordArray& array : arrays_) {
     check<DataError>(!array.sizes.empty(), where_,

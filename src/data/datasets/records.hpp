@@ -20,19 +20,19 @@ namespace danling::inline v0::data {
 
 /// One array. Elements may lie at any address.
 struct RecordArray {
-  /// `input`, `target`, or the name in `extra`.
+  /// Name in the batch: `input`, `target`, or the name in `extra`.
   std::string name;
-  /// For messages and `source_info`.
+  /// Path of the file, for messages and `source_info`.
   std::string path;
-  /// Within the file; empty for the only one.
+  /// Name within the file; empty if the file has one array.
   std::string member;
   std::span<const std::byte> bytes;
   formats::DType dtype = formats::DType::float32;
-  /// At least one.
+  /// Sizes; at least one.
   std::vector<std::int64_t> sizes;
   bool fortran_order = false;
   bool swapped = false;
-  /// Keeps the bytes; `file` where they are mapped, so that its size can be checked.
+  /// Owns the bytes; `file` is set if they are mapped, so that its size can be checked.
   std::shared_ptr<const formats::MappedFile> file;
   std::shared_ptr<const void> memory;
 

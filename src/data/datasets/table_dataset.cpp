@@ -28,7 +28,7 @@ constexpr std::string_view table_where = "data.table";
   fail<DataError>(table_where, message, " (", table.lines().where(row), ", column ", quote(column), ")");
 }
 
-/// Calls `take(row, value)` with numbers of the column's own type.
+/// Calls `take(row, value)` with numbers of the column's type.
 template <class Take>
 void each_number(const Column& column, const Take& take) {
   const auto all = [&](const auto& values) {
@@ -94,7 +94,7 @@ std::string category_text(std::int64_t value) { return to_text(value); }
 std::string category_text(double value) { return to_text(value == 0.0 ? 0.0 : value); }  // 0 and -0 are one
 std::string category_text(std::uint8_t value) { return to_text(value != 0); }
 
-// How a column of the other type of numbers writes the same number: another file may have inferred another type.
+// Text of the same number in a column of the other numeric type, since another file may have inferred that type.
 std::string other_text(std::uint8_t) { return {}; }
 std::string other_text(std::int64_t value) {
   const auto number = static_cast<double>(value);
@@ -138,7 +138,7 @@ class TableBuild {
       table_.column(name);
     }
     if (!options_.target.empty()) {
-      table_.column(options_.target);  // a misspelt one would be taken for an input
+      table_.column(options_.target);  // a misspelt target would become an input
     }
     for (const std::string& name : options_.extra) {
       table_.column(name);
@@ -162,7 +162,7 @@ class TableBuild {
     }
     TensorDatasetOptions tensors;
     tensors.split = options_.split;
-    Batch names;  // tells names that cannot stand beside each other
+    Batch names;  // throws for conflicting names
     std::unordered_set<std::string_view> seen;
     for (const std::string& name : options_.extra) {
       check<ConfigError>(name != "input" && name != "target" && seen.insert(name).second, table_where,
@@ -189,8 +189,8 @@ class TableBuild {
     return column.type() == ColumnType::text || options_.categories.contains(column.name);
   }
 
-  /// Unless someone said that a column holds categories, it does where all of its cells are texts: one bad cell must
-  /// not make classes of numbers.
+  /// Unless `categories` has the column, all of its cells must be texts: one bad cell must not turn numbers into
+  /// classes.
   void check_not_mixed(const Column& column) const {
     if (column.type() == ColumnType::text && !column.first_number.empty() &&
         !options_.categories.contains(column.name)) {

@@ -1,4 +1,4 @@
-// One record of a shard: its members, and what their names say of their contents.
+// One record of a shard: its members, decoded by their names.
 #include <algorithm>
 #include <array>
 #include <charconv>

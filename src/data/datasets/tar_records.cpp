@@ -20,13 +20,13 @@ namespace danling::inline v0::data {
 namespace {
 
 constexpr std::string_view shards_component = "data.tar_shards";
-// What is asked of the system ahead of reading, for each record; a larger one is read when it is.
+// Limit of the prefetch for each record; larger records are read on access.
 constexpr std::uint64_t most_prefetched = std::uint64_t{1} << 26;
 
-/// Whether the names of a record's members differ: a few are compared one by one, many through a set.
+/// Checks that the names of a record's members differ: a few by comparison, many through a set.
 class MemberNames {
  public:
-  /// False when one of `before` has that name.
+  /// Returns false if one of `before` has that name.
   bool add(const std::vector<TarRecord::Member>& before, const std::string& name) {
     constexpr std::size_t few = 32;
     if (before.size() < few) {
@@ -49,7 +49,7 @@ struct KeyAndName {
   std::string_view name;
 };
 
-/// WebDataset's rule: the key ends at the first dot of the file name. Nothing for names that it passes over.
+/// WebDataset's rule: the key ends at the first dot of the file name. Returns nothing for names that WebDataset skips.
 std::optional<KeyAndName> split_name(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   const std::size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
@@ -70,7 +70,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// Of the names of the files, not of where they are.
+/// Hash of the file names without their directories.
 std::string hash_of(const std::vector<std::filesystem::path>& shards) {
   formats::Hasher hasher;
   for (const auto& shard : shards) {
@@ -126,7 +126,7 @@ std::optional<TarRecords::Slot> TarRecords::read(bool prefetch) {
     open(shard_);
     std::optional<TarRecord> record;
     MemberNames names;
-    // Changed only when a whole record was read: an error leaves the position where it was.
+    // Updated only after a whole record: an error leaves the position unchanged.
     std::uint64_t offset = offset_;
     auto member = ahead_ ? std::exchange(ahead_, std::nullopt) : archive_->next(offset);
     for (; member; member = archive_->next(offset)) {
@@ -257,7 +257,7 @@ void TarRecords::load_state_dict(const State& state) {
   loaded.reset(state.at("epoch").integer());
   loaded.taken_ = taken;
   const auto* place = places.const_data_ptr<std::int64_t>();
-  // The buffer's records stand in any order: each shard is opened once for all of its records.
+  // The buffer's records are in any order: each shard is opened once for all of its records.
   std::map<std::int64_t, std::shared_ptr<const formats::TarArchive>> archives;
   for (std::int64_t i = 0; i < places.size(0); ++i, place += 2) {
     require(place[0] >= 0 && place[0] < num_shards && place[1] >= 0, "expected a place in ", num_shards,

@@ -36,7 +36,7 @@ at::Tensor tensor_of(const State& value, std::string_view what, const TarRecord:
                   record.where(), ")");
 }
 
-/// Puts `value` where the dots of `name` lead.
+/// Sets `value` at the dotted path `name`.
 void set_nested(State& extra, std::string_view name, State value, const TarRecord& record) {
   State* place = &extra;
   for (std::string_view rest = name; !rest.empty();) {

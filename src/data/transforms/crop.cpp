@@ -22,7 +22,7 @@ void check_margins(const Padding& padding, const at::Tensor& images, PaddingMode
   check_margin(std::max(padding.left, padding.right), images.size(3), mode, name);
 }
 
-// What happens to each image with probability `p`.
+// Applies `change` to each image with probability `p`.
 template <class Change>
 Transform flip(double p, const char* name, const Change& change) {
   detail::check_probability(p, name);
@@ -66,7 +66,7 @@ Transform center_crop(Size size) {
   detail::check_size(size, "center_crop");
   return [size](Batch batch, const BatchInfo&) {
     const at::Tensor images = detail::images_of(batch, "center_crop");
-    // torchvision rounds a half to the even pixel where it cuts, and down where it adds.
+    // torchvision rounds a half to the even pixel when it crops, and down when it pads.
     const auto begin = [](std::int64_t have, std::int64_t want) {
       return want > have ? -((want - have) / 2)
                          : static_cast<std::int64_t>(std::nearbyint(static_cast<double>(have - want) / 2.0));

@@ -1,4 +1,4 @@
-// What transforms of images share: the batch as images, and the pixels that an image takes from another.
+// Common parts of image transforms: the batch as images, and copies of pixels between images.
 #pragma once
 
 #include <span>
@@ -14,11 +14,11 @@
 
 namespace danling::inline v0::data::transforms::detail {
 
-/// The input [N, C, H, W], with C = 1 where it is [N, H, W]. @throws DataError for another one.
+/// The input [N, C, H, W], with C = 1 if it is [N, H, W]. @throws DataError for others.
 at::Tensor images_of(const Batch& batch, std::string_view name);
-/// The batch with these images instead, [N, H, W] where they were that.
+/// The batch with these images, [N, H, W] if its own were.
 Batch with_images(Batch batch, at::Tensor images);
-/// @throws DataError when `info` tells fewer samples than the batch has.
+/// @throws DataError when `info` has fewer samples than the batch.
 void check_samples(const Batch& batch, const BatchInfo& info, std::string_view name);
 /// `fill` as [1] or [C] on the host, in the images' type. @throws DataError when it does not fit.
 at::Tensor fill_of(const Fill& fill, const at::Tensor& images, std::string_view name);
@@ -27,11 +27,11 @@ at::Tensor empty_for(at::IntArrayRef shape, at::ScalarType dtype, at::Device dev
 
 void check_probability(double p, std::string_view name);
 void check_size(Size size, std::string_view name);
-/// Of positive numbers, the first at most the second.
+/// Checks for positive numbers, the first at most the second.
 void check_range(Range range, double most, std::string_view what, std::string_view name);
 
-/// `count` pixels from pixel `to` on. They are `from`, `from + step`, ... of the other image; step 0 repeats one, and a
-/// negative `from` is the fill value.
+/// `count` pixels from pixel `to` on, copied from `from`, `from + step`, ... of the other image; step 0 repeats one,
+/// and a negative `from` is the fill value.
 struct Run {
   std::int64_t to;
   std::int64_t count;
@@ -40,12 +40,12 @@ struct Run {
 };
 using Runs = c10::SmallVector<Run, 3>;
 
-/// Pixels `begin` .. `begin + count - 1` of a line of `size`, continued on both sides as `mode` says.
+/// Pixels `begin` .. `begin + count - 1` of a line of `size`, extended on both sides by `mode`.
 Runs window(std::int64_t size, std::int64_t begin, std::int64_t count, PaddingMode mode);
 /// The same line of `count` pixels, the last first.
 Runs reversed(const Runs& runs, std::int64_t count);
 
-/// Where the pixels of an image come from.
+/// Source of each pixel of an image.
 struct Window {
   Runs rows;
   Runs columns;

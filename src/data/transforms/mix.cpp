@@ -65,7 +65,7 @@ void check_options(const MixOptions& options, std::string_view name) {
                      options.num_classes);
 }
 
-// Both mix samples of the batch, hence what its targets must tell of.
+// Both mix samples of the batch, hence this check of its targets.
 void check_targets(const Batch& batch, std::string_view name) {
   check<DataError>(!batch.target.defined() || batch.target.dim() == 0 || batch.target.size(0) == batch.size(),
                    concat("data.", name), "expected as many targets as inputs (", batch.size(), "), got ",

@@ -45,7 +45,7 @@ at::Tensor as_float(const at::Tensor& input, at::ScalarType dtype, std::string_v
   return input.contiguous().to(steps).mul_(1.0 / most).to(dtype);
 }
 
-// For bytes and float32 in host memory: everything in one pass over the planes.
+// For bytes and float32 in host memory: one pass over the planes.
 template <class T>
 at::Tensor normalize_planes(const at::Tensor& images, const std::vector<double>& mean, const std::vector<double>& std) {
   const at::Tensor from = images.contiguous();
@@ -77,7 +77,7 @@ Transform to_float(c10::ScalarType dtype) {
     if (dtype == at::kFloat && batch.input.is_cpu() && batch.input.scalar_type() == at::kByte &&
         batch.input.is_contiguous()) {
       at::Tensor out = at::empty(batch.input.sizes(), batch.input.options().dtype(at::kFloat));
-      // Bytes are not negative, so that adding 0 changes nothing.
+      // Bytes are not negative: adding 0 changes nothing.
       kernels::affine(batch.input.const_data_ptr<std::uint8_t>(), out.mutable_data_ptr<float>(),
                       static_cast<std::size_t>(out.numel()), static_cast<float>(1.0 / 255.0), 0.0F);
       batch.input = std::move(out);
@@ -108,7 +108,7 @@ Transform normalize(std::vector<double> mean, std::vector<double> std) {
     if (!images.is_floating_point()) {
       images = as_float(images, at::kFloat, "normalize");
     }
-    // Numbers of a whole batch's channels in one copy that does not wait.
+    // Parameters of a whole batch's channels in one copy that does not wait.
     const auto count = static_cast<std::int64_t>(mean.size());
     at::Tensor numbers = detail::empty_for({2, 1, count, 1, 1}, images.scalar_type(), images.device());
     std::vector<double> both = mean;

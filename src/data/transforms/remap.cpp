@@ -1,4 +1,4 @@
-// Images whose pixels are those of other images elsewhere: crops, margins, mirror images.
+// Images with pixels copied from elsewhere: crops, margins, mirror images.
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
@@ -41,7 +41,7 @@ void write_plane(const Plane& plane, const Window& window, Size size, Bytes* out
     kernels::copy(block);
   };
   const bool margins = fills(window.columns);
-  if (margins) {  // all at once costs less than a few pixels in each row
+  if (margins) {  // one pass over the image costs less than a few pixels in each row
     fill(0, size.height);
   }
   for (const Run& rows : window.rows) {
@@ -78,7 +78,7 @@ void write_indices(const Runs& runs, std::int64_t* out) {
 Runs window(std::int64_t size, std::int64_t begin, std::int64_t count, PaddingMode mode) {
   const std::int64_t inside = std::clamp<std::int64_t>(-begin, 0, count);
   const std::int64_t after = std::clamp<std::int64_t>(size - begin, inside, count);
-  // The first pixel on either side of the line as `mode` has it, and which way it goes on from there.
+  // The first pixel outside the line on either side by `mode`, and the direction from there.
   const auto outside = [&](std::int64_t at, std::int64_t end, bool left) -> Run {
     switch (mode) {
       case PaddingMode::edge:
