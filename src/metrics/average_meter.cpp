@@ -23,7 +23,7 @@ namespace {
 at::ScalarType sum_type(const at::Device& device) { return device.is_mps() ? at::kFloat : at::kDouble; }
 
 at::Tensor full(at::IntArrayRef shape, double value, const at::Device& device) {
-  // A sum made in inference mode could not be added to outside of it.
+  // Tensors created in inference mode could not be changed outside of it.
   const c10::InferenceMode normal(false);
   return at::full(shape, value, at::TensorOptions().dtype(sum_type(device)).device(device));
 }
@@ -98,7 +98,7 @@ void AverageMeter::check_weight(std::int64_t n, const char* where) const {
                      " after ", count_);
 }
 
-// Said here, where its shape is known: on the host it goes on as a number.
+// Checked here, where its shape is known: on the host it continues as a number.
 void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) const {
   if (n > 0 && holds_tensors() && extra_->sum.dim() > 0) [[unlikely]] {
     fail_mixed(extra_->sum.sizes(), given_text(value));
@@ -130,7 +130,7 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
   if (!holds_tensors() && count_ > 0) {
     fail_mixed({}, given_text(value));
   }
-  // A copy: what a metric returns may be its own buffer, changed in place at the next batch.
+  // A copy: a metric may return its buffer, which it changes in place at the next batch.
   const at::Tensor copy =
       value.detach().to(sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
   use_tensors(copy);
@@ -228,8 +228,8 @@ void AverageMeter::record_tensor(const at::Tensor& last, bool is_sum, std::int64
   count_ += n;
 }
 
-// The sum as a tensor of the shape and on the device of `like`. What is on the host so far goes along, so that the
-// order of additions, and with it every bit, is that of a meter that was restored from a checkpoint.
+// The sum as a tensor of the shape and on the device of `like`. Includes the sum on the host so far, so that the order
+// of additions, and with it every bit, equals that of a meter restored from a checkpoint.
 void AverageMeter::use_tensors(const at::Tensor& like) {
   forget_ranks();
   if (extra_ == nullptr) {
@@ -284,7 +284,7 @@ std::int64_t AverageMeter::count() const { return ranks() != nullptr ? ranks()->
 
 std::int64_t AverageMeter::n() const { return ranks() != nullptr ? ranks()->n : own_n(); }
 
-// The last value, also while it entered no average.
+// The last value, even if it entered no average.
 at::Tensor AverageMeter::last_tensor() const {
   if (extra_ == nullptr || !extra_->last.defined()) {
     return at::scalar_tensor(value_, at::kDouble);
@@ -333,7 +333,7 @@ double AverageMeter::number_of(const at::Tensor& tensor, const char* what) {
   return detail::read_scalar(tensor);
 }
 
-// Without tensors the numbers are at hand.
+// Without tensors the numbers are on the host.
 Result::Value AverageMeter::value() const {
   return extra_ != nullptr ? value_of(value_tensor()) : Result::Value(val());
 }

@@ -1,4 +1,4 @@
-// What AverageMeter keeps besides its numbers on the host.
+// Parts of AverageMeter besides its numbers on the host.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-/// Of all ranks, in float64 where the meter's sum is.
+/// Values of all ranks, in float64 on the device of the meter's sum.
 struct AverageMeter::Ranks {
   at::Tensor batch_sum;
   at::Tensor sum;
@@ -20,7 +20,7 @@ struct AverageMeter::Ranks {
 
 struct AverageMeter::Extra {
   Extra() = default;
-  // Those that are added to in place are this meter's own; the others are only ever replaced.
+  // Copies tensors that are added to in place; the others are only ever replaced.
   Extra(const Extra& other)
       : last(other.last),
         last_n(other.last_n),
@@ -34,9 +34,9 @@ struct AverageMeter::Extra {
   at::Tensor last;    // undefined when `value_` is the last
   at::Tensor last_n;  // undefined when `n_` is the last weight
   bool last_is_sum = false;
-  at::Tensor sum;    // undefined while all that came was numbers on the host; never so without `ranks`
-  at::Tensor rest;   // what rounding left out of it
-  at::Tensor count;  // on top of `count_`; undefined while no weight came from a device
+  at::Tensor sum;    // undefined while all values were numbers on the host; never without `ranks`
+  at::Tensor rest;   // rounding error of the sum
+  at::Tensor count;  // added to `count_`; undefined until a weight came from a device
   std::shared_ptr<const Ranks> ranks;
 };
 

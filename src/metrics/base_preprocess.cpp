@@ -1,4 +1,4 @@
-// What every task begins with: nested tensors joined, what is ignored dropped, dimensions of size one dropped.
+// Preprocessing common to all tasks: joins nested tensors, drops ignored labels and dimensions of size one.
 #include <danling/metrics/preprocess.hpp>
 
 #include <vector>

@@ -13,7 +13,7 @@ constexpr const char* kBuild = "metrics.build";
 std::int64_t positive(std::string_view key, std::optional<std::int64_t> number, std::string_view type) {
   check<ConfigError>(number.has_value(), kBuild, "expected ", key, " for ", type, " metrics, got none");
   check<ConfigError>(*number > 0, kBuild, "expected ", key, " to be positive, got ", *number);
-  // Some bytes for each are made of every batch.
+  // Every batch creates some bytes for each.
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   check<ConfigError>(*number <= most, kBuild, "expected ", key, " of at most ", most, ", got ", *number);
   return *number;
@@ -30,7 +30,7 @@ void expect_unset(bool set, std::string_view key, std::string_view type) {
   check<ConfigError>(!set, kBuild, "expected no ", key, " for ", type, " metrics, got one");
 }
 
-// The metrics of the list, under their own names: they replace the defaults.
+// The metrics of the list, unnamed: they replace the defaults.
 std::vector<MetricEntry> named_metrics(const MetricsSpec& spec, Task task, std::int64_t size,
                                        const std::vector<std::string>& defaults) {
   NamedOptions options(spec, size);
@@ -91,7 +91,7 @@ std::shared_ptr<Metrics> build_multilabel(const MetricsSpec& spec) {
 std::shared_ptr<Metrics> build_regression(const MetricsSpec& spec) {
   expect_unset(spec.num_classes.has_value(), "num_classes", "regression");
   expect_unset(spec.class_dim.has_value(), "class_dim", "regression");
-  // Not set is -100, which no regression reads.
+  // Unset means -100, which no regression reads.
   expect_unset(spec.ignore_index.has_value() && spec.ignore_index != -100, "ignore_index", "regression");
   expect_unset(spec.scores != Scores::detect, "scores", "regression");
   expect_agreement("num_outputs", spec.num_outputs, spec.num_labels);

@@ -44,7 +44,7 @@ MulticlassRankingOptions of_class_ranking(NamedOptions& options) {
           .thresholds = options.thresholds()};
 }
 
-// One for each top_k: `acc`, `acc5`; the number is set off where the name ends in one.
+// One for each top_k: `acc`, `acc5`; a separator precedes the number if the name ends in one.
 template <class Make>
 Funcs for_each_k(NamedOptions& options, Make make) {
   Funcs metrics;

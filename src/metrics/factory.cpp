@@ -21,7 +21,7 @@
 namespace danling::inline v0::metrics {
 namespace {
 
-// The defaults before what was given, unless something was given under its own name.
+// The defaults followed by the given metrics, or only those if one of them is unnamed.
 std::vector<MetricFunc> chosen_metrics(std::vector<MetricEntry> given, const std::vector<MetricFunc>& defaults) {
   if (std::all_of(given.begin(), given.end(), [](const MetricEntry& entry) { return entry.named; })) {
     given.insert(given.begin(), defaults.begin(), defaults.end());
@@ -46,7 +46,7 @@ void check_detects(Scores scores, const char* where) {
                      to_string(scores));
 }
 
-// Scores stay what they are where no metric reads probabilities.
+// Scores stay unchanged if no metric reads probabilities.
 bool reads_probabilities(const MetricFunc& metric) { return !metric.labels_only && !metric.logits; }
 
 void check_logits(const std::vector<MetricFunc>& metrics, Scores scores, const char* where) {
@@ -64,7 +64,7 @@ void check_logits(const std::vector<MetricFunc>& metrics, Scores scores, const c
                      ", which reads probabilities; put it in a container of its own");
 }
 
-// nan where a target is, which the metrics themselves would leave out.
+// nan if a target is nan; the metrics themselves would skip it.
 std::vector<MetricFunc> with_nan_targets(std::vector<MetricFunc> metrics) {
   const auto nans = std::make_shared<RunningSums>(RunningSums{
       .key = "nan_targets",

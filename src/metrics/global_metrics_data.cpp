@@ -87,7 +87,7 @@ void merge_sums(const RunningSums& which, at::Tensor& total, const at::Tensor& m
     total = kept_copy(more);
     return;
   }
-  // Numbers go from the host to a device: the other way they would be waited for.
+  // Numbers move from the host to a device: the other direction would wait.
   if (!more.is_cpu() && more.device() != total.device()) {
     total = kept_copy(total.to(more.device(), /*non_blocking=*/true));
   }
@@ -145,12 +145,12 @@ State::Map sums_state(const std::vector<RunningSumsPtr>& keys, const detail::Sum
   return out;
 }
 
-// Strided numbers, as all that is kept here.
+// Whether it is strided, as all stored numbers are.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized();
 }
 
-// What sums must be like: of what their maker says, else of those that there are.
+// Required form of sums: as declared, else as the existing ones.
 std::optional<RunningSums::Form> form_of_sums(const RunningSums& which, const at::Tensor& present) {
   if (which.form || !present.defined()) {
     return which.form;
@@ -180,7 +180,7 @@ at::Tensor read_sums(const RunningSums& which, const State::Map& state, bool exp
   return detail::kept_copy(sums);
 }
 
-// By key; `present` holds sums of the same form, where there are any.
+// By key; `present` has sums of the same form, if any.
 detail::SumsByKey read_all_sums(const std::vector<RunningSumsPtr>& keys, const State::Map& state, bool expected,
                                 const detail::SumsByKey& present) {
   detail::SumsByKey out;
@@ -214,7 +214,7 @@ void check_parts(const State& state) {
   }
 }
 
-// Asks each metric of no rows like these, on the host: those of the library name shapes that they cannot read.
+// Runs each metric on no rows of this form, on the host: the library's metrics throw for shapes that they cannot read.
 void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<RunningSumsPtr>& sums,
                     const at::Tensor& preds, const at::Tensor& targets) {
   const auto none_like = [](const at::Tensor& rows) {
@@ -238,7 +238,7 @@ void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<Ru
     fail<StateError>(kLoad, "expected predictions and targets that the metrics can read, got ",
                      detail::tensor_text(preds), " and ", detail::tensor_text(targets), ": ", error.what());
   } catch (const std::exception&) {
-    // A metric of the program's that cannot read empty data says nothing about these.
+    // A user's metric that cannot read empty data proves nothing.
   }
 }
 

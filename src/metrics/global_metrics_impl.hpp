@@ -1,4 +1,4 @@
-// What GlobalMetrics keeps; shared by its sources.
+// Data of GlobalMetrics; shared by its sources.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace danling::inline v0 {
 
 namespace detail {
 
-/// Rows of targets, some of which may be counted on a device still.
+/// Number of target rows, some of which may still be counted on a device.
 struct RowCount {
   std::int64_t host = 0;
-  at::Tensor device;  // more of them; undefined when there are none
+  at::Tensor device;  // more of them; undefined if none
 
   void add(const RowCount& more);
   /// Waits for the device.
@@ -27,20 +27,20 @@ struct RowCount {
 /// Numbers by key, of one batch or of all: undefined before the first.
 using SumsByKey = std::vector<at::Tensor>;
 
-/// What the metrics are computed from.
+/// Input of the metrics.
 struct MetricData {
   at::Tensor preds;
   at::Tensor targets;
   SumsByKey sums;
 };
 
-/// Adds `more` to `total`, which may be undefined still; `more` is not kept.
+/// Adds `more` to `total`, which may still be undefined; does not keep `more`.
 void merge_sums(const RunningSums& which, at::Tensor& total, const at::Tensor& more);
 
 }  // namespace detail
 
 struct GlobalMetrics::Impl {
-  /// What this rank has seen.
+  /// Data of this rank.
   struct Local {
     detail::RowStore preds;
     detail::RowStore targets;
@@ -50,21 +50,21 @@ struct GlobalMetrics::Impl {
     detail::RowCount n;
     detail::RowCount count;
   };
-  /// What one rank has seen and this one was sent; of this rank itself, the number of rows alone.
+  /// Data received from one rank; for this rank, only the number of rows.
   struct Sent {
     detail::RowStore preds;
     detail::RowStore targets;
     std::int64_t rows = 0;
     std::int64_t last_rows = 0;
   };
-  /// Beside the predictions in `sent`, what the ranks hold together as of the last synchronize().
+  /// Data of all ranks as of the last synchronize(), besides the predictions in `sent`.
   struct Merged {
     detail::SumsByKey totals;
     detail::SumsByKey last;
     std::int64_t n = 0;
     std::int64_t count = 0;
-    /// No rows of the form that the ranks agree on, for ranks that saw none: metrics of sums and of predictions then
-    /// read the same everywhere. Undefined where no rank saw any.
+    /// No rows, in the ranks' common form, for ranks without data: metrics of sums and of predictions then read the
+    /// same everywhere. Undefined if no rank has data.
     at::Tensor no_preds;
     at::Tensor no_targets;
   };
@@ -73,19 +73,19 @@ struct GlobalMetrics::Impl {
 
   detail::RowCount count_rows(const at::Tensor& targets) const;
   std::size_t key_index(std::string_view key) const;
-  /// Of all data, and of the last batch: of all ranks where there is `merged`.
+  /// All data, and those of the last batch: of all ranks if `merged` is set.
   detail::MetricData all_data();
   detail::MetricData last_data();
-  /// Of the last batch of this rank.
+  /// Data of the last batch of this rank.
   detail::MetricData own_last_data();
   Result compute(const detail::MetricData& data) const;
   Result for_each_name(double number) const;
-  /// Puts other data in the place of this rank's.
+  /// Replaces this rank's data.
   void replace(Local other);
 
   std::vector<MetricFunc> metrics;
   std::vector<RunningSumsPtr> sums;  // one for each key
-  bool keeps = false;                // predictions and targets
+  bool keeps = false;                // whether predictions and targets are stored
   GlobalMetricsOptions options;
 
   Local local;

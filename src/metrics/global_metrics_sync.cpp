@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kSynchronize = "global_metrics.synchronize";
 
-// Dtype and shape, of rows without the first dimension; empty for a tensor that is not there.
+// Dtype and shape of rows without the first dimension; empty for a missing tensor.
 using Form = std::vector<std::int64_t>;
 
 Form form_of(const at::Tensor& tensor, std::int64_t first_dim) {
@@ -41,9 +41,9 @@ std::string form_text(const Form& form, bool rows) {
   return concat(c10::toString(static_cast<at::ScalarType>(form.front())), " [", text, "]");
 }
 
-// What each rank tells the others before anything else, so that all come to the same decisions and errors.
+// Sent by each rank before anything else, so that all reach the same decisions and errors.
 struct Report {
-  std::string metrics;  // names, keys, and whether predictions are kept
+  std::string metrics;  // names, keys, and whether predictions are stored
   bool anew = false;
   std::int64_t rows = 0;
   std::int64_t last_rows = 0;
@@ -101,7 +101,7 @@ std::string metrics_text(const std::vector<MetricFunc>& metrics, const std::vect
   return concat("[", join(names), "] of sums [", join(keys), "]");
 }
 
-// The form that all ranks agree on, by position; empty where no rank has any.
+// The common form of all ranks, by position; empty if no rank has any.
 std::vector<Form> common_forms(const std::vector<Report>& reports, const std::vector<RunningSumsPtr>& sums) {
   for (std::size_t rank = 1; rank < reports.size(); ++rank) {
     if (reports[rank].metrics != reports[0].metrics || reports[rank].forms.size() != reports[0].forms.size()) {
@@ -130,7 +130,7 @@ std::vector<Form> common_forms(const std::vector<Report>& reports, const std::ve
   return common;
 }
 
-// The totals and the last batch's numbers of one key, together; zeros where this rank has none.
+// The totals and the last batch's numbers of one key, together; zeros if this rank has none.
 at::Tensor total_and_last(const at::Tensor& total, const at::Tensor& last, const Form& form) {
   if (total.defined()) {
     return at::stack({total, last.to(total.device())});
@@ -168,7 +168,7 @@ at::Tensor no_rows(const Form& form, std::optional<at::Device> device) {
                    at::TensorOptions(static_cast<at::ScalarType>(form.front())).device(device.value_or(at::kCPU)));
 }
 
-// Parts in the order of ranks, on the device of `own`, else of the first; `none` where there is no part.
+// Parts in the order of ranks, on the device of `own`, else of the first; `none` without parts.
 at::Tensor join_ranks(std::vector<at::Tensor> parts, std::size_t own, const at::Tensor& none) {
   std::optional<at::Device> device;
   std::vector<at::Tensor> rows;
@@ -218,7 +218,7 @@ void GlobalMetrics::synchronize(const Group& group) {
   for (const Report& of_rank : reports) {
     anew = anew || of_rank.anew;
   }
-  // What is known of the ranks counts again when all that follows has succeeded.
+  // The ranks' data are valid again only if all of the following succeeds.
   impl.anew = true;
   impl.merged.reset();
   impl.average.reset();
@@ -235,7 +235,7 @@ void GlobalMetrics::synchronize(const Group& group) {
   if (any_rows) {
     const std::int64_t begin = impl.sent[own].rows;
     const bool nothing = begin == report.rows;
-    // One after the other, so that no more than one is here twice.
+    // One after the other, so that at most one is duplicated.
     for (const bool preds : {true, false}) {
       detail::RowStore& rows = preds ? local.preds : local.targets;
       const auto gathered = group.all_gather(nothing ? at::Tensor() : rows.slice(begin, report.rows));

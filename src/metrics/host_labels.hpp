@@ -11,7 +11,7 @@ namespace danling::inline v0::metrics::detail {
 /// As contiguous int64. @throws MetricError for floating labels that are no integers.
 at::Tensor host_labels(const at::Tensor& labels, const char* where);
 
-/// How many labels are not `ignore_index`. @throws MetricError naming the first other label outside the classes.
+/// Number of labels that are not `ignore_index`. @throws MetricError naming the first other label outside the classes.
 std::int64_t count_labels(const at::Tensor& host_labels, std::int64_t num_classes,
                           std::optional<std::int64_t> ignore_index, const char* where);
 

@@ -38,7 +38,7 @@ void HostStaging::add(const at::Tensor& rows, const Sink& sink) {
   if (rows.is_cuda()) {
     stream = c10::impl::VirtualGuardImpl(rows.device().type()).getStream(rows.device());
     if (block.arrived && block.stream != stream) {
-      block.arrived->synchronize();  // an event speaks for one stream
+      block.arrived->synchronize();  // an event covers one stream
     }
   }
   block.memory.narrow(0, block.used, rows.size(0)).copy_(rows, /*non_blocking=*/rows.is_cuda());
@@ -51,7 +51,7 @@ void HostStaging::add(const at::Tensor& rows, const Sink& sink) {
 }
 
 void HostStaging::finish(const Sink& sink) {
-  current_ = 1 - current_;  // the one that was filled before comes first
+  current_ = 1 - current_;  // the block filled earlier comes first
   for (int turn = 0; turn < 2; ++turn) {
     empty(blocks_[current_], sink);
     blocks_[current_].memory.reset();

@@ -12,17 +12,17 @@
 
 namespace danling::inline v0::detail {
 
-/// Two blocks of pinned memory, filled in turn: rows wait in one for the device, while the other is emptied. Only
-/// CUDA's copies do not wait; pinned memory and events are used there alone.
+/// Two blocks of pinned memory, filled alternately: rows in one wait for the device, while the other is emptied. Only
+/// CUDA's copies do not wait; pinned memory and events are used only there.
 class HostStaging {
  public:
-  /// Takes rows that have arrived on the host.
+  /// Receives rows that have arrived on the host.
   using Sink = std::function<void(const at::Tensor& rows)>;
 
-  /// Queues a copy of `rows`, alike in dtype and shape from call to call. When a block is full, the other one goes to
-  /// `sink` first: its copies were queued a block ago, and are waited for.
+  /// Queues a copy of `rows`, of the same dtype and shape in each call. When a block is full, passes the other one to
+  /// `sink` first, after waiting for its copies, which were queued a block ago.
   void add(const at::Tensor& rows, const Sink& sink);
-  /// Waits for what is queued and gives it to `sink`; frees the blocks.
+  /// Waits for queued copies and passes them to `sink`; frees the blocks.
   void finish(const Sink& sink);
 
  private:

@@ -1,4 +1,4 @@
-// Which labels are to be counted.
+// Which labels count.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Where `labels` are not `ignore_index`, bool; no wait. LibTorch's `ne` turns the number into the labels' type first:
-/// in uint8 it takes 156 for -100. Here labels of a type that cannot hold the number are all counted.
+/// Whether each of `labels` differs from `ignore_index`, as bool; no wait. LibTorch's `ne` first converts the number to
+/// the labels' type: in uint8 it ignores 156 for -100. Here all labels of a type that cannot hold the number count.
 at::Tensor not_ignored(const at::Tensor& labels, std::int64_t ignore_index);
 
 }  // namespace danling::inline v0::metrics::detail

@@ -1,4 +1,4 @@
-// Tensors that are kept from one call to the next.
+// Tensors stored between calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,7 +6,7 @@
 
 namespace danling::inline v0::detail {
 
-// Normal tensors, in inference mode too: one of inference mode could not be changed outside of it.
+// Normal tensors, in inference mode too: inference tensors could not be changed outside of it.
 
 at::Tensor kept_empty(at::IntArrayRef shape, const at::TensorOptions& options);
 /// Contiguous, without a graph.

@@ -11,7 +11,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The mean of a loss with its graph; 0 over nothing, so that no gradient becomes nan.
+/// The mean of a loss with its graph; 0 without items, so that no gradient becomes nan.
 at::Tensor loss_mean(const at::Tensor& value) {
   check<MetricError>(value.defined(), "losses.compute", "expected a loss, got an undefined tensor");
   if (value.dim() == 0) {
@@ -35,7 +35,7 @@ MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples)
 }
 
 void detail::LossSum::add(const MetricValue& value, double weight) {
-  // It costs no backward pass, and may be nan, beside losses that count.
+  // It needs no backward pass, and may be nan, beside losses with weight.
   if (weight == 0.0 && (total_.defined() || unweighted_.defined())) {
     return;
   }

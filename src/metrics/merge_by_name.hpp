@@ -1,4 +1,4 @@
-// Entries of a list of metrics, by their names.
+// Merging of metric lists by name.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace danling::inline v0::detail {
 
-/// DanLing's merge of positional arguments and keywords: of entries under their own, same name the first stays; one
-/// under a given name (`named`) takes the place of one of that name, or comes last.
-/// @throws MetricError when a name is given twice.
+/// DanLing's merge of positional arguments and keywords: of unnamed entries with the same name the first stays; an
+/// entry with a given name (`named`) replaces one of that name, or is appended.
+/// @throws MetricError when a given name is repeated.
 template <class Entry, class NameOf>
 std::vector<Entry> merge_by_name(std::vector<Entry> entries, NameOf name_of) {
   std::vector<Entry> merged;

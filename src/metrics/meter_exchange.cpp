@@ -19,7 +19,7 @@
 
 namespace danling::inline v0::detail {
 
-/// What one rank knows of one name.
+/// One rank's data for one name.
 struct MeterExchange::Part {
   std::string name;
   bool any = false;  // whether a shape is known
@@ -28,7 +28,7 @@ struct MeterExchange::Part {
   std::int64_t count = 0;
   at::Tensor batch_sum;
   at::Tensor sum;
-  at::Tensor rest;  // what rounding left out of it
+  at::Tensor rest;  // rounding error of the sum
 };
 
 namespace {
@@ -60,7 +60,7 @@ std::string MeterExchange::pack(const std::string& name, const AverageMeter& met
     packer.numbers(sum.sizes());
     packer.number(n);
     packer.number(count);
-    // A last value without weight is often nan, which would not vanish by adding it 0 times.
+    // A last value without weight is often nan, which would survive multiplication by 0.
     pack_tensor(packer, n > 0 ? meter.last_tensor().mul(n) : at::zeros(sum.sizes()));
     pack_tensor(packer, sum);
     pack_tensor(packer, tensors ? meter.extra_->rest : at::scalar_tensor(meter.rest_, at::kDouble));
@@ -123,7 +123,7 @@ void MeterExchange::run(const Group& group, const Missing& missing) {
   const auto find = [](const std::vector<Part>& parts, const std::string& name) {
     return std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; });
   };
-  // All are checked before the first one changes.
+  // Checks all before it changes any.
   for (const std::string& name : names) {
     std::vector<std::string> texts;
     for (const auto& parts : ranks) {

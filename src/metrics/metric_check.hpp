@@ -1,4 +1,4 @@
-// What containers ask of a metric before they take it.
+// Checks of a metric before a container adds it.
 #pragma once
 
 #include <string_view>
@@ -7,9 +7,9 @@
 
 namespace danling::inline v0::detail {
 
-/// A name, a `compute`, and sums that can be made. `where` begins the errors. @throws MetricError.
+/// Checks the name, `compute`, and sums. `where` begins the errors. @throws MetricError.
 void check_metric(const MetricFunc& metric, std::string_view where);
-/// Its sums alone.
+/// Checks its sums only.
 void check_sums(const MetricFunc& metric, std::string_view where);
 
 }  // namespace danling::inline v0::detail

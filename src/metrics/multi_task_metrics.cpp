@@ -15,7 +15,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// A meter as a task: its value goes under its name, its text does without.
+// A meter as a task: its value is reported under its name, its text without it.
 class MeterTask : public Metrics {
  public:
   MeterTask(std::string name, Metric metric, std::optional<bool> higher_is_better = std::nullopt)
@@ -201,7 +201,7 @@ void MultiTaskMetrics::synchronize(const Group& group) {
   if (group.size() == 1) {
     return;
   }
-  // The tasks take turns: on a rank with other ones they would wait for each other's counterparts.
+  // One task at a time: on a rank with other tasks they would wait for each other's counterparts.
   const auto texts = detail::exchange_reports(group, "multi_task_metrics", join(tasks()));
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     check<MetricError>(texts[rank] == texts[0], "multi_task_metrics.synchronize",
@@ -234,7 +234,7 @@ void MultiTaskMetrics::load_state_dict(const State& state) {
   }
   check<StateError>(same, "multi_task_metrics.load_state_dict", "expected tasks [", join(tasks()), "], got [",
                     join(got), "]");
-  // Those before one that does not fit go back to what they were.
+  // On an error, the tasks loaded before are restored.
   std::vector<std::pair<MetricsBase*, State>> before;
   try {
     for (auto& [task, metrics] : tasks_) {

@@ -1,4 +1,4 @@
-// Rows of tensors, in memory that grows with them.
+// Growing storage for rows of tensors.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@ namespace danling::inline v0::detail {
 /// A tensor without dimensions as a row.
 at::Tensor as_rows(const at::Tensor& tensor);
 
-/// Keeps copies of rows [n, ...], one after the other. Memory comes in pieces of an eighth of what is there, so that
-/// at most that much is unused, and no batch costs a tensor of its own.
+/// Stores copies of rows [n, ...], one after the other. Memory grows in pieces of an eighth of the total, so that
+/// at most that much is unused, and no batch needs a separate tensor.
 class RowStore {
  public:
-  /// Of the same dtype and row shape as those before: see `fits`. On `device`, or where the first rows were. Does not
+  /// Rows of the same dtype and row shape as those before: see `fits`. On `device`, or that of the first rows. Does not
   /// wait, but see HostStaging.
   void append(const at::Tensor& rows, std::optional<at::Device> device);
   bool fits(const at::Tensor& rows) const;
-  /// No rows, but their dtype and shape; undefined before the first append.
+  /// An empty tensor of the rows' dtype and shape; undefined before the first append.
   const at::Tensor& like() const { return like_; }
-  /// `Float [*, 10]`: what rows must be like.
+  /// `Float [*, 10]`: the required form of rows.
   std::string description() const;
 
-  /// Rows that were appended.
+  /// Number of rows.
   std::int64_t size() const { return size_; }
-  /// All rows as one tensor with nothing behind them; undefined before the first append. Brings the pieces together,
-  /// each freed once it was copied. Waits for copies from a device, as does `slice`.
+  /// All rows as one tensor without spare memory; undefined before the first append. Joins the pieces and frees each
+  /// once it was copied. Waits for copies from a device, as does `slice`.
   at::Tensor all();
-  /// Some rows: a view where they lie in one piece, else a copy.
+  /// Some rows: a view if they are in one piece, else a copy.
   at::Tensor slice(std::int64_t begin, std::int64_t end);
 
-  /// The bytes of its rows, and those it has taken for them.
+  /// The bytes of its rows, and the bytes allocated for them.
   std::int64_t stored_bytes() const;
   std::int64_t taken_bytes() const;
 

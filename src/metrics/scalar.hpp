@@ -1,4 +1,4 @@
-// Reading numbers out of tensors, and the words for both.
+// Reading numbers out of tensors, and texts for both.
 #pragma once
 
 #include <string>

@@ -48,7 +48,7 @@ at::Tensor class_dim_last(const at::Tensor& scores, std::int64_t dim) {
   return dim == scores.dim() - 1 ? scores : scores.movedim(dim, -1);
 }
 
-/// The dimension of the classes in every sample, which is one for all where there is one that fits all.
+/// The dimension of the classes in every sample; one for all, if one fits all.
 std::int64_t class_dim_of_samples(at::TensorList predictions, at::TensorList targets,
                                   std::optional<std::int64_t> num_classes) {
   const std::int64_t dims = predictions[0].dim();
@@ -135,8 +135,8 @@ std::vector<at::Tensor> cut_padding(const at::Tensor& padded, const std::vector<
   return cut;
 }
 
-/// Whether elements of the one come in the order of the other's: but for dimensions of size one the shapes are equal,
-/// or one is flat.
+/// Whether both have their elements in the same order: the shapes are equal except for dimensions of size one, or one
+/// is flat.
 bool same_order(at::IntArrayRef a, at::IntArrayRef b) {
   if (a == b) [[likely]] {
     return true;
@@ -151,7 +151,7 @@ bool same_order(at::IntArrayRef a, at::IntArrayRef b) {
   return left == right || left.size() <= 1 || right.size() <= 1;
 }
 
-/// Whether the last dimensions make up rows of `columns`, or a flat tensor can be cut into such.
+/// Whether the last dimensions form rows of `columns`, or a flat tensor can be cut into such.
 bool ends_with_rows(at::IntArrayRef shape, std::int64_t columns) {
   std::int64_t product = 1;
   for (std::size_t dim = shape.size(); dim-- > 0;) {

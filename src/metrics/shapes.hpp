@@ -1,4 +1,4 @@
-// Predictions and targets of a task in the shape in which its metrics read them, with nothing dropped.
+// Predictions and targets of a task in the shape that its metrics read, with nothing dropped.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@
 
 namespace danling::inline v0::metrics::detail {
 
-// Shapes, types and devices are checked, values are not; `where` begins the message of an error. No wait on devices.
+// Checks shapes, types and devices, but not values; `where` begins the message of an error. No wait on devices.
 
-/// Defined, real, on one device; nested tensors as dense ones. The class dimension only says how to join samples.
+/// Defined, real, on one device; nested tensors as dense ones. The class dimension only determines how samples are
+/// joined.
 PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, const char* where,
                         std::optional<std::int64_t> num_classes = std::nullopt,
                         std::optional<std::int64_t> class_dim = std::nullopt);
@@ -24,8 +25,8 @@ PredsTargets flat_pair(const at::Tensor& prediction, const at::Tensor& target, s
 PredsTargets flat_multiclass(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
                              std::optional<std::int64_t> class_dim, const char* where);
 
-/// The dimension of `scores` that holds the classes: the only one (of `num_classes`, where that is known) whose removal
-/// gives the shape of the target, the last where several do, nothing where none does.
+/// The dimension of `scores` that holds the classes: the only one (of `num_classes`, if known) whose removal yields the
+/// shape of the target, the last if several do, nothing if none does.
 std::optional<std::int64_t> find_class_dim(at::IntArrayRef scores, at::IntArrayRef target,
                                            std::optional<std::int64_t> num_classes);
 

@@ -20,15 +20,15 @@ namespace detail {
 class MeterExchange;
 }
 
-/// The last value, the weighted sum and the weighted average of what it was given (DanLing's AverageMeter).
+/// Last value, weighted sum and weighted average (DanLing's AverageMeter).
 ///
 /// Numbers and one-element tensors are scalars; other tensors are averaged element by element and must keep their
 /// shape until `reset()`. Sums are float64 with compensation: 1e16, 1000 times 1, and -1e16 add up to 1000. A scalar on
-/// a device stays there: `update` queues work and does not wait; reading it as a number does. Nothing it keeps holds on
-/// to an autograd graph.
+/// a device stays there: `update` queues work and does not wait; reading it as a number does. Never keeps an autograd
+/// graph alive.
 ///
-/// Reads are local to the rank. What `synchronize` found out about all ranks is read until the next update, reset or
-/// load of this meter; what it adds to is always its own. Not synchronised between threads.
+/// Reads are local to the rank. After `synchronize` they return the values of all ranks, until the next update, reset
+/// or load of this meter; updates add to this rank's values only. Not synchronised between threads.
 class AverageMeter {
  public:
   AverageMeter();
@@ -39,7 +39,7 @@ class AverageMeter {
   AverageMeter(AverageMeter&& other) noexcept;
   AverageMeter& operator=(AverageMeter&& other) noexcept;
 
-  /// Takes `value` as the mean of `n` items. With `n` = 0 it becomes the last value and enters no average.
+  /// Records `value` as the mean of `n` items. With `n` = 0 it becomes the last value and enters no average.
   /// @throws MetricError when `n` is negative, when the weights' sum would pass 2^63 - 1, or when the meter holds
   /// tensors and `n` is not 0.
   void update(double value, std::int64_t n = 1) {
@@ -58,25 +58,26 @@ class AverageMeter {
   }
 
   /// The same for a tensor. A scalar on a device is kept by reference until the next update: do not change it in
-  /// place before. @throws MetricError also when the shape is not that of the tensors before, when scalars came
+  /// place before. @throws MetricError also when the shape differs from that of earlier tensors, when scalars came
   /// before a tensor with several elements, and for complex, sparse, nested or undefined tensors.
   void update(const at::Tensor& value, std::int64_t n = 1);
 
-  /// Takes `sum` over `n` items, as `update(sum / n, n)` without the rounding; nothing with `n` = 0, when nan becomes
-  /// the last value. @throws MetricError as `update`.
+  /// Adds `sum` over `n` items, as `update(sum / n, n)` without the rounding; with `n` = 0 adds nothing, and nan
+  /// becomes the last value. @throws MetricError as `update`.
   void add(double sum, std::int64_t n) { record_number(n > 0 ? sum / static_cast<double>(n) : nan, sum, n); }
-  /// The same for a scalar tensor. `n` may be counted on the device too: an integer scalar, not negative, and with
+  /// The same for a scalar tensor. `n` may be a tensor on the device too: an integer scalar, not negative, and with
   /// a sum of 0 where it is 0.
   void add(const at::Tensor& sum, std::int64_t n);
   void add(const at::Tensor& sum, const at::Tensor& n);
 
-  /// Takes what a metric says of `n` samples: a mean weighs `n`, a sum weighs itself, an empty tensor counts as nan.
+  /// Records a metric's value for `n` samples: a mean has weight `n`, a sum its item count, an empty tensor counts as
+  /// nan.
   void record(const MetricValue& value, std::int64_t n);
 
-  /// Forgets everything, the shape included.
+  /// Clears everything, the shape included.
   void reset();
 
-  // As numbers; nan while the count is 0, but for the sum. Wait for the device where the values are.
+  // As numbers; nan while the count is 0, except the sum. Wait for the device of the values.
   // @throws MetricError when the meter holds tensors with several elements.
   /// The last value on this rank.
   double val() const { return extra_ != nullptr ? number_of(value_tensor(), "val") : count_ == 0 ? nan : value_; }
@@ -103,22 +104,22 @@ class AverageMeter {
   Result::Value average() const;
   Result::Value total() const;
 
-  // As float64 tensors on the device where the values are, without waiting; scalars have no dimensions.
+  // As float64 tensors on the device of the values, without waiting; scalars have no dimensions.
   at::Tensor value_tensor() const;
   at::Tensor batch_tensor() const;
   at::Tensor average_tensor() const;
   at::Tensor sum_tensor() const;
 
-  /// Combines the ranks of `group`, on all of which it must be called; those without a value take part. Waits for the
-  /// device. A world of one has nothing to combine.
-  /// @throws MetricError on all ranks when some hold scalars and others tensors, or tensors of other shapes.
+  /// Combines the ranks of `group`, on all of which it must be called; those without a value join too. Waits for the
+  /// device. No effect in a world of one.
+  /// @throws MetricError on all ranks when some hold scalars and others tensors, or tensors of different shapes.
   void synchronize(const Group& group);
 
   /// `0.9000 (0.8000)`: the last value on this rank and the average. Waits for the device.
   std::string text(int precision = 4) const;
 
-  /// Of this rank: `value`, `n`, `sum`, `compensation` (what rounding left out of the sum), `count`: numbers, or
-  /// float64 tensors but for `n` and `count`. Waits for the device.
+  /// State of this rank: `value`, `n`, `sum`, `compensation` (rounding error of the sum), `count`: numbers, or float64
+  /// tensors except `n` and `count`. Waits for the device.
   State state_dict() const;
   /// A later update on a device moves the sum there. States without a compensation have none. @throws StateError when
   /// the state is not a meter's.
@@ -131,14 +132,14 @@ class AverageMeter {
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   static constexpr std::int64_t max_count = std::numeric_limits<std::int64_t>::max();
 
-  // Knuth's sum of two numbers and what it loses, without a branch.
+  // Knuth's sum of two numbers and its rounding error, without a branch.
   void accumulate(double addend) {
     const double sum = sum_ + addend;
     const double rounded = sum - sum_;
     rest_ += (sum_ - (sum - rounded)) + (addend - rounded);
     sum_ = sum;
   }
-  // Where the sum is not finite the rest is nan.
+  // If the sum is not finite, the rest is nan.
   double own_number() const { return std::isfinite(sum_) ? sum_ + rest_ : sum_; }
 
   void check_weight(std::int64_t n, const char* where) const;
@@ -158,11 +159,10 @@ class AverageMeter {
 
   double value_ = 0.0;
   double sum_ = 0.0;
-  double rest_ = 0.0;  // what rounding left out of it
+  double rest_ = 0.0;  // rounding error of the sum
   std::int64_t n_ = 0;
   std::int64_t count_ = 0;
-  /// What a meter of numbers on the host does without: tensors, in there from the first on, when the sum is in there
-  /// alone, and what is known of all ranks.
+  /// Parts that a meter of host numbers does not need: tensors, which then hold the sum, and the values of all ranks.
   std::unique_ptr<Extra> extra_;
 };
 

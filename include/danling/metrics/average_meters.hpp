@@ -14,7 +14,7 @@ namespace danling::inline v0 {
 /// Average meters by name, in the order of first use (DanLing's AverageMeters).
 class AverageMeters {
  public:
-  /// One item of `update({{"loss", 0.6}, {"norms", tensor, n}})`. Refers to its arguments: not for keeping.
+  /// One item of `update({{"loss", 0.6}, {"norms", tensor, n}})`. Refers to its arguments: do not store it.
   struct Update {
     Update(std::string_view meter, double number, std::int64_t weight = 1) : name(meter), value(number), n(weight) {}
     Update(std::string_view meter, const at::Tensor& values, std::int64_t weight = 1)
@@ -26,10 +26,10 @@ class AverageMeters {
     std::int64_t n = 1;
   };
 
-  /// The meter of this name, added when there is none. The reference stays valid while this object lives: keep it
-  /// where every step needs it.
+  /// The meter of this name, added if missing. The reference stays valid while this object lives: keep it
+  /// if every step needs it.
   AverageMeter& operator[](std::string_view name);
-  /// @throws MetricError that lists the names there are.
+  /// @throws MetricError that lists the existing names.
   AverageMeter& at(std::string_view name) { return meters_.at(name); }
   const AverageMeter& at(std::string_view name) const { return meters_.at(name); }
   bool contains(std::string_view name) const { return meters_.find(name) != nullptr; }
@@ -55,7 +55,7 @@ class AverageMeters {
   /// Empties the meters and keeps their names.
   void reset() { meters_.reset(); }
 
-  // What the method of the same name gives for each meter; `sum` are the totals. Wait for devices.
+  // Results of the method of the same name by meter; `sum` are the totals. Wait for devices.
   Result value() const;
   Result batch() const;
   Result average() const;
@@ -64,14 +64,14 @@ class AverageMeters {
   Result n() const;
 
   /// Combines the ranks of `group` as AverageMeter::synchronize, all meters in one exchange. Ranks may have different
-  /// meters, in any order: one that only others have is added, without values of its own.
+  /// meters, in any order: adds meters that only other ranks have, without local values.
   void synchronize(const Group& group);
 
   /// `loss: 0.9000 (0.7500)` per meter, between tabs: last value and average. Waits for devices.
   std::string text(int precision = 4) const;
 
   State state_dict() const;
-  /// Adds meters that are missing; those that the state does not have are emptied. References stay valid.
+  /// Adds missing meters; empties those that the state lacks. References stay valid.
   /// @throws StateError, changing nothing, when a part is not the state of a meter.
   void load_state_dict(const State& state);
 

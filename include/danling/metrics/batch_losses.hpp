@@ -1,4 +1,4 @@
-// Several losses over batches of the user's own type: summed with weights for backward, reported each by name.
+// Several losses over batches of the user's type: their weighted sum for backward, each one reported by name.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,13 @@ class Module;
 
 namespace danling::inline v0 {
 
-/// A batch metric with a weight, of which less is better (t3w's ILoss). Gradients flow through what `compute` gives:
-/// return a tensor.
+/// A weighted batch metric to minimise (t3w's ILoss). Gradients flow through the result of `compute`: return a tensor.
 template <class B>
 class Loss : public BatchMetric<B> {
  public:
-  /// In the sum; read at each batch (t3w's loss_reweight). A loss of weight 0 is reported and gets no gradient.
+  /// Weight in the sum; read at each batch (t3w's loss_reweight). A loss of weight 0 is reported and gets no gradient.
   virtual double weight() const { return 1.0; }
-  /// Whose weights and buffers move with the runner's device; null when there is none.
+  /// Module of the loss, whose weights and buffers move with the runner's device; null without one.
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
   bool higher_better() const final { return false; }
 };
@@ -56,15 +55,16 @@ class LossMeter : public DatasetMetric<B> {
 };
 }  // namespace detail
 
-/// What a runner asks of losses, whatever they are fed with.
+/// Interface of losses to a runner, independent of their input.
 class LossesBase : public MetricsBase {
  public:
   ~LossesBase() override;
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() const = 0;
 };
 
-/// Losses over batches of type `B`. Calling them gives the sum for backward and records each: `value`, `batch` and
-/// `average` report pairs (weight, raw value), the raw values averaged over samples. Nothing waits for the device.
+/// Losses over batches of type `B`. A call returns the weighted sum for backward and records each loss: `value`,
+/// `batch` and `average` report pairs (weight, raw value), the raw values averaged over samples. Nothing waits for the
+/// device.
 ///
 /// Assigned to a runner's `criterion` (a shared_ptr, or the object itself), they are reset, synchronized, reported
 /// under "losses" and saved with the run.
@@ -75,7 +75,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
  public:
   using Entry = std::pair<std::string, std::shared_ptr<Loss<B>>>;
 
-  /// @throws MetricError when there is none, one is null, a name is empty or given twice, or a weight is not finite.
+  /// @throws MetricError when there is none, one is null, a name is empty or repeated, or a weight is not finite.
   explicit BatchLosses(const std::vector<Entry>& losses) : Base("losses") {
     check<MetricError>(!losses.empty(), "losses.create", "expected at least one loss, got none");
     for (const auto& [name, loss] : losses) {

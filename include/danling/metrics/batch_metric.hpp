@@ -1,4 +1,4 @@
-// Metrics over batches of the user's own type (t3w's interfaces), on the meters that all metrics use.
+// Metrics over batches of the user's type (t3w's interfaces), on the same meters as all metrics.
 #pragma once
 
 #include <concepts>
@@ -20,7 +20,7 @@
 namespace danling::inline v0 {
 
 namespace detail {
-/// Samples of a batch.
+/// Number of samples of a batch.
 template <class B>
 std::int64_t samples_of(const B& batch) {
   if constexpr (HasBatchSize<B>) {
@@ -32,13 +32,13 @@ std::int64_t samples_of(const B& batch) {
   }
 }
 
-/// A tensor of one value per sample as their sum; anything else as it is.
+/// A tensor of one value per sample as their sum; other values unchanged.
 /// @throws MetricError for a tensor of another size.
 MetricValue over_samples(const MetricValue& value, std::int64_t samples);
 }  // namespace detail
 
-/// A metric of one batch of type `B` (t3w's IMiniBatchMetric). Derive from it; it may read whatever the step has put
-/// into the batch.
+/// A metric of one batch of type `B` (t3w's IMiniBatchMetric). Derive from it; it may read anything that the step
+/// stored in the batch.
 template <class B>
 class BatchMetric {
  public:
@@ -46,13 +46,12 @@ class BatchMetric {
 
   virtual bool higher_better() const = 0;
 
-  /// A tensor of one value per sample, or one value for the batch, which counts as that of each sample; or a sum that
-  /// weighs itself. Called once per batch; without gradient recording unless it is a Loss. Should not wait for the
-  /// device.
+  /// A tensor of one value per sample; or one value for the batch, which counts for each sample; or a sum with its item
+  /// count. Called once per batch; without gradient recording unless it is a Loss. Should not wait for the device.
   virtual MetricValue compute(const B& batch) = 0;
 };
 
-/// Averages a batch metric over batches and ranks (t3w's IDatasetMetric): a meter that is fed with batches.
+/// Averages a batch metric over batches and ranks (t3w's IDatasetMetric): a meter updated with batches.
 template <class B>
 class DatasetMetric : public AverageMeter {
  public:
@@ -61,14 +60,14 @@ class DatasetMetric : public AverageMeter {
     check<MetricError>(metric_ != nullptr, "dataset_metric.create", "expected a metric, got none");
   }
 
-  /// @throws MetricError when the metric gives a tensor of several values and not one per sample.
+  /// @throws MetricError when the metric returns a tensor of several values and not one per sample.
   void update(const B& batch) {
     const c10::NoGradGuard no_grad;
     const std::int64_t samples = detail::samples_of(batch);
     record(detail::over_samples(metric_->compute(batch), samples), samples);
   }
 
-  /// Updates, and gives the average so far, as if it were a metric of the batch (t3w's forward). Waits for the device.
+  /// Updates, and returns the average so far, as a metric of the batch does (t3w's forward). Waits for the device.
   double operator()(const B& batch) {
     update(batch);
     return eval();
@@ -84,14 +83,14 @@ class DatasetMetric : public AverageMeter {
   std::shared_ptr<BatchMetric<B>> metric_;
 };
 
-/// Batch metrics by name, fed with the same batches: what StreamMetrics is to predictions and targets. A runner over
-/// batches of type `B` feeds it.
+/// Batch metrics by name, updated with the same batches, as StreamMetrics is with predictions and targets. A runner
+/// over batches of type `B` updates it.
 template <class B>
 class BatchMetrics : public MeteredMetrics<MetricsBase, DatasetMetric<B>> {
  public:
   using Entry = std::pair<std::string, std::shared_ptr<BatchMetric<B>>>;
 
-  /// @throws MetricError when a metric is null or a name is given twice.
+  /// @throws MetricError when a metric is null or a name is repeated.
   explicit BatchMetrics(std::vector<Entry> metrics) : MeteredMetrics<MetricsBase, DatasetMetric<B>>("batch_metrics") {
     for (auto& [name, metric] : metrics) {
       this->meters_.add(name, DatasetMetric<B>(std::move(metric)));

@@ -18,34 +18,34 @@
 
 namespace danling::inline v0::metrics {
 
-/// The section `metrics` of a configuration. What is not set keeps the defaults of the type; what a type, or every
-/// metric of the list, has no use for is refused.
+/// The section `metrics` of a configuration. Unset options keep the defaults of the type; options that a type, or every
+/// listed metric, does not use are an error.
 struct MetricsSpec {
-  /// binary, multiclass, multilabel, regression, or one that the program registered.
+  /// binary, multiclass, multilabel, regression, or a type that the program registered.
   std::string type;
   std::optional<std::int64_t> num_classes = std::nullopt;
-  /// Also taken for the number of classes or outputs, as by DanLing.
+  /// Also the number of classes or outputs, as in DanLing.
   std::optional<std::int64_t> num_labels = std::nullopt;
   std::optional<std::int64_t> num_outputs = std::nullopt;
   Mode mode = Mode::global;
   std::optional<Average> average = std::nullopt;
-  /// One metric each, of those that know it: `acc` for 1, `acc5` for 5.
+  /// One metric each, for metrics with a `top_k`: `acc` for 1, `acc5` for 5.
   std::optional<std::vector<std::int64_t>> top_k = std::nullopt;
   std::optional<double> threshold = std::nullopt;
   std::optional<std::int64_t> ignore_index = -100;
   std::optional<std::int64_t> class_dim = std::nullopt;
   Scores scores = Scores::detect;
-  /// Of fbeta; 1 when absent.
+  /// For fbeta; 1 when absent.
   std::optional<double> beta = std::nullopt;
-  /// Of auroc, auprc, roc and precision_recall_curve; exact when absent.
+  /// For auroc, auprc, roc and precision_recall_curve; exact when absent.
   std::optional<std::int64_t> thresholds = std::nullopt;
   std::optional<bool> ignore_nan = std::nullopt;
   std::optional<at::Device> device = std::nullopt;
-  /// By name; the defaults of the type when empty.
+  /// Names of metrics; the defaults of the type when empty.
   std::vector<std::string> metrics = {};
 };
 
-/// What a maker of metrics by name may ask for. Notes what was: a setting that nobody asked for is an error.
+/// Options for a factory of named metrics. Records which were read: a set option that no factory read is an error.
 class NamedOptions {
  public:
   NamedOptions(const MetricsSpec& spec, std::int64_t size) : spec_(&spec), size_(size) {}
@@ -55,7 +55,7 @@ class NamedOptions {
   std::optional<std::int64_t> ignore_index() const { return spec_->ignore_index; }
   /// Macro when not set.
   Average average();
-  /// The same for metrics without a micro average, which take macro instead: micro has then no use.
+  /// The same for metrics without a micro average, which use macro instead: micro then counts as unread.
   Average average_but_micro();
   /// {1} when not set.
   std::vector<std::int64_t> top_k();
@@ -63,7 +63,7 @@ class NamedOptions {
   double beta();
   std::optional<std::int64_t> thresholds();
 
-  /// @throws ConfigError naming one that is set and was not asked for.
+  /// @throws ConfigError naming an option that is set and was not read.
   void expect_all_used() const;
 
  private:
@@ -76,7 +76,8 @@ class NamedOptions {
   bool thresholds_ = false;
 };
 
-/// Metrics of a task by name, in each one's own words and DanLing's: `acc`, `accuracy`, `f1`, … Programs add theirs:
+/// Metrics of a task by name, both the metrics' own names and DanLing's: `acc`, `accuracy`, `f1`, … Programs add
+/// theirs:
 ///
 ///     metrics::by_name(Task::regression).add("bias", [](NamedOptions&) { return std::vector{bias()}; });
 using MetricRegistry = Registry<std::vector<MetricFunc>(NamedOptions& options)>;
@@ -87,8 +88,8 @@ using MetricsRegistry = Registry<std::shared_ptr<Metrics>(const MetricsSpec&)>;
 MetricsRegistry& factories();
 
 /// The metrics that `spec` describes.
-/// @throws ConfigError for unknown names, numbers that are missing, not positive or do not agree, and settings that
-/// have no use; MetricError as the factories.
+/// @throws ConfigError for unknown names, numbers that are missing, not positive or contradictory, and unused settings;
+/// MetricError as the factories.
 std::shared_ptr<Metrics> build(const MetricsSpec& spec);
 
 }  // namespace danling::inline v0::metrics

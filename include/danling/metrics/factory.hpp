@@ -29,21 +29,20 @@ struct BinaryMetricsOptions {
   Mode mode = Mode::global;
   double threshold = 0.5;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Say logits or probabilities for values that do not depend on how the data is split into batches. Not with a
-  /// `preprocess`.
+  /// Set logits or probabilities for values that do not depend on the split into batches. Not with a `preprocess`.
   Scores scores = Scores::detect;
-  /// Where predictions are kept; of Mode::global alone. See GlobalMetricsOptions.
+  /// Device that stores predictions, for Mode::global only. See GlobalMetricsOptions.
   std::optional<at::Device> device = std::nullopt;
-  /// In the place of preprocess_binary.
+  /// Replaces preprocess_binary.
   Preprocess preprocess = {};
 };
 
 struct MulticlassMetricsOptions {
   Mode mode = Mode::global;
-  /// Of the defaults. AUROC and AUPRC have no micro average: with it they take macro.
+  /// Average of the default metrics. AUROC and AUPRC have no micro average: with it they use macro.
   Average average = Average::macro;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Which dimension of the prediction holds the classes; found from the shapes when absent.
+  /// Dimension of the classes in the prediction; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
   Scores scores = Scores::detect;
   std::optional<at::Device> device = std::nullopt;
@@ -62,15 +61,16 @@ struct MultilabelMetricsOptions {
 
 struct RegressionMetricsOptions {
   std::int64_t num_outputs = 1;
-  /// Samples with a nan among their targets do not count; else one makes all values nan.
+  /// Skips samples with a nan among their targets; else one makes all values nan.
   bool ignore_nan = true;
   Mode mode = Mode::global;
   std::optional<at::Device> device = std::nullopt;
   Preprocess preprocess = {};
 };
 
-// DanLing's factories. The defaults are auroc, auprc, acc, f1 and mcc; of a regression pearson, spearman, r2, mse and
-// rmse. Metrics under their own names replace them, those under given names join them, or take the place of one:
+// DanLing's factories. The defaults are auroc, auprc, acc, f1 and mcc; for regression pearson, spearman, r2, mse and
+// rmse. Metrics without a given name replace the defaults; those with a given name are added, or replace one of that
+// name:
 //
 //     multiclass_metrics(10);                                                   // the defaults
 //     multiclass_metrics(10, {}, {multiclass_accuracy(10)});                    // acc alone
@@ -80,8 +80,8 @@ struct RegressionMetricsOptions {
 
 std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options = {},
                                         std::vector<MetricEntry> metrics = {});
-/// Scores stay logits where no metric reads probabilities. @throws MetricError also for one that does beside one that
-/// reads logits.
+/// Scores stay logits if no metric reads probabilities. @throws MetricError also for metrics of probabilities beside
+/// metrics of logits.
 std::shared_ptr<Metrics> multiclass_metrics(std::int64_t num_classes, const MulticlassMetricsOptions& options = {},
                                             std::vector<MetricEntry> metrics = {});
 std::shared_ptr<Metrics> multilabel_metrics(std::int64_t num_labels, const MultilabelMetricsOptions& options = {},

@@ -1,4 +1,4 @@
-// Several losses of a prediction and its target at once.
+// Several losses of one prediction and its target.
 #pragma once
 
 #include <concepts>
@@ -32,7 +32,7 @@ class Losses : public BatchLosses<Predicted> {
         : name(std::move(given)) {
       loss = std::make_shared<Of<T>>(std::move(what), weight);
     }
-    /// A loss of one's own class.
+    /// A loss of the user's class.
     Entry(std::string given, std::shared_ptr<Loss<Predicted>> what) : name(std::move(given)), loss(std::move(what)) {}
 
     std::string name;

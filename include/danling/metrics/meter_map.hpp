@@ -13,8 +13,8 @@
 
 namespace danling::inline v0 {
 
-/// The named meters under AverageMeters and StreamMetrics (DanLing's MetersBase). References to meters stay valid
-/// while the map lives. Lookup compares names one by one: keep a reference where every step needs one.
+/// Base of AverageMeters and StreamMetrics (DanLing's MetersBase). References to meters stay valid
+/// while the map lives. Lookup compares names one by one: keep a reference for use in every step.
 template <class Meter>
 class MeterMap {
  public:
@@ -40,7 +40,7 @@ class MeterMap {
     return nullptr;
   }
 
-  /// @throws MetricError that lists the names there are.
+  /// @throws MetricError that lists the existing names.
   Meter& at(std::string_view name) { return const_cast<Meter&>(std::as_const(*this).at(name)); }
   const Meter& at(std::string_view name) const {
     const Meter* found = find(name);
@@ -55,7 +55,7 @@ class MeterMap {
     return *found;
   }
 
-  /// Adds behind the others; the name must be new.
+  /// Appends a meter; the name must be new.
   Meter& add(std::string_view name, Meter meter) {
     check<MetricError>(find(name) == nullptr, "meters.add", "expected a new name, got ", quote(name),
                        ", which is taken");
@@ -68,7 +68,7 @@ class MeterMap {
     }
   }
 
-  /// What `read` gives for each meter, by name.
+  /// The results of `read` for each meter, by name.
   template <class Read>
   Result collect(Read read) const {
     Result result;

@@ -1,4 +1,4 @@
-// Metrics that keep one average meter each: the part that does not depend on what they are fed with.
+// Metrics with one average meter each, independent of their input.
 #pragma once
 
 #include <optional>
@@ -21,12 +21,12 @@ State state_of_meters(const NamedMeters& meters);
 void load_meters(const NamedMeters& meters, std::string_view component, const State& state);
 }  // namespace detail
 
-/// Named meters as metrics. `Base` is MetricsBase or what derives from it, `Meter` an AverageMeter that says
-/// `higher_is_better()`; deriving classes feed the meters.
+/// Named meters as metrics. `Base` is MetricsBase or derives from it, `Meter` is an AverageMeter with
+/// `higher_is_better()`; derived classes update the meters.
 template <class Base, class Meter>
 class MeteredMetrics : public Base {
  public:
-  /// @throws MetricError that lists the names there are.
+  /// @throws MetricError that lists the existing names.
   Meter& at(std::string_view name) { return meters_.at(name); }
   const Meter& at(std::string_view name) const { return meters_.at(name); }
   std::size_t size() const { return meters_.size(); }
@@ -52,11 +52,11 @@ class MeteredMetrics : public Base {
     return meters_.collect([](const Meter& meter) { return static_cast<double>(meter.n()); });
   }
 
-  /// All meters in one exchange. @throws MetricError on all ranks also when they have metrics of other names.
+  /// All meters in one exchange. @throws MetricError on all ranks also when their metrics differ in name.
   void synchronize(const Group& group) override { detail::synchronize_meters(list(), component_, group); }
 
   State state_dict() const override { return detail::state_of_meters(list()); }
-  /// @throws StateError, changing nothing, when the names are not the same or a part is not the state of a meter.
+  /// @throws StateError, changing nothing, when the names differ or a part is not the state of a meter.
   void load_state_dict(const State& state) override { detail::load_meters(list(), component_, state); }
 
   std::optional<bool> higher_is_better(std::string_view name) const override {

@@ -1,4 +1,4 @@
-// A metric as a plain function of one batch, and what is done to a batch before.
+// A metric as a plain function of one batch, and its preprocessing.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace danling::inline v0 {
 
-/// A metric: what `target` says of `prediction`. Called without gradient recording.
+/// A metric: maps a prediction and its target to a value. Called without gradient recording.
 using Metric = std::function<MetricValue(const at::Tensor& prediction, const at::Tensor& target)>;
 
-/// What is done to a batch before the metrics see it.
+/// Preprocessing of a batch for metrics.
 using Preprocess = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&)>;
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// Metrics as a list gives them: under their own names, or under given ones.
+// Items of a list of metrics, with or without a given name.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct MetricEntry {
   bool named = false;
 };
 
-/// The metrics of a list. Of those under their own, same name the first stays; one under a given name takes the place
-/// of one of that name, or comes last. @throws MetricError when a name is given twice.
+/// The metrics of a list. Of unnamed entries with the same name the first stays; an entry with a given name replaces
+/// one of that name, or is appended. @throws MetricError when a given name is repeated.
 std::vector<MetricFunc> merge_entries(std::vector<MetricEntry> entries);
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// Metrics that say what they need: predictions, or sums that batches share and merge.
+// Metrics with declared inputs: predictions, or sums that batches share and merge.
 #pragma once
 
 #include <cstdint>
@@ -15,50 +15,49 @@
 
 namespace danling::inline v0 {
 
-/// Numbers that a batch contributes to metrics and that merge over batches and ranks: a confusion matrix, sums,
-/// moments.
+/// Numbers of a batch that merge over batches and ranks: a confusion matrix, sums, moments.
 struct RunningSums {
-  /// One key, one content: the metrics of a container that read the same key share its work and memory.
+  /// Metrics of a container with the same key share work and memory, so a key must identify the content.
   std::string key;
-  /// The numbers of one preprocessed batch: a tensor whose shape depends on nothing but the options in the key, int64
-  /// for counts and float64 otherwise, on the device of the batch. Must not wait for the device.
+  /// The numbers of one preprocessed batch: a tensor whose shape depends only on the options in the key, int64 for
+  /// counts and float64 otherwise, on the device of the batch. Must not wait for the device.
   std::function<at::Tensor(const at::Tensor& preds, const at::Tensor& targets)> of_batch;
-  /// Merges `more` into `total`, in place. Addition when empty. Of any split of the data it must give the numbers of
-  /// the whole, to rounding.
+  /// Merges `more` into `total`, in place. Addition when empty. Any split of the data must yield the same numbers, up
+  /// to rounding.
   std::function<void(at::Tensor& total, const at::Tensor& more)> merge = {};
-  /// Dtype and shape of the numbers, where they are known before any batch, as of all that the library makes: a saved
-  /// state must have them.
+  /// Dtype and shape of the numbers, if known before any batch, as for all sums of the library: a saved state must
+  /// match them.
   struct Form {
     at::ScalarType dtype = at::kDouble;
     std::vector<std::int64_t> shape = {};
   };
   std::optional<Form> form = std::nullopt;
-  /// Saved numbers of an older form in the form above; undefined where it does not know theirs.
+  /// Converts saved numbers of an older form; returns undefined for an unknown form.
   std::function<at::Tensor(const at::Tensor& saved)> upgrade = {};
 };
 
 using RunningSumsPtr = std::shared_ptr<const RunningSums>;
 
-/// What a metric reads, of one batch or of all data (DanLing's MetricState).
+/// Input of a metric: one batch or all data (DanLing's MetricState).
 class MetricState {
  public:
   MetricState() = default;
-  /// Of these predictions and targets, already preprocessed; sums are made from them when they are asked for.
+  /// With these predictions and targets, already preprocessed; computes sums from them on first use.
   MetricState(at::Tensor preds, at::Tensor targets) : preds_(std::move(preds)), targets_(std::move(targets)) {}
 
-  /// Sums that are already there.
+  /// Sets sums that are already computed.
   void set(RunningSumsPtr which, at::Tensor sums);
 
-  /// Whether these sums are there already.
+  /// Whether these sums are already computed.
   bool has(const RunningSumsPtr& which) const;
 
-  /// Undefined in a state of sums alone.
+  /// Undefined in a state of only sums.
   const at::Tensor& preds() const { return preds_; }
   const at::Tensor& targets() const { return targets_; }
-  /// @throws MetricError when they are neither there nor can be made from predictions and targets.
+  /// @throws MetricError when the sums are neither set nor computable from predictions and targets.
   at::Tensor sums(const RunningSumsPtr& which) const;
-  /// What `make` gives, made once for all metrics of this state that ask for the same key: work on predictions and
-  /// targets whose outcome does not merge over batches, such as sorting them.
+  /// The result of `make`, computed once for all metrics of this state that use the same key: for work that does not
+  /// merge over batches, such as sorting predictions.
   at::Tensor shared(const std::string& key, const std::function<at::Tensor()>& make) const;
 
  private:
@@ -68,24 +67,24 @@ class MetricState {
   mutable std::vector<std::pair<std::string, at::Tensor>> shared_;
 };
 
-/// A metric with a name and what it needs (DanLing's MetricFunc). A value; those of the library come from functions
-/// such as `metrics::multiclass_f1_score(10)`. Serves containers of all data and streams alike:
+/// A metric with a name and its declared inputs (DanLing's MetricFunc). A value; the library's come from functions such
+/// as `metrics::multiclass_f1_score(10)`. For GlobalMetrics and StreamMetrics:
 ///
 ///     MetricFunc{.name = "bias", .preds_targets = true, .higher_is_better = std::nullopt,
 ///                .compute = [](const MetricState& s) { return (s.preds() - s.targets()).mean(); }}
 struct MetricFunc {
   std::string name;
-  /// Whether it reads predictions and targets, which a container of all data must then keep.
+  /// Whether it reads predictions and targets, which GlobalMetrics then stores.
   bool preds_targets = false;
   /// The sums that it reads.
   std::vector<RunningSumsPtr> sums = {};
-  /// Whether it asks for predicted classes alone: scores may then stay logits.
+  /// Whether it reads predicted classes only: scores may then stay logits.
   bool labels_only = false;
-  /// Whether it reads logits: factories then leave scores as they come, and take no metric of probabilities beside it.
+  /// Whether it reads logits: factories then leave scores unchanged, and refuse metrics of probabilities beside it.
   bool logits = false;
-  /// Nothing where neither direction is better.
+  /// Nothing if neither direction is better.
   std::optional<bool> higher_is_better = std::nullopt;
-  /// The value. On a device it must not wait. Empty data gives nan.
+  /// Computes the value. Must not wait for a device. nan without data.
   std::function<MetricValue(const MetricState& state)> compute = {};
 
   MetricFunc named(std::string other) const {

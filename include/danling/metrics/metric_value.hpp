@@ -1,4 +1,4 @@
-// What a metric says of a batch, or of all data.
+// Value of a metric for a batch, or for all data.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace danling::inline v0 {
 
-/// What a metric says of one batch.
+/// Value of a metric for one batch.
 ///
-/// A number or a tensor is the batch's mean and is weighted by the batch size. A sum over `n` items weighs itself: it
-/// is exact over batches also where parts of them do not count, and needs no wait where it was counted on a device.
+/// A number or a tensor is the batch's mean, weighted by the batch size. A sum over `n` items has weight `n`: it is
+/// exact over batches even if parts of them do not count, and a count on a device needs no wait.
 class MetricValue {
  public:
   template <class S, class N>
@@ -42,7 +42,7 @@ class MetricValue {
   /// The mean as a number, nan for a sum over nothing. Waits for the device.
   /// @throws MetricError when it is a tensor with several elements.
   double number() const;
-  /// The mean as a tensor, float64 where it was a number or a sum. Does not wait.
+  /// The mean as a tensor, float64 for a number or a sum. Does not wait.
   at::Tensor tensor() const;
 
  private:

@@ -1,4 +1,4 @@
-// The interface through which a runner drives whatever metrics the user chose.
+// The interface between a runner and its metrics.
 #pragma once
 
 #include <optional>
@@ -13,44 +13,45 @@
 
 namespace danling::inline v0 {
 
-/// What was measured, whatever it was measured from. Updates do not wait for the device; reads do. Reads are local to
-/// the rank: only `synchronize` communicates.
+/// Measured values, whatever their input. Updates do not wait for the device; reads do. Reads are local to the rank:
+/// only `synchronize` communicates.
 class MetricsBase {
  public:
   virtual ~MetricsBase();
 
-  /// Forgets all batches. Called at the start of each epoch and evaluation.
+  /// Clears all batches. Called at the start of each epoch and evaluation.
   virtual void reset() = 0;
 
-  /// Of the last batch on this rank.
+  /// Values of the last batch on this rank.
   virtual Result value() const = 0;
-  /// Of the last batch of all ranks, as of the last `synchronize()`; after an update, until the next, as `value()`.
+  /// Values of the last batch of all ranks, as of the last `synchronize()`; between an update and the next
+  /// `synchronize()`, as `value()`.
   virtual Result batch() const = 0;
-  /// Of all batches since `reset()`: of all ranks as of the last `synchronize()`; after an update, until the next, of
-  /// this rank.
+  /// Values of all batches since `reset()`: of all ranks as of the last `synchronize()`; between an update and the next
+  /// `synchronize()`, of this rank.
   virtual Result average() const = 0;
-  /// The weight of the last batch, and of all batches: for each metric, of the ranks that `batch` and `average` are of.
+  /// The weight of the last batch, and of all batches, by metric; over the same ranks as `batch` and `average`.
   virtual Result n() const = 0;
   virtual Result count() const = 0;
 
   /// Combines the ranks of `group`, on all of which it must be called, at the same point. Called by the loops at log
-  /// boundaries and ends. Changes nothing that later updates add to; a rank that saw nothing takes part. A world of
-  /// one has nothing to combine. @throws MetricError on all ranks when they hold what cannot be combined.
+  /// boundaries and ends. Does not change the local sums; a rank without data joins too. No effect in a world of
+  /// one. @throws MetricError on all ranks when their data cannot be combined.
   virtual void synchronize(const Group& group) = 0;
 
-  /// What this rank has seen; a state taken in the middle of an epoch or evaluation goes on with the same numbers.
+  /// State of this rank; restoring it in the middle of an epoch or evaluation continues with the same numbers.
   virtual State state_dict() const = 0;
   /// @throws StateError, changing nothing, when the state does not fit.
   virtual void load_state_dict(const State& state) = 0;
 
-  /// Whether a higher value of this metric is better; nothing for unknown names and where neither is.
+  /// Whether a higher value of this metric is better; nothing for unknown names and if neither is.
   virtual std::optional<bool> higher_is_better(std::string_view name) const;
 
   /// `acc: 0.9000 (0.8000)` per metric, between tabs: last batch and average. Waits for the device.
   virtual std::string text(int precision = 4) const;
 };
 
-/// Metrics of predictions and targets, as the default steps of a runner have them.
+/// Metrics of predictions and targets, as the default steps of a runner produce them.
 class Metrics : public MetricsBase {
  public:
   ~Metrics() override;

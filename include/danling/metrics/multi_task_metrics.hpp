@@ -1,4 +1,4 @@
-// Metrics of several tasks, and what they are on average.
+// Metrics of several tasks, and their averages.
 #pragma once
 
 #include <concepts>
@@ -17,9 +17,9 @@
 
 namespace danling::inline v0 {
 
-/// How the values of a metric that several tasks have become one.
+/// Aggregation of a metric over the tasks that have it.
 enum class Aggregate {
-  none,     ///< they do not
+  none,     ///< no aggregation
   macro,    ///< their mean
   micro,    ///< weighted by `n()` and `count()` of each task's metric
   weighted  ///< weighted by `aggregate_weights`
@@ -27,7 +27,7 @@ enum class Aggregate {
 
 struct MultiTaskOptions {
   Aggregate aggregate = Aggregate::none;
-  /// By task, for `weighted` alone.
+  /// Weights by task, for `weighted` only.
   std::map<std::string, double> aggregate_weights = {};
 };
 
@@ -39,69 +39,69 @@ struct MultiTaskOptions {
 ///     metrics.update({{"kind", kinds, kind_targets}, {"size", sizes, size_targets}});
 ///     metrics.average();  // {"kind": {"auroc": …}, "size": {"pearson": …}, "aggregate": {"auroc": …, "pearson": …}}
 ///
-/// Tasks that have nothing but nan are left out of `value`, `batch` and `average`. There the entry `aggregate` holds,
-/// by name within the task, what the tasks that have a metric give together, without those where it is nan.
+/// `value`, `batch` and `average` omit tasks with only nan. Their entry `aggregate` holds each metric, by its name
+/// within the task, aggregated over the tasks that have it, except those where it is nan.
 class MultiTaskMetrics : public MetricsBase {
  public:
-  /// One item of `update`. Refers to its arguments: not for keeping.
+  /// One item of `update`. Refers to its arguments: do not store it.
   struct Update {
     std::string_view task;
     const at::Tensor& prediction;
     const at::Tensor& target;
   };
 
-  /// @throws MetricError when weights are missing, not asked for, negative or not finite.
+  /// @throws MetricError when weights are missing, unused, negative or not finite.
   explicit MultiTaskMetrics(MultiTaskOptions options = {});
   ~MultiTaskMetrics() override;
-  /// A copy would share its tasks.
+  /// No copies: they would share tasks.
   MultiTaskMetrics(const MultiTaskMetrics&) = delete;
   MultiTaskMetrics& operator=(const MultiTaskMetrics&) = delete;
   MultiTaskMetrics(MultiTaskMetrics&&) = default;
   MultiTaskMetrics& operator=(MultiTaskMetrics&&) = default;
 
-  /// Adds a task. `update` feeds those that are Metrics; others, such as further MultiTaskMetrics, their owner feeds.
-  /// @throws MetricError when the name is empty or taken, or there is nothing behind the pointer.
+  /// Adds a task. `update` updates tasks that are Metrics; update others, such as nested MultiTaskMetrics, directly.
+  /// @throws MetricError when the name is empty or taken, or the pointer is null.
   void add(std::string_view task, std::shared_ptr<MetricsBase> metrics);
   template <std::derived_from<MetricsBase> M>
   void add(std::string_view task, M metrics) {
     add(task, std::make_shared<M>(std::move(metrics)));
   }
-  /// One metric, averaged over batches by a MetricMeter behind base_preprocess. @throws MetricError also when it lacks
-  /// a name, a `compute`, or its sums a key or `of_batch`.
+  /// One metric, averaged over batches by a MetricMeter after base_preprocess. @throws MetricError also when it lacks a
+  /// name, a `compute`, or its sums a key or `of_batch`.
   void add(std::string_view task, MetricFunc metric);
   /// The same for a plain function; `name` is the task's when empty.
   void add(std::string_view task, Metric metric, std::string_view name = {});
 
-  /// @throws MetricError that lists the tasks there are.
+  /// @throws MetricError that lists the existing tasks.
   MetricsBase& at(std::string_view task) { return *find(task, "multi_task_metrics.at"); }
   const MetricsBase& at(std::string_view task) const { return *find(task, "multi_task_metrics.at"); }
   bool contains(std::string_view task) const { return tasks_.find(task) != nullptr; }
   std::vector<std::string> tasks() const;
 
-  /// @throws MetricError, changing nothing, when a task is not there or is not fed so. When the update of a task
-  /// throws, those before it in the list have been fed.
+  /// @throws MetricError, changing nothing, when a task is unknown or is not Metrics. When the update of a task throws,
+  /// the tasks before it in the list are already updated.
   void update(std::initializer_list<Update> updates);
   void reset() override;
 
-  // Wait for devices. @throws MetricError when a metric that is aggregated is a number in one task and a list, or a
-  // list of another length, in another; with `weighted` also when the weights' tasks are not those there are.
+  // Wait for devices. @throws MetricError when an aggregated metric is a number in one task and a list, or a list of
+  // another length, in another; with `weighted` also when the weights' tasks differ from the added ones.
   Result value() const override;
   Result batch() const override;
   Result average() const override;
   Result n() const override;
   Result count() const override;
 
-  /// Of all tasks, on all ranks. @throws MetricError on all ranks when their tasks differ.
+  /// Synchronizes all tasks, on all ranks. @throws MetricError on all ranks when their tasks differ.
   void synchronize(const Group& group) override;
 
   State state_dict() const override;
-  /// @throws StateError, changing nothing, when the tasks are not the same or the state of one does not fit.
+  /// @throws StateError, changing nothing, when the tasks differ or the state of one does not fit.
   void load_state_dict(const State& state) override;
 
-  /// Of `kind.acc`, as that task says; of `aggregate.acc` or `acc`, as the first task that has an answer.
+  /// `kind.acc` is answered by that task; `aggregate.acc` or `acc` by the first task that knows it.
   std::optional<bool> higher_is_better(std::string_view name) const override;
 
-  /// `kind: acc: 0.9000 (0.8000)` per task, on lines of their own.
+  /// `kind: acc: 0.9000 (0.8000)`, one line per task.
   std::string text(int precision = 4) const override;
 
  private:

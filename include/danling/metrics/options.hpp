@@ -9,21 +9,21 @@ namespace danling::inline v0::metrics {
 
 enum class Task { binary, multiclass, multilabel, regression };
 
-/// How values by class, or by label, become one.
+/// Reduction of values by class, or by label.
 enum class Average {
-  micro,     ///< over all decisions alike
+  micro,     ///< over all decisions equally
   macro,     ///< the mean over classes
-  weighted,  ///< the mean over classes, by how often each is the target
+  weighted,  ///< the mean over classes, weighted by their targets
   none       ///< one value per class
 };
 
-/// What predicted scores are.
+/// Type of predicted scores.
 enum class Scores {
-  /// Logits when one that counts lies outside [0, 1], nan aside, else probabilities: DanLing's rule. Each batch on each
-  /// rank is told by itself: one whose logits all lie within [0, 1] is taken for probabilities.
+  /// Logits if a counted score lies outside [0, 1], nan aside, else probabilities: DanLing's rule. Decided separately
+  /// for each batch on each rank: a batch of logits that all lie within [0, 1] is taken for probabilities.
   detect,
   logits,
-  /// Used as they are. Outside [0, 1] they are refused on the host; on a device they count as the nearer of 0 and 1.
+  /// Used unchanged. Scores outside [0, 1] are an error on the host; on a device they are clamped to [0, 1].
   probabilities
 };
 
@@ -36,9 +36,9 @@ Average parse_average(std::string_view name);
 Scores parse_scores(std::string_view name);
 
 struct BinaryOptions {
-  /// Above it, a probability predicts the label 1.
+  /// Probabilities above it predict the label 1.
   double threshold = 0.5;
-  /// Targets of this value do not count.
+  /// Targets of this value are ignored.
   std::optional<std::int64_t> ignore_index = -100;
 };
 
@@ -64,7 +64,7 @@ struct ClassificationOptions {
   Average average = Average::macro;
   std::int64_t top_k = 1;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Which dimension of the prediction holds the classes; found from the shapes when absent.
+  /// Dimension of the classes in the prediction; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
   Scores scores = Scores::detect;
 };

@@ -1,4 +1,4 @@
-// Metrics that are computed batch by batch and averaged, keeping no predictions.
+// Metrics computed batch by batch and averaged, without storing predictions.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace danling::inline v0 {
 
-/// An average meter of what a metric says of each batch (DanLing's MetricMeter).
+/// An average meter of a metric's values by batch (DanLing's MetricMeter).
 /// For metrics that can be averaged over batches, such as accuracy; not for those that need all data, such as AUROC.
 class MetricMeter : public AverageMeter {
  public:
@@ -26,12 +26,12 @@ class MetricMeter : public AverageMeter {
   explicit MetricMeter(MetricFunc metric, Preprocess preprocess = {});
 
   /// Runs the metric without gradient recording. A mean is weighted by the length of the prediction's first
-  /// dimension (1 where it has none); a metric that gives a sum weighs itself; an empty tensor counts as nan.
+  /// dimension (1 without one); a sum by its item count; an empty tensor counts as nan.
   void update(const at::Tensor& prediction, const at::Tensor& target);
-  /// The same with `n` for the weight of a mean. A metric that gives a sum still weighs itself.
+  /// The same with weight `n` for a mean. A sum keeps its item count.
   void update(const at::Tensor& prediction, const at::Tensor& target, std::int64_t n);
 
-  /// What a MetricFunc says; nothing for a plain function.
+  /// The MetricFunc's value; nothing for a plain function.
   std::optional<bool> higher_is_better() const;
 
  private:
@@ -43,11 +43,11 @@ class MetricMeter : public AverageMeter {
   Preprocess preprocess_;
 };
 
-/// Metric meters by name, fed with the same batches (DanLing's StreamMetrics). What several MetricFuncs read of a
-/// batch, such as its confusion matrix, is computed once.
+/// Metric meters by name, updated with the same batches (DanLing's StreamMetrics). Inputs that several MetricFuncs
+/// share, such as a batch's confusion matrix, are computed once.
 class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
  public:
-  /// A metric under its own name, or a metric or plain function under a given one.
+  /// A metric, or a named metric or plain function.
   struct Entry {
     Entry(MetricFunc what) : name(what.name), metric(std::move(what)) {}  // NOLINT(google-explicit-constructor)
     Entry(std::string given, MetricFunc what) : name(std::move(given)), metric(std::move(what)), named(true) {}
@@ -58,10 +58,10 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
     bool named = false;
   };
 
-  /// `StreamMetrics({multiclass_accuracy(10), {"f1", multiclass_f1_score(10)}, {"mine", my_function}})`. Of metrics
-  /// under their own, same name the first stays; one under a given name takes its place, or comes last. Without a
-  /// `preprocess`, `base_preprocess` with its defaults is used. @throws MetricError when a metric or its name is empty,
-  /// or a name is given twice.
+  /// `StreamMetrics({multiclass_accuracy(10), {"f1", multiclass_f1_score(10)}, {"mine", my_function}})`. Of unnamed
+  /// entries with the same name the first stays; an entry with a given name replaces it, or is appended. Without a
+  /// `preprocess`, uses `base_preprocess` with its defaults. @throws MetricError when a metric or its name is empty, or
+  /// a given name is repeated.
   explicit StreamMetrics(std::vector<Entry> metrics, Preprocess preprocess = {});
   ~StreamMetrics() override;
 
@@ -69,11 +69,11 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   MetricMeter& add(std::string_view name, Metric metric) { return add({std::string(name), std::move(metric)}); }
   MetricMeter& add(Entry entry);
 
-  /// Computes all metrics, then records their values: where one throws, nothing has changed. But for a value that its
-  /// meter refuses, as of another shape than before: then those of the metrics before it are recorded.
-  /// @throws MetricError for undefined tensors, without a preprocessing of its own, and what the metrics throw.
+  /// Computes all metrics, then records their values: if a metric throws, nothing changes. If a meter refuses a value,
+  /// such as one of another shape, the values of the metrics before it are recorded.
+  /// @throws MetricError for undefined tensors, unless a `preprocess` is set; rethrows the metrics' exceptions.
   void update(const at::Tensor& prediction, const at::Tensor& target) override;
-  /// The same with `n` for the weight of means.
+  /// The same with weight `n` for means.
   void update(const at::Tensor& prediction, const at::Tensor& target, std::int64_t n);
 
  private:

@@ -1,4 +1,4 @@
-// Measures of agreement between predicted and target labels, of counts by class.
+// Measures of agreement between predicted and target labels, from counts by class.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,13 +12,13 @@ namespace danling::inline v0::metrics::detail {
 /// Counts by class as of class_sums, [3, 2], of a confusion matrix [labels, 2, 2] summed over the labels.
 at::Tensor two_class_counts(const at::Tensor& label_counts);
 
-// Of counts by class, [3, classes]; on a device without a wait.
+// From counts by class, [3, classes]; on a device without a wait.
 double mcc_on_host(const at::Tensor& class_counts);
 at::Tensor mcc_on_device(const at::Tensor& class_counts);
 double kappa_on_host(const at::Tensor& class_counts);
 at::Tensor kappa_on_device(const at::Tensor& class_counts);
 
-// Of a confusion matrix.
+// From a confusion matrix.
 double weighted_kappa_on_host(const at::Tensor& confusion, KappaWeights weights);
 at::Tensor weighted_kappa_on_device(const at::Tensor& confusion, KappaWeights weights);
 

@@ -45,7 +45,7 @@ double calibration_gap_on_host(const at::Tensor& bins, CalibrationNorm norm) {
         out += gap * gap * n / total;
         break;
       case CalibrationNorm::max:
-        out = out >= gap || std::isnan(out) ? out : gap;  // a nan gap wins
+        out = out >= gap || std::isnan(out) ? out : gap;  // nan wins
         break;
     }
   }
@@ -79,7 +79,7 @@ constexpr const char* calibration_where = "metrics.calibration_error";
 MetricFunc calibration_metric(const ScoreTask& task, std::int64_t n_bins, CalibrationNorm norm) {
   detail::check_size(task, calibration_where);
   check<MetricError>(n_bins > 0, calibration_where, "expected a positive n_bins, got ", n_bins);
-  // Of the confidence's type, as in torchmetrics, which takes that of several classes as float32.
+  // In the confidence's type, as in torchmetrics, which converts that of several classes to float32.
   const at::Tensor narrow = at::linspace(0.0, 1.0, n_bins + 1, at::kFloat).to(at::kDouble);
   const at::Tensor wide = task.task == Task::binary ? at::linspace(0.0, 1.0, n_bins + 1, at::kDouble) : narrow;
   const auto sums = std::make_shared<const RunningSums>(

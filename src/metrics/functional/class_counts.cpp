@@ -1,4 +1,4 @@
-// Loops over scores on the host: which classes are predicted, and how many labels are among the first k.
+// Loops over scores on the host: predicted classes, and labels among the first k.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +19,7 @@ constexpr const char* where_classes = "metrics.count";
 template <class T>
 using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// How many scores stand before that of `label`: by value, nan first, and by position where they are equal.
+// Number of scores that rank before that of `label`: by value, nan first, and by position if equal.
 template <class T>
 std::int64_t rank_of(const T* row, std::int64_t num_classes, std::int64_t label) {
   using Number = NumberOf<T>;
@@ -31,7 +31,7 @@ std::int64_t rank_of(const T* row, std::int64_t num_classes, std::int64_t label)
     }
     return before;
   }
-  // Negated, so that a nan stands before. Without an early end both loops become vector instructions.
+  // Negated, so that a nan ranks before. Without an early end both loops become vector instructions.
   for (std::int64_t i = 0; i < label; ++i) {
     before += !(static_cast<Number>(row[i]) < own) ? 1 : 0;
   }
@@ -41,7 +41,7 @@ std::int64_t rank_of(const T* row, std::int64_t num_classes, std::int64_t label)
   return before;
 }
 
-// The first of the highest scores, where nan is above all numbers.
+// The first of the highest scores; nan is above all numbers.
 template <class T>
 std::int64_t highest(const T* row, std::int64_t num_classes) {
   using Number = NumberOf<T>;
@@ -124,11 +124,11 @@ at::Tensor checked_labels(const at::Tensor& labels, const ClassRule& rule) {
   return read;
 }
 
-// The prediction for each label, of ignored ones any.
+// The prediction for each label; any value for ignored ones.
 at::Tensor predictions(const at::Tensor& scores, const at::Tensor& labels, const ClassRule& rule) {
   if (scores.dim() == 1) {
     at::Tensor given = host_labels(scores, where_classes);
-    // Beside an ignored label anything may stand.
+    // The value beside an ignored label has no meaning.
     const auto* label = labels.const_data_ptr<std::int64_t>();
     const auto* prediction = given.const_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < given.numel(); ++i) {
@@ -153,7 +153,7 @@ at::Tensor zero_counts(at::IntArrayRef shape) {
   return counts;
 }
 
-// Calls `count` with each label that counts and its prediction.
+// Calls `count` with each counted label and its prediction.
 template <class Count>
 void for_each_decision(const at::Tensor& scores, const at::Tensor& targets, const ClassRule& rule, Count count) {
   const at::Tensor labels = checked_labels(targets, rule);

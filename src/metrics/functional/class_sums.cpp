@@ -107,7 +107,7 @@ at::Tensor calibration_on_host(const at::Tensor& scores, const at::Tensor& targe
         binned = static_cast<double>(static_cast<float>(row[best]));
         right = best == label[i];
       }
-      // A guess, which rounding may leave one off.
+      // An estimate, which rounding may put off by one.
       std::int64_t bin = n_bins;
       if (binned < 1.0) {
         bin = static_cast<std::int64_t>(std::max(binned, 0.0) * static_cast<double>(n_bins));

@@ -1,4 +1,4 @@
-// Sums over predicted probabilities and scores, on the host and on devices. Take what `checked_scores` gives.
+// Sums over predicted probabilities and scores, on the host and on devices. Take the result of `checked_scores`.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,18 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// [columns, 3] (one column for binary and multiclass): the sum of -log p, how many count, how many of them are 1.
+/// [columns, 3] (one column for binary and multiclass): the sum of -log p, the number of counted labels, and how many
+/// of them are 1.
 at::Tensor log_loss_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
 at::Tensor log_loss_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
 
-/// [losses + 1]: sums of losses, one or one per class, and how many samples count.
+/// [losses + 1]: sums of losses, one or one per class, and the number of counted samples.
 at::Tensor hinge_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task, bool squared,
                          HingeMode mode);
 at::Tensor hinge_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task, bool squared,
                            HingeMode mode);
 
-/// [n_bins + 1, 3]: of the samples in each bin how many, the sum of confidences, and how many are right.
+/// [n_bins + 1, 3]: by bin, the number of samples, the sum of confidences, and the number of correct samples.
 at::Tensor calibration_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
                                const at::Tensor& limits);
 at::Tensor calibration_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,

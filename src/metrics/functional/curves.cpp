@@ -194,7 +194,7 @@ at::Tensor rows_of(const std::vector<Curve>& curves, Task task) {
   return at::stack(rows);
 }
 
-// `exact` takes steps, a task and a device, `binned` what binned_scores counts.
+// `exact` takes steps, a task and a device, `binned` the counts of binned_scores.
 template <class Exact, class Binned>
 MetricFunc curve_metric(const char* name, const char* where, const ScoreTask& task, const CurveMetricOptions& options,
                         Exact exact, Binned binned) {

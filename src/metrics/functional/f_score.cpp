@@ -42,7 +42,7 @@ MetricFunc multiclass_fbeta_score(std::int64_t num_classes, double beta, const M
   const auto rule = detail::class_rule(num_classes, options);
   const auto ratio = fbeta_ratio(beta);
   if (options.average == Average::micro) {
-    // As many false positives as false negatives: each wrong label is both.
+    // False positives equal false negatives: each wrong label is both.
     return detail::multiclass_share("fbeta", 1.0, 0.0, /*higher_is_better=*/true, rule);
   }
   return detail::multiclass_ratio("fbeta", ratio, {.average = options.average, .present = detail::Present::seen},

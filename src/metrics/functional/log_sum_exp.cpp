@@ -11,12 +11,12 @@
 namespace danling::inline v0::metrics::detail {
 namespace {
 
-// Scores are added in so many columns, in however many vectors they fit: every CPU gives the same bits.
+// Scores are added in this many columns, whatever the vector size: every CPU computes the same bits.
 constexpr std::int64_t columns = 32;
-// So many scores are added in float32 before they join the float64 sum.
+// Number of scores added in float32 before they join the float64 sum.
 constexpr std::int64_t block = 64 * columns;
 
-// One by one, since GCC 12 does not take a template's parameter as a vector's size.
+// Separately, since GCC 12 does not accept a template parameter as a vector's size.
 template <std::size_t bytes>
 struct VectorTypes;
 template <>
@@ -54,8 +54,8 @@ struct Vectors {
     std::memcpy(&out, &bits, sizeof(out));
   }
 
-  // exp of scores that are at most 0; below -87 it stays at 1.6e-38, which no sum from 1 upwards notices. Cephes' expf:
-  // x = n * ln 2 + r, exp(r) by a polynomial, 2^n by the exponent's bits.
+  // exp of scores that are at most 0; below -87 it stays at 1.6e-38, which does not change a sum of at least 1. Cephes'
+  // expf: x = n * ln 2 + r, exp(r) by a polynomial, 2^n by the exponent's bits.
   [[gnu::always_inline]] static void exp_of(Floats& x) {
     constexpr float to_integer = 0x1.8p23F;
     x = x < -87.0F ? Floats{} - 87.0F : x;
@@ -103,7 +103,7 @@ template <std::size_t bytes, class T>
 [[gnu::always_inline]] inline void reduce(const T* row, std::int64_t n, float& highest, double& sum) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   const std::int64_t whole = n / columns * columns;
-  // Filled up with -inf, which raises no maximum and adds nothing that a sum notices.
+  // Padded with -inf, which raises no maximum and does not change the sum.
   T rest[columns];
   std::fill_n(rest, columns, static_cast<T>(lowest));
   std::copy(row + whole, row + n, rest);

@@ -7,14 +7,14 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// The highest of a row and the logarithm of the sum of exp(score - highest): apart, so that large scores cost no
+/// The highest of a row and the logarithm of the sum of exp(score - highest): separate, so that large scores cost no
 /// digits.
 struct LogSumExp {
   double highest;
   double rest;
 };
 
-/// Of `row` [n] of float or c10::BFloat16, n > 0; relative error of a term below 2e-7. NaN when a score is NaN or the
+/// For `row` [n] of float or c10::BFloat16, n > 0; relative error of a term below 2e-7. NaN when a score is NaN or the
 /// highest is infinite.
 template <class T>
 LogSumExp log_sum_exp(const T* row, std::int64_t n);

@@ -13,10 +13,10 @@ namespace danling::inline v0::metrics {
 namespace detail {
 namespace {
 
-// torchmetrics' figure, which is float32's.
+// torchmetrics' epsilon, float32's.
 constexpr double mcc_epsilon = 1.0 / (1 << 23);
 
-// Of two classes where the formula gives 0 / 0.
+// Limit for two classes when the formula is 0 / 0.
 double mcc_at_limit(double tn, double fp, double fn, double tp) {
   const double difference = fn == 0 && tn == 0   ? tp - fp
                             : fp == 0 && tn == 0 ? tp - fn
@@ -49,7 +49,7 @@ double mcc_on_host(const at::Tensor& class_counts) {
   if (size == 2 && correct == 0.0) {
     return -1.0;
   }
-  // Class by class, since items² and what is taken from it differ by little where one class has nearly all.
+  // Class by class, since items² and the number subtracted from it differ by little when one class has nearly all.
   double variance_predicted = 0.0;
   double variance_target = 0.0;
   double covariance = 0.0;

@@ -1,4 +1,4 @@
-// Moments of a batch on the host: in blocks that stay in the nearest cache, which then merge.
+// Moments of a batch on the host: computed in blocks that fit the nearest cache, then merged.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t block_rows = 1024;
 
-/// Which sums a block needs.
+/// The sums that a block needs.
 struct Needs {
   bool pred = false;
   bool target = false;
@@ -46,7 +46,7 @@ constexpr Needs needs_of(MomentParts parts) {
 }
 
 // The sum of a term over samples, in lanes, which the compiler turns into the vectors that a CPU has; their number
-// decides the bits. A loop for each sum: with several in one the compiler finds no vectors.
+// decides the bits. One loop per sum: the compiler does not vectorise several in one.
 template <class Term>
 [[gnu::always_inline]] inline double sum_of(std::int64_t n, const Term& term) {
   constexpr std::int64_t lanes = 8;
@@ -66,11 +66,11 @@ template <class Term>
 // Of one variable.
 struct Spread {
   double mean = 0.0;
-  double rest = 0.0;  // what rounding leaves out of the mean
+  double rest = 0.0;  // rounding error of the mean
   double squares = 0.0;
 };
 
-// Shifted by the first sample, then corrected for what rounding left in the mean: a constant has exactly no spread.
+// Shifted by the first sample, then corrected for the rounding error of the mean: a constant has exactly no spread.
 template <class Value>
 [[gnu::always_inline]] inline void add_spread(std::int64_t n, const Value& value, Spread& out) {
   const auto size = static_cast<double>(n);
@@ -145,13 +145,13 @@ Moments<double> moments_of_block(const T* preds, const T* targets, std::int64_t 
 }
 
 bool any_nan(const Moments<double>& m) {
-  // Infinities of both signs add up to nan too, which costs time alone.
+  // Infinities of both signs also add up to nan, which only costs time.
   const double sums = m.mean_pred + m.mean_target + m.mean_error + m.squares_pred + m.squares_target + m.squares_error +
                       m.products + m.abs_error + m.relative_error;
   return std::isnan(sums);
 }
 
-// Which samples count: those without a nan among their targets.
+// Marks counted samples: those without a nan among their targets.
 template <class T>
 void find_counted(const T* targets, std::int64_t rows, std::int64_t num_outputs, bool* counted) {
   for (std::int64_t i = 0; i < rows; ++i, targets += num_outputs) {
@@ -162,7 +162,7 @@ void find_counted(const T* targets, std::int64_t rows, std::int64_t num_outputs,
   }
 }
 
-// Those of one output; returns how many.
+// The counted samples of one output; returns their number.
 template <class T>
 std::int64_t gather_column(const T* preds, const T* targets, const bool* counted, std::int64_t rows,
                            std::int64_t num_outputs, double* pred_column, double* target_column) {

@@ -1,4 +1,4 @@
-// Running moments of predictions, targets and errors: all that most metrics of regression need.
+// Running moments of predictions, targets and errors: the input of most regression metrics.
 #pragma once
 
 #include <cmath>
@@ -18,9 +18,9 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Of one output, in the order in which a tensor [num_outputs, num_moments] holds them. X: double, or a tensor of one
-/// value per output. Means and central sums, so that nothing cancels; the error, target - prediction, has its own,
-/// since it may be tiny beside both. A constant has a sum of squares of exactly 0.
+/// Moments of one output, in the order of a tensor [num_outputs, num_moments]. X: double, or a tensor of one value per
+/// output. Means and central sums, so that nothing cancels; the error, target - prediction, has separate ones, since it
+/// may be tiny beside both. A constant has a sum of squares of exactly 0.
 template <class X>
 struct Moments {
   X n;
@@ -30,7 +30,7 @@ struct Moments {
   X squares_pred;
   X squares_target;
   X squares_error;
-  X products;  // of predictions and targets
+  X products;  // of predictions times targets
   X abs_error;
   X relative_error;
   // The rounding errors of the means (compensation): without them, means that are large beside the spread lose digits.
@@ -40,7 +40,7 @@ struct Moments {
 };
 constexpr std::int64_t num_moments = 13;
 
-/// Which moments a metric reads, where it is computed once; the others are then 0. A container's metrics share all.
+/// Moments that a one-shot metric needs; the others are then 0. Metrics of a container share all.
 enum class MomentParts {
   all,
   absolute,     ///< abs_error
@@ -98,7 +98,7 @@ at::Tensor by_output(const at::Tensor& sums, Formula formula) {
   return out;
 }
 
-/// One value of values by output. `weights`: the variance of the targets, or anything proportional to it.
+/// Reduces values by output. `weights`: the variance of the targets, or anything proportional to it.
 MetricValue reduce_outputs(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);
 double mean_output_on_host(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);
 at::Tensor mean_output_on_device(const at::Tensor& values, const at::Tensor& weights, MultiOutput how);

@@ -29,8 +29,8 @@ inline at::Tensor value_once(const MetricFunc& metric, const at::Tensor& input, 
   return metric.compute(MetricState(std::move(preds), std::move(targets))).tensor();
 }
 
-/// The same with the metric that one of the three gives for the task: of the binary options, of the number of classes
-/// and the multiclass options, of the number of labels and the multilabel options.
+/// The same with a metric from one of three factories, by task: of the binary options, of the number of classes and the
+/// multiclass options, of the number of labels and the multilabel options.
 template <class Binary, class Multiclass, class Multilabel>
 at::Tensor value_once(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options,
                       Binary binary, Multiclass multiclass, Multilabel multilabel) {
@@ -41,7 +41,7 @@ at::Tensor value_once(const at::Tensor& input, const at::Tensor& target, const C
                     input, target, options);
 }
 
-/// @throws MetricError when `options` name an average or a top_k, which say nothing to `metric`.
+/// @throws MetricError when `options` set an average or a top_k, which have no meaning for `metric`.
 inline void check_plain(const ClassificationOptions& options, const char* where) {
   check<MetricError>(options.average == Average::macro && options.top_k == 1, where,
                      "expected no average and no top_k but their defaults, macro and 1, got ",

@@ -49,7 +49,7 @@ void check_vocabulary(const at::Tensor& labels, std::int64_t vocabulary, std::op
 
 constexpr std::int64_t scores_per_task = 1 << 15;
 
-// [the sum of -log p, how many count].
+// [the sum of -log p, the number of counted targets].
 template <class T>
 at::Tensor sums_on_host(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
   const std::int64_t vocabulary = rows.size(1);
@@ -78,8 +78,8 @@ at::Tensor sums_on_host(const at::Tensor& rows, const at::Tensor& labels, std::o
   return out;
 }
 
-// The same on any device and of any dtype, by LibTorch's kernels. In blocks that stay in caches: a copy of all logits
-// would need as much memory again.
+// The same on any device and of any dtype, by LibTorch's kernels. In blocks that fit caches: a copy of all logits would
+// double the memory.
 at::Tensor sums_by_kernels(const at::Tensor& rows, const at::Tensor& labels, std::optional<std::int64_t> ignore_index) {
   const std::int64_t vocabulary = rows.size(1);
   at::Tensor out = at::zeros({2}, rows.options().dtype(at::kDouble));
@@ -95,7 +95,7 @@ at::Tensor sums_by_kernels(const at::Tensor& rows, const at::Tensor& labels, std
     const at::Tensor counted = ignore_index ? detail::not_ignored(label, *ignore_index) : at::Tensor();
     const at::Tensor index = label.clamp(0, vocabulary - 1).unsqueeze(1);
     const at::Tensor own = scores.gather(1, index).squeeze(1).to(at::kDouble);
-    // Large scores are subtracted before they meet the logarithm, which is small.
+    // Subtract large scores before adding the small logarithm.
     const at::Tensor highest = scores.amax(1, /*keepdim=*/true);
     at::Tensor loss =
         (scores - highest).exp_().sum(1).to(at::kDouble).log_() + (highest.squeeze(1).to(at::kDouble) - own);

@@ -39,7 +39,7 @@ std::vector<std::int64_t> counted_rows(const at::Tensor& targets, std::int64_t n
   return out;
 }
 
-// One output of these samples; false when a prediction is nan.
+// One output of these samples; returns false when a prediction is nan.
 bool read_columns(const at::Tensor& preds, const at::Tensor& targets, const std::vector<std::int64_t>& rows,
                   std::int64_t num_outputs, std::int64_t output, Columns& out) {
   const double* pred = preds.const_data_ptr<double>() + output;
@@ -148,7 +148,7 @@ double sort_and_count(std::vector<std::uint32_t>& values) {
       std::size_t left = begin;
       std::size_t right = middle;
       std::size_t to = begin;
-      // Without a branch on the values, which no CPU predicts.
+      // Without a branch on the values, which CPUs cannot predict.
       while (left < middle && right < end) {
         const std::uint32_t a = values[left];
         const std::uint32_t b = values[right];
@@ -233,10 +233,10 @@ at::Tensor spearman_on_device(const at::Tensor& preds, const at::Tensor& targets
   const at::Tensor n = counted.sum();
   const at::Tensor weights = counted.to(at::kDouble);
   const auto ranks = [&](const at::Tensor& x) {
-    // No search finds its way among nan.
+    // Binary search fails among nan.
     const at::Tensor columns = at::where(x.isnan(), 0.0, x).t().contiguous();
     const auto [sorted, order] = at::sort(columns, /*dim=*/1, /*descending=*/false);
-    // How many that count stand before each position.
+    // Number of counted samples before each position.
     const at::Tensor there = counted.expand_as(columns).gather(1, order);
     const at::Tensor before =
         at::cat({at::zeros({num_outputs, 1}, there.options().dtype(at::kLong)), there.cumsum(1, at::kLong)}, 1);

@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Of predictions and targets [N] or [N, outputs]: [outputs], float64. Rows with a nan target are left out.
+/// Takes predictions and targets [N] or [N, outputs]; returns [outputs], float64. Skips rows with a nan target.
 at::Tensor spearman_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs);
 at::Tensor spearman_on_device(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs);
 at::Tensor kendall_on_host(const at::Tensor& preds, const at::Tensor& targets, std::int64_t num_outputs,

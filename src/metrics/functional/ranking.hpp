@@ -12,44 +12,44 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// What the rows of rankings hold, by class.
+/// Rows of rankings, by class.
 enum RankingRow : std::int64_t {
-  row_positives,  ///< nan where a score is nan
+  row_positives,  ///< nan if a score is nan
   row_auroc,
   row_auprc,
   num_ranking_rows
 };
 
 /// [num_ranking_rows, columns], float64: of exact scores, on the host by one sort per column, on a device by
-/// LibTorch's sort and without a wait. Takes what `checked_scores` gives.
+/// LibTorch's sort and without a wait. Takes the result of `checked_scores`.
 at::Tensor rank_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
 at::Tensor rank_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
 inline at::Tensor rank(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task) {
   return scores.is_cpu() ? rank_on_host(scores, targets, task) : rank_on_device(scores, targets, task);
 }
 
-/// The area under one exact ROC curve up to `max_fpr`, as `partial_area`; nan for a nan score, and where nothing
-/// counts.
+/// The area under one exact ROC curve up to `max_fpr`, as `partial_area`; nan for a nan score, and without counted
+/// samples.
 double partial_auroc_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
                              double max_fpr);
 
-/// Points of the exact ROC curves, [columns, samples + 1], from (0, 0), without a wait: samples of one score, or that
-/// are ignored, repeat a point.
+/// Points of the exact ROC curves, [columns, samples + 1], from (0, 0), without a wait: samples with equal scores, or
+/// ignored ones, repeat a point.
 struct RocPoints {
   at::Tensor fpr;
   at::Tensor tpr;
-  /// Of the columns: whether a score is nan, or nothing counts.
+  /// By column: whether a score is nan, or nothing counts.
   at::Tensor undefined;
 };
 RocPoints roc_points(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
 
-/// The area up to `max_fpr` under each curve, standardized (McClish); the whole where it is 0. Waits for nothing.
+/// The area up to `max_fpr` under each curve, standardized (McClish); the whole area if it is 0. Never waits.
 at::Tensor partial_area(const at::Tensor& fpr, const at::Tensor& tpr, double max_fpr);
 
-// Binned scores: int64 counts [columns, thresholds + 2, 2] of how many thresholds a score reaches (0 to all; last: nan)
-// and of its label.
+// Binned scores: int64 counts [columns, thresholds + 2, 2] by the number of thresholds that a score reaches (0 to all;
+// last: nan) and by its label.
 
-/// The thresholds, float32, as torch.linspace gives them.
+/// The thresholds, float32, as torch.linspace returns them.
 at::Tensor even_thresholds(std::int64_t num);
 RunningSumsPtr binned_scores(const ScoreTask& task, std::int64_t thresholds, std::string_view where);
 at::Tensor bin_on_host(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
@@ -57,7 +57,7 @@ at::Tensor bin_on_host(const at::Tensor& scores, const at::Tensor& targets, cons
 at::Tensor bin_on_device(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task,
                          const at::Tensor& thresholds);
 
-/// Positives and negatives at or above each threshold, from the highest: float64 [columns, thresholds], and in all.
+/// Positives and negatives at or above each threshold, from the highest: float64 [columns, thresholds], and in total.
 struct BinnedCounts {
   at::Tensor above_positives;
   at::Tensor above_negatives;

@@ -1,4 +1,4 @@
-// Ranks of scores that are counted above even thresholds.
+// Ranks of scores counted above even thresholds.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -43,7 +43,7 @@ void count_columns(const at::Tensor& scores, const at::Tensor& targets, const Sc
         continue;
       }
       const auto score = static_cast<double>(score_data[i * column.stride]);
-      // A guess, which rounding may leave one off.
+      // An estimate, which rounding may put off by one.
       std::int64_t reached = num + 1;
       if (!std::isnan(score)) [[likely]] {
         reached = static_cast<std::int64_t>(std::clamp(score, 0.0, 1.0) * last) + 1;
@@ -91,7 +91,7 @@ at::Tensor bin_on_device(const at::Tensor& scores, const at::Tensor& targets, co
                          const at::Tensor& thresholds) {
   const ColumnTensors columns = column_tensors(scores, targets, task);
   const std::int64_t num = thresholds.numel();
-  // Made here: a copy from the host might wait.
+  // Created here: a copy from the host might wait.
   const at::Tensor limits = at::linspace(0.0, 1.0, num, scores.options().dtype(at::kFloat)).to(scores.scalar_type());
   at::Tensor reached = at::bucketize(columns.scores.contiguous(), limits, /*out_int32=*/false, /*right=*/true);
   reached = at::where(columns.scores.isnan(), num + 1, reached);

@@ -151,7 +151,7 @@ struct SortedColumns {
 SortedColumns sort_columns(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task) {
   const ColumnTensors columns = column_tensors(scores, targets, task);
   at::Tensor nan = columns.scores.isnan();
-  // No search finds its way among nan.
+  // Binary search fails among nan.
   const auto [sorted, order] =
       at::sort(at::where(nan, 0.0, columns.scores).contiguous(), /*dim=*/1, /*descending=*/false);
   SortedColumns out;
@@ -208,7 +208,7 @@ at::Tensor rank_on_device(const at::Tensor& scores, const at::Tensor& targets, c
   const SortedColumns sorted = sort_columns(scores, targets, task);
   const at::Tensor positives = sorted.positives_before.select(1, -1);
   const at::Tensor negatives = sorted.negatives_before.select(1, -1);
-  // Of a positive: negatives below it, ties half, twice; and what stands at or above it.
+  // For a positive: negatives below it, ties half, twice; and the number of samples at or above it.
   const at::Tensor twice =
       sorted.negatives_before.gather(1, sorted.first) + sorted.negatives_before.gather(1, sorted.last);
   const at::Tensor pairs = at::where(sorted.positives, twice, 0).sum(1).to(at::kDouble);
@@ -246,7 +246,7 @@ at::Tensor partial_area(const at::Tensor& fpr, const at::Tensor& tpr, double max
   if (max_fpr >= 1.0) {
     return whole;
   }
-  // The first point beyond, where there is one: a curve that stays at 0 has none.
+  // The first point beyond, if any: a curve that stays at 0 has none.
   const at::Tensor limit = at::full({fpr.size(0), 1}, max_fpr, fpr.options());
   const at::Tensor stop = at::searchsorted(fpr, limit, /*out_int32=*/false, /*right=*/true).clamp(1, fpr.size(1) - 1);
   const at::Tensor left = fpr.gather(1, stop - 1);
@@ -255,7 +255,7 @@ at::Tensor partial_area(const at::Tensor& fpr, const at::Tensor& tpr, double max
   const at::Tensor tpr_left = tpr.gather(1, stop - 1);
   const at::Tensor cut = tpr_left + weight * (tpr.gather(1, stop) - tpr_left);
   const at::Tensor inside = fpr.le(limit);
-  // The points beyond fall together at the limit, and add no area.
+  // The points beyond collapse to the limit, and add no area.
   const at::Tensor area = at::trapezoid(at::where(inside, tpr, cut), at::where(inside, fpr, limit), -1);
   const double least = 0.5 * max_fpr * max_fpr;
   const at::Tensor standard = 0.5 * (1.0 + (area - least) / (max_fpr - least));

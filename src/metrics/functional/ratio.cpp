@@ -30,7 +30,7 @@ double value_of(const RatioMetric& metric, const Cell& cell) {
   return metric.complement ? 1.0 - value : value;
 }
 
-// Of class_sums or label_sums. Numbers up to 2^53 are exact.
+// From class_sums or label_sums. Numbers up to 2^53 are exact.
 class CellReader {
  public:
   explicit CellReader(const at::Tensor& counts)
@@ -239,7 +239,7 @@ MetricFunc multiclass_share(std::string name, double scale, double offset, bool 
           .labels_only = true,
           .higher_is_better = higher_is_better,
           .compute = [=](const MetricState& state) {
-            // A step of a stream does without the allocations of a tensor.
+            // A step of a stream avoids the allocations of a tensor.
             return !state.has(sums) && state.preds().defined() && state.preds().is_cpu()
                        ? right_share(right_of_batch(state.preds(), state.targets(), rule), scale, offset)
                        : right_share(state.sums(sums), scale, offset);

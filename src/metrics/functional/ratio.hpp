@@ -15,7 +15,7 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// What weighs how much in a sum of TN, FP, FN and TP, in this order.
+/// Weights of TN, FP, FN and TP in a sum, in this order.
 using Weights = std::array<double, 4>;
 
 struct Ratio {
@@ -25,39 +25,38 @@ struct Ratio {
 
 struct RatioMetric {
   Ratio ratio;
-  /// The value is the mean of both.
+  /// If set, the value is the mean of both.
   std::optional<Ratio> second = std::nullopt;
   /// The value is one minus the ratio.
   bool complement = false;
 };
 
-/// Which classes Average::macro is over.
+/// Classes that Average::macro includes.
 enum class Present { all, seen, targets };
 
 struct Averaging {
   Average average = Average::micro;
   Present present = Present::all;
-  /// A class that takes no part in macro and micro.
+  /// A class excluded from macro and micro.
   std::optional<std::int64_t> left_out = std::nullopt;
-  /// Average::weighted where nothing weighs: nan, or 0.
+  /// Average::weighted without weight: nan, or 0.
   bool nan_without_weight = false;
-  /// Gives a sum over the labels that count: micro of a ratio under which all of them stand.
+  /// Returns a sum over the counted labels: for micro of a ratio whose divisor is all of them.
   bool exact = false;
 };
 
-/// `counts` as of class_sums, [3, classes], or of label_sums, [labels, 2, 2]. A ratio over 0 is 0; without any count
-/// the value is nan. A number or a sum on the host, a float64 tensor on devices, and for Average::none one of all
-/// classes.
+/// `counts` as of class_sums, [3, classes], or of label_sums, [labels, 2, 2]. 0 / 0 is 0; without any count the value
+/// is nan. A number or a sum on the host, a float64 tensor on devices, and for Average::none one of all classes.
 MetricValue ratio_on_host(const at::Tensor& counts, const RatioMetric& metric, const Averaging& averaging);
 MetricValue ratio_on_device(const at::Tensor& counts, const RatioMetric& metric, const Averaging& averaging);
 inline MetricValue ratio_of(const at::Tensor& counts, const RatioMetric& metric, const Averaging& averaging) {
   return counts.is_cpu() ? ratio_on_host(counts, metric, averaging) : ratio_on_device(counts, metric, averaging);
 }
 
-/// The share of right labels, times `scale` plus `offset`, as a sum over the labels that count.
+/// The share of correct labels, times `scale` plus `offset`, as a sum over the counted labels.
 MetricValue right_share(const at::Tensor& right_and_counted, double scale = 1.0, double offset = 0.0);
 
-// The metrics themselves. `exact` where binary and multilabel micro are a share of all labels that count.
+// The metrics themselves. `exact` if binary and multilabel micro are a share of all counted labels.
 
 MetricFunc binary_ratio(std::string name, const RatioMetric& metric, bool exact, bool higher_is_better,
                         const BinaryOptions& options);

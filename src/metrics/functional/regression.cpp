@@ -20,12 +20,12 @@ using detail::MomentParts;
 using detail::root;
 using detail::undefined_value;
 
-// The mean of errors and their spread about it are nan where one is infinite; only the sum of absolute errors tells.
+// The mean of errors and their spread are nan if one is infinite; only the sum of absolute errors shows it.
 const auto squared_error_sum = [](const auto& m) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   return choose(m.abs_error == infinity, infinity, m.squares_error + m.n * m.mean_error * m.mean_error);
 };
-// 1 - rest / spread, scikit-learn's where the divisor is 0: 1 when nothing is left over, else 0, but nan for nan.
+// 1 - rest / spread; if the divisor is 0, scikit-learn's value: 1 if the rest is 0, else 0, but nan for nan.
 const auto explained_share = [](const auto& rest, const auto& spread) {
   return choose(rest == 0.0, 1.0, choose(spread == 0.0, 0.0 / (1.0 + rest), 1.0 - rest / spread));
 };
@@ -35,7 +35,7 @@ void check_error_options(const RegressionErrorOptions& options, const char* wher
                      "expected multioutput raw_values or uniform_average, got variance_weighted");
 }
 
-// A mean over samples, of sums by output. Where it is one number it goes on as a sum, which is exact over batches.
+// A mean over samples, from sums by output. A single number stays a sum, which is exact over batches.
 template <class Sum>
 MetricFunc mean_error(const char* name, const char* where, const RegressionErrorOptions& options, MomentParts parts,
                       Sum sum_of) {
@@ -101,7 +101,7 @@ MetricFunc mape(const RegressionErrorOptions& options) { return mape_of(options,
 MetricFunc r2_score(const RegressionOptions& options) { return r2_of(options, MomentParts::all); }
 MetricFunc explained_variance(const RegressionOptions& options) { return variance_of(options, MomentParts::all); }
 
-// Once, a metric pays for what it reads alone.
+// A one-shot metric computes only the moments that it reads.
 
 at::Tensor mae(const at::Tensor& input, const at::Tensor& target, const RegressionErrorOptions& options) {
   return detail::one_shot(mae_of(options, MomentParts::absolute),

@@ -117,7 +117,7 @@ at::Tensor average_on_device(const at::Tensor& values, const at::Tensor& weights
   const at::Tensor weight = average == Average::weighted ? at::where(there, weights, 0.0) : there.to(at::kDouble);
   const at::Tensor sum = weight.sum();
   const at::Tensor mean = at::where(there, values, 0.0).mul(weight).sum().div(sum);
-  // As in torchmetrics: nothing to weigh by is 0.
+  // As in torchmetrics: 0 without weight.
   const at::Tensor safe =
       average == Average::weighted ? at::where(sum.eq(0).logical_and(there.any()), 0.0, mean) : mean;
   return at::where(broken, std::numeric_limits<double>::quiet_NaN(), safe);
@@ -142,7 +142,7 @@ double average_on_host(const at::Tensor& values, const at::Tensor& weights, Aver
       any = true;
     }
   }
-  // As in torchmetrics: nothing to weigh by is 0.
+  // As in torchmetrics: 0 without weight.
   return total == 0.0 && any ? 0.0 : sum / total;
 }
 

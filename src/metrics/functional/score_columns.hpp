@@ -1,4 +1,4 @@
-// Scores and targets of a task, class by class: each class is a binary problem of its own.
+// Scores and targets of a task, class by class: each class is a separate binary problem.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// What preprocessed predictions mean. Binary: [N] and [N]; multiclass: [N, C] and classes [N]; multilabel: [N, C] and
+/// Meaning of preprocessed predictions. Binary: [N] and [N]; multiclass: [N, C] and classes [N]; multilabel: [N, C] and
 /// [N, C], or with `flat` all decisions as one binary problem.
 struct ScoreTask {
   Task task = Task::binary;
@@ -22,17 +22,17 @@ struct ScoreTask {
   bool flat = false;
 
   std::int64_t columns() const { return task == Task::binary || flat ? 1 : num; }
-  /// Tells apart all of the above, for keys of shared work.
+  /// A text unique to the fields above, for keys of shared work.
   std::string text() const;
 };
 
-/// Where the score and target of sample i of one column lie: score[i * stride], target[i * target_stride].
+/// Position of the score and target of sample i of one column: score[i * stride], target[i * target_stride].
 struct ScoreColumn {
   std::int64_t offset = 0;
   std::int64_t stride = 1;
   std::int64_t target_offset = 0;
   std::int64_t target_stride = 1;
-  /// The target that is a positive.
+  /// The target value of a positive.
   std::int64_t positive = 1;
 };
 
@@ -42,11 +42,11 @@ void check_size(const ScoreTask& task, std::string_view where);
 ScoreColumn column_of(const ScoreTask& task, std::int64_t column);
 
 /// Contiguous float or double scores and int64 targets of shapes that fit the task. `where` names the metric.
-/// @throws MetricError when they do not; on the host also for labels that the task does not have.
+/// @throws MetricError when they do not; on the host also for labels outside the task's.
 std::pair<at::Tensor, at::Tensor> checked_scores(const at::Tensor& preds, const at::Tensor& targets,
                                                  const ScoreTask& task, std::string_view where);
 
-/// Scores and which targets are positives and count, as [columns, samples]; `counted` is undefined when all count.
+/// Scores, positive targets and counted targets, as [columns, samples]; `counted` is undefined when all count.
 struct ColumnTensors {
   at::Tensor scores;
   at::Tensor positive;
@@ -54,13 +54,13 @@ struct ColumnTensors {
 };
 ColumnTensors column_tensors(const at::Tensor& scores, const at::Tensor& targets, const ScoreTask& task);
 
-/// One value of values by class. Classes whose value is nan are left out, but a nan weight says that the data were
-/// nan, and so is the average. `weights`: positives by class. Waits for nothing.
+/// Reduces values by class. Excludes classes whose value is nan, but a nan weight means that the data were
+/// nan, and makes the average nan. `weights`: positives by class. Never waits.
 MetricValue average_classes(const at::Tensor& values, const at::Tensor& weights, Average average);
 double average_on_host(const at::Tensor& values, const at::Tensor& weights, Average average);
 at::Tensor average_on_device(const at::Tensor& values, const at::Tensor& weights, Average average);
 
-/// Calls `visit` with a pointer to the elements of what `checked_scores` gives, float or double.
+/// Calls `visit` with a pointer to the elements of a result of `checked_scores`, float or double.
 template <class Visit>
 void visit_scores(const at::Tensor& scores, Visit&& visit) {
   if (scores.scalar_type() == at::kFloat) {

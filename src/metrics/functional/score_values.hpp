@@ -1,4 +1,4 @@
-// From raw predictions to the value of a metric, for functions that are called once.
+// From raw predictions to the value of a metric, for one-shot functions.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// The preprocessing of the task; with `probabilities` false, scores stay what they are. @throws MetricError for shapes
+/// The preprocessing of the task; with `probabilities` false, scores stay unchanged. @throws MetricError for shapes
 /// that do not fit, and for a class_dim without classes.
 std::pair<at::Tensor, at::Tensor> preprocess_scores(const at::Tensor& input, const at::Tensor& target,
                                                     const ScoreTask& task, std::optional<std::int64_t> class_dim,
@@ -24,10 +24,10 @@ std::pair<at::Tensor, at::Tensor> preprocess_scores(const at::Tensor& input, con
 std::pair<at::Tensor, at::Tensor> preprocess_outputs(const at::Tensor& input, const at::Tensor& target,
                                                      std::int64_t num_outputs);
 
-/// What `metric` says of data that are preprocessed, on their device.
+/// The value of `metric` for preprocessed data, on their device.
 at::Tensor one_shot(const MetricFunc& metric, const std::pair<at::Tensor, at::Tensor>& data);
 
-/// @throws MetricError when both numbers are given, or the one that is given is not positive.
+/// @throws MetricError when both numbers are set, or the one that is set is not positive.
 ScoreTask score_task(std::optional<std::int64_t> num_classes, std::optional<std::int64_t> num_labels,
                      std::optional<std::int64_t> ignore_index, std::string_view where);
 

@@ -16,9 +16,9 @@
 
 namespace danling::inline v0::metrics::detail {
 
-/// Sorts `size` keys ascending by all bits but the lowest, and returns where they then lie: in `keys` or `scratch`.
-/// Radix passes over the highest bits in which the keys differ, at most three; what they leave unsorted (of 64-bit
-/// keys that share their first 33 such bits) is in short runs, which are sorted by comparison.
+/// Sorts `size` keys ascending by all bits but the lowest, and returns their location: `keys` or `scratch`. Radix
+/// passes over the highest bits in which the keys differ, at most three; short runs that remain (of 64-bit
+/// keys that share their first 33 such bits) are sorted by comparison.
 template <class Key>
 Key* sort_packed(Key* keys, Key* scratch, std::int64_t size) {
   constexpr std::int64_t small = 512;
@@ -80,14 +80,14 @@ Key* sort_packed(Key* keys, Key* scratch, std::int64_t size) {
   return keys;
 }
 
-/// Packs each score with its label into one integer: magnitude, then label. Scores below zero are kept apart, so that
-/// the sign needs no bit.
+/// Packs each score with its label into one integer: magnitude, then label. Scores below zero are stored separately, so
+/// that the sign needs no bit.
 template <class T>
 class SortedScores {
  public:
   using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
-  /// Reads the `size` samples of a column, but those whose target is ignored.
+  /// Reads the `size` samples of a column, except those whose target is ignored.
   SortedScores(const T* scores, const std::int64_t* targets, std::int64_t size, const ScoreColumn& column,
                std::optional<std::int64_t> ignore_index)
       : keys_(std::make_unique_for_overwrite<Key[]>(static_cast<std::size_t>(size))) {
@@ -114,7 +114,7 @@ class SortedScores {
     if (larger >= small) {
       scratch_ = std::make_unique_for_overwrite<Key[]>(static_cast<std::size_t>(larger));
     }
-    // The results may lie in the scratch memory: each part is read before the other is sorted.
+    // The results may be in the scratch memory: each part is read before the other is sorted.
     below_zero_ = keys_.get() + back;
   }
 

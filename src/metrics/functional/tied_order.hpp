@@ -42,14 +42,14 @@ inline void sort_bits(std::vector<std::uint64_t>& keys, int low) {
   }
 }
 
-/// The bits of a number, in an order that is that of the numbers: 0 and -0 are equal. No nan.
+/// The bits of a number, ordered as the numbers: 0 and -0 are equal. No nan.
 inline std::uint64_t ordered_bits(double number) {
   constexpr std::uint64_t sign = std::uint64_t{1} << 63;
   const auto bits = std::bit_cast<std::uint64_t>(number + 0.0);
   return (bits & sign) != 0 ? ~bits : bits | sign;
 }
 
-/// Where the value of an element of `order`, as for_each_tie gives it, stood.
+/// Position of the value of an element of `order`, as passed by for_each_tie.
 inline std::size_t position_of(std::uint64_t element) { return static_cast<std::uint32_t>(element); }
 
 /// Calls `visit(begin, end, order)` for each run of equal values, from the lowest. Fewer than 2^32 values, no nan.
@@ -62,8 +62,8 @@ void for_each_tie(const std::vector<double>& values, Visit visit) {
     any |= bits;
     all &= bits;
   }
-  // Of the bits that differ, the highest 32 stand before the position. Where that is not all of them, what they leave
-  // in one run is sorted by comparison.
+  // The highest 32 of the differing bits precede the position. If there are more, a run that they do not separate is
+  // sorted by comparison.
   const std::uint64_t differing = any ^ all;
   const auto high = static_cast<int>(std::bit_width(differing));
   const int zeros = differing == 0 ? 0 : std::countr_zero(differing);

@@ -1,4 +1,4 @@
-// The share of decisions that are right, or wrong.
+// The share of correct, or of wrong, decisions.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace danling::inline v0::metrics {
 
-// One-shot functions preprocess their input as the task needs it and give float64 on its device: a scalar, or one value
-// per class or label for Average::none. Where nothing counts, values are nan. On a device nothing waits.
-// @throws MetricError as preprocess_classification, and for options that do not fit.
+// One-shot functions preprocess their input for the task and return float64 on its device: a scalar, or one value per
+// class or label for Average::none. Values are nan without counted samples. Nothing waits for a device.
+// @throws MetricError as preprocess_classification, and for invalid options.
 
 /// The share of labels that were predicted. As `acc`. Exact over batches in a stream: binary, micro, and weighted
-/// multiclass, since these weigh by labels that count.
+/// multiclass, since these weigh by counted labels.
 ///
-/// Multiclass: of each class the share of its targets that were predicted (its recall); Average::macro is over the
-/// classes that are a target or predicted (with top_k > 1: that are a target). Of equal scores the first is predicted,
-/// and nan is above all numbers. Multilabel: of each label the share of right decisions, 0 where none counts.
+/// Multiclass: for each class, the share of its targets that were predicted (its recall); Average::macro is over the
+/// classes that are a target or predicted (with top_k > 1: only those that are a target). Among equal scores the first
+/// is predicted, and nan is above all numbers. Multilabel: for each label, the share of correct decisions, 0 if none
+/// counts.
 MetricFunc binary_accuracy(const BinaryOptions& options = {});
 MetricFunc multiclass_accuracy(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_accuracy(std::int64_t num_labels, const MultilabelOptions& options = {});
@@ -33,7 +34,8 @@ MetricFunc multilabel_balanced_accuracy(std::int64_t num_labels, const Multilabe
 at::Tensor balanced_accuracy(const at::Tensor& input, const at::Tensor& target,
                              const ClassificationOptions& options = {});
 
-/// One minus the accuracy of each class or label, averaged as accuracy is; exact over batches where that is. A class
+/// One minus the accuracy of each class or label, averaged as accuracy is; exact over batches in the same cases. A
+/// class
 /// or label without targets has 1. As `hamming_loss`.
 MetricFunc binary_hamming_loss(const BinaryOptions& options = {});
 MetricFunc multiclass_hamming_loss(std::int64_t num_classes, const MulticlassOptions& options = {});

@@ -1,4 +1,4 @@
-// Whether predicted probabilities are as frequent as they say.
+// How well predicted probabilities match observed frequencies.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::metrics {
 
-/// How the gaps between confidence and accuracy of the bins become one number.
+/// Norm of the bins' gaps between confidence and accuracy.
 enum class CalibrationNorm {
   l1,  ///< their mean by the size of the bins: the expected calibration error
   l2,  ///< the root of the mean square
@@ -23,18 +23,19 @@ enum class CalibrationNorm {
 CalibrationNorm parse_calibration_norm(std::string_view name);
 
 struct CalibrationErrorOptions {
-  /// Bins of equal width over [0, 1]. A confidence of exactly 1 has a bin of its own, as in torchmetrics.
+  /// Bins of equal width over [0, 1]. A confidence of exactly 1 has a separate bin, as in torchmetrics.
   std::int64_t n_bins = 15;
   CalibrationNorm norm = CalibrationNorm::l1;
-  /// Targets of this value do not count.
+  /// Targets of this value are ignored.
   std::optional<std::int64_t> ignore_index = -100;
 };
 
 // The calibration error, torchmetrics' calibration_error, named "calibration_error": in bins of the confidence, the gap
-// between its mean and the share of right predictions. Binary: the probability of 1 and the share of ones; multiclass:
-// the highest probability and how often its class is right. Kept as sums per bin, which add up over batches.
-// Lower is better. nan without data, and where a probability is nan. On a device nothing waits.
-// @throws MetricError for options, shapes and labels that do not fit; on a device labels are not checked.
+// between its mean and the share of correct predictions. Binary: the probability of 1 and the share of ones;
+// multiclass: the highest probability and how often its class is correct. Kept as sums per bin, which add up over
+// batches.
+// Lower is better. nan without data, and if a probability is nan. Nothing waits for a device.
+// @throws MetricError for invalid options, shapes and labels; labels are not checked on a device.
 MetricFunc binary_calibration_error(const CalibrationErrorOptions& options = {});
 MetricFunc multiclass_calibration_error(std::int64_t num_classes, const CalibrationErrorOptions& options = {});
 
@@ -44,12 +45,12 @@ struct CalibrationOptions {
   std::int64_t n_bins = 15;
   CalibrationNorm norm = CalibrationNorm::l1;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Which dimension of the prediction holds the classes; found from the shapes when absent.
+  /// Dimension of the classes in the prediction; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
   Scores scores = Scores::detect;
 };
 
-/// Of probabilities or logits and integer targets: a float64 scalar.
+/// Takes probabilities or logits and integer targets; returns a float64 scalar.
 at::Tensor calibration_error(const at::Tensor& input, const at::Tensor& target, const CalibrationOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

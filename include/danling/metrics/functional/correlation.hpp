@@ -1,4 +1,4 @@
-// How predictions and targets of a regression move together.
+// Correlation of predictions and targets in regression.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ struct KendallOptions {
 
 // Shapes, nan, devices and names are as in regression.hpp. Higher is better.
 
-/// Of the running moments. nan where predictions or targets are constant, also in the average over outputs.
+/// From the running moments. nan if predictions or targets are constant, also in the average over outputs.
 MetricFunc pearson(const RegressionOptions& options = {});
-/// Lin's concordance of the running moments, with the unbiased variance as in torchmetrics. nan where predictions or
+/// Lin's concordance from the running moments, with the unbiased variance as in torchmetrics. nan if predictions or
 /// targets are constant.
 MetricFunc concordance(const RegressionOptions& options = {});
-/// Pearson's of ranks, ties sharing their mean rank; needs all predictions. 0 where predictions or targets are
-/// constant, as in torchmetrics, whose 1e-6 in the denominator is otherwise left out.
+/// Pearson's of ranks, ties sharing their mean rank; needs all predictions. 0 if predictions or targets are constant,
+/// as in torchmetrics; its 1e-6 in the denominator is omitted.
 MetricFunc spearman(const RegressionOptions& options = {});
-/// Kendall's tau, in n log n (Knight, 1966); needs all predictions. nan where predictions or targets are constant.
+/// Kendall's tau, in n log n (Knight, 1966); needs all predictions. nan if predictions or targets are constant.
 /// Computed on the host: waits for the device.
 MetricFunc kendall(const KendallOptions& options = {});
 

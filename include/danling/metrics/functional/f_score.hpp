@@ -10,12 +10,12 @@
 
 namespace danling::inline v0::metrics {
 
-// One-shot functions preprocess their input as the task needs it and give float64 on its device: a scalar, or one value
-// per class or label for Average::none. Where nothing counts, values are nan. On a device nothing waits.
-// @throws MetricError as preprocess_classification, and for options that do not fit.
+// One-shot functions preprocess their input for the task and return float64 on its device: a scalar, or one value per
+// class or label for Average::none. Values are nan without counted samples. Nothing waits for a device.
+// @throws MetricError as preprocess_classification, and for invalid options.
 
-// A ratio over nothing is 0. Average::macro is over the classes that are a target or predicted, and over all labels of
-// multilabel data. Exact over batches in a stream: multiclass micro, which is the accuracy.
+// 0 / 0 is 0. Average::macro is over the classes that are a target or predicted, and over all labels of multilabel
+// data. Exact over batches in a stream: multiclass micro, which is the accuracy.
 
 /// 2 TP / (2 TP + FN + FP). As `f1`.
 MetricFunc binary_f1_score(const BinaryOptions& options = {});
@@ -25,7 +25,7 @@ at::Tensor f1_score(const at::Tensor& input, const at::Tensor& target, const Cla
 /// DanLing's other name of binary_f1_score.
 inline MetricFunc binary_f1(const BinaryOptions& options = {}) { return binary_f1_score(options); }
 
-/// (1 + beta²) TP / ((1 + beta²) TP + beta² FN + FP), `beta` above 0: recall counts `beta` times as much as precision.
+/// (1 + beta²) TP / ((1 + beta²) TP + beta² FN + FP), `beta` above 0: recall has `beta` times the weight of precision.
 /// As `fbeta`.
 MetricFunc binary_fbeta_score(double beta = 1.0, const BinaryOptions& options = {});
 MetricFunc multiclass_fbeta_score(std::int64_t num_classes, double beta = 1.0, const MulticlassOptions& options = {});

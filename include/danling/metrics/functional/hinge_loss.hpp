@@ -1,4 +1,4 @@
-// The loss of margins that are smaller than 1.
+// The loss of margins below 1.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ enum class HingeMode {
 HingeMode parse_hinge_mode(std::string_view name);
 
 struct BinaryHingeOptions {
-  /// Of the square.
+  /// Averages the squares.
   bool squared = false;
-  /// Targets of this value do not count.
+  /// Targets of this value are ignored.
   std::optional<std::int64_t> ignore_index = -100;
 };
 
@@ -32,12 +32,12 @@ struct MulticlassHingeOptions {
   std::optional<std::int64_t> ignore_index = -100;
 };
 
-// The mean of max(0, 1 - margin), torchmetrics' hinge_loss, named "hinge_loss". The margin is the score, negated where
-// the target is 0; for several classes see HingeMode. Scores are taken as they come: preprocessing that turns logits
-// into probabilities gives torchmetrics' values, none gives scikit-learn's of decision functions (in a container: with
-// `base_preprocess`). Sums, which add up over batches exactly. Lower is better. nan without data, and where a score is
-// nan. On a device nothing waits.
-// @throws MetricError for options, shapes and labels that do not fit; on a device labels are not checked.
+// The mean of max(0, 1 - margin), torchmetrics' hinge_loss, named "hinge_loss". The margin is the score, negated if the
+// target is 0; for several classes see HingeMode. Uses scores unchanged: after preprocessing to probabilities the
+// values are torchmetrics'; without it, scikit-learn's for decision functions (in a container: with `base_preprocess`).
+// Sums, which add up over batches exactly. Lower is better. nan without data, and if a score is nan. Nothing waits for
+// a device.
+// @throws MetricError for invalid options, shapes and labels; labels are not checked on a device.
 MetricFunc binary_hinge_loss(const BinaryHingeOptions& options = {});
 MetricFunc multiclass_hinge_loss(std::int64_t num_classes, const MulticlassHingeOptions& options = {});
 
@@ -47,13 +47,13 @@ struct HingeLossOptions {
   bool squared = false;
   HingeMode mode = HingeMode::crammer_singer;
   std::optional<std::int64_t> ignore_index = -100;
-  /// Which dimension of the prediction holds the classes; found from the shapes when absent.
+  /// Dimension of the classes in the prediction; found from the shapes when absent.
   std::optional<std::int64_t> class_dim = std::nullopt;
-  /// Whether scores outside [0, 1] first become probabilities, as in torchmetrics; scikit-learn takes them as they are.
+  /// Whether scores outside [0, 1] first become probabilities, as in torchmetrics; scikit-learn uses them unchanged.
   bool normalize = true;
 };
 
-/// Of scores and integer targets: a float64 scalar, or [classes] for HingeMode::one_vs_all.
+/// Takes scores and integer targets; returns a float64 scalar, or [classes] for HingeMode::one_vs_all.
 at::Tensor hinge_loss(const at::Tensor& input, const at::Tensor& target, const HingeLossOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

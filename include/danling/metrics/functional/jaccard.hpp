@@ -10,14 +10,14 @@
 
 namespace danling::inline v0::metrics {
 
-// One-shot functions preprocess their input as the task needs it and give float64 on its device: a scalar, or one value
-// per class or label for Average::none. Where nothing counts, values are nan. On a device nothing waits.
-// @throws MetricError as preprocess_classification, and for options that do not fit.
+// One-shot functions preprocess their input for the task and return float64 on its device: a scalar, or one value per
+// class or label for Average::none. Values are nan without counted samples. Nothing waits for a device.
+// @throws MetricError as preprocess_classification, and for invalid options.
 
 /// TP / (TP + FP + FN), for `top_k` 1 only. As `jaccard`.
 ///
-/// A ratio over nothing is 0. Average::macro is over the classes that are a target or predicted, and over all labels of
-/// multilabel data. A class that is the `ignore_index` takes no part in macro and micro. Weighted by no positives: nan.
+/// 0 / 0 is 0. Average::macro is over the classes that are a target or predicted, and over all labels of multilabel
+/// data. Macro and micro exclude the class `ignore_index`. The weighted average without positives is nan.
 MetricFunc binary_jaccard_index(const BinaryOptions& options = {});
 MetricFunc multiclass_jaccard_index(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_jaccard_index(std::int64_t num_labels, const MultilabelOptions& options = {});

@@ -1,4 +1,4 @@
-// How many tokens a language model hesitates between.
+// Perplexity of a language model.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 namespace danling::inline v0::metrics {
 
 struct PerplexityOptions {
-  /// Targets of this value do not count.
+  /// Targets of this value are ignored.
   std::optional<std::int64_t> ignore_index = -100;
 };
 
 /// exp of the mean of -log softmax(logits)[target], torchmetrics' perplexity, named "perplexity".
 ///
-/// Predictions are logits [..., vocabulary], not probabilities. In `multiclass_metrics` it stands with metrics of
-/// predicted classes alone, such as the accuracy; in a container of your own, with `base_preprocess`. Targets are
-/// integers [...]. Kept as two sums, so that it is exact over batches. Needs memory for a few rows of logits. Lower is
-/// better. nan without data. A target of logit -inf gives inf. On a device nothing waits, and targets outside the
-/// vocabulary are not found.
-/// @throws MetricError for shapes and types that do not fit, and for targets outside the vocabulary on the host.
+/// Predictions are logits [..., vocabulary], not probabilities. In `multiclass_metrics` it combines only with metrics
+/// of predicted classes, such as the accuracy; in other containers, use `base_preprocess`. Targets are integers [...].
+/// Stored as two sums, exact over batches. Needs memory for a few rows of logits. Lower is better. nan without data. A
+/// target of logit -inf makes it inf. Nothing waits for a device, and targets outside the vocabulary are not detected
+/// there.
+/// @throws MetricError for invalid shapes and types, and for targets outside the vocabulary on the host.
 MetricFunc perplexity(const PerplexityOptions& options = {});
 
-/// Of logits and targets: a float64 scalar.
+/// Takes logits and targets; returns a float64 scalar.
 at::Tensor perplexity(const at::Tensor& logits, const at::Tensor& target, const PerplexityOptions& options = {});
 
 }  // namespace danling::inline v0::metrics

@@ -1,4 +1,4 @@
-// How many of the predicted are right, how many of the right are predicted, and how many of the wrong are not.
+// Precision, recall and specificity.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,27 @@
 
 namespace danling::inline v0::metrics {
 
-// One-shot functions preprocess their input as the task needs it and give float64 on its device: a scalar, or one value
-// per class or label for Average::none. Where nothing counts, values are nan. On a device nothing waits.
-// @throws MetricError as preprocess_classification, and for options that do not fit.
+// One-shot functions preprocess their input for the task and return float64 on its device: a scalar, or one value per
+// class or label for Average::none. Values are nan without counted samples. Nothing waits for a device.
+// @throws MetricError as preprocess_classification, and for invalid options.
 
-// A ratio over nothing is 0. Average::macro is over the classes that are a target or predicted (precision and recall
-// with top_k > 1: that are a target), and over all labels of multilabel data. A target among the `top_k` highest scores
+// 0 / 0 is 0. Average::macro is over the classes that are a target or predicted (precision and recall with top_k > 1:
+// only those that are a target), and over all labels of multilabel data. A target among the `top_k` highest scores
 // counts as predicted, else the highest score does.
 
-/// True positives of all that are predicted. As `precision`. Exact over batches in a stream: multiclass micro.
+/// True positives over all predicted. As `precision`. Exact over batches in a stream: multiclass micro.
 MetricFunc binary_precision(const BinaryOptions& options = {});
 MetricFunc multiclass_precision(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_precision(std::int64_t num_labels, const MultilabelOptions& options = {});
 at::Tensor precision(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options = {});
 
-/// True positives of all that are targets. As `recall`. Exact over batches in a stream: multiclass micro, weighted.
+/// True positives over all targets. As `recall`. Exact over batches in a stream: multiclass micro, weighted.
 MetricFunc binary_recall(const BinaryOptions& options = {});
 MetricFunc multiclass_recall(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_recall(std::int64_t num_labels, const MultilabelOptions& options = {});
 at::Tensor recall(const at::Tensor& input, const at::Tensor& target, const ClassificationOptions& options = {});
 
-/// True negatives of all that are no targets. As `specificity`. Exact over batches in a stream: multiclass micro.
+/// True negatives over all that are not targets. As `specificity`. Exact over batches in a stream: multiclass micro.
 MetricFunc binary_specificity(const BinaryOptions& options = {});
 MetricFunc multiclass_specificity(std::int64_t num_classes, const MulticlassOptions& options = {});
 MetricFunc multilabel_specificity(std::int64_t num_labels, const MultilabelOptions& options = {});
