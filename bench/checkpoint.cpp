@@ -1,10 +1,10 @@
-// Checkpoints beside plain writing and beside Python's, in one run: ./dev bench checkpoint [--dir DIR] [--megabytes N]
-// [--tensors N] [--rounds N] [--quick].
+// Checkpoints compared with plain writing and with Python, in one run:
+// ./dev bench checkpoint [--dir DIR] [--megabytes N] [--tensors N] [--rounds N] [--quick].
 //
-// In every round each contestant saves or loads once, all in the same order; ratios are the medians of the rounds'
-// own. Files are new each time and in the page cache when they are loaded. Memory that is loaded into is fresh, as in a
-// process that begins: the allocator gives everything back. Python's part is bench/checkpoint_peers.py, in the
-// interpreter of DANLING_PYTHON.
+// In every round each contestant saves or loads once, always in the same order; a ratio is the median of the ratios per
+// round. Every save writes a new file; files are in the page cache when they are loaded. Loading uses fresh memory, as
+// in a new process: the allocator returns all freed memory. Python runs bench/checkpoint_peers.py in the interpreter of
+// DANLING_PYTHON.
 #include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>

@@ -1,15 +1,15 @@
-"""The peers in bench/checkpoint.cpp: saves and loads one state as it is told, and says how long each took.
+"""The Python side of bench/checkpoint.cpp: saves and loads one state on command and prints the seconds.
 
 Usage: checkpoint_peers.py REFERENCE
 
-REFERENCE is a file that torch.load opens; its tensors are the state. Commands come on stdin, one a line, and each gets
-one line of answer: `ok [seconds]` or `error <text>`.
+REFERENCE is a file that torch.load opens; its tensors are the state. The script reads one command
+per line from stdin and answers each with one line: `ok [seconds]` or `error <text>`.
 
-  save NAME PATH   saves under PATH and brings it to disk
-  load NAME PATH   loads, and holds what was loaded until `release`
-  copy             clones every tensor, as DanLing does before a save in the background, and holds the clones
+  save NAME PATH   saves under PATH and syncs it to disk
+  load NAME PATH   loads, and keeps the loaded state until `release`
+  copy             clones every tensor, as DanLing does before a background save, and keeps the clones
   check NAME PATH  loads and compares with the state
-  release          lets go of what is held
+  release          frees the kept tensors
 """
 
 import os

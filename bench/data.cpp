@@ -1,9 +1,9 @@
-// Loaders beside torch.utils.data.DataLoader and LibTorch's, files of text beside pandas, pyarrow and Python's json:
+// Loaders compared with torch.utils.data.DataLoader and LibTorch's; text files with pandas, pyarrow and Python's json:
 // ./dev bench data [--rounds N] [--quick].
 //
-// In every round each contestant of a table does its work once, in an order that rotates; ratios are the medians of the
-// rounds' own. Before that all contestants deliver an epoch, and the sums of images and labels are compared. Python's
-// part is bench/data_peers.py, in the interpreter of DANLING_PYTHON; without it its rows are left out.
+// In every round each contestant of a table does its work once, in a rotating order; a ratio is the median of the
+// ratios per round. First, all contestants deliver an epoch, and the sums of images and labels are compared. Python
+// runs bench/data_peers.py in the interpreter of DANLING_PYTHON; without it, its rows are skipped.
 #include <unistd.h>
 
 #include <algorithm>

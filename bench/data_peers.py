@@ -1,15 +1,15 @@
-"""The peers in bench/data.cpp: torch.utils.data.DataLoader as users write it, and readers of text files; how long they take.
+"""The Python side of bench/data.cpp: times torch.utils.data.DataLoader and readers of text files.
 
 Usage: data_peers.py DATA
 
-DATA is a file that torch.load opens: `images` (uint8 [N, 1, 28, 28]) and `labels`. Commands come on stdin, one a line,
-and each gets one line of answer: `ok <number>` or `error <text>`.
+DATA is a file that torch.load opens: `images` (uint8 [N, 1, 28, 28]) and `labels`. The script reads one
+command per line from stdin and answers each with one line: `ok <number>` or `error <text>`.
 
   time WORKERS    seconds for an epoch
-  images WORKERS  the sum of all images that an epoch delivers; `labels` the same of its labels
-  order           seconds for an index of a shuffled epoch
+  images WORKERS  the sum of all images of an epoch; `labels`: of all labels
+  order           seconds per index of a shuffled epoch
   read READER THREADS FILE         seconds to read a file: READER is pandas, pyarrow, pyarrow_json or json
-  rows, texts, numbers READER ...  what was read: rows, bytes of `text`, the sum of `x`; of records only `rows`, `numbers`
+  rows, texts, numbers READER ...  number of rows, bytes of `text`, sum of `x`; for records only `rows` and `numbers`
 """
 
 import json

@@ -1,4 +1,4 @@
-// CSV and JSON lines beside pandas, pyarrow and Python's json.
+// CSV and JSON lines compared with pandas, pyarrow and Python's json.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Parts of the benchmark of loaders that need no peers: workers beside processes, waiting for data, memory.
+// Loader benchmarks without Python: workers against processes, waiting for data, memory.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ class Peers;
 /// to[i] = from[i] * scale + shift, in the widest vectors that the machine has.
 void normalize(const std::uint8_t* from, float* to, std::size_t count, float scale, float shift);
 
-/// Two processes that each read half of the records, when told.
+/// Two processes that each read half of the records on command.
 class Processes {
  public:
   Processes();
@@ -21,8 +21,8 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  /// Seconds until both have read `records` / 2 each with a transform that costs 1 ms per sample: busy for `rounds` of
-  /// the work that keeps a core busy, or, with 0, asleep.
+  /// Seconds until both have read `records` / 2 each, with a transform of 1 ms per sample that computes `rounds`
+  /// rounds, or sleeps if `rounds` is 0.
   double read(std::int64_t records, std::int64_t rounds);
 
  private:
@@ -36,11 +36,11 @@ class Processes {
 
 /// A transform of 1 ms per sample: one thread, two workers, two processes.
 void measure_workers(Processes& processes, int rounds, bool quick);
-/// How long a step that is longer than its batch waits for it.
+/// The time that a step waits for its batch if the step takes longer than reading the batch.
 void measure_waits(int rounds, bool quick);
-/// CSV and JSON lines beside pandas, pyarrow and Python's json, whose rows are left out without `peers`.
+/// CSV and JSON lines compared with pandas, pyarrow and Python's json; without `peers` their rows are skipped.
 void measure_text(Peers* peers, int rounds, bool quick);
-/// Batches that live at the same time, by depth of prefetching.
+/// The number of batches in memory at the same time, by prefetch depth.
 void measure_memory(bool quick);
 
 }  // namespace bench

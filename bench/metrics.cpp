@@ -1,9 +1,10 @@
-// Meters and metrics beside Python's, in one run: ./dev bench metrics [--rounds N] [--samples N] [--quick].
+// Meters and metrics compared with Python's, in one run: ./dev bench metrics [--rounds N] [--samples N] [--quick].
 //
-// In every round each contestant does its calls once, on one thread, beginning with another one each time; ratios are
-// the medians of the rounds' own. A control is ours once more: its ratio is what place and noise make of 1. Before that
-// all contestants of a table compute the same values from the same data, and are compared. Python's part is
-// bench/metrics_peers.py, in the interpreter of DANLING_PYTHON; what it lacks is left out with a word.
+// In every round each contestant makes its calls once, on one thread; each round starts with another contestant. A
+// ratio is the median of the ratios per round. The control runs danling's code a second time: its ratio shows the
+// effect of order and noise. First, all contestants of a table compute values from the same data, and these are
+// compared. Python runs bench/metrics_peers.py in the interpreter of DANLING_PYTHON; missing packages are skipped with
+// a message.
 #include <malloc.h>
 
 #include <algorithm>

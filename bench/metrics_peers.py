@@ -1,12 +1,13 @@
-"""The peers in bench/metrics.cpp: updates meters and metrics as it is told, and says how long that took.
+"""The Python side of bench/metrics.cpp: updates meters and metrics on command and prints the seconds.
 
 Usage: metrics_peers.py DATA
 
 DATA is a file that torch.load opens: `logits` [batches, 64, 10], `labels` [batches, 64], `scores` and `targets` of
-AUROC, `predicted` and `values` of regression, `words` and `word_ids` of perplexity. Commands come on stdin, one a line, and each gets one line of answer: `ok <number>` or `error <text>`.
+AUROC, `predicted` and `values` of regression, `words` and `word_ids` of perplexity. The script reads one command per line from
+stdin and answers each with one line: `ok <number>` or `error <text>`.
 
   time NAME CALLS  seconds per call
-  value NAME       what NAME has computed, from the beginning and over all of the data
+  value NAME       the value of NAME over all of the data
 """
 
 import logging

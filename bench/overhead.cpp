@@ -1,9 +1,9 @@
-// What the runner adds to a training step, against a bare LibTorch loop: ./dev bench overhead [--quick].
+// Time that the runner adds to a training step of a bare LibTorch loop: ./dev bench overhead [--quick].
 //
 //   (a) Paired: the runner, a bare loop and the same bare loop again (the control) in one process, a few steps each in
 //       turn, with the same optimizer code, batches and allocator settings and bit-equal losses. Each of the six orders
-//       of the three comes equally often, so that no loop profits from what ran before it.
-//   (b) As a user would write it: torch::optim in one process, the runner with its defaults in another.
+//       occurs equally often, so that no loop benefits from its predecessor.
+//   (b) As users write it: torch::optim in one process, the runner with default settings in another.
 // `./dev bench steps` counts the instructions and allocations that the runner adds.
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// A Python process that does a benchmark's work beside it, one command at a time.
+// The Python process of a benchmark: it receives one command at a time.
 #pragma once
 
 #include <fcntl.h>
@@ -16,14 +16,14 @@ namespace bench {
 
 [[noreturn]] inline void give_up(const std::string& text) { throw std::runtime_error(text); }
 
-/// Rows that were not measured and tables whose values were compared with nothing: what a benchmark fails for in the
+/// Rows that were not measured and tables whose values were not compared. If there are any, the benchmark fails at its
 /// end.
 inline std::vector<std::string>& gaps() {
   static std::vector<std::string> found;
   return found;
 }
 
-/// The exit status: 1 where there are gaps, which are named.
+/// Prints the gaps. Returns the exit status: 1 if there are any.
 inline int finish() {
   for (const std::string& gap : gaps()) {
     std::fprintf(stderr, "error: not measured: %s\n", gap.c_str());
@@ -31,7 +31,7 @@ inline int finish() {
   return gaps().empty() ? 0 : 1;
 }
 
-/// What the script said instead of "ok".
+/// The script's answer if it is not "ok".
 struct NoAnswer : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,14 +1,14 @@
-// What the runner adds to a training step in instructions and in allocations, which no noise touches:
+// Instructions and allocations that the runner adds to a training step; these counts have almost no noise:
 // ./dev bench steps [--check].
 //
 // Three loops train the same net (16-8-4, batch 8, one thread) with the same optimizer code: a bare loop, a tuned loop
-// that keeps autograd's accumulators and the seed of backward as the runner does, and the runner. Counted are 200 steps
-// after 100 that warm up: instructions of the process in user mode, all threads, LibTorch's kernels included; calls of
-// the allocator, LibTorch's included. "Everything" is an accuracy in each step, which the other loops compute too, and
-// a console line and a line of metrics.jsonl every 50 steps, which they do not write. Instructions come from the CPU's
-// counter where it may be read, else from callgrind.
-// --check fails when the runner adds more than its bounds, and exits with 77 where instructions cannot be counted.
-// Where DANLING_BENCH_KEEP is set, callgrind's files stay.
+// that keeps autograd's accumulators and the seed of backward as the runner does, and the runner. The benchmark counts
+// 200 steps after 100 warm-up steps: instructions of the process in user mode (all threads, LibTorch's kernels
+// included) and allocator calls (LibTorch's included). "Everything" adds an accuracy in each step, which the other
+// loops compute too, and a console line and a line of metrics.jsonl every 50 steps, which only the runner writes.
+// Instructions are read from the CPU's counter if permitted, otherwise from callgrind.
+// --check fails if the runner exceeds its bounds, and exits with 77 if instructions cannot be counted.
+// With DANLING_BENCH_KEEP set, callgrind's files are kept.
 #include <torch/torch.h>
 
 #include <linux/perf_event.h>

@@ -1,4 +1,4 @@
-// Tables of contestants that do the same work in turn, round after round, and what ours must reach.
+// Tables of contestants that do the same work in turn, round after round, and the targets for danling.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Contestant {
   std::vector<double> seconds = {};
 };
 
-/// Contestant `of` must be `least` times as fast as the fastest of `to`.
+/// Contestant `of` must be at least `least` times as fast as the fastest of `to`.
 struct Target {
   std::size_t of;
   std::vector<std::size_t> to;
@@ -145,8 +145,8 @@ inline void print(const Table& table) {
   std::fflush(stdout);
 }
 
-/// Compares what the contestants deliver, measures and prints. Each round begins with another contestant, so that none
-/// gains by its place.
+/// Compares the contestants' results, measures and prints. Each round begins with another contestant, so that none
+/// benefits from its position.
 inline void run(Table table, int rounds) {
   compare_values(table);
   for (int round = 0; round <= rounds; ++round) {  // the first is not counted

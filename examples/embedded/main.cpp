@@ -1,8 +1,8 @@
-// Training inside a program that owns the loop: a simulated pendulum swings, and a net learns from what it sees to
-// predict its next state. The simulator makes the batches; there is no dataset, no loader and no thread.
+// Training inside a program that owns the loop: a net learns to predict the next state of a simulated pendulum. The
+// simulator makes the batches; there is no dataset, no loader and no thread.
 //
-//   embedded                       learns for 2000 updates; Ctrl-C saves, and
-//   embedded --auto_resume true    goes on where that stopped, the simulator included
+//   embedded                       trains for 2000 updates; Ctrl-C saves and stops
+//   embedded --auto_resume true    resumes, the simulator included
 #include <torch/torch.h>
 
 #include <cmath>
@@ -24,10 +24,10 @@ struct PilotConfig : dl::RunnerConfig {
   }
 };
 
-/// A damped pendulum that a random torque pushes. Its state, generator included, is saved with the run.
+/// A damped pendulum driven by a random torque. Its state, random generator included, is saved with the run.
 class Pendulum {
  public:
-  /// The next `size` states and what came of each.
+  /// The next `size` states as input, their changes as target.
   dl::Batch observe(std::int64_t size) {
     dl::Batch batch;
     batch.input = torch::empty({size, 3});
@@ -88,8 +88,8 @@ int main(int argc, char** argv) try {
     return 0;
   }
   Pilot pilot(config);
-  const dl::SignalGuard signals;  // Ctrl-C is a request to stop
-  Pendulum elsewhere;             // what the net never learns from
+  const dl::SignalGuard signals;  // Ctrl-C requests a stop
+  Pendulum elsewhere;             // the net is not trained on its states
   elsewhere.observe(12345);
   const dl::Batch unseen = elsewhere.observe(256);
   const auto error = [&] { return (pilot.infer_on_batch(unseen) - unseen.target).abs().mean().item<double>(); };
@@ -97,7 +97,7 @@ int main(int argc, char** argv) try {
   pilot.initialize();
   std::printf("step %4lld  error %.4f\n", static_cast<long long>(pilot.state().train.global_step), error());
   for (bool done = false; !done;) {
-    done = pilot.train_on_batch(pilot.pendulum.observe(64)).done;  // between two frames of a game, say
+    done = pilot.train_on_batch(pilot.pendulum.observe(64)).done;  // for example between two frames of a game
   }
   pilot.finish_training();
   std::printf("step %4lld  error %.4f\n", static_cast<long long>(pilot.state().train.global_step), error());

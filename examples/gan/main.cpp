@@ -1,7 +1,7 @@
-// Two models that train against each other: a generator learns to place points on eight spots of a circle, and a
-// discriminator to tell them from the data. Each has its own optimizer and its own options.
+// Two models that train against each other: a generator learns to place points on eight spots of a circle, a
+// discriminator to distinguish them from the data. Each has a separate optimizer with separate options.
 //
-//   gan                                          ends with the share of generated points that lie on a spot
+//   gan                                          prints the fraction of generated points on a spot at the end
 //   gan --optim.generator.lr 5e-4 --steps 4000
 #include <torch/torch.h>
 
@@ -50,7 +50,7 @@ class GanRunner : public dl::TorchRunner {
     };
     datasets["train"] = points(16384);
     datasets["val"] = points(2048);
-    meters["on_spot"];  // the score, which evaluate_step feeds
+    meters["on_spot"];  // the score; evaluate_step updates it
   }
 
  protected:
@@ -80,7 +80,7 @@ class GanRunner : public dl::TorchRunner {
   at::Tensor generate(std::int64_t size) {
     return models["generator"](torch::randn({size, config<GanConfig>().noise}, device()));
   }
-  // How far the discriminator is from calling the points data (1) or made up (0).
+  // The discriminator's loss if the points should be classified as data (1) or as generated (0).
   at::Tensor loss(const at::Tensor& points, double what) {
     const at::Tensor logits = models["discriminator"](points);
     return torch::nn::functional::binary_cross_entropy_with_logits(logits, torch::full_like(logits, what));
