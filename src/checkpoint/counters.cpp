@@ -52,7 +52,7 @@ std::optional<std::int64_t> result_in(const std::filesystem::path& path) {
     }
     const RecordTree* epochs = part(part(&reader.tree(), "runner"), "epochs");
     if (epochs != nullptr && epochs->is_null()) {
-      // By steps a result is of the state with its number of updates, wherever in a pass that is.
+      // By steps, a result belongs to the state with its number of updates, anywhere in a pass.
       const RecordTree* step = part(part(part(&reader.tree(), "state"), "train"), "global_step");
       return step != nullptr && step->is_integer() && step->integer() == index->integer()
                  ? std::optional(index->integer())

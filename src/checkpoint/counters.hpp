@@ -1,4 +1,4 @@
-// How far the run of a checkpoint was: which of two is newer, whatever the clocks and the copies of the files say.
+// Progress of a checkpoint's run: decides which of two is newer, independent of clocks and copies.
 #pragma once
 
 #include <compare>
@@ -9,20 +9,20 @@
 
 namespace danling::inline v0 {
 
-/// In the order in which they grow.
+/// Counters in the order in which they grow.
 struct CheckpointCounters {
-  std::int64_t epoch = 0;  ///< epochs (by steps: rounds over the data) that are done
+  std::int64_t epoch = 0;  ///< completed epochs (by steps: passes over the data)
   std::int64_t global_step = 0;
   std::int64_t micro_step = 0;
   auto operator<=>(const CheckpointCounters&) const = default;
 };
 
-/// Reads the list of the values, no tensors. Nothing for a file without them, as that of a model alone.
+/// Reads the list of the values, no tensors. Nothing for a file without them, such as a model alone.
 /// @throws CheckpointError when it cannot be read
 std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path);
 
-/// The index of the result that a checkpoint was saved with; nothing for one of before it, of a model alone, or
-/// that cannot be read.
+/// The index of the result that a checkpoint was saved with; nothing for older checkpoints, a model alone, or
+/// unreadable files.
 std::optional<std::int64_t> result_in(const std::filesystem::path& path);
 
 /// The progress in the name of a history checkpoint: 12 epochs in `ckpt-e000012`, 12,000 steps in

@@ -41,7 +41,7 @@ std::optional<FileIdentity> identify(const fs::path& path) {
                       status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec};
 }
 
-// What publish() wrote beside the state; nothing for a file that it did not write, or that cannot be read.
+// The score that publish() stored with the state; nothing for other or unreadable files.
 std::optional<double> score_in(const fs::path& path) {
   try {
     const formats::PthReader reader(path);
@@ -55,7 +55,7 @@ std::optional<double> score_in(const fs::path& path) {
   return std::nullopt;
 }
 
-// Named dense tensors of types that the format has.
+// Named dense tensors of types that the format supports.
 bool fits_safetensors(const State& state) {
   if (state.is_map()) {
     return std::all_of(state.map().begin(), state.map().end(),
@@ -103,8 +103,8 @@ void CheckpointDirectory::prepare(const RetentionRules& rules) {
   }
   fs::create_directories(directory_);
   if (lock_ < 0) {
-    // The directory itself is locked: the lock leaves no file behind and dies with its owner. File systems without
-    // locks do not keep anyone from saving.
+    // Locks the directory itself: this leaves no file behind and ends with the process. On file systems without locks,
+    // saves proceed.
     const int descriptor = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     check<CheckpointError>(descriptor >= 0, "checkpoint.write", "expected to open the directory ",
                            quote(directory_.string()), ", got errno ", errno, " (",
@@ -127,7 +127,7 @@ void CheckpointDirectory::prepare(const RetentionRules& rules) {
   prepared_ = true;
 }
 
-// Someone removed the directory under this process.
+// Whether the directory was removed under this process.
 bool CheckpointDirectory::is_removed() const {
   struct stat status {};
   return (::stat(directory_.c_str(), &status) != 0 && errno == ENOENT) ||
@@ -162,7 +162,7 @@ Published CheckpointDirectory::publish(const Publication& what, const State& sta
       if (!is_removed()) {
         throw;
       }
-      out = {};  // under the save
+      out = {};  // removed during the save
       write(what, state, out);
     }
   } catch (const fs::filesystem_error& error) {
@@ -201,17 +201,17 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
       }
     }
   };
-  // History and `best` come first, and then the pruning: a run that dies in between resumes from the old `latest` and
-  // repeats this save. In the other order it would resume behind them, and they would be missing for good.
+  // History and `best` come first, then the pruning: a run that dies in between resumes from the old `latest` and
+  // repeats this save. In the other order it would resume behind them, and they would be lost.
   for (const auto& alias : what.aliases) {
     attempt(alias, [&] { formats::PendingAlias(file.temporary(), path_of(alias)).commit(); });
   }
-  const bool named_by_history = what.name == what.history;  // which it is only when the file is there
+  const bool named_by_history = what.name == what.history;  // only once the file exists
   if (what.history && out.error.empty() && !named_by_history) {
     prune(what, out);
   }
-  // The old file gets its second name before the new one takes the first, and `previous` is replaced last: whenever
-  // the process dies, two different sound files have names.
+  // The old file gets its second name before the new one takes the first, and `previous` is replaced last: if
+  // the process dies at any point, two different sound files have names.
   std::optional<formats::PendingAlias> previous;
   if (what.name == "latest" && is_sound(path) && !(what.models_were_latest && is_model(path))) {
     previous.emplace(path, path_of("previous"));
@@ -261,7 +261,7 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
       --place;
     }
   } else {
-    // Those ahead of it are of a run that went back, which will write them anew.
+    // Those ahead of it are from before the run went back; it will rewrite them.
     std::stable_partition(history_.begin(), history_.end(), is_ahead);
   }
   history_.insert(place, {*what.history, identify(newest).value_or(FileIdentity()).modified, what.score});
@@ -269,12 +269,12 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
   if (old.empty()) {
     return;
   }
-  verify_file(newest);  // only what was read back may replace what is known to be sound
+  verify_file(newest);  // only a verified file may replace one known to be sound
   formats::sync_directory(directory_);
   for (const auto& name : old) {
     std::error_code error;
     fs::remove(path_of(name), error);
-    if (error && out.error.empty()) {  // the new checkpoint is safe: told, and not tried again
+    if (error && out.error.empty()) {  // the new checkpoint is safe: report the error, do not retry
       out.error = concat("[checkpoint.prune] expected to remove ", quote(path_of(name).string()), ", got errno ",
                          error.value(), " (", error.message(), ")");
       out.failed_alias = name;
@@ -304,7 +304,7 @@ std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound(const Checkpoin
     const auto identity = identify(path);
     if (!identity ||
         std::any_of(tried.begin(), tried.end(), [&](const auto& other) { return other.same_file(*identity); })) {
-      return false;  // not there, or another name of a file that was tried already
+      return false;  // missing, or another name of a file already tried
     }
     tried.push_back(*identity);
     try {
@@ -339,7 +339,7 @@ std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound(const Checkpoin
                         reasons.size(), " that cannot be read:\n  ", join(reasons, "\n  "));
 }
 
-// A damaged `latest` must not push out a sound `previous`. Files that this object wrote or read are known; another is
+// A damaged `latest` must not replace a sound `previous`. Files that this object wrote or read are known; others are
 // read once.
 bool CheckpointDirectory::is_sound(const fs::path& path) const {
   const auto identity = identify(path);
@@ -353,11 +353,11 @@ bool CheckpointDirectory::is_sound(const fs::path& path) const {
     verify_file(path);
     return true;
   } catch (const CheckpointError&) {
-    return false;  // what was wrong with it is told by newest_sound() and load()
+    return false;  // newest_sound() and load() report its error
   }
 }
 
-// By its parts: the file of a whole state has others.
+// By its parts: the file of a whole state has more.
 bool CheckpointDirectory::is_model(const fs::path& path) const {
   const formats::PthReader reader(path);
   const auto& tree = reader.tree();
@@ -366,7 +366,7 @@ bool CheckpointDirectory::is_model(const fs::path& path) const {
          });
 }
 
-// Oldest first, by the counters in the names. The times of files say when they were copied, or what a clock said.
+// Oldest first, by the counters in the names; file times depend on copies and clocks.
 std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
   std::vector<HistoryEntry> found;
   std::error_code missing;
@@ -384,7 +384,7 @@ std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
       (name->by_steps ? by_steps : by_epochs) = true;
     }
   }
-  // Names of both kinds, of a run that counted epochs first and steps later, cannot be compared.
+  // Names by epochs and names by steps, of a run that switched, cannot be compared.
   std::vector<std::tuple<CheckpointCounters, std::int64_t, std::string>> order;
   for (const auto& entry : found) {
     const auto counters = by_steps && by_epochs ? readable_counters(path_of(entry.name)) : CheckpointCounters();
@@ -400,8 +400,8 @@ std::vector<HistoryEntry> CheckpointDirectory::history_on_disk() const {
   return out;
 }
 
-// Newest first, by the counters in the files; one that cannot be read comes first, so that the caller learns of it.
-// Files without counters come in the order in which a run writes them.
+// Newest first, by the counters in the files; unreadable ones come first, so that the caller reports them. Files
+// without counters come in the order in which a run writes them.
 std::vector<fs::path> CheckpointDirectory::older_than_latest() const {
   std::vector<fs::path> all = {path_of("previous")};
   auto history = history_on_disk();

@@ -15,7 +15,7 @@
 
 namespace danling::inline v0 {
 
-/// What stays the same as long as a file is not written again.
+/// Attributes that stay the same until a file is rewritten.
 struct FileIdentity {
   dev_t device = 0;
   ino_t number = 0;
@@ -26,33 +26,33 @@ struct FileIdentity {
   bool same_file(const FileIdentity& other) const { return device == other.device && number == other.number; }
 };
 
-/// One state to write, and the names it gets.
+/// One state to write, and its names.
 struct Publication {
   std::string name;                    ///< written as `<name>.pth`
   std::vector<std::string> aliases;    ///< further names of the same file
   std::optional<std::string> history;  ///< the one of `aliases` that enters the history
   std::optional<double> score = std::nullopt;
   RetentionRules rules;
-  bool models_were_latest = false;        ///< `latest` may be of a model alone, which must not become `previous`
+  bool models_were_latest = false;        ///< `latest` may hold only a model, which must not become `previous`
   std::filesystem::path sync_first = {};  ///< see CheckpointOptions
-  /// The state is of a model: its weights go into `<this>.safetensors`, those of its EMA into `<this>-ema.safetensors`.
-  /// Empty: no.
+  /// Set for a model: its weights go into `<this>.safetensors`, those of its EMA into `<this>-ema.safetensors`. Empty:
+  /// none.
   std::string weights = {};
   bool owed = false;  ///< newer states may have been published before it
 };
 
-/// What came of it: the names that were published and, where something failed, the first reason.
+/// Result of a publication: the names that were published and, on failure, the first reason.
 struct Published {
   std::vector<std::string> names;
   std::string error;
   std::string failed_alias;  ///< the name that failed after the file itself was written
-  std::string notice;        ///< earlier checkpoints are gone, through no fault of this save
+  std::string notice;        ///< earlier checkpoints are missing, for a reason outside this save
 };
 
 /// One thread at a time.
 class CheckpointDirectory {
  public:
-  /// A relative directory is meant from where the process is now, not where it is at a save.
+  /// Resolves a relative directory now, not at a save.
   explicit CheckpointDirectory(const std::filesystem::path& directory)
       : directory_(std::filesystem::absolute(directory)) {}
   ~CheckpointDirectory();
@@ -62,11 +62,11 @@ class CheckpointDirectory {
   /// `<directory>/<name>.pth`
   std::filesystem::path path_of(const std::string& name) const;
 
-  /// Makes the directory, takes its lock and looks up its history; call it before publish(). `rules`: of later saves.
+  /// Creates the directory, locks it and reads its history; call it before publish(). `rules`: for later saves.
   /// @throws StateError when another process or manager saves into it, std::filesystem::filesystem_error
   void prepare(const RetentionRules& rules);
-  /// Writes the state, gives it its names and prunes the history. Earlier files stay whole whatever happens. Failures
-  /// are told, not thrown.
+  /// Writes the state, gives it its names and prunes the history. Earlier files stay whole on any error. Returns
+  /// failures, does not throw them.
   Published publish(const Publication& what, const State& state);
 
   /// @throws CheckpointError
@@ -90,8 +90,8 @@ class CheckpointDirectory {
   std::filesystem::path directory_;
   int lock_ = -1;
   bool prepared_ = false;
-  std::vector<HistoryEntry> history_;        // oldest first; what an abandoned run left ahead of this one before
-  std::optional<FileIdentity> known_sound_;  // of `latest`
+  std::vector<HistoryEntry> history_;        // oldest first; preceded by files ahead of this run, of an abandoned one
+  std::optional<FileIdentity> known_sound_;  // identity of `latest`
 };
 
 }  // namespace danling::inline v0

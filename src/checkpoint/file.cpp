@@ -60,7 +60,7 @@ class StorageTable {
 
   const std::vector<std::uint64_t>& sizes() const { return sizes_; }
 
-  // Storages on a device come in pieces through one buffer on the host, so that they may be larger than its memory.
+  // Streams storages on a device through one buffer on the host: they may be larger than its memory.
   void give(std::size_t number, const formats::PieceSink& sink) {
     const c10::Storage& storage = storages_[number];
     const auto size = static_cast<std::int64_t>(storage.nbytes());
@@ -116,7 +116,7 @@ RecordTree to_records(const State& state, StorageTable& storages, const std::str
     out.reserve(state.items().size());
     for (std::size_t i = 0; i < state.items().size(); ++i) {
       const State& item = state.items()[i];
-      const bool plain = item.is_integer() || item.is_double();  // long lists hold numbers: no path for those
+      const bool plain = item.is_integer() || item.is_double();  // long lists hold numbers: skip building their path
       out.push_back(to_records(item, storages, plain ? std::string() : concat(path, "[", i, "]"), depth + 1));
     }
     return state.is_list() ? RecordTree(std::move(out)) : RecordTree(RecordTree::Tuple{std::move(out)});
@@ -140,7 +140,7 @@ RecordTree to_records(const State& state, StorageTable& storages, const std::str
 }
 
 // Fresh memory costs more in page faults than the reading: with huge pages a load takes a third of the time. A hint for
-// the pages that lie wholly inside; whatever the system answers, the memory is the same.
+// the whole pages inside; its failure has no effect.
 void ask_for_huge_pages(std::span<std::byte> memory) {
   constexpr std::size_t huge = std::size_t{1} << 21;
   void* begin = memory.data();

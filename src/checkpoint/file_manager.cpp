@@ -46,7 +46,7 @@ class FileCheckpointManager::Impl {
     }
   }
   ~Impl() {
-    thread_.reset();  // waits, or leaves the thread to itself
+    thread_.reset();  // waits, or detaches the thread
     const std::lock_guard lock(shared_->mutex);
     shared_->owner = nullptr;
   }
@@ -67,7 +67,7 @@ class FileCheckpointManager::Impl {
     const bool with_model = request.last_step && request.name == "latest" && request.export_model;
     Publication what;
     what.name = request.name;
-    // A model is nothing to go on from, so it is no part of the history.
+    // A run cannot resume from a model, so it does not enter the history.
     what.history =
         due && request.history && !model_only ? history_name(request, options_.interval.value_or(0)) : std::nullopt;
     what.models_were_latest = options_.last_save_model_only;
@@ -106,7 +106,7 @@ class FileCheckpointManager::Impl {
 
   bool wait(std::optional<double> timeout) { return thread_ == nullptr || thread_->wait(timeout); }
 
-  // As wait(), and writes what could not be written before.
+  // As wait(), and retries earlier failed writes.
   bool settle(std::optional<double> timeout) {
     if (!wait(timeout) || closed_) {
       return closed_;
@@ -120,7 +120,7 @@ class FileCheckpointManager::Impl {
     return wait(timeout);
   }
 
-  // A run that goes back to one of its checkpoints has no use for what it could not write since.
+  // A run that goes back to a checkpoint discards its unwritten later states.
   State load(const std::filesystem::path& path) {
     settle(std::nullopt);
     State state = directory().load(path);
@@ -144,7 +144,7 @@ class FileCheckpointManager::Impl {
   }
 
  private:
-  // What a thread that hangs on a disk may outlive the manager with.
+  // State that a thread blocked on a disk may need after the manager is gone.
   struct Shared {
     Shared(const std::filesystem::path& path, FileCheckpointManager& manager) : directory(path), owner(&manager) {}
 
@@ -154,7 +154,7 @@ class FileCheckpointManager::Impl {
     FileCheckpointManager* owner;
 
     Published publish(const Publication& what, const State& state) {
-      // Before a newer state becomes `latest`: a run that dies in between makes all of it anew.
+      // Before a newer state becomes `latest`: if the process dies in between, resume repeats it all.
       owed.supersede(what);
       make_good();
       Published done = directory.publish(what, state);
@@ -230,13 +230,13 @@ class FileCheckpointManager::Impl {
     State state;
     try {
       state = make_state();
-    } catch (const std::exception& error) {  // of the program, which is told as it is
+    } catch (const std::exception& error) {  // an error of the program, reported unchanged
       done.error = error.what();
       shared_->record(what, done, /*thrown=*/true);
       throw;
     }
     try {
-      if (!prepared_) {  // from then on the directory is the save thread's
+      if (!prepared_) {  // from here on only the save thread uses the directory
         directory().prepare(what.rules);
         prepared_ = true;
       }
@@ -261,7 +261,7 @@ class FileCheckpointManager::Impl {
       shared_->record(what, done, /*thrown=*/true);
       throw;
     } catch (const std::exception& error) {
-      done.error = no_copy(error);  // no memory
+      done.error = no_copy(error);  // out of memory
     }
     shared_->record(what, done, /*thrown=*/true);
     if (!done.error.empty()) {
@@ -278,7 +278,7 @@ class FileCheckpointManager::Impl {
   }
 
   static std::string no_copy(const std::exception& error) {
-    const std::string_view text = error.what();  // LibTorch's goes on with a backtrace
+    const std::string_view text = error.what();  // LibTorch appends a backtrace
     return concat("[checkpoint.write] expected memory for a copy of the state, got ", text.substr(0, text.find('\n')));
   }
 

@@ -1,4 +1,4 @@
-// Which tensors are one: tied weights are one tensor under several names, and must still be one in a file.
+// Tensor identity: tied weights are one tensor under several names, and must stay one in a file.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-/// Storage, offset, sizes, strides, type and lazy bits: equal for two tensors that are one view of one storage.
+/// Storage, offset, sizes, strides, type and lazy bits: equal if two tensors are the same view of one storage.
 using TensorIdentity =
     std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, int, bool, bool>;
 

@@ -33,8 +33,8 @@ void write_text(const fs::path& file, std::string_view text) {
 
 // ---- values without tensors -----------------------------------------------------------------------------------------
 
-// To and from the trees of the parsers, which have other tensors. In a config's tree tuples become lists and integer
-// keys texts, as Python's JSON has them.
+// To and from the parsers' trees, which have another tensor type. In a config's tree tuples become lists and integer
+// keys texts, as in Python's JSON.
 template <class To>
 To without_tensors(const State& value, const std::string& path, std::string_view format) {
   constexpr bool pickled = std::same_as<To, formats::RecordTree>;
@@ -107,7 +107,7 @@ void append_json(const std::string& text, std::string& out) {
   out += '"';
 }
 
-// As json.dumps separates.
+// With the separators of json.dumps.
 void append_json(const ConfigTree& value, std::string& out) {
   if (value.is_map() || value.is_list()) {
     out += value.is_map() ? '{' : '[';
@@ -219,7 +219,7 @@ fs::path save(const State& object, const fs::path& file) {
   const Format& format = format_of(file, saving);
   if (file.has_parent_path()) {
     std::error_code error;
-    fs::create_directories(file.parent_path(), error);  // where it fails, the file cannot be made either
+    fs::create_directories(file.parent_path(), error);  // on failure, creating the file fails too
   }
   format.save(object, file);
   return file;

@@ -40,7 +40,7 @@ at::Tensor tensor_of(std::span<const std::byte> content, const std::string& sour
   for (std::size_t at = 0; array.swapped && at < array.bytes; at += width) {
     std::reverse(begin + at, begin + at + width);
   }
-  if (array.dtype == formats::DType::boolean) {  // whatever byte the file has, a bool has but two
+  if (array.dtype == formats::DType::boolean) {  // the file may have any byte, a bool only 0 and 1
     std::transform(begin, begin + array.bytes, begin, [](std::byte b) { return std::byte{b != std::byte{0}}; });
   }
   if (array.fortran_order) {

@@ -1,4 +1,4 @@
-// Arrays and tables to and from files, for load() and save().
+// Arrays and tables in files, for load() and save().
 #pragma once
 
 #include <filesystem>

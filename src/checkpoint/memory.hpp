@@ -1,4 +1,4 @@
-// Memory for what a file holds, or an error that names the file.
+// Allocation for file contents; errors name the file.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-/// What `read` gives. @throws CheckpointError that names `path` and `what` the memory was for when there is none
+/// The result of `read`. @throws CheckpointError that names `path` and `what` when memory is insufficient
 template <class Read>
 auto with_memory(const std::filesystem::path& path, std::string_view what, Read read) {
   try {
@@ -23,7 +23,7 @@ auto with_memory(const std::filesystem::path& path, std::string_view what, Read 
   }
 }
 
-/// A tensor on the CPU whose elements are not set. @throws std::bad_alloc where LibTorch throws an error of its own
+/// An uninitialised tensor on the CPU. @throws std::bad_alloc instead of LibTorch's error
 inline at::Tensor take_memory(at::IntArrayRef sizes, at::ScalarType dtype) {
   try {
     return at::empty(sizes, at::TensorOptions().dtype(dtype));

@@ -16,9 +16,9 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 }  // namespace
 
 struct OwedSave::Kept {
-  Publication what;                // but for the names, which are:
-  std::vector<std::string> names;  // those missing
-  std::string error;               // when nothing else is missing
+  Publication what;                // except the names:
+  std::vector<std::string> names;  // the missing ones
+  std::string error;               // error for when nothing else is missing
   StagingBuffer memory;
   State state;
 };
@@ -36,7 +36,7 @@ void OwedSave::keep(const Publication& what, const State& state, const Published
   if ((!best && !history) || (!best && kept_ != nullptr && holds(kept_->names, "best"))) {
     return;
   }
-  kept_.reset();  // its memory first
+  kept_.reset();  // free its memory first
   try {
     auto kept = std::make_unique<Kept>();
     kept->what = what;
@@ -52,7 +52,7 @@ void OwedSave::keep(const Publication& what, const State& state, const Published
     kept->state = kept->memory.stage(state, /*pinned=*/false);
     kept_ = std::move(kept);
   } catch (const std::exception&) {
-    // The health says that the name is missing.
+    // checkpoint_health() reports the missing name.
   }
 }
 

@@ -1,4 +1,4 @@
-// A best state, or one of the history, that could not be written under all its names: kept until it can be.
+// A best or history state that could not be written under all its names: kept for a retry.
 #pragma once
 
 #include <memory>
@@ -11,29 +11,29 @@
 
 namespace danling::inline v0 {
 
-/// Training goes on after a save that failed, and the next one would leave such a state behind for good. One is kept
-/// at most, in a copy of its own: the best before one of the history, the newer of two of a kind. One thread at a time.
+/// Training continues after a failed save, and the next save would lose such a state. Keeps one at
+/// most, as a copy: best before history, else the newer one. One thread at a time.
 class OwedSave {
  public:
   OwedSave();
   ~OwedSave();
 
   bool empty() const { return kept_ == nullptr; }
-  /// Keeps `state` where `done`, what came of writing `what`, lacks `best` or the name of the history. Keeps nothing
-  /// without memory for the copy.
+  /// Keeps `state` if `done`, the result of writing `what`, lacks `best` or the history name. Keeps nothing without
+  /// memory for the copy.
   void keep(const Publication& what, const State& state, const Published& done);
-  /// The run goes back behind the state.
+  /// Drops the state: the run resumes from before it.
   void give_up();
-  /// A newer save takes its names.
+  /// A newer save takes over its names.
   void supersede(const Publication& newer);
 
   struct MadeGood {
-    std::vector<std::string> names;  ///< that the directory has now
-    std::string name;                ///< of the save that failed, when nothing of it is missing any more
-    std::string error;               ///< that it failed by
+    std::vector<std::string> names;  ///< names that the directory now has
+    std::string name;                ///< requested name of the failed save, once nothing of it is missing
+    std::string error;               ///< its error
     std::string notice;              ///< see Published
   };
-  /// Tries to write what is missing.
+  /// Retries the missing names.
   MadeGood make_good(CheckpointDirectory& directory);
 
  private:
@@ -41,7 +41,7 @@ class OwedSave {
   std::unique_ptr<Kept> kept_;
 };
 
-/// Whether a state lacks the name of the best checkpoint that it was to get.
+/// Whether a state that should become `best` lacks that name.
 bool lacks_best(const Publication& what, const Published& done);
 
 }  // namespace danling::inline v0

@@ -18,14 +18,14 @@ namespace {
 
 constexpr auto loading = "checkpoint.load_pretrained";
 
-// In the order in which they are looked at: averages first.
+// In search order: averages first.
 constexpr std::array<std::string_view, 16> wrapping_keys = {
     "ema",        "ema_state_dict", "state_dict_ema", "model_ema", "ema_model",  "model_ema_state_dict",
     "params_ema", "model",          "model_parts",    "module",    "state_dict", "model_state_dict",
     "net",        "network",        "params",         "weights"};
-// Data parallelism and averages, Lightning, and programs of one's own.
+// Data parallelism and averages, Lightning, and user programs.
 constexpr std::array<std::string_view, 4> wrapping_prefixes = {"module", "model", "net", "network"};
-// What torch.compile, FSDP and checkpointing of activations put into names.
+// Inserted into names by torch.compile, FSDP and activation checkpointing.
 constexpr std::array<std::string_view, 3> wrapping_parts = {"_orig_mod.", "_fsdp_wrapped_module.",
                                                             "_checkpoint_wrapped_module."};
 
@@ -64,8 +64,8 @@ std::optional<TensorIdentity> identity(const at::Tensor& tensor) {
 }
 
 struct Entry {
-  std::string given;  // its name in the file
-  std::string name;   // as it is looked up
+  std::string given;  // name in the file
+  std::string name;   // name for the lookup
   const State* value;
 };
 
@@ -73,7 +73,7 @@ struct Candidate {
   std::string key;
   std::vector<Entry> entries;
   std::string prefix = {};
-  std::size_t hits = 0;  // names of the model
+  std::size_t hits = 0;  // number of names that the model has
 };
 
 void flatten(const State& tree, const std::string& prefix, std::vector<Entry>& out) {
@@ -147,7 +147,7 @@ bool is_wrapping(std::string_view prefix) {
   return true;
 }
 
-// The prefix under which most names are those of the model; none where two have as many.
+// The prefix under which most names match the model; none on a tie.
 void find_prefix(Candidate& candidate, const Names& own) {
   std::map<std::string, std::size_t> hits;
   for (const Entry& entry : candidate.entries) {
@@ -318,7 +318,7 @@ WeightMatch match_weights(const State& own, const State& checkpoint, const Pretr
       const std::string name = entry.name.substr(found->prefix.size());
       given[name] = *entry.value;
       original[name] = entry.given;
-    } else if (entry.name != "n_averaged" || !found->prefix.starts_with("module.")) {  // of AveragedModel itself
+    } else if (entry.name != "n_averaged" || !found->prefix.starts_with("module.")) {  // AveragedModel's counter
       outside.push_back(entry.given);
     }
   }

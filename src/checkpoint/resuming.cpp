@@ -1,4 +1,4 @@
-// What a FileCheckpointManager does for a run that resumes: finds states of earlier runs, and makes them its own.
+// Resuming with a FileCheckpointManager: finds and adopts states of earlier runs.
 #include <danling/checkpoint/file_manager.hpp>
 
 #include <system_error>
@@ -24,7 +24,7 @@ std::optional<fs::path> FileCheckpointManager::finished_model_in(const fs::path&
   CheckpointDirectory there(directory);
   const auto latest = there.path_of("latest");
   try {
-    // Only the last save of a run writes `latest` so.
+    // Only the last save of a run writes such a `latest`.
     const State state = there.load(latest);
     const bool has_model = state.find("model") != nullptr || state.find("models") != nullptr;
     return state.find("state") == nullptr && has_model ? std::optional(latest) : std::nullopt;
@@ -85,7 +85,7 @@ std::optional<BestCheckpoint> FileCheckpointManager::best_checkpoint() const {
   auto index = result_in(path);
   try {
     index = index || !counters_in(path) ? index : std::optional<std::int64_t>(-1);
-  } catch (const CheckpointError&) {  // a damaged file does not say
+  } catch (const CheckpointError&) {  // unknown for a damaged file
   }
   return BestCheckpoint{true, index};
 }

@@ -1,4 +1,4 @@
-// Which checkpoints of a history are no longer kept.
+// Retention rules: which checkpoints of a history to remove.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@ namespace danling::inline v0 {
 struct HistoryEntry {
   std::string name;
   std::int64_t modified = 0;                   ///< nanoseconds since 1970
-  std::optional<double> score = std::nullopt;  ///< of the state, where it has one
-  bool kept_by_hours = false;                  ///< the rule of hours has kept it before
+  std::optional<double> score = std::nullopt;  ///< score of the state, if any
+  bool kept_by_hours = false;                  ///< kept earlier by the rule of hours
 };
 
-/// A checkpoint stays when one of the rules keeps it; without any rule all stay.
+/// A checkpoint is kept if one of the rules applies; without rules all are kept.
 struct RetentionRules {
-  std::int64_t latest = 0;   ///< so many of the newest
-  std::int64_t best = 0;     ///< so many of the best score; among equals the newer
-  double every_hours = 0.0;  ///< the first of each such span
+  std::int64_t latest = 0;   ///< number of the newest
+  std::int64_t best = 0;     ///< number with the best score; on ties the newer
+  double every_hours = 0.0;  ///< keeps the first of each span
   bool higher_is_better = false;
 };
 
-/// For a history that was found on disk: marks what no other rule keeps as kept by that of hours, which alone can have
-/// left it there. The times of files that were copied would decide anew, and wrongly.
+/// For a history found on disk: marks entries that no other rule keeps as kept by the rule of hours, the only one that
+/// can have kept them. Copies have other file times, which would decide wrongly.
 void settle_hours(std::vector<HistoryEntry>& history, RetentionRules rules);
 
-/// The names that no rule keeps, oldest first; the newest is never among them. `history`: oldest first.
+/// The names that no rule keeps, oldest first; never the newest. `history`: oldest first.
 std::vector<std::string> superseded(const std::vector<HistoryEntry>& history, const RetentionRules& rules);
 
 }  // namespace danling::inline v0

@@ -15,7 +15,7 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr double kLongest = 1e9;  // seconds that a clock can still count
+constexpr double kLongest = 1e9;  // seconds that the clock can represent
 
 }  // namespace
 
@@ -30,7 +30,7 @@ struct SaveThread::Shared {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Save> waiting;
-  std::optional<std::size_t> writing;  // the buffer that is written from
+  std::optional<std::size_t> writing;  // the buffer being written
   bool closing = false;
   bool left_alone = false;
   std::array<StagingBuffer, 2> buffers;
@@ -56,7 +56,7 @@ struct SaveThread::Shared {
         copying_failed = std::current_exception();
       }
       save.work(save.state, copying_failed);
-      save = Save();  // whatever it holds goes before the buffer is free
+      save = Save();  // destroy it before the buffer is free
       lock.lock();
       writing.reset();
       changed.notify_all();
@@ -90,7 +90,7 @@ void SaveThread::save(const State& state, bool pinned, bool reliable, Work work)
       shared.waiting.reset();
     }
     shared.changed.wait(lock, [&] { return !shared.waiting; });
-    // The same buffer as long as saves do not overlap: the other one then takes no memory.
+    // Reuses one buffer while saves do not overlap: the other then takes no memory.
     buffer = shared.writing == shared.last_staged ? 1 - shared.last_staged : shared.last_staged;
   }
   Shared::Save save{shared.buffers[buffer].stage(state, pinned), std::move(work), buffer, reliable};
@@ -101,7 +101,7 @@ void SaveThread::save(const State& state, bool pinned, bool reliable, Work work)
   shared.changed.notify_all();
 }
 
-// Signals are for the threads of the program: a new thread inherits the mask.
+// Blocked signals stay with the program's threads: a new thread inherits the mask.
 void SaveThread::start() {
   sigset_t all;
   sigset_t before;

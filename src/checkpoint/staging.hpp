@@ -1,4 +1,4 @@
-// Host memory that a state is copied into while training waits, and written from while it goes on.
+// Host memory into which a state is copied while training waits, and from which it is written afterwards.
 #pragma once
 
 #include <vector>
@@ -10,17 +10,17 @@
 
 namespace danling::inline v0 {
 
-/// One block of memory, reused from copy to copy: only the first, or one of a larger state, pays for new pages.
+/// One block of memory, reused between copies: only the first copy, and one of a larger state, allocates pages.
 class StagingBuffer {
  public:
-  /// A copy of `state` whose tensors lie in this buffer; valid until the next call. Storages are copied whole and once:
-  /// what shared one still does. Host memory is copied on all threads of LibTorch. From a device the call waits for
-  /// the copies, unless `pinned`: then it only orders them behind the device's work so far; see wait().
+  /// A copy of `state` whose tensors use this buffer; valid until the next call. Storages are copied whole and once;
+  /// tensors that share one still do. Copies host memory on all threads of LibTorch. Waits for copies from a device,
+  /// unless `pinned`: then only orders them behind the device's work so far; see wait().
   State stage(const State& state, bool pinned);
 
   /// Waits until copies from a device have arrived. From any thread.
   void wait();
-  /// Orders what the current stream does next behind the copies, without waiting on the host.
+  /// Orders later work on the current stream behind the copies, without waiting on the host.
   void order_current_stream();
 
  private:

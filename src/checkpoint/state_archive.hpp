@@ -1,4 +1,4 @@
-// A state taken apart into a described tree and storages, and put together again.
+// Conversion between a state and a described tree with storages.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace danling::inline v0 {
 
-/// Writes `state` into an open file, without finishing it. Waits for devices. @throws CheckpointError
+/// Writes `state` into an open file, without finalising it. Waits for devices. @throws CheckpointError
 void write_state(const State& state, formats::AtomicFile& out);
 
-/// A state as bytes, for a group to carry, and back. For small ones: it is held several times. Waits for devices.
+/// Converts a state to bytes for a group, and back. For small states: it is in memory several times. Waits for devices.
 std::string pack_state(const State& state);
 State unpack_state(std::string_view bytes);
 

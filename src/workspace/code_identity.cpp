@@ -20,7 +20,7 @@ class Git {
     return detail::run_command(words, input, limit_, most_diff);
   }
 
-  /// One sentence about an answer that is no good.
+  /// One sentence about a failed command.
   std::string problem(const detail::CommandOutput& answer) const {
     if (answer.missing) {
       return "git is not installed";
@@ -48,14 +48,14 @@ CodeIdentity read_code_identity(const std::filesystem::path& directory, std::chr
   code.commit = Git::first_line(head.out);
   if (!head.ok || code.commit.size() < 8) {
     code.commit.clear();
-    // Asked again without --quiet only to learn why: no repository, or one without a commit.
+    // Repeated without --quiet only for the reason: no repository, or one without a commit.
     const bool silent = head.error.empty() && !head.missing && !head.timed_out;
     code.problem = git.problem(silent ? git({"rev-parse", "--verify", "HEAD"}) : head);
     return code;
   }
   code.id = code.commit.substr(0, 8);
 
-  // The user's settings must not change the text: it is hashed.
+  // Overrides the user's settings: the text is hashed.
   auto diff = git({"-c",
                    "core.quotePath=true",
                    "-c",

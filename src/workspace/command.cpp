@@ -46,8 +46,7 @@ struct Pipe {
   }
 };
 
-// The caller's environment without what would make git wait, lock, or answer about another repository or in another
-// language.
+// The caller's environment without variables that make git wait, lock, use another repository or another language.
 std::vector<std::string> quiet_environment() {
   std::vector<std::string> out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -92,7 +91,7 @@ bool open_input(Pipe& in) {
   return true;
 }
 
-// Gives what fits; closes behind the last byte, or when nobody reads.
+// Writes as much as fits; closes after the last byte, or when the reader is gone.
 void feed(Pipe& in, std::string_view& input) {
   const ssize_t sent = send(in.write, input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) {
@@ -103,7 +102,7 @@ void feed(Pipe& in, std::string_view& input) {
   }
 }
 
-// Writes the input and reads both pipes until they end, the time is up, or there is too much.
+// Writes the input and reads both pipes until they end, the time is up, or the output is too long.
 void collect(Pipe& in, std::string_view input, Pipe& out, Pipe& error, Clock::time_point deadline, std::size_t most,
              CommandOutput& result) {
   std::array<char, 65536> block;
@@ -137,7 +136,7 @@ void collect(Pipe& in, std::string_view input, Pipe& out, Pipe& error, Clock::ti
   }
 }
 
-// The exit status, or -1 when the program had to be killed or its status is not to be had (SIGCHLD ignored).
+// The exit status, or -1 when the program had to be killed or its status is unavailable (SIGCHLD ignored).
 int reap(pid_t child, Clock::time_point deadline, bool kill_now) {
   int status = 0;
   while (true) {
@@ -177,7 +176,7 @@ CommandOutput run_command(const std::vector<std::string>& words, const std::stri
   posix_spawn_file_actions_adddup2(&actions, in.read, 0);
   posix_spawn_file_actions_adddup2(&actions, out.write, 1);
   posix_spawn_file_actions_adddup2(&actions, error.write, 2);
-  // A group of its own, so that Ctrl-C in the terminal does not cut the answer short.
+  // A separate process group, so that Ctrl-C in the terminal does not cut the output short.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);

@@ -46,7 +46,7 @@ class Descriptor {
   int number_;
 };
 
-// Writes, syncs and closes; gives errno of the first failure, or 0.
+// Writes, syncs and closes; returns errno of the first failure, or 0.
 int fill(Descriptor& file, std::string_view text) {
   const detail::FileSizeSignalMask quiet;
   while (!text.empty()) {
@@ -62,7 +62,7 @@ int fill(Descriptor& file, std::string_view text) {
   if (::fsync(file.get()) != 0) {
     return errno;
   }
-  // Network file systems may report a failed write only here.
+  // Network file systems may report a failed write only at close.
   return ::close(file.release()) != 0 && errno != EINTR ? errno : 0;
 }
 
@@ -124,7 +124,7 @@ void write_atomic(const std::filesystem::path& path, std::string_view text) {
     fail_write(path, reason);
   }
   const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a directory (EINVAL); the renaming itself is done all the same.
+  // Some file systems cannot sync a directory (EINVAL); the rename is complete all the same.
   if (directory.get() >= 0 && ::fsync(directory.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
     fail_write(path, errno);
   }

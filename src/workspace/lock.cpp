@@ -37,7 +37,7 @@ std::string host_name() {
   return host.data();
 }
 
-// A process that a launcher started beside others, which it could not read its number from in a way that is sure.
+// Hint for a process started by a launcher whose variables do not determine its rank.
 std::string launcher_hint() {
   for (const char* name : {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK",
                            "PALS_RANKID", "ALPS_APP_PE"}) {
@@ -60,7 +60,7 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
   int status = 0;
   while ((status = flock(file_, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
   }
-  // A file system without locks (ENOLCK, ENOTSUP, ENOSYS) does not keep a run from working.
+  // On a file system without locks (ENOLCK, ENOTSUP, ENOSYS) the run proceeds.
   const bool busy = status != 0 && errno == EWOULDBLOCK;
   const std::string text = read_start(file_);
   if (busy) {
@@ -80,7 +80,7 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
 }
 
 Workspace::Lock::~Lock() {
-  // The file stays, since removing it would let two others each lock a file of that name.
+  // Keeps the file: after its removal two processes could each lock a file of that name.
   ::close(file_);
 }
 

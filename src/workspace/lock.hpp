@@ -1,4 +1,4 @@
-// The lock of a run's directory: a file held with flock, which the system gives free when its process ends.
+// The lock of a run's directory: a file held with flock, which the system releases when its process ends.
 #pragma once
 
 #include <filesystem>
@@ -16,11 +16,11 @@ class Workspace::Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
-  /// The attempt that held the directory before; empty: none.
+  /// The attempt that held the directory before; empty without one.
   const std::string& earlier_attempt() const { return earlier_attempt_; }
-  /// Whether its file still has its name, without which others do not see the lock.
+  /// Whether its file still has its name; without it, others do not see the lock.
   bool is_there() const;
-  /// Says in the file who holds it now.
+  /// Writes this process and attempt into the file.
   void sign(const std::string& timestamp);
 
  private:

@@ -1,4 +1,4 @@
-// What a workspace writes about its run.
+// Writes a workspace's records.
 #include <unistd.h>
 
 #include <array>
@@ -39,7 +39,7 @@ void Workspace::write_metadata(std::string_view full, std::string_view canonical
   write_atomic(folder / "config.full.yaml", full);
   write_atomic(folder / "config.canonical.yaml", canonical);
   write_atomic(folder / "config.diff.yaml", diff);
-  // A JSON string is a YAML string, and the one in which nothing needs care.
+  // A JSON string is a valid YAML string, without special cases.
   const auto text = [](const std::string& value) { return value.empty() ? std::string("null") : dump(value, -1); };
   write_atomic(folder / "git.yaml", concat("commit: ", text(options_.code_id), "\nrevision: ", text(code.commit),
                                            "\ndirty: ", code.dirty, "\nid: ", text(id_), "\ntimestamp: ",

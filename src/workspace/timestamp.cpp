@@ -31,7 +31,7 @@ std::string make_timestamp(bool utc) {
   std::int64_t microseconds = microseconds_now();
   {
     const std::lock_guard lock(mutex);
-    // A step of the clock backwards by hand must not repeat a name, nor hold names in the future for ever.
+    // A backward step of the clock must not repeat a name; a large one must not keep names in the future.
     if (microseconds <= last && last - microseconds < 1'000'000) {
       microseconds = last + 1;
     }

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* lock_name = ".lock";
-constexpr const char* source_name = ".resuming";  // a path below the run, of what it goes on from
+constexpr const char* source_name = ".resuming";  // contains a path below the run, of its source
 constexpr const char* moving_name = ".moving";
 constexpr const char* attempts_name = "attempts";
 
@@ -68,7 +68,7 @@ bool starts_with(const fs::path& path, const fs::path& prefix) {
   return std::mismatch(path.begin(), path.end(), prefix.begin(), prefix.end()).second == prefix.end();
 }
 
-// When the last attempt in `dir` began, by its metadata; empty where there are none.
+// Start of the last attempt in `dir`, by its metadata; empty without one.
 std::string last_attempt(const fs::path& dir) {
   try {
     const std::string text = read_text(dir / "metadata" / "git.yaml");
@@ -134,7 +134,7 @@ void Workspace::taken_over() const {
   fs::remove(dir_ / source_name, ignored);
 }
 
-// The places below the run where it may lie when this process dies: it is about to be moved.
+// Stores the paths below the run at which it may be if this process dies: it is about to be moved.
 void Workspace::note_source(const fs::path& source) const {
   const auto inner = resolved(source);
   const auto outer = resolved(dir_);
@@ -172,7 +172,7 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
     make_directories(dir_ / "metadata");
     remove_temporaries(dir_);
     remove_temporaries(dir_ / "metadata");
-    // Last: until here the lock names the attempt that is moved, also when this one dies in between.
+    // Last: until here the lock names the moved attempt, even if this one dies in between.
     lock_->sign(options_.timestamp);
   } catch (...) {
     lock_.reset();
@@ -214,7 +214,7 @@ fs::path Workspace::move_aside() const {
   }
   check<ConfigError>(!error, "workspace.move_aside", "expected to read ", dir_.string(), ", got ",
                      quote(error.message()));
-  // A move that was cut short goes on in the same place; nothing new can have been written since.
+  // An interrupted move resumes in the same place; nothing new can have been written since.
   const auto staging = dir_ / attempts_name / moving_name;
   if (left.empty() && !fs::exists(staging, error)) {
     return {};
@@ -228,7 +228,7 @@ fs::path Workspace::move_aside() const {
   return target;
 }
 
-// Where what an earlier attempt left is moved to.
+// Destination for the files of an earlier attempt.
 fs::path Workspace::next_attempt() const {
   const std::string name = lock_->earlier_attempt().empty() ? "before-" + timestamp() : lock_->earlier_attempt();
   const auto attempts = dir_ / attempts_name;
@@ -255,7 +255,7 @@ std::vector<FoundRun> find_runs(const WorkspaceOptions& options) {
     } else if (folder != options.lineage) {
       continue;
     }
-    // The run's own name repeats the code id: so lineage "a" does not take the runs of a lineage "a-b".
+    // The run's name repeats the code id: so lineage "a" does not match the runs of a lineage "a-b".
     const auto dir = entry->path() / make_run_id(code_id, options.config_id);
     std::error_code absent;
     if (!fs::is_directory(dir, absent)) {

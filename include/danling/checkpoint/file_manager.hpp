@@ -1,4 +1,4 @@
-// Checkpoints as files in one directory, each written whole before it takes its name.
+// Checkpoints as files in one directory, each written completely before it is renamed into place.
 #pragma once
 
 #include <functional>
@@ -12,33 +12,35 @@
 namespace danling::inline v0 {
 
 /// Saves into `<directory>/<name>.pth`:
-/// - `latest`: the newest state. `previous`: what `latest` was before, so that from the second save on two sound
-///   checkpoints lie in different files, at every moment, whatever else is a link to them.
+/// - `latest`: the newest state. `previous`: the `latest` before it, so that from the second save on two sound
+///   checkpoints exist in different files at every moment, whatever other names link to them.
 /// - `best`: as `latest` at the best score; saved when the score improves, also off the interval.
-/// - `ckpt-e000012`, `ckpt-s000000012000`: history, kept by the rules above. Old ones are removed only after the new
-///   one was read back and its checksums agreed.
+/// - `ckpt-e000012`, `ckpt-s000000012000`: history, retained by the options' rules. Old ones are removed only after the
+///   new
+///   one was read back and its checksums verified.
 /// - `model`: the model alone, at the last step.
 /// `best` and history are further names (hard links) of the file of `latest`, or copies where links are not possible.
 /// A state is written once. The model may change as soon as save_checkpoint returns.
 ///
-/// A best state or one of the history that could not be written is copied and written with the next save, or in wait()
-/// and close(). A directory that someone removed is made anew, which take_notice() says. Which of two checkpoints is
-/// newer their counters say.
+/// A best or history state that could not be written is copied and written with the next save, or in wait() and
+/// close(). A removed directory is recreated; take_notice() reports it. The counters in checkpoints decide which of two
+/// is newer.
 ///
 /// Asynchronous saves: one is written while at most one more waits, so memory is bounded by two copies of the state,
-/// and a third of one that could not be written. A waiting save that only renews `latest` is dropped for a newer one.
-/// History, best, forced and last saves are never dropped: the next save then waits until it is its turn. Failures are
+/// plus one of a state that could not be written. A newer save replaces a waiting one that only updates `latest`.
+/// History, best, forced and last saves are never dropped: the next save then blocks until its turn. Failures are
 /// counted and thrown by throw_failure(), wait(), close().
 ///
-/// The directory is locked from the first save to close(), by a lock that dies with the process.
+/// The directory is locked from the first save to close(), by a lock that is released when the process ends.
 class FileCheckpointManager : public CheckpointManager {
  public:
   using StateFunction = std::function<State()>;
 
-  /// `full_state` gives what a run needs to go on, `model_state` what `pretrained` needs (`model` and, with EMA,
-  /// `ema`). Touches no file. @throws ConfigError for an unknown export_dtype or async_mode, or a negative number
+  /// `full_state` returns the state that a run needs to resume, `model_state` the one for `pretrained` (`model` and,
+  /// with EMA, `ema`). Touches no file. @throws ConfigError for an unknown export_dtype or async_mode, or a negative
+  /// number
   FileCheckpointManager(CheckpointOptions options, StateFunction full_state, StateFunction model_state);
-  /// Waits for saves in progress, unless a wait() ran out of time before.
+  /// Waits for saves in progress, unless an earlier wait() timed out.
   ~FileCheckpointManager() override;
 
   /// @throws StateError when another manager or process saves into the directory, or after close(); ConfigError for a
@@ -47,7 +49,7 @@ class FileCheckpointManager : public CheckpointManager {
   void save_model_checkpoint(const std::string& name = "model") override;
   State load_checkpoint(const std::filesystem::path& path) override;
   std::optional<SoundCheckpoint> newest_sound() override;
-  /// The newest that is sound and that `refusal` does not pass over.
+  /// The newest sound checkpoint that `refusal` accepts.
   std::optional<SoundCheckpoint> newest_sound(const CheckpointRefusal& refusal);
   std::optional<SoundCheckpoint> newest_sound_in(const std::filesystem::path& directory,
                                                  const CheckpointRefusal& refusal) override;
@@ -70,8 +72,8 @@ class FileCheckpointManager : public CheckpointManager {
   std::unique_ptr<Impl> impl_;
 };
 
-/// `state` with its floating-point tensors in the type that `dtype` names; tensors that were the same stay the same.
-/// Other tensors, such as counters, stay as they are (DanLing 0.4.8 casts them too, and loses them).
+/// `state` with its floating-point tensors converted to `dtype`; shared tensors stay shared. Other tensors, such as
+/// counters, stay unchanged (DanLing 0.4.8 casts them too, and loses them).
 /// @throws ConfigError that lists the names
 State export_state(const State& state, const std::string& dtype);
 

@@ -1,4 +1,4 @@
-// Any value to and from a file, in the format that the file's name says.
+// Loading and saving of any value, in the format of the file's extension.
 #pragma once
 
 #include <concepts>
@@ -10,11 +10,10 @@
 namespace danling::inline v0 {
 
 /// Reads a file by the extension of its name, in any case:
-/// - `.pth`, `.pt`: what torch.save or save() wrote. `.safetensors`: a map of tensors.
+/// - `.pth`, `.pt`: a file of torch.save or save(). `.safetensors`: a map of tensors.
 /// - `.npy`: a tensor. `.npz`: a map of tensors.
-/// - `.json`, `.yaml`, `.yml`: maps, lists, numbers, texts. `NaN` and `Infinity` are allowed; of YAML, plain scalars
-/// are
-///   null, bools, integers and numbers where they read as such.
+/// - `.json`, `.yaml`, `.yml`: maps, lists, numbers, texts. `NaN` and `Infinity` are allowed; plain YAML scalars are
+///   null, bools, integers and numbers where they parse as such.
 /// - `.csv`, `.tsv`: a map of columns, each a tensor (int64, float64 with NaN where a value is missing, bool) or a list
 ///   of texts. `read_csv` has options.
 /// - `.pkl`, `.pickle`: plain values; no code is run.
@@ -22,14 +21,14 @@ namespace danling::inline v0 {
 /// lists the extensions for another one
 State load(const std::filesystem::path& file);
 
-/// Writes `object` in the format that `file` names, of the same list: tensors into `.npy`; a map of tensors into
-/// `.safetensors` and `.npz`; a map of columns of equal length (tensors of one dimension, or lists) into `.csv` and
-/// `.tsv`; anything without tensors into `.json`, `.yaml` and `.pkl`; anything into `.pth`. Folders are made. The file
-/// appears whole or not at all. Waits for the device that tensors are on.
-/// @return `file`. @throws CheckpointError with the key of what the format does not have; ConfigError as load()
+/// Writes `object` in the format of the extension of `file`, as listed for load(): tensors into `.npy`; a map of
+/// tensors into `.safetensors` and `.npz`; a map of columns of equal length (tensors of one dimension, or lists) into
+/// `.csv` and `.tsv`; values without tensors into `.json`, `.yaml` and `.pkl`; any value into `.pth`. Creates
+/// directories. Atomic. Waits for the tensors' device.
+/// @return `file`. @throws CheckpointError with the key of a value that the format cannot hold; ConfigError as load()
 std::filesystem::path save(const State& object, const std::filesystem::path& file);
 
-/// The state of anything that has one.
+/// The state of any object with a `state_dict`.
 template <Checkpointable T>
 requires(!std::convertible_to<T, State>) std::filesystem::path save(T& object, const std::filesystem::path& file) {
   return save(State(object.state_dict()), file);

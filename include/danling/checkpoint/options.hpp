@@ -11,25 +11,25 @@ namespace danling::inline v0 {
 struct CheckpointOptions {
   std::filesystem::path directory = {};
   std::optional<std::int64_t> interval = std::nullopt;  ///< epochs or steps between saves; 0 or unset: none by interval
-  // A history checkpoint stays when one of these rules keeps it. Without any, all stay.
-  std::int64_t keep_latest_k = 0;     ///< so many of the newest
-  std::int64_t keep_best_k = 0;       ///< so many of those with the best score. Not in DanLing
-  double keep_every_hours = 0.0;      ///< the first in each span of so many hours. Not in DanLing
+  // A history checkpoint is kept if one of these rules applies. Without rules, all are kept.
+  std::int64_t keep_latest_k = 0;     ///< number of the newest to keep
+  std::int64_t keep_best_k = 0;       ///< number of those with the best score to keep. Not in DanLing
+  double keep_every_hours = 0.0;      ///< keeps the first in each span of so many hours. Not in DanLing
   bool load_only = false;             ///< save nothing
   bool last_save_model_only = false;  ///< the last step saves the model instead of the whole state
   /// Floating-point type of saved models: float32, float16, bfloat16, float64 or an alias (fp32, half, bf16, double
   /// ...).
   std::optional<std::string> export_dtype = std::nullopt;
-  /// Beside each `model.pth` its weights in `model.safetensors`, those of an EMA in `model-ema.safetensors`, of several
-  /// models in `model-<name>.safetensors`. Weights that the format cannot hold (sparse, complex128) are in the `.pth`
-  /// alone. Not in DanLing
+  /// Also writes the weights of each `model.pth` to `model.safetensors`, those of an EMA to `model-ema.safetensors`, of
+  /// several models to `model-<name>.safetensors`. Weights that the format cannot hold (sparse, complex128) are only in
+  /// the `.pth`. Not in DanLing
   bool export_safetensors = false;
-  /// Whether training waits for the disk: `disabled`, a save returns when it is on disk; `async`, when the state is
-  /// copied to host memory; `async_with_pinned_mem`, the same to pinned memory: from a device, training does not wait
-  /// for the copy either. Unset: by async_enabled.
+  /// Whether training waits for the disk. `disabled`: a save returns when it is on disk; `async`: when the state is
+  /// copied to host memory; `async_with_pinned_mem`: copies to pinned memory, and training does not wait for a copy
+  /// from a device either. Unset: by async_enabled.
   std::optional<std::string> async_mode = std::nullopt;
   bool async_enabled = false;
-  /// A file that must be on disk before a checkpoint takes its name, if it exists: the log whose lines it counts.
+  /// A file, if it exists, to sync to disk before a checkpoint is published: the log whose lines the checkpoint counts.
   std::filesystem::path sync_first = {};
 };
 

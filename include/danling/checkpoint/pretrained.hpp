@@ -1,4 +1,4 @@
-// Weights from any file into a model: found among its keys, renamed, compared by name, copied.
+// Loads weights from any file into a model: finds them by key, renames, compares names, copies.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace danling::inline v0 {
 
-/// How weights find their places. Names are those of the file, as `danling ckpt show` lists them.
+/// Matching of weights by name. Names are those in the file, as `danling ckpt show` lists them.
 struct PretrainedOptions {
-  /// Missing, unexpected and misshapen entries are an error; otherwise they are left out and reported.
+  /// Missing, unexpected and misshapen entries are an error; otherwise they are skipped and reported.
   bool strict = true;
-  /// Where the weights are in the file, keys joined by dots, such as `teacher.state_dict`. Empty: they are looked for.
+  /// Key of the weights in the file, joined by dots, such as `teacher.state_dict`. Empty: searched.
   std::string key = {};
-  /// Each in turn: of names that begin with the first text, the second takes its place. `{"backbone.", ""}`,
+  /// In order: replaces the first text at the beginning of names by the second. `{"backbone.", ""}`,
   /// `{"", "encoder."}`.
   std::vector<std::pair<std::string, std::string>> rename_prefix = {};
-  /// After these, each in turn: every match of a regular expression (ECMAScript's) becomes the second text, in which
-  /// `$1` is what the first group matched. `{R"(layer(\d+)\.)", "layers.$1."}`.
+  /// After these, in order: replaces every match of a regular expression (ECMAScript) by the second text, where `$1` is
+  /// the first group's match. `{R"(layer(\d+)\.)", "layers.$1."}`.
   std::vector<std::pair<std::string, std::string>> rename_pattern = {};
 };
 
-/// How the weights of a file and those of a model match.
+/// Result of matching the weights of a file with those of a model.
 struct WeightMatch {
   struct Misshapen {
     std::string name;
@@ -34,42 +34,41 @@ struct WeightMatch {
     std::string got;
   };
 
-  std::string key;                      ///< where in the file they were found; empty where the file is nothing else
-  std::string prefix;                   ///< of a wrapper, such as `module.`, that was left out of the names
+  std::string key;                      ///< key of the weights in the file; empty for a file of only weights
+  std::string prefix;                   ///< prefix of a wrapper, such as `module.`, removed from the names
   std::vector<std::string> loaded;      ///< names of the model, in its order
   std::vector<std::string> missing;     ///< names of the model
   std::vector<std::string> unexpected;  ///< names of the file
   std::vector<Misshapen> misshapen;     ///< by names of the model
-  State weights;                        ///< `loaded` and their values, as they are in the file
+  State weights;                        ///< `loaded` with their values from the file
 
   bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
-  /// `2 missing (a, b); 1 unexpected (c)`: counts and the first names. Empty where it is complete.
+  /// `2 missing (a, b); 1 unexpected (c)`: counts and the first names. Empty for a complete match.
   std::string misfits() const;
-  /// A line for each of missing, unexpected and misshapen entries, as misfits() has them, and what becomes of them.
+  /// A line for each of missing, unexpected and misshapen entries, as misfits() has them, and how they are handled.
   std::vector<std::string> lines() const;
 };
 
-/// Compares a map of a model's own tensors (`ModelHandle::state_dict()`) with one under the same names. A name that is
-/// missing in `given` is not missing where the same tensor has another name there (tied weights). Shapes must agree,
-/// types need not.
+/// Compares a map of a model's own tensors (`ModelHandle::state_dict()`) with one under the same names. A name counts
+/// as present in `given` if the same tensor has another name there (tied weights). Shapes must agree, types need not.
 WeightMatch compare_weights(const State& own, const State& given);
 
-/// Finds the weights of a model in what a file holds: a map of tensors, nested or not, itself or under the keys that
+/// Finds the weights of a model in a file's content: a map of tensors, nested or not, itself or under the keys that
 /// DanLing, PyTorch Lightning, timm and others use (`ema`, `state_dict_ema`, `model_ema`, …, then `model`,
-/// `model_parts`, `module`, `state_dict`, …), nested too. An average (`ema`) goes before the model. Of names, the
-/// wrappers `module.`, `model.`, `net.` and `network.` in front are left out where the model does not have them, and so
-/// are `_orig_mod.` (torch.compile), `_fsdp_wrapped_module.` and `_checkpoint_wrapped_module.` anywhere. `origin` names
-/// the file in messages. @throws CheckpointError that lists the keys that there are where no name is the model's, and
-/// with `strict` where the match is not complete; ConfigError for a pattern that is none, and for two names made one
+/// `model_parts`, `module`, `state_dict`, …), nested too. An average (`ema`) takes precedence over the model. Removes
+/// the wrapper prefixes `module.`, `model.`, `net.` and `network.` from names if the model lacks them, and `_orig_mod.`
+/// (torch.compile), `_fsdp_wrapped_module.` and `_checkpoint_wrapped_module.` anywhere. `origin` names the file in
+/// messages. @throws CheckpointError that lists the existing keys if no name matches, and with `strict` if the match is
+/// incomplete; ConfigError for an invalid pattern, and for two names that become equal
 WeightMatch match_weights(const State& own, const State& checkpoint, const PretrainedOptions& options = {},
                           std::string_view origin = "the checkpoint");
 
-/// Copies the tensors of `given` into those of `own` with the same names and shapes, in place, whatever their types and
+/// Copies the tensors of `given` into those of `own` with the same names and shapes, in place, for any types and
 /// devices.
 void copy_weights(const State& own, const State& given);
 
 /// match_weights() and copy_weights(): `load_pretrained(ModelHandle(net).state_dict(), "resnet.safetensors")`.
-/// Nothing is changed where it throws.
+/// Changes nothing when it throws.
 WeightMatch load_pretrained(const State& own, const State& checkpoint, const PretrainedOptions& options = {});
 WeightMatch load_pretrained(const State& own, const std::filesystem::path& path, const PretrainedOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Where a run lives on disk: one directory per run id, one attempt in it at a time.
+// The directory of a run: one per run id, with one attempt at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace danling::inline v0 {
 
-/// What decides where a run lives; plain values from the config.
+/// Options that determine a run's directory; plain values from the config.
 struct WorkspaceOptions {
   std::string root = "experiments";
   std::string lineage = "lin";
@@ -25,19 +25,19 @@ struct WorkspaceOptions {
   std::string code_id;
   /// Identity of the config, 12 hexadecimal digits.
   std::string config_id;
-  /// Name of this attempt; empty: now (see make_timestamp).
+  /// Name of this attempt; empty: the current time (see make_timestamp).
   std::string timestamp;
   /// Folder for checkpoints inside the run's directory.
   std::string checkpoint_dir_name = "checkpoints";
 };
 
-/// A result with the number by which people know it: its epoch, counted from 1, or its step.
+/// A result with its number for display: its epoch, counted from 1, or its step.
 struct NumberedResult {
   std::int64_t index = 0;
   Result result;
 };
 
-/// How an attempt ended, for summary.json.
+/// Outcome of an attempt, for summary.json.
 struct RunSummary {
   /// "finished", "stopped" (by a signal) or "crashed".
   std::string status;
@@ -48,11 +48,11 @@ struct RunSummary {
   int exit_code = 0;
   std::int64_t epoch = 0;
   std::int64_t global_step = 0;
-  /// Since the attempt started.
+  /// Duration of the attempt.
   double seconds = 0.0;
-  /// Counts and words of the `details`.
+  /// Counts and texts for the `details`.
   std::vector<std::pair<std::string, std::variant<std::int64_t, std::string>>> facts = {};
-  /// Whatever else is worth a number: best scores, time per split.
+  /// Further numbers: best scores, time per split.
   Result details = {};
 };
 
@@ -61,15 +61,15 @@ struct RunSummary {
 ///     <root>/<lineage>[-<code id>]/<run id>/
 ///       checkpoints/  logs/<timestamp>.log  metrics.jsonl  results.json  latest.json  best.json  summary.json
 ///       metadata/{config.full,config.canonical,config.diff,git}.yaml  metadata/git.diff
-///       attempts/<timestamp>/      what earlier attempts left
-///       .lock                      held while an attempt runs; names its process
+///       attempts/<timestamp>/      files of earlier attempts
+///       .lock                      held while an attempt runs; contains its process
 ///
-/// Paths can be read at once; files appear with `open()`. Used by the main process only: the others read paths.
+/// Paths are valid at once; `open()` creates the files. Only the main process opens it; others read paths.
 class Workspace {
  public:
   /// Touches no file. @throws ConfigError when a name cannot be a folder's name.
   explicit Workspace(WorkspaceOptions options);
-  /// Gives the directory free.
+  /// Releases the directory.
   ~Workspace();
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
@@ -82,24 +82,25 @@ class Workspace {
   std::filesystem::path checkpoint_dir() const { return dir_ / options_.checkpoint_dir_name; }
   std::filesystem::path log_file() const { return dir_ / "logs" / (options_.timestamp + ".log"); }
   std::filesystem::path metrics_file() const { return dir_ / "metrics.jsonl"; }
-  /// Whether `path` is in this run's directory, attempts/ apart: then a run that resumes from it goes on here.
+  /// Whether `path` is in this run's directory, except attempts/: a run that resumes from it continues in this
+  /// directory.
   bool holds(const std::filesystem::path& path) const;
 
-  /// Takes the directory for this process and makes its folders. Unless `resuming`, what an earlier attempt left is
-  /// first moved to attempts/<its timestamp>/. Returns where it was moved, or nothing.
-  /// @throws ConfigError when the directory cannot be made or written, StateError when another process runs in it.
-  /// `source`: the file that the run goes on from, which may be moved aside with the rest. Until taken_over() is
-  /// called, interrupted_source() finds it wherever it is then, if the process dies meanwhile.
+  /// Locks the directory for this process and creates its folders. Unless `resuming`, first moves the files of an
+  /// earlier attempt to attempts/<its timestamp>/. Returns where they were moved, or nothing.
+  /// @throws ConfigError when the directory cannot be created or written, StateError when another process runs in it.
+  /// `source`: the file that the run resumes from, which may be moved with the rest. Until taken_over() is called,
+  /// interrupted_source() finds it at its new path if the process dies.
   std::filesystem::path open(bool resuming, const std::filesystem::path& source = {});
-  /// What a process that died between open() and taken_over() was to go on from; empty: there is none.
+  /// The source of a process that died between open() and taken_over(); empty without one.
   std::filesystem::path interrupted_source() const;
   void taken_over() const;
   bool is_open() const { return lock_ != nullptr; }
-  /// Takes the directory and makes its folders again where someone removed it, or the lock in it, since open(). Returns
-  /// the path that was gone, or nothing. @throws StateError when another process runs there by now: the workspace is
-  /// then closed; ConfigError when the directory cannot be made or written.
+  /// Locks the directory and creates its folders again if someone removed it, or its lock, since open(). Returns the
+  /// missing path, or nothing. @throws StateError when another process runs there now: the workspace is then closed;
+  /// ConfigError when the directory cannot be created or written.
   std::filesystem::path reopen();
-  /// Gives the directory free for another process; safe to call twice.
+  /// Releases the directory for another process; safe to call twice.
   void close() noexcept;
 
   // All below need open() first (StateError), and throw Error when a file cannot be written.
@@ -107,8 +108,8 @@ class Workspace {
   /// Writes the three texts of the config, git.yaml and, when there are changes, git.diff (save_metadata).
   void write_metadata(std::string_view full, std::string_view canonical, std::string_view diff,
                       const CodeIdentity& code) const;
-  /// Writes results.json (by epoch or step), latest.json and, unless `best` is null, best.json (save_result), these two
-  /// with their `index`.
+  /// Writes results.json (by epoch or step), latest.json and, unless `best` is null, best.json (save_result), the
+  /// latter two with their `index`.
   void write_results(const std::vector<NumberedResult>& results, const NumberedResult& latest,
                      const NumberedResult* best) const;
   void write_summary(const RunSummary& summary) const;
@@ -129,13 +130,13 @@ class Workspace {
 /// A run's directory found on disk.
 struct FoundRun {
   std::filesystem::path dir;
-  /// Empty where the code was unknown.
+  /// Empty if the code was unknown.
   std::string code_id;
 };
 
-/// The runs of a config under every code identity, the one whose last attempt began last first, as it says itself: the
-/// times of directories are those of a copy. None when there is none.
-/// For auto_resume, so that a run can go on after the code changed and say so.
+/// The runs of a config under every code identity, the most recently started first, by their metadata: times of
+/// directories change in copies. Empty without runs.
+/// For auto_resume, which continues a run after the code changed, and reports it.
 std::vector<FoundRun> find_runs(const WorkspaceOptions& options);
 
 }  // namespace danling::inline v0
