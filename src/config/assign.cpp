@@ -1,4 +1,4 @@
-// Nodes into fields, with every check that needs to know where a value was written.
+// Assigns nodes to fields, with every check that reports a position in the source.
 #include "config/assign.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// Each reads a whole node into a target, or says false and leaves the target alone.
+// Each reads a whole node into a target, or returns false and leaves the target unchanged.
 
 bool read(const Node& node, std::string& target) {
   if (node.kind != Node::Kind::scalar) return false;
@@ -82,7 +82,7 @@ bool read(const Node& node, std::optional<T>& target) {
   return true;
 }
 
-/// Whether the node says `value`, which is no map, as a field of its kind would read it.
+/// Whether the node, as a field of its kind would read it, equals `value`, which is no map.
 bool says(const Node& node, const ConfigTree& value) {
   const auto equals = [&]<class T>(const T& expected) {
     T got{};
@@ -95,7 +95,7 @@ bool says(const Node& node, const ConfigTree& value) {
   return value.is_list() ? node.kind == Node::Kind::list && node.items.empty() : node.kind == Node::Kind::null;
 }
 
-/// The text as the field's own names are spelt, where it is one of them but for case; `none` then is no null.
+/// The text in the field's spelling, if it matches a choice except for case; `none` is then no null.
 Node in_own_words(const FieldSpec& spec, Node value) {
   for (Node& item : value.items) {
     item = in_own_words(spec, std::move(item));
@@ -127,7 +127,7 @@ bool read_into(const FieldSpec& spec, const Node& node) {
       spec.target);
 }
 
-/// What was got instead: the item of a list that does not fit, or the value itself.
+/// The wrong value for a message: the item of a list that does not fit, or the value itself.
 std::string describe_wrong(const FieldSpec& spec, const Node& node) {
   return std::visit(
       [&](const auto& target) -> std::string {
@@ -230,7 +230,7 @@ void Assignment::assign_field(const FieldSpec& spec, const Place& place, const N
 
   if (spec.is_section()) {
     if (value.kind == Node::Kind::null) {
-      return;  // a heading whose keys are all commented out
+      return;  // a section whose keys are all commented out
     }
     if (value.kind != Node::Kind::map) wrong_kind();
     assign_entries({std::get<SectionRef>(spec.target), path + "."}, value);

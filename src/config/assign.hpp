@@ -1,4 +1,4 @@
-// Nodes into fields, with every check that needs to know where a value was written.
+// Assigns nodes to fields, with every check that reports a position in the source.
 #pragma once
 
 #include <map>
@@ -10,20 +10,20 @@
 
 namespace danling::inline v0::detail {
 
-/// One source (a file, the command line) on its way into a config.
+/// Assigns one source (a file, the command line) to a config.
 class Assignment {
  public:
   Assignment(SectionRef root, Origin origin) : root_(root), origin_(std::move(origin)) {}
 
-  /// All entries of a file. @throws ConfigError.
+  /// Assigns all entries of a file. @throws ConfigError.
   void assign_all(const Node& root);
-  /// The value at a dotted path. @throws ConfigError.
+  /// Assigns the value at a dotted path. @throws ConfigError.
   void assign_at(const std::string& path, const Node& value);
 
  private:
   struct Place {
     SectionRef section;
-    std::string path;  // of the section, with a dot at its end unless empty
+    std::string path;  // path of the section, with a dot at its end unless empty
   };
 
   void assign_entries(const Place& place, const Node& map);
@@ -37,7 +37,7 @@ class Assignment {
 
   SectionRef root_;
   Origin origin_;
-  std::map<std::string, int> lines_;  // where this source set each key
+  std::map<std::string, int> lines_;  // line of each key that this source set
 };
 
 }  // namespace danling::inline v0::detail

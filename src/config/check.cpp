@@ -1,4 +1,4 @@
-// The marks of fields against their values: choices, ranges, missing features.
+// Checks of fields' marks: choices, ranges, missing features.
 #include <algorithm>
 #include <cmath>
 #include <danling/config/config.hpp>
@@ -98,7 +98,7 @@ void Config::validate() const {}
 void Config::base_validate() const {}
 
 void validate(const Config& config) {
-  detail::check_marks(const_cast<Config&>(config), "");  // which only reads
+  detail::check_marks(const_cast<Config&>(config), "");  // only reads it
   config.base_validate();
   config.validate();
 }

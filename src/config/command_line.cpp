@@ -1,4 +1,4 @@
-// The command line into a config.
+// Command line options to config.
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
@@ -11,7 +11,7 @@ namespace danling::inline v0 {
 namespace detail {
 namespace {
 
-/// What a key means to the command line, which must know the kind of a field to read its text.
+/// The field of a key on the command line, whose kind determines how to read its text.
 struct Found {
   enum class Kind { unknown, boolean, text, scalar, list, sections };
   Kind kind = Kind::unknown;
@@ -82,14 +82,14 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Text in quotes is text, whatever it says.
+/// Text in quotes is always text.
 Node word(std::string_view text) {
   if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front()) {
     return Node::quoted_text(std::string(text.substr(1, text.size() - 2)), 0);
   }
   Node node = Node::plain(std::string(text), 0);
   if (is_null(text)) {
-    node.kind = Node::Kind::null;  // with its text: a field's own name may be "none"
+    node.kind = Node::Kind::null;  // with its text: "none" may be a choice of the field
   }
   return node;
 }
@@ -112,7 +112,7 @@ Node node_of(std::string_view text, const Found& found, const Origin& origin) {
     return list;
   }
   if (text.empty()) {
-    // An unset shell variable must not turn an option back to its default: null is written as null.
+    // An unset shell variable must not reset an option to its default: null is written as null.
     return Node::quoted_text("", 0);
   }
   return word(text);
@@ -130,7 +130,7 @@ struct Option {
 };
 
 /// The options in order. A word after a key is its value unless it starts with two dashes; after a bool key only a
-/// word that says true or false is.
+/// true or false word is.
 std::vector<Option> options_of(const Config& config, int argc, const char* const* argv) {
   std::vector<Option> out;
   for (int i = 1; i < argc; ++i) {

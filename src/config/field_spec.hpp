@@ -1,4 +1,4 @@
-// What Fields keeps of one field, and the tree of fields as the visitors walk it.
+// Data of one listed field, and the tree of fields as the visitors traverse it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Where a field's value lives.
+/// Pointer to a field's value.
 using Target =
     std::variant<bool*, int*, std::int64_t*, std::size_t*, float*, double*, std::string*, std::optional<bool>*,
                  std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::size_t>*, std::optional<float>*,
@@ -53,7 +53,7 @@ struct FieldSpec {
   bool is_section() const { return std::holds_alternative<SectionRef>(target); }
   bool is_list() const { return std::holds_alternative<SectionList>(target); }
   bool is_map() const { return std::holds_alternative<SectionMap>(target); }
-  /// The key that is known and not available, or null.
+  /// The reserved key, or null.
   const ReservedKey* reserved() const;
   bool answers_to(std::string_view key) const;
 };
@@ -70,13 +70,13 @@ std::string type_name(const FieldSpec& spec);
 /// "from 0 to 1": the range of a field that has one.
 std::string bounds(const FieldSpec& spec);
 
-/// What the marks of a field say against its value, as "expected ..." text, or empty.
+/// The violated mark of a field, as "expected ..." text, or empty.
 std::string objection(const FieldSpec& spec, const std::string& path, const ConfigTree& value);
 
 /// Every key path below `section`, sections included, for suggestions.
 std::vector<std::string> known_paths(SectionRef section, const std::string& prefix = "");
 
-/// ASCII letters alone, whatever the locale.
+/// Converts ASCII letters only, in any locale.
 std::string small_letters(std::string text);
 
 /// A value on one line, for messages.

@@ -148,7 +148,7 @@ namespace {
 template <class T>
 ConfigTree scalar(const T& value) {
   if constexpr (std::is_same_v<T, float>) {
-    // Through text, so that 0.1f reads 0.1 and not the digits of its neighbour among doubles.
+    // Through text, so that 0.1f becomes 0.1 and not the digits of the nearest double.
     return ConfigTree(float_as_double(value));
   } else if constexpr (std::is_same_v<T, std::size_t>) {
     check<ConfigError>(value <= static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max()), "config.fields",

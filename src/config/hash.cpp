@@ -1,4 +1,4 @@
-// The identity of a config: SHA-1 (FIPS 180-4) of its canonical text. A name, not a protection.
+// Hash of a config: SHA-1 (FIPS 180-4) of its canonical text. An identity, not a protection.
 #include <array>
 #include <bit>
 #include <cstdint>

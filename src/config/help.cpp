@@ -1,4 +1,4 @@
-// --help, written from the field list.
+// Help text from the field list.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ std::size_t terminal_width() {
   return terminal && size.ws_col > 0 ? size.ws_col : 100;
 }
 
-/// `text` broken at spaces into lines of at most `width` characters; a longer word stands alone.
+/// Breaks `text` at spaces into lines of at most `width` characters; a longer word has a separate line.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> lines;
   std::string line;
@@ -93,7 +93,7 @@ std::string description(const FieldSpec& spec) {
   return out + (unset ? "" : concat(" (default: ", inline_yaml(value), ")"));
 }
 
-/// Keys of missing features, by feature, in the order met.
+/// Keys of missing features, by feature, in order of occurrence.
 using Missing = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 void add_missing(Missing& missing, std::string_view reason, std::string key) {
@@ -166,7 +166,7 @@ std::string help(const Config& config, std::string_view program, std::size_t wid
       groups.push_back(spec->group);
     }
   }
-  // What the program adds to the library comes first.
+  // The program's groups come first.
   std::stable_partition(groups.begin(), groups.end(), [](const std::string& group) { return group.empty(); });
   detail::Missing missing;
   for (const auto& group : groups) {

@@ -1,4 +1,4 @@
-// JSON text to nodes.
+// Reads JSON text into nodes.
 #include <cstddef>
 #include <danling/core/error.hpp>
 #include <iterator>
@@ -10,7 +10,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// Walks over text and counts lines: nlohmann's events carry no position.
+/// Reads text and counts lines: nlohmann's events have no position.
 class LineCounter {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -61,7 +61,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
-    // What nlohmann says starts with its own error code and position, and may quote all there is of a number.
+    // nlohmann's message starts with an error code and position, and may quote a whole number.
     std::string text = error.what();
     const auto reason = text.find("syntax error");
     text = text.substr(reason != std::string::npos ? reason : text.find("] ") + 2);
@@ -95,7 +95,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool add(Node node) {
-    // The reader may already have passed the end of the line: the line of the key is certain.
+    // The reader may be past the end of the line: the line of the key is certain.
     node.line = stack_.empty() || stack_.back().key_line == 0 ? line_ : stack_.back().key_line;
     if (stack_.empty()) {
       root_ = std::move(node);

@@ -1,4 +1,4 @@
-// Config files into configs.
+// Reads config files.
 #include <cerrno>
 #include <cstring>
 #include <danling/config/config.hpp>
@@ -18,7 +18,7 @@ std::string read_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  // By pieces, and no more than the limit: the file may be a pipe or a device without an end.
+  // In pieces up to the limit: the file may be an endless pipe or device.
   while (file && static_cast<std::streamsize>(text.size()) <= max_file) {
     char piece[4096];
     file.read(piece, sizeof piece);

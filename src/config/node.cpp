@@ -1,4 +1,4 @@
-// Nodes: what a config source says, before it meets a field list.
+// Nodes: the content of a config source, before its fields are known.
 #include "config/node.hpp"
 
 #include <danling/core/error.hpp>

@@ -1,4 +1,4 @@
-// What a YAML file, a JSON file or the command line says, before it meets a field list.
+// Content of a YAML file, a JSON file or the command line, before its fields are known.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace danling::inline v0::detail {
 
-/// Deepest nesting of lists and mappings that is read. Nodes are copied and destroyed by recursion.
+/// Maximum nesting of lists and mappings. Nodes are copied and destroyed by recursion.
 inline constexpr std::size_t max_depth = 100;
 
-/// Where text comes from, for messages.
+/// Source of a text, for messages.
 struct Origin {
   std::string name;
   bool file = true;
-  /// `file 'a.yaml', line 3`, or the name alone where there are no lines.
+  /// `file 'a.yaml', line 3`, or only the name without lines.
   std::string at(int line) const;
 };
 
-/// A value as written. Scalars stay text until a field says what they are.
+/// A value as written. Scalars stay text until a field determines their type.
 struct Node {
   enum class Kind { null, scalar, list, map };
   struct Entry;
@@ -44,14 +44,14 @@ struct Node::Entry {
   Node value;
 };
 
-/// The keys of a map that is being read, and their lines.
+/// Keys of a map while it is read, with their lines.
 using KeyLines = std::unordered_map<std::string, int>;
 
-/// Adds an entry. @throws ConfigError when the key is there already.
+/// Adds an entry. @throws ConfigError for a repeated key.
 void add_entry(Node& map, KeyLines& keys, Node::Entry entry, const Origin& origin);
 
 /// @throws ConfigError with origin and line for text that is not YAML, holds several documents, nests deeper than
-/// `max_depth`, or grows beyond measure by its aliases.
+/// `max_depth`, or whose aliases expand beyond the limit.
 Node read_yaml(std::string_view text, const Origin& origin);
 /// @throws ConfigError with origin and line for text that is not JSON, or nests deeper than `max_depth`.
 Node read_json(std::string_view text, const Origin& origin);

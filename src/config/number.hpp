@@ -1,4 +1,4 @@
-// Numbers and words from text, whole or not at all.
+// Parses numbers and words; the whole text or nothing.
 #pragma once
 
 #include <cstdint>

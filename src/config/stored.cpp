@@ -1,4 +1,4 @@
-// Names of types, for messages about configs held by their base.
+// Names of types, for messages about configs stored through their base.
 #include <cxxabi.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Configs to trees and back, and trees compared.
+// Conversion of configs to trees and back, and comparison of trees.
 #include <algorithm>
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
@@ -15,7 +15,7 @@ enum class Scope { all, semantic };
 
 ConfigTree section_tree(ConstSectionRef section, Scope scope);
 
-/// An entry of a list or map of sections: only what its own defaults do not say already.
+/// An entry of a list or map of sections: only values that differ from its defaults.
 ConfigTree entry_tree(SectionRef entry, SectionRef fresh, Scope scope) {
   ConfigTree tree = section_tree(entry, scope);
   return scope == Scope::all ? changed(tree, section_tree(fresh, scope)) : tree;
@@ -96,7 +96,7 @@ Node node_of(const ConfigTree& tree) {
   return node;
 }
 
-/// Gives an unset option the value of `from`, which is of its kind.
+/// Sets an unset option from `from`, which has the same type.
 template <class T>
 void fill(const T& target, const Target& from) {
   if constexpr (std::is_same_v<T, SectionList>) {

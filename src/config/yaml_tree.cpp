@@ -1,4 +1,4 @@
-// YAML text to trees, without a field list that says what scalars are.
+// Reads YAML text into trees, without a field list for the types of scalars.
 #include <danling/config/tree.hpp>
 
 #include "config/node.hpp"

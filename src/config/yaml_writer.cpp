@@ -1,4 +1,4 @@
-// Trees to YAML text. Own code: the hash of a config hangs on every byte of it.
+// Writes trees as YAML text. Our code: the hash of a config depends on every byte of it.
 #include <algorithm>
 #include <danling/config/tree.hpp>
 
@@ -14,7 +14,7 @@ std::string number_text(double value) {
   if (text == "nan") return ".nan";
   if (text == "inf") return ".inf";
   if (text == "-inf") return "-.inf";
-  // YAML 1.1 takes `1e-09` for a string.
+  // YAML 1.1 reads `1e-09` as a string.
   const auto exponent = text.find('e');
   if (exponent != std::string::npos && text.find('.') == std::string::npos) {
     text.insert(exponent, ".0");

@@ -37,7 +37,7 @@ OptimizerOptions defaults_with(double weight_decay) {
 
 }  // namespace
 
-/// What tells Adam and AdamW apart.
+/// Differences between Adam and AdamW.
 struct Adam::Kind {
   const char* name;
   bool decoupled;
@@ -100,7 +100,7 @@ struct Adam::Impl {
     }
   }
 
-  /// Decides how each parameter of group `g` is updated. Flattened: calls cost a third of its instructions.
+  /// Chooses the update path of each parameter of group `g`. Flattened: calls cost a third of its instructions.
   [[gnu::flatten]] void route(Adam& self, std::size_t g, bool on_device) {
     Plan& plan = groups[g].plan;
     OptimizerOptions& options = groups[g].options;
@@ -187,7 +187,7 @@ struct Adam::Impl {
     bucket.grads.clear();
   }
 
-  /// Waits for the device where only that knows the count: after updates with a scale or flag on it.
+  /// Waits for the device if only it has the count: after updates with a scale or flag on it.
   static double known_count(const Slot& slot) { return slot.count >= 0 ? slot.count : slot.step.item().toDouble(); }
 
   void plain(const OptimizerOptions& options, Slot& slot, double grad_divisor) const {

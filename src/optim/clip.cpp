@@ -24,7 +24,7 @@ namespace {
 
 constexpr double clip_epsilon = 1e-6;  // torch.nn.utils
 
-/// Gradients of one device and dtype: what a foreach kernel takes at once.
+/// Gradients of one device and dtype: the input of one foreach kernel.
 using Batches = std::vector<std::vector<at::Tensor>>;
 
 Batches batches(const std::vector<at::Tensor>& params, const char* where) {
@@ -32,7 +32,7 @@ Batches batches(const std::vector<at::Tensor>& params, const char* where) {
   for (const auto& param : params) {
     const at::Tensor& grad = param.grad();
     if (!grad.defined() || grad.numel() == 0) {
-      continue;  // LibTorch has no largest magnitude of nothing
+      continue;  // LibTorch's maximum needs an element
     }
     check<StateError>(grad.layout() == c10::kStrided, where, "expected dense gradients, got a sparse one");
     std::vector<at::Tensor>* batch = nullptr;
@@ -54,7 +54,7 @@ bool on_cpu(const Batches& grads) {
   return std::all_of(grads.begin(), grads.end(), [](const auto& batch) { return batch[0].is_cpu(); });
 }
 
-/// One norm per gradient; those of half precision in float32, in which they do not overflow.
+/// One norm per gradient; half-precision ones in float32, which avoids overflow.
 std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& batch, double order) {
   const bool half = c10::elementSize(batch[0].scalar_type()) == 2;
   return at::_foreach_norm(batch, order, half ? std::optional(at::kFloat) : std::nullopt);
@@ -103,7 +103,7 @@ bool host_nonfinite(const std::vector<at::Tensor>& batch) {
     if (std::isfinite(norm.item().toDouble())) {
       continue;
     }
-    // Large numbers, whose squares overflow, look the same so far. Rare, so that its cost does not count.
+    // Large finite numbers, whose squares overflow, also reach this point. Rare, so its cost does not matter.
     return std::any_of(batch.begin(), batch.end(),
                        [](const at::Tensor& grad) { return !at::isfinite(grad).all().item().toBool(); });
   }
@@ -142,7 +142,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm
     return at::scalar_tensor(norm, norm_options(grads));
   }
   at::Tensor norm = device_norm(grads, grad_divisor);
-  // Always multiplied: whether it is needed is known on the device only.
+  // Always multiplies: only the device knows whether it is needed.
   const at::Tensor factor = norm.add(clip_epsilon).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   for (const auto& batch : grads) {
     at::_foreach_mul_(batch, factor.to(batch[0].device(), /*non_blocking=*/true));

@@ -30,8 +30,8 @@ struct Verdict {
   bool right;
 };
 
-// The results of tests/optim/fused_kernels.cpp under each of the CPU's instruction sets. SGD of 2.13 leaves parameters
-// of half precision as they are, but for the last elements, and fills their momentum with garbage.
+// Results of tests/optim/fused_kernels.cpp under each of the CPU's instruction sets. SGD of 2.13 leaves half-precision
+// parameters unchanged, except the last elements, and fills their momentum with garbage.
 constexpr Verdict verdicts[] = {
     {"2.13.0", at::kCPU, FusedKernel::sgd, at::kFloat, true},
     {"2.13.0", at::kCPU, FusedKernel::sgd, at::kDouble, true},
@@ -60,7 +60,7 @@ double epsilon_of(at::ScalarType dtype) {
   }
 }
 
-/// One tensor per size, with numbers that have no pattern a kernel could follow, from -1 to 1; and the same in float64.
+/// One tensor per size, with irregular numbers from -1 to 1; and the same in float64.
 struct Numbers {
   std::vector<at::Tensor> given, exact;
 
@@ -75,7 +75,7 @@ struct Numbers {
     }
   }
 
-  /// As second moments are: not below zero, and not near it.
+  /// Like second moments: positive, away from zero.
   Numbers squared() && {
     for (std::size_t i = 0; i < given.size(); ++i) {
       given[i].copy_(exact[i].square().add_(0.25));
@@ -177,7 +177,7 @@ void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList g
 }
 
 bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, at::IntArrayRef sizes) {
-  // Momentum, dampening, nesterov; the kernel is then told apart by whether this is the first update.
+  // Momentum, dampening, nesterov; with them, tests both the first and later updates.
   constexpr std::array<std::array<double, 3>, 4> momenta = {{{0, 0, 0}, {0.9, 0, 0}, {0.9, 0.3, 0}, {0.9, 0, 1}}};
   bool right = true;
   for (int bits = 0; right && bits < 16; ++bits) {
@@ -223,7 +223,7 @@ bool find_verdict(FusedKernel kernel, at::Device device, at::ScalarType dtype) {
   try {
     return compare_fused(kernel, device, dtype, brief_sizes);
   } catch (const c10::Error&) {
-    return false;  // not there for this dtype or device
+    return false;  // not available for this dtype or device
   }
 }
 

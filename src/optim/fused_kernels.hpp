@@ -1,4 +1,4 @@
-// LibTorch's fused optimizer kernels, and which of them give the update of unfused operations: some do not.
+// LibTorch's fused optimizer kernels, and checks that their update equals that of unfused operations: some do not.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace danling::inline v0::optim::detail {
 
 enum class FusedKernel : std::uint8_t { sgd, adam, adamw };
 
-/// What a kernel takes of a GradScale: float32, on the device of the parameters.
+/// Scale or flag argument of a kernel: float32, on the device of the parameters.
 using OptionalTensor = std::optional<at::Tensor>;
 
 /// Options are complete. Without momentum `momenta` are not read; `first` fills them instead of adding to them.
@@ -25,14 +25,13 @@ void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList g
                      const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
                      const OptimizerOptions& options);
 
-/// Whether `kernel` may be used for tensors of `dtype` on `device`: as the table of this file's source says for the
-/// LibTorch that danling was built with; where it has no row (another version, CUDA), as `compare_fused` finds once per
-/// process with `brief_sizes`, which takes some milliseconds and waits for the device.
+/// Whether `kernel` may be used for tensors of `dtype` on `device`: by the table in this file's source for the LibTorch
+/// that danling was built with; without a row (another version, CUDA), by `compare_fused` once per process with
+/// `brief_sizes`, which takes some milliseconds and waits for the device.
 bool is_usable(FusedKernel kernel, at::Device device, at::ScalarType dtype);
 
-/// Whether `kernel` gives the unfused update, computed in float64, to 4 units in the last place: of tensors with
-/// `sizes` elements, at the start of their storage and beside it, with each combination of options. Waits for the
-/// device.
+/// Whether `kernel` computes the unfused update, computed in float64, to 4 units in the last place: for tensors with
+/// `sizes` elements, aligned and unaligned in their storage, with each combination of options. Waits for the device.
 bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, at::IntArrayRef sizes);
 
 /// Around the widths of vectors and of unrolled loops, and more than one chunk of a multi-tensor launch.

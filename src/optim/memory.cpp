@@ -29,7 +29,7 @@ std::vector<std::size_t> find_overlapping(at::TensorList tensors) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   std::vector<std::size_t> out;
   std::uintptr_t end = 0;
-  std::size_t first = 0;  // of the tensors that reach into each other, the one that comes first in the list
+  std::size_t first = 0;  // among tensors that overlap, the first in the list
   for (const Range& range : ranges) {
     if (range.begin < end) {
       out.push_back(std::max(first, range.index));
@@ -45,8 +45,8 @@ std::vector<std::size_t> find_overlapping(at::TensorList tensors) {
 
 namespace {
 
-/// Parameters whose gradients may share memory with another's. One at a time on a thread: the lists are kept from step
-/// to step, so that gradients which the program holds too cost no allocation.
+/// Parameters whose gradients may share memory with another's. One at a time on a thread: keeps its lists between
+/// steps, so that gradients also held by the program cost no allocation.
 class Sharing {
  public:
   Sharing() = default;

@@ -1,4 +1,4 @@
-// Tensors that share memory, which must not be changed side by side or twice.
+// Detection of tensors that share memory, which must not be changed in parallel or twice.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,13 @@
 
 namespace danling::inline v0::optim::detail {
 
-/// The indices of tensors that lie in memory which a tensor before them has too, in ascending order. Tensors whose
-/// ranges interleave without a common element count as well. No device wait.
+/// The indices of tensors that share memory with an earlier one, in ascending order. Interleaved ranges without a
+/// common element count as well. No device wait.
 std::vector<std::size_t> find_overlapping(at::TensorList tensors);
 
-/// Gives each gradient memory of its own, so that changing them in place changes each once: autograd gives `a` and `b`
-/// the same memory where a loss comes from `a.view(shape) + b.view(shape)`, and a program may assign a broadcast one.
-/// Costs a look at each gradient; only those that share are copied.
+/// Separates gradients that share memory, so that in-place changes apply once: autograd makes `a` and `b` share it for
+/// a loss of `a.view(shape) + b.view(shape)`, and a program may assign a broadcast one. Costs a check of each gradient;
+/// copies only those that share.
 void separate_gradients(const std::vector<at::Tensor>& params);
 void separate_gradients(const std::vector<ParamGroup>& groups);
 

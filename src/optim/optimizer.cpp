@@ -90,7 +90,7 @@ void Optimizer::zero_grad(bool set_to_none) {
       if (!grad.defined()) {
         continue;
       }
-      // A gradient with a history (create_graph) must not keep it. Views cannot be detached in place, and need not be.
+      // A gradient with a history (create_graph) must be detached. Views cannot be detached in place, and need not be.
       if (grad.requires_grad()) {
         grad = grad.detach();
       }

@@ -1,5 +1,5 @@
-// Which parameters of a group go through a fused kernel, and the tensor lists that those kernels take, kept between
-// updates so that an update neither builds lists nor allocates.
+// Assignment of a group's parameters to fused kernels, and the kernels' tensor lists, kept between updates so that an
+// update neither builds lists nor allocates.
 #pragma once
 
 #include <array>
@@ -15,39 +15,39 @@
 
 namespace danling::inline v0::optim::detail {
 
-/// Puts `before` back into `tensor` where the flag is set.
+/// Restores `tensor` from `before` if the flag is set.
 void keep_where(const at::Tensor& found_inf, const at::Tensor& before, const at::Tensor& tensor);
 
-/// What an optimizer keeps for one parameter.
+/// Optimizer state of one parameter.
 struct Slot {
   at::Tensor param;
   std::array<at::Tensor, 3> buffers;  // undefined until the first gradient
   at::Tensor step;                    // float32 scalar, as torch.optim keeps it; Adam only
-  double count = 0;                   // the same number on the host; below 0 when only the device knows it
-  bool overlaps = false;              // shares memory with a parameter before it in the group
+  double count = 0;                   // the same number on the host; negative if only the device has it
+  bool overlaps = false;              // shares memory with an earlier parameter of the group
 };
 
 enum class Route : std::uint8_t {
   skip,   // no gradient
   plain,  // operation by operation
-  first,  // fused, and the kernel shall fill the momentum
+  first,  // fused; the kernel fills the momentum
   fused,
 };
 
-/// What a device says of an update, as tensors on the device of the parameters that they are for.
+/// Divisor and flag of an update, as tensors on the device of its parameters.
 struct DeviceScale {
   at::Tensor divisor;    // float64, undefined for 1
-  at::Tensor found_inf;  // float32, 0 or 1; undefined where there is no flag
+  at::Tensor found_inf;  // float32, 0 or 1; undefined without a flag
   DeviceScale(const GradScale& scale, at::Device device);
   OptionalTensor flag() const { return found_inf.defined() ? OptionalTensor(found_inf) : std::nullopt; }
-  /// By how much counts grow: 1 - found_inf.
+  /// Increment of the counts: 1 - found_inf.
   at::Tensor taken() const;
 };
 
 /// clip_grad_norm into a scale, for gradients on a device.
 at::Tensor clip_on_device(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale);
 
-/// Runs `update` of `tensors` such that it leaves them as they were where the flag is set.
+/// Runs `update` of `tensors`, and restores them if the flag is set.
 template <class Update>
 void update_unless(const at::Tensor& found_inf, std::vector<at::Tensor> tensors, Update&& update) {
   std::vector<at::Tensor> before;
@@ -62,20 +62,20 @@ void update_unless(const at::Tensor& found_inf, std::vector<at::Tensor> tensors,
   }
 }
 
-/// Parameters of one device and dtype that take the same fused call.
+/// Parameters of one device and dtype for one fused call.
 struct Bucket {
   Route route;
   std::vector<std::size_t> members;
   std::vector<at::Tensor> params;
-  std::vector<at::Tensor> grads;  // empty between updates: the gradients must be free to go
+  std::vector<at::Tensor> grads;  // empty between updates, so that the gradients can be freed
   std::array<std::vector<at::Tensor>, 3> buffers;
   std::vector<at::Tensor> steps;
   at::Tensor grad_scale;
 
   /// Collects the gradients; divides them here when the kernel, which takes a float32 divisor, would not be exact.
-  /// Gives the tensor for the kernel's `grad_scale`, or nothing.
+  /// Returns the kernel's `grad_scale`, or nothing.
   std::optional<at::Tensor> collect(double grad_divisor);
-  /// The same by a divisor on the device.
+  /// The same with a divisor on the device.
   std::optional<at::Tensor> collect(const DeviceScale& scale);
 };
 
@@ -87,20 +87,20 @@ struct Plan {
 
   /// Rebuilds the lists when `next` differs from the routes they were built for.
   void settle();
-  /// The lists hold tensors that are no longer those of the slots.
+  /// Call when the lists hold tensors that are no longer those of the slots.
   void invalidate() { routes.clear(); }
 };
 
 /// The slots of a new group.
 std::vector<Slot> make_slots(const std::vector<at::Tensor>& params);
 
-/// @throws StateError when `params` are no longer the tensors that the slots were made for.
+/// @throws StateError when `params` differ from the tensors of the slots.
 void check_same(std::string_view optimizer, const Plan& plan, const std::vector<at::Tensor>& params, std::size_t group);
 
 [[noreturn]] void throw_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad,
                                  const std::string& what);
 
-/// A gradient must be dense, and have its parameter's shape and device. `what()` describes the parameter; it is called
+/// Checks that a gradient is dense, and has its parameter's shape and device. `what()` describes the parameter; called
 /// only to throw.
 template <class Describe>
 void check_gradient(std::string_view optimizer, const at::Tensor& param, const at::Tensor& grad, Describe&& what) {
@@ -112,7 +112,7 @@ void check_gradient(std::string_view optimizer, const at::Tensor& param, const a
 [[noreturn]] void throw_buffer(std::string_view optimizer, const at::Tensor& param, const at::Tensor& buffer,
                                const char* key, const std::string& what);
 
-/// A kept tensor must have followed its parameter: `model.to(device)` after the first update leaves it behind.
+/// Checks that a buffer followed its parameter: `model.to(device)` after the first update leaves it behind.
 template <class Describe>
 void check_buffer(std::string_view optimizer, const at::Tensor& param, const at::Tensor& buffer, const char* key,
                   Describe&& what) {
@@ -122,8 +122,8 @@ void check_buffer(std::string_view optimizer, const at::Tensor& param, const at:
   }
 }
 
-/// The fused kernels walk raw memory: they are right only for dense tensors of one layout and one dtype, and say
-/// nothing otherwise. They may update the parameters of a list side by side, hence not those that share memory.
+/// The fused kernels access raw memory: they are correct only for dense tensors of one layout and one dtype, which they
+/// do not check. They may update the parameters of a list in parallel, hence not those that share memory.
 inline bool fusable(FusedKernel kernel, const Slot& slot, const at::Tensor& grad) {
   const at::Tensor& param = slot.param;
   return !slot.overlaps && is_usable(kernel, param.device(), param.scalar_type()) &&
@@ -135,8 +135,7 @@ inline bool fusable(FusedKernel kernel, const Slot& slot, const at::Tensor& grad
 at::Tensor plain_gradient(const at::Tensor& param, at::Tensor grad, double grad_divisor);
 at::Tensor plain_gradient(const at::Tensor& param, at::Tensor grad, const DeviceScale& scale);
 
-/// @throws ConfigError for an option that is set and not in `defaults`; gives `options` with what is not set from
-/// there.
+/// @throws ConfigError for a set option that is not in `defaults`; returns `options` with unset ones from there.
 OptimizerOptions complete(std::string_view optimizer, OptimizerOptions options, const OptimizerOptions& defaults);
 
 }  // namespace danling::inline v0::optim::detail

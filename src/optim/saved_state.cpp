@@ -11,7 +11,7 @@
 namespace danling::inline v0::optim::detail {
 namespace {
 
-// How to compute, not what: each program decides for itself.
+// Implementation options, not mathematics: each program sets them.
 constexpr std::string_view execution_keys[] = {"foreach", "capturable", "differentiable", "fused"};
 
 double number_of(const Target& target, const State& value, const std::string& what) {
@@ -47,7 +47,7 @@ SavedGroup read_group(const Target& target, const State& saved, std::size_t g,
                       quote(key));
   }
   for (const auto key : options) {
-    // torch.optim grew these options later: older states do not have them.
+    // Newer options of torch.optim: older states do not have them.
     if (key != "amsgrad" && key != "maximize" && key != "nesterov" && key != "decoupled_weight_decay") {
       entry(target, saved.map(), std::string(key).c_str(), what);
     }

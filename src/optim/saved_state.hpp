@@ -1,4 +1,4 @@
-// Reading and writing the state layout of torch.optim, shared by all optimizers.
+// Reading and writing the state layout of torch.optim, for all optimizers.
 #pragma once
 
 #include <functional>
@@ -23,14 +23,14 @@ struct SavedGroup {
   std::optional<double> initial_lr;
 };
 
-/// A saved state taken apart; points into the tree it was read from.
+/// A parsed saved state; points into its source tree.
 struct SavedState {
   std::vector<SavedGroup> groups;
-  /// One per parameter in the order of groups; null where the parameter has no state.
+  /// One per parameter in the order of groups; null for a parameter without state.
   std::vector<const State::Map*> params;
 };
 
-/// What reading needs to know about the optimizer.
+/// The optimizer's properties for reading.
 struct Target {
   std::string where;  // "AdamW.load_state_dict"
   const std::vector<ParamGroup>& groups;
@@ -44,19 +44,20 @@ double read_number(const Target& target, const SavedGroup& group, const char* ke
 std::pair<double, double> read_pair(const Target& target, const SavedGroup& group, const char* key);
 bool read_flag(const Target& target, const SavedGroup& group, const char* key, bool fallback);
 
-/// Fails for a key of a parameter's state that is not in `known`.
+/// @throws for a key of a parameter's state that is not in `known`.
 void expect_keys(const Target& target, const std::string& param, const State::Map& state,
                  std::initializer_list<std::string_view> known);
 
-/// A copy of the tensor at `key` with the dtype, device and layout of `param`; undefined when there is none and it is
-/// not `required`.
+/// A copy of the tensor at `key` with the dtype, device and layout of `param`; undefined when it is missing and not
+/// `required`.
 at::Tensor read_buffer(const Target& target, const std::string& param_name, const State::Map& state, const char* key,
                        const at::Tensor& param, bool required);
 
-/// The number of updates at `key`, held as a scalar tensor or a number. Waits for the device when it is there.
+/// The number of updates at `key`, a scalar tensor or a number. Waits for its device.
 double read_step(const Target& target, const std::string& param_name, const State::Map& state, const char* key);
 
-/// {"state": per_param, "param_groups": [{options..., "initial_lr", "params"}]}; `options(g)` gives what the kind has.
+/// {"state": per_param, "param_groups": [{options..., "initial_lr", "params"}]}; `options(g)` returns the type's
+/// options.
 State write_state(const std::vector<ParamGroup>& groups, State::Map per_param,
                   const std::function<State::Map(std::size_t group)>& options);
 

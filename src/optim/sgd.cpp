@@ -60,8 +60,8 @@ struct SGD::Impl {
   };
   std::vector<Group> groups;
 
-  /// Decides how each parameter of group `g` is updated; `flagged`: perhaps none, as a device knows. Flattened: calls
-  /// cost a third of its instructions.
+  /// Chooses the update path of each parameter of group `g`; `flagged`: a device may cancel the update. Flattened:
+  /// calls cost a third of its instructions.
   [[gnu::flatten]] void route(SGD& self, std::size_t g, bool flagged) {
     Plan& plan = groups[g].plan;
     OptimizerOptions& options = groups[g].options;
@@ -86,7 +86,7 @@ struct SGD::Impl {
       plan.next[i] = fuse ? Route::fused : Route::plain;
       if (*options.momentum != 0 && !buffer.defined()) [[unlikely]] {
         if (flagged) {
-          // Whether this is the first momentum is not known here; without dampening a zero has the same effect.
+          // Whether this is the first momentum is unknown here; without dampening a zero has the same effect.
           buffer = at::zeros_like(slot.param);
           plan.invalidate();
         } else if (fuse) {
@@ -119,7 +119,7 @@ struct SGD::Impl {
     }
   }
 
-  /// A first momentum is not dampened, so that it must be known whether it is the first.
+  /// A first momentum is not dampened, so the update must know whether it is the first.
   bool first_is_dampened() const {
     return std::any_of(groups.begin(), groups.end(), [](const Group& group) {
       const bool dampened = *group.options.momentum != 0 && *group.options.dampening != 0;

@@ -10,7 +10,7 @@
 namespace danling::inline v0::optim {
 namespace {
 
-/// A number that both sides may change: ours wins when both did.
+/// A number that both sides may change: ours wins if both did.
 struct Shared {
   double seen = 0;
   double agreed(double ours, double theirs) const { return ours != seen ? ours : theirs; }

@@ -1,5 +1,4 @@
-// What the torch adapter knows about each kind of optimizer in torch::optim: its options and states as Python saves
-// them.
+// Options and state layouts of each kind of optimizer in torch::optim, as Python saves them.
 #pragma once
 
 #include <memory>
@@ -16,7 +15,7 @@ class OptimizerParamState;
 
 namespace danling::inline v0::optim::detail {
 
-/// One kind of optimizer, by its functions. `read_*` throw StateError and change nothing else.
+/// Functions for one kind of optimizer. `read_*` throw StateError and change nothing then.
 struct TorchKind {
   const char* name;
   bool (*matches)(const torch::optim::Optimizer&);
@@ -32,7 +31,7 @@ struct TorchKind {
                                                                    const torch::optim::OptimizerOptions& options);
 };
 
-/// The kind of `optimizer`, or null for one that is not known.
+/// The kind of `optimizer`, or null if unknown.
 const TorchKind* torch_kind(const torch::optim::Optimizer& optimizer);
 
 }  // namespace danling::inline v0::optim::detail

@@ -60,7 +60,7 @@ void update_adam(at::Tensor param, at::Tensor grad, std::array<at::Tensor, 3> mo
     const at::Tensor updates = device_count.to(at::kDouble);
     const auto bias = [&](double beta) { return at::pow(beta, updates).neg_().add_(1); };
     const at::Tensor denominator = second.sqrt().div_(bias(beta2).sqrt_()).add_(*options.eps);
-    // As addcdiv computes it: half precision in float32.
+    // As in addcdiv: half precision in float32.
     const auto wide = c10::elementSize(param.scalar_type()) == 2 ? at::kFloat : param.scalar_type();
     param.sub_(exp_avg.to(wide).mul(bias(beta1).reciprocal_().mul_(*options.lr)).div_(denominator));
     return;

@@ -26,7 +26,7 @@ bool capable_terminal(int file) {
   return isatty(file) == 1 && kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
 }
 
-// A console that cannot be written (a closed pipe) has nowhere to say so.
+// An error of the console (a closed pipe) cannot be reported.
 void write_all(int file, std::string_view text) {
   const detail::FileSizeSignalMask quiet;
   while (!text.empty()) {
@@ -44,13 +44,13 @@ void write_all(int file, std::string_view text) {
   }
 }
 
-// Writing from the background may stop the process (SIGTTOU) and would spoil what the shell shows.
+// Writing from the background may stop the process (SIGTTOU) and would disturb the shell's output.
 bool in_foreground(int file) {
   const pid_t group = tcgetpgrp(file);
   return group < 0 || group == getpgrp();
 }
 
-// At most `columns` characters, without control characters; a UTF-8 sequence is kept whole.
+// At most `columns` characters, without control characters; keeps UTF-8 sequences whole.
 std::string one_line(std::string_view text, std::size_t columns) {
   std::string out;
   std::size_t width = 0;
@@ -107,7 +107,7 @@ void Console::set_live_line(std::string_view text) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  // One column stays free: a full last column makes some terminals go to the next line.
+  // One column stays free: a full last column makes some terminals wrap.
   line_ = one_line(text, static_cast<std::size_t>(width() > 1 ? width() - 1 : 1));
   buffer_.clear();
   draw();

@@ -1,4 +1,4 @@
-// The file behind a Logger, written through spdlog or without it.
+// The file of a Logger, written through spdlog or without it.
 #pragma once
 
 #include <cstdio>
@@ -15,14 +15,14 @@ namespace danling::inline v0::detail {
 class LogFile {
  public:
   virtual ~LogFile();
-  /// Gives errno of a failure, or 0; a full disk may show at the flush only.
+  /// Returns errno of a failure, or 0; a full disk may appear only at the flush.
   virtual int write(LogLevel level, std::string_view text) = 0;
   virtual int flush() = 0;
 };
 
 /// Opens `path` for appending. @throws Error naming path and reason.
 std::FILE* open_log_file(const std::string& path);
-/// Flushes, and makes the file anew where someone removed it and its folder is there. Gives errno of a failure, or 0.
+/// Flushes; recreates the file if someone removed it and its folder exists. Returns errno of a failure, or 0.
 int flush_log_file(std::FILE* file, const std::filesystem::path& path);
 
 std::unique_ptr<LogFile> open_plain_log_file(const std::string& path);

@@ -1,4 +1,4 @@
-// The log file written by code of our own, without spdlog.
+// The log file without spdlog.
 #include <sys/time.h>
 
 #include <array>
@@ -62,7 +62,7 @@ int flush_log_file(std::FILE* file, const std::filesystem::path& path) {
     return errno;
   }
   const int reason = restore_removed(fileno(file), path);
-  return reason == ENOENT ? 0 : reason;  // not before the run's directory is made anew
+  return reason == ENOENT ? 0 : reason;  // not until the run's directory is recreated
 }
 
 std::unique_ptr<LogFile> open_plain_log_file(const std::string& path) { return std::make_unique<PlainLogFile>(path); }

@@ -1,4 +1,4 @@
-// The only file that includes spdlog. It must not include LibTorch, which brings another fmt.
+// The only file that includes spdlog. It must not include LibTorch, which contains another fmt.
 #include <telemetry/log_file.hpp>
 
 #if DANLING_WITH_SPDLOG
@@ -13,7 +13,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-// spdlog's own file sink does not say when a flush fails, which is when a full disk shows.
+// spdlog's file sink does not report a failed flush, which is how a full disk appears.
 class FileSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit FileSink(const std::string& path) : path_(path), file_(open_log_file(path)) {}

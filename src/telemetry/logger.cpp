@@ -37,7 +37,7 @@ void Logger::open_file(const std::string& path) {
   options_.file = path;
   const detail::FileSizeSignalMask quiet;
   for (const auto& [level, text] : kept_) {
-    file_->write(level, text);  // the next line says what is wrong with the file
+    file_->write(level, text);  // the next line reports the error of the file
   }
   kept_.clear();
 }

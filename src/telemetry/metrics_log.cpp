@@ -102,7 +102,7 @@ struct Extent {
   std::uint64_t bytes = 0;
 };
 
-// The whole lines of a file, `most` at most.
+// The complete lines of a file, `most` at most.
 Extent extent_of(int file, std::int64_t most) {
   Extent found;
   std::uint64_t position = 0;
@@ -204,7 +204,7 @@ int MetricsLog::write_kept() noexcept {
   const detail::FileSizeSignalMask quiet;
   int reason = 0;
   std::size_t done = 0;
-  // One write, unless the disk is filling up: then the second one says why.
+  // One write, unless the disk is filling up: then the second one returns the reason.
   while (reason == 0 && done < kept_.size()) {
     const ssize_t written = ::write(file_, kept_.data() + done, kept_.size() - done);
     if (written > 0) {
@@ -215,7 +215,7 @@ int MetricsLog::write_kept() noexcept {
   }
   const std::size_t whole = done == 0 ? 0 : kept_.rfind('\n', done - 1) + 1;
   if (whole < done) {
-    // If this fails, the next attempt tries again, and so does the next opening of the file.
+    // If this fails, the next attempt or opening of the file retries.
     torn_ = ftruncate(file_, static_cast<off_t>(offset_ + whole)) != 0;
   }
   const auto count = std::count(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(whole), '\n');
@@ -228,7 +228,7 @@ int MetricsLog::write_kept() noexcept {
 
 void MetricsLog::flush() {
   std::error_code ignored;
-  std::filesystem::create_directories(path_.parent_path(), ignored);  // someone may have removed it
+  std::filesystem::create_directories(path_.parent_path(), ignored);  // the folder may have been removed
   if (const int reason = detail::restore_removed(file_, path_); reason != 0) {
     fail_file("metrics_log.flush", path_, reason);
   }
@@ -269,7 +269,7 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
 std::int64_t MetricsLog::restore(std::int64_t lines, std::string_view kept) {
   kept = kept.substr(0, kept.rfind('\n') + 1);
   const auto waited = static_cast<std::int64_t>(std::count(kept.begin(), kept.end(), '\n'));
-  if (lines_ >= lines) {  // those that waited were written since
+  if (lines_ >= lines) {  // the kept lines were written since
     truncate_to_lines(std::max<std::int64_t>(lines, 0));
     return 0;
   }

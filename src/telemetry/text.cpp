@@ -69,7 +69,7 @@ std::string format_number(double value) {
   if (size == 0 || (size > 1e-3 && size < 1e6)) {
     return to_fixed(value, 4);
   }
-  // Trailing zeros of the fraction say nothing, but one digit stays: 1.0e-03.
+  // Removes trailing zeros of the fraction, but keeps one digit: 1.0e-03.
   std::array<char, 16> digits{};
   std::string text(
       digits.data(),

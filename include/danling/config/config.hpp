@@ -9,34 +9,34 @@
 
 namespace danling::inline v0 {
 
-/// Base of a program's settings. Derive from it (or from RunnerConfig), give members their defaults and list them in
-/// fields(). Precedence: defaults < files in the order given < command line < post().
+/// Base of a program's settings. Derive from it (or from RunnerConfig), initialise members with their defaults and list
+/// them in fields(). Precedence: defaults < files in order < command line < post().
 class Config : public Section {
  public:
-  /// What a class of the library does once the sources are read, ahead of post(): `changed` are the top-level keys
-  /// whose values the sources changed.
+  /// Hook of library classes after the sources are read, before post(): `changed` are the top-level keys whose values
+  /// the sources changed.
   virtual void base_post(const std::vector<std::string>& changed);
   /// Called once after the sources are read, before validation: derive settings from others here (DanLing's `post`).
   virtual void post();
   /// Called after post() and by runners at construction: @throws ConfigError when settings contradict each other.
   virtual void validate() const;
-  /// What a class of the library checks ahead of validate(), so that an override cannot lose it.
+  /// Checks of library classes before validate(), so that an override cannot lose them.
   virtual void base_validate() const;
 };
 
 /// Reads `--config FILE` (repeatable) and `--key value` / `--key=value` options into `config`, then calls finish().
 /// A later file wins over an earlier one, options win over files. A bool key without a value means true.
-/// With `--help` or `-h` anywhere it writes the help to `out`, leaves `config` as it was and returns true.
+/// With `--help` or `-h` anywhere it writes the help to `out`, leaves `config` unchanged and returns true.
 /// @throws ConfigError for an unknown key, a wrong value, an unreadable file or contradicting settings.
 [[nodiscard]] bool parse(Config& config, int argc, const char* const* argv, std::ostream& out);
 /// The same with help on standard output.
 [[nodiscard]] bool parse(Config& config, int argc, const char* const* argv);
 
-/// Reads a YAML file, or a JSON file when its name ends in `.json`, over what `config` holds.
-/// @throws ConfigError that names file and line; `config` then holds what was read before.
+/// Reads a YAML file, or a JSON file when its name ends in `.json`, into `config`.
+/// @throws ConfigError that names file and line; `config` then has the values before it.
 void load_file(SectionRef config, const std::string& path);
 
-/// Reads YAML text over what `config` holds; `origin` takes the place of the file name in messages.
+/// Reads YAML text into `config`; `origin` replaces the file name in messages.
 void load_text(SectionRef config, std::string_view yaml, const std::string& origin);
 
 /// Sets one key as the command line does: `apply(config, "optim.betas", "0.9,0.99")`.
@@ -49,7 +49,7 @@ void finish(Config& config);
 void validate(const Config& config);
 
 /// The text of --help: every key with type, default and description, grouped by section.
-/// `width` is that of the terminal; 0 asks standard output, and means 100 where that is no terminal.
+/// `width` is that of the terminal; 0 queries standard output, or means 100 if that is no terminal.
 std::string help(const Config& config, std::string_view program, std::size_t width = 0);
 
 }  // namespace danling::inline v0

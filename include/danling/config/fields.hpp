@@ -1,4 +1,4 @@
-// The field list of a config: each field named once, for parsing, --help, saving, comparing and hashing alike.
+// The field list of a config: each field listed once, for parsing, --help, saving, comparing and hashing.
 #pragma once
 
 #include <concepts>
@@ -23,7 +23,7 @@ concept Listed = requires(T& section, Fields& f) {
   section.fields(f);
 };
 
-/// A group of fields: a whole config, or a part of one that has a name (`optim`). Copies are independent.
+/// A group of fields: a whole config, or a named part of one (`optim`). Copies are independent.
 class Section {
  public:
   virtual ~Section();
@@ -32,7 +32,7 @@ class Section {
   /// written, so it must name the same members each time and change nothing.
   virtual void fields(Fields& f) = 0;
 
-  /// What a class of the library lists ahead of fields(), so that an override cannot lose it.
+  /// Fields of library classes, listed before fields(), so that an override cannot lose them.
   virtual void base_fields(Fields& f);
 
  protected:
@@ -55,7 +55,7 @@ class SectionRef {
   void (*list_)(void*, Fields&);
 };
 
-/// The same, to read from.
+/// The same, read-only.
 class ConstSectionRef {
  public:
   template <Listed S>
@@ -97,21 +97,21 @@ struct SectionMap {
 /// A field just listed, to be marked: `f("lr", lr, "learning rate").at_least(0)`. Marks return the field again.
 class Field {
  public:
-  /// The value says where or how a run happens, not what it computes: kept out of the canonical form and hash.
-  /// Holds for every field of a section so marked.
+  /// The value affects where or how a run happens, not its results: excluded from the canonical form and hash.
+  /// Applies to every field of a section so marked.
   Field& non_semantic();
   /// The values that a text field may take; files and the command line may write them in any case.
   Field& choices(std::vector<std::string> values);
-  /// `value` is accepted and stands for `meaning` in the canonical form.
+  /// `value` is accepted and replaced by `meaning` in the canonical form.
   Field& synonym(std::string_view value, std::string_view meaning);
-  /// A name that is looked up without regard to case: it is read in small letters, and has them in the canonical form.
+  /// A case-insensitive name: converted to lower case on reading, and in the canonical form.
   Field& any_case();
-  /// `value` is a known choice whose feature does not exist here.
+  /// `value` is a known choice whose feature is not available.
   Field& refuse(std::string_view value, std::string_view reason);
   /// Bounds of a number, or of each number of a list; the bounds themselves are allowed.
   Field& range(double low, double high);
   Field& at_least(double low);
-  /// The bound itself is refused.
+  /// Excludes the bound itself.
   Field& above(double low);
   /// A second name of the key; saving uses the first.
   Field& alias(std::string_view name);
@@ -163,8 +163,8 @@ class Fields {
   /// A nested section.
   Field operator()(std::string_view name, SectionRef value, std::string_view help);
 
-  /// A key, or a section of them, whose feature does not exist here: any value but its default is refused by name.
-  /// `key` must live on.
+  /// A key, or a section of them, whose feature is not available: any value but its default is refused by name. `key`
+  /// must outlive the list.
   void reserved(const ReservedKey& key);
 
   /// A list of mappings with the same keys.
@@ -180,8 +180,8 @@ class Fields {
                 help);
   }
 
-  /// Mappings under names that the program does not know beforehand, such as `dataloader.<split>`: at most one per
-  /// section; `placeholder` stands for the name in help.
+  /// Mappings under arbitrary names, such as `dataloader.<split>`: at most one per section; `placeholder` stands for
+  /// the name in help.
   template <Listed S>
   Field others(std::string_view placeholder, std::map<std::string, S>& value, std::string_view help) {
     return map(placeholder,
@@ -200,7 +200,7 @@ class Fields {
                help);
   }
 
-  /// The heading of --help for the fields of a config's top level that follow.
+  /// The heading in --help for the top-level fields that follow.
   void group(std::string_view heading);
 
   /// For the visitors of the library.

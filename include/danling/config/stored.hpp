@@ -1,4 +1,4 @@
-// A copy of a whole config, whatever its type, so that a holder of the base does not lose the derived fields.
+// A copy of a whole config of any derived type, so that a holder of the base does not lose the derived fields.
 #pragma once
 
 #include <concepts>
@@ -11,11 +11,11 @@
 namespace danling::inline v0 {
 
 namespace detail {
-/// The name of a type as it is written in code.
+/// The name of a type as in source code.
 std::string readable_name(const std::type_info& type);
 }  // namespace detail
 
-/// Holds a copy of a user's config and a default-constructed one to compare it with, both seen through `Base`.
+/// Holds a copy of a user's config and a default-constructed one to compare with, both accessed through `Base`.
 /// Copies share the held config.
 template <std::derived_from<Config> Base>
 class StoredConfig {
@@ -30,10 +30,10 @@ class StoredConfig {
 
   Base& get() const { return *config_; }
   const Base& defaults() const { return *defaults_; }
-  /// A new config of the same type, with its defaults: to read a saved one into.
+  /// A new config of the same type, with its defaults, for reading a saved one.
   std::unique_ptr<Base> make() const { return make_(); }
 
-  /// The config as the type that it was given as. @throws ConfigError for another type.
+  /// The config as its original type. @throws ConfigError for another type.
   template <std::derived_from<Base> C>
   C& as() const {
     C* found = dynamic_cast<C*>(config_.get());

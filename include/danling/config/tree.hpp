@@ -9,7 +9,7 @@
 
 namespace danling::inline v0 {
 
-/// Stands for the tensor type of a tree that has no tensors.
+/// The tensor type of a tree without tensors.
 struct NoTensor {
   bool operator==(const NoTensor&) const = default;
 };
@@ -20,36 +20,36 @@ using ConfigTree = Tree<NoTensor>;
 /// A key of Fields::reserved().
 struct ReservedKey {
   std::string_view key;
-  ConfigTree value;  ///< the only one that is accepted; a map for a section
+  ConfigTree value;  ///< the only accepted value; a map for a section
   std::string_view feature;
 };
 
 /// Every field of `section`.
 ConfigTree to_tree(ConstSectionRef section);
 
-/// The fields that say what a run computes: without non_semantic() and reserved() fields, without unset ones, synonyms
-/// replaced by what they stand for.
+/// The fields that affect a run's results: without non_semantic() and reserved() fields, without unset ones, synonyms
+/// replaced by their meaning.
 ConfigTree semantic_tree(ConstSectionRef section);
 
-/// The names of the options that are set: those that are neither null nor an empty list of mappings.
+/// The names of set options: neither null nor an empty list of mappings.
 std::vector<std::string> set_keys(ConstSectionRef section);
 
-/// Gives each option of `section` that is unset (null, or an empty list of mappings) the value of `from`, where that
-/// has an option of this name and type.
+/// Sets each unset option of `section` (null, or an empty list of mappings) from `from`, if that has an option of this
+/// name and type.
 void inherit(SectionRef section, ConstSectionRef from);
 
-/// Reads a tree over what `section` holds, with the checks of a file; `origin` names it in messages.
+/// Reads a tree into `section`, with the checks of a file; `origin` names it in messages.
 void from_tree(SectionRef section, const ConfigTree& tree, const std::string& origin = "stored config");
 
-/// YAML that reads back as the same tree, also by Python's reader: doubles by their shortest exact text, strings
-/// quoted where they would read as something else.
+/// YAML that parses to the same tree, also in Python: doubles by their shortest exact text, strings
+/// quoted if they would parse as another type.
 std::string to_yaml(const ConfigTree& tree);
 
-/// Reads YAML of any layout. Plain scalars are null, bools, integers and numbers where they read as such (`1e-3` too),
-/// else strings; `origin` takes the place of the file name in messages. @throws ConfigError with the line
+/// Reads any YAML. Plain scalars are null, bools, integers and numbers if they parse as such (`1e-3` too), else
+/// strings; `origin` replaces the file name in messages. @throws ConfigError with the line
 ConfigTree from_yaml(std::string_view yaml, const std::string& origin);
 
-/// semantic_tree() as YAML with sorted keys: equal for configs that compute the same.
+/// semantic_tree() as YAML with sorted keys: equal for configs with the same results.
 std::string canonical(ConstSectionRef section);
 
 /// Twelve hexadecimal digits of the SHA-1 of a canonical text (DanLing's `config_id`).
@@ -74,8 +74,8 @@ std::vector<Difference> differences(const ConfigTree& first, const ConfigTree& s
 std::string describe(const std::vector<Difference>& differences, std::string_view first_name,
                      std::string_view second_name);
 
-/// A config tree as a tree over another tensor type, such as a checkpoint's state, and back.
-/// @throws StateError for bytes, tensors, tuples or integer keys, which a config does not hold.
+/// Converts a config tree to a tree over another tensor type, such as a checkpoint's state, and back.
+/// @throws StateError for bytes, tensors, tuples or integer keys, which a config cannot have.
 template <class To, class From>
 To convert_tree(const From& tree) {
   if (tree.is_null()) return To();

@@ -1,4 +1,4 @@
-// Adam and AdamW: one body, told apart by where the weight decay goes.
+// Adam and AdamW: one implementation, which differ in the weight decay.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class Adam : public Optimizer {
   /// Its options, with their defaults.
   static const OptimizerOptions& defaults();
 
-  /// Where `add_param_group` follows, `params` may be empty. `names`: empty or one per parameter.
+  /// `params` may be empty if `add_param_group` follows. `names`: empty or one per parameter.
   explicit Adam(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
                 std::vector<std::string> names = {});
   ~Adam() override;

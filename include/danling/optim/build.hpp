@@ -20,7 +20,7 @@ namespace danling::inline v0::optim {
 /// A parameter and its name in the model: `{"fc.weight", tensor}`.
 using NamedParameter = std::pair<std::string, at::Tensor>;
 
-/// Parameters with the options that hold for them: the optimizer's, replaced by those of their group.
+/// Parameters with their effective options: the optimizer's, overridden by those of their group.
 struct ResolvedGroup {
   std::vector<at::Tensor> params;
   std::vector<std::string> names;
@@ -29,35 +29,35 @@ struct ResolvedGroup {
   std::string where;
 };
 
-/// Optimizers by `optim.type`: sgd, adam, adamw, and what the program adds. A factory gets at least one group.
+/// Optimizers by `optim.type`: sgd, adam, adamw, and the program's types. A factory gets at least one group.
 using OptimizerRegistry = Registry<std::shared_ptr<Optimizer>(const OptimizerSpec&, const std::vector<ResolvedGroup>&)>;
 OptimizerRegistry& optimizers();
 
-/// Assigns each parameter to the first pattern found in its name; the rest form a last group with the optimizer's own
-/// options. A pattern that matches nothing gives no group and one line in `warnings`.
-/// @throws ConfigError for an invalid pattern or a multiplier without what it multiplies.
+/// Assigns each parameter to the first pattern found in its name; the rest form a last group with the optimizer's
+/// options. A pattern without a match creates no group, and adds one line to `warnings`.
+/// @throws ConfigError for an invalid pattern or a multiplier without its base option.
 std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                           std::vector<std::string>* warnings = nullptr);
 
-/// @throws ConfigError when an option is set that is not in `known`: for factories, so that nothing is ignored.
+/// @throws ConfigError when an option outside `known` is set: for factories, so that no option is ignored.
 void expect_options(const ResolvedGroup& group, std::string_view type, std::initializer_list<std::string_view> known);
 
-/// The optimizer that `spec` describes. A parameter that occurs twice (tied weights) is taken once.
-/// @throws ConfigError for no type or an unknown one, an option that the type does not know, or no parameters.
+/// The optimizer that `spec` describes. A parameter that occurs twice (tied weights) is added once.
+/// @throws ConfigError for a missing or unknown type, an option that the type does not have, or no parameters.
 std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                            std::vector<std::string>* warnings = nullptr);
 
-/// Schedulers by `sched.type`: linear, cosine, constant, step, and what the program adds. The number is the run's total
-/// of scheduler steps, where it is known.
+/// Schedulers by `sched.type`: linear, cosine, constant, step, and the program's types. The number is the run's total
+/// of scheduler steps, if known.
 using SchedulerRegistry =
     Registry<std::shared_ptr<Scheduler>(const SchedulerSpec&, Optimizer&, std::optional<std::int64_t>)>;
 SchedulerRegistry& schedulers();
 
-/// @throws ConfigError when an option is set that is not in `known`, `interval` and `monitor` apart.
+/// @throws ConfigError when an option outside `known` is set, except `interval` and `monitor`.
 void expect_options(const SchedulerSpec& spec, std::initializer_list<std::string_view> known);
 
 /// The scheduler that `spec` describes, over `optimizer`, which must outlive it.
-/// @throws ConfigError for no type or an unknown one, an option that the type does not know, or a schedule over a run
+/// @throws ConfigError for a missing or unknown type, an option that the type does not have, or a schedule over a run
 /// of unknown
 ///         length.
 std::shared_ptr<Scheduler> build_scheduler(const SchedulerSpec& spec, Optimizer& optimizer,

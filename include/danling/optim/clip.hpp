@@ -1,4 +1,4 @@
-// Gradient clipping and the search for gradients that are not finite.
+// Gradient clipping and detection of non-finite gradients.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,18 @@
 
 namespace danling::inline v0::optim {
 
-// `params`: tensors without a gradient are passed over. `grad_divisor`: what the optimizer will divide by, so that
-// limits and the norm refer to the divided gradients; the gradients themselves are not divided here.
+// `params`: tensors without a gradient are skipped. `grad_divisor`: the optimizer's divisor, so that limits and the
+// norm refer to the divided gradients; these functions do not divide the gradients.
 
-/// Scales the gradients so that their common 2-norm is at most `max_norm` (torch.nn.utils.clip_grad_norm_), and gives
-/// the norm before that: a scalar on the device of the first gradient, 0 when there is none. No device wait; on the
+/// Scales the gradients so that their common 2-norm is at most `max_norm` (torch.nn.utils.clip_grad_norm_), and returns
+/// the norm before that: a scalar on the device of the first gradient, 0 without gradients. No device wait; on the
 /// CPU nothing is multiplied when the norm is within the limit.
 /// @throws ConfigError unless `max_norm` is above 0.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double grad_divisor = 1.0);
 
-/// The same without a pass over the gradients: what would scale them goes into `scale`, so that the optimizer's update
-/// does it. A norm that is not finite sets `scale.found_inf`. Norm and limit are those of the gradients as `scale`
-/// divides them. No device wait, but for a scale on a device beside gradients on the host.
+/// The same without a pass over the gradients: stores the factor in `scale`, for the optimizer's update. A non-finite
+/// norm sets `scale.found_inf`. Norm and limit refer to the gradients divided by `scale`. No device wait, except for a
+/// scale on a device with gradients on the host.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, GradScale& scale);
 
 /// The common 2-norm of the gradients. No device wait.

@@ -13,15 +13,15 @@
 namespace danling::inline v0::optim {
 
 /// A curve from the base rate to the final rate over `total_steps`, between a linear warm-up from and a linear
-/// cool-down to `min_lr` (DanLing's LRScheduler). Update k, from 1, runs at the rate of progress k / total_steps.
-/// Stepped further than total_steps + 1 it has run out, and keeps the rate of its end. A group with base rate 0 is
-/// frozen and stays so, unless `final_lr` is given.
+/// cool-down to `min_lr` (DanLing's LRScheduler). Update k, from 1, runs at the rate of progress k / total_steps. Past
+/// total_steps + 1 it keeps the final rate, and `ran_out()` is true. A group with base rate 0 stays frozen, unless
+/// `final_lr` is set.
 class LRScheduler final : public Scheduler {
  public:
-  /// `options.type` is linear, cosine (the default) or constant, or with a `curve` of your own a name for messages. The
-  /// curve maps progress from 0 to 1 to the part of the way that the rate has gone. `options.total_steps` goes before
+  /// `options.type` is linear, cosine (the default) or constant; with a custom `curve`, a name for messages. The curve
+  /// maps progress from 0 to 1 to the fraction of the way between the rates. `options.total_steps` overrides
   /// `total_steps`.
-  /// @throws ConfigError for options that contradict each other, are out of range or are those of other schedules.
+  /// @throws ConfigError for options that contradict each other, are out of range or belong to other schedules.
   LRScheduler(Optimizer& optimizer, std::int64_t total_steps, const SchedulerSpec& options = {},
               std::function<double(double)> curve = nullptr);
 

@@ -13,8 +13,8 @@ class Fields;
 
 namespace danling::inline v0::optim {
 
-/// What is not set keeps the default of the kind of optimizer: that of torch.optim, but for `fused`, which is on. A
-/// kind refuses options that it does not have.
+/// Unset options keep the default of the optimizer type: that of torch.optim, except `fused`, which is on. A type
+/// refuses options that it does not have.
 struct OptimizerOptions {
   std::optional<double> lr = std::nullopt;  ///< 1e-3
   std::optional<double> momentum = std::nullopt;
@@ -25,30 +25,30 @@ struct OptimizerOptions {
   std::optional<bool> nesterov = std::nullopt;
   std::optional<bool> amsgrad = std::nullopt;
   std::optional<bool> maximize = std::nullopt;
-  /// Use LibTorch's fused kernel for the dtypes, devices and layouts where it was found to give the same update as
+  /// Use LibTorch's fused kernel for the dtypes, devices and layouts for which its update was found equal to that of
   /// plain operations; false: plain operations everywhere.
   std::optional<bool> fused = std::nullopt;
 
   void fields(Fields& f);
 };
 
-/// Parameters whose names match `pattern`, and what differs for them: `ParamGroupSpec("head", {.lr = 0.1})`.
+/// Parameters whose names match `pattern`, with their overrides: `ParamGroupSpec("head", {.lr = 0.1})`.
 struct ParamGroupSpec : OptimizerOptions {
   ParamGroupSpec() = default;
   ParamGroupSpec(std::string regex, const OptimizerOptions& options = {})  // NOLINT(google-explicit-constructor)
       : OptimizerOptions(options), pattern(std::move(regex)) {}
 
   std::string pattern = {};  ///< regular expression (ECMAScript), searched for anywhere in the name
-  // Relative to the optimizer's own option, which must be set then.
+  // Relative to the optimizer's option, which must then be set.
   std::optional<double> lr_multiplier = std::nullopt;
   std::optional<double> weight_decay_multiplier = std::nullopt;
-  std::optional<double> beta1 = std::nullopt;  ///< instead of the first of `betas`
+  std::optional<double> beta1 = std::nullopt;  ///< replaces the first of `betas`
   std::optional<double> beta2 = std::nullopt;
 
   void fields(Fields& f);
 };
 
-/// One optimizer: `OptimizerSpec("sgd", {.lr = 0.1, .momentum = 0.9})`. Without `type` there is none.
+/// One optimizer: `OptimizerSpec("sgd", {.lr = 0.1, .momentum = 0.9})`. Without `type`, none.
 struct OptimizerSpec : OptimizerOptions {
   OptimizerSpec() = default;
   OptimizerSpec(std::string name, const OptimizerOptions& options = {},  // NOLINT(google-explicit-constructor)
@@ -56,31 +56,33 @@ struct OptimizerSpec : OptimizerOptions {
       : OptimizerOptions(options), type(std::move(name)), param_groups(std::move(groups)) {}
 
   std::optional<std::string> type = std::nullopt;
-  std::vector<ParamGroupSpec> param_groups = {};  ///< the first group whose pattern matches takes a parameter
+  std::vector<ParamGroupSpec> param_groups = {};  ///< a parameter belongs to the first group whose pattern matches
   std::string section = "optim";                  ///< for messages; no option
 
   void fields(Fields& f);
 };
 
-/// One schedule; unset options keep the defaults of the type. Without `type` there is none.
+/// One schedule; unset options keep the defaults of the type. Without `type`, none.
 struct SchedulerSpec {
   std::optional<std::string> type = std::nullopt;
-  std::optional<std::int64_t> total_steps = std::nullopt;  ///< goes before that of the run
+  std::optional<std::int64_t> total_steps = std::nullopt;  ///< overrides that of the run
   /// The final rate over the base rate. 1e-3 when neither this nor `final_lr` is given; not both.
   std::optional<double> final_lr_ratio = std::nullopt;
   std::optional<double> final_lr = std::nullopt;
-  /// Where warm-up starts and cool-down ends; no rate is below it. 1e-9. Lowered to `final_lr` when that is smaller.
+  /// The rate at which warm-up starts and cool-down ends, and the minimum. 1e-9. Lowered to `final_lr` when that is
+  /// smaller.
   std::optional<double> min_lr = std::nullopt;
   std::optional<std::int64_t> warmup_steps = std::nullopt;    ///< total_steps / 20; 0 for none
   std::optional<std::int64_t> cooldown_steps = std::nullopt;  ///< total_steps / 5; 0 for none
-  /// How the part of the way that a curve has gone becomes a rate between the base and the final one: percentile,
-  /// base * (final / base)^part, the default with a ratio; or numerical, a straight line, the default with `final_lr`.
+  /// Conversion of a curve's fraction to a rate between the base and the final one: percentile,
+  /// base * (final / base)^fraction, the default with a ratio; or numerical, a straight line, the default with
+  /// `final_lr`.
   std::optional<std::string> scaling = std::nullopt;
   std::optional<std::int64_t> step_size = std::nullopt;
   std::optional<double> gamma = std::nullopt;
-  // For whoever steps the scheduler:
+  // For the caller of `step()`:
   std::optional<std::string> interval = std::nullopt;  ///< step, epoch or validation
-  std::optional<std::string> monitor = std::nullopt;   ///< `<split>.<metric>`, for a schedule that needs one
+  std::optional<std::string> monitor = std::nullopt;   ///< `<split>.<metric>`, for a schedule that requires one
   std::string section = "sched";                       ///< for messages; no option
 
   void fields(Fields& f);

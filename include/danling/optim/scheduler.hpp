@@ -10,37 +10,37 @@
 namespace danling::inline v0::optim {
 
 /// Sets the learning rates of every parameter group. Counts as PyTorch does: construction is the first step, so that
-/// the first update already runs at a scheduled rate. Derive, call `start()` at the end of your constructor, and
-/// override `compute`.
+/// the first update already uses a scheduled rate. Derive, call `start()` at the end of your constructor, and override
+/// `compute`.
 class Scheduler {
  public:
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
   virtual ~Scheduler();
 
-  /// Moves on by one and sets the learning rates. Call it after `Optimizer::step()`.
+  /// Advances by one step and sets the learning rates. Call it after `Optimizer::step()`.
   /// @throws StateError when the scheduler requires a metric.
   void step();
-  /// The same, for a scheduler that requires a metric. @throws StateError when it does not.
+  /// The same, for a scheduler that requires a metric. @throws StateError for another one.
   void step(double metric);
   virtual bool requires_metric() const { return false; }
-  /// Whether it was stepped past its end: one step behind the last update belongs to it, and those after do not.
+  /// Whether it was stepped past its end: one step after the last update is still part of the schedule.
   virtual bool ran_out() const { return false; }
 
-  /// The rates that were set last, one per group.
+  /// The last set rates, one per group.
   const std::vector<double>& get_last_lr() const { return last_lr_; }
-  /// The rates that each group had before any scheduler: what schedules are relative to.
+  /// The rate of each group before any scheduler: the base of schedules.
   const std::vector<double>& base_lrs() const { return base_lrs_; }
-  /// Steps taken, the one of construction included.
+  /// Number of steps, including the one of construction.
   std::int64_t step_count() const { return step_count_; }
-  /// Steps taken after construction.
+  /// Number of steps after construction.
   std::int64_t last_epoch() const { return step_count_ - 1; }
 
-  /// The position and the base rates. Not the configuration (total_steps, warmup_steps, ...): that is given by the
-  /// program that resumes.
+  /// The position and the base rates, without the configuration (total_steps, warmup_steps, ...), which the resuming
+  /// program sets.
   virtual State state_dict() const;
-  /// Goes to a saved position and sets the learning rates that belong there. Load the optimizer first.
-  /// Keys that hold configuration (Python saves them too) are passed over.
+  /// Restores a saved position and sets its learning rates. Load the optimizer first.
+  /// Skips configuration keys (Python saves them too).
   /// @throws StateError and changes nothing when it does not fit the optimizer's groups.
   virtual void load_state_dict(const State& state);
 
@@ -49,10 +49,10 @@ class Scheduler {
 
   /// The rates for the current `step_count()`: `lrs` holds the current ones on entry, one per group.
   virtual void compute(std::vector<double>& lrs, std::optional<double> metric) = 0;
-  /// After `load_state_dict` moved the position: the rates there. `lrs` holds the saved ones on entry, which are right
-  /// for schedules that build on the rate before.
+  /// Computes the rates after `load_state_dict` changed the position. `lrs` holds the saved ones on entry, which are
+  /// correct for schedules that build on the previous rate.
   virtual void restore(std::vector<double>& lrs);
-  /// Takes the base rates from the optimizer and the first step.
+  /// Reads the base rates from the optimizer and takes the first step.
   void start();
 
   Optimizer& optimizer() { return *optimizer_; }

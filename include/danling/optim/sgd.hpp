@@ -16,7 +16,7 @@ class SGD final : public Optimizer {
   /// Its options, with their defaults.
   static const OptimizerOptions& defaults();
 
-  /// Where `add_param_group` follows, `params` may be empty. `names`: empty or one per parameter.
+  /// `params` may be empty if `add_param_group` follows. `names`: empty or one per parameter.
   explicit SGD(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
                std::vector<std::string> names = {});
   ~SGD() override;

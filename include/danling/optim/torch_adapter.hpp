@@ -1,4 +1,4 @@
-// An optimizer of torch::optim in the place of one of ours. Include torch's own header beside this one.
+// Adapter for optimizers of torch::optim. Include torch's header beside this one.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@ class Optimizer;
 
 namespace danling::inline v0::optim {
 
-/// Wraps any optimizer of torch::optim whose `step()` needs no closure. Learning rates go both ways: a rate changed on
-/// either side holds from the next `step()` on (ours, where both changed). Gradients are divided by one pass over them
-/// when the divisor is not 1. The state dict has Python's layout for SGD, Adam, AdamW, RMSprop and Adagrad.
+/// Wraps any optimizer of torch::optim whose `step()` needs no closure. Learning rates are synchronised both ways: a
+/// change on either side applies from the next `step()` on (ours, if both changed). A divisor other than 1 costs one
+/// pass over the gradients. The state dict has Python's layout for SGD, Adam, AdamW, RMSprop and Adagrad.
 /// @throws ConfigError for a null pointer or LBFGS; `state_dict` and `load_state_dict` of other kinds throw StateError.
 std::shared_ptr<Optimizer> adapt(std::shared_ptr<torch::optim::Optimizer> optimizer);
 

@@ -25,19 +25,19 @@ struct LoggerOptions {
   std::string file = {};
   /// Whether lines go to the console as well.
   bool console = true;
-  /// Put before warnings and errors in the file, as "rank=1/4 host=a". Empty: nothing.
+  /// Prefix of warnings and errors in the file, such as "rank=1/4 host=a". Empty: none.
   std::string context = {};
-  /// Bytes of lines that are kept until open_file() writes them; later ones are not in the file.
+  /// Bytes of lines to keep until open_file() writes them; later ones are not in the file.
   std::size_t keep = 0;
 };
 
-/// Gets each line besides console and file, one at a time, from any thread. Must not log itself, nor throw.
+/// Receives each line besides console and file, one at a time, from any thread. Must not log itself, nor throw.
 using LogSink = std::function<void(LogLevel level, std::string_view text)>;
 
-/// Thread-safe. On the console information goes to standard output, the rest to standard error after "warning: " or
+/// Thread-safe. On the console, information goes to standard output, the rest to standard error after "warning: " or
 /// "error: ". In the file a line is `2026-12-31 23:59:59.123 info     text`.
-/// The file is flushed at errors, by `flush()` (once per log boundary) and at close. A file that cannot be written any
-/// more (a full disk) is said once on the console and does not end the run.
+/// The file is flushed at errors, by `flush()` (once per log boundary) and at close. A write error (a full disk) is
+/// reported once on the console and does not end the run.
 class Logger {
  public:
   /// @throws Error when the file cannot be opened.
@@ -51,16 +51,16 @@ class Logger {
   void error(std::string_view text) { log(LogLevel::error, text); }
   void log(LogLevel level, std::string_view text);
 
-  /// A line that a live progress line already shows: to the file, and to the console only where none can be shown.
+  /// A line that a live progress line already shows: to the file, and to the console only without live lines.
   void progress(std::string_view text);
   /// To the file only.
   void note(std::string_view text);
 
-  /// Starts writing to a file, after construction without one, with the lines that were kept.
-  /// @throws Error when it cannot be opened, StateError when there is one already.
+  /// Starts writing to a file, after construction without one, beginning with the kept lines.
+  /// @throws Error when it cannot be opened, StateError when a file is already open.
   void open_file(const std::string& path);
 
-  /// For a program that shows or stores lines itself; an empty one ends it.
+  /// For a program that shows or stores lines itself; an empty sink removes it.
   void set_sink(LogSink sink);
 
   Console& console() { return console_; }
@@ -68,7 +68,7 @@ class Logger {
   /// Flushes and closes the file; later lines go to the console only. Safe to call twice.
   void close();
 
-  /// "spdlog" or "plain": what writes the file in this build.
+  /// "spdlog" or "plain": the file writer of this build.
   static const char* backend();
 
  private:

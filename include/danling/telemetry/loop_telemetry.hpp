@@ -8,7 +8,7 @@
 
 namespace danling::inline v0 {
 
-/// What was counted; plain numbers, so that ranks can be summed (times: the maximum).
+/// Counts of a loop; plain numbers, so that ranks can be summed (times: the maximum).
 struct LoopCounts {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -17,22 +17,22 @@ struct LoopCounts {
   double seconds = 0.0;
   double data_seconds = 0.0;
 
-  /// "time" (seconds per step), "data_time", "samples_per_s" and "tokens_per_s"; what was not counted is left out.
-  /// Names as in DanLing's LoopTelemetry.merge_result, with data_time added.
+  /// "time" (seconds per step), "data_time", "samples_per_s" and "tokens_per_s"; without uncounted ones. Names as in
+  /// DanLing's LoopTelemetry.merge_result, with data_time added.
   Result result() const;
 };
 
-/// Counters of one loop: as a whole, and since the last log boundary. On a device the steps are only queued: read
-/// `interval()` after the boundary's wait for the device, or the time of the queue is all that is measured.
+/// Counters of one loop: in total, and since the last log boundary. A device only queues steps: call `interval()` after
+/// the boundary's wait for the device, or it measures only the queueing.
 class LoopTelemetry {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Starts now.
+  /// Starts the clock.
   LoopTelemetry() { start(); }
   void start(Clock::time_point now = Clock::now());
 
-  /// The time since the last step was not the loop's: it is left out.
+  /// Excludes the time since the last step, which was not the loop's.
   void go_on(Clock::time_point now = Clock::now()) {
     const auto gap = now - step_start_;
     start_ += gap;
@@ -40,12 +40,12 @@ class LoopTelemetry {
     step_start_ = now;
   }
 
-  /// The batch of the next step is there. Optional: without it there is no data_time.
+  /// Call when the batch of the next step is ready. Optional: without it there is no data_time.
   void data_ready(Clock::time_point now = Clock::now()) {
     interval_.data_seconds += std::chrono::duration<double>(now - step_start_).count();
   }
 
-  /// A step is done; returns the time it read, for Progress::update. 0 tokens or samples: not counted.
+  /// Call after a step; returns the time it read, for Progress::update. 0 tokens or samples: not counted.
   Clock::time_point observe(std::int64_t samples, std::int64_t tokens = 0, Clock::time_point now = Clock::now()) {
     ++interval_.steps;
     interval_.samples += samples;
@@ -54,11 +54,11 @@ class LoopTelemetry {
     return now;
   }
 
-  /// The counts since the last call (or the start), and begins the next interval.
+  /// Returns the counts since the last call (or the start), and begins the next interval.
   LoopCounts interval(Clock::time_point now = Clock::now());
   /// The counts since the start.
   LoopCounts total(Clock::time_point now = Clock::now()) const;
-  /// Seconds that `steps` more will take at the mean speed so far; 0 before the first step.
+  /// Estimated seconds for `steps` more at the mean speed so far; 0 before the first step.
   double seconds_for(std::int64_t steps, Clock::time_point now = Clock::now()) const;
 
  private:

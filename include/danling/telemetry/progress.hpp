@@ -1,4 +1,4 @@
-// How far a loop is: one line rewritten in place on a terminal, plain lines at log boundaries elsewhere.
+// Progress of a loop: one line rewritten in place on a terminal, plain lines at log boundaries elsewhere.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace danling::inline v0 {
 
-/// A number that the line shows, as `name 0.1234` or, with an average, `name 0.1234 (0.1500)`.
+/// A number on the line, as `name 0.1234` or, with an average, `name 0.1234 (0.1500)`.
 struct ProgressField {
   std::string name;
   double value = 0.0;
@@ -31,17 +31,17 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Begins a loop of `total` steps (0: unknown), `done` of which were done before. `label` stands in front.
+  /// Begins a loop of `total` steps (0: unknown), of which `done` are already done. `label` stands in front.
   void start(std::string label, std::int64_t total, std::int64_t done = 0);
 
-  /// After each step: draws at most ten times a second, with the fields of the last boundary.
+  /// Call after each step: draws at most ten times a second, with the fields of the last boundary.
   void update(std::int64_t done) {
     done_ = done;
     if (running_ && live_) {
       update(done, Clock::now());
     }
   }
-  /// The same with a time that the caller has read anyway.
+  /// The same with a time that the caller has already read.
   void update(std::int64_t done, Clock::time_point now) {
     done_ = done;
     if (running_ && live_ && now >= next_draw_) [[unlikely]] {
@@ -49,18 +49,18 @@ class Progress {
     }
   }
 
-  /// At a log boundary: takes new fields, logs one plain line (the file always, the console where it is no terminal),
-  /// draws, and flushes the log. `rate` is in `unit` per second; 0: not shown. `data_share` is the part of the time
-  /// that was spent waiting for data, shown from 1 %.
+  /// Call at a log boundary: sets the fields, logs one plain line (always to the file, to the console if it is no
+  /// terminal), draws, and flushes the log. `rate` is in `unit` per second; 0: not shown. `data_share` is the fraction
+  /// of time spent waiting for data, shown from 1 %.
   void boundary(std::int64_t done, std::vector<ProgressField> fields, double rate = 0.0,
                 const std::string& unit = "samples", double data_share = 0.0);
 
   /// Ends the loop and clears the line.
   void finish();
 
-  /// The line without the bar, as the log gets it.
+  /// The line without the bar, as logged.
   std::string text() const;
-  /// The line for a terminal of `width` columns; the bar takes what is left, or is left out.
+  /// The line for a terminal of `width` columns; the bar fills the rest, or is omitted.
   std::string line(int width) const;
 
  private:

@@ -1,4 +1,4 @@
-// Numbers, durations and tables as people read them.
+// Readable numbers, durations and tables.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ std::string format_count(std::int64_t count);
 /// Four decimal places, or an exponent up to 0.001 and from a million: `0.1234`, `12.5000`, `1.0e-03`, `1.235e+07`,
 /// `nan`.
 std::string format_number(double value);
-/// Columns that `text` takes on a terminal, one per character; not exact for wide or combining characters.
+/// Terminal columns of `text`, one per character; inexact for wide or combining characters.
 std::size_t text_width(std::string_view text);
 
-/// Cells in aligned columns. A column whose cells are all numbers is aligned to the right.
+/// A table with aligned columns. Columns of only numbers are right-aligned.
 class Table {
  public:
   enum class Style {
-    /// Columns apart by two spaces, a line of dashes under the names.
+    /// Columns separated by two spaces, with dashes under the names.
     plain,
     /// Boxes drawn with lines.
     box,
   };
 
   explicit Table(std::vector<std::string> columns);
-  /// @throws StateError when there are not as many cells as columns.
+  /// @throws StateError when the number of cells differs from that of the columns.
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
 
-  /// Lines with a line feed between them, none at the end.
+  /// Lines separated by line feeds, none at the end.
   std::string text(Style style = Style::plain) const;
 
-  /// `box` when the locale's variables (LC_ALL, LC_CTYPE, LANG) say UTF-8, else `plain`.
+  /// `box` when the locale's variables (LC_ALL, LC_CTYPE, LANG) specify UTF-8, else `plain`.
   static Style style_of_terminal();
 
  private:
