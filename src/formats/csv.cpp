@@ -1,4 +1,4 @@
-// CSV files as tables.
+// Reads CSV files into tables.
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -38,11 +38,11 @@ class CsvTable {
 
  private:
   struct Part {
-    std::optional<CsvRows> rows;  // nothing where they could not be read from the place that was guessed
+    std::optional<CsvRows> rows;  // nothing if reading from the guessed position failed
     bool read = false;
   };
 
-  /// Names, from the first row, the options, or by number; and where rows with values begin.
+  /// Reads names, from the first row, the options, or by number; finds the first row of values.
   void read_head() {
     const CsvOptions& options = source_.options;
     const char* const begin = source_.text.data();
@@ -85,7 +85,7 @@ class CsvTable {
     }
   }
 
-  /// Where about each part begins, if quotes are as they should be: a wrong place only costs time.
+  /// Approximate beginnings of the parts, assuming balanced quotes: a wrong guess only costs time.
   std::vector<const char*> guess_begins(std::size_t count) const {
     const char* const end = source_.text.data() + source_.text.size();
     const auto size = static_cast<std::size_t>(end - begin_);
@@ -106,7 +106,7 @@ class CsvTable {
       for (; at < places[i + 1] && (inside || (*at != '\n' && *at != '\r')); ++at) {
         inside = inside != (quote != '\0' && *at == quote);
       }
-      begins.push_back(at < end ? at + 1 : end);  // the LF of a CRLF is an empty line to what begins with it
+      begins.push_back(at < end ? at + 1 : end);  // a CRLF cut here leaves its LF as an empty line
     }
     begins.push_back(end);
     return begins;
@@ -123,7 +123,7 @@ class CsvTable {
     std::uint64_t line = begin_line_;
     read_in_order(
         [&](std::size_t i) {
-          // A place that was guessed wrong must not take more than its share of the file.
+          // A wrong guess must not read more than its share of the file.
           const char* const limit = count - i > 2 ? begins[i + 2] : end;
           try {
             CsvRows& rows = parts_[i].rows.emplace(source_);
@@ -149,8 +149,8 @@ class CsvTable {
     read_texts();
   }
 
-  /// `read` for all parts on the threads; `join` one after the other in the parts' order, each soon after it was read,
-  /// so that few parts are in memory beside the columns.
+  /// Runs `read` for all parts on the threads and `join` in the parts' order, each soon after its `read`, so that few
+  /// parts are in memory beside the columns.
   template <class Read, class Join>
   void read_in_order(const Read& read, const Join& join) {
     std::mutex mutex;
@@ -171,7 +171,7 @@ class CsvTable {
     parallel_for(parts_.size(), blocks_.threads, [&](std::size_t i) {
       read(i);
       while (has_next(i)) {
-        join(joined);  // after an exception nothing more is joined
+        join(joined);  // no joins after an exception
         const std::lock_guard lock(mutex);
         ++joined;
         joining = false;
@@ -179,7 +179,7 @@ class CsvTable {
     });
   }
 
-  /// The rows of the next part behind those of the ones before.
+  /// Appends the rows of the next part.
   void join(CsvRows& rows, std::uint64_t shift) {
     const bool first = rows_ == 0;
     std::vector<CsvColumn> part = rows.take_columns();
@@ -190,8 +190,8 @@ class CsvTable {
           all.first[kind] = {part[c].first[kind].line + shift, std::move(part[c].first[kind].text)};
         }
       }
-      // A column that had only missing values in one part becomes text when another part has text: its cells are then
-      // the words that were written, such as "NA".
+      // A column with only missing values in one part becomes text if another part has text: its cells are then the
+      // original words, such as "NA".
       const auto is_unknown = [](const CsvColumn& column) { return !column.type() && column.builder.size() > 0; };
       const auto is_text = [](const CsvColumn& column) { return column.type() == ColumnType::text; };
       all.mixed = all.mixed || part[c].mixed || (is_text(all) && is_unknown(part[c])) ||
@@ -199,7 +199,7 @@ class CsvTable {
       if (all.mixed) {
         all.builder = {};
       } else if (first && parts_.size() > 1) {
-        // About what the whole file takes, by what its first part does; what is too much is never touched.
+        // Estimates the whole file from its first part; excess memory is never touched.
         const double share =
             1.05 * static_cast<double>(source_.text.size()) / static_cast<double>(rows.next() - rows.first() + 1);
         const auto of_all = [&](std::size_t n) { return static_cast<std::size_t>(share * static_cast<double>(n)); };
@@ -216,7 +216,7 @@ class CsvTable {
     rows_ += rows.size();
   }
 
-  /// Reads columns again whose values have nothing but text in common.
+  /// Reads columns again whose values have only text as a common type.
   void read_texts() {
     std::vector<std::size_t> mixed;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -245,7 +245,7 @@ class CsvTable {
       const CsvCell& text = column.first[CsvColumn::text];
       const CsvCell& boolean = column.first[CsvColumn::boolean];
       const CsvCell& number = column.first[CsvColumn::number];
-      // Bools are no numbers, but beside texts alone they are what was to be expected.
+      // Among numbers, an earlier bool is the cell to report; without numbers, bools are valid values.
       const bool is_boolean = number.line != 0 && boolean.line != 0 && (text.line == 0 || boolean.line < text.line);
       out.first_text = shown(is_boolean ? boolean : text);
       out.first_number = shown(number);
@@ -263,7 +263,7 @@ class CsvTable {
   const char* begin_ = nullptr;
   std::uint64_t begin_line_ = 1;
   std::vector<Part> parts_;
-  // Of the parts that were joined.
+  // Columns of the joined parts.
   std::vector<CsvColumn> columns_;
   std::vector<std::pair<std::size_t, std::uint64_t>> jumps_;
   std::size_t rows_ = 0;

@@ -1,4 +1,4 @@
-// CSV text taken apart into rows and fields.
+// Splits CSV text into rows and fields.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace danling::inline v0::formats {
 
-/// Walks over the fields of a text from the beginning of a row to the end of the text. A field that needs no change is
-/// a view of it, else of a buffer until the next one.
+/// Iterates over the fields of a text from the beginning of a row to the end of the text. A field that needs no change
+/// is a view of the text, else of a buffer valid until the next one.
 class CsvFields {
  public:
   /// `line` is that of `begin`. The strings must outlive the object.
@@ -33,7 +33,7 @@ class CsvFields {
         file_(file),
         line_(line) {}
 
-  /// Goes to the next row that is not empty or a comment; false at the end.
+  /// Moves to the next row that is not empty or a comment; false at the end.
   bool next_row() {
     while (at_ < end_ && (*at_ == '\n' || *at_ == '\r' || (comment_ != '\0' && *at_ == comment_))) {
       do {
@@ -45,7 +45,7 @@ class CsvFields {
     return at_ < end_;
   }
 
-  /// The next field; `last()` says whether the row ended with it.
+  /// Returns the next field; `last()` then says whether it ended the row.
   std::string_view next_field() {
     if (quotes_ && at_ < end_ && *at_ == quote_) {
       return quoted();
@@ -66,7 +66,7 @@ class CsvFields {
   std::uint64_t line() const { return line_; }
   /// The line on which the current row begins, from 1.
   std::uint64_t row_line() const { return row_line_; }
-  /// Whether any byte so far, or a few bytes further, may have been NUL or no ASCII.
+  /// Whether any byte so far, or slightly ahead, may have been NUL or not ASCII.
   bool has_other() const { return other_; }
 
   template <class... Parts>
@@ -75,7 +75,7 @@ class CsvFields {
   }
 
  private:
-  /// The next separator, quote or end of a line behind the last one, or the end.
+  /// The next separator, quote or line end, or the end of the text.
   const char* next_mark() {
     while (marks_ == 0) {
       const auto left = static_cast<std::size_t>(end_ - next_window_);
@@ -98,7 +98,7 @@ class CsvFields {
     marks_ &= marks_ - 1;
     return mark;
   }
-  /// At the mark of an end, or at the end of the text.
+  /// Ends the line at a line end, or at the end of the text.
   void end_line() {
     if (at_ < end_) {
       const bool two = *at_ == '\r' && end_ - at_ > 1 && at_[1] == '\n';
@@ -158,12 +158,12 @@ class CsvFields {
 
   const char* at_;
   const char* end_;
-  // Marks that are still to come among the 64 bytes from `window_`.
+  // Remaining marks among the 64 bytes from `window_`.
   std::uint64_t marks_ = 0;
   const char* window_ = nullptr;
   const char* next_window_;
   char separator_;
-  char quote_;  // the separator once more where there is none
+  char quote_;  // equal to the separator if there is none
   char comment_;
   bool quotes_;
   bool last_ = false;

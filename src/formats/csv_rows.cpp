@@ -36,7 +36,7 @@ std::string_view without_plus(std::string_view text) {
 }
 
 bool parse(std::string_view text, std::int64_t& value) {
-  // At most 18 digits, which int64 holds whatever they are.
+  // At most 18 digits, which always fit int64.
   const std::size_t sign = !text.empty() && text[0] == '-' ? 1 : 0;
   if (text.size() > sign && text.size() <= sign + 18) {
     std::int64_t number = 0;
@@ -61,13 +61,13 @@ bool parse(std::string_view text, double& value) {
   }
   text = without_plus(text);
   if (text.ends_with(')')) {
-    return false;  // from_chars reads "nan(...)", which nobody means
+    return false;  // from_chars accepts "nan(...)"; reject it
   }
   const std::errc error = whole(text, value);
   if (error != std::errc::result_out_of_range) {
     return error == std::errc();
   }
-  // Infinite or zero, as rounding gives them; what not even this type reaches is no number.
+  // Rounds to infinity or zero; a text beyond even this type is no number.
   long double wide = 0;
   if (whole(text, wide) != std::errc()) {
     return false;
@@ -86,7 +86,7 @@ bool add_integer(ColumnBuilder& column, std::string_view text, std::int64_t valu
 }
 
 bool begins_as_number(std::string_view text) {
-  // "+,-./0123456789", of which all but the second and the fifth: signs are as good as random, so no branches.
+  // "+,-./0123456789", of which all but the second and the fifth: signs are unpredictable, so no branches.
   const auto place = static_cast<unsigned char>((text.empty() ? '\0' : text.front()) - '+');
   return place < 15 && (0x7fedU >> place & 1U) != 0;
 }

@@ -1,4 +1,4 @@
-// Rows of CSV on their way into columns.
+// Reads rows of CSV into columns.
 #pragma once
 
 #include <array>
@@ -17,22 +17,22 @@
 
 namespace danling::inline v0::formats {
 
-/// The text and options that all blocks of a file share.
+/// The text and options shared by all blocks of a file.
 struct CsvSource {
   const CsvOptions& options;
   std::string path;
   std::string_view text;
   std::unordered_set<std::string_view> missing = {};
-  /// Whether what begins as a number may stand for a missing value, such as -999.
+  /// Whether a missing value may begin like a number, such as -999.
   bool numeric_missing = false;
   std::vector<std::string> names = {};
 
-  /// @throws DataError where the bytes are no UTF-8 or have a NUL.
+  /// @throws DataError for bytes that are not UTF-8 or NUL.
   void check_text(const char* begin, const char* end) const;
 };
 
 struct CsvCell {
-  std::uint64_t line = 0;  // from 1; 0 where there is none
+  std::uint64_t line = 0;  // from 1; 0 for none
   std::string text = {};
 };
 
@@ -41,9 +41,9 @@ struct CsvColumn {
   enum Kind { number, boolean, text };
 
   ColumnBuilder builder;
-  /// Its values have no type but text in common, and the texts of earlier ones are gone.
+  /// Its values have only text as a common type, and earlier texts are lost.
   bool mixed = false;
-  /// The first cell of each kind, where the type is inferred.
+  /// The first cell of each kind, if the type is inferred.
   std::array<CsvCell, 3> first = {};
 
   std::optional<ColumnType> type() const { return mixed ? ColumnType::text : builder.type(); }
@@ -54,20 +54,20 @@ class CsvRows {
  public:
   explicit CsvRows(const CsvSource& source);
 
-  /// Reads the rows that begin from `begin` on and before `stop`. `line` is that of `begin`; the text counts as ended
-  /// at `end`. @throws DataError for the first that is no row, or for earlier bytes that are no text.
+  /// Reads the rows that begin in [begin, stop). `line` is that of `begin`; the text ends at `end`. @throws DataError
+  /// for the first invalid row, or for earlier bytes that are not text.
   void read(const char* begin, std::uint64_t line, const char* stop, const char* end);
-  /// Reads `columns` once more, as texts; the others are empty then.
+  /// Reads `columns` again, as texts; leaves the others empty.
   void read_texts(const std::vector<std::size_t>& columns);
 
-  /// Where the first row begins and where the next one would: at `end` where there is none. And their lines.
+  /// Beginnings and lines of the first row and of the row after the last: `end` without one.
   const char* first() const { return first_; }
   const char* next() const { return next_; }
   std::uint64_t first_line() const { return first_line_; }
   std::uint64_t next_line() const { return next_line_; }
 
   std::size_t size() const { return rows_; }
-  /// Gives the columns read so far away; the number of rows and where lines begin are kept.
+  /// Moves the columns read so far out; keeps the number of rows and the line numbers.
   std::vector<CsvColumn> take_columns() { return std::exchange(columns_, {}); }
   /// (row, line) as RowLines has them.
   const std::vector<std::pair<std::size_t, std::uint64_t>>& jumps() const { return jumps_; }

@@ -1,4 +1,4 @@
-// Tables as the text of CSV files.
+// Writes tables as CSV text.
 #include <cmath>
 
 #include <danling/formats/table.hpp>
@@ -30,7 +30,7 @@ std::string cell_of(const Column& column, std::size_t row, char separator, bool 
       return to_text(column.integers()[row]);
     case ColumnType::float64: {
       const double value = column.floats()[row];
-      return std::isnan(value) && !alone ? std::string() : to_text(value);  // a line without text is no row
+      return std::isnan(value) && !alone ? std::string() : to_text(value);  // an empty line is no row
     }
     case ColumnType::boolean:
       return to_text(column.booleans()[row] != 0);

@@ -9,8 +9,8 @@
 
 namespace danling::inline v0::formats {
 
-/// Unlike a mapped file it may become shorter while it is open: that is an error, not a signal. Several threads may
-/// read at a time. `where` begins the messages, as `component.operation`.
+/// Unlike for a mapped file, truncation while it is open is an error, not a signal. Several threads may read at a time.
+/// `where` begins the messages, as `component.operation`.
 class DataFile {
  public:
   /// @throws DataError with the system's reason when it cannot be opened or is not a regular file.
@@ -28,7 +28,7 @@ class DataFile {
   void read(std::uint64_t offset, std::span<char> out) const;
   /// All its bytes.
   std::string read_all() const;
-  /// Tells the system that this part will soon be read.
+  /// Prefetches this part.
   void will_need(std::uint64_t offset, std::uint64_t count) const;
 
  private:

@@ -1,4 +1,4 @@
-// Decimal numbers of few digits.
+// Fast parsing of short decimal numbers.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace danling::inline v0::formats {
 
-/// Reads the last `count` of the 8 bytes before `end` as decimal digits, all at once; false where one is no digit. From
-/// 1 to 8, on little-endian machines.
+/// Reads the last `count` of the 8 bytes before `end` as decimal digits, all at once; returns false if one is no digit.
+/// From 1 to 8, on little-endian machines.
 inline bool last_digits(const char* end, std::int64_t count, std::uint64_t& value) {
   constexpr std::uint64_t zeros = 0x3030303030303030;
   std::uint64_t bytes = 0;
@@ -28,8 +28,8 @@ inline bool last_digits(const char* end, std::int64_t count, std::uint64_t& valu
   return true;
 }
 
-/// Reads `-12.5e3` where digits and power of ten are doubles, so that one operation rounds as it must (Clinger 1990).
-/// False for all else, also for numbers that only have more digits.
+/// Reads `-12.5e3` if digits and power of ten are exact doubles, so that one operation rounds correctly (Clinger 1990).
+/// Returns false otherwise, even if the number only has more digits.
 inline bool simple_decimal(const char* at, const char* end, double& value) {
   static constexpr std::array<double, 23> powers = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,

@@ -38,7 +38,7 @@ class Descriptor {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // Without waiting: a pipe that nobody writes to is refused like anything else that is no file.
+  // Without blocking: a pipe without a writer is refused like any other non-file.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     fail_system("checkpoint.read", "open", path_, errno);
@@ -88,7 +88,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
 
 void sync_directory(const std::filesystem::path& directory) {
   const Descriptor descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a directory and say so with EINVAL.
+  // Some file systems cannot sync a directory and return EINVAL.
   if (descriptor.get() < 0 || (::fsync(descriptor.get()) != 0 && errno != EINVAL)) {
     fail_system("checkpoint.write", "bring to disk the directory", directory, errno);
   }
@@ -97,7 +97,7 @@ void sync_directory(const std::filesystem::path& directory) {
 PendingAlias::PendingAlias(const std::filesystem::path& existing, std::filesystem::path name)
     : name_(std::move(name)),
       link_(directory_of(name_) / concat(".", name_.filename().string(), temporary_mark, "link")) {
-  ::unlink(link_.c_str());  // of a writer that is gone
+  ::unlink(link_.c_str());  // left by a dead writer
   if (::link(existing.c_str(), link_.c_str()) == 0) {
     return;
   }

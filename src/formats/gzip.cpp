@@ -18,7 +18,7 @@ std::string_view compression_of(std::string_view bytes) {
       return name;
     }
   }
-  // Text may begin with these letters too; a block, or the end of none, follows the size.
+  // Text may begin with these letters too; in bzip2, a block or the end mark follows the size.
   const bool bzip2 = bytes.starts_with("BZh") && bytes.size() > 5 && bytes[3] >= '1' && bytes[3] <= '9' &&
                      (bytes.substr(4).starts_with("1A") || bytes.substr(4).starts_with("\x17\x72"));
   return bzip2 ? "bzip2" : std::string_view();
@@ -63,7 +63,7 @@ std::size_t GzipReader::read(char* out, std::size_t count) {
   return done;
 }
 
-// Deflate cannot shrink by more than a factor of 1032.
+// Deflate's maximum ratio is 1032.
 std::uint64_t GzipReader::limit() const { return file_.size() * 1032 + 1032; }
 
 void GzipReader::refill() {
@@ -77,7 +77,7 @@ void GzipReader::refill() {
   }
 }
 
-// Zeros fill up the blocks of some media, as Python's gzip has it.
+// Zeros pad the blocks of some media; skipped, as in Python's gzip.
 void GzipReader::next_member() {
   refill();
   for (z_stream& z = stream_->z; z.avail_in > 0 && *z.next_in == 0; refill()) {

@@ -1,4 +1,4 @@
-// Files of gzip, decompressed; and the first bytes of compressed files.
+// Decompression of gzip files, and detection of compressed files.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace danling::inline v0::formats {
 /// `gzip`, `Zstandard`, `bzip2`, `xz` or `zip`, by the first bytes of a file; empty for anything else.
 std::string_view compression_of(std::string_view bytes);
 
-/// One or more gzip members, piece by piece. The end is reported only after the last checksum was right.
+/// One or more gzip members, piece by piece. Reports the end only after a correct last checksum.
 class GzipReader {
  public:
   explicit GzipReader(const DataFile& file);
@@ -24,9 +24,9 @@ class GzipReader {
 
   /// Up to `count` further bytes; fewer only at the end. @throws DataError for damage.
   std::size_t read(char* out, std::size_t count);
-  /// No more bytes than this can come.
+  /// Upper bound of the content's size.
   std::uint64_t limit() const;
-  /// Whether the end came too early for the content to be checked.
+  /// Whether the content ended before its checksum.
   bool cut_off() const { return cut_off_; }
 
  private:
@@ -42,7 +42,7 @@ class GzipReader {
   bool cut_off_ = false;
 };
 
-/// The whole content. @throws DataError for damage, also a file that is cut off.
+/// The whole content. @throws DataError for damaged or truncated files.
 std::string read_gzip(const DataFile& file);
 
 }  // namespace danling::inline v0::formats

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t chunk = std::size_t{1} << 16;
 
-/// The content of a file, decompressed where it is gzip'd.
+/// The content of a file, decompressed if it is gzip'd.
 class Content {
  public:
   explicit Content(const std::filesystem::path& path) : file_(path, "data.idx") {
@@ -44,9 +44,9 @@ class Content {
     offset_ += got;
     return got;
   }
-  /// No more bytes than this can come.
+  /// Upper bound of the content's size.
   std::uint64_t limit() const { return gzip_ ? gzip_->limit() : file_.size(); }
-  /// Whether the end came too early for the content to be checked.
+  /// Whether the content ended before its checksum.
   bool cut_off() const { return gzip_ && gzip_->cut_off(); }
 
   /// `[data.idx] parts... (file 'x', why)`.
@@ -73,13 +73,13 @@ std::string describe(const IdxArray& array) {
   return join(array.dims, "x") + numbers;
 }
 
-/// Bytes that the header claims. Refuses more than can be there.
+/// Size of the array by the header. Refuses more than the file can hold.
 std::uint64_t claimed_bytes(const IdxArray& array, const Content& file, std::uint64_t max_bytes) {
   auto total = static_cast<std::uint64_t>(width(array.type));
   for (const std::int64_t dim : array.dims) {
     if (__builtin_mul_overflow(total, static_cast<std::uint64_t>(dim), &total)) {
       total = ~std::uint64_t{0};
-      break;  // not on to a dimension of zero, which would make it an empty array
+      break;  // stop before a dimension of zero, which would make it an empty array
     }
   }
   if (total > max_bytes) {
@@ -177,7 +177,7 @@ IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options) 
       content.refuse("truncated", "expected ", describe(array), ", got ", before + got, " bytes");
     }
   }
-  // Also makes the decompressor reach its checksum.
+  // Makes the decompressor verify its checksum.
   std::uint8_t beyond = 0;
   if (content.read(&beyond, 1) != 0) {
     content.refuse("trailing bytes", "expected ", describe(array), ", got more than ", claimed, " bytes");

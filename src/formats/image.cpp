@@ -24,7 +24,7 @@ int multiply(int a, int b) {
   return ((product >> 8) + product) >> 8;
 }
 
-/// The first bytes of what is no image, for messages.
+/// The first bytes of an invalid image, for messages.
 std::string begin_of(std::string_view bytes) {
   if (bytes.empty()) {
     return "no bytes";
@@ -58,7 +58,7 @@ ImageFormat require_format(std::string_view bytes) {
   return *format;
 }
 
-/// Where the pixel at row `y`, column `x` of the turned image stands in the stored one.
+/// Position in the stored image of the pixel at row `y`, column `x` of the oriented one.
 std::pair<std::int64_t, std::int64_t> stored_at(int orientation, std::int64_t y, std::int64_t x, std::int64_t height,
                                                 std::int64_t width) {
   switch (orientation) {

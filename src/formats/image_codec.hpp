@@ -1,4 +1,4 @@
-// What the decoders of the single image formats share.
+// Common parts of the image decoders.
 #pragma once
 
 #include <csetjmp>
@@ -11,14 +11,14 @@
 
 namespace danling::inline v0::formats {
 
-/// The numbers of a pixel as a decoder gives them.
+/// Pixel layout of a decoder's output.
 enum class PixelLayout { gray = 1, gray_alpha = 2, rgb = 3, rgba = 4, inverted_cmyk = 5 };
 
 inline std::int64_t layout_channels(PixelLayout layout) {
   return layout == PixelLayout::inverted_cmyk ? 4 : static_cast<std::int64_t>(layout);
 }
 
-/// How many numbers `channels` are of an image that has `as_is`.
+/// Number of `channels` for an image with `as_is` channels.
 inline std::int64_t num_channels(ImageChannels channels, std::int64_t as_is) {
   return channels == ImageChannels::as_is  ? as_is
          : channels == ImageChannels::gray ? 1
@@ -26,14 +26,14 @@ inline std::int64_t num_channels(ImageChannels channels, std::int64_t as_is) {
                                            : 4;
 }
 
-/// One row of pixels in another layout: `out` has `channels` numbers for each of `width` pixels.
+/// Converts one row of pixels: `out` has `channels` numbers for each of `width` pixels.
 void convert_row(const std::uint8_t* in, PixelLayout layout, std::int64_t width, std::int64_t channels,
                  std::uint8_t* out);
 
-/// The orientation in a TIFF header with its first directory, as EXIF has it; 1 when there is none.
+/// The EXIF orientation in the first directory of a TIFF header; 1 without one.
 int exif_orientation(std::string_view tiff);
 
-/// Refuses more pixels than are allowed, or than `bytes` can hold at `most_per_byte`.
+/// Refuses more pixels than allowed, or than `bytes` can hold at `most_per_byte`.
 void check_pixels(const ImageInfo& info, std::uint64_t bytes, std::uint64_t most_per_byte,
                   const ImageDecodeOptions& options, std::string_view format);
 

@@ -1,4 +1,4 @@
-// JPEG images through libjpeg's plain interface, which libjpeg-turbo shares.
+// JPEG images through libjpeg's plain interface, also libjpeg-turbo's.
 #ifdef DANLING_WITH_IMAGES
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <jpeglib.h>
-// Behind it.
+// Must follow it.
 #include <jerror.h>
 
 #include "image_codec.hpp"
@@ -17,15 +17,14 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// A Huffman code has at least one bit, and an 8x8 block of the component that has all pixels at least one code.
+// A Huffman code has at least one bit, and each 8x8 block of the full-resolution component at least one code.
 constexpr std::uint64_t most_pixels_per_byte = std::uint64_t{8} * 64;
-// A progressive image has ten or so; each costs a pass over all its blocks, however few bytes it has.
+// A progressive image has about ten; each costs a pass over all its blocks, however few bytes it has.
 constexpr int max_scans = 200;
 constexpr int exif_marker = JPEG_APP0 + 1;
 constexpr std::string_view exif_head("Exif\0\0", 6);
 
-/// libjpeg's objects. Its errors end in `jump` with their text in `message`; the functions that set it hold nothing
-/// that a jump would leave behind.
+/// libjpeg's objects. Its errors jump to `jump` with their text in `message`; functions that set it hold no resources.
 struct JpegState {
   jpeg_decompress_struct decompress{};
   jpeg_error_mgr errors{};
@@ -51,14 +50,14 @@ void jpeg_failed(j_common_ptr common) {
   std::longjmp(state.jump, 1);
 }
 
-// Warnings after which no pixel is missing: bytes that belong to nothing, and marks of unknown versions. Many cameras
-// and programs write such files.
+// Warnings without missing pixels: stray bytes, and markers of unknown versions. Many cameras and programs write such
+// files.
 bool is_harmless(int warning) {
   return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_JFIF_MAJOR || warning == JWRN_ADOBE_XFORM ||
          warning == JWRN_NOT_SEQUENTIAL;
 }
 
-// Level -1 is a warning: libjpeg makes the best of what it found.
+// Level -1 is a warning: libjpeg continues.
 void jpeg_said(j_common_ptr common, int level) {
   if (level < 0 && !state_of(common).accept_damaged && !is_harmless(common->err->msg_code)) {
     jpeg_failed(common);
@@ -68,7 +67,7 @@ void jpeg_prints(j_common_ptr) {}
 
 void source_begins(j_decompress_ptr) {}
 
-// All bytes were given at the beginning: the file ends too early.
+// All bytes were passed at the beginning: the file is truncated.
 boolean source_has_no_more(j_decompress_ptr decompress) {
   static constexpr std::array<JOCTET, 2> end = {0xff, JPEG_EOI};
   JpegState& state = state_of(reinterpret_cast<j_common_ptr>(decompress));
@@ -143,7 +142,7 @@ bool start(JpegState& state) {
   return true;
 }
 
-/// Rows straight into `out`.
+/// Reads rows directly into `out`.
 bool read_rows(JpegState& state, std::uint8_t* out, std::size_t row_bytes) {
   if (setjmp(state.jump) != 0) {
     return false;
@@ -155,7 +154,7 @@ bool read_rows(JpegState& state, std::uint8_t* out, std::size_t row_bytes) {
   return true;
 }
 
-/// Rows by way of `row`, in another layout.
+/// Reads rows through `row`, converting the layout.
 bool convert_rows(JpegState& state, std::uint8_t* row, PixelLayout layout, std::uint8_t* out, std::int64_t width,
                   std::int64_t channels) {
   if (setjmp(state.jump) != 0) {
@@ -171,7 +170,7 @@ bool convert_rows(JpegState& state, std::uint8_t* row, PixelLayout layout, std::
   return true;
 }
 
-/// To the end marker, so that what is missing or damaged behind the last row is noticed.
+/// Reads to the end marker, to detect data missing or damaged behind the last row.
 bool finish(JpegState& state) {
   if (setjmp(state.jump) != 0) {
     return false;
@@ -203,7 +202,7 @@ ImageInfo info_of(const JpegState& state) {
   return info;
 }
 
-/// What to ask libjpeg for.
+/// Chooses libjpeg's output format.
 PixelLayout choose_layout(jpeg_decompress_struct& decompress, ImageChannels channels) {
   switch (decompress.jpeg_color_space) {
     case JCS_GRAYSCALE:
@@ -212,7 +211,7 @@ PixelLayout choose_layout(jpeg_decompress_struct& decompress, ImageChannels chan
     case JCS_CMYK:
     case JCS_YCCK:
       decompress.out_color_space = JCS_CMYK;
-      return PixelLayout::inverted_cmyk;  // as all programs write it, whether they say so or not
+      return PixelLayout::inverted_cmyk;  // as all programs write it, with or without a marker
     case JCS_YCbCr:
       if (channels == ImageChannels::gray) {
         decompress.out_color_space = JCS_GRAYSCALE;

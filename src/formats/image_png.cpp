@@ -17,11 +17,11 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Deflate cannot shrink by more than that.
+// Deflate's maximum ratio.
 constexpr std::uint64_t most_bits_per_byte = std::uint64_t{8} * 1032;
 
-/// libpng's objects. Its errors end in its own jump buffer with their text in `message`; the functions that set it hold
-/// nothing that a jump would leave behind.
+/// libpng's objects. Its errors jump to its jump buffer with their text in `message`; functions that set it hold no
+/// resources.
 struct PngState {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -42,7 +42,7 @@ void png_failed(png_structp png, png_const_charp message) {
   png_longjmp(png, 1);
 }
 
-// Of chunks that do not matter for the pixels; damage to those that do is an error.
+// Warnings concern chunks without pixels; damage to others is an error.
 void png_warned(png_structp, png_const_charp) {}
 
 void png_reads(png_structp png, png_bytep out, std::size_t count) {
@@ -69,8 +69,7 @@ bool read_header(PngState& state) {
     return false;
   }
   png_set_read_fn(state.png, &state, png_reads);
-  // Texts, profiles and EXIF are passed over unread, however far they would expand and whatever size they claim: libpng
-  // takes memory for a claim before it has read any of it.
+  // Skips texts, profiles and EXIF unread, whatever their size: libpng would allocate the declared size before reading.
   png_set_keep_unknown_chunks(state.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   static constexpr std::array<png_byte, 5> used = {'t', 'R', 'N', 'S', 0};
   png_set_keep_unknown_chunks(state.png, PNG_HANDLE_CHUNK_AS_DEFAULT, used.data(), 1);
@@ -78,7 +77,7 @@ bool read_header(PngState& state) {
   return true;
 }
 
-/// The first sound eXIf chunk before the pixels; empty without one. (PNG specification: length, type, data, CRC of
+/// The first valid eXIf chunk before the pixels; empty without one. (PNG specification: length, type, data, CRC of
 /// both)
 std::string_view exif_of(std::string_view png) {
   constexpr std::size_t around = 12;
@@ -118,7 +117,7 @@ ImageInfo info_of(const PngState& state) {
   return info;
 }
 
-/// Makes libpng give 8 bits per number in `channels`, and no fewer colours than the file has.
+/// Sets libpng's output to 8 bits per number in `channels`, keeping the file's colours.
 bool start(PngState& state, std::int64_t channels, bool has_color, std::size_t& row_bytes) {
   if (setjmp(png_jmpbuf(state.png)) != 0) {
     return false;
@@ -139,7 +138,7 @@ bool start(PngState& state, std::int64_t channels, bool has_color, std::size_t& 
   return true;
 }
 
-/// All rows, then the end of the file, so that what is missing there is noticed.
+/// Reads all rows and the end of the file, to detect truncation.
 bool read_rows(PngState& state, png_bytepp rows) {
   if (setjmp(png_jmpbuf(state.png)) != 0) {
     return false;
@@ -178,7 +177,7 @@ void decode_png(std::string_view bytes, const ImageDecodeOptions& options, const
   check_pixels(info, bytes.size(), most_bits_per_byte / static_cast<std::uint64_t>(bits), options, "PNG");
   const std::int64_t channels = num_channels(options.channels, info.channels);
   const bool has_color = info.channels >= 3;
-  const std::int64_t decoded = has_color && channels < 3 ? channels + 2 : channels;  // libpng's gray is not PIL's
+  const std::int64_t decoded = has_color && channels < 3 ? channels + 2 : channels;  // libpng's gray differs from PIL's
   std::size_t row_bytes = 0;
   if (!start(state, decoded, has_color, row_bytes)) {
     refuse(state);

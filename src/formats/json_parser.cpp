@@ -29,7 +29,7 @@ void JsonParser::unexpected(std::string_view wanted) const {
   if (at_ == end_) {
     refuse(at_, concat("expected JSON, got a text that ends where ", wanted, " belongs"));
   }
-  // As much of it as one would call a word.
+  // As many characters as one word.
   const char* to = at_ + 1;
   while (to < end_ && to - at_ < 20 && static_cast<unsigned char>(*to) > ' ' && *to != ',' && *to != ']' &&
          *to != '}') {
@@ -127,7 +127,7 @@ double JsonParser::parse_double(const char* begin, const char* end) const {
   if (simple_decimal(begin, end, value) || std::from_chars(begin, end, value).ec == std::errc()) {
     return value;
   }
-  // Too large or too small, which from_chars does not tell apart: strtod rounds the small ones.
+  // Overflow and underflow, which from_chars does not distinguish: strtod rounds the latter.
   static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
   const std::string text(begin, end);
   value = ::strtod_l(text.c_str(), nullptr, c_locale);
@@ -184,7 +184,7 @@ JsonParser::Text JsonParser::special_string(const char* begin) {
   return changed ? Text{unescaped_, false} : Text{plain, true};
 }
 
-/// Adds what the escape at `at_` stands for.
+/// Appends the character of the escape at `at_`.
 void JsonParser::escape() {
   static constexpr std::string_view names = "\"\\/bfnrt";
   static constexpr std::string_view values = "\"\\/\b\f\n\r\t";
@@ -212,7 +212,7 @@ void JsonParser::escape() {
   append_utf8(code, unescaped_);
 }
 
-/// The number that four digits are.
+/// The value of four hexadecimal digits.
 std::uint32_t JsonParser::hex() {
   std::uint32_t code = 0;
   const char* const end = end_ - at_ < 4 ? end_ : at_ + 4;

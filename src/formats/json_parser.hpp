@@ -1,4 +1,4 @@
-// JSON text (RFC 8259) read once, straight into what it is for.
+// A JSON parser (RFC 8259) that passes values to a sink, without a tree.
 #pragma once
 
 #include <array>
@@ -18,17 +18,17 @@ namespace danling::inline v0::formats {
 /// An error in a text, thrown by `JsonParser`; callers add the text's file and line.
 struct JsonFault {
   std::string what;
-  /// In bytes from 1; 0 where the place does not matter.
+  /// In bytes from 1; 0 without a position.
   std::size_t column;
 };
 
-/// As a DataError. `source` is such as `file 'x', line 3`.
+/// Throws a DataError. `source` is such as `file 'x', line 3`.
 [[noreturn]] void fail_json(const JsonFault& fault, std::string_view source);
 
-/// The keys of one object. Few are compared with each other, and only those that have bits in common; many are hashed.
+/// The keys of one object. A few are compared, if they share bits; many are hashed.
 class JsonKeys {
  public:
-  /// Whether `key` is new. The characters must stay where they are.
+  /// Whether `key` is new. Its characters must stay in place.
   bool add(std::string_view key) {
     if (size_ == few_.size()) {
       if (many_.empty()) {
@@ -58,9 +58,9 @@ class JsonKeys {
   std::unordered_set<std::string_view> many_;
 };
 
-/// Reads one value after another. What becomes of a value is a sink's: `null()`, `boolean(b)`, `integer(i)`,
-/// `number(d)` and `text(view, lasting)`, where views last until the next call unless `lasting`, then as long as the
-/// text; `object()` gives what has `member(key, lasting)`, the sink of a member, and `list()` what has `item()`.
+/// Reads values in sequence and passes them to a sink: `null()`, `boolean(b)`, `integer(i)`, `number(d)` and
+/// `text(view, lasting)`, where views last until the next call unless `lasting`, then as long as the text; `object()`
+/// returns an object with `member(key, lasting)`, the sink of a member, and `list()` one with `item()`.
 class JsonParser {
  public:
   explicit JsonParser(bool allow_nan) : allow_nan_(allow_nan) {}
@@ -172,7 +172,7 @@ class JsonParser {
 
   template <class Sink>
   void number(Sink& sink) {
-    // At most 18 digits, which int64 holds whatever they are.
+    // At most 18 digits, which always fit int64.
     const char* at = at_;
     const bool negative = at < end_ && *at == '-';
     at += negative ? 1 : 0;
@@ -202,7 +202,7 @@ class JsonParser {
       ++at_;
     }
   }
-  /// Skips blanks, and `wanted` where it is next.
+  /// Skips blanks, and `wanted` if it is next; returns whether it was.
   bool is_next(char wanted) {
     skip_blanks();
     const bool is = at_ < end_ && *at_ == wanted;
@@ -217,7 +217,7 @@ class JsonParser {
     skip_blanks();
   }
 
-  /// A string, of which `at_` is the opening quote.
+  /// Reads a string; `at_` is its opening quote.
   Text string() {
     const char* const begin = ++at_;
     at_ = find_special(at_, end_);
@@ -227,7 +227,7 @@ class JsonParser {
     return special_string(begin);
   }
 
-  /// The first quote, backslash, control character or byte of no ASCII.
+  /// The first quote, backslash, control character or non-ASCII byte.
   static const char* find_special(const char* at, const char* end) {
     while (end - at >= 16) {
       if (const std::uint32_t found = special_in_string(at); found != 0) {

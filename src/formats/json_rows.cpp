@@ -12,7 +12,7 @@ constexpr std::size_t few_members = 16;
 
 }  // namespace
 
-/// Checks a value and keeps nothing.
+/// A sink that only validates.
 struct JsonRows::Nothing {
   void null() {}
   void boolean(bool) {}
@@ -25,7 +25,7 @@ struct JsonRows::Nothing {
   Nothing item() { return {}; }
 };
 
-/// JsonParser's sink of the value of a member; of nothing where that is ignored.
+/// JsonParser's sink for the value of a member; discards ignored ones.
 struct JsonRows::Value {
   JsonRows& rows;
   Member* member;
@@ -112,8 +112,7 @@ std::size_t JsonRows::add_column(const std::string& name) {
   return columns_.size() - 1;
 }
 
-/// A column is a member that is called like it, dots and all, or a member of the object that is called like its
-/// beginning.
+/// A column is a member with its whole name, dots included, or a nested member along its path.
 void JsonRows::select(Member& at, std::string_view path, std::size_t column) {
   const auto member_of = [&](std::string_view key) -> Member& {
     Member* const found = find(at, key);
@@ -140,7 +139,7 @@ JsonRows::Member& JsonRows::add_member(Member& parent, std::string_view key) {
   return added;
 }
 
-/// The member of that key; null where no column is read from it.
+/// The member of that key; null if no column reads it.
 JsonRows::Member* JsonRows::find(Member& parent, std::string_view key) {
   const std::size_t count = parent.members.size();
   Member* found = nullptr;
@@ -181,7 +180,7 @@ std::size_t JsonRows::new_column(const Member& member) {
   return column;
 }
 
-/// A few bytes per line with members of their own could make a table of any size.
+/// Limits the table's size: lines with many different members could exceed memory.
 void JsonRows::check_room(const std::string& name) const {
   const std::uint64_t cells = static_cast<std::uint64_t>(file_.size()) * (columns_.size() + 1);
   if (cells > (std::uint64_t{1} << 16) + 4 * file_.bytes()) {

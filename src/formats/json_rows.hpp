@@ -1,4 +1,4 @@
-// Lines of JSON on their way into columns.
+// Reads lines of JSON into columns.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace danling::inline v0::formats {
 
-/// A run of lines as columns. Values go from the text into their columns, without a tree.
+/// A run of lines as columns. Moves values from the text into their columns, without a tree.
 class JsonRows {
  public:
   JsonRows(const JsonLinesFile& file, const JsonTableOptions& options);
 
-  /// Reads the records from `begin` to `end`. @throws DataError or JsonFault: not always that of the first line that
-  /// does not fit, nor of the first thing in it.
+  /// Reads the records from `begin` to `end`. @throws DataError or JsonFault: not necessarily for the first invalid
+  /// line, nor its first error.
   void read(std::int64_t begin, std::int64_t end);
-  /// The same, one line after another, each checked as JSON before its values. @throws DataError that names the line.
+  /// The same line by line, checking each as JSON before its values. @throws DataError that names the line.
   void read_in_order(std::int64_t begin, std::int64_t end);
-  /// Puts the rows of `next` behind its own; says whether they fit.
+  /// Appends the rows of `next`; returns whether their types fit.
   bool append(JsonRows&& next);
 
   std::vector<Column> finish() &&;
@@ -34,16 +34,16 @@ class JsonRows {
  private:
   static constexpr std::size_t none = ~std::size_t{0};
 
-  /// One key of the objects that stand at one place of every row, and its column.
+  /// One key of the objects at one position of every row, and its column.
   struct Member {
     std::string key = {};
     const Member* parent = nullptr;
     std::size_t column = none;
     std::size_t depth = 0;
-    std::size_t place = 0;  // among the parent's
+    std::size_t place = 0;  // position among the parent's members
     std::vector<std::unique_ptr<Member>> members = {};
-    std::unordered_map<std::string_view, Member*> by_key = {};  // of many
-    std::size_t next = 0;                                       // objects mostly have their keys in one order
+    std::unordered_map<std::string_view, Member*> by_key = {};  // for many members
+    std::size_t next = 0;                                       // objects mostly have their keys in the same order
   };
   enum class Kind { unset, null, boolean, integer, number, text, object, list };
   struct Cell {
@@ -53,7 +53,7 @@ class JsonRows {
     double number = 0;
     std::string_view text = {};
   };
-  /// One that waits for the end of its line.
+  /// A value that waits for the end of its line.
   struct Candidate {
     Cell cell = {};
     std::string copy = {};
@@ -83,13 +83,13 @@ class JsonRows {
   const JsonTableOptions& options_;
   JsonParser parser_;
   Member root_;
-  std::int64_t record_ = 0;  // the line that is read
-  std::size_t rows_ = 0;     // those before it
+  std::int64_t record_ = 0;  // the current line
+  std::size_t rows_ = 0;     // number of lines before it
   std::vector<std::string> names_;
   std::vector<ColumnBuilder> columns_;
-  std::vector<std::size_t> filled_;    // rows in each column
-  std::size_t set_ = 0;                // columns that this line has filled
-  std::vector<Candidate> candidates_;  // of a line, where columns are selected
+  std::vector<std::size_t> filled_;    // number of rows in each column
+  std::size_t set_ = 0;                // number of columns set by this line
+  std::vector<Candidate> candidates_;  // candidates of a line, if columns are selected
   std::unordered_map<std::string, std::size_t> index_;
 };
 

@@ -1,4 +1,4 @@
-// JSON text as a tree of any kind.
+// Parses JSON text into a tree of any kind.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::formats {
 
-/// JsonParser's sink of one value.
+/// JsonParser's sink for one value.
 template <class TreeType>
 struct JsonTreeSink {
   struct Members {
@@ -35,7 +35,7 @@ struct JsonTreeSink {
   Items list() { return {out.value().template emplace<typename TreeType::List>()}; }
 };
 
-/// One value; `source()` says where it is from. See parse_json.
+/// Parses one value; `source()` returns its origin. See parse_json.
 template <class TreeType, class Source>
 TreeType json_tree(std::string_view text, bool allow_nan, const Source& source) {
   TreeType out;

@@ -1,4 +1,4 @@
-// Integers as little-endian bytes, whatever the machine.
+// Little-endian integers on any machine.
 #pragma once
 
 #include <concepts>

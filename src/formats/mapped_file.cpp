@@ -42,7 +42,7 @@ MappedFile::MappedFile(std::filesystem::path path, Access access, std::string_vi
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (size_ == 0) {
-    return;  // nothing can be mapped
+    return;  // an empty file cannot be mapped
   }
   void* const mapped = ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, descriptor_, 0);
   if (mapped == MAP_FAILED) {

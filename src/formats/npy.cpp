@@ -16,7 +16,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-// NumPy's own limit.
+// NumPy's limit.
 constexpr std::size_t kMaxDims = 64;
 
 struct NpyKind {
@@ -256,7 +256,7 @@ std::string npy_header(DType dtype, std::span<const std::int64_t> sizes) {
       std::find_if(std::begin(npy_kinds), std::end(npy_kinds), [&](const auto& known) { return known.dtype == dtype; });
   std::string text = concat("{'descr': '", kind->width == 1 ? '|' : '<', kind->code, kind->width,
                             "', 'fortran_order': False, 'shape': (", join(sizes), sizes.size() == 1 ? "," : "", "), }");
-  // NumPy leaves room for the first size to grow to 21 digits in place.
+  // NumPy reserves space for the first size to grow to 21 digits in place.
   text += std::string(sizes.empty() ? 0 : 21 - std::min<std::size_t>(21, to_text(sizes[0]).size()), ' ');
   const std::size_t before = kMagic.size() + 4;
   text += std::string(63 - (before + text.size()) % 64, ' ') + '\n';

@@ -35,12 +35,12 @@ void parallel_for(std::size_t count, std::size_t threads, const std::function<vo
   std::vector<std::thread> helpers;
   helpers.reserve(threads);
   {
-    const detail::SignalMask quiet;  // a program's handlers run on threads of its own
+    const detail::SignalMask quiet;  // a program's signal handlers run on its threads only
     try {
       while (helpers.size() + 1 < threads) {
         helpers.emplace_back(run);
       }
-    } catch (const std::system_error&) {  // no more threads for this process: then with fewer
+    } catch (const std::system_error&) {  // no more threads for this process: continue with fewer
     }
   }
   run();

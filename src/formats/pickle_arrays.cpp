@@ -1,4 +1,4 @@
-// Arrays and scalars of numpy, as its own pickles describe them: little-endian numbers, no objects.
+// Arrays and scalars of numpy from its pickles: little-endian numbers, no objects.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -91,7 +91,7 @@ std::uint32_t PickleObjects::add_array(DType dtype, std::uint32_t shape, std::ui
     refuse("an array whose bytes fit its shape [", join(sizes), "] of ", dtype_name(dtype), ", got ", bytes.size(),
            " bytes");
   }
-  // In bytes. Those of an empty array are never used.
+  // In bytes. Unused for an empty array.
   std::vector<std::int64_t> strides(sizes.size());
   auto stride = static_cast<std::int64_t>(dtype_size(dtype));
   for (std::size_t i = 0; i < sizes.size() && count > 0; ++i) {
@@ -124,7 +124,7 @@ std::uint32_t PickleObjects::add_array_number(DType dtype, std::string_view byte
   for (std::size_t i = bytes.size(); i-- > 0;) {
     bits = (bits << 8) | static_cast<unsigned char>(bytes[i]);
   }
-  // An integer narrower than 64 bits keeps its sign when it is shifted up and down again.
+  // Shifting up and down keeps the sign of an integer narrower than 64 bits.
   const auto unused = static_cast<unsigned>(64 - 8 * bytes.size());
   switch (dtype) {
     case DType::boolean:

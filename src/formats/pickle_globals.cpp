@@ -8,7 +8,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
     std::string_view name;
     Callable callable;
   };
-  // What is read of Python beyond opcodes. None of it is called: each stands for a value that we make ourselves.
+  // Supported Python globals. None is called: we construct each value.
   static constexpr Named kNamed[] = {
       // torch.save of tensors, state dicts, parameters and buffers
       {"collections", "OrderedDict", Callable::ordered_dict},
@@ -22,7 +22,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"torch.storage", "UntypedStorage", Callable::untyped_storage},
       {"torch", "Size", Callable::size},
       {"torch", "device", Callable::device},
-      // how protocol 2 writes bytes, bytearrays, sets; and the containers that metrics and samplers keep
+      // bytes, bytearrays and sets in protocol 2; and containers in metrics and samplers
       {"_codecs", "encode", Callable::encode},
       {"__builtin__", "bytearray", Callable::make_bytes},
       {"builtins", "bytearray", Callable::make_bytes},
@@ -41,7 +41,7 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"builtins", "int", Callable::plain_type},
       {"__builtin__", "float", Callable::plain_type},
       {"builtins", "float", Callable::plain_type},
-      // numpy's random state in DanLing's checkpoints, and numbers that came from numpy; before and since numpy 2
+      // numpy's random state in DanLing's checkpoints, and numpy numbers; before and since numpy 2
       {"numpy.core.multiarray", "_reconstruct", Callable::array_reconstruct},
       {"numpy._core.multiarray", "_reconstruct", Callable::array_reconstruct},
       {"numpy.core.multiarray", "scalar", Callable::array_scalar},
@@ -50,11 +50,11 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
       {"numpy._core.numeric", "_frombuffer", Callable::array_from_buffer},
       {"numpy", "ndarray", Callable::array_class},
       {"numpy", "dtype", Callable::array_dtype},
-      // The strategies in the state of DanLing's scheduler: its own methods by name.
+      // The strategies in the state of DanLing's scheduler: its methods by name.
       {"__builtin__", "getattr", Callable::method_name},
       {"builtins", "getattr", Callable::method_name},
       {"danling.optim.lr_scheduler.lr_scheduler", "LRScheduler", Callable::scheduler_class},
-      // DanLing's configs, where a program saves one as it is
+      // DanLing's configs, pickled directly
       {"chanfig.flat_dict", "FlatDict", Callable::dict_class},
       {"chanfig.default_dict", "DefaultDict", Callable::dict_class},
       {"chanfig.nested_dict", "NestedDict", Callable::dict_class},

@@ -1,4 +1,4 @@
-// The globals that a pickle may name.
+// The globals allowed in a pickle.
 #pragma once
 
 #include <optional>
@@ -16,15 +16,15 @@ enum class Callable : std::uint8_t {
   size,
   encode,
   make_bytes,    // bytes or a bytearray from bytes
-  make_list,     // a set or frozenset, in the order in which Python had it
+  make_list,     // a set or frozenset, in Python's order
   counter,       // a map from a map
-  default_dict,  // an empty map; what it would make of a missing key is not read
+  default_dict,  // an empty map; its default factory is ignored
   dict_class,    // a dict with attributes, which are dropped
   device,        // text such as `cuda:0`
   rebuild_parameter_with_state,
   rebuild_from_type,  // a tensor with attributes, which are dropped
   tensor_class,       // only named by rebuild_from_type
-  array_reconstruct,  // numpy's: an array that its state fills
+  array_reconstruct,  // numpy's: an array filled by its state
   array_from_buffer,
   array_scalar,
   array_class,  // only named by array_reconstruct
@@ -32,7 +32,7 @@ enum class Callable : std::uint8_t {
   plain_type,       // only named by default_dict
   method_name,      // getattr of scheduler_class: the name, as text
   scheduler_class,  // only named by method_name
-  null,             // a class whose one object stands for None
+  null,             // a class whose only object represents None
   typed_storage,    // FloatStorage and the like: only named in the identity of a storage
   untyped_storage,
   dtype,
@@ -43,7 +43,7 @@ struct Global {
   DType dtype = DType::uint8;
 };
 
-/// What `module.name` stands for, or nothing when it is not on the list.
+/// The global of `module.name`, or nothing if it is not on the list.
 std::optional<Global> find_global(std::string_view module, std::string_view name);
 
 }  // namespace danling::inline v0::formats::pickle

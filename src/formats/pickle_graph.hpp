@@ -1,5 +1,5 @@
-// The values of a pickle while it is read. They are nodes in one table, referred to by number: pickles share values and
-// even nest them in themselves, trees cannot. At the end the nodes are copied out into a tree.
+// The values of a pickle during reading. Nodes in one table, referred to by number: pickles share values and even
+// contain cycles, trees cannot. At the end the nodes are copied into a tree.
 #pragma once
 
 #include <danling/core/error.hpp>
@@ -26,7 +26,7 @@ enum class Kind : std::uint8_t {
   tensor,
   storage,
   global,
-  array,  // of numpy, without its state
+  array,  // numpy's, without its state
   array_dtype
 };
 
@@ -47,12 +47,12 @@ inline constexpr const char* kKindNames[] = {"None",
 
 struct Node {
   Kind kind = Kind::none;
-  bool ordered = false;  // of a map: one that may have attributes, such as an OrderedDict
+  bool ordered = false;  // for a map: one that may have attributes, such as an OrderedDict
   // A bool or an integer, the bits of a number, a DType, or an index into the table of the kind.
   std::int64_t integer = 0;
 };
 
-/// A storage as one tensor names it.
+/// A storage as named by one tensor.
 struct StorageUse {
   std::size_t storage;
   bool typed;
@@ -61,8 +61,8 @@ struct StorageUse {
 
 class PickleGraph {
  public:
-  /// What may be held grows with `stored_size`, the bytes that the input takes in its file: less than `input_size` when
-  /// it is compressed. `source` names the input in messages.
+  /// The memory limit grows with `stored_size`, the input's size in its file: less than `input_size` when it is
+  /// compressed. `source` names the input in messages.
   PickleGraph(std::size_t input_size, std::uint64_t stored_size, std::string_view source)
       : stored_size_(stored_size),
         compressed_(stored_size < input_size),
@@ -75,10 +75,10 @@ class PickleGraph {
     fail<CheckpointError>("checkpoint.read", "expected ", parts..., " (", source_, ", byte ", op_at_, ")");
   }
 
-  // What a block on the heap takes beside its content.
+  // Overhead of a heap block.
   static constexpr std::uint64_t kBlock = 32;
 
-  // Takes from what may be held. A table that grows may have room for twice what is in it: its entries count twice.
+  // Charges memory against the limit. A growing table may have capacity for twice its content: its entries count twice.
   void charge(std::uint64_t amount) {
     if (amount > budget_) {
       refuse("values in proportion to ", stored_size_, compressed_ ? " compressed" : "",
@@ -113,10 +113,10 @@ class PickleGraph {
     return globals_[static_cast<std::size_t>(node(number, Kind::global).integer)];
   }
 
-  /// The value of a node and all that it holds. @throws CheckpointError for cycles and deep nesting
+  /// The value of a node and its children. @throws CheckpointError for cycles and deep nesting
   RecordTree tree(std::uint32_t root) { return convert(root, 0); }
 
-  std::size_t op_at_ = 0;  // where the current opcode stands, for messages
+  std::size_t op_at_ = 0;  // position of the current opcode, for messages
   std::vector<Node> nodes_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::uint32_t>> items_;

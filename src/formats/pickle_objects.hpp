@@ -1,5 +1,5 @@
-// Makes the objects that a pickle calls for: tensors, their storages, and the few plain values that Python writes as
-// calls. The operands lie on a stack.
+// Creates the objects of a pickle: tensors, their storages, and the few plain values that Python writes as calls. The
+// operands are on a stack.
 #pragma once
 
 #include <span>
@@ -83,15 +83,15 @@ class PickleObjects : protected PickleGraph {
     push_entry(kind, items_, std::move(items));
   }
 
-  /// Any global but the known ones is refused.
+  /// Refuses unknown globals.
   void push_global(std::string_view module, std::string_view name);
-  /// `id`: ('storage', class, key, location, number of elements); where it was does not matter.
+  /// `id`: ('storage', class, key, location, number of elements); the location is ignored.
   void push_storage(const std::vector<std::uint32_t>& id);
-  /// Pushes what the function makes of the arguments, a tuple.
+  /// Pushes the result of the function for the arguments, a tuple.
   void call(pickle::Callable callable, std::uint32_t arguments_node);
-  /// Pushes an empty dict for a class that is one, and None for chanfig's NULL.
+  /// Pushes an empty dict for a dict class, and None for chanfig's NULL.
   void make_object(pickle::Callable callable, std::uint32_t arguments_node);
-  /// Gives the value on top of the stack its state: fills an array; attributes of a dict are dropped.
+  /// Applies a state to the value on top of the stack: fills an array; drops attributes of a dict.
   void build(std::uint32_t state_node);
 
   std::vector<std::uint32_t> stack_;
@@ -109,7 +109,7 @@ class PickleObjects : protected PickleGraph {
   void check_arguments(bool sound, const char* what, std::size_t count) const;
   DType array_dtype(std::uint32_t number) const;
   void check_array_dtype(DType dtype, std::uint32_t state) const;
-  // What `tolist()` gives of an array: numbers in lists, one level for each dimension.
+  // The result of `tolist()` for an array: numbers in lists, one level for each dimension.
   std::uint32_t add_array(DType dtype, std::uint32_t shape, std::uint32_t bytes_node, bool column_major);
   std::uint32_t add_array_part(DType dtype, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                                std::string_view bytes);

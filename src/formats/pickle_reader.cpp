@@ -1,4 +1,4 @@
-// A pickle machine without calls: opcodes in, a graph of plain values and tensor records out.
+// A pickle machine without calls: reads opcodes into a graph of plain values and tensor records.
 #include <string>
 #include <vector>
 
@@ -257,7 +257,7 @@ class PickleReader : private PickleObjects {
   static constexpr std::uint32_t kNothing = 0xffffffff;
 
   void put_memo(std::size_t number) {
-    // Each entry costs its pickle at least a byte, so numbers beyond its size are not honest.
+    // Each entry takes at least a byte of the pickle, so larger numbers are invalid.
     if (number >= bytes_.size()) {
       refuse("a memo number below ", bytes_.size(), ", got ", number);
     }

@@ -1,4 +1,4 @@
-// Trees as pickles that Python reads without running code.
+// Writes trees as pickles that Python reads without running code.
 #include <bit>
 #include <limits>
 #include <unordered_map>
@@ -60,7 +60,7 @@ class PickleWriter {
     }
   }
 
-  // Long lists hold numbers: no path is made for those.
+  // Long lists hold numbers: skip building their path.
   static bool can_fail(const RecordTree& tree) {
     return tree.is_string() || tree.is_tensor() || tree.is_list() || tree.is_tuple() || tree.is_map();
   }
@@ -89,14 +89,14 @@ class PickleWriter {
     if (first == dtype_count) {
       first = dtype;
     }
-    // Python knows a storage by the type of its first tensor, unless it is written as untyped.
+    // Python types a storage by its first tensor, unless it is written as untyped.
     mixed_[record.storage] =
         mixed_[record.storage] || first != dtype || sizes_[record.storage] % dtype_size(record.dtype) != 0;
   }
 
   void put(Op op) { out_.push_back(static_cast<char>(op)); }
 
-  // What a memo entry stands for: 't' text, 'g' global.
+  // Content of a memo entry: 't' text, 'g' global.
   bool get_memo(char kind, std::string_view text) {
     const auto found = memo_.find(std::string(1, kind).append(text));
     if (found == memo_.end()) {
@@ -130,7 +130,7 @@ class PickleWriter {
     out_.append(text);
   }
 
-  // Text that is likely to come again: keys, and the words of tensors.
+  // Text that probably repeats: keys, and the words of tensors.
   void word(std::string_view value) {
     if (!get_memo('t', value)) {
       text(value);
@@ -158,7 +158,7 @@ class PickleWriter {
       put(Op::binint);
       put_little(out_, static_cast<std::uint32_t>(value));
     } else {
-      // Two's complement in as few bytes as keep the sign.
+      // Two's complement in the fewest bytes that keep the sign.
       std::string bytes;
       put_little(bytes, static_cast<std::uint64_t>(value));
       const char fill = value < 0 ? '\xff' : '\0';

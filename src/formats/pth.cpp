@@ -13,12 +13,12 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// The folder inside the archive. A fixed name: the file's own name must not change the bytes.
+// The folder inside the archive. A fixed name: the file's name must not change the bytes.
 constexpr std::string_view kFolder = "archive/";
 constexpr std::string_view kManifest = "danling/manifest";
 constexpr std::string_view kManifestTitle = "danling-checkpoint";
 
-// What is parsed takes more memory than its text; text that is a thousand times its record would take far too much.
+// Parsed data take more memory than their text; text inflated a thousandfold would take far too much.
 void check_inflation(const ZipReader& zip, const ZipEntry& entry) {
   constexpr std::uint64_t most = 64;
   if (entry.deflated && entry.size / most > entry.stored_size) {
@@ -114,7 +114,7 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
                const StoragePieces& storage) {
   ZipWriter zip(out);
   const auto name = [](std::string_view record) { return concat(kFolder, record); };
-  // The order matters: PyTorch computes where storages lie from the records before them.
+  // The order matters: PyTorch computes the offsets of storages from the records before them.
   zip.add(name("data.pkl"), write_pickle(tree, storage_sizes));
   zip.add(name(".format_version"), "1");
   zip.add(name(".storage_alignment"), "64");
@@ -138,7 +138,7 @@ PthReader::PthReader(const std::filesystem::path& path) try : zip_(path) {
   }
   check_manifest();
   if (const ZipEntry* order = zip_.find(prefix_ + "byteorder"); order != nullptr) {
-    // Bounded: the entry is read only when it has the size of the word.
+    // Bounded: reads the entry only if it has the size of the word.
     const std::string text = order->size <= 6 ? zip_.read(*order) : std::string("another one");
     if (text != "little") {
       zip_.fail(*order, concat("expected byte order 'little', got ", quote(text)));

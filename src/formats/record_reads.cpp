@@ -1,7 +1,6 @@
-// Content goes by pread() into its destination, and its checksum is computed while it is in the cache. Reading through
-// a mapping was slower into huge pages (500 MB, two threads: 0.06 s against 0.04 s from ext4, 0.11 s against 0.10 s
-// from tmpfs), and a file that is cut off meanwhile is an error here, where a mapping would end the process with
-// SIGBUS.
+// pread() copies content into its destination, and computes its checksum while it is in the cache. Reading through a
+// mapping was slower into huge pages (500 MB, two threads: 0.06 s against 0.04 s from ext4, 0.11 s against 0.10 s from
+// tmpfs), and truncation is an error here, while a mapping would end the process with SIGBUS.
 #include "record_reads.hpp"
 
 #include <algorithm>
@@ -14,9 +13,9 @@
 namespace danling::inline v0::formats {
 namespace {
 
-// Less work than this is not worth a further thread.
+// Less work than this does not justify another thread.
 constexpr std::uint64_t kPerThread = std::uint64_t{1} << 22;
-// Records from twice this size on are read by several threads at once, in pieces of this size.
+// Records of at least twice this size are read by several threads at once, in pieces of this size.
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 23;
 constexpr std::size_t kStep = std::size_t{1} << 18;
 
@@ -28,8 +27,8 @@ std::size_t threads_for(std::span<const RecordRead> reads) {
   return static_cast<std::size_t>(std::max<std::uint64_t>(1, total / kPerThread));
 }
 
-// A large record: its pieces are read in any order. CRC-32s of pieces are combined; an XXH3 cannot be, so whichever
-// thread brings the piece that is next in order goes on with the hash, over all that have come, while others read.
+// A large record: its pieces are read in any order. CRC-32s of pieces are combined; an XXH3 cannot be, so the thread
+// that completes the next piece in order extends the hash, over all that have arrived, while others read.
 class LargeRecord {
  public:
   LargeRecord(const ZipReader& zip, const RecordRead& read)
@@ -92,7 +91,7 @@ class LargeRecord {
   std::size_t next_ = 0;
   bool busy_ = false;
   std::uint32_t crc_ = 0;
-  Hasher hasher_;  // of the thread that is busy
+  Hasher hasher_;  // used by the hashing thread
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Many records of an archive at once, on all cores.
+// Reads many records of an archive, on all cores.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace danling::inline v0::formats {
 
-/// A record, the hash to verify it by (null: the archive's CRC-32), and where its content goes.
+/// A record, its hash (null: the archive's CRC-32), and the destination of its content.
 struct RecordRead {
   const ZipEntry* entry = nullptr;
   const Hash128* hash = nullptr;
@@ -16,7 +16,7 @@ struct RecordRead {
 
 /// Fills every destination, which has its record's size, and verifies it. Throws for the first damaged record.
 void read_records(const ZipReader& zip, std::span<const RecordRead> reads);
-/// Verifies every record; destinations are left alone.
+/// Verifies every record; ignores destinations.
 void verify_records(const ZipReader& zip, std::span<const RecordRead> reads);
 
 }  // namespace danling::inline v0::formats

@@ -16,9 +16,10 @@ namespace {
 constexpr std::string_view kHashesVersion = "1";
 // Small enough to stay in the cache between the disk and the hash.
 constexpr std::size_t kPiece = std::size_t{1} << 18;
-// From here on a second thread writes while this one computes; below, the handing over would cost more than it saves.
+// From this size on a second thread writes while this one computes; below, synchronisation would cost more than it
+// saves.
 constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
-// Less work than this is not worth a further thread.
+// Less work than this does not justify another thread.
 constexpr std::uint64_t kPerThread = std::uint64_t{1} << 22;
 
 std::string read_header(const InputFile& file) {
@@ -81,7 +82,7 @@ std::string hashes_text(const std::vector<Hash128>& hashes) {
   return out;
 }
 
-// Where the hashes stand in a header that was written here. A quote inside of a name or value would be escaped.
+// Position of the hashes in a header written here. A quote inside of a name or value would be escaped.
 std::size_t hashes_place(std::string_view header) {
   for (const std::string_view before : {"{", ","}) {
     const std::string key = concat(before, "\"", safetensors_hashes_key, "\":\"");
@@ -92,7 +93,7 @@ std::size_t hashes_place(std::string_view header) {
   fail<CheckpointError>("checkpoint.write", "expected a header with a place for hashes, got none");
 }
 
-// Hashed while it is written.
+// Hashes while writing.
 Hash128 write_tensor(AtomicFile& out, const SafetensorsEntry& entry,
                      const std::function<void(const PieceSink& sink)>& content) {
   std::uint64_t left = entry.bytes;
@@ -132,7 +133,7 @@ void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entrie
     order.push_back(&entry);
   }
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return safetensors_before(*a, *b); });
-  // The hashes come before the data: their place is kept, and filled when they are known.
+  // The hashes precede the data: their space is reserved, and filled later.
   SafetensorsMetadata all = metadata;
   all.erase(std::string(safetensors_hashes_key));
   std::vector<Hash128> hashes = {header_hash(order, all)};
@@ -189,7 +190,7 @@ const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
 SafetensorsMetadata SafetensorsReader::aliases() const {
   SafetensorsMetadata out;
   for (const auto& [name, target] : metadata_) {
-    // `format: pt` says who wrote the file, whatever its tensors are called.
+    // `format: pt` describes the writer, even if a tensor is called `pt`.
     if (name != "format" && find(name) == nullptr && find(target) != nullptr) {
       out.emplace(name, target);
     }

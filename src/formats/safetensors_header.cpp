@@ -45,7 +45,7 @@ std::optional<DType> find_dtype(std::string_view name) {
                                                : std::optional(static_cast<DType>(found - kNames.begin()));
 }
 
-// Takes the parser's events: it keeps no tree of its own, does not recurse, and hands over keys that come twice.
+// Receives the parser's events: it builds no tree, does not recurse, and detects repeated keys.
 class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderParser(const std::string& source) : source_(source) {}
@@ -118,7 +118,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
       if (seen_ != 7) {
         fail_at("expected dtype, shape and data_offsets, got fewer");
       }
-      // The offset within the data for now; the length of the whole decides whether it is possible.
+      // For now relative to the data; the total length decides whether it is valid.
       out_.entries.back().offset = offsets_[0];
       out_.entries.back().bytes = offsets_[1] - offsets_[0];
     }
@@ -163,7 +163,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
-    // What nlohmann says starts with its own error code and position.
+    // nlohmann's message starts with an error code and position.
     const std::string text = error.what();
     const auto reason = text.find("- ");
     fail<CheckpointError>("checkpoint.read", "expected a JSON header, got a syntax error at byte ", position, ": ",
@@ -174,7 +174,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   enum class Place { outside, root, metadata, tensor, list };
   enum class Field { dtype, shape, offsets };
 
-  // `what` came where something else must stand.
+  // Refuses `what` in an unexpected position.
   [[noreturn]] void refuse(const std::string& what) const {
     switch (place_) {
       case Place::outside:
@@ -228,7 +228,7 @@ bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b) {
 }
 
 std::uint64_t safetensors_bytes(const SafetensorsEntry& entry, std::uint64_t fallback) {
-  // Sizes of 0 do not hide what the others make: strides are their products.
+  // A size of 0 must not hide an overflow of the others: strides are their products.
   std::int64_t count = static_cast<std::int64_t>(dtype_size(entry.dtype));
   bool empty = false;
   for (const std::int64_t size : entry.sizes) {
@@ -241,7 +241,7 @@ std::uint64_t safetensors_bytes(const SafetensorsEntry& entry, std::uint64_t fal
 }
 
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_size, const std::string& source) {
-  // The parser takes a NUL for the end and skips a byte order mark.
+  // The parser stops at a NUL and skips a byte order mark.
   if (json.empty() || json.front() != '{' || json.find('\0') != std::string_view::npos) {
     fail<CheckpointError>("checkpoint.read", "expected a JSON header that begins with '{' and has no NUL, got ",
                           quote(json.substr(0, 20)), " (", source, ")");

@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file and what it says, both ways.
+// Reading and writing of the JSON header of a safetensors file.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ std::string safetensors_header(const std::vector<const SafetensorsEntry*>& entri
 /// Whether Python's safetensors puts `a` before `b`: element types from wide to narrow, then names.
 bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b);
 
-/// Bytes that the entry's shape and type make, or `fallback` when there are 2^63 elements or more.
+/// Size of the entry by its shape and type, or `fallback` when there are 2^63 elements or more.
 std::uint64_t safetensors_bytes(const SafetensorsEntry& entry, std::uint64_t fallback);
 
 }  // namespace danling::inline v0::formats

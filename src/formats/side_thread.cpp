@@ -28,7 +28,7 @@ bool SideThread::launch() {
   try {
     const detail::SignalMask quiet;
     thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {  // no more threads for this process: then without
+  } catch (const std::system_error&) {  // no more threads for this process: continue without
     return false;
   }
   return true;
@@ -48,7 +48,7 @@ void SideThread::start(std::function<void()> work) {
 
 void SideThread::wait() {
   std::unique_lock lock(mutex_);
-  if (work_) {  // the other cores have more to do than this one
+  if (work_) {  // not started yet: run it here
     const auto work = std::exchange(work_, nullptr);
     lock.unlock();
     work();

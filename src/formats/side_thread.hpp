@@ -1,4 +1,4 @@
-// A thread that does one thing at a time beside its owner.
+// A thread that runs one task at a time beside its owner.
 #pragma once
 
 #include <condition_variable>
@@ -9,19 +9,19 @@
 
 namespace danling::inline v0::formats {
 
-/// Starts its thread with the first work, and only where there are several cores; else the work is done in place. The
-/// thread takes no signals.
+/// Starts its thread with the first task, and only on several cores; else runs tasks in place. Signals are blocked on
+/// the thread.
 class SideThread {
  public:
   SideThread() = default;
-  /// Waits for the work that goes on.
+  /// Waits for the running task.
   ~SideThread();
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
 
-  /// Begins `work`, after the one before has been waited for.
+  /// Begins `work`, after the previous task was waited for.
   void start(std::function<void()> work);
-  /// Waits for the work, or does it here when the thread has not come to it yet. Throws what it threw.
+  /// Waits for the task, or runs it here if the thread has not started it. Rethrows its exception.
   void wait();
 
  private:
@@ -30,7 +30,7 @@ class SideThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> work_;  // empty when there is none that waits
+  std::function<void()> work_;  // empty without a waiting task
   bool busy_ = false;
   std::exception_ptr error_;
   bool stop_ = false;

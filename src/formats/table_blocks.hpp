@@ -1,4 +1,4 @@
-// How the text of a table is divided among threads.
+// Division of a table's text among threads.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ namespace danling::inline v0::formats {
 
 struct Blocks {
   std::size_t threads = 1;
-  /// Of text in a block, about.
+  /// Approximate size of a block's text.
   std::size_t bytes = std::size_t{1} << 20;
 
-  /// `num_threads` is an option's, 0 for one thread for each core.
+  /// `num_threads` is an option's value; 0 for one thread per core.
   static Blocks of(std::string_view where, std::int64_t num_threads) {
     check<ConfigError>(num_threads >= 0, where, "expected num_threads of at least 0, got ", num_threads);
     const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
     const std::size_t threads = num_threads == 0 ? cores : static_cast<std::size_t>(num_threads);
-    // One thread gains by blocks too: small columns grow in the cache, and the whole one is allocated once.
+    // One thread benefits from blocks too: small columns grow in the cache, and the whole one is allocated once.
     return {threads, std::size_t{threads == 1 ? 4U : 1U} << 20};
   }
 };

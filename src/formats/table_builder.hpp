@@ -1,4 +1,4 @@
-// A column while its values arrive, and its type with them.
+// Builds a column and infers its type.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace danling::inline v0::formats {
 
-/// Integers, floats and bools as they come. The type is what the values so far have in common; integers and floats
-/// have float64 in common, other pairs have text, which only a reader that still has the texts can go back to.
+/// Stores integers, floats and bools as they arrive. The type is the values' common one; integers and floats
+/// have float64 in common, other pairs have text, which only a reader that still has the texts can restore.
 class ColumnBuilder {
  public:
   ColumnBuilder() = default;
   explicit ColumnBuilder(std::optional<ColumnType> declared) : declared_(declared), type_(declared) {}
 
-  /// Nothing while all values were missing.
+  /// Nothing while all values are missing.
   std::optional<ColumnType> type() const { return type_; }
   bool declared() const { return declared_.has_value(); }
 
-  // Each says whether the column can hold the value; where it cannot, nothing was added.
+  // Each returns whether the column can hold the value; if not, nothing was added.
   bool add(std::int64_t value) {
     if (type_ != ColumnType::int64) {
       return add_to_other(value);
@@ -38,7 +38,7 @@ class ColumnBuilder {
     return true;
   }
   bool add(bool value);
-  /// An integer written `-0`, which has a sign where the column becomes float64.
+  /// An integer written `-0`, which has a sign if the column becomes float64.
   bool add_negative_zero();
   bool add(std::string_view text) {
     if (type_ != ColumnType::text && (type_ || !start(ColumnType::text))) {
@@ -47,18 +47,18 @@ class ColumnBuilder {
     texts_.push_back(text);
     return true;
   }
-  /// A declared int64 or bool column cannot.
+  /// Fails for a declared int64 or bool column.
   bool add_missing();
 
-  /// Puts the rows of `next` behind its own. Says whether their types have one in common; where not, all is lost.
+  /// Appends the rows of `next`. Returns whether there is a common type; if not, all data are lost.
   bool append(ColumnBuilder&& next);
   /// Adds `count` rows without a value.
   bool add_missing(std::size_t count);
-  /// Makes room for so many rows in all and the characters of their texts.
+  /// Reserves memory for this many rows in total and the characters of their texts.
   void reserve(std::size_t rows, std::size_t bytes);
   std::size_t text_bytes() const { return texts_.bytes(); }
 
-  /// Drops all values and takes texts from now on.
+  /// Drops all values; the column is text from now on.
   void restart_as_text();
   std::size_t size() const;
   /// The column; one without any value is float64, all NaN.
@@ -76,7 +76,7 @@ class ColumnBuilder {
   std::vector<double> floats_;
   TextColumn texts_;
   std::vector<std::uint8_t> booleans_;
-  // Rows that hold a zero in their stead, in integers and bools; before there is a type, only how many.
+  // Rows with a placeholder zero, in integers and bools; before there is a type, only their number.
   std::vector<std::size_t> missing_;
   std::size_t leading_missing_ = 0;
   std::vector<std::size_t> negative_zeros_;  // rows in integers

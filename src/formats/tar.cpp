@@ -14,7 +14,7 @@ namespace danling::inline v0::formats {
 namespace {
 
 constexpr std::uint64_t block_size = 512;
-// Names and a few attributes; those of real archives have some hundred bytes.
+// Names and a few attributes; real ones have some hundred bytes.
 constexpr std::uint64_t max_extension = std::uint64_t{1} << 20;
 
 using Block = std::array<char, block_size>;
@@ -35,14 +35,14 @@ std::string_view field_of(const Block& block, Field field) { return {block.data(
 /// Up to the first zero byte.
 std::string_view text_of(std::string_view field) { return field.substr(0, field.find('\0')); }
 
-/// What extension headers say of the member that follows them.
+/// Content of the extension headers for the member that follows them.
 struct Extension {
   std::optional<std::string> name;
   std::optional<std::uint64_t> size;
   bool any = false;
 };
 
-/// One call of `next`: what is being read and where, for messages.
+/// One call of `next`: the current position, for messages.
 class Scan {
  public:
   Scan(const DataFile& file, std::uint64_t offset) : file_(file), offset_(offset) {}
@@ -64,7 +64,7 @@ class Scan {
       const char type = block_[type_offset];
       switch (type) {
         case 'x':
-        case 'X':  // Solaris' name of it
+        case 'X':  // Solaris' variant of it
           take_pax(content(claimed, max_extension), extension);
           break;
         case 'g':
@@ -115,7 +115,7 @@ class Scan {
 
   void check_checksum() const {
     std::uint64_t unsigned_sum = 0;
-    std::int64_t signed_sum = 0;  // as old programs took it
+    std::int64_t signed_sum = 0;  // as old programs computed it
     for (std::size_t i = 0; i < block_.size(); ++i) {
       const bool inside = i >= checksum_field.offset && i < checksum_field.offset + checksum_field.size;
       const char byte = inside ? ' ' : block_[i];
@@ -129,7 +129,7 @@ class Scan {
     }
   }
 
-  /// Digits with spaces around; none are 0, as GNU tar has it.
+  /// Digits with spaces around; 0 without digits, as in GNU tar.
   static std::optional<std::uint64_t> octal(std::string_view text) {
     while (text.starts_with(' ')) {
       text.remove_prefix(1);
@@ -147,7 +147,7 @@ class Scan {
     return value;
   }
 
-  /// Octal digits, or big-endian bytes after one of 0x80, as GNU tar has it for large numbers.
+  /// Octal digits, or big-endian bytes after 0x80, GNU tar's form of large numbers.
   std::uint64_t number(Field field, const char* what) const {
     const std::string_view bytes = field_of(block_, field);
     const auto first = static_cast<unsigned char>(bytes[0]);
@@ -177,7 +177,7 @@ class Scan {
     return prefix.empty() ? name : concat(prefix, "/", name);
   }
 
-  /// Where a content of `size` bytes ends, in whole blocks, that begins behind this header.
+  /// End of a content of `size` bytes behind this header, in whole blocks.
   std::uint64_t end_of(std::uint64_t size) const {
     const std::uint64_t left = file_.size() - offset_ - block_size;
     const std::uint64_t padding = (block_size - size % block_size) % block_size;
@@ -188,7 +188,7 @@ class Scan {
     return offset_ + block_size + size + padding;
   }
 
-  /// The content of an extension header; goes on behind it.
+  /// Reads the content of an extension header, and moves behind it.
   std::string content(std::uint64_t size, std::uint64_t most) {
     if (size > most) {
       refuse(concat("expected an extended header of at most ", most, " bytes, got ", size));
@@ -239,7 +239,7 @@ class Scan {
   void take_pax(const std::string& records, Extension& extension) const {
     extension.any = true;
     for_each_pax(records, [&](std::string_view key, std::string_view value) {
-      // POSIX: an empty value takes back what was said before, so that the header's own applies.
+      // POSIX: an empty value cancels an earlier one, so that the header's field applies.
       if (key == "path") {
         extension.name = value.empty() ? std::nullopt : std::optional(std::string(text_of(value)));
       } else if (key == "size" && value.empty()) {
@@ -255,7 +255,7 @@ class Scan {
     });
   }
 
-  /// Attributes of all members, such as times and comments, say nothing about names and sizes.
+  /// Refuses names and sizes among attributes for all members; others, such as times and comments, are allowed.
   void refuse_pax_of_all(const std::string& records) const {
     for_each_pax(records, [&](std::string_view key, std::string_view) {
       if (key == "path" || key == "size" || key.starts_with("GNU.sparse")) {
@@ -265,7 +265,7 @@ class Scan {
   }
 
   void check_type(char type, const std::string& name) const {
-    if (type == '\0' || type == '0' || type == '7') {  // '7' is to be stored in one piece
+    if (type == '\0' || type == '0' || type == '7') {  // '7' asks for contiguous storage
       return;
     }
     static constexpr std::array<std::pair<char, const char*>, 10> others = {{{'1', "a hard link"},
@@ -285,7 +285,7 @@ class Scan {
                   quote(name)));
   }
 
-  /// After the first block of zeros: nothing but zeros may follow, or members would go unread.
+  /// After the first block of zeros only zeros may follow, or members would go unread.
   void check_end() {
     std::uint64_t at = offset_ + block_size;
     std::string piece;
@@ -325,7 +325,7 @@ std::uint64_t TarArchive::size() const { return file_->size(); }
 std::optional<TarMember> TarArchive::next(std::uint64_t offset) const { return Scan(*file_, offset).run(); }
 
 std::string TarArchive::read(const TarMember& member) const {
-  // Checked before memory is taken: a member may be of another file.
+  // Checked before allocation: the member may be of another file.
   check<DataError>(member.offset <= size() && member.size <= size() - member.offset, "formats.tar", "expected ",
                    member.size, " bytes at offset ", member.offset, ", got a file of ", size(), " bytes (file ",
                    quote(path().string()), ")");

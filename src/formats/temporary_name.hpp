@@ -1,4 +1,4 @@
-// How files are called before they have their name.
+// Names of temporary files.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace danling::inline v0::formats {
 
-/// Between the name-to-be and what makes the temporary unique.
+/// Separates the final name from the unique part of the temporary one.
 inline constexpr std::string_view temporary_mark = ".tmp-";
 
 inline std::filesystem::path directory_of(const std::filesystem::path& path) {

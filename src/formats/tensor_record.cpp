@@ -58,7 +58,7 @@ std::string misfit(const TensorRecord& record, std::uint64_t storage_bytes) {
   if (record.conjugate && record.dtype < DType::complex32) {
     return concat("a complex tensor where it is conjugated, got ", dtype_name(record.dtype));
   }
-  // Elements are counted in 63 bits, as LibTorch does; every step that leaves them is a misfit.
+  // Elements are counted in 63 bits, as in LibTorch; any overflow is a misfit.
   std::int64_t count = 1;
   std::int64_t last = record.offset;
   bool overflow = record.offset < 0;

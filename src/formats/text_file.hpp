@@ -1,4 +1,4 @@
-// The text of a file, mapped, or decompressed into memory where it is gzip'd.
+// The text of a file, mapped, or decompressed into memory if it is gzip'd.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,14 @@ std::string position_of(std::string_view text, const char* at);
 
 class TextFile {
  public:
-  /// @throws DataError as MappedFile, for gzip that is damaged or cut off, other compressions and UTF-16, and for what
-  /// another encoding than UTF-8 does not have.
+  /// @throws DataError as MappedFile, for damaged or truncated gzip, other compressions and UTF-16, and for bytes that
+  /// an encoding other than UTF-8 does not have.
   TextFile(std::filesystem::path path, std::string_view where, Encoding encoding = Encoding::utf8);
 
   const std::filesystem::path& path() const { return path_; }
-  /// Without a byte order mark. Not checked where it is in UTF-8 already.
+  /// Without a byte order mark. UTF-8 is not checked.
   std::string_view text() const { return text_; }
-  /// See MappedFile. Asks the system once in a millisecond at most.
+  /// See MappedFile. Queries the system at most once per millisecond.
   void check_size() const;
   void advise(Access access) const;
 

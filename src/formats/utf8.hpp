@@ -1,4 +1,4 @@
-// Whether text is UTF-8 as Python reads it.
+// UTF-8 validation and conversion, compatible with Python.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace danling::inline v0::formats {
 /// Python's `surrogatepass` accepts lone ones in pickles; Unicode does not.
 enum class Surrogates { accepted, refused };
 
-/// Bytes of the sequence that `text`, which is not empty, begins with, or 0 when it is not UTF-8.
+/// Size of the first sequence of `text`, which is not empty, or 0 if it is not UTF-8.
 std::size_t utf8_sequence(std::string_view text, Surrogates surrogates = Surrogates::refused);
 
 /// Position of the first byte that is not UTF-8, or npos.
@@ -20,13 +20,13 @@ std::size_t find_invalid_utf8(std::string_view text, Surrogates surrogates = Sur
 /// A byte for messages: `0xe9`.
 std::string hex_byte(char byte);
 
-/// Adds a code point.
+/// Appends a code point.
 void append_utf8(std::uint32_t code, std::string& out);
 
-/// Bytes as the text whose code points are the bytes (Python's `latin1`), in UTF-8.
+/// Converts bytes to the text whose code points are the bytes (Python's `latin1`), in UTF-8.
 std::string latin1_to_utf8(std::string_view bytes);
 
-/// The reverse; `ok` becomes false when a code point does not fit a byte.
+/// The inverse; `ok` becomes false when a code point does not fit a byte.
 std::string utf8_to_latin1(std::string_view text, bool& ok);
 
 }  // namespace danling::inline v0::formats

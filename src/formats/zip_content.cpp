@@ -1,4 +1,4 @@
-// The content of an archive's entries, verified while it is read.
+// Reads and verifies the content of an archive's entries.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -19,7 +19,7 @@ struct InflateEnd {
   void operator()(z_stream* stream) const { inflateEnd(stream); }
 };
 
-// The one of the two checksums that is asked for.
+// Computes the requested one of the two checksums.
 class Verification {
  public:
   Verification(const ZipReader& zip, const ZipEntry& entry, const Hash128* hash)
@@ -102,7 +102,7 @@ void ZipReader::inflate(const ZipEntry& entry, Take take) const {
   }
 }
 
-// Gives the content in order. `room` is where to read stored content to: all of it, or a piece at a time.
+// Passes the content on in order. `room` is the destination of stored content: all of it, or a piece at a time.
 template <class Take>
 void ZipReader::stream(const ZipEntry& entry, std::span<std::byte> room, Take take) const {
   if (entry.deflated) {

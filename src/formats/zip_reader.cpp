@@ -11,9 +11,9 @@ namespace danling::inline v0::formats {
 namespace {
 
 constexpr std::uint64_t kMaxDirectory = std::uint64_t{1} << 28;  // three million entries
-constexpr std::uint64_t kMaxRatio = 1032;                        // deflate cannot expand a byte further
+constexpr std::uint64_t kMaxRatio = 1032;                        // deflate's maximum ratio
 
-// The pickled number 0x1950a86a20f9469cfc6c, which starts files of torch.save before PyTorch 1.6.
+// The pickled number 0x1950a86a20f9469cfc6c, the start of files of torch.save before PyTorch 1.6.
 constexpr std::string_view kLegacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
 std::string read_text(const InputFile& file, std::uint64_t offset, std::uint64_t size) {
@@ -22,7 +22,7 @@ std::string read_text(const InputFile& file, std::uint64_t offset, std::uint64_t
   return out;
 }
 
-// The value of a directory field: from the zip64 fields when it is escaped and they have it.
+// The value of a directory field: from the zip64 fields if it is escaped and they have it.
 bool widen(std::uint64_t& value, std::string_view& zip64) {
   if (value != zip::escape32) {
     return true;
@@ -35,7 +35,7 @@ bool widen(std::uint64_t& value, std::string_view& zip64) {
   return true;
 }
 
-// The zip64 field among the extra fields, or nothing. `sound` becomes false when a field leaves the extra bytes.
+// The zip64 field among the extra fields, or nothing. `sound` becomes false when a field exceeds the extra bytes.
 std::string_view find_zip64(std::string_view extra, bool& sound) {
   while (extra.size() >= 4) {
     const auto id = get_little<std::uint16_t>(extra, 0);

@@ -12,8 +12,8 @@ namespace {
 
 // Small enough to stay in the cache between the two checksums.
 constexpr std::size_t kPiece = std::size_t{1} << 18;
-// From here on a second thread computes the checksums while this one writes; below, the handing over would cost more
-// than it saves.
+// From this size on a second thread computes the checksums while this one writes; below, synchronisation would cost
+// more than it saves.
 constexpr std::size_t kWorthAThread = std::size_t{1} << 17;
 
 std::uint32_t clamp32(std::uint64_t value) {
@@ -144,7 +144,7 @@ void ZipWriter::finish() {
   std::string tail;
   put_little(tail, zip::end64_signature);
   put_little(tail, std::uint64_t{zip::end64_size - 12});
-  put_little(tail, std::uint16_t{0x031e});  // made by, needed: as PyTorch has it
+  put_little(tail, std::uint16_t{0x031e});  // made by, needed: as in PyTorch
   put_little(tail, std::uint16_t{0x002d});
   put_little(tail, std::uint64_t{0});  // disks
   put_little(tail, count);

@@ -1,4 +1,4 @@
-// Checksums of content: XXH3-128, and CRC-32 as zip has it.
+// Checksums: XXH3-128, and zip's CRC-32.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace danling::inline v0::formats {
 
-/// An XXH3-128 hash. Finds damage; it is no proof against someone who makes it on purpose.
+/// An XXH3-128 hash. Detects damage, not deliberate changes.
 struct Hash128 {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -18,12 +18,12 @@ struct Hash128 {
   bool operator==(const Hash128&) const = default;
 };
 
-/// The 32 hexadecimal digits that `xxhsum -H2` prints.
+/// 32 hexadecimal digits, as printed by `xxhsum -H2`.
 std::string to_hex(const Hash128& hash);
 /// The hash of 32 lower-case hexadecimal digits, or nothing for any other text.
 std::optional<Hash128> parse_hash128(std::string_view text);
 
-/// The XXH3-128 of bytes that come in pieces.
+/// The XXH3-128 of bytes in pieces.
 class Hasher {
  public:
   Hasher();
@@ -32,13 +32,13 @@ class Hasher {
   Hash128 digest() const;
 
  private:
-  alignas(64) std::byte state_[576];  // libxxhash's own state; its size is checked where its header is seen
+  alignas(64) std::byte state_[576];  // libxxhash's state; its size is checked where its header is included
 };
 
 /// The XXH3-128 of `bytes`.
 Hash128 hash128(std::span<const std::byte> bytes);
 
-/// The CRC-32 of what had `crc` followed by `bytes`; 0 is that of nothing.
+/// The CRC-32 of the bytes of `crc` followed by `bytes`; 0 is that of no bytes.
 std::uint32_t extend_crc32(std::uint32_t crc, std::span<const std::byte> bytes);
 /// The CRC-32 of a first part followed by a second one of `second_size` bytes.
 std::uint32_t combine_crc32(std::uint32_t first, std::uint32_t second, std::uint64_t second_size);

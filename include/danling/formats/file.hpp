@@ -1,4 +1,4 @@
-// Files as the formats need them: positioned reads, and writes that appear whole or not at all.
+// Files of the formats: positioned reads, and atomic writes.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace danling::inline v0::formats {
 
 class SideThread;
 
-/// Takes the next bytes of something that is written piece by piece.
+/// Receives the next bytes of data written piece by piece.
 using PieceSink = std::function<void(std::span<const std::byte> piece)>;
 
 /// A file open for positioned reads.
@@ -41,9 +41,10 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// A new file that takes its name only when it is complete and on disk. Until then it is a temporary in the same
-/// directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed when this object goes
-/// first. After an error it can only be dropped: what a system says after a failed write or sync means nothing.
+/// A new file that is renamed to its target only when it is complete and on disk. Until then it is a temporary in the
+/// same directory, `.<name>.tmp-<process>-<number>`, locked as long as its writer lives and removed if this object is
+/// destroyed first. After an error it can only be dropped: later results of the system are unreliable after a failed
+/// write or sync.
 /// One thread at a time.
 class AtomicFile {
  public:
@@ -56,21 +57,21 @@ class AtomicFile {
   /// Appends. @throws CheckpointError with the system's reason (disk full, file too large).
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  /// Appends while `meanwhile` runs on a second thread, or before where there is no further core; returns when both are
-  /// done. For large pieces, which both may read. @throws CheckpointError, and what `meanwhile` throws
+  /// Appends while `meanwhile` runs on a second thread, or before it on a single core; returns when both are done. For
+  /// large pieces, which both may read. @throws CheckpointError, and the exceptions of `meanwhile`
   void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile);
-  /// Appends the whole of another file: by sharing its blocks where the file system can and this file is empty, else by
-  /// copying. @throws CheckpointError
+  /// Appends the whole of another file: shares its blocks if the file system can and this file is empty, else copies.
+  /// @throws CheckpointError
   void write(const InputFile& source);
-  /// Replaces bytes that were written, from byte `offset` on, such as a checksum that stands before its content.
+  /// Replaces written bytes, from byte `offset` on, such as a checksum before its content.
   /// @throws CheckpointError also when there are fewer bytes
   void rewrite(std::uint64_t offset, std::string_view text);
   /// Bytes written so far.
   std::uint64_t size() const { return size_; }
 
-  /// Brings everything to disk and checks the size there. Waits for the device.
+  /// Syncs everything to disk and checks the size there. Waits for the disk.
   void finish();
-  /// Finishes, then renames to the target and brings the directory to disk.
+  /// Finishes, then renames to the target and syncs the directory.
   void commit();
 
   const std::filesystem::path& target() const { return target_; }
@@ -85,23 +86,23 @@ class AtomicFile {
   std::filesystem::path target_;
   std::filesystem::path temporary_;
   int descriptor_ = -1;
-  int owner_ = 0;  // the process
+  int owner_ = 0;  // the owning process
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_;
-  std::uint64_t written_ = 0;     // handed to the system
-  std::uint64_t on_its_way_ = 0;  // up to where the system was asked to bring bytes to the device
+  std::uint64_t written_ = 0;     // passed to the system
+  std::uint64_t on_its_way_ = 0;  // end of the bytes whose writeback has begun
   std::unique_ptr<SideThread> side_;
   bool failed_ = false;
   bool finished_ = false;
   bool committed_ = false;
 };
 
-/// Brings the entries of a directory to disk. @throws CheckpointError
+/// Syncs the entries of a directory to disk. @throws CheckpointError
 void sync_directory(const std::filesystem::path& directory);
 
-/// A further name for an existing file, made in two steps: the constructor keeps the file as it is now, by hard link,
-/// where that is impossible by sharing its blocks, and where that is too by a copy brought to disk; commit() gives it
-/// the name, replacing what had it. Without commit() nothing remains.
+/// A further name for an existing file, made in two steps. The constructor preserves the current file: by a hard link,
+/// else by sharing its blocks, else by a copy synced to disk. commit() gives it the name, replacing the file of that
+/// name. Without commit() nothing remains.
 class PendingAlias {
  public:
   /// @throws CheckpointError
@@ -118,7 +119,7 @@ class PendingAlias {
   std::optional<AtomicFile> copy_;
 };
 
-/// Removes temporaries of AtomicFile in `directory` whose writer is gone. Gives what was removed.
+/// Removes temporaries of AtomicFile in `directory` whose writer is gone. Returns the removed paths.
 std::vector<std::filesystem::path> remove_leftovers(const std::filesystem::path& directory);
 
 }  // namespace danling::inline v0::formats

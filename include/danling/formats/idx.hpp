@@ -24,14 +24,14 @@ struct IdxArray {
 };
 
 struct IdxOptions {
-  /// A header that claims more is refused before anything is read.
+  /// Larger headers are refused before anything is read.
   std::uint64_t max_bytes = std::uint64_t{1} << 34;
 };
 
-/// Reads a whole file; a gzip'd one is recognised by its content, not its name. Memory never exceeds what the
-/// header claims, nor what the file can hold: reading stops at the first byte too many.
+/// Reads a whole file; recognises gzip by its content, not its name. Memory is bounded by the size in the header
+/// and by the file's content: reading stops at the first excess byte.
 /// @throws DataError, naming file and reason, when the file cannot be read, is not IDX, is damaged, is truncated or
-/// goes on after the array.
+/// continues after the array.
 IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options = {});
 
 }  // namespace danling::inline v0::formats

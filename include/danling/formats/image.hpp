@@ -1,4 +1,4 @@
-// JPEG and PNG images as bytes of pixels. What an image is, its content says, not its name.
+// JPEG and PNG images as bytes of pixels. The content determines the format, not the name.
 #pragma once
 
 #include <cstddef>
@@ -13,30 +13,30 @@ namespace danling::inline v0::formats {
 
 enum class ImageFormat { jpeg, png };
 
-/// How many numbers a pixel has: those of the file (1 to 4), or 1, 3 or 4.
+/// Numbers per pixel: those of the file (1 to 4), or 1, 3 or 4.
 enum class ImageChannels { as_is, gray, rgb, rgba };
 
 struct ImageDecodeOptions {
   ImageChannels channels = ImageChannels::as_is;
-  /// An image whose header claims more is refused before memory is taken for it.
+  /// Images with more pixels in the header are refused before memory is allocated.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
-  /// Turns the image as its EXIF orientation says. PIL and torchvision leave it as stored.
+  /// Applies the EXIF orientation. PIL and torchvision leave the image as stored.
   bool apply_orientation = false;
-  /// Takes a JPEG that ends early, or of which some cannot be decoded, as far as it goes; what is missing is gray.
-  /// Otherwise it is an error. (PIL refuses what ends early without LOAD_TRUNCATED_IMAGES, and takes the rest as it
-  /// comes.) Bytes that belong to nothing and unknown versions of JFIF lose no pixels and are never errors.
+  /// Decodes a truncated or partly damaged JPEG as far as possible; missing pixels are gray. Otherwise it is an error.
+  /// (PIL refuses truncated files without LOAD_TRUNCATED_IMAGES, and decodes damaged ones.) Stray bytes and unknown
+  /// versions of JFIF lose no pixels and are never errors.
   bool accept_damaged = false;
 };
 
-/// What the header says.
+/// Fields of the header.
 struct ImageInfo {
   ImageFormat format = ImageFormat::jpeg;
   /// As stored, before any orientation.
   std::int64_t width = 0;
   std::int64_t height = 0;
-  /// Of the image as it is decoded with `ImageChannels::as_is`: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha.
+  /// Channels as decoded with `ImageChannels::as_is`: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha.
   std::int64_t channels = 0;
-  /// Of EXIF, 1 to 8; 1 is as stored, and where the file does not say.
+  /// EXIF orientation, 1 to 8; 1 is as stored, and the default.
   int orientation = 1;
 };
 
@@ -48,14 +48,14 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 };
 
-/// Gives the memory for [height, width, channels] bytes.
+/// Returns memory for [height, width, channels] bytes.
 using PixelAllocator =
     std::function<std::span<std::uint8_t>(std::int64_t height, std::int64_t width, std::int64_t channels)>;
 
 /// Whether the library was built with libjpeg and libpng. Without them the functions below throw.
 bool has_images();
 
-/// What the first bytes say; nothing when they are of neither format.
+/// The format of the first bytes; nothing for other formats.
 std::optional<ImageFormat> image_format(std::string_view bytes);
 
 /// Reads the header only. @throws DataError when the bytes are no JPEG or PNG, or the header is damaged.
@@ -64,11 +64,11 @@ ImageInfo read_image_info(std::string_view bytes);
 /// Decodes a whole image to 8 bits per number. Like PIL's `convert`: palettes become their colours, CMYK becomes RGB,
 /// alpha is dropped or added as 255, colours become gray by ITU-R 601; a JPEG's gray is its luminance. 16 bits become
 /// their upper 8, also gray ones, which PIL cuts off at 255 instead. Colour profiles and gamma are not applied. Memory
-/// beyond the pixels is bounded by the size of the file. Threads may decode at a time.
-/// @throws DataError with the reason when the bytes are no JPEG or PNG, are damaged, end early or claim more than
-/// `max_pixels` or than they can hold
+/// beyond the pixels is bounded by the size of the file. Several threads may decode at a time.
+/// @throws DataError with the reason when the bytes are no JPEG or PNG, are damaged, end early or have a header with
+/// more pixels than `max_pixels` or than they can hold
 Image decode_image(std::string_view bytes, const ImageDecodeOptions& options = {});
-/// The same into memory that `allocate` gives; called once, when the header was read and found sound.
+/// The same into memory from `allocate`; called once, after the header was validated.
 void decode_image(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate);
 
 }  // namespace danling::inline v0::formats

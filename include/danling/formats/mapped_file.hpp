@@ -10,16 +10,16 @@
 
 namespace danling::inline v0::formats {
 
-/// How the pages of a mapped file will be read; the system reads ahead accordingly.
+/// Access pattern of a mapped file; determines the system's read-ahead.
 enum class Access { normal, sequential, random };
 
-/// A regular file, mapped as it was when it was opened; it costs addresses and a descriptor, no memory of the process.
-/// Several threads may read at a time. `where` begins the messages, as `component.operation`.
+/// A regular file, mapped with its size at opening; costs addresses and a descriptor, no memory of the process. Several
+/// threads may read at a time. `where` begins the messages, as `component.operation`.
 ///
-/// A file that becomes shorter while it is mapped ends the process with SIGBUS at the first read of a page that is
-/// gone. Readers call `check_size()` before each batch, which turns that into an error unless it happens within the
-/// batch; so replace data files by renaming new ones over them, which does not touch what is mapped, and never truncate
-/// or rewrite them in place. A device that fails while a page is read ends the process the same way.
+/// If a mapped file is truncated, reading a lost page ends the process with SIGBUS. Readers call `check_size()` before
+/// each batch, which throws an error instead, unless the truncation happens within the batch. Replace data files by
+/// renaming new ones over them, which does not affect mappings; never truncate or rewrite them in place. A device error
+/// while a page is read also ends the process.
 class MappedFile {
  public:
   /// @throws DataError with the system's reason when it cannot be opened or mapped, or is not a regular file.
@@ -38,12 +38,12 @@ class MappedFile {
   /// The whole file as text.
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<std::size_t>(size_)}; }
 
-  /// Asks the system for the file's size. @throws DataError when it is shorter than it was.
+  /// Queries the file's size. @throws DataError when it is shorter than before.
   void check_size() const;
-  /// How the file will be read from now on; a hint.
+  /// Sets the future access pattern; a hint.
   void advise(Access access) const;
-  /// Lets the system read a part of the file in the background. Asked for all records of a batch before the first is
-  /// copied, they come from the device side by side and in large pieces. A hint; costs about 1 us per 16 KiB.
+  /// Prefetches a part of the file in the background. Called for all records of a batch before the first copy, it makes
+  /// the device read them in parallel and in large pieces. A hint; costs about 1 us per 16 KiB.
   void will_read(std::uint64_t offset, std::uint64_t count) const;
 
  private:

@@ -1,4 +1,4 @@
-// The harmless part of Python's pickle: plain values, and tensors as torch.save describes them. No code is ever run.
+// The safe part of Python's pickle: plain values, and tensors as torch.save describes them. Never runs code.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace danling::inline v0::formats {
 
-/// Deepest nesting of lists, tuples and maps that is read or written. Deeper data is refused.
+/// Maximum nesting of lists, tuples and maps. Deeper data is refused.
 inline constexpr std::size_t max_depth = 256;
-/// Most dimensions of a tensor that is read or written.
+/// Maximum number of dimensions of a tensor.
 inline constexpr std::size_t max_dims = 64;
 
 /// A storage that a pickle refers to.
@@ -22,29 +22,29 @@ struct PickledStorage {
   std::uint64_t size = 0;  ///< bytes
 };
 
-/// What a pickle holds. `TensorRecord::storage` counts in `storages`.
+/// Content of a pickle. `TensorRecord::storage` is an index into `storages`.
 struct PickledTree {
   RecordTree tree;
   std::vector<PickledStorage> storages;
 };
 
 /// Writes protocol 2 that Python's `torch.load(weights_only=True)` accepts: maps become dicts. Storage `i` gets the key
-/// `i` and has `storage_sizes[i]` bytes. Equal trees give equal bytes.
-/// @throws CheckpointError that names the path of a value which Python could not read: text that is not UTF-8, a
+/// `i` and has `storage_sizes[i]` bytes. Equal trees produce equal bytes.
+/// @throws CheckpointError that names the path of a value that Python could not read: text that is not UTF-8, a
 /// tensor outside its storage, nesting deeper than `max_depth`.
 std::string write_pickle(const RecordTree& tree, std::span<const std::uint64_t> storage_sizes);
 
-/// Reads what torch.save writes for plain values, state dicts, parameters and DanLing's checkpoints (protocols 2 to 5).
+/// Reads pickles of torch.save for plain values, state dicts, parameters and DanLing's checkpoints (protocols 2 to 5).
 /// OrderedDict, defaultdict, Counter and chanfig's configs become maps (their attributes, such as a module's
 /// `_metadata`, are dropped); sets become lists, bytearrays bytes, torch.Size a tuple, torch.device text; arrays and
-/// scalars of numpy become what their `tolist()` gives. Anything else, such as a global that is not on the list of
-/// src/formats/pickle_globals.cpp, is refused by name. All values together take 1 MiB and 256 times the input's
-/// size at most. `source` is added to messages.
+/// scalars of numpy become the result of their `tolist()`. Anything else, such as a global that is not on the list of
+/// src/formats/pickle_globals.cpp, is refused by name. All values together take at most 1 MiB and 256 times the input's
+/// size. `source` is added to messages.
 /// @throws CheckpointError
 PickledTree read_pickle(std::string_view bytes, std::string_view source = "pickle");
 
-/// Of bytes that were compressed: values take 256 times `stored_size`, what the input took in its file, whatever it
-/// was inflated to.
+/// For bytes that were compressed: values take at most 256 times `stored_size`, the size in the file, whatever the
+/// inflated size.
 PickledTree read_pickle(std::string_view bytes, std::string_view source, std::uint64_t stored_size);
 
 }  // namespace danling::inline v0::formats

@@ -1,4 +1,4 @@
-// `.pth` archives: a pickle, the storages it refers to, and a manifest of ours. torch.load reads them.
+// `.pth` archives: a pickle, its storages, and our manifest. torch.load reads them.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@
 
 namespace danling::inline v0::formats {
 
-/// Version of the manifest that is written, and the newest that is read. Version 1 had no hashes.
+/// Version of the written manifest, and the newest readable one. Version 1 had no hashes.
 inline constexpr int manifest_version = 2;
 
-/// Gives the bytes of a storage, valid until the next call.
+/// Returns the bytes of a storage, valid until the next call.
 using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
-/// Gives all bytes of a storage to `sink`, in pieces of any size.
+/// Passes all bytes of a storage to `sink`, in pieces of any size.
 using StoragePieces = std::function<void(std::size_t storage, const PieceSink& sink)>;
 
-/// Writes an archive laid out as torch.save does (a reader may map storages or compute their offsets), plus the record
+/// Writes an archive with torch.save's layout (a reader may map storages or compute their offsets), plus the record
 /// `danling/manifest`: our version and the size, CRC-32 and XXH3-128 of every other record. The bytes depend on the
-/// tree and the storages alone, not on the file's name or the time. Every storage is asked for once, in order.
+/// tree and the storages only, not on the file's name or the time. Reads every storage once, in order.
 /// @throws CheckpointError
 void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uint64_t> storage_sizes,
                const StorageSource& storage);
@@ -34,7 +34,7 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
 /// An archive written by write_pth or by torch.save (1.6 and later), open for reading.
 class PthReader {
  public:
-  /// Reads the tree and checks the archive's records against the manifest where there is one.
+  /// Reads the tree and checks the archive's records against the manifest, if any.
   /// @throws CheckpointError that names file, record and reason
   explicit PthReader(const std::filesystem::path& path);
 
@@ -44,23 +44,23 @@ class PthReader {
   std::uint64_t storage_size(std::size_t storage) const { return pickled_.storages[storage].size; }
   /// Whether the archive has a manifest: files of torch.save have none.
   bool has_manifest() const { return has_manifest_; }
-  /// Whether there is anything to verify records by: a manifest, or CRC-32s.
+  /// Whether records can be verified: by a manifest, or by CRC-32s.
   bool has_checksums() const { return has_manifest_ || zip_.has_crcs(); }
   /// The records of the archive, in the order of its directory.
   const std::vector<ZipEntry>& records() const { return zip_.entries(); }
-  /// The record that holds a storage: its name and where its bytes lie in the file.
+  /// The record of a storage: its name and its position in the file.
   const ZipEntry& storage_record(std::size_t storage) const { return *entries_.at(storage); }
-  /// The hash of one of `records()` from the manifest, or null where there is none.
+  /// The hash of one of `records()` from the manifest, or null without one.
   const Hash128* record_hash(const ZipEntry& record) const;
 
-  // Verified means: by the manifest's hash, or by the archive's CRC-32 where there is none.
+  // Verified means: by the manifest's hash, else by the archive's CRC-32.
 
   /// Fills `out`, which has the storage's size, and verifies it. @throws CheckpointError
   void read_storage(std::size_t storage, std::span<std::byte> out) const;
-  /// Fills one destination for each storage, each of its size, and verifies them; on all cores when there is enough to
-  /// read. @throws CheckpointError for the first storage that is damaged
+  /// Fills one destination per storage, each of its size, and verifies them; on all cores when there is enough to read.
+  /// @throws CheckpointError for the first damaged storage
   void read_storages(std::span<const std::span<std::byte>> out) const;
-  /// Fills `out` from byte `offset` of a storage. Nothing is verified: see verify_record. Slow for a deflated record,
+  /// Fills `out` from byte `offset` of a storage, without verification: see verify_record. Slow for a deflated record,
   /// which torch.save does not write. @throws CheckpointError
   void read_storage(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const;
   /// Reads one record and verifies it. @throws CheckpointError

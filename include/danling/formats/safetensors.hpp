@@ -1,4 +1,4 @@
-// Safetensors files: named dense tensors behind a JSON header. Python's safetensors reads them, and we read its own.
+// Safetensors files: named dense tensors behind a JSON header. Compatible with Python's safetensors in both directions.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,15 @@
 
 namespace danling::inline v0::formats {
 
-/// Longest header that is read or written, in bytes; the limit of Python's safetensors.
+/// Maximum header size in bytes; the limit of Python's safetensors.
 inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
-/// One tensor of a file: row-major elements, one after another.
+/// One tensor of a file: contiguous row-major elements.
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::float32;
   std::vector<std::int64_t> sizes;
-  std::uint64_t offset = 0;  ///< of its first byte in the file; set by the reader
+  std::uint64_t offset = 0;  ///< offset of its first byte in the file; set by the reader
   std::uint64_t bytes = 0;   ///< set by the reader
 
   bool operator==(const SafetensorsEntry&) const = default;
@@ -35,53 +35,52 @@ struct SafetensorsEntry {
 /// The header's `__metadata__`.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// The format's name of an element type, such as `BF16`; empty for complex32 and complex128, which it does not have.
+/// The format's name of an element type, such as `BF16`; empty for complex32 and complex128, which it lacks.
 std::string_view safetensors_dtype(DType dtype);
 
-/// Gives all bytes of tensor number `tensor` to `sink`, in pieces of any size.
+/// Passes all bytes of tensor number `tensor` to `sink`, in pieces of any size.
 using TensorSource = std::function<void(std::size_t tensor, const PieceSink& sink)>;
 
-/// The metadata that danling's hashes are in: a version, then the XXH3-128 of the header without them and of each
-/// tensor in the order of the data, in hexadecimal digits with a space between.
+/// The metadata key of danling's hashes: a version, then the XXH3-128 of the header without them and of each tensor in
+/// the order of the data, in hexadecimal digits separated by spaces.
 inline constexpr std::string_view safetensors_hashes_key = "danling.xxh3";
 
 /// Writes `entries` in the order of Python's safetensors (element types from wide to narrow, then names), so that every
-/// tensor lies at a multiple of its element size. `source` is asked once for each, in that order, by its number in
-/// `entries`. The metadata gets the hashes of what is written. Equal input gives equal bytes, but for the hashes the
-/// same as Python's.
-/// @throws CheckpointError for a name that is taken, `__metadata__` or not UTF-8, for an element type that the format
-/// does not have, and when `source` gives another number of bytes than the shape says
+/// tensor starts at a multiple of its element size. Calls `source` once for each, in that order, with its index in
+/// `entries`. Adds the hashes to the metadata. Equal input produces equal bytes: Python's, except for the hashes.
+/// @throws CheckpointError for a name that is repeated, `__metadata__` or not UTF-8, for an unsupported element type,
+/// and when `source` passes another number of bytes than the shape requires
 void write_safetensors(AtomicFile& out, std::span<const SafetensorsEntry> entries, const SafetensorsMetadata& metadata,
                        const TensorSource& source);
 
-/// Whether the file begins as a safetensors file does. @throws CheckpointError when it cannot be read
+/// Whether the file begins like a safetensors file. @throws CheckpointError when it cannot be read
 bool is_safetensors(const std::filesystem::path& path);
 
 /// A file open for reading. The constructor reads the header and refuses tensors that overlap, leave gaps or do not
-/// have the size of their shape, names that come twice, and whatever the format does not know. Every error is a
-/// CheckpointError that names file, tensor and reason. No memory is taken that the file's own size does not justify.
+/// have the size of their shape, repeated names, and unknown parts of the header. Every error is a CheckpointError that
+/// names file, tensor and reason. Allocations are bounded by the file's size.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  /// In the order of their data.
+  /// In the order of the data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   /// The entry called `name`, or null.
   const SafetensorsEntry* find(std::string_view name) const;
   /// Without danling's hashes.
   const SafetensorsMetadata& metadata() const { return metadata_; }
-  /// Whether the file has danling's hashes. Without them nothing but the header can be verified.
+  /// Whether the file has danling's hashes. Without them only the header can be verified.
   bool has_hashes() const { return !hashes_.empty(); }
-  /// The further names of tied weights and the tensors they mean, as save_safetensors and Python's `save_model` leave
-  /// them in the metadata.
+  /// The other names of tied weights, with the tensors they refer to, from the metadata of save_safetensors and
+  /// Python's `save_model`.
   SafetensorsMetadata aliases() const;
 
   /// Fills `out`, which has the tensor's size, and verifies it.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
-  /// Fills one destination for each of `entries()`, each of its size, and verifies them, on all cores.
+  /// Fills one destination per entry of `entries()`, each of its size, and verifies them, on all cores.
   void read_all(std::span<const std::span<std::byte>> out) const;
-  /// Fills `out` from byte `offset` of the tensor. Nothing is verified.
+  /// Fills `out` from byte `offset` of the tensor, without verification.
   void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
   /// Reads one of `entries()` and verifies it.
   void verify(const SafetensorsEntry& entry) const;

@@ -1,4 +1,4 @@
-// Tables in memory: named columns, each of one type, as CSV and JSON lines files give them.
+// Tables in memory: named columns, each of one type, as read from CSV and JSON lines files.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ enum class ColumnType { int64, float64, text, boolean };
 /// `int64`, `float64`, `text`, `bool`.
 std::string_view name(ColumnType type);
 
-/// Texts one after another in one block.
+/// Texts, stored in one block.
 class TextColumn {
  public:
   std::size_t size() const { return ends_.size(); }
-  /// Of all texts.
+  /// Size of all texts.
   std::size_t bytes() const { return block_.size(); }
   std::string_view operator[](std::size_t row) const {
     const std::size_t begin = row == 0 ? 0 : ends_[row - 1];
@@ -32,9 +32,9 @@ class TextColumn {
     block_ += text;
     ends_.push_back(block_.size());
   }
-  /// All rows of another column.
+  /// Appends all rows of another column.
   void append(const TextColumn& other);
-  /// Makes room for so many characters and rows in all.
+  /// Reserves memory for this many characters and rows in total.
   void reserve(std::size_t bytes, std::size_t rows);
 
  private:
@@ -47,34 +47,34 @@ struct Column {
   std::string name;
   /// In the order of ColumnType; a bool is 0 or 1.
   std::variant<std::vector<std::int64_t>, std::vector<double>, TextColumn, std::vector<std::uint8_t>> values;
-  /// Where the type was inferred to be text, for messages: the first cell that is neither a number nor missing, as
-  /// `'abc' (file 'x.csv', line 3)`. Empty for a declared type.
+  /// For a column inferred to be text, for messages: the first cell that is neither a number nor missing, as `'abc'
+  /// (file 'x.csv', line 3)`. Empty for a declared type.
   std::string first_text = {};
-  /// The same of the first cell that is a number or a bool; empty where none is.
+  /// The same for the first cell that is a number or a bool; empty without one.
   std::string first_number = {};
 
   ColumnType type() const { return static_cast<ColumnType>(values.index()); }
   std::size_t size() const;
-  // Each throws DataError that names the column, and the cell that made it text, for another type.
+  // Each throws a DataError for another type; it names the column, and the cell that made it text.
   std::span<const std::int64_t> integers() const;
   std::span<const double> floats() const;
   const TextColumn& texts() const;
   std::span<const std::uint8_t> booleans() const;
 };
 
-/// Where the rows of a table stood in its file.
+/// Line numbers of a table's rows in its file.
 class RowLines {
  public:
   RowLines() = default;
-  /// `jumps`: (row, line) for the first row and each that does not stand one line below the row before.
+  /// `jumps`: (row, line) for the first row and each row that is not one line below the previous one.
   RowLines(std::string file, std::vector<std::pair<std::size_t, std::uint64_t>> jumps)
       : file_(std::move(file)), jumps_(std::move(jumps)) {}
 
-  /// Empty where the table is not from a file.
+  /// Empty if the table is not from a file.
   const std::string& file() const { return file_; }
-  /// Of the first character of a row, from 1; 0 where the table is not from a file.
+  /// Line of the first character of a row, from 1; 0 if the table is not from a file.
   std::uint64_t line(std::size_t row) const;
-  /// For messages: `file 'x.csv', line 3`, or `row 2` where the table is not from a file.
+  /// For messages: `file 'x.csv', line 3`, or `row 2` if the table is not from a file.
   std::string where(std::size_t row) const;
 
  private:
@@ -86,12 +86,12 @@ class RowLines {
 class Table {
  public:
   Table() = default;
-  /// @throws DataError for columns of unequal length or with one name.
+  /// @throws DataError for columns of unequal length or equal names.
   explicit Table(std::vector<Column> columns, RowLines lines = {});
 
   std::size_t num_rows() const { return columns_.empty() ? 0 : columns_.front().size(); }
   const std::vector<Column>& columns() const { return columns_; }
-  /// @throws DataError that lists the columns there are.
+  /// @throws DataError that lists the existing columns.
   const Column& column(std::string_view name) const;
   const RowLines& lines() const { return lines_; }
 
@@ -101,57 +101,58 @@ class Table {
   RowLines lines_;
 };
 
-/// How a file writes characters as bytes. `latin1` is ISO 8859-1, `cp1252` what Windows uses in the West.
+/// Character encoding of a file. `latin1` is ISO 8859-1, `cp1252` is Windows' Western encoding.
 enum class Encoding { utf8, latin1, cp1252 };
 
 struct CsvOptions {
   char separator = ',';
-  /// Encloses fields that contain separators, line ends or itself, then doubled.
+  /// Encloses fields that contain separators, line ends or quotes, which are then doubled.
   char quote = '"';
   /// Whether the first row holds names.
   bool header = true;
-  /// In place of the header's names, one for each column. Without both, columns are called "0", "1", ...
+  /// Replaces the header's names, one per column. Without both, columns are called "0", "1", ...
   std::vector<std::string> names = {};
   /// Lines that begin with it are skipped; none by default.
   char comment = '\0';
-  /// Texts that mean that a number or bool is missing, besides an empty one; texts are kept as they are.
+  /// Texts that denote a missing number or bool, besides an empty one; text columns keep them.
   std::vector<std::string> missing = {"NA", "N/A", "NaN", "nan", "null", "NULL"};
   /// Types of columns by name; the others are inferred from the whole file.
   std::map<std::string, ColumnType> types = {};
-  /// Of the file; texts in the table are UTF-8.
+  /// Encoding of the file; texts in the table are UTF-8.
   Encoding encoding = Encoding::utf8;
-  /// Threads that read, the calling one among them; 0: one for each core. The table does not depend on it.
+  /// Number of reading threads, including the calling one; 0: one per core. Does not affect the table.
   std::int64_t num_threads = 0;
 };
 
-/// A CSV file (RFC 4180), gzip'd or not, with or without a byte order mark, with LF, CRLF or CR at the ends of lines;
-/// empty lines are skipped. A column whose values are all integers is int64 (float64 where some are missing or do not
-/// fit), all numbers (also inf and nan) float64, all true or false bool (float64 of 0 and 1 where some are missing),
-/// anything else text. Blanks around numbers are allowed. A file of gzip is decompressed into memory.
-/// @throws DataError with file, line, column and text: a value that a declared type does not have, missing values of a
-/// declared int64 or bool, rows of unequal length, quotes that do not close, bytes that the encoding does not have, NUL
-/// bytes; for damaged or truncated gzip and other compressions.
+/// Reads a CSV file (RFC 4180), gzip'd or not, with or without a byte order mark, with LF, CRLF or CR at the ends of
+/// lines; skips empty lines. A column of only integers is int64 (float64 if some are missing or do not fit), of only
+/// numbers (also inf and nan) float64, of only true or false bool (float64 of 0 and 1 if some are missing), any other
+/// text. Blanks around numbers are allowed. A gzip file is decompressed into memory.
+/// @throws DataError with file, line, column and text: a value outside a declared type, missing values of a declared
+/// int64 or bool, rows of unequal length, unclosed quotes, bytes outside the encoding, NUL bytes; for damaged or
+/// truncated gzip and other compressions.
 Table read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
-/// A table as the text of a CSV file with a header, which read_csv gives back: numbers by their shortest exact text,
-/// NaN as an empty field, texts in quotes where they need them.
+/// A table as the text of a CSV file with a header, which read_csv reads back equal: numbers by their shortest exact
+/// text, NaN as an empty field, texts in quotes if needed.
 std::string to_csv(const Table& table, char separator = ',');
 
 struct JsonTableOptions {
-  /// Columns, as paths into the objects: `a.b` is member b of member a. Empty: all members of all lines that are no
-  /// lists, in the order in which they first appear.
+  /// Columns, as paths into the objects: `a.b` is member b of member a. Empty: all members of all lines except lists,
+  /// in the order of their first occurrence.
   std::vector<std::string> columns = {};
   /// Types of columns by name; the others follow from the values.
   std::map<std::string, ColumnType> types = {};
   /// See JsonOptions.
   bool allow_nan = false;
-  /// Threads that read, the calling one among them; 0: one for each core. The table does not depend on it.
+  /// Number of reading threads, including the calling one; 0: one per core. Does not affect the table.
   std::int64_t num_threads = 0;
 };
 
-/// A file with one JSON object per line, gzip'd or not; empty lines are skipped. Members that are null or not there are
-/// missing.
-/// @throws DataError with file and line for what is not JSON, not an object, or has another type than the lines before.
+/// Reads a file with one JSON object per line, gzip'd or not; skips empty lines. Null and absent members are missing
+/// values.
+/// @throws DataError with file and line for invalid JSON, a value that is not an object, or a type that differs from
+/// the lines before.
 Table read_json_lines(const std::filesystem::path& path, const JsonTableOptions& options = {});
 
 }  // namespace danling::inline v0::formats

@@ -1,4 +1,4 @@
-// TAR archives, read member by member: ustar, pax, GNU's long names, and the form before all of them.
+// TAR archives, read member by member: ustar, pax, GNU's long names, and the original format.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ class DataFile;
 /// A regular file in an archive. Offsets count bytes of the archive.
 struct TarMember {
   std::string name;
-  /// Of its first header.
+  /// Offset of its first header.
   std::uint64_t header = 0;
-  /// Of its content.
+  /// Offset of its content.
   std::uint64_t offset = 0;
-  /// Bytes of its content.
+  /// Size of its content.
   std::uint64_t size = 0;
-  /// Where the next member begins.
+  /// Offset of the next member.
   std::uint64_t next = 0;
 
   bool operator==(const TarMember&) const = default;
 };
 
-/// An archive open for reading; holds no position, so that several threads may read at a time. Every error is a
-/// DataError that names file, offset and reason. No memory is taken that the file's own size does not justify.
-/// At least one of the blocks of zeros that end an archive must be there, which Python and GNU tar do without: a file
-/// that was cut off between two members looks the same, and its records would be missing unnoticed.
+/// An archive open for reading; has no position, so that several threads may read at a time. Every error is a DataError
+/// that names file, offset and reason. Allocations are bounded by the file's size.
+/// Requires at least one of the zero blocks that end an archive, unlike Python and GNU tar: otherwise a file cut off
+/// between two members would lose records unnoticed.
 class TarArchive {
  public:
   /// @throws DataError when the file cannot be opened, is empty or is compressed.
@@ -42,16 +42,16 @@ class TarArchive {
   /// Bytes in the file.
   std::uint64_t size() const;
 
-  /// The first regular file at `offset` or behind it, or nothing at the end. `offset` is 0, or `header` or `next` of a
-  /// member. Reads headers only; directories are passed over.
-  /// @throws DataError for a header whose checksum is wrong, for content that goes beyond the file, an archive without
-  /// the zeros that end it or with more archives behind them, and for what is neither file nor directory: links,
-  /// devices, sparse files, parts of files
+  /// The first regular file at or behind `offset`, or nothing at the end. `offset` is 0, or `header` or `next` of a
+  /// member. Reads headers only; skips directories.
+  /// @throws DataError for a header with a wrong checksum, for content beyond the file, an archive without the zeros
+  /// that end it or with more archives behind them, and for members other than files and directories: links, devices,
+  /// sparse files, parts of files
   std::optional<TarMember> next(std::uint64_t offset) const;
 
   /// The content of a member.
   std::string read(const TarMember& member) const;
-  /// Tells the system that these bytes of the archive will soon be read.
+  /// Prefetches these bytes of the archive.
   void will_need(std::uint64_t offset, std::uint64_t count) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a file says about a tensor: element type, storage, shape. No LibTorch.
+// Description of a tensor in a file: element type, storage, shape. No LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace danling::inline v0::formats {
 
-/// Element types that a checkpoint can hold.
+/// Element types of checkpoints.
 enum class DType : std::uint8_t {
   float64,
   float32,
@@ -42,7 +42,7 @@ inline constexpr std::size_t dtype_count = static_cast<std::size_t>(DType::compl
 std::size_t dtype_size(DType dtype);
 /// PyTorch's name, such as `float32` or `bool`.
 std::string_view dtype_name(DType dtype);
-/// PyTorch's class of typed storages, such as `FloatStorage`; empty for the types that came after those classes.
+/// PyTorch's class of typed storages, such as `FloatStorage`; empty for newer types without one.
 std::string_view dtype_storage_class(DType dtype);
 
 /// A strided view of one storage. Offset, sizes and strides count elements.
@@ -53,16 +53,16 @@ struct TensorRecord {
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
   bool requires_grad = false;
-  bool conjugate = false;  ///< the elements are the conjugates of what the storage holds
-  bool negative = false;   ///< the elements are the negatives of what the storage holds
+  bool conjugate = false;  ///< the elements are the conjugates of the stored ones
+  bool negative = false;   ///< the elements are the negatives of the stored ones
 
   bool operator==(const TensorRecord&) const = default;
 };
 
-/// A state whose tensors are described, not held.
+/// A state with descriptions in place of its tensors.
 using RecordTree = Tree<TensorRecord>;
 
-/// Why `record` cannot be a view of a storage of `storage_bytes` bytes, or an empty string when it can.
+/// The reason why `record` cannot be a view of a storage of `storage_bytes` bytes, or an empty string if it can.
 std::string misfit(const TensorRecord& record, std::uint64_t storage_bytes);
 
 }  // namespace danling::inline v0::formats

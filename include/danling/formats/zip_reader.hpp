@@ -1,4 +1,4 @@
-// Reads zip archives without trusting them: every size and offset is checked against the file.
+// Reads untrusted zip archives: checks every size and offset against the file.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ struct ZipEntry {
 };
 
 /// An archive open for reading. The constructor reads the directory and refuses an archive whose entries overlap,
-/// leave the file, disagree with their own headers, share a name, or inflate to more than `max_inflated` bytes
-/// together. No memory is taken that the file's own size does not justify.
+/// leave the file, contradict their headers, share a name, or inflate to more than `max_inflated` bytes together.
+/// Allocations are bounded by the file's size.
 /// Every error is a CheckpointError that names file, record and reason.
 class ZipReader {
  public:
@@ -41,20 +41,19 @@ class ZipReader {
   /// Whether the archive has CRC-32s: Python's `torch.serialization.set_crc32_options(False)` writes zeros for all.
   bool has_crcs() const { return has_crcs_; }
 
-  // Content is verified by `hash` where one is given, else by the archive's CRC-32, where it has them. Several threads
-  // may read at a time.
+  // Content is verified by `hash`, else by the archive's CRC-32, if any. Several threads may read at a time.
 
-  /// The content, verified.
+  /// Returns the content, verified.
   std::string read(const ZipEntry& entry, const Hash128* hash = nullptr) const;
-  /// The content into `out`, which has the entry's size; verified.
+  /// Reads the content into `out`, which has the entry's size; verified.
   void read(const ZipEntry& entry, std::span<std::byte> out, const Hash128* hash = nullptr) const;
   /// Reads the content and verifies it without keeping it.
   void verify(const ZipEntry& entry, const Hash128* hash = nullptr) const;
-  /// Fills `out` from byte `offset` of the content. Nothing is verified where the entry is stored; a deflated entry is
-  /// inflated from its beginning each time.
+  /// Fills `out` from byte `offset` of the content. Does not verify a stored entry; a deflated entry is inflated from
+  /// its beginning each time.
   void read(const ZipEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
 
-  /// Throws when what was read has another checksum than expected.
+  /// Throws when the checksum differs from the expected one.
   void check_hash(const ZipEntry& entry, const Hash128& expected, const Hash128& got) const;
   void check_crc(const ZipEntry& entry, std::uint32_t got) const;
 

@@ -1,4 +1,4 @@
-// Zip archives as PyTorch lays them out: stored entries, aligned data, no timestamps.
+// Zip archives with PyTorch's layout: stored entries, aligned data, no timestamps.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +24,19 @@ struct ZipRecord {
   std::uint64_t header_offset = 0;
 };
 
-/// Writes entries one after another, each in one pass: checksum and size follow the data. The bytes are those that
-/// PyTorch's own writer would produce, so that a reader may compute where an entry's data lies without its header.
-/// Memory use does not grow with the size of an entry. Equal input gives equal bytes. The checksums of
-/// large data are computed beside the writing, on another core where there is one.
+/// Writes entries one after another, each in one pass: checksum and size follow the data. The bytes equal those of
+/// PyTorch's writer, so that a reader may compute the offset of an entry's data without its header. Memory use does not
+/// grow with the size of an entry. Equal input produces equal bytes. The checksums of
+/// large data are computed during the write, on another core if there is one.
 class ZipWriter {
  public:
   /// Data starts at multiples of `alignment` bytes.
   explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64) : out_(out), alignment_(alignment) {}
 
-  /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a name that is taken.
+  /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a repeated name.
   void add(std::string_view name, std::span<const std::byte> data);
-  /// Adds an entry of `size` bytes that `content` gives to the sink in pieces. @throws CheckpointError also when it
-  /// gives another number of bytes, and then the archive is incomplete.
+  /// Adds an entry of `size` bytes that `content` passes to the sink in pieces. @throws CheckpointError also for
+  /// another number of bytes; the archive is then incomplete.
   void add(std::string_view name, std::uint64_t size, const std::function<void(const PieceSink& sink)>& content);
   void add(std::string_view name, std::string_view text) { add(name, std::as_bytes(std::span(text))); }
 
