@@ -276,7 +276,7 @@ void WorkerPipeline::work(std::int64_t worker, std::optional<c10::DeviceIndex> d
     if (device) {
       at::accelerator::setDeviceIndex(*device);
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): pinning will say what is wrong
+  } catch (...) {  // NOLINT(bugprone-empty-catch): pinning will throw the error
   }
   Lock lock(mutex_);
   while (true) {

@@ -51,7 +51,7 @@ template <class B>
 concept FreeTokens = !BuiltIn<B> && requires(const B& batch) {
   { num_tokens(batch) } -> std::convertible_to<std::optional<std::int64_t>>;
 };
-/// A mapping, or a batch with one beside its own members.
+/// A batch with a mapping beside its members.
 template <class B>
 concept WithExtra = requires(const B& batch) {
   { batch.extra } -> std::same_as<const State&>;

@@ -119,7 +119,7 @@ State source_of_failed(const T& object, std::int64_t index) {
 template <class T>
 concept BatchSource = (detail::PlainBatches<T> || detail::InformedBatches<T>)&&detail::Sized<T>;
 
-/// `size()`, `get(index)` or `get(index, info)`, and a `collate` for what `get` returns, in the type or beside the
+/// `size()`, `get(index)` or `get(index, info)`, and a `collate` for the result of `get`, in the type or beside the
 /// sample's type.
 template <class T>
 concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&detail::Sized<T>&& requires {
