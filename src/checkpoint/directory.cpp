@@ -142,7 +142,7 @@ void CheckpointDirectory::recreate(const Publication& what, Published& out) {
   known_sound_.reset();
   prepare(what.rules);
   out.notice = concat("[checkpoint.write] expected the directory ", quote(directory_.string()),
-                      ", got none: it was removed, and the earlier checkpoints in it are gone; made anew");
+                      ", got none: it was removed with the earlier checkpoints in it; recreated it");
 }
 
 void CheckpointDirectory::unlock() {

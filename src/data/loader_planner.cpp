@@ -309,7 +309,7 @@ void StreamPlanner::replan(BatchSlot& slot) {
   try {
     go_to(*slot.snapshot);
     check<DataError>(advance(slot.info.position) && reader_.prepare(slot), "data.loader",
-                     "expected the stream to yield again what it yielded, got its end");
+                     "expected the stream to yield the same samples again, got its end");
   } catch (...) {
     rethrow_for_batch(slot.info, /*of_stream=*/true);
   }

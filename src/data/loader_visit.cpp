@@ -53,7 +53,7 @@ LoaderVisit::~LoaderVisit() {
 
 bool LoaderVisit::next() {
   check<StateError>(loader_ != nullptr && visit_ == loader_->visit_.get(), "data.loader",
-                    "expected a pass that goes on, got one that has ended: something else used the loader");
+                    "expected a visit in progress, got one that has ended: something else used the loader");
   return loader_->advance();
 }
 

@@ -198,7 +198,7 @@ fs::path Workspace::reopen() {
   } catch (const StateError& other) {
     lock_.reset();
     fail<StateError>("workspace.reopen", "expected ", quote(dir_.string()),
-                     " to stay as it was while the run goes on, got it or its lock removed, and then: ", other.what());
+                     " to keep its lock while the run lasts, got it or the lock removed, and then: ", other.what());
   }
   return whole ? dir_ : dir_ / lock_name;
 }

@@ -106,7 +106,7 @@ TEST_CASE("TorchRunner: training goes on where it was after evaluations and infe
     CHECK(stream.next()->size(0) == 8);
     runner.train();
     CHECK(error_of<dl::StateError>([&] { stream.next(); }) ==
-          "[data.loader] expected a pass that goes on, got one that has ended: something else used the loader");
+          "[data.loader] expected a visit in progress, got one that has ended: something else used the loader");
     CHECK(runner.train_loader().samples() == 24);
   }
   SECTION("an evaluation that throws") {

@@ -45,10 +45,10 @@ TEST_CASE("TorchRunner: a run whose directory is removed under it says so, and h
   CHECK(log.substr(0, log_before.size()) == log_before);
   CHECK(count(log, "it was removed") == 1);
   CHECK(count(log, whole ? "workspace: expected '" + dir.string() +
-                               "', got none: it was removed, and the earlier checkpoints in it are gone; made anew, "
+                               "', got none: it was removed with the earlier checkpoints in it; recreated it, "
                                "training goes on\n"
                          : "[checkpoint.write] expected the directory '" + (dir / "checkpoints").string() +
-                               "', got none: it was removed, and the earlier checkpoints in it are gone; made anew; "
+                               "', got none: it was removed with the earlier checkpoints in it; recreated it; "
                                "training goes on\n") == 1);
   CHECK_THAT(log, Catch::Matchers::Contains("epoch 4/4"));
   CHECK_THAT(read_file(dir / "metadata" / "git.yaml"), Catch::Matchers::Contains(runner.workspace().timestamp()));
@@ -84,7 +84,7 @@ TEST_CASE("TorchRunner: where another run took the place of a removed directory,
   const auto error = danling_test::error_of<dl::StateError>([&] { runner.train(); });
   CHECK(error.substr(0, error.find(" to be free, got another runner of this process ")) ==
         "[workspace.reopen] expected '" + dir.string() +
-            "' to stay as it was while the run goes on, got it or its lock removed, and then: [workspace.lock] "
+            "' to keep its lock while the run lasts, got it or the lock removed, and then: [workspace.lock] "
             "expected " +
             dir.string());
   runner.write_summary("crashed", error, 0, 1);
