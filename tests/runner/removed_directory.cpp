@@ -45,7 +45,7 @@ TEST_CASE("TorchRunner: a run whose directory is removed under it says so, and h
   CHECK(log.substr(0, log_before.size()) == log_before);
   CHECK(count(log, "it was removed") == 1);
   CHECK(count(log, whole ? "workspace: expected '" + dir.string() +
-                               "', got none: it was removed with the earlier checkpoints in it; recreated it, "
+                               "', got none: it was removed, and the earlier checkpoints in it are gone; made anew, "
                                "training goes on\n"
                          : "[checkpoint.write] expected the directory '" + (dir / "checkpoints").string() +
                                "', got none: it was removed with the earlier checkpoints in it; recreated it; "
