@@ -1,4 +1,4 @@
-// Blocks signals in a thread for a while.
+// Keeps signals from a thread for a while.
 #pragma once
 
 #include <csignal>

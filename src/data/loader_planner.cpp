@@ -291,7 +291,7 @@ std::int64_t StreamPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
   try {
     ended_ = !read(slot, begin, share);
   } catch (...) {
-    position_invalid_ = true;
+    uncertain_ = true;
     rethrow_for_batch(slot.info, /*of_stream=*/true);
   }
   slot.next_snapshot = snapshot_;
@@ -305,20 +305,20 @@ void StreamPlanner::go_to(const Snapshot& snapshot) {
 
 // The data for the batch are consumed: rewinds the stream; the next plan returns to this position.
 void StreamPlanner::replan(BatchSlot& slot) {
-  position_invalid_ = true;
+  uncertain_ = true;
   try {
     go_to(*slot.snapshot);
     check<DataError>(advance(slot.info.position) && reader_.prepare(slot), "data.loader",
-                     "expected the stream to yield the same samples again, got its end");
+                     "expected the stream to yield again what it yielded, got its end");
   } catch (...) {
     rethrow_for_batch(slot.info, /*of_stream=*/true);
   }
 }
 
 bool StreamPlanner::read(BatchSlot& slot, std::int64_t begin, const Share& share) {
-  if (position_invalid_) {
+  if (uncertain_) {
     go_to(*snapshot_);
-    position_invalid_ = false;
+    uncertain_ = false;
   }
   if (!advance(begin + share.offset) || !reader_.prepare(slot)) {
     return false;

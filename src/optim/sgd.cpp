@@ -96,7 +96,7 @@ struct SGD::Impl {
         }
       }
     }
-    plan.rebuild_lists();
+    plan.settle();
   }
 
   static bool flagged(double) { return false; }

@@ -1,13 +1,10 @@
-// The parts of batches by name and position, and what batches count: normalizers of losses, tokens.
+// The counts of a batch: loss normalizers and tokens.
 #include "fixture.hpp"
 
-#include <torch/csrc/jit/api/module.h>
-
 namespace runner_test {
+namespace {
 
-using danling_test::error_of;
-
-/// Says what a batch of any type counts.
+/// Returns the counts of a batch of any type.
 template <class B>
 struct Counter : dl::BasicTorchRunner<B> {
   Counter()
@@ -20,7 +17,7 @@ struct Counter : dl::BasicTorchRunner<B> {
   std::optional<std::int64_t> normalizer_of(B batch) { return counts_of(std::move(batch)).loss_normalizer; }
 };
 
-TEST_CASE("BasicTorchRunner: a mapping states its loss normalizer under DanLing's names, in their order", "[runner]") {
+TEST_CASE("BasicTorchRunner: the loss normalizer of a mapping has DanLing's names, in their order", "[runner]") {
   using Map = dl::State::Map;
   Counter<dl::State> runner;
   runner.criterion = torch::nn::CrossEntropyLoss();
@@ -30,7 +27,7 @@ TEST_CASE("BasicTorchRunner: a mapping states its loss normalizer under DanLing'
 
   const char* const names[] = {"token_count", "num_tokens", "valid_tokens", "num_valid_tokens", "loss_normalizer"};
   std::int64_t number = 10;
-  for (const char* name : names) {  // the later ones go before
+  for (const char* name : names) {  // the later ones take precedence
     batch.set(name, ++number);
     CHECK(runner.normalizer_of(batch) == number);
   }
@@ -44,13 +41,13 @@ TEST_CASE("BasicTorchRunner: a mapping states its loss normalizer under DanLing'
     batch.set("loss_normalizer", true);
     CHECK(runner.normalizer_of(batch) == 1);
   }
-  SECTION("what is none of these is passed over") {
+  SECTION("other values are skipped") {
     batch.set("loss_normalizer", torch::tensor({1, 2}));
     CHECK(runner.normalizer_of(batch) == 14);
     batch.set("num_valid_tokens", "many");
     CHECK(runner.normalizer_of(batch) == 13);
   }
-  SECTION("a mapping as target states it too, after the batch") {
+  SECTION("a mapping as target has it too, after the batch") {
     CHECK(runner.normalizer_of(Map{{"target", Map{{"num_tokens", 5}, {"labels", target}}}}) == 5);
     CHECK(runner.normalizer_of(Map{{"num_tokens", 6}, {"target", Map{{"loss_normalizer", 5}}}}) == 6);
     CHECK(runner.normalizer_of(dl::State::Tuple{{target, Map{{"token_count", 4}}}}) == 4);
@@ -72,7 +69,7 @@ TEST_CASE("BasicTorchRunner: a mapping states its loss normalizer under DanLing'
   }
 }
 
-TEST_CASE("BasicTorchRunner: the attention mask of mapped inputs counts where nothing else does", "[runner]") {
+TEST_CASE("BasicTorchRunner: without a loss normalizer the attention mask of the inputs counts", "[runner]") {
   using Map = dl::State::Map;
   Counter<dl::State> runner;
   const at::Tensor mask = torch::tensor({{1, 1, 0}, {1, 0, 0}});
@@ -90,7 +87,7 @@ TEST_CASE("BasicTorchRunner: the attention mask of mapped inputs counts where no
   CHECK(of_batch.normalizer_of(batch) == 3);
 }
 
-TEST_CASE("BasicTorchRunner: stated normalizers weigh the micro-batches of a window", "[runner]") {
+TEST_CASE("BasicTorchRunner: loss normalizers are the weights of the micro-batches of a window", "[runner]") {
   // One parameter w = 0, loss mean((w - target)^2), so the gradient of a micro-batch is -2 * target; weights 3 and 1.
   struct Net : torch::nn::Module {
     at::Tensor w = register_parameter("w", torch::zeros({}));
@@ -133,92 +130,7 @@ TEST_CASE("BasicTorchRunner: stated normalizers weigh the micro-batches of a win
   CHECK(*runner.results().latest()->result.number("train.loss") == 7.0);
 }
 
-TEST_CASE("model_input, model_target: a State gives its parts by name or position, as DanLing's default step",
-          "[runner]") {
-  const at::Tensor x = torch::ones({2});
-  const at::Tensor y = torch::zeros({2});
-  for (const dl::State& both : {dl::State(dl::State::List{x, y}), dl::State(dl::State::Tuple{{x, y}}),
-                                dl::State(dl::State::Map{{"target", y}, {"input", x}})}) {
-    CHECK(dl::model_input(both).tensor().is_same(x));
-    CHECK(dl::model_target(both).tensor().is_same(y));
-  }
-  CHECK(dl::model_input(dl::State(dl::State::List{x})).tensor().is_same(x));
-  CHECK(dl::model_target(dl::State(dl::State::List{x})).is_null());
-  CHECK(dl::model_input(dl::State(x)).tensor().is_same(x));
-  CHECK(dl::model_target(dl::State(x)).is_null());
-  CHECK(error_of<dl::DataError>([] { dl::model_input(dl::State(dl::State::List())); }) ==
-        "[runner.step] expected at least one part in the batch for the model, got none; declare model_input(batch) "
-        "beside the batch's type");
-  CHECK(error_of<dl::DataError>([] { dl::model_input(dl::State(dl::State::Map())); }) ==
-        "[runner.step] expected an entry 'input' in the batch for the model, got none; declare model_input(batch) "
-        "beside the batch's type");
-}
-
-template <class Take, class B>
-struct TakenRunner : dl::BasicTorchRunner<B> {
-  struct Data {
-    Points points;
-    std::int64_t size() const { return points.size(); }
-    B get_batch(std::span<const std::int64_t> indices) { return Take()(points.get_batch(indices)); }
-    bool train() const { return points.training; }
-  };
-  TakenRunner(const TinyConfig& config, const torch::jit::Module& module) : dl::BasicTorchRunner<B>(config) {
-    this->model = module;
-    this->criterion = torch::nn::CrossEntropyLoss();
-    this->datasets["train"] = Data{{make_points(config.records, 0), true}};
-    this->datasets["val"] = Data{{make_points(20, 1000), false}};
-    using namespace dl::metrics;
-    this->metrics =
-        multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
-  }
-  ~TakenRunner() override { this->close(); }
-};
-
-torch::jit::Module make_named_script(const std::string& arguments, const std::string& joined) {
-  torch::jit::Module module("Named");
-  module.register_parameter("weight", torch::linspace(-0.5, 0.5, 12).view({3, 4}).requires_grad_(), false);
-  module.define("def forward(self, " + arguments + "):\n  return torch.linear(" + joined + ", self.weight)\n");
-  return module;
-}
-
-TEST_CASE("BasicTorchRunner: batches of trees train as the default batch, by name, position and spread inputs",
-          "[runner]") {
-  struct Whole {
-    dl::Batch operator()(dl::Batch batch) const { return batch; }
-  };
-  struct Sequence {
-    dl::State operator()(const dl::Batch& batch) const { return dl::State::List{batch.input, batch.target}; }
-  };
-  struct Mapped {
-    dl::State operator()(const dl::Batch& batch) const {
-      dl::State::Map input{{"right", batch.input.slice(1, 2)}, {"left", batch.input.slice(1, 0, 2)}};
-      return dl::State::Map{{"input", std::move(input)}, {"target", batch.target}};
-    }
-  };
-  const auto results = []<class Take, class B>(std::type_identity<TakenRunner<Take, B>>,
-                                               const torch::jit::Module& module) {
-    const Folder folder;
-    TinyConfig config(folder);
-    config.epochs = 2;
-    TakenRunner<Take, B> runner(config, module);
-    runner.train();
-    return std::pair(runner.results().latest()->result.text(),
-                     runner.model.named_parameters().at(0).second.detach().clone());
-  };
-  const auto one = make_named_script("input", "input");
-  const auto expected = results(std::type_identity<TakenRunner<Whole, dl::Batch>>(), one);
-  CHECK_FALSE(expected.second.allclose(torch::linspace(-0.5, 0.5, 12).view({3, 4}), 0, 0.05));  // it learned
-  const auto two = make_named_script("left, right", "torch.cat([left, right], 1)");
-  const auto sequence =
-      results(std::type_identity<TakenRunner<Sequence, dl::State>>(), make_named_script("input", "input"));
-  CHECK(sequence.first == expected.first);
-  CHECK(sequence.second.equal(expected.second));
-  const auto mapped = results(std::type_identity<TakenRunner<Mapped, dl::State>>(), two);
-  CHECK(mapped.first == expected.first);
-  CHECK(mapped.second.equal(expected.second));
-}
-
-TEST_CASE("TorchRunner: metrics.jsonl says how many tokens a second", "[runner]") {
+TEST_CASE("TorchRunner: metrics.jsonl has the tokens per second", "[runner]") {
   struct Padded {
     std::int64_t size() const { return 12; }
     dl::Batch get_batch(std::span<const std::int64_t> indices) {
@@ -262,7 +174,7 @@ TEST_CASE("TorchRunner: metrics.jsonl says how many tokens a second", "[runner]"
   CHECK(number("tokens_per_s") / number("samples_per_s") == Approx(30.0 / 12.0));
 }
 
-TEST_CASE("BasicTorchRunner: tokens are what a batch states, its nested elements, or the mask of its inputs",
+TEST_CASE("BasicTorchRunner: tokens are those that a batch states, its nested elements, or the mask of its inputs",
           "[runner]") {
   using Map = dl::State::Map;
   Counter<dl::Batch> runner;
@@ -290,4 +202,5 @@ TEST_CASE("BasicTorchRunner: tokens are what a batch states, its nested elements
   CHECK(of_rows.counts_of({torch::ones({2, 8})}).tokens == 16);
 }
 
+}  // namespace
 }  // namespace runner_test

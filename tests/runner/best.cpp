@@ -1,46 +1,18 @@
-// The best checkpoint and best.json, where saves fail or a run goes on elsewhere.
-#include <cmath>
-#include <limits>
-#include <stdexcept>
-
+// best.pth and best.json after failed saves and in resumed runs.
 #include <danling/checkpoint/manager.hpp>
-
 #include "fixture.hpp"
 
 namespace runner_test {
+namespace {
 
-// Validation losses by epoch, whatever the model learns.
-class ScoredRunner : public TinyRunner {
- public:
-  ScoredRunner(const TinyConfig& config, std::vector<double> by_epoch)
-      : TinyRunner(config), losses(std::move(by_epoch)) {}
-
-  std::vector<double> losses;
-
- protected:
-  dl::StepOutput evaluate_step(dl::Batch& batch) override {
-    auto output = TinyRunner::evaluate_step(batch);
-    output.loss = torch::full({}, losses.at(static_cast<std::size_t>(state().train.epoch)));
-    return output;
-  }
-};
-
-/// Trains to the end; returns the directory of the run.
-fs::path trained(const TinyConfig& config, const std::vector<double>& losses) {
-  ScoredRunner runner(config, losses);
-  runner.train();
-  CHECK(runner.close());
-  return runner.workspace().dir();
-}
-
-TEST_CASE("TorchRunner: a best save that fails, with its alias or as a whole, is the best on disk in the end",
-          "[runner]") {
+TEST_CASE("best: after a failed save of the best, the next save writes best.pth", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
   SECTION("asynchronous") {}
   SECTION("synchronous") { config.checkpoint.async_mode = "disabled"; }
-  ScoredRunner runner(config, {3, 1, 2, 4});
+  TinyRunner runner(config);
+  runner.evaluation_loss = losses_by_epoch({3, 1, 2, 4});
   const auto blocked = [&] { return runner.workspace().checkpoint_dir() / "best.pth"; };
   runner.before_step = [&](TinyRunner& self, std::int64_t done) {
     if (done == 7) {  // in the second epoch
@@ -55,19 +27,19 @@ TEST_CASE("TorchRunner: a best save that fails, with its alias or as a whole, is
   CHECK(runner.unsaved_best() == "");
   CHECK(runner.close());
   CHECK(epoch_of(blocked()) == 2);
-  CHECK_THAT(read_file(runner.workspace().dir() / "best.json"), Catch::Matchers::Contains("\"index\": 2\n"));
+  CHECK_THAT(read_file(runner.workspace().dir() / "best.json"), ContainsSubstring("\"index\": 2\n"));
 }
 
-TEST_CASE(
-    "TorchRunner: where the best state is lost, the run and best.json say so, and the next start links another name",
-    "[runner]") {
+TEST_CASE("best: if best.pth cannot be written the run says so, and the next start links the history to it",
+          "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
   fs::path dir;
   const std::vector<double> losses = {3, 1, 2, 4};
   {
-    ScoredRunner runner(config, losses);
+    TinyRunner runner(config);
+    runner.evaluation_loss = losses_by_epoch(losses);
     runner.before_step = [&](TinyRunner& self, std::int64_t done) {
       dir = self.workspace().dir();
       if (done == 7) {
@@ -83,25 +55,27 @@ TEST_CASE(
               (dir / "checkpoints" / "best.pth").string() + "', got errno 21 (Is a directory)");
     CHECK_FALSE(fs::exists(dir / "best.json"));
     CHECK(runner.close());
-    CHECK_THAT(logs_of(dir), Catch::Matchers::Contains(runner.unsaved_best()));
+    CHECK_THAT(logs_of(dir), ContainsSubstring(runner.unsaved_best()));
   }
   fs::remove_all(dir / "checkpoints" / "best.pth");
   config.auto_resume = true;
-  ScoredRunner runner(config, losses);
+  TinyRunner runner(config);
+  runner.evaluation_loss = losses_by_epoch(losses);
   runner.train();
   CHECK(runner.unsaved_best() == "");
   CHECK(runner.close());
   CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 2);
-  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 2\n"));
-  CHECK_THAT(logs_of(dir), Catch::Matchers::Contains("checkpoint: made best.pth anew from ckpt-e000002.pth"));
+  CHECK_THAT(read_file(dir / "best.json"), ContainsSubstring("\"index\": 2\n"));
+  CHECK_THAT(logs_of(dir), ContainsSubstring("checkpoint: made best.pth anew from ckpt-e000002.pth"));
 }
 
-TEST_CASE("TorchRunner: where the best state is removed with its directory, the run and best.json say so", "[runner]") {
+TEST_CASE("best: if the best state is removed, the run says so and removes best.json", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
   fs::path dir;
-  ScoredRunner runner(config, {1, 3, 2, 4});
+  TinyRunner runner(config);
+  runner.evaluation_loss = losses_by_epoch({1, 3, 2, 4});
   runner.before_step = [&](TinyRunner& self, std::int64_t done) {
     dir = self.workspace().dir();
     if (done == 16) {  // in the third epoch
@@ -115,59 +89,63 @@ TEST_CASE("TorchRunner: where the best state is removed with its directory, the 
   CHECK(runner.close());
 }
 
-TEST_CASE("TorchRunner: a best.pth that is older than the best result is replaced, or named, at a resume", "[runner]") {
+TEST_CASE("best: resume replaces a best.pth older than the best result, or names its epoch", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
   const std::vector<double> losses = {3, 1, 2, 4};
-  const auto dir = trained(config, losses);
-  // What a process left that was killed after its save of the second epoch had failed.
+  const auto dir = trained(config, losses_by_epoch(losses));
+  // The files of a process that was killed after a failed save of the second epoch.
   const auto best = dir / "checkpoints" / "best.pth";
   fs::remove(best);
   fs::create_hard_link(dir / "checkpoints" / "ckpt-e000001.pth", best);
   config.auto_resume = true;
   SECTION("the history has it") {
-    ScoredRunner runner(config, losses);
+    TinyRunner runner(config);
+    runner.evaluation_loss = losses_by_epoch(losses);
     runner.train();
     CHECK(runner.unsaved_best() == "");
     CHECK(epoch_of(best) == 2);
   }
   SECTION("nothing has it") {
     fs::remove(dir / "checkpoints" / "ckpt-e000002.pth");
-    ScoredRunner runner(config, losses);
+    TinyRunner runner(config);
+    runner.evaluation_loss = losses_by_epoch(losses);
     runner.train();
     CHECK(runner.unsaved_best() == "checkpoint: the best state, of epoch 2, is not on disk; best.pth holds epoch 1");
     CHECK(epoch_of(best) == 1);
-    CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1\n"));
+    CHECK_THAT(read_file(dir / "best.json"), ContainsSubstring("\"index\": 1\n"));
   }
 }
 
-TEST_CASE("TorchRunner: a resumed older checkpoint brings best.json along, with results and latest", "[runner]") {
+TEST_CASE("best: resuming an older checkpoint restores best.json and latest.json", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
   const std::vector<double> losses = {1, 3, 2, 4};
-  const auto dir = trained(config, losses);
+  const auto dir = trained(config, losses_by_epoch(losses));
   config.resume = (dir / "checkpoints" / "ckpt-e000003.pth").string();
-  ScoredRunner runner(config, losses);
+  TinyRunner runner(config);
+  runner.evaluation_loss = losses_by_epoch(losses);
   runner.before_step = [&](TinyRunner&, std::int64_t done) {
     if (done == 0) {
-      CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1\n"));
-      CHECK_THAT(read_file(dir / "latest.json"), Catch::Matchers::Contains("\"index\": 3\n"));
+      CHECK_THAT(read_file(dir / "best.json"), ContainsSubstring("\"index\": 1\n"));
+      CHECK_THAT(read_file(dir / "latest.json"), ContainsSubstring("\"index\": 3\n"));
     }
   };
   runner.train();
   CHECK(runner.close());
   CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 1);
-  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 1\n"));
+  CHECK_THAT(read_file(dir / "best.json"), ContainsSubstring("\"index\": 1\n"));
 }
 
-TEST_CASE("TorchRunner: a run that goes back has the best of the way that it took", "[runner]") {
+TEST_CASE("best: after load_checkpoint of an earlier epoch best.pth is the best since", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 5;
   config.accum_steps = 1;
-  ScoredRunner runner(config, {5, 4, 1, 1, 1});
+  TinyRunner runner(config);
+  runner.evaluation_loss = losses_by_epoch({5, 4, 1, 1, 1});
   std::int64_t steps = 0;
   runner.before_step = [&](TinyRunner& self, std::int64_t) {
     if (self.state().train.epoch == 4 && ++steps == 1) {
@@ -179,7 +157,7 @@ TEST_CASE("TorchRunner: a run that goes back has the best of the way that it too
   const auto best = [&] { return dl::load_file(dir / "checkpoints" / "best.pth").at("results").list().size(); };
   runner.checkpoint_manager().wait(std::nullopt);
   CHECK(best() == 4);
-  runner.losses = {5, 4, 6, 6, 6};  // of the way that it takes then
+  runner.evaluation_loss = losses_by_epoch({5, 4, 6, 6, 6});
   SECTION("to a file") {
     runner.load_checkpoint(dir / "checkpoints" / "ckpt-e000002.pth");
     CHECK(best() == 2);
@@ -188,44 +166,59 @@ TEST_CASE("TorchRunner: a run that goes back has the best of the way that it too
   runner.train();
   CHECK(runner.close());
   CHECK(best() == 2);
-  CHECK_THAT(read_file(dir / "best.json"), Catch::Matchers::Contains("\"index\": 2\n"));
+  CHECK_THAT(read_file(dir / "best.json"), ContainsSubstring("\"index\": 2\n"));
 }
 
-TEST_CASE("TorchRunner: scores that are not numbers have no best, also when a finished run is started again",
-          "[runner]") {
+TEST_CASE("best: best.pth is the best epoch, also between the saves of checkpoint.interval", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
-  config.epochs = 2;
-  config.auto_resume = true;
-  for (int start = 0; start < 2; ++start) {
-    ScoredRunner runner(config, std::vector<double>(2, std::numeric_limits<double>::quiet_NaN()));
+  config.epochs = 7;
+  config.checkpoint.interval = 5;
+  const auto dir = trained(config, losses_by_epoch({1, 2, 0, 4, 5, 6, 7}));
+  CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 3);
+}
+
+TEST_CASE("best: by steps best.pth is the newest state until the first evaluation", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 6;
+  config.checkpoint.interval = 2;
+  std::optional<std::int64_t> published;
+  {
+    TinyRunner runner(config);
+    runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+      if (done == 5) {
+        self.checkpoint_manager().wait(std::nullopt);
+        published = step_of(self.workspace().checkpoint_dir() / "best.pth");
+      }
+    };
     runner.train();
-    const auto dir = runner.workspace().dir();
-    CHECK(runner.close());
-    CHECK_FALSE(fs::exists(dir / "best.json"));
-    CHECK_FALSE(fs::exists(dir / "checkpoints" / "best.pth"));
-    CHECK(fs::exists(dir / "latest.json"));
   }
+  CHECK(published == 4);
 }
 
-TEST_CASE("ResultBook: the saved best is the last row within 1e-7 of the best when it was appended", "[runner]") {
-  dl::ResultBook book;
-  book.select("val", "loss");
-  CHECK(book.saved_best() == nullptr);
-  const auto append = [&](std::int64_t index, double loss) {
-    dl::Result result;
-    result["val"].set("loss", loss);
-    book.append(index, result);
-  };
-  append(0, std::nan(""));
-  CHECK(book.saved_best() == nullptr);
-  append(1, 0.5);
-  append(2, 0.5 + 5e-8);  // is_best() is true here, so that best.pth is written once more
-  CHECK(book.is_best());
-  append(3, 0.7);
-  REQUIRE(book.saved_best() != nullptr);
-  CHECK(book.saved_best()->index == 2);
-  CHECK(book.best_index() == 1);
+TEST_CASE("best: resume replaces a best.pth from before the first evaluation", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 6;
+  config.checkpoint.interval = 2;
+  const auto files = trained(config) / "checkpoints";
+  CHECK(step_of(files / "best.pth") == 6);
+  fs::remove(files / "best.pth");
+  fs::copy(files / "ckpt-s000000000002.pth", files / "best.pth");  // as if the process died before it replaced it
+  config.auto_resume = true;
+  trained(config);
+  CHECK(step_of(files / "best.pth") == 6);
 }
 
+TEST_CASE("best: a run by steps without evaluation has no best.pth", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 6;
+  config.checkpoint.interval = 2;
+  config.evaluate_splits = std::vector<std::string>();
+  CHECK_FALSE(fs::exists(trained(config) / "checkpoints" / "best.pth"));
+}
+
+}  // namespace
 }  // namespace runner_test

@@ -1,4 +1,4 @@
-// Every stateful part of the library takes its state out and puts it back: the same state, and the same from there on.
+// Checkpointable: every stateful part of the library continues from its state as the original.
 #include "fixture.hpp"
 
 #include <danling/data/length_buckets.hpp>
@@ -34,11 +34,11 @@ static_assert(Checkpointable<dl::ModelHandle>);  // of a model and of its averag
 static_assert(Checkpointable<dl::RunnerTrainState> && Checkpointable<dl::RunnerElasticState> &&
               Checkpointable<dl::RunnerRNGState> && Checkpointable<dl::RunnerState> && Checkpointable<dl::ResultBook>);
 static_assert(Checkpointable<dl::BaseRunner> && Checkpointable<dl::TorchRunnerBase> && Checkpointable<dl::TorchRunner>);
-// An order is a function of the position, and a dataset has none.
+// A sampler is no iterator, and a dataset has no state.
 static_assert(!CheckpointableIterator<dl::data::Sampler> && !Checkpointable<dl::data::TensorDataset> &&
               !CheckpointableIterator<dl::ModelHandle> && !Checkpointable<dl::Batch>);
 
-/// Takes `from`'s state over into `into`; then both do the same, and must give the same and be in the same state.
+/// Loads the state of `from` into `into`; then `go` must return the same for both and leave the same state.
 template <class T, class Go>
 void check_round_trip(T& from, T& into, const Go& go) {
   const dl::State saved = dl::clone(from.state_dict());
@@ -46,10 +46,10 @@ void check_round_trip(T& from, T& into, const Go& go) {
   CHECK(dl::first_difference(into.state_dict(), saved) == "");
   CHECK(go(from) == go(into));
   CHECK(dl::first_difference(into.state_dict(), from.state_dict()) == "");
-  CHECK_FALSE(dl::identical(from.state_dict(), saved));  // going on changes it
+  CHECK_FALSE(dl::identical(from.state_dict(), saved));  // `go` changes it
 }
 
-TEST_CASE("Checkpointable: loaders and streams yield what came after the state", "[runner]") {
+TEST_CASE("Checkpointable: loaders and streams continue after the saved position", "[runner]") {
   const auto loader = [](std::int64_t num_workers) {
     return std::make_shared<dl::data::Loader<dl::Batch>>(
         Points{make_points(50, 0), true},
@@ -62,7 +62,7 @@ TEST_CASE("Checkpointable: loaders and streams yield what came after the state",
   from->start_epoch(3);
   REQUIRE((from->next() && from->next()));
   check_round_trip(*from, *into, [](dl::data::Loader<dl::Batch>& it) {
-    if (it.batch_size() == 0) {  // the one that was loaded has no batch yet
+    if (it.batch_size() == 0) {  // after load_state_dict there is no batch yet
       it.start_epoch(it.epoch());
     }
     REQUIRE(it.next());
@@ -83,9 +83,8 @@ TEST_CASE("Checkpointable: loaders and streams yield what came after the state",
   check_round_trip(stream, other, [](Counter& it) { return it.next(3)->sum().item<std::int64_t>(); });
 }
 
-TEST_CASE("Checkpointable: samplers go on with the saved order", "[runner]") {
-  // Where a sampler is in an epoch is the loader's to know: its state is the order itself, which going on leaves as it
-  // is.
+TEST_CASE("Checkpointable: samplers continue with the saved order", "[runner]") {
+  // The loader keeps the position in an epoch; the state of a sampler is its order.
   const auto same_order = [](dl::data::Sampler& from, dl::data::Sampler& into) {
     const auto orders = [](dl::data::Sampler& sampler) {
       std::vector<std::vector<std::int64_t>> out;
@@ -130,7 +129,7 @@ TEST_CASE("Checkpointable: samplers go on with the saved order", "[runner]") {
   }
 }
 
-TEST_CASE("Checkpointable: batch samplers give the batches that came after the state", "[runner]") {
+TEST_CASE("Checkpointable: batch samplers continue after the saved batches", "[runner]") {
   const std::vector<std::int64_t> lengths = {3, 9, 4, 1, 7, 7, 2, 8, 5, 6, 1, 3, 9, 2, 4, 8, 5, 6, 7, 3};
   const auto next = [](dl::data::LengthBuckets& buckets) {
     std::vector<std::int64_t> indices(3);
@@ -153,7 +152,7 @@ TEST_CASE("Checkpointable: batch samplers give the batches that came after the s
   });
 }
 
-TEST_CASE("Checkpointable: meters, metrics and losses go on with their averages", "[runner]") {
+TEST_CASE("Checkpointable: meters, metrics and losses continue with their averages", "[runner]") {
   const at::Tensor prediction = torch::tensor({{0.1, 0.7, 0.2}, {0.8, 0.1, 0.1}});
   const at::Tensor target = torch::tensor({1, 2});
   const auto feed = [&](auto& metrics) {
@@ -214,7 +213,7 @@ TEST_CASE("Checkpointable: meters, metrics and losses go on with their averages"
   }
 }
 
-TEST_CASE("Checkpointable: metrics of batches go on with their averages", "[runner]") {
+TEST_CASE("Checkpointable: metrics of batches continue with their averages", "[runner]") {
   struct Largest : dl::BatchMetric<dl::Batch> {
     bool higher_better() const override { return true; }
     dl::MetricValue compute(const dl::Batch& batch) override { return batch.input.amax(1); }
@@ -242,7 +241,7 @@ TEST_CASE("Checkpointable: metrics of batches go on with their averages", "[runn
   }
 }
 
-TEST_CASE("Checkpointable: optimizers and schedulers take the next step alike", "[runner]") {
+TEST_CASE("Checkpointable: optimizers and schedulers take the same next step", "[runner]") {
   const auto check = [](const auto& make) {
     at::Tensor a = torch::ones({3}, torch::requires_grad());
     at::Tensor b = torch::ones({3}, torch::requires_grad());
@@ -285,7 +284,7 @@ TEST_CASE("Checkpointable: optimizers and schedulers take the next step alike", 
   });
 }
 
-TEST_CASE("Checkpointable: StepLR goes on with the saved rate", "[runner]") {
+TEST_CASE("Checkpointable: StepLR continues with the saved rate", "[runner]") {
   const auto make = [] {
     return dl::optim::SGD({torch::ones({3}, torch::requires_grad())}, dl::optim::OptimizerOptions{.lr = 1.0});
   };
@@ -338,7 +337,7 @@ TEST_CASE("Checkpointable: a runner, its model and its average", "[runner]") {
   from.train();
   const dl::State saved = dl::clone(from.state_dict());
   from.close();
-  config.epochs = 2;  // how long to train is no part of what a run is
+  config.epochs = 2;  // takes no part in the id
   Averaged into(config);
   into.initialize();
   CHECK_FALSE(dl::identical(into.model.state_dict(), saved.at("model")));
@@ -349,7 +348,6 @@ TEST_CASE("Checkpointable: a runner, its model and its average", "[runner]") {
   }
   into.train();
   CHECK(into.state().train.epoch == 2);
-  // The same from there on is what resume.cpp shows, bit for bit.
 }
 
 }  // namespace runner_test

@@ -1,18 +1,18 @@
-// How much disk the checkpoints of a run take, said before they are written.
+// The disk space of the checkpoints of a run, logged before they are written.
 #include "runner/disk_plan.hpp"
 
-#include "runner/fixture.hpp"
+#include "fixture.hpp"
 
 namespace runner_test {
 
 namespace detail = dl::detail;
 
-TEST_CASE("states_kept: the history by the interval, and what is no name of it", "[runner]") {
+TEST_CASE("states_kept: the history of the interval, latest, previous and best", "[runner]") {
   CHECK(detail::states_kept({.boundary = 30}) == 30);
   CHECK(detail::states_kept({.done = 10, .boundary = 30}) == 20);
   // 10, 20, 30; the best may lie between.
   CHECK(detail::states_kept({.boundary = 30, .interval = 10}) == 4);
-  // The last save, of 34, lies off the interval.
+  // The last save, of 34, is not a multiple of the interval.
   CHECK(detail::states_kept({.boundary = 34, .interval = 10}) == 5);
   // Two of the history, previous and best.
   CHECK(detail::states_kept({.boundary = 30, .keep_latest_k = 2}) == 4);
@@ -22,7 +22,7 @@ TEST_CASE("states_kept: the history by the interval, and what is no name of it",
   CHECK(detail::states_kept({.boundary = 30, .interval = 0}) == 2);
 }
 
-TEST_CASE("optimizer_bytes: what the optimizer holds, or will hold after its first update", "[runner]") {
+TEST_CASE("optimizer_bytes: the size of the optimizer's state, now or after its first update", "[runner]") {
   const auto group = [](const char* key, const dl::State& value) {
     dl::State state;
     dl::State options;
@@ -51,8 +51,7 @@ TEST_CASE("format_bytes: units of 1,024", "[runner]") {
   CHECK(detail::format_bytes(std::uint64_t{5} << 30U) == "5.0 GiB");
 }
 
-TEST_CASE("TorchRunner: a run says at its start what its checkpoints will take, and nothing where none is written",
-          "[runner]") {
+TEST_CASE("TorchRunner: the log has the disk space of the checkpoints, and no line without checkpoints", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 3;
@@ -62,11 +61,11 @@ TEST_CASE("TorchRunner: a run says at its start what its checkpoints will take, 
     runner.logger().set_sink([&](dl::LogLevel, std::string_view line) { text += std::string(line) + "\n"; });
     runner.train();
   };
-  SECTION("it does") {
+  SECTION("with checkpoints") {
     train();
     // (4 * 8 + 8 + 8 * 3 + 3) parameters of 4 bytes, three times with AdamW, and 20 KiB of others, in three states;
     // model.pth and model.safetensors.
-    CHECK_THAT(text, Catch::Matchers::Contains("checkpoints: about 62.9 KiB by the end, 3 states of 20.8 KiB; "));
+    CHECK_THAT(text, ContainsSubstring("checkpoints: about 62.9 KiB by the end, 3 states of 20.8 KiB; "));
   }
   SECTION("nothing is recorded") {
     config.record = false;
@@ -87,25 +86,22 @@ TEST_CASE("TorchRunner: a run says at its start what its checkpoints will take, 
   }
 }
 
-TEST_CASE("TorchRunner: where the disk has less than the checkpoints will take, the run warns at its start",
-          "[runner]") {
+TEST_CASE("TorchRunner: a disk with too little space for the checkpoints is a warning at the start", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = std::int64_t{1} << 44;
-  std::string warning;
+  std::vector<std::string> warnings;
   TinyRunner runner(config);
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view line) {
-    warning += level == dl::LogLevel::warning ? std::string(line) : "";
-  });
-  runner.before_step = [](TinyRunner& self, std::int64_t) { self.request_stop(); };
-  CHECK_THROWS_AS(runner.train(), dl::Stopped);
+  collect_warnings(runner, warnings);
+  train_until(runner, 0);
+  REQUIRE(warnings.size() == 1);
+  const std::string& warning = warnings.front();
   // 2^44 states of 21,284 bytes.
-  CHECK_THAT(warning,
-             Catch::Matchers::StartsWith("checkpoints: about 332.6 PiB by the end, 17592186044416 states of 20.8 "
-                                         "KiB, and " +
-                                         runner.workspace().checkpoint_dir().string() + " has "));
-  CHECK_THAT(warning, Catch::Matchers::EndsWith(" left; free some space, or set checkpoint.keep_latest_k or a longer "
-                                                "checkpoint.interval"));
+  CHECK_THAT(warning, StartsWith("checkpoints: about 332.6 PiB by the end, 17592186044416 states of 20.8 "
+                                 "KiB, and " +
+                                 runner.workspace().checkpoint_dir().string() + " has "));
+  CHECK_THAT(warning, EndsWith(" left; free some space, or set checkpoint.keep_latest_k or a longer "
+                               "checkpoint.interval"));
   CHECK(runner.close());
 }
 

@@ -1,21 +1,11 @@
-// Evaluation and inference of a split that also trains: all of it, and training does not notice.
-#include <optional>
-#include <utility>
-#include <vector>
-
+// Evaluation and inference of a training split: they read all of it, and training continues from its position.
+#include <danling/data/weighted_sampler.hpp>
 #include "fixture.hpp"
 
-#include <danling/data/stream.hpp>
-#include <danling/data/weighted_sampler.hpp>
-#include <support/ranks.hpp>
-
 namespace runner_test {
-
 namespace {
 
-using danling_test::error_of;
-
-/// Keeps which places of which epochs it trained on and how many samples it evaluated.
+/// Records the epochs and positions of its training batches, and the number of samples that it evaluated.
 class Watched : public TinyRunner {
  public:
   using TinyRunner::TinyRunner;
@@ -45,23 +35,16 @@ std::int64_t evaluated_by(Watched& runner) {
   return runner.evaluated;
 }
 
-/// Trains 4 of 10 steps, of batches of 8 out of 50, and is stopped.
+/// Trains 4 of 10 steps, with batches of 8 of 50 records, and stops.
 void stop_in_epoch(const TinyConfig& config) {
   Watched runner(config);
-  runner.before_step = [](TinyRunner& self, std::int64_t done) {
-    if (done == 3) {
-      self.request_stop();
-    }
-  };
-  CHECK_THROWS_AS(runner.train(), dl::Stopped);
+  train_until(runner, 3);
 }
 
 using Places = std::vector<std::pair<std::int64_t, std::int64_t>>;
 const Places rest_of_run = {{0, 32}, {0, 40}, {0, 48}, {1, 0}, {1, 8}, {1, 16}};
 
-}  // namespace
-
-TEST_CASE("TorchRunner: an evaluation of the training split sees all of it, as often as it is asked for", "[runner]") {
+TEST_CASE("TorchRunner: each evaluation of the training split reads all of it", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
@@ -79,7 +62,7 @@ TEST_CASE("TorchRunner: an evaluation of the training split sees all of it, as o
   CHECK(runner.train_loader().global_step() == 7);
 }
 
-TEST_CASE("TorchRunner: training goes on where it was after evaluations and inference of its split", "[runner]") {
+TEST_CASE("TorchRunner: after evaluation and inference of its split training continues from its position", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.steps = 10;
@@ -97,7 +80,7 @@ TEST_CASE("TorchRunner: training goes on where it was after evaluations and infe
     CHECK(runner.evaluated == 16);
   }
   SECTION("inference") { CHECK(runner.infer("train").size(0) == 50); }
-  SECTION("inference that is left") {
+  SECTION("inference that ends early") {
     auto stream = runner.infer_stream("train");
     CHECK(stream.next()->size(0) == 8);
   }
@@ -106,7 +89,7 @@ TEST_CASE("TorchRunner: training goes on where it was after evaluations and infe
     CHECK(stream.next()->size(0) == 8);
     runner.train();
     CHECK(error_of<dl::StateError>([&] { stream.next(); }) ==
-          "[data.loader] expected a visit in progress, got one that has ended: something else used the loader");
+          "[data.loader] expected a pass that goes on, got one that has ended: something else used the loader");
     CHECK(runner.train_loader().samples() == 24);
   }
   SECTION("an evaluation that throws") {
@@ -120,7 +103,7 @@ TEST_CASE("TorchRunner: training goes on where it was after evaluations and infe
     CHECK(runner.train_loader().samples() == 32);
     CHECK(runner.train_loader().global_step() == 4);
   }
-  SECTION("what is saved in between is the position of training") {
+  SECTION("a state during an evaluation has the position of training") {
     const dl::State before = dl::clone(runner.train_loader().state_dict());
     bool same = false;
     runner.in_evaluation = [&](Watched& self) {
@@ -134,7 +117,7 @@ TEST_CASE("TorchRunner: training goes on where it was after evaluations and infe
   CHECK(runner.trained == rest_of_run);
 }
 
-TEST_CASE("TorchRunner: training on a stream goes on where it was after an evaluation of it", "[runner]") {
+TEST_CASE("TorchRunner: after an evaluation of its stream training continues from its position", "[runner]") {
   class Streamed : public Watched {
    public:
     explicit Streamed(const TinyConfig& options) : Watched(options) { datasets["train"] = PointStream(); }
@@ -150,12 +133,12 @@ TEST_CASE("TorchRunner: training on a stream goes on where it was after an evalu
   REQUIRE(loader.next());
   REQUIRE(loader.next());
   CHECK(evaluated_by(runner) == 50);
-  REQUIRE(loader.next());  // in the middle of the epoch, with no start_epoch
+  REQUIRE(loader.next());  // within the epoch, without start_epoch()
   CHECK(loader.info().indices.front() == 16);
   CHECK(runner.dataloaders.at("train")->batch().input.equal(make_points(8, 16).input));
 }
 
-TEST_CASE("TorchRunner: a position that one process does not know is not left for an evaluation", "[runner]") {
+TEST_CASE("TorchRunner: an evaluation of a loader whose position no process knows is an error", "[runner]") {
   const Folder folder;
   TinyRunner runner{TinyConfig(folder)};
   runner.dataloaders["train"] = std::make_shared<dl::data::Loader<dl::Batch>>(
@@ -168,7 +151,7 @@ TEST_CASE("TorchRunner: a position that one process does not know is not left fo
         "evaluate another split");
 }
 
-TEST_CASE("TorchRunner: a sampler of one's own orders the training split in place of shuffling", "[runner]") {
+TEST_CASE("TorchRunner: build_datasampler replaces shuffling of the training split", "[runner]") {
   class Weighted : public Watched {
    public:
     using Watched::Watched;
@@ -203,62 +186,32 @@ TEST_CASE("TorchRunner: a sampler of one's own orders the training split in plac
   }
 }
 
-TEST_CASE("TorchRunner: ranks without samples in the last of the steps evaluate as the others do", "[runner]") {
-  class Sharing : public TinyRunner {
-   public:
-    Sharing(const TinyConfig& options, const dl::Group& group) : TinyRunner(options), joined_(group) {
-      dataloaders["val"] = std::make_shared<dl::data::Loader<dl::Batch>>(
-          datasets.at("val"),
-          dl::data::LoaderOptions{
-              .batch_size = 3, .split = "val", .shard = {.rank = group.rank(), .world_size = group.size()}});
-    }
-
-   protected:
-    void init_distributed() override { set_parallelism(std::make_unique<dl::Parallelism>(joined_)); }
-
-   private:
-    dl::Group joined_;
-  };
-  // 20 records in global batches of 9: in the third the first rank has two, the others none.
-  const auto texts = danling_test::run_ranks(3, [&](const dl::Group& group) {
-    const Folder folder;
-    TinyConfig config(folder);
-    config.dropout = 0;
-    Sharing runner(config, group);
-    const auto three = runner.evaluate_steps("val", 3).text(6);
-    return three + error_of<dl::DataError>([&] { runner.evaluate_steps("val", 4); });
-  });
-  for (const auto& text : texts) {
-    CHECK(text == texts.front());
-    CHECK(text.ends_with("[runner.evaluate_steps] expected 4 batches in split 'val', got 3"));
+TEST_CASE("TorchRunner: inference returns predictions in order, as one tensor or as a stream", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  TinyRunner runner(config);
+  Points points{make_points(21, 500), false};
+  runner.datasets["infer"] = points;
+  const auto all = runner.infer();
+  REQUIRE(all.sizes() == at::IntArrayRef({21, 3}));
+  runner.model.train(false);
+  // In the same batches: the bits of a row depend on the number of rows of a matrix product.
+  std::vector<at::Tensor> expected;
+  for (const auto& batch : std::vector<std::vector<std::int64_t>>{
+           {0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}, {16, 17, 18, 19, 20}}) {
+    expected.push_back(runner.model(points.get_batch(batch).input).detach());
   }
+  CHECK(all.equal(torch::cat(expected)));
+  std::vector<at::Tensor> parts;
+  auto stream = runner.infer_stream("infer", 2);
+  for (const at::Tensor& part : stream) {
+    parts.push_back(part);
+  }
+  REQUIRE(parts.size() == 2);
+  CHECK(torch::cat(parts).equal(all.slice(0, 0, 16)));
+  CHECK(error_of<dl::ConfigError>([&] { runner.infer("infr"); }) ==
+        "[data.split] expected one of the splits [train, val, infer], got 'infr'; did you mean 'infer'?");
 }
 
-TEST_CASE("TorchRunner: with evaluations on the way each training split gets its share", "[runner]") {
-  struct Three : TinyRunner {
-    explicit Three(const TinyConfig& config) : TinyRunner(config) {
-      for (const auto* name : {"train_b", "train_c"}) {
-        datasets[name] = Points{make_points(config.records, 0), true};
-      }
-    }
-    std::map<std::string, std::int64_t> seen;
-    dl::StepOutput train_step(dl::Batch& batch) override {
-      ++seen[split()];
-      return TinyRunner::train_step(batch);
-    }
-  };
-  for (const std::int64_t interval : {0, 1, 2, 4}) {
-    const Folder folder;
-    TinyConfig config(folder);
-    config.steps = 24;
-    if (interval > 0) {
-      config.evaluate_interval = interval;
-    }
-    Three runner(config);
-    runner.train();
-    INFO("evaluate_interval " << interval);
-    CHECK(runner.seen == std::map<std::string, std::int64_t>{{"train", 8}, {"train_b", 8}, {"train_c", 8}});
-  }
-}
-
+}  // namespace
 }  // namespace runner_test

@@ -1,3 +1,4 @@
+// checkpoint.exclude_from_loading: the parts of a checkpoint that a run does not load.
 #include "fixture.hpp"
 
 namespace runner_test {
@@ -16,7 +17,7 @@ class Excluding {
     config_.optim.lr = 0.01;
   }
 
-  /// A run that goes on from the checkpoint without `items`. Its config differs, which is why it is not compared.
+  /// A run that resumes from the checkpoint without `items`, and without the comparison of its config, which differs.
   std::unique_ptr<TinyRunner> resumed(std::vector<std::string> items) {
     items.emplace_back("runner");
     config_.checkpoint.exclude_from_loading = std::move(items);
@@ -29,11 +30,11 @@ class Excluding {
   }
 
   std::string refusal(const std::string& item) {
-    return danling_test::error_of<dl::ConfigError>([&] { resumed({item}); });
+    return error_of<dl::ConfigError>([&] { resumed({item}); });
   }
 
   const dl::State& stored() const { return stored_; }
-  /// Of the run before it was restored.
+  /// Weights of the new run before it loads the checkpoint.
   const dl::State& before() const { return before_; }
   const at::Tensor& generator() const { return generator_; }
 
@@ -47,7 +48,7 @@ class Excluding {
 
 at::Tensor default_generator() { return at::detail::getDefaultCPUGenerator().get_state(); }
 
-TEST_CASE("exclude_from_loading: a part of the state stays as the run has it, and the rest is restored", "[runner]") {
+TEST_CASE("exclude_from_loading: a part of the state keeps the values of the run, and the rest is loaded", "[runner]") {
   Excluding run;
   SECTION("the generators of devices") {
     const auto runner = run.resumed({"state.rng.torch_cuda"});
@@ -72,8 +73,7 @@ TEST_CASE("exclude_from_loading: a part of the state stays as the run has it, an
   }
 }
 
-TEST_CASE("exclude_from_loading: one parameter, also one that the checkpoint lacks, stays as the model has it",
-          "[runner]") {
+TEST_CASE("exclude_from_loading: a parameter keeps its value, also one that the checkpoint lacks", "[runner]") {
   Excluding run;
   const auto runner = run.resumed({"model.0.weight"});
   const dl::State after = runner->model.state_dict();
@@ -83,7 +83,6 @@ TEST_CASE("exclude_from_loading: one parameter, also one that the checkpoint lac
 
   dl::State lacking = run.stored();
   lacking["model"].map().erase("3.bias");
-  const dl::State kept = dl::clone(runner->model.state_dict());
   auto again = run.resumed({"model.3.bias"});
   at::Tensor bias = again->model.state_dict().at("3.bias").tensor();
   {
@@ -95,7 +94,7 @@ TEST_CASE("exclude_from_loading: one parameter, also one that the checkpoint lac
   CHECK(at::equal(again->model.state_dict().at("0.weight").tensor(), run.stored().at("model").at("0.weight").tensor()));
 }
 
-TEST_CASE("exclude_from_loading: moments, or one option of a group, of the optimizer", "[runner]") {
+TEST_CASE("exclude_from_loading: the state of the optimizer, or one option of a group, keeps its value", "[runner]") {
   Excluding run;
   CHECK(run.resumed({})->optimizer->state_dict().at("param_groups").list()[0].at("lr").number() == 0.05);
   {
@@ -110,7 +109,7 @@ TEST_CASE("exclude_from_loading: moments, or one option of a group, of the optim
   CHECK(dl::identical(state.at("state"), run.stored().at("optimizer").at("state")));
 }
 
-TEST_CASE("exclude_from_loading: the position of one split, by each of its names", "[runner]") {
+TEST_CASE("exclude_from_loading: dataloader.SPLIT and dataloaders.SPLIT exclude the position of a split", "[runner]") {
   Excluding run;
   const auto epoch = [](TinyRunner& runner) { return runner.dataloaders["train"]->state_dict().at("epoch").integer(); };
   const auto taken = run.stored().at("dataloaders").at("train").at("epoch").integer();
@@ -120,7 +119,7 @@ TEST_CASE("exclude_from_loading: the position of one split, by each of its names
   CHECK(epoch(*run.resumed({"dataloader.train"})) == -1);
 }
 
-TEST_CASE("exclude_from_loading: what neither the checkpoint nor the run has is refused", "[runner]") {
+TEST_CASE("exclude_from_loading: a name that the checkpoint lacks is an error", "[runner]") {
   Excluding run;
   CHECK(run.refusal("state.rng.torch_cida") ==
         "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading what the checkpoint holds, got "
@@ -128,43 +127,79 @@ TEST_CASE("exclude_from_loading: what neither the checkpoint nor the run has is 
   CHECK(run.refusal("optimizer.param_groups.1.lr") ==
         "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading what the checkpoint holds, got "
         "'optimizer.param_groups.1.lr'; `danling ckpt show` lists what a checkpoint holds");
+  CHECK(run.refusal("optimiser") ==
+        "[runner.load_checkpoint] expected in checkpoint.exclude_from_loading what the checkpoint holds, got "
+        "'optimiser'; did you mean 'optimizer'?; `danling ckpt show` lists what a checkpoint holds");
+  CHECK_THAT(run.refusal("dataloaders.a"), ContainsSubstring("got 'dataloaders.a'"));
 }
 
-TEST_CASE("TorchRunner: each component of a checkpoint goes through a hook of its own, once, in order", "[runner]") {
-  struct Converting : TinyRunner {
-    explicit Converting(const TinyConfig& config) : TinyRunner(config) { ema = make_tiny_net(config); }
-    void load_model(const dl::State& state) override { called("model"), TinyRunner::load_model(state); }
-    void load_ema(const dl::State& state) override { called("ema"), TinyRunner::load_ema(state); }
-    void load_optimizer(const dl::State& state) override {
-      called("optimizer");
-      dl::State converted = state;
-      converted["param_groups"].list()[0]["weight_decay"] = 0.125;
-      TinyRunner::load_optimizer(converted);
-    }
-    void load_scheduler(const dl::State& state) override { called("scheduler"), TinyRunner::load_scheduler(state); }
-    void load_dataloaders(const dl::State& state) override { called("loaders"), TinyRunner::load_dataloaders(state); }
-    void called(const char* name) { order += std::string(order.empty() ? "" : " ") + name; }
-    std::string order;
-  };
+TEST_CASE("exclude_from_loading: a run resumes without the optimizer, and `pretrained` loads the weights alone",
+          "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
-  config.sched.type = "linear";
-  fs::path latest;
+  fs::path checkpoints;
+  dl::State weights;
   {
-    Converting runner(config);
+    TinyRunner runner(config);
     runner.train();
-    CHECK(runner.order.empty());
-    latest = runner.workspace().dir() / "checkpoints" / "latest.pth";
+    checkpoints = runner.workspace().dir() / "checkpoints";
+    weights = dl::clone(runner.model.state_dict());
   }
-  config.resume = latest.string();
-  Converting runner(config);
+  SECTION("optimizer left out") {
+    config.resume = (checkpoints / "latest.pth").string();
+    config.checkpoint.exclude_from_loading = {"optimizer", "state.rng"};
+    TinyRunner runner(config);
+    runner.initialize();
+    CHECK(runner.state().train.epoch == 1);
+    CHECK(dl::identical(weights, runner.model.state_dict()));
+    CHECK(runner.optimizer->state_dict().at("state").map().empty());
+  }
+  SECTION("weights alone") {
+    for (const auto* name : {"latest.pth", "model.pth"}) {
+      config.pretrained = (checkpoints / name).string();
+      config.lineage = "fine";
+      TinyRunner runner(config);
+      runner.initialize();
+      CHECK(runner.state().train.epoch == 0);
+      CHECK(dl::identical(weights, runner.model.state_dict()));
+    }
+  }
+  SECTION("weights alone cannot be resumed") {
+    config.resume = (checkpoints / "model.pth").string();
+    TinyRunner runner(config);
+    CHECK_THAT(error_of<dl::CheckpointError>([&] { runner.initialize(); }),
+               ContainsSubstring("set `pretrained` to load weights"));
+  }
+}
+
+TEST_CASE("exclude_from_loading: without 'runner' and with another learning rate the log says which rate applies",
+          "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  const auto latest = trained(config) / "checkpoints" / "latest.pth";
+  const Folder other;
+  config.workspace_root = other.path().string();
+  config.optim.lr = 0.01;
+  double lr = 0.05;
+  std::string text =
+      "optim.lr is 0.05 in the checkpoint and 0.01 here; that of the checkpoint holds, with its 'optimizer' (put "
+      "'optimizer' into checkpoint.exclude_from_loading for that of the config)";
+  config.checkpoint.exclude_from_loading = {"runner"};
+  SECTION("the checkpoint's") {}
+  SECTION("the config's") {
+    config.checkpoint.exclude_from_loading.push_back("optimizer");
+    text = "optim.lr is 0.05 in the checkpoint and 0.01 here; that of the config holds";
+    lr = 0.01;
+  }
+  TinyRunner runner(config);
   runner.initialize();
-  CHECK(runner.order == "model ema optimizer scheduler loaders");
-  CHECK(runner.optimizer->state_dict().at("param_groups").list()[0].at("weight_decay").number() == 0.125);
-  runner.order.clear();
-  runner.load_pretrained(latest);
-  CHECK(runner.order == "model");
+  runner.load_checkpoint(latest);
+  CHECK(runner.optimizer->param_groups().front().lr == lr);
+  runner.train();  // opens the log
+  CHECK(runner.close());
+  CHECK_THAT(logs_of(runner.workspace().dir()), ContainsSubstring(text));
 }
 
 }  // namespace

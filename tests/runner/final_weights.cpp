@@ -1,30 +1,23 @@
-// The weights that a run is tested and exported with, and which of them each row of the last table is of.
+// The weights that a run tests and exports, and the rows of the last table that name them.
 #include "fixture.hpp"
-
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
-#include <support/terminal.hpp>
+#include "printed.hpp"
 
 namespace runner_test {
 
-/// Epoch 2 of 3 is the best by losses that it is told; `held` is tested at the end.
+/// The second of three epochs is the best; `held` is tested at the end.
 class TestedRunner : public TinyRunner {
  public:
   explicit TestedRunner(const TinyConfig& config) : TinyRunner(config) {
     datasets["held"] = Points{make_points(20, 2000), false};
   }
-  bool told = true;
 
  protected:
   dl::StepOutput evaluate_step(dl::Batch& batch) override {
-    auto output = TinyRunner::evaluate_step(batch);
-    if (told && split() == "val") {
-      constexpr double losses[] = {3, 1, 2};
-      output.loss = torch::full({}, losses[std::min<std::int64_t>(state().train.epoch, 2)]);
-    }
-    return output;
+    evaluation_loss = split() == "val" ? losses_by_epoch({3, 1, 2}) : nullptr;
+    return TinyRunner::evaluate_step(batch);
   }
 };
 
@@ -35,7 +28,7 @@ TinyConfig tested_config(const Folder& folder) {
   return config;
 }
 
-/// What a program of its own measures with the weights of a checkpoint.
+/// The test loss with the weights of a checkpoint.
 double loss_of(const fs::path& checkpoint) {
   const Folder folder;
   auto config = tested_config(folder);
@@ -48,7 +41,7 @@ nlohmann::json details_of(const fs::path& dir) {
   return nlohmann::json::parse(read_file(dir / "summary.json"))["details"];
 }
 
-TEST_CASE("TorchRunner: test_with chooses between the last weights and those of the best score", "[runner]") {
+TEST_CASE("test_with: tests with the last weights or with those of the best score", "[runner]") {
   const Folder folder;
   auto config = tested_config(folder);
   const bool best = GENERATE(false, true);
@@ -70,7 +63,7 @@ TEST_CASE("TorchRunner: test_with chooses between the last weights and those of 
   CHECK(details_of(dir)["test_weights"] == runner.tested_weights());
 }
 
-TEST_CASE("TorchRunner: a test with the best weights changes nothing of a run that goes on after it", "[runner]") {
+TEST_CASE("test_with: a test with the best weights changes no bit of further training", "[runner]") {
   const Folder folder;
   auto config = tested_config(folder);
   config.epochs = 5;
@@ -95,10 +88,8 @@ TEST_CASE("TorchRunner: a test with the best weights changes nothing of a run th
   check_same(whole("last"), whole("best"));
 }
 
-TEST_CASE(
-    "TorchRunner: where the weights are those of the best already, or best.pth is missing, the model's own are "
-    "tested",
-    "[runner]") {
+TEST_CASE("test_with: if the last weights are the best, or best.pth is missing, the weights of the model are tested",
+          "[runner]") {
   const Folder folder;
   auto config = tested_config(folder);
   config.test_with = "best";
@@ -107,19 +98,21 @@ TEST_CASE(
   runner.train();
   const auto file = runner.workspace().checkpoint_dir() / "best.pth";
   fs::remove(file);
-  std::string warnings;
-  runner.logger().set_sink(
-      [&](dl::LogLevel level, std::string_view text) { warnings += level == dl::LogLevel::warning ? text : ""; });
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
   const double loss = *runner.test().number("held.loss");
   CHECK(runner.close());
   CHECK(loss == loss_of(file.parent_path() / "latest.pth"));
-  CHECK(warnings == (config.epochs == 2 ? ""
-                                        : "test_with: best: expected the weights of the best result in best.pth, got "
-                                          "none; those of the last are taken"));
+  if (config.epochs == 2) {
+    CHECK(warnings.empty());
+  } else {
+    CHECK(warnings == std::vector<std::string>{"test_with: best: expected the weights of the best result in best.pth, "
+                                               "got none; those of the last are taken"});
+  }
   CHECK(runner.tested_weights() == (config.epochs == 2 ? "epoch 2 (last, best)" : "epoch 3 (last)"));
 }
 
-TEST_CASE("TorchRunner: checkpoint.export_with best writes the weights of the best score to model.pth", "[runner]") {
+TEST_CASE("checkpoint.export_with: model.pth has the last weights or those of the best score", "[runner]") {
   const Folder folder;
   auto config = tested_config(folder);
   const bool best = GENERATE(false, true);
@@ -141,7 +134,7 @@ TEST_CASE("TorchRunner: checkpoint.export_with best writes the weights of the be
   CHECK(fs::exists(files / "model.safetensors"));
 }
 
-TEST_CASE("TorchRunner: a finished run that lost model.pth exports the best weights again", "[runner]") {
+TEST_CASE("checkpoint.export_with: the next start of a finished run without model.pth exports it again", "[runner]") {
   const Folder folder;
   auto config = tested_config(folder);
   config.checkpoint.export_with = "best";
@@ -157,25 +150,7 @@ TEST_CASE("TorchRunner: a finished run that lost model.pth exports the best weig
                              dl::load_file(files / "best.pth").at("model")) == "");
 }
 
-/// What a program prints, both streams.
-template <class Run>
-std::string printed_by(const Run& run) {
-  danling_test::Pipe output;
-  const int out = ::dup(STDOUT_FILENO);
-  const int err = ::dup(STDERR_FILENO);
-  std::fflush(stdout);
-  ::dup2(output.end(), STDOUT_FILENO);
-  ::dup2(output.end(), STDERR_FILENO);
-  run();
-  std::fflush(stdout);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
-  ::close(out);
-  ::close(err);
-  return output.text();
-}
-
-/// What a program with these arguments, and work of its own or without, prints.
+/// The text that a program with these arguments prints; without `work` it trains and tests.
 std::string printed_with(std::vector<std::string> words, const std::function<void(TestedRunner&)>& work) {
   const Folder folder;
   words.insert(words.begin(), {"program", "--workspace_root", folder.path().string(), "--console", "true", "--epochs",
@@ -194,18 +169,17 @@ std::string printed_with(std::vector<std::string> words, const std::function<voi
   return text;
 }
 
-TEST_CASE("run: each row of the last table says which weights it is of, also where the work is the program's own",
-          "[runner]") {
+TEST_CASE("run: each row of the last table names its weights, also after work of the program", "[runner]") {
   std::function<void(TestedRunner&)> work;
   SECTION("train and test") {}
-  SECTION("work of the program's own") {
+  SECTION("work of the program") {
     work = [](TestedRunner& runner) {
       runner.train();
       runner.test();
     };
   }
   const auto text = printed_with({"--test_with", "best", "--checkpoint.export_with", "best"}, work);
-  CHECK_THAT(text, Catch::Matchers::Contains("weights"));
+  CHECK_THAT(text, ContainsSubstring("weights"));
   for (const auto& [split, weights] : std::vector<std::pair<std::string, std::string>>{{"train", "epoch 3 (last)"},
                                                                                        {"val", "epoch 3 (last)"},
                                                                                        {"val", "epoch 2 (best)"},
@@ -219,7 +193,7 @@ TEST_CASE("run: each row of the last table says which weights it is of, also whe
     CAPTURE(text, split, weights);
     CHECK(found);
   }
-  CHECK_THAT(text, Catch::Matchers::Contains("model.pth: epoch 2 (best)\n"));
+  CHECK_THAT(text, ContainsSubstring("model.pth: epoch 2 (best)\n"));
 }
 
 TEST_CASE("run: work that does not train prints no table", "[runner]") {
@@ -227,13 +201,13 @@ TEST_CASE("run: work that does not train prints no table", "[runner]") {
   CHECK(text == "");
 }
 
-TEST_CASE("run: with record false no directory is named, and none is written", "[runner]") {
+TEST_CASE("run: with record: false the output has no directory", "[runner]") {
   const auto text = printed_with({"--record", "false", "--test_with", "best"}, nullptr);
-  CHECK_THAT(text, Catch::Matchers::Contains("epoch 3 (last)"));
-  CHECK_THAT(text, !Catch::Matchers::Contains("run: "));
-  CHECK_THAT(text, !Catch::Matchers::Contains("checkpoints: "));
-  CHECK_THAT(text, Catch::Matchers::Contains("warning: test_with: best: expected the weights of the best result in "
-                                             "best.pth, got none; those of the last are taken\n"));
+  CHECK_THAT(text, ContainsSubstring("epoch 3 (last)"));
+  CHECK_THAT(text, !ContainsSubstring("run: "));
+  CHECK_THAT(text, !ContainsSubstring("checkpoints: "));
+  CHECK_THAT(text, ContainsSubstring("warning: test_with: best: expected the weights of the best result in "
+                                     "best.pth, got none; those of the last are taken\n"));
 }
 
 }  // namespace runner_test

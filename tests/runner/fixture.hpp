@@ -3,38 +3,23 @@
 
 #include <torch/torch.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
 #include <functional>
-#include <sstream>
 #include <string>
+#include <vector>
 
-#include <danling/checkpoint/file.hpp>
 #include <danling/danling.hpp>
 
 #include <support/catch.hpp>
 #include <support/error.hpp>
 
+#include "run_files.hpp"
+
 namespace runner_test {
 
-namespace dl = danling;
-namespace fs = std::filesystem;
-
-/// A folder of its own that goes with the test.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "danling-runner-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
+using danling_test::error_of;
 
 struct TinyConfig : dl::RunnerConfig {
   std::int64_t hidden = 8;
@@ -57,7 +42,7 @@ struct TinyConfig : dl::RunnerConfig {
   }
 };
 
-/// Classification of points on two arcs: `records` for training, 20 for validation.
+/// Classification of points on three circles: the points `from` to `from + records`.
 inline dl::Batch make_points(std::int64_t records, std::int64_t from) {
   auto angle = torch::arange(from, from + records, torch::kDouble) * 2.399963;
   auto label = torch::arange(from, from + records, torch::kLong) % 3;
@@ -82,37 +67,6 @@ struct Points {
   bool train() const { return training; }
 };
 
-inline torch::nn::Sequential make_tiny_net(const TinyConfig& config) {
-  return torch::nn::Sequential(torch::nn::Linear(4, config.hidden), torch::nn::ReLU(),
-                               torch::nn::Dropout(config.dropout), torch::nn::Linear(config.hidden, 3));
-}
-
-class TinyRunner : public dl::TorchRunner {
- public:
-  explicit TinyRunner(const TinyConfig& config) : TorchRunner(config) {
-    model = make_tiny_net(config);
-    criterion = torch::nn::CrossEntropyLoss();
-    datasets["train"] = Points{make_points(config.records, 0), true};
-    datasets["val"] = Points{make_points(20, 1000), false};
-    using namespace dl::metrics;
-    metrics = multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
-  }
-  ~TinyRunner() override { close(); }
-
-  /// Called before each training micro-batch with the number of those before it.
-  std::function<void(TinyRunner&, std::int64_t)> before_step;
-  std::int64_t micro_batches = 0;
-
- protected:
-  dl::StepOutput train_step(dl::Batch& batch) override {
-    if (before_step) {
-      before_step(*this, micro_batches);
-    }
-    ++micro_batches;
-    return TorchRunner::train_step(batch);
-  }
-};
-
 /// The training points as a stream.
 struct PointStream {
   dl::Batch all = make_points(50, 0);
@@ -130,11 +84,97 @@ struct PointStream {
   bool train() const { return true; }
 };
 
-inline std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
+inline torch::nn::Sequential make_tiny_net(const TinyConfig& config) {
+  return torch::nn::Sequential(torch::nn::Linear(4, config.hidden), torch::nn::ReLU(),
+                               torch::nn::Dropout(config.dropout), torch::nn::Linear(config.hidden, 3));
+}
+
+inline auto make_tiny_metrics() {
+  using namespace dl::metrics;
+  return multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
+}
+
+/// 50 records to train, in 7 batches of 8 and 2, and 20 to evaluate, in 3 batches.
+class TinyRunner : public dl::TorchRunner {
+ public:
+  explicit TinyRunner(const TinyConfig& config) : TorchRunner(config) {
+    model = make_tiny_net(config);
+    criterion = torch::nn::CrossEntropyLoss();
+    datasets["train"] = Points{make_points(config.records, 0), true};
+    datasets["val"] = Points{make_points(20, 1000), false};
+    metrics = make_tiny_metrics();
+  }
+  ~TinyRunner() override { close(); }
+
+  /// Called before each training micro-batch with the number of those before it.
+  std::function<void(TinyRunner&, std::int64_t)> before_step;
+  std::int64_t micro_batches = 0;
+  /// Called before each evaluation batch with the number of those before it.
+  std::function<void(TinyRunner&, std::int64_t)> before_evaluation_step;
+  std::int64_t evaluation_batches = 0;
+  /// Replaces the loss of each evaluation batch, given the epochs that are done.
+  std::function<double(std::int64_t)> evaluation_loss;
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    if (before_step) {
+      before_step(*this, micro_batches);
+    }
+    ++micro_batches;
+    return TorchRunner::train_step(batch);
+  }
+  dl::StepOutput evaluate_step(dl::Batch& batch) override {
+    if (before_evaluation_step) {
+      before_evaluation_step(*this, evaluation_batches);
+    }
+    ++evaluation_batches;
+    auto output = TorchRunner::evaluate_step(batch);
+    if (evaluation_loss) {
+      output.loss = torch::full({}, evaluation_loss(state().train.epoch));
+    }
+    return output;
+  }
+};
+
+/// The validation loss of each epoch, for `evaluation_loss`; the last one holds for all epochs after it.
+inline std::function<double(std::int64_t)> losses_by_epoch(std::vector<double> losses) {
+  return [losses = std::move(losses)](std::int64_t epoch) {
+    return losses.at(std::min(static_cast<std::size_t>(epoch), losses.size() - 1));
+  };
+}
+
+/// Requests a stop before training micro-batch `number`, counted from 0.
+inline void stop_before(TinyRunner& runner, std::int64_t number) {
+  runner.before_step = [number](TinyRunner& self, std::int64_t done) {
+    if (done == number) {
+      self.request_stop();
+    }
+  };
+}
+
+/// Trains until a stop that is requested before training micro-batch `number`.
+inline void train_until(TinyRunner& runner, std::int64_t number) {
+  stop_before(runner, number);
+  CHECK_THROWS_AS(runner.train(), dl::Stopped);
+}
+
+/// Trains until a stop that is requested before evaluation batch `number`.
+inline void train_until_evaluation(TinyRunner& runner, std::int64_t number) {
+  runner.before_evaluation_step = [number](TinyRunner& self, std::int64_t done) {
+    if (done == number) {
+      self.request_stop();
+    }
+  };
+  CHECK_THROWS_AS(runner.train(), dl::Stopped);
+}
+
+/// Throws "a bad batch" before training micro-batch `number`.
+inline void throw_before(TinyRunner& runner, std::int64_t number) {
+  runner.before_step = [number](TinyRunner&, std::int64_t done) {
+    if (done == number) {
+      throw std::runtime_error("a bad batch");
+    }
+  };
 }
 
 /// Appends the warnings that the runner logs from now on.
@@ -146,67 +186,18 @@ inline void collect_warnings(dl::BaseRunner& runner, std::vector<std::string>& i
   });
 }
 
-/// What the run logged.
-inline std::string logs_of(const fs::path& dir) {
-  std::string out;
-  for (const auto& entry : fs::directory_iterator(dir / "logs")) {
-    out += read_file(entry.path());
+inline std::vector<std::int64_t> indices_of(const dl::ResultBook& results) {
+  std::vector<std::int64_t> out;
+  for (const auto& row : results.rows()) {
+    out.push_back(row.index);
   }
   return out;
-}
-
-inline std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t out = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) {
-    ++out;
-  }
-  return out;
-}
-
-/// Epochs that a checkpoint's run had trained.
-inline std::int64_t epoch_of(const fs::path& checkpoint) {
-  return dl::load_file(checkpoint).at("state").at("train").at("epoch").integer();
-}
-
-/// metrics.jsonl without its times and rates, which differ from run to run.
-inline std::string metrics_of(const fs::path& dir) {
-  std::istringstream in(read_file(dir / "metrics.jsonl"));
-  std::string line;
-  std::string out;
-  while (std::getline(in, line)) {
-    out += line.substr(0, std::min(line.find(",\"telemetry\":"), line.rfind('}'))) + "\n";
-  }
-  return out;
-}
-
-/// The files of a run that do not depend on when or where it ran.
-struct Outcome {
-  dl::State checkpoint;  // what latest.pth holds, without what belongs to an attempt
-  std::string metrics;
-  std::string results;
-};
-
-inline Outcome outcome_of(const fs::path& dir) {
-  Outcome out;
-  out.checkpoint = dl::load_file(dir / "checkpoints" / "latest.pth");
-  for (const auto* key : {"runner"}) {  // holds the folder of the workspace
-    out.checkpoint.map().erase(key);
-  }
-  out.metrics = metrics_of(dir);
-  const auto text = read_file(dir / "results.json");
-  out.results = text.substr(text.find("\"results\""));
-  return out;
-}
-
-inline void check_same(const Outcome& a, const Outcome& b) {
-  CHECK(dl::first_difference(a.checkpoint, b.checkpoint) == "");
-  CHECK(a.metrics == b.metrics);
-  CHECK(a.results == b.results);
 }
 
 /// Trains to the end; returns the directory of the run.
-inline fs::path trained(const TinyConfig& config) {
+inline fs::path trained(const TinyConfig& config, std::function<double(std::int64_t)> evaluation_loss = nullptr) {
   TinyRunner runner(config);
+  runner.evaluation_loss = std::move(evaluation_loss);
   runner.train();
   CHECK(runner.close());
   return runner.workspace().dir();
@@ -216,6 +207,22 @@ inline Outcome run_through(TinyConfig config) {
   const Folder folder;
   config.workspace_root = folder.path().string();
   return outcome_of(trained(config));
+}
+
+/// Trains the same, stopped before the micro-batches `stops`, counted in each attempt, and resumed each time.
+template <class Runner = TinyRunner>
+Outcome run_stopped(TinyConfig config, const std::vector<std::int64_t>& stops) {
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.auto_resume = true;
+  for (const std::int64_t stop : stops) {
+    Runner runner(config);
+    train_until(runner, stop);
+  }
+  Runner runner(config);
+  runner.train();
+  CHECK(runner.close());
+  return outcome_of(runner.workspace().dir());
 }
 
 }  // namespace runner_test

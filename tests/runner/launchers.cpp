@@ -1,9 +1,9 @@
-// What a program says that a launcher started several times.
+// Programs that a launcher starts several times.
 #include "fixture.hpp"
 
 namespace runner_test {
 
-TEST_CASE("TorchRunner: several processes are refused by the variable with which the launcher says it", "[runner]") {
+TEST_CASE("TorchRunner: several processes are an error that names the variable of the launcher", "[runner]") {
   const auto [rank, size] = GENERATE(table<const char*, const char*>({{"PMI_RANK", "PMI_SIZE"},
                                                                       {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
                                                                       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -16,7 +16,7 @@ TEST_CASE("TorchRunner: several processes are refused by the variable with which
     TinyRunner runner{TinyConfig(folder)};
     ::unsetenv(rank);
     ::unsetenv(size);
-    error = danling_test::error_of<dl::DistributedError>([&] { runner.initialize(); });
+    error = error_of<dl::DistributedError>([&] { runner.initialize(); });
   }
   CHECK(error == std::string("[runner.init_distributed] expected one process, got ") + size +
                      "=2; this release trains in one process: start one, or set " + size + "=1");

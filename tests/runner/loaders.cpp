@@ -1,19 +1,10 @@
-// What a runner's loaders are built from: the config, the sample's type, and defaults; and what it says of them.
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
-
+// Options of loaders: from the config, the type of a sample, and defaults.
 #include "fixture.hpp"
 
-#include <nlohmann/json.hpp>
-#include <support/ranks.hpp>
-
 namespace runner_test {
+namespace {
 
-using danling_test::error_of;
-
-/// A sample that declares how loaders should read it.
+/// A sample that declares options of its loaders.
 struct Point {
   static constexpr int train_batch_size = 6;
   static constexpr int val_batch_size = 9;
@@ -55,7 +46,7 @@ class DeclaredRunner : public TinyRunner {
   const dl::data::LoaderOptions& options(const char* split) { return dataloaders.at(split)->options(); }
 };
 
-/// Which splits a runner trains on, and what one step of training reads.
+/// Trains and evaluates parts of one dataset, and records the samples that it trains on.
 class PartsOfOneRunner : public TinyRunner {
  public:
   explicit PartsOfOneRunner(const TinyConfig& config) : TinyRunner(config) {
@@ -77,7 +68,7 @@ class PartsOfOneRunner : public TinyRunner {
   }
 };
 
-TEST_CASE("TorchRunner: parts of one dataset are what their names say, each with its own samples", "[runner]") {
+TEST_CASE("loaders: parts of one dataset train and evaluate by their names, each with its samples", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
@@ -90,8 +81,7 @@ TEST_CASE("TorchRunner: parts of one dataset are what their names say, each with
   CHECK(runner.least_input > 50);
 }
 
-TEST_CASE("TorchRunner: batch sizes and workers that the config leaves open are those of the sample's type",
-          "[runner]") {
+TEST_CASE("loaders: batch sizes and workers that the config leaves open are those of the sample's type", "[runner]") {
   const Folder folder;
   TinyConfig config = silent_config(folder);
   {
@@ -125,7 +115,7 @@ TEST_CASE("TorchRunner: batch sizes and workers that the config leaves open are 
   CHECK(runner.options("train").num_workers == (config.dataloader.num_workers ? 0 : 1));
 }
 
-TEST_CASE("TorchRunner: every option of the config reaches the loader of its split", "[runner]") {
+TEST_CASE("loaders: each option of the config is that of the loader of its split", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.dataloader.num_workers = 2;
@@ -155,7 +145,7 @@ TEST_CASE("TorchRunner: every option of the config reaches the loader of its spl
   CHECK(val.snapshot_every_n_steps == 6);
 }
 
-TEST_CASE("TorchRunner: an option that needs workers is refused without them, by the key that set it", "[runner]") {
+TEST_CASE("loaders: an option that needs workers is an error without them, with its key", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   const auto refusal = [&] {
@@ -180,7 +170,7 @@ TEST_CASE("TorchRunner: an option that needs workers is refused without them, by
   CHECK_FALSE(runner.dataloaders.at("val")->options().prefetch_factor);
 }
 
-TEST_CASE("TorchRunner: pin_memory on the CPU is told once, and does nothing", "[runner]") {
+TEST_CASE("loaders: pin_memory on the CPU is one line of the log, and does nothing", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.dataloader.pin_memory = true;
@@ -197,220 +187,5 @@ TEST_CASE("TorchRunner: pin_memory on the CPU is told once, and does nothing", "
   CHECK(logs.find(text) == logs.rfind(text));
 }
 
-/// How many steps began and how many batches were read, for those who wait for the other's.
-struct Progressed {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::int64_t steps = 0;
-  std::int64_t reads = 0;
-
-  void count(std::int64_t Progressed::*what) {
-    const std::lock_guard lock(mutex);
-    ++(this->*what);
-    changed.notify_all();
-  }
-  bool wait_for(std::int64_t Progressed::*what, std::int64_t number) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, std::chrono::minutes(2), [&] { return this->*what >= number; });
-  }
-};
-
-/// Takes its time for each batch, and begins a batch, where that is asked for, only when the step before it has begun.
-struct SlowPoints {
-  Points points;
-  bool during_steps = false;
-  std::shared_ptr<Progressed> progress = std::make_shared<Progressed>();
-  std::int64_t size() const { return points.size(); }
-  dl::Batch get_batch(std::span<const std::int64_t> indices) {
-    if (during_steps && !progress->wait_for(&Progressed::steps, progress->reads)) {
-      throw std::runtime_error("no step is running");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    progress->count(&Progressed::reads);
-    return points.get_batch(indices);
-  }
-  bool train() const { return points.training; }
-};
-
-TEST_CASE("TorchRunner: metrics.jsonl says how long a step waited for data, and workers read during steps",
-          "[runner]") {
-  for (const std::int64_t num_workers : {0, 1}) {
-    CAPTURE(num_workers);
-    const Folder folder;
-    TinyConfig config(folder);
-    config.epochs = 1;
-    config.dataloader.num_workers = num_workers;
-    TinyRunner runner(config);
-    const SlowPoints points{{make_points(80, 0), true}, num_workers > 0};
-    runner.datasets["train"] = points;
-    double inside = 0;
-    runner.before_step = [&](TinyRunner&, std::int64_t done) {
-      const auto begin = std::chrono::steady_clock::now();
-      points.progress->count(&Progressed::steps);
-      if (num_workers > 0) {
-        CHECK(points.progress->wait_for(&Progressed::reads, std::min<std::int64_t>(done + 2, 10)));
-      }
-      inside += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    };
-    runner.train();
-    std::istringstream lines(read_file(runner.workspace().dir() / "metrics.jsonl"));
-    std::string line;
-    nlohmann::json telemetry;
-    while (std::getline(lines, line)) {
-      const auto row = nlohmann::json::parse(line);
-      if (row["split"] == "train" && !row.contains("iteration")) {
-        telemetry = row["telemetry"];
-      }
-    }
-    REQUIRE(telemetry.is_object());
-    const auto waited = telemetry["data_time"].get<double>();  // seconds per step, of which there are ten
-    CHECK(waited >= (num_workers == 0 ? 0.010 : 0.0));
-    CHECK(telemetry["time"].get<double>() >= waited + inside / 10 - 1e-6);  // not what the steps themselves took
-  }
-}
-
-TEST_CASE("TorchRunner: a run that goes on with other workers equals one that did not stop, bit for bit", "[runner]") {
-  TinyConfig config;
-  config.epochs = 3;
-  config.log_interval = 2;
-  const auto whole = run_through(config);
-  const Folder folder;
-  config.workspace_root = folder.path().string();
-  config.auto_resume = true;
-  const std::vector<std::int64_t> workers = {0, 2, 1, 0};
-  for (std::size_t attempt = 0; attempt < workers.size(); ++attempt) {
-    config.dataloader.num_workers = workers[attempt];
-    TinyRunner runner(config);
-    runner.before_step = [&](TinyRunner& self, std::int64_t micro_batch) {
-      if (micro_batch == 4 && attempt + 1 < workers.size()) {
-        self.request_stop();
-      }
-    };
-    try {
-      runner.train();
-    } catch (const dl::Stopped&) {
-      continue;
-    }
-    CHECK(attempt + 1 == workers.size());
-    const auto dir = runner.workspace().dir();
-    runner.close();
-    check_same(outcome_of(dir), whole);
-  }
-  CHECK(run_through([] {
-          TinyConfig ahead;
-          ahead.epochs = 3;
-          ahead.log_interval = 2;
-          ahead.dataloader.num_workers = 2;
-          return ahead;
-        }())
-            .metrics == whole.metrics);
-}
-
-/// Notes the records it reads, by their first feature.
-class SeenRunner : public TinyRunner {
- public:
-  using TinyRunner::TinyRunner;
-  std::vector<double> seen;
-
- protected:
-  dl::StepOutput train_step(dl::Batch& batch) override {
-    for (std::int64_t i = 0; i < batch.size(); ++i) {
-      seen.push_back(batch.input[i][0].item<double>());
-    }
-    return TinyRunner::train_step(batch);
-  }
-};
-
-TEST_CASE("TorchRunner: with another batch size an epoch goes on with the records not yet seen", "[runner]") {
-  const Folder folder;
-  TinyConfig config(folder);
-  config.epochs = 1;
-  std::vector<double> whole;
-  {
-    TinyConfig other = config;
-    other.lineage = "whole";
-    SeenRunner runner(other);
-    runner.train();
-    whole = runner.seen;
-  }
-  REQUIRE(whole.size() == 50);
-  std::vector<double> seen;
-  fs::path latest;
-  {
-    SeenRunner runner(config);
-    runner.before_step = [](TinyRunner& self, std::int64_t micro_batch) {
-      if (micro_batch == 2) {
-        self.request_stop();
-      }
-    };
-    CHECK_THROWS_AS(runner.train(), dl::Stopped);
-    seen = runner.seen;
-    latest = runner.workspace().dir() / "checkpoints" / "latest.pth";
-  }
-  CHECK(seen.size() == 24);
-  config.dataloader.batch_size = 5;
-  config.resume = latest.string();
-  {
-    SeenRunner refused(config);  // it trains another model: asked for by name only
-    CHECK_THROWS_AS(refused.train(), dl::ConfigError);
-  }
-  config.checkpoint.exclude_from_loading = {"runner"};
-  SeenRunner runner(config);
-  runner.train();
-  seen.insert(seen.end(), runner.seen.begin(), runner.seen.end());
-  CHECK(seen == whole);
-}
-
-TEST_CASE("TorchRunner: ranks that share the records of an evaluation unevenly report the average of all", "[runner]") {
-  TinyConfig config;
-  config.epochs = 1;
-  config.dropout = 0;
-  class Sharing : public TinyRunner {
-   public:
-    Sharing(const TinyConfig& options, const dl::Group& group) : TinyRunner(options), joined_(group) {
-      dataloaders["val"] = std::make_shared<dl::data::Loader<dl::Batch>>(
-          datasets.at("val"),
-          dl::data::LoaderOptions{
-              .batch_size = 3, .split = "val", .shard = {.rank = group.rank(), .world_size = group.size()}});
-    }
-
-   protected:
-    void init_distributed() override { set_parallelism(std::make_unique<dl::Parallelism>(joined_)); }
-
-   private:
-    dl::Group joined_;
-  };
-  const auto run = [&](const dl::Group& group) {
-    const Folder folder;
-    TinyConfig own = config;
-    own.workspace_root = folder.path().string();
-    Sharing runner(own, group);
-    const auto result = runner.evaluate({"val"});
-    return std::pair(*result.number("val.loss"), *result.number("val.acc"));
-  };
-  // 20 records in global batches of 9: the ranks' shares of the last two are one, one and none.
-  const auto whole = run(dl::Group());
-  const auto texts = danling_test::run_ranks(3, [&](const dl::Group& group) {
-    const auto [loss, acc] = run(group);
-    return dl::concat("[", loss, ",", acc, "]");
-  });
-  for (const auto& text : texts) {
-    CHECK(text == texts.front());
-    const auto numbers = nlohmann::json::parse(text);
-    CHECK(numbers[0].get<double>() == Approx(whole.first).epsilon(1e-5));  // other batches round otherwise
-    CHECK(numbers[1].get<double>() == Approx(whole.second).epsilon(1e-12));
-  }
-}
-
-TEST_CASE("TorchRunner: an evaluation refuses a loader that would count samples twice", "[runner]") {
-  const Folder folder;
-  TinyRunner runner{TinyConfig(folder)};
-  runner.dataloaders["val"] = std::make_shared<dl::data::Loader<dl::Batch>>(
-      runner.datasets.at("val"),
-      dl::data::LoaderOptions{.batch_size = 3, .shard = {.rank = 1, .world_size = 3, .padding = true}});
-  CHECK(error_of<dl::ConfigError>([&] { runner.evaluate({"val"}); }) ==
-        "[runner.evaluate] expected a loader that repeats no samples for the evaluation of split 'val', got one that "
-        "pads 20 samples to a multiple of 3; set shard.padding to false");
-}
-
+}  // namespace
 }  // namespace runner_test

@@ -1,11 +1,10 @@
-// Metrics by name: from YAML and the command line into a runner.
+// MetricsConfig: metrics by name, from YAML and the command line.
 #include <danling/config/tree.hpp>
 
 #include "fixture.hpp"
 
 namespace runner_test {
 
-using danling_test::error_of;
 using dl::ConfigError;
 using dl::MetricsConfig;
 
@@ -51,7 +50,7 @@ TEST_CASE("MetricsConfig: the command line sets each key", "[runner]") {
   CHECK(metric_names(*dl::metrics::build(program.metrics)) == "acc acc5 fbeta fbeta5");
 }
 
-TEST_CASE("MetricsConfig: says what scores are", "[runner]") {
+TEST_CASE("MetricsConfig: `scores` is detect, probabilities or logits", "[runner]") {
   const auto accuracy = [](const std::string& scores) {
     MetricsProgram program;
     dl::load_text(program, "metrics: {type: binary, metrics: [acc], scores: " + scores + "}\n", "run.yaml");
@@ -65,7 +64,7 @@ TEST_CASE("MetricsConfig: says what scores are", "[runner]") {
   CHECK(accuracy("logits") == 1.0);
 }
 
-TEST_CASE("MetricsConfig: what is wrong is told by name", "[runner]") {
+TEST_CASE("MetricsConfig: errors name the wrong key or value", "[runner]") {
   const auto refusal = [](const std::string& yaml) {
     return error_of<ConfigError>([&] {
       MetricsProgram program;
@@ -99,7 +98,7 @@ class UnmeasuredRunner : public TinyRunner {
   explicit UnmeasuredRunner(const TinyConfig& config) : TinyRunner(config) { metrics = nullptr; }
 };
 
-TEST_CASE("TorchRunner: measures what the config names, in place of what the program sets", "[runner]") {
+TEST_CASE("TorchRunner: metrics of the config replace those of the program", "[runner]") {
   const Folder folder;
   const auto columns = [&](auto runner) {
     runner->train();
@@ -126,7 +125,7 @@ TEST_CASE("TorchRunner: measures what the config names, in place of what the pro
   CHECK(columns(std::make_unique<TinyRunner>(config)) == "loss acc ");
 }
 
-TEST_CASE("TorchRunner: what is measured does not make another run", "[runner]") {
+TEST_CASE("TorchRunner: metrics of the config take no part in the id", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   const std::string before = dl::canonical(config);
@@ -134,19 +133,14 @@ TEST_CASE("TorchRunner: what is measured does not make another run", "[runner]")
   CHECK(dl::canonical(config) == before);
 }
 
-TEST_CASE("TorchRunner: a run goes on in the middle of an epoch with other metrics", "[runner]") {
+TEST_CASE("TorchRunner: a run resumes within an epoch with other metrics", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
   config.auto_resume = true;
   {
     TinyRunner runner(config);
-    runner.before_step = [](TinyRunner& self, std::int64_t done) {
-      if (done == 2) {
-        self.request_stop();
-      }
-    };
-    CHECK_THROWS_AS(runner.train(), dl::Stopped);
+    train_until(runner, 2);
   }
   config.metrics.type = "multiclass";
   config.metrics.num_classes = 3;
@@ -157,8 +151,8 @@ TEST_CASE("TorchRunner: a run goes on in the middle of an epoch with other metri
   CHECK(results.latest()->result.number("train.acc") == nullptr);
   runner.close();
   CHECK_THAT(logs_of(runner.workspace().dir()),
-             Catch::Matchers::Contains("the metrics are not those of the checkpoint and begin anew in the middle of "
-                                       "train: [global_metrics.load_state_dict] "));
+             ContainsSubstring("the metrics are not those of the checkpoint and begin anew in the middle of "
+                               "train: [global_metrics.load_state_dict] "));
 }
 
 }  // namespace runner_test

@@ -1,9 +1,9 @@
-// How epochs and steps are numbered in files and on the console, and reading the files of before.
+// Numbers of epochs and steps in files and on the console, and files of older versions.
 #include "runner/earlier_run.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include "runner/fixture.hpp"
+#include "fixture.hpp"
 
 namespace runner_test {
 
@@ -17,7 +17,7 @@ std::vector<std::string> keys_of(const nlohmann::ordered_json& map) {
   return out;
 }
 
-TEST_CASE("TorchRunner: the files number epochs as the console and the checkpoints do, in integers", "[runner]") {
+TEST_CASE("TorchRunner: files, console and checkpoints have the same numbers of epochs", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 3;
@@ -27,7 +27,7 @@ TEST_CASE("TorchRunner: the files number epochs as the console and the checkpoin
   CHECK(runner.close());
   const auto dir = runner.workspace().dir();
   CHECK(fs::exists(dir / "checkpoints" / "ckpt-e000003.pth"));
-  CHECK_THAT(logs_of(dir), Catch::Matchers::Contains("epoch 3/3"));
+  CHECK_THAT(logs_of(dir), ContainsSubstring("epoch 3/3"));
   CHECK(keys_of(json_in(dir / "results.json")["results"]) == std::vector<std::string>{"1", "2", "3"});
   CHECK(json_in(dir / "latest.json")["index"].dump() == "3");
   CHECK(json_in(dir / "best.json")["index"].dump() == std::to_string(results.best_index() + 1));
@@ -38,7 +38,7 @@ TEST_CASE("TorchRunner: the files number epochs as the console and the checkpoin
   CHECK(dl::load_file(dir / "checkpoints" / "latest.pth").at("results").list()[2].at("index").integer() == 2);
 }
 
-TEST_CASE("TorchRunner: by steps the files number results by the step", "[runner]") {
+TEST_CASE("TorchRunner: by steps the index of a result is its step", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.steps = 6;
@@ -48,8 +48,7 @@ TEST_CASE("TorchRunner: by steps the files number results by the step", "[runner
   CHECK(json_in(dir / "latest.json")["index"].dump() == "6");
 }
 
-TEST_CASE("EarlierRun: files that count epochs from 0, as \"27.0\", are read as the first programs meant them",
-          "[runner]") {
+TEST_CASE("EarlierRun: reads files that count epochs from 0, as \"27.0\", and from 1", "[runner]") {
   const Folder folder;
   dl::Logger logger({.console = false});
   const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder.path() / name) << text; };
@@ -65,14 +64,14 @@ TEST_CASE("EarlierRun: files that count epochs from 0, as \"27.0\", are read as 
   write("summary.json",
         "{\n    \"status\": \"finished\",\n    \"epoch\": 5,\n    \"details\": {\n        \"unsaved_best\": " + latest +
             "\n    }\n}\n");
-  CHECK_FALSE(run.is_complete({.epochs = 5, .patience = never}));  // the last epoch can still give the best state
+  CHECK_FALSE(run.is_complete({.epochs = 5, .patience = never}));  // the last epoch can still be the best
   write("summary.json",
         "{\n    \"status\": \"finished\",\n    \"epoch\": 5,\n    \"details\": {\n        \"unsaved_best\": " + best +
             "\n    }\n}\n");
   CHECK(run.is_complete({.epochs = 5, .patience = never}));
 }
 
-TEST_CASE("EarlierRun: by steps the index is the step in old files and in new ones", "[runner]") {
+TEST_CASE("EarlierRun: by steps the index is the step in files of all versions", "[runner]") {
   const Folder folder;
   dl::Logger logger({.console = false});
   const dl::detail::EarlierRun run(folder.path(), logger);
@@ -82,7 +81,7 @@ TEST_CASE("EarlierRun: by steps the index is the step in old files and in new on
   CHECK_FALSE(run.is_done({.epochs = {}, .steps = 41}));
 }
 
-TEST_CASE("TorchRunner: a run whose files count from 0 goes on and writes them anew", "[runner]") {
+TEST_CASE("TorchRunner: a run with files that count from 0 resumes and writes files that count from 1", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 2;

@@ -1,10 +1,8 @@
-// Options that a runner reads, refuses or warns of.
+// Options of optim, sched and score_mode: errors, warnings, and the best score.
 #include "fixture.hpp"
 
+namespace runner_test {
 namespace {
-
-using namespace runner_test;
-using danling_test::error_of;
 
 /// The error of building the parts of a run with these options.
 std::string refusal(const std::function<void(TinyConfig&)>& change) {
@@ -17,13 +15,13 @@ std::string refusal(const std::function<void(TinyConfig&)>& change) {
   });
 }
 
-TEST_CASE("TorchRunner: a section of optim for a model that there is not is refused", "[runner]") {
+TEST_CASE("optim: a section for a model that does not exist is an error", "[runner]") {
   CHECK(refusal([](TinyConfig& config) { config.optim.models["generator"].lr = 1e-4; }) ==
         "[runner.check_model_names] expected sections of optim for the models (this runner has one, without a name), "
         "got 'optim.generator'");
 }
 
-TEST_CASE("TorchRunner: options of a schedule or optimizer that is not built are refused", "[runner]") {
+TEST_CASE("optim, sched: options without a type are errors", "[runner]") {
   CHECK(
       refusal([](TinyConfig& config) { config.sched.warmup_steps = 3; }) ==
       "[runner.check_sched] expected sched.type beside 'sched.warmup_steps', got none, so that no scheduler is built; "
@@ -33,8 +31,7 @@ TEST_CASE("TorchRunner: options of a schedule or optimizer that is not built are
         "optim.type, or leave them out");
 }
 
-TEST_CASE("TorchRunner: options beside an optimizer and a schedule of the program's own are one warning each",
-          "[runner]") {
+TEST_CASE("optim, sched: options beside an optimizer and scheduler of the program are one warning each", "[runner]") {
   struct Own : TinyRunner {
     explicit Own(const TinyConfig& config) : TinyRunner(config) {
       optimizer = dl::optim::sgd(model.as<torch::nn::Sequential>()->parameters(), {.lr = 0.1});
@@ -68,7 +65,8 @@ struct Rising : TinyRunner {
   }
 };
 
-TEST_CASE("TorchRunner: score_mode says which score is the best, else higher is, which is logged", "[runner]") {
+TEST_CASE("score_mode: min or max decides the best score; without it the highest is the best, with a line of the log",
+          "[runner]") {
   const std::string guess =
       "score: no metric says which way 'score' is better, so higher is taken as better; set score_mode to min or max";
   for (const auto& [mode, best, said] : {std::tuple<std::optional<std::string>, int, std::size_t>{std::nullopt, 2, 1},
@@ -86,23 +84,17 @@ TEST_CASE("TorchRunner: score_mode says which score is the best, else higher is,
     CHECK(results.best()->index == best);
     CHECK(count(logs_of(runner.workspace().dir()), guess) == said);
   }
-  // A metric that says it is overruled.
+  // score_mode overrides the direction of a metric.
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 3;
   config.optim.lr = 1e-12;
   config.score_name = "loss";
   config.score_mode = "max";
-  struct Growing : TinyRunner {
-    using TinyRunner::TinyRunner;
-    dl::StepOutput evaluate_step(dl::Batch& batch) override {
-      auto output = TinyRunner::evaluate_step(batch);
-      output.loss = torch::full({}, static_cast<double>(state().train.epoch + 1));
-      return output;
-    }
-  };
-  Growing runner(config);
+  TinyRunner runner(config);
+  runner.evaluation_loss = [](std::int64_t epoch) { return static_cast<double>(epoch + 1); };
   CHECK(runner.train().best()->index == 2);
 }
 
 }  // namespace
+}  // namespace runner_test

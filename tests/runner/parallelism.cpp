@@ -1,11 +1,11 @@
-#include <support/ranks.hpp>
-
+// Parallelism: gradients, requests and errors over several processes.
 #include "fixture.hpp"
+#include "rank_runner.hpp"
 
 namespace runner_test {
 namespace {
 
-/// Data parallel training in twenty lines: what a later part of the library does with buckets and overlap.
+/// Data parallel training in twenty lines, without buckets and overlap.
 class Summed : public dl::Parallelism {
  public:
   using Parallelism::Parallelism;
@@ -33,9 +33,9 @@ class Summed : public dl::Parallelism {
   std::vector<bool> closes;
 };
 
-class SummedRunner : public TinyRunner {
+class SummedRunner : public RankRunner<TinyRunner, Summed> {
  public:
-  SummedRunner(const TinyConfig& config, const dl::Group& group) : TinyRunner(config), joined_(group) {}
+  using RankRunner::RankRunner;
   std::string numbers() const {
     std::string out = results().latest()->result.text(5);
     for (const auto& [name, value] : model.named_parameters()) {
@@ -46,12 +46,6 @@ class SummedRunner : public TinyRunner {
     }
     return out;
   }
-
- protected:
-  void init_distributed() override { set_parallelism(std::make_unique<Summed>(joined_)); }
-
- private:
-  dl::Group joined_;
 };
 
 std::vector<double> numbers_in(const std::string& text) {
@@ -63,7 +57,7 @@ std::vector<double> numbers_in(const std::string& text) {
   return out;
 }
 
-TEST_CASE("Parallelism: processes that add up gradients train as one with a batch of all", "[runner]") {
+TEST_CASE("Parallelism: processes that sum gradients train as one process with the whole batch", "[runner]") {
   TinyConfig config;
   config.epochs = 3;
   config.dropout = 0;
@@ -122,7 +116,7 @@ TEST_CASE("Parallelism: a process without a valid target makes the same update a
   CHECK(texts[0] == texts[1]);
 }
 
-TEST_CASE("Parallelism: what one process is asked all of them do at the same step", "[runner]") {
+TEST_CASE("Parallelism: a request in one process takes effect in all at the same step", "[runner]") {
   struct Asking : dl::Callback {
     std::string what;
     std::string heard;
@@ -180,7 +174,7 @@ TEST_CASE("Parallelism: what one process is asked all of them do at the same ste
     CHECK(all[1] == silent);
     return all[0];
   };
-  // All know with the next update, or where a round ends.
+  // Processes exchange requests with the next update or at the end of a round.
   CHECK(run("") == "evaluate at 6, evaluate at 12, save at 12, done at 12");
   CHECK(run("stop") == "save at 3, stopped at 3");
   CHECK(run("end") == "evaluate at 6, save at 6, done at 6");
@@ -212,12 +206,12 @@ TEST_CASE("Parallelism: an error in a step of one process ends the others with a
     }
     return std::string("done");
   });
-  CHECK_THAT(all[0], Catch::Matchers::StartsWith("[runner.train] expected every process to go on, got an error in "
-                                                 "another one; its log says more"));
-  CHECK_THAT(all[1], Catch::Matchers::Contains("a bad batch"));
+  CHECK_THAT(all[0], StartsWith("[runner.train] expected every process to go on, got an error in "
+                                "another one; its log says more"));
+  CHECK_THAT(all[1], ContainsSubstring("a bad batch"));
 }
 
-TEST_CASE("Parallelism: begin and end surround each micro-batch, also one that throws", "[runner]") {
+TEST_CASE("Parallelism: begin_step and end_step enclose each micro-batch, also one that throws", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
@@ -238,50 +232,23 @@ TEST_CASE("Parallelism: begin and end surround each micro-batch, also one that t
     CHECK(seen->closes == std::vector<bool>{false, false, true, false, false, true, true});
   }
   SECTION("to an error") {
-    runner.before_step = [](TinyRunner&, std::int64_t done) {
-      if (done == 1) {
-        throw std::runtime_error("a bad batch");
-      }
-    };
+    throw_before(runner, 1);
     CHECK_THROWS(runner.train());
     CHECK(seen->closes == std::vector<bool>{false, false});
   }
   CHECK_FALSE(seen->inside);
 }
 
-TEST_CASE("Parallelism: one process has every axis alone, and an unknown axis is an error", "[runner]") {
+TEST_CASE("Parallelism: one process has rank 0 and size 1 on each axis, and an unknown axis is an error", "[runner]") {
   const dl::Parallelism single;
   CHECK(single.name() == "single");
   for (const auto* name : {"replicate", "shard", "context", "pipeline", "tensor", "expert"}) {
     CHECK(single.axis(name).rank == 0);
     CHECK(single.axis(name).size == 1);
   }
-  CHECK(danling_test::error_of<dl::ConfigError>([&] { single.axis("tensors"); }) ==
+  CHECK(error_of<dl::ConfigError>([&] { single.axis("tensors"); }) ==
         "[parallelism.axis] expected an axis among [replicate, shard, context, pipeline, tensor, expert, "
         "expert_tensor], got 'tensors'; did you mean 'tensor'?");
-}
-
-TEST_CASE("TorchRunner: backward and step outside of a training step are errors", "[runner]") {
-  struct Open : TinyRunner {
-    using TinyRunner::backward;
-    using TinyRunner::TinyRunner;
-    dl::StepOutput evaluate_step(dl::Batch& batch) override {
-      auto output = TinyRunner::evaluate_step(batch);
-      step();
-      return output;
-    }
-  };
-  const Folder folder;
-  TinyConfig config(folder);
-  config.epochs = 1;
-  Open runner(config);
-  CHECK(danling_test::error_of<dl::StateError>([&] { runner.step(); }) ==
-        "[runner.step] expected a call from train_step, got one outside of a training step");
-  CHECK(danling_test::error_of<dl::StateError>([&] { runner.backward(torch::ones({})); }) ==
-        "[runner.backward] expected a call from train_step, got one outside of a training step");
-  CHECK(danling_test::error_of<dl::StateError>([&] { runner.evaluate(); }) ==
-        "[runner.step] expected a call from train_step, got one outside of a training step, in mode evaluate; in "
-        "evaluate_step of split 'val', epoch 0, step 0, with input Float [8, 4] and target Long [8]");
 }
 
 }  // namespace

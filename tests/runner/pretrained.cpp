@@ -1,8 +1,8 @@
+// pretrained: weights of a checkpoint in another run, and runners built from checkpoints.
 #include <torch/script.h>
+#include "fixture.hpp"
 
 #include <danling/config/tree.hpp>
-
-#include "fixture.hpp"
 
 namespace runner_test {
 namespace {
@@ -29,7 +29,7 @@ struct OtherHead : TinyRunner {
   }
 };
 
-TEST_CASE("load_pretrained: a model of another architecture is refused with file and names, and stays as it was",
+TEST_CASE("load_pretrained: another architecture is an error with file and names, and the model does not change",
           "[runner]") {
   PretrainedRun run;
   const Folder other;
@@ -38,7 +38,7 @@ TEST_CASE("load_pretrained: a model of another architecture is refused with file
   OtherHead runner(config);
   const dl::State before = dl::clone(runner.model.state_dict());
   const auto model = run.checkpoints / "model.pth";
-  CHECK(danling_test::error_of<dl::CheckpointError>([&] { runner.load_pretrained(model); }) ==
+  CHECK(error_of<dl::CheckpointError>([&] { runner.load_pretrained(model); }) ==
         "[checkpoint.load_pretrained] expected weights of the same architecture in file '" + model.string() +
             "' under 'model', got 2 missing (extra.weight, extra.bias); 3 of another shape (0.weight is Float [9, 4] "
             "here and Float [8, 4] there, 0.bias is Float [9] here and Float [8] there, 3.weight is Float [3, 9] here "
@@ -54,8 +54,9 @@ TEST_CASE("load_pretrained: a model of another architecture is refused with file
   CHECK(at::equal(runner.model.state_dict().at("3.weight").tensor(), before.at("3.weight").tensor()));
 }
 
-TEST_CASE("pretrained_strict: the weights that match are loaded, and the log has a line for each kind that does not",
-          "[runner]") {
+TEST_CASE(
+    "pretrained_strict: with false the matching weights are loaded, and the log has a line for each kind of others",
+    "[runner]") {
   PretrainedRun run;
   const Folder other;
   TinyConfig config(other);
@@ -77,14 +78,15 @@ TEST_CASE("pretrained_strict: the weights that match are loaded, and the log has
       log, ContainsSubstring("loaded the weights of " + *config.pretrained + ", those under 'model': 4 of 6 entries"));
   CHECK_THAT(log, ContainsSubstring("runner.load_pretrained: 2 missing (extra.weight, extra.bias): these keep their "
                                     "values"));
-  // Where the weights came from is no part of the run.
+  // `pretrained` is not saved with the config.
   const dl::State saved = dl::load_file(runner.workspace().dir() / "checkpoints" / "mine.pth");
   for (const auto* key : {"pretrained", "pretrained_strict"}) {
     CHECK(saved.at("runner").find(key) == nullptr);
   }
 }
 
-TEST_CASE("load_pretrained: a TorchScript model takes parameters and buffers, below a wrapper's prefix", "[runner]") {
+TEST_CASE("load_pretrained: a TorchScript model loads parameters and buffers, below the prefix of a wrapper",
+          "[runner]") {
   torch::jit::Module module("Scaled");
   module.register_parameter("weight", torch::zeros({3, 4}), /*is_buffer=*/false);
   module.register_buffer("scale", torch::zeros({1}));
@@ -101,7 +103,7 @@ TEST_CASE("load_pretrained: a TorchScript model takes parameters and buffers, be
   CHECK(at::equal(runner.model(torch::ones({1, 4})), torch::full({1, 3}, 4.0)));
 }
 
-TEST_CASE("from_checkpoint: builds the runner of a checkpoint, which trains on as the run did", "[runner]") {
+TEST_CASE("from_checkpoint: builds the runner of a checkpoint, which continues bit for bit", "[runner]") {
   PretrainedRun run;
   const auto first = run.checkpoints / "ckpt-e000001.pth";
   const auto config = dl::read_config<TinyConfig>(first);
@@ -119,15 +121,15 @@ TEST_CASE("from_checkpoint: builds the runner of a checkpoint, which trains on a
   SECTION("in memory") { check(*dl::from_checkpoint<TinyRunner, TinyConfig>(state)); }
 }
 
-TEST_CASE("from_checkpoint: a file without a config is refused with its keys", "[runner]") {
+TEST_CASE("from_checkpoint: a file without a config is an error with its keys", "[runner]") {
   PretrainedRun run;
   const auto model = run.checkpoints / "model.pth";
-  CHECK(danling_test::error_of<dl::CheckpointError>([&] { dl::from_checkpoint<TinyRunner, TinyConfig>(model); }) ==
+  CHECK(error_of<dl::CheckpointError>([&] { dl::from_checkpoint<TinyRunner, TinyConfig>(model); }) ==
         "[runner.read_config] expected the config of a run under 'runner' in file '" + model.string() +
             "', got the keys [model]; build the runner by from_pretrained for weights alone");
 }
 
-TEST_CASE("from_pretrained: builds a runner with a config of its own and the weights of a checkpoint", "[runner]") {
+TEST_CASE("from_pretrained: builds a runner with another config and the weights of a checkpoint", "[runner]") {
   PretrainedRun run;
   const Folder other;
   TinyConfig config(other);

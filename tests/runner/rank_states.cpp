@@ -1,11 +1,11 @@
-#include <support/ranks.hpp>
-
+// States of ranks in checkpoints: generators and loaders.
 #include "fixture.hpp"
+#include "rank_runner.hpp"
 
 namespace runner_test {
 namespace {
 
-/// Data parallel training whose ranks draw masks of their own.
+/// Data parallel training whose ranks draw different masks.
 class JoinedRanks : public dl::Parallelism {
  public:
   using Parallelism::Parallelism;
@@ -24,16 +24,7 @@ class JoinedRanks : public dl::Parallelism {
   }
 };
 
-class RankRunner : public TinyRunner {
- public:
-  RankRunner(const TinyConfig& config, const dl::Group& group) : TinyRunner(config), joined_(group) {}
-
- protected:
-  void init_distributed() override { set_parallelism(std::make_unique<JoinedRanks>(joined_)); }
-
- private:
-  dl::Group joined_;
-};
+using JoinedRunner = RankRunner<TinyRunner, JoinedRanks>;
 
 std::string raw_bytes(const at::Tensor& tensor) {
   return std::string(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
@@ -48,36 +39,24 @@ TinyConfig shared_config(const Folder& folder) {
   return config;
 }
 
-/// Trains in `size` processes; each rank gives its generator and the model's weights, and the main one the run's
-/// folder.
+/// Trains in `size` processes; returns the generator and weights of each rank.
 std::vector<std::string> train_ranks(int size, const TinyConfig& config) {
   return danling_test::run_ranks(size, [&](const dl::Group& group) {
-    RankRunner runner(config, group);
+    JoinedRunner runner(config, group);
     runner.train();
     runner.close();
     return default_bytes() + raw_bytes(runner.model.state_dict().at("0.weight").tensor());
   });
 }
 
-fs::path checkpoint_below(const Folder& folder, const std::string& name) {
-  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
-    if (entry.path().filename() == name) {
-      return entry.path();
-    }
-  }
-  FAIL("no " << name);
-  return {};
-}
-
-TEST_CASE("ranks: each gets its own generators back from one file, so that a resumed run equals one that went on",
-          "[runner]") {
+TEST_CASE("ranks: one file has the generators of each rank, and a run resumes bit for bit", "[runner]") {
   const Folder whole;
   TinyConfig config = shared_config(whole);
   const auto expected = train_ranks(2, config);
   REQUIRE(expected[0].size() > 5000);
   CHECK(expected[0] != expected[1]);
 
-  const fs::path first = checkpoint_below(whole, "ckpt-e000001.pth");
+  const fs::path first = find_file(whole, "ckpt-e000001.pth");
   const dl::State stored = dl::load_file(first);
   CHECK(stored.at("ranks").map().size() == 2);
   CHECK(dl::identical(stored.at("ranks").at("0").at("rng"), stored.at("state").at("rng")));
@@ -89,14 +68,12 @@ TEST_CASE("ranks: each gets its own generators back from one file, so that a res
   CHECK(train_ranks(2, config) == expected);
 }
 
-TEST_CASE(
-    "ranks: another number of processes goes on with the generators that there are, and the seed's for the others",
-    "[runner]") {
+TEST_CASE("ranks: with more or fewer ranks, those without saved generators get new ones from the seed", "[runner]") {
   const Folder folder;
   TinyConfig config = shared_config(folder);
   config.epochs = 1;
   train_ranks(2, config);
-  const fs::path latest = checkpoint_below(folder, "latest.pth");
+  const fs::path latest = find_file(folder, "latest.pth");
   const dl::State ranks = dl::load_file(latest).at("ranks");
   const auto stored = [&](const char* rank) { return raw_bytes(ranks.at(rank).at("rng").at("torch_cpu").tensor()); };
   const Folder other;
@@ -104,7 +81,7 @@ TEST_CASE(
   config.resume = latest.string();
   const auto generators = [&](int size) {
     return danling_test::run_ranks(size, [&](const dl::Group& group) {
-      RankRunner runner(config, group);
+      JoinedRunner runner(config, group);
       runner.initialize();
       std::string out = default_bytes();
       runner.close();
@@ -119,18 +96,18 @@ TEST_CASE(
   TinyRunner alone(config);
   alone.initialize();
   CHECK(default_bytes() == stored("0"));
-  // What one process saved has generators for rank 0 alone.
+  // A checkpoint of one process has generators of rank 0 alone.
   alone.save_checkpoint("alone", false, false, true);
   alone.close();
-  CHECK(dl::load_file(checkpoint_below(other, "alone.pth")).find("ranks") == nullptr);
-  config.resume = checkpoint_below(other, "alone.pth").string();
+  CHECK(dl::load_file(find_file(other, "alone.pth")).find("ranks") == nullptr);
+  config.resume = find_file(other, "alone.pth").string();
   const auto two = generators(2);
   CHECK(two[0] == stored("0"));
   torch::manual_seed(*config.seed + 1);
   CHECK(two[1] == default_bytes());
 }
 
-TEST_CASE("ranks: loaders that deliver out of order go on from what all of them delivered", "[runner]") {
+TEST_CASE("ranks: loaders that deliver out of order resume after the samples that all of them delivered", "[runner]") {
   const Folder folder;
   TinyConfig config = shared_config(folder);
   config.epochs.reset();
@@ -140,7 +117,7 @@ TEST_CASE("ranks: loaders that deliver out of order go on from what all of them 
   config.dataloader.in_order = false;
   config.checkpoint.interval = 2;
   train_ranks(2, config);
-  const fs::path middle = checkpoint_below(folder, "ckpt-s000000000002.pth");
+  const fs::path middle = find_file(folder, "ckpt-s000000000002.pth");
   const dl::State stored = dl::load_file(middle);
   CHECK(stored.at("ranks").at("1").at("dataloaders").at("train").at("of_rank").at("rank").integer() == 1);
   const Folder other;
@@ -149,7 +126,7 @@ TEST_CASE("ranks: loaders that deliver out of order go on from what all of them 
   for (const int size : {2, 1}) {
     CAPTURE(size);
     const auto samples = danling_test::run_ranks(size, [&](const dl::Group& group) {
-      RankRunner runner(config, group);
+      JoinedRunner runner(config, group);
       runner.initialize();
       std::string out = dl::to_text(runner.dataloaders["train"]->samples());
       runner.close();
@@ -159,11 +136,11 @@ TEST_CASE("ranks: loaders that deliver out of order go on from what all of them 
   }
 }
 
-TEST_CASE("TorchRunner: save writes a file on the main process, or on every one", "[runner]") {
+TEST_CASE("ranks: save() writes a file on the main process, or on each", "[runner]") {
   const Folder folder;
   const TinyConfig config = shared_config(folder);
   const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {
-    RankRunner runner(config, group);
+    JoinedRunner runner(config, group);
     runner.initialize();
     const fs::path main = folder.path() / dl::concat("main-", runner.rank(), ".json");
     const fs::path all = folder.path() / dl::concat("all-", runner.rank(), ".json");

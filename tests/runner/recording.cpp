@@ -1,3 +1,4 @@
+// The files that a run writes, and runs that write none.
 #include "fixture.hpp"
 
 namespace runner_test {
@@ -8,7 +9,7 @@ std::size_t files_in(const fs::path& folder) {
       std::distance(fs::recursive_directory_iterator(folder), fs::recursive_directory_iterator()));
 }
 
-/// Keeps the last state of each name in memory, as a server's manager might.
+/// Keeps the last state of each name in memory.
 class MemoryManager : public dl::CheckpointManager {
  public:
   using States = std::map<std::string, dl::State>;
@@ -37,8 +38,7 @@ class MemoryManager : public dl::CheckpointManager {
   std::function<dl::State()> make_;
 };
 
-TEST_CASE("TorchRunner: a program that evaluates or infers leaves the files of a finished run as they are",
-          "[runner]") {
+TEST_CASE("record: evaluation and inference do not change the files of a finished run", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 2;
@@ -64,7 +64,7 @@ TEST_CASE("TorchRunner: a program that evaluates or infers leaves the files of a
   CHECK(contents() == before);
 }
 
-TEST_CASE("TorchRunner: two programs may evaluate one run, also while it trains", "[runner]") {
+TEST_CASE("record: a second runner evaluates a run while it trains", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 2;
@@ -85,7 +85,7 @@ TEST_CASE("TorchRunner: two programs may evaluate one run, also while it trains"
   CHECK(evaluated == 1);
 }
 
-TEST_CASE("TorchRunner: with record: false a run trains to the same results and writes nothing", "[runner]") {
+TEST_CASE("record: with record: false a run has the same results and writes nothing", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 3;
@@ -113,10 +113,10 @@ TEST_CASE("TorchRunner: with record: false a run trains to the same results and 
   CHECK(runner.close());
   CHECK(files_in(folder.path()) == files);
   REQUIRE_FALSE(lines.empty());
-  CHECK_THAT(lines.back(), Catch::Matchers::Contains(config.epochs ? "epoch 3/3" : "step 15"));
+  CHECK_THAT(lines.back(), ContainsSubstring(config.epochs ? "epoch 3/3" : "step 15"));
 }
 
-TEST_CASE("TorchRunner: the log holds what was said before training took the directory", "[runner]") {
+TEST_CASE("record: the log has the lines from before training", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
@@ -127,11 +127,10 @@ TEST_CASE("TorchRunner: the log holds what was said before training took the dir
   runner.evaluate();
   runner.train();
   CHECK(runner.close());
-  CHECK_THAT(read_file(runner.workspace().log_file()),
-             Catch::Matchers::Contains("resumed ") && Catch::Matchers::Contains("epoch 2/2"));
+  CHECK_THAT(read_file(runner.workspace().log_file()), ContainsSubstring("resumed ") && ContainsSubstring("epoch 2/2"));
 }
 
-TEST_CASE("TorchRunner: a manager that the program sets saves and finds the states", "[runner]") {
+TEST_CASE("set_checkpoint_manager: the manager of the program saves and loads the states", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 3;
@@ -151,12 +150,7 @@ TEST_CASE("TorchRunner: a manager that the program sets saves and finds the stat
   states.clear();
   {
     Own stopped(config, states);
-    stopped.before_step = [](TinyRunner& self, std::int64_t done) {
-      if (done == 10) {
-        self.request_stop();
-      }
-    };
-    CHECK_THROWS_AS(stopped.train(), dl::Stopped);
+    train_until(stopped, 10);
   }
   config.auto_resume = true;
   Own resumed(config, states);
@@ -165,9 +159,40 @@ TEST_CASE("TorchRunner: a manager that the program sets saves and finds the stat
   CHECK(dl::first_difference(reference, states.at("latest")) == "");
   CHECK_FALSE(fs::exists(folder.path() / "lin"));
   CHECK(
-      danling_test::error_of<dl::StateError>([&] { resumed.set_checkpoint_manager(nullptr); }) ==
+      error_of<dl::StateError>([&] { resumed.set_checkpoint_manager(nullptr); }) ==
       "[runner.set_checkpoint_manager] expected a call from a constructor or from init_checkpoint_manager, got one at "
       "another time");
+}
+
+TEST_CASE("checkpoint.load_only: a run needs no writable directory", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  fs::path latest;
+  double loss = 0;
+  {
+    TinyRunner runner(config);
+    runner.train();
+    loss = *runner.evaluate().number("val.loss");
+    CHECK(runner.close());
+    latest = runner.workspace().checkpoint_dir() / "latest.pth";
+  }
+  const auto in_the_way = folder.path() / "file";
+  std::ofstream(in_the_way) << "no folder";
+  config.workspace_root = (in_the_way / "runs").string();
+  config.resume = latest.string();
+  {
+    TinyRunner refused(config);
+    CHECK_THROWS_AS(refused.train(), dl::ConfigError);
+  }
+  config.checkpoint.load_only = true;
+  config.epochs = 2;
+  TinyRunner runner(config);
+  CHECK(*runner.evaluate().number("val.loss") == loss);
+  runner.train();
+  CHECK(runner.state().train.epoch == 2);
+  runner.write_summary("finished");
+  CHECK(runner.close());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A run's directory, or that of its checkpoints, that is removed while it trains: made anew, or another's by then.
+// The directory of a run, or of its checkpoints, that is removed while the run trains.
 #include <memory>
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace runner_test {
 
-TEST_CASE("TorchRunner: a run whose directory is removed under it says so, and has its files in the end", "[runner]") {
+TEST_CASE("removed directory: the run logs it, creates the directory again and has its files in the end", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 4;
@@ -31,11 +31,11 @@ TEST_CASE("TorchRunner: a run whose directory is removed under it says so, and h
       fs::remove_all(whole ? dir : dir / "checkpoints");
     } else if (done == 25) {
       dl::Workspace second(self.workspace().options());
-      refusal = danling_test::error_of<dl::StateError>([&] { second.open(/*resuming=*/true); });
+      refusal = error_of<dl::StateError>([&] { second.open(/*resuming=*/true); });
     }
   };
   runner.train();
-  CHECK_THAT(refusal, Catch::Matchers::StartsWith("[workspace.lock] expected " + dir.string() + " to be free"));
+  CHECK_THAT(refusal, StartsWith("[workspace.lock] expected " + dir.string() + " to be free"));
   const auto health = runner.checkpoint_manager().checkpoint_health();
   CHECK(health.error_count == 0);
   CHECK(health.failing.empty());
@@ -48,12 +48,12 @@ TEST_CASE("TorchRunner: a run whose directory is removed under it says so, and h
                                "', got none: it was removed, and the earlier checkpoints in it are gone; made anew, "
                                "training goes on\n"
                          : "[checkpoint.write] expected the directory '" + (dir / "checkpoints").string() +
-                               "', got none: it was removed with the earlier checkpoints in it; recreated it; "
+                               "', got none: it was removed, and the earlier checkpoints in it are gone; made anew; "
                                "training goes on\n") == 1);
-  CHECK_THAT(log, Catch::Matchers::Contains("epoch 4/4"));
-  CHECK_THAT(read_file(dir / "metadata" / "git.yaml"), Catch::Matchers::Contains(runner.workspace().timestamp()));
+  CHECK_THAT(log, ContainsSubstring("epoch 4/4"));
+  CHECK_THAT(read_file(dir / "metadata" / "git.yaml"), ContainsSubstring(runner.workspace().timestamp()));
   CHECK(fs::exists(dir / "metadata" / "config.full.yaml"));
-  CHECK_THAT(read_file(dir / "summary.json"), !Catch::Matchers::Contains("checkpoint_errors"));
+  CHECK_THAT(read_file(dir / "summary.json"), !ContainsSubstring("checkpoint_errors"));
   for (const auto* name : {"ckpt-e000003.pth", "ckpt-e000004.pth", "latest.pth", "previous.pth", "model.pth"}) {
     CHECK(fs::exists(dir / "checkpoints" / name));
   }
@@ -61,7 +61,7 @@ TEST_CASE("TorchRunner: a run whose directory is removed under it says so, and h
   CHECK(fs::exists(dir / "results.json"));
 }
 
-TEST_CASE("TorchRunner: where another run took the place of a removed directory, the first ends, and leaves it alone",
+TEST_CASE("removed directory: if another run has created it again, the first run ends and does not change it",
           "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
@@ -81,16 +81,16 @@ TEST_CASE("TorchRunner: where another run took the place of a removed directory,
       other->write_summary("finished");
     }
   };
-  const auto error = danling_test::error_of<dl::StateError>([&] { runner.train(); });
+  const auto error = error_of<dl::StateError>([&] { runner.train(); });
   CHECK(error.substr(0, error.find(" to be free, got another runner of this process ")) ==
         "[workspace.reopen] expected '" + dir.string() +
-            "' to keep its lock while the run lasts, got it or the lock removed, and then: [workspace.lock] "
+            "' to stay as it was while the run goes on, got it or its lock removed, and then: [workspace.lock] "
             "expected " +
             dir.string());
   runner.write_summary("crashed", error, 0, 1);
   CHECK(runner.close());
   CHECK(other->close());
-  CHECK_THAT(read_file(dir / "summary.json"), Catch::Matchers::Contains("\"status\": \"finished\""));
+  CHECK_THAT(read_file(dir / "summary.json"), ContainsSubstring("\"status\": \"finished\""));
   CHECK(epoch_of(dir / "checkpoints" / "latest.pth") == 1);
   CHECK(metrics_of(dir) == run_through(other_config).metrics);
 }

@@ -1,4 +1,4 @@
-// Metrics and results that cannot be written: what the run says, and what the files hold in the end.
+// Files of metrics and results that cannot be written: errors, and the files in the end.
 #include <optional>
 
 #include <danling/checkpoint/manager.hpp>
@@ -20,8 +20,7 @@ std::string results_of(const fs::path& file) {
   return out;
 }
 
-TEST_CASE("TorchRunner: metrics and results that a full disk refuses are told once, and made good when there is room",
-          "[runner]") {
+TEST_CASE("full disk: metrics and results are logged once and written again when there is space", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 60;
@@ -43,7 +42,7 @@ TEST_CASE("TorchRunner: metrics and results that a full disk refuses are told on
   runner.before_step = [&](TinyRunner& self, std::int64_t done) {
     if (done == from) {
       self.checkpoint_manager().wait(std::nullopt);
-      fs::resize_file(self.workspace().log_file(), 0);  // it has room, so that what it says can be read
+      fs::resize_file(self.workspace().log_file(), 0);  // the log stays below the limit
       full.emplace(fs::file_size(self.workspace().dir() / "results.json"));
     } else if (done == until) {
       full.reset();
@@ -71,7 +70,7 @@ TEST_CASE("TorchRunner: metrics and results that a full disk refuses are told on
         dl::load_file(whole / "checkpoints" / "latest.pth").at("metrics_lines").integer());
 }
 
-TEST_CASE("TorchRunner: a checkpoint counts the lines of metrics that wait, and holds them", "[runner]") {
+TEST_CASE("full disk: a checkpoint has the lines of metrics that are not written", "[runner]") {
   std::vector<std::int64_t> counted;
   for (const bool disturbed : {false, true}) {
     const Folder folder;
@@ -104,7 +103,7 @@ TEST_CASE("TorchRunner: a checkpoint counts the lines of metrics that wait, and 
   CHECK(counted == std::vector<std::int64_t>(6, counted[0]));
 }
 
-TEST_CASE("TorchRunner: with checkpoint.on_error stop a line of metrics that is refused ends training", "[runner]") {
+TEST_CASE("full disk: with checkpoint.on_error: stop a line of metrics that is not written ends training", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 2;
@@ -117,15 +116,14 @@ TEST_CASE("TorchRunner: with checkpoint.on_error stop a line of metrics that is 
       full.emplace(1);
     }
   };
-  const auto text = danling_test::error_of<dl::Error>([&] { runner.train(); });
+  const auto text = error_of<dl::Error>([&] { runner.train(); });
   full.reset();
   CHECK(text == "[metrics_log.append] expected to write " + runner.workspace().metrics_file().string() +
                     ", got 'File too large'");
   CHECK(runner.micro_batches == 3);
 }
 
-TEST_CASE("TorchRunner: results that cannot be written at the end are an error, and the next start writes them",
-          "[runner]") {
+TEST_CASE("results: a last result that cannot be written is an error, and the next start writes it", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 3;
@@ -145,7 +143,7 @@ TEST_CASE("TorchRunner: results that cannot be written at the end are an error, 
         fs::create_directories(results / "in the way");
       }
     };
-    const auto text = danling_test::error_of<dl::Error>([&] { runner.train(); });
+    const auto text = error_of<dl::Error>([&] { runner.train(); });
     CHECK(text == "[workspace.write] expected to write " + results.string() + ", got 'Is a directory'");
     CHECK(runner.results().rows().back().index == (config.steps ? 21 : 2));
     best = std::to_string(runner.round_number(runner.results().best_index()));
@@ -156,8 +154,8 @@ TEST_CASE("TorchRunner: results that cannot be written at the end are an error, 
   TinyRunner runner(config);
   runner.train();
   CHECK(runner.micro_batches == 0);
-  CHECK_THAT(read_file(results), Catch::Matchers::Contains(config.steps ? "\"21\": {" : "\"3\": {"));
-  CHECK_THAT(read_file(results.parent_path() / "best.json"), Catch::Matchers::Contains("\"index\": " + best + "\n"));
+  CHECK_THAT(read_file(results), ContainsSubstring(config.steps ? "\"21\": {" : "\"3\": {"));
+  CHECK_THAT(read_file(results.parent_path() / "best.json"), ContainsSubstring("\"index\": " + best + "\n"));
 }
 
 }  // namespace runner_test

@@ -1,4 +1,4 @@
-// Saves that a full disk refuses: which of them end the run, and what is on disk then.
+// Saves on a full disk: those that end the run, and the files on disk.
 #include <unistd.h>
 
 #include <optional>
@@ -32,12 +32,12 @@ std::string error_on_full_disk(TinyRunner& runner, std::int64_t from, rlim_t byt
       full.emplace(bytes);
     }
   };
-  auto text = danling_test::error_of<dl::CheckpointError>([&] { runner.train(); });
+  auto text = error_of<dl::CheckpointError>([&] { runner.train(); });
   runner.before_step = nullptr;
   return text;
 }
 
-TEST_CASE("TorchRunner: failed saves are told once and counted, training goes on, and the next ones are made good",
+TEST_CASE("full disk: failed saves are logged once and counted, and training continues until saves succeed",
           "[runner]") {
   const Folder folder;
   auto config = wide_config(folder);
@@ -65,12 +65,12 @@ TEST_CASE("TorchRunner: failed saves are told once and counted, training goes on
   const auto log = logs_of(dir);
   CHECK(count(log, health.first_error + "; training goes on, earlier checkpoints are whole") == 1);
   CHECK(count(log, "checkpoint: saves succeed again; 2 failed so far") == 1);
-  CHECK_THAT(read_file(dir / "summary.json"), Catch::Matchers::Contains("\"checkpoint_errors\": 2"));
+  CHECK_THAT(read_file(dir / "summary.json"), ContainsSubstring("\"checkpoint_errors\": 2"));
   CHECK(epoch_of(dir / "checkpoints" / "latest.pth") == 4);
   CHECK(epoch_of(dir / "checkpoints" / "previous.pth") == 1);
 }
 
-TEST_CASE("TorchRunner: with checkpoint.on_error stop the first failed save ends training", "[runner]") {
+TEST_CASE("full disk: with checkpoint.on_error: stop the first failed save ends training", "[runner]") {
   const Folder folder;
   auto config = wide_config(folder);
   config.checkpoint.on_error = "stop";
@@ -88,36 +88,34 @@ TEST_CASE("TorchRunner: with checkpoint.on_error stop the first failed save ends
       }
     }
   };
-  CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }),
-             Catch::Matchers::EndsWith("got errno 27 (File too large)"));
+  CHECK_THAT(error_of<dl::CheckpointError>([&] { runner.train(); }), EndsWith("got errno 27 (File too large)"));
   full.reset();
   CHECK(runner.state().train.epoch == 2);
   CHECK(epoch_of(runner.workspace().dir() / "checkpoints" / "latest.pth") == 1);
 }
 
-TEST_CASE("TorchRunner: a last save that fails is an error, whatever on_error says", "[runner]") {
+TEST_CASE("full disk: a last save that fails is an error with any checkpoint.on_error", "[runner]") {
   const Folder folder;
   auto config = wide_config(folder);
   SECTION("asynchronous") {}
   SECTION("synchronous") { config.checkpoint.async_mode = "disabled"; }
   TinyRunner runner(config);
-  CHECK_THAT(error_on_full_disk(runner, 27, kTooSmall), Catch::Matchers::EndsWith("got errno 27 (File too large)"));
+  CHECK_THAT(error_on_full_disk(runner, 27, kTooSmall), EndsWith("got errno 27 (File too large)"));
 }
 
-TEST_CASE("TorchRunner: a last save that fails is an error also where the model, which is smaller, is saved",
-          "[runner]") {
+TEST_CASE("full disk: a last save that fails is an error, also if the smaller model.pth is saved", "[runner]") {
   const Folder folder;
   auto config = wide_config(folder);
   TinyRunner runner(config);
   CHECK_THAT(error_on_full_disk(runner, 27, 1200000),  // the whole state takes 1.9 MB, the model 0.65 MB
-             Catch::Matchers::EndsWith("got errno 27 (File too large)"));
+             EndsWith("got errno 27 (File too large)"));
   const auto dir = runner.workspace().checkpoint_dir();
   CHECK(fs::exists(dir / "model.pth"));
   CHECK(epoch_of(dir / "latest.pth") == 3);
   CHECK(runner.checkpoint_manager().checkpoint_health().failing.contains("latest"));
 }
 
-TEST_CASE("TorchRunner: a stop whose save fails does not claim that the run is saved", "[runner]") {
+TEST_CASE("full disk: a stop whose save fails is an error of the save", "[runner]") {
   const Folder folder;
   auto config = wide_config(folder);
   TinyRunner runner(config);
@@ -129,8 +127,7 @@ TEST_CASE("TorchRunner: a stop whose save fails does not claim that the run is s
       self.request_stop();
     }
   };
-  CHECK_THAT(danling_test::error_of<dl::CheckpointError>([&] { runner.train(); }),
-             Catch::Matchers::EndsWith("got errno 27 (File too large)"));
+  CHECK_THAT(error_of<dl::CheckpointError>([&] { runner.train(); }), EndsWith("got errno 27 (File too large)"));
   full.reset();
   CHECK(epoch_of(runner.workspace().dir() / "checkpoints" / "latest.pth") == 1);
 }

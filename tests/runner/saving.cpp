@@ -1,16 +1,13 @@
-// Saving while training: where in a step, on which thread, and what the files are for.
-#include <algorithm>
-#include <map>
-#include <set>
-#include <stdexcept>
-
+// Saves while a run trains: when, in which mode, and which files.
 #include <danling/checkpoint/manager.hpp>
-
 #include "fixture.hpp"
 
-namespace runner_test {
+#include <set>
 
-TEST_CASE("TorchRunner: synchronous and asynchronous saves leave the same checkpoints", "[runner]") {
+namespace runner_test {
+namespace {
+
+TEST_CASE("checkpoint.async_mode: all modes write the same checkpoints", "[runner]") {
   std::vector<std::map<std::string, dl::State>> seen;
   for (const char* mode : {"disabled", "async", "async_with_pinned_mem"}) {
     const Folder folder;
@@ -20,28 +17,15 @@ TEST_CASE("TorchRunner: synchronous and asynchronous saves leave the same checkp
     config.checkpoint.keep_latest_k = 2;
     TinyRunner runner(config);
     runner.train();
-    const auto dir = runner.workspace().dir() / "checkpoints";
-    auto& files = seen.emplace_back();  // train() has waited for the disk: no close() needed
-    for (const auto& entry : fs::directory_iterator(dir)) {
-      if (entry.path().extension() != ".pth") {
-        continue;
-      }
-      dl::State state = dl::load_file(entry.path());
-      state.map().erase("runner");  // holds the mode and the folder
-      files[entry.path().filename().string()] = std::move(state);
-    }
+    // train() has waited for the disk: close() is not necessary.
+    seen.push_back(checkpoints_in(runner.workspace().checkpoint_dir(), /*with_previous=*/true));
   }
   CHECK(seen[0].size() == 6);
-  for (const auto& [name, state] : seen[0]) {
-    CAPTURE(name);
-    REQUIRE(seen[1].contains(name));
-    REQUIRE(seen[2].contains(name));
-    CHECK(dl::first_difference(state, seen[1].at(name)) == "");
-    CHECK(dl::first_difference(state, seen[2].at(name)) == "");
-  }
+  check_same_checkpoints(seen[0], seen[1]);
+  check_same_checkpoints(seen[0], seen[2]);
 }
 
-TEST_CASE("TorchRunner: a save asked for inside a step or a window is taken where the window ends, and resumes exactly",
+TEST_CASE("save_checkpoint: within a step or window it waits for the end of the window, and resumes bit for bit",
           "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
@@ -75,7 +59,7 @@ TEST_CASE("TorchRunner: a save asked for inside a step or a window is taken wher
   CHECK(dl::first_difference(whole, again) == "");
 }
 
-TEST_CASE("TorchRunner: an error of the program's own state_dict is told as it is", "[runner]") {
+TEST_CASE("save_checkpoint: an exception of an overridden state_dict passes unchanged", "[runner]") {
   struct Unsavable : TinyRunner {
     using TinyRunner::TinyRunner;
     dl::State state_dict() override { throw std::runtime_error("cannot serialise my replay buffer"); }
@@ -84,20 +68,16 @@ TEST_CASE("TorchRunner: an error of the program's own state_dict is told as it i
   TinyConfig config(folder);
   config.epochs = 1;
   Unsavable runner(config);
-  CHECK(danling_test::error_of<std::runtime_error>([&] { runner.train(); }) == "cannot serialise my replay buffer");
+  CHECK(error_of<std::runtime_error>([&] { runner.train(); }) == "cannot serialise my replay buffer");
 }
 
-TEST_CASE("TorchRunner: a save after a step that threw says that it may not resume exactly", "[runner]") {
+TEST_CASE("save_checkpoint: after a step that threw a warning says that the run may not resume exactly", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 2;
   config.accum_steps = 3;
   TinyRunner runner(config);
-  runner.before_step = [](TinyRunner&, std::int64_t done) {
-    if (done == 8) {
-      throw std::runtime_error("a bad batch");
-    }
-  };
+  throw_before(runner, 8);
   CHECK_THROWS_AS(runner.train(), std::runtime_error);
   std::size_t warnings = 1;
   SECTION("as it is") {}
@@ -110,32 +90,7 @@ TEST_CASE("TorchRunner: a save after a step that threw says that it may not resu
   CHECK(count(logs_of(runner.workspace().dir()), "a step threw before this save") == warnings);
 }
 
-TEST_CASE("TorchRunner: a finished run whose process died before it saved the model does so at the next start",
-          "[runner]") {
-  const Folder folder;
-  TinyConfig config(folder);
-  config.epochs = 2;
-  SECTION("epochs") {}
-  SECTION("steps") {
-    config.epochs.reset();
-    config.steps = 9;
-  }
-  fs::path model;
-  {
-    TinyRunner runner(config);
-    runner.train();
-    model = runner.workspace().checkpoint_dir() / "model.pth";
-  }
-  const auto bytes = read_file(model);
-  fs::rename(model, model.parent_path() / ".model.pth.tmp-1-0");
-  config.auto_resume = true;
-  TinyRunner runner(config);
-  runner.train();
-  CHECK(read_file(model) == bytes);
-  CHECK_FALSE(fs::exists(model.parent_path() / ".model.pth.tmp-1-0"));
-}
-
-TEST_CASE("TorchRunner: a seed checkpoint starts other runs from the same state", "[runner]") {
+TEST_CASE("save_seed_checkpoint: other runs start from its state", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
@@ -143,7 +98,7 @@ TEST_CASE("TorchRunner: a seed checkpoint starts other runs from the same state"
   runner.save_seed_checkpoint();
   const auto seed = runner.workspace().dir() / "checkpoints" / "seed.pth";
   runner.settle_checkpoints();
-  CHECK(dl::load_file(seed).at("state").at("train").at("global_step").integer() == 0);
+  CHECK(step_of(seed) == 0);
   runner.train();
   const auto trained = runner.model.state_dict();
   CHECK(runner.close());
@@ -156,12 +111,12 @@ TEST_CASE("TorchRunner: a seed checkpoint starts other runs from the same state"
   CHECK(dl::first_difference(trained, again.model.state_dict()) == "");
   again.save_seed_checkpoint("late");
   CHECK(again.close());
-  CHECK_THAT(logs_of(again.workspace().dir()),
-             Catch::Matchers::Contains(
-                 "runner.save_seed_checkpoint: expected a run that has not advanced, got epoch 1, step 7"));
+  CHECK_THAT(
+      logs_of(again.workspace().dir()),
+      ContainsSubstring("runner.save_seed_checkpoint: expected a run that has not advanced, got epoch 1, step 7"));
 }
 
-TEST_CASE("TorchRunner: the history keeps the checkpoints with the best scores", "[runner]") {
+TEST_CASE("checkpoint.keep_best_k: the history keeps the checkpoints with the best scores", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 8;
@@ -188,4 +143,5 @@ TEST_CASE("TorchRunner: the history keeps the checkpoints with the best scores",
   CHECK(found == expected);
 }
 
+}  // namespace
 }  // namespace runner_test

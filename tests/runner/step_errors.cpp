@@ -1,13 +1,11 @@
-// Errors inside of a step: where in the run they say that they were, and what becomes of their type.
+// Errors in a step: their type, the place that they name, and the exit code of the program.
 #include "fixture.hpp"
 
 #include <torch/csrc/jit/api/module.h>
 
 namespace runner_test {
 
-using danling_test::error_of;
-
-/// Calls a function in the step that it is asked to.
+/// Calls these functions before its steps.
 struct ThrowingRunner : TinyRunner {
   using TinyRunner::TinyRunner;
   ~ThrowingRunner() override { close(); }
@@ -41,7 +39,7 @@ TinyConfig two_epochs(const Folder& folder) {
   return config;
 }
 
-TEST_CASE("TorchRunner: an error of danling in a step keeps its type and says where it was", "[runner]") {
+TEST_CASE("TorchRunner: an error of danling in a step keeps its type and names split, epoch and step", "[runner]") {
   const Folder folder;
   ThrowingRunner runner(two_epochs(folder));
   SECTION("in training") {
@@ -73,7 +71,7 @@ TEST_CASE("TorchRunner: an error of danling in a step keeps its type and says wh
   }
 }
 
-TEST_CASE("TorchRunner: LibTorch's error in a step is its sentence, with the original nested in it", "[runner]") {
+TEST_CASE("TorchRunner: an error of LibTorch in a step is its first sentence, with the original nested", "[runner]") {
   const Folder folder;
   TinyConfig config = two_epochs(folder);
   TinyRunner runner(config);
@@ -95,12 +93,12 @@ TEST_CASE("TorchRunner: LibTorch's error in a step is its sentence, with the ori
     module.define("def forward(self, input):\n  return torch.linear(input, self.weight)\n");
     runner.model = module;
     CHECK_THAT(error_of<dl::Error>([&] { runner.train(); }),
-               Catch::Matchers::Contains("mat1 and mat2 shapes cannot be multiplied (8x4 and 5x3)" + place) &&
-                   !Catch::Matchers::Contains("\n") && !Catch::Matchers::Contains("Traceback"));
+               ContainsSubstring("mat1 and mat2 shapes cannot be multiplied (8x4 and 5x3)" + place) &&
+                   !ContainsSubstring("\n") && !ContainsSubstring("Traceback"));
   }
 }
 
-TEST_CASE("TorchRunner: an error of the standard library in a step says where it was; one's own passes", "[runner]") {
+TEST_CASE("TorchRunner: an error of the standard library names the step; other classes pass as they are", "[runner]") {
   struct OwnError : std::runtime_error {
     OwnError() : std::runtime_error("out of fuel") {}
     int litres = 3;
@@ -119,7 +117,7 @@ TEST_CASE("TorchRunner: an error of the standard library in a step says where it
       CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
     }
   }
-  SECTION("a class of one's own, whose place is logged") {
+  SECTION("a class of the program, whose place is logged") {
     runner.in_train = [] { throw OwnError(); };
     try {
       runner.train();
@@ -143,7 +141,7 @@ TEST_CASE("TorchRunner: an error of the standard library in a step says where it
   }
 }
 
-TEST_CASE("TorchRunner: a loss that is not reduced is refused in evaluation too", "[runner]") {
+TEST_CASE("TorchRunner: an unreduced loss in evaluation is an error", "[runner]") {
   const Folder folder;
   TinyRunner runner(two_epochs(folder));
   runner.criterion = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().reduction(torch::kNone));
@@ -152,7 +150,7 @@ TEST_CASE("TorchRunner: a loss that is not reduced is refused in evaluation too"
         "of split 'val', epoch 0, step 0, with input Float [8, 4] and target Long [8]");
 }
 
-TEST_CASE("TorchRunner: an unreduced loss that a step returns is refused", "[runner]") {
+TEST_CASE("TorchRunner: an unreduced loss that train_step returns is an error", "[runner]") {
   struct Unreduced : TinyRunner {
     using TinyRunner::TinyRunner;
     ~Unreduced() override { close(); }
@@ -167,6 +165,50 @@ TEST_CASE("TorchRunner: an unreduced loss that a step returns is refused", "[run
   CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
         "[runner.train_step] expected a loss of one element, got shape [2, 3]; reduce it by its mean; in train_step of "
         "split 'train', epoch 1, step 1, with input Float [8, 4] and target Long [8]");
+}
+
+TEST_CASE("TorchRunner: an unreduced loss in training is an error", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  runner.criterion = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().reduction(torch::kNone));
+  CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
+        "[runner.backward] expected a loss of one element, got shape [8]; reduce it by its mean; in train_step of "
+        "split 'train', epoch 1, step 1, with input Float [8, 4] and target Long [8]");
+}
+
+TEST_CASE("TorchRunner: backward and step outside of a training step are errors", "[runner]") {
+  struct Open : TinyRunner {
+    using TinyRunner::backward;
+    using TinyRunner::TinyRunner;
+    dl::StepOutput evaluate_step(dl::Batch& batch) override {
+      auto output = TinyRunner::evaluate_step(batch);
+      step();
+      return output;
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  Open runner(config);
+  CHECK(error_of<dl::StateError>([&] { runner.step(); }) ==
+        "[runner.step] expected a call from train_step, got one outside of a training step");
+  CHECK(error_of<dl::StateError>([&] { runner.backward(torch::ones({})); }) ==
+        "[runner.backward] expected a call from train_step, got one outside of a training step");
+  CHECK(error_of<dl::StateError>([&] { runner.evaluate(); }) ==
+        "[runner.step] expected a call from train_step, got one outside of a training step, in mode evaluate; in "
+        "evaluate_step of split 'val', epoch 0, step 0, with input Float [8, 4] and target Long [8]");
+}
+
+TEST_CASE("run: after a thrown int the program ends with the exit code of a failure", "[runner]") {
+  struct Thrower : TinyRunner {
+    explicit Thrower(const TinyConfig& config) : TinyRunner(config) { throw 42; }
+  };
+  const Folder folder;
+  std::string words[] = {"program", "--workspace_root", folder.path().string()};
+  char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  CHECK(dl::run<Thrower, TinyConfig>(3, arguments) == dl::exit_failure);
 }
 
 }  // namespace runner_test

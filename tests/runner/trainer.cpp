@@ -1,9 +1,10 @@
+// Trainer: a run composed of parts, without a derived runner.
 #include "fixture.hpp"
 
 namespace runner_test {
 namespace {
 
-TEST_CASE("Trainer: composing the parts trains bit for bit as deriving does, and closes the run", "[runner]") {
+TEST_CASE("Trainer: trains bit for bit as a derived runner, and closes the run", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 3;
@@ -14,9 +15,7 @@ TEST_CASE("Trainer: composing the parts trains bit for bit as deriving does, and
     trainer.criterion = torch::nn::CrossEntropyLoss();
     trainer.datasets["train"] = Points{make_points(config.records, 0), true};
     trainer.datasets["val"] = Points{make_points(20, 1000), false};
-    using namespace dl::metrics;
-    trainer.metrics =
-        multiclass_metrics(3, {.mode = Mode::stream}, {multiclass_accuracy(3, {.average = Average::micro})});
+    trainer.metrics = make_tiny_metrics();
     trainer.train();
     dir = trainer.workspace().dir();
   }

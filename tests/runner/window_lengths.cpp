@@ -1,4 +1,4 @@
-// Models whose accumulation windows have different lengths: what is a step of the run, and what does not depend on it.
+// Models whose accumulation windows have different lengths: steps of the run, updates and schedules of each model.
 #include "runner/window_lengths.hpp"
 
 #include "fixture.hpp"
@@ -6,10 +6,10 @@
 namespace runner_test {
 namespace {
 
-/// Two models, each trained by its own loss in each micro-batch.
-class Pair : public dl::TorchRunner {
+/// Two models with a loss each in each micro-batch.
+class ActorCritic : public dl::TorchRunner {
  public:
-  explicit Pair(const TinyConfig& config) : TorchRunner(config) {
+  explicit ActorCritic(const TinyConfig& config) : TorchRunner(config) {
     models["actor"] = torch::nn::Linear(4, 1);
     models["critic"] = torch::nn::Linear(4, 1);
     double value = 0.1;
@@ -22,7 +22,7 @@ class Pair : public dl::TorchRunner {
     datasets["train"] = Points{make_points(config.records, 0), true};
     datasets["val"] = Points{make_points(8, 1000), false};
   }
-  ~Pair() override { close(); }
+  ~ActorCritic() override { close(); }
   std::int64_t updates(const std::string& name) { return state_dict().at("models").at(name).at("updates").integer(); }
 
  protected:
@@ -48,7 +48,7 @@ TinyConfig pair_config(const Folder& folder) {
   return config;
 }
 
-TEST_CASE("TorchRunner: evaluation on the way does not cut the window of a model short", "[runner]") {
+TEST_CASE("models: evaluate_interval does not shorten the window of a model", "[runner]") {
   dl::State reference;
   for (const std::int64_t interval : {0, 1, 2, 4, 5}) {
     const Folder folder;
@@ -57,7 +57,7 @@ TEST_CASE("TorchRunner: evaluation on the way does not cut the window of a model
     if (interval > 0) {
       config.evaluate_interval = interval;
     }
-    Pair runner(config);
+    ActorCritic runner(config);
     runner.train();
     INFO("evaluate_interval " << interval);
     CHECK(runner.state().train.global_step == 13);
@@ -70,7 +70,7 @@ TEST_CASE("TorchRunner: evaluation on the way does not cut the window of a model
   }
 }
 
-TEST_CASE("TorchRunner: the schedule of a model is as long as its own updates", "[runner]") {
+TEST_CASE("models: the schedule of a model has the length of its updates", "[runner]") {
   const Folder folder;
   TinyConfig config = pair_config(folder);
   config.sched.type = "linear";
@@ -84,7 +84,7 @@ TEST_CASE("TorchRunner: the schedule of a model is as long as its own updates", 
     config.accum_steps = 4;
     config.optim.models["actor"].accum_steps = 1;
   }
-  Pair runner(config);
+  ActorCritic runner(config);
   runner.train();
   CHECK(runner.steps() == 32);
   CHECK(runner.updates("critic") == 12);
@@ -94,14 +94,14 @@ TEST_CASE("TorchRunner: the schedule of a model is as long as its own updates", 
   }
 }
 
-TEST_CASE("TorchRunner: saves on the interval wait for the end of all windows and are not lost", "[runner]") {
+TEST_CASE("models: saves of checkpoint.interval wait for the end of all windows", "[runner]") {
   const Folder folder;
   TinyConfig config = pair_config(folder);
   config.records = 192;
   config.steps = 16;
   config.optim.models["actor"].accum_steps = 2;
   config.checkpoint.interval = 3;
-  Pair runner(config);
+  ActorCritic runner(config);
   runner.train();
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(runner.workspace().checkpoint_dir())) {
@@ -115,7 +115,7 @@ TEST_CASE("TorchRunner: saves on the interval wait for the end of all windows an
                                           "ckpt-s000000000016"});
 }
 
-TEST_CASE("WindowLengths: steps and updates are those of counting the micro-batches", "[runner]") {
+TEST_CASE("WindowLengths: steps and updates equal those counted by hand", "[runner]") {
   using dl::detail::WindowLengths;
   // Windows of 2 and 3 close after micro-batches 2, 3, 4, 6 of six, and after the last of a pass.
   const WindowLengths both({3, 2, 3});
@@ -131,8 +131,8 @@ TEST_CASE("WindowLengths: steps and updates are those of counting the micro-batc
   CHECK(one.updates_in(11, 4, {9}) == 11);
 }
 
-TEST_CASE("TorchRunner: a model beside others is updated by its own steps alone", "[runner]") {
-  // The batches go to `model` and to the critic in turn; the same by hand.
+TEST_CASE("models: only the steps of a model update it", "[runner]") {
+  // The batches go to `model` and to the critic in turn; the same by hand below.
   class Turns : public TinyRunner {
    public:
     explicit Turns(const TinyConfig& config) : TinyRunner(config) {

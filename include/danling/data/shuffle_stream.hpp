@@ -69,13 +69,12 @@ ShufflePosition read_shuffle_state(const Delays& delays, const State& state);
 
 /// See `shuffle`.
 template <RecordStream T>
-class ShuffleStream : public detail::StreamWrapper<T> {
+class ShuffleStream : public detail::StreamAbove<T> {
   using Record = detail::yielded<T>;
-  using detail::StreamWrapper<T>::base_;
+  using detail::StreamAbove<T>::base_;
 
  public:
-  ShuffleStream(T base, ShuffleOptions options)
-      : detail::StreamWrapper<T>(std::move(base)), delays_(std::move(options)) {
+  ShuffleStream(T base, ShuffleOptions options) : detail::StreamAbove<T>(std::move(base)), delays_(std::move(options)) {
     start({.epoch = 0}, base_.state_dict());
   }
 

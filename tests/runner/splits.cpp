@@ -1,21 +1,10 @@
-// Which splits are trained and evaluated, and the names of splits and scores that do not exist.
+// The splits that are trained and evaluated, and names of splits and scores that do not exist.
 #include "fixture.hpp"
 
 namespace runner_test {
+namespace {
 
-std::string warnings_of(TinyRunner& runner, const std::function<void()>& run) {
-  std::string out;
-  runner.logger().set_sink([&](dl::LogLevel level, std::string_view text) {
-    if (level == dl::LogLevel::warning) {
-      out += std::string(text) + "\n";
-    }
-  });
-  run();
-  runner.logger().set_sink(nullptr);
-  return out;
-}
-
-TEST_CASE("TorchRunner: no evaluate_splits means training without evaluation", "[runner]") {
+TEST_CASE("splits: without evaluate_splits a run trains without evaluation", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   SECTION("epochs") { config.epochs = 2; }
@@ -30,8 +19,7 @@ TEST_CASE("TorchRunner: no evaluate_splits means training without evaluation", "
   CHECK_FALSE(fs::exists(runner.workspace().dir() / "best.json"));
 }
 
-TEST_CASE("TorchRunner: of a split that trains and is evaluated, the row has the numbers of the evaluation",
-          "[runner]") {
+TEST_CASE("splits: the result of a split that is trained and evaluated is that of the evaluation", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 2;
@@ -45,14 +33,13 @@ TEST_CASE("TorchRunner: of a split that trains and is evaluated, the row has the
   CHECK(*row.number("train.acc") == *after.number("train.acc"));
   CHECK(*row.number("val.loss") == *after.number("val.loss"));
   CHECK(runner.close());
-  // In two epochs and after them; the training pass has lines of its own.
+  // Evaluation in two epochs and after them, beside the lines of training.
   const auto lines = metrics_of(runner.workspace().dir());
   CHECK(count(lines, R"({"split":"train","mode":"evaluate")") == 3);
   CHECK(count(lines, R"({"split":"train","mode":"train")") > 2);
 }
 
-TEST_CASE("TorchRunner: training on an evaluated split is that of one that is not, also when it is stopped",
-          "[runner]") {
+TEST_CASE("splits: evaluation of the training split changes no bit of training, also after a stop", "[runner]") {
   const bool by_steps = GENERATE(false, true);
   const auto configure = [&](const Folder& folder, bool evaluated) {
     TinyConfig config(folder);
@@ -74,7 +61,7 @@ TEST_CASE("TorchRunner: training on an evaluated split is that of one that is no
   const auto whole = outcome_of(trained(config));
   CHECK(dl::first_difference(reference.at("model"), whole.checkpoint.at("model")) == "");
 
-  // Stopped between the two evaluations: what is done is not done again.
+  // Stopped between the two evaluations: the first is not repeated.
   const Folder parts;
   config.workspace_root = parts.path().string();
   class Stopper : public dl::Callback {
@@ -98,77 +85,76 @@ TEST_CASE("TorchRunner: training on an evaluated split is that of one that is no
   check_same(outcome_of(trained(config)), whole);
 }
 
-TEST_CASE("TorchRunner: a misspelt split is one error that lists those there are, before anything is evaluated",
-          "[runner]") {
+TEST_CASE("splits: a misspelt split is an error that lists the splits, before any evaluation", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
   TinyRunner runner(config);
-  CHECK(danling_test::error_of<dl::ConfigError>([&] {
+  CHECK(error_of<dl::ConfigError>([&] {
           runner.evaluate({"val", "vall"});
         }) == "[data.split] expected one of the splits [train, val], got 'vall'; did you mean 'val'?");
   CHECK(runner.split().empty());
-  CHECK(danling_test::error_of<dl::ConfigError>([&] { runner.train({"trian"}); }) ==
+  CHECK(error_of<dl::ConfigError>([&] { runner.train({"trian"}); }) ==
         "[runner.train] expected splits among [train], got 'trian'; did you mean 'train'?");
 }
 
-TEST_CASE("TorchRunner: more evaluation steps than the split has are refused before the first", "[runner]") {
+TEST_CASE("evaluate_steps: more steps than the split has are an error before the first", "[runner]") {
   const Folder folder;
-  class Counting : public TinyRunner {
-   public:
-    using TinyRunner::TinyRunner;
-    int evaluated = 0;
-
-   protected:
-    dl::StepOutput evaluate_step(dl::Batch& batch) override {
-      ++evaluated;
-      return TinyRunner::evaluate_step(batch);
-    }
-  };
-  Counting runner{TinyConfig(folder)};
-  CHECK(danling_test::error_of<dl::DataError>([&] { runner.evaluate_steps("val", 4); }) ==
+  TinyRunner runner{TinyConfig(folder)};
+  CHECK(error_of<dl::DataError>([&] { runner.evaluate_steps("val", 4); }) ==
         "[runner.evaluate_steps] expected 4 batches in split 'val', got 3");
-  CHECK(runner.evaluated == 0);
+  CHECK(runner.evaluation_batches == 0);
+  CHECK(runner.evaluate_steps("val", 2).number("loss") != nullptr);
+  CHECK(runner.evaluation_batches == 2);
+  CHECK(runner.state().train.global_step == 0);
 }
 
-TEST_CASE("TorchRunner: a score that no metric has is told before training, with the names there are", "[runner]") {
+TEST_CASE("score_name: a name that no metric has is a warning before training, with the names", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
   config.score_name = "accc";
   TinyRunner runner(config);
-  std::string early;
-  runner.before_step = [&](TinyRunner&, std::int64_t) {
-    if (early.empty()) {
-      early = "stepped";
+  std::vector<std::string> warnings;
+  std::vector<std::string> before_training;
+  collect_warnings(runner, warnings);
+  runner.before_step = [&](TinyRunner&, std::int64_t done) {
+    if (done == 0) {
+      before_training = warnings;
     }
   };
-  const auto text = warnings_of(runner, [&] { runner.train(); });
-  CHECK_THAT(text, Catch::Matchers::StartsWith("score_name: expected one of [loss, acc], or a meter that evaluate_step "
-                                               "feeds, got 'accc'; did you mean 'acc'?\n"));
-  CHECK_THAT(text, Catch::Matchers::Contains("no score 'accc' in the results of split 'val', which has [loss, acc]: no "
-                                             "best checkpoint is kept; set score_name; did you mean 'acc'?\n"));
+  runner.train();
+  CHECK(before_training ==
+        std::vector<std::string>{"score_name: expected one of [loss, acc], or a meter that evaluate_step feeds, got "
+                                 "'accc'; did you mean 'acc'?"});
+  CHECK(warnings.back() ==
+        "no score 'accc' in the results of split 'val', which has [loss, acc]: no best checkpoint is kept; set "
+        "score_name; did you mean 'acc'?");
 }
 
-TEST_CASE("TorchRunner: a part of something that no metric is named after is an error before training", "[runner]") {
+TEST_CASE("score_name: a part of a metric that does not exist is an error before training", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
   config.score_name = "losses.mse.1";
   TinyRunner runner(config);
-  CHECK(danling_test::error_of<dl::ConfigError>([&] { runner.train(); }) ==
+  CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
         "[runner.score_name] expected one of [loss, acc] for score_name, got 'losses.mse.1'");
   CHECK(runner.micro_batches == 0);
 }
 
-TEST_CASE("TorchRunner: scores of metrics, of losses and of one's own meters pass", "[runner]") {
+TEST_CASE("score_name: names of metrics and losses give no warning", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
   config.epochs = 1;
   SECTION("a metric") { config.score_name = "acc"; }
   SECTION("the loss") {}
   TinyRunner runner(config);
-  CHECK(warnings_of(runner, [&] { runner.train(); }).find("score") == std::string::npos);
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  runner.train();
+  CHECK(warnings.empty());
 }
 
+}  // namespace
 }  // namespace runner_test
