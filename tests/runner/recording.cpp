@@ -1,6 +1,8 @@
 // The files that a run writes, and runs that write none.
 #include "fixture.hpp"
 
+#include <danling/checkpoint/manager.hpp>
+
 namespace runner_test {
 namespace {
 
@@ -70,8 +72,9 @@ TEST_CASE("record: a second runner evaluates a run while it trains", "[runner]")
   config.epochs = 2;
   TinyRunner runner(config);
   int evaluated = 0;
-  runner.before_step = [&](TinyRunner&, std::int64_t done) {
+  runner.before_step = [&](TinyRunner& self, std::int64_t done) {
     if (done == 8) {
+      self.checkpoint_manager().wait(std::nullopt);  // the save of the first epoch
       TinyConfig other = config;
       other.auto_resume = true;
       TinyRunner beside(other);
