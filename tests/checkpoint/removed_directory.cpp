@@ -87,8 +87,7 @@ TEST_CASE("FileCheckpointManager: a directory that was removed is told too where
   manager.save_checkpoint(epoch_request(2));
   CHECK(names_in(where) == std::set<std::string>{"latest.pth", "ckpt-e000002.pth", "ckpt-e000003.pth"});
   CHECK(manager.take_notice() == "[checkpoint.write] expected the directory '" + where.string() +
-                                     "', got none: it was removed, and the earlier checkpoints in it are gone; made "
-                                     "anew");
+                                     "', got none: it was removed with the earlier checkpoints in it; recreated it");
   CHECK_FALSE(manager.has_notice());
   CHECK(manager.checkpoint_health().error_count == 1);
 }
