@@ -123,7 +123,7 @@ void CheckpointDirectory::prepare(const RetentionRules& rules) {
       entry.score = score_in(path_of(entry.name));
     }
   }
-  settle_hours(history_, rules);
+  mark_kept_by_hours(history_, rules);
   prepared_ = true;
 }
 
@@ -134,7 +134,7 @@ bool CheckpointDirectory::is_removed() const {
          (lock_ >= 0 && ::fstat(lock_, &status) == 0 && status.st_nlink == 0);
 }
 
-void CheckpointDirectory::make_anew(const Publication& what, Published& out) {
+void CheckpointDirectory::recreate(const Publication& what, Published& out) {
   if (prepared_ && !is_removed()) {
     return;
   }
@@ -142,7 +142,7 @@ void CheckpointDirectory::make_anew(const Publication& what, Published& out) {
   known_sound_.reset();
   prepare(what.rules);
   out.notice = concat("[checkpoint.write] expected the directory ", quote(directory_.string()),
-                      ", got none: it was removed, and the earlier checkpoints in it are gone; made anew");
+                      ", got none: it was removed with the earlier checkpoints in it; recreated it");
 }
 
 void CheckpointDirectory::unlock() {
@@ -174,7 +174,7 @@ Published CheckpointDirectory::publish(const Publication& what, const State& sta
 }
 
 void CheckpointDirectory::write(const Publication& what, const State& state, Published& out) {
-  make_anew(what, out);
+  recreate(what, out);
   const fs::path path = path_of(what.name);
   formats::AtomicFile file(path);
   const bool has_room = state.is_map() && (state.find("checkpoint") == nullptr || state.at("checkpoint").is_map());
@@ -213,7 +213,7 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
   // The old file gets its second name before the new one takes the first, and `previous` is replaced last: if
   // the process dies at any point, two different sound files have names.
   std::optional<formats::PendingAlias> previous;
-  if (what.name == "latest" && is_sound(path) && !(what.models_were_latest && is_model(path))) {
+  if (what.name == "latest" && is_sound(path) && !(what.latest_may_be_model && is_model(path))) {
     previous.emplace(path, path_of("previous"));
   }
   file.commit();
@@ -256,7 +256,7 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
     return here && there && here->by_steps == there->by_steps && there->progress > here->progress;
   };
   auto place = history_.end();
-  if (what.owed) {
+  if (what.retried) {
     while (place != history_.begin() && is_ahead(*std::prev(place))) {
       --place;
     }

@@ -33,12 +33,12 @@ struct Publication {
   std::optional<std::string> history;  ///< the one of `aliases` that enters the history
   std::optional<double> score = std::nullopt;
   RetentionRules rules;
-  bool models_were_latest = false;        ///< `latest` may hold only a model, which must not become `previous`
+  bool latest_may_be_model = false;       ///< `latest` may hold only a model, which must not become `previous`
   std::filesystem::path sync_first = {};  ///< see CheckpointOptions
   /// Set for a model: its weights go into `<this>.safetensors`, those of its EMA into `<this>-ema.safetensors`. Empty:
   /// none.
   std::string weights = {};
-  bool owed = false;  ///< newer states may have been published before it
+  bool retried = false;  ///< newer states may have been published before it
 };
 
 /// Result of a publication: the names that were published and, on failure, the first reason.
@@ -83,7 +83,7 @@ class CheckpointDirectory {
   bool is_sound(const std::filesystem::path& path) const;
   bool is_model(const std::filesystem::path& path) const;
   bool is_removed() const;
-  void make_anew(const Publication& what, Published& out);
+  void recreate(const Publication& what, Published& out);
   std::vector<HistoryEntry> history_on_disk() const;
   std::vector<std::filesystem::path> older_than_latest() const;
 

@@ -141,7 +141,7 @@ RecordTree to_records(const State& state, StorageTable& storages, const std::str
 
 // Fresh memory costs more in page faults than the reading: with huge pages a load takes a third of the time. A hint for
 // the whole pages inside; its failure has no effect.
-void ask_for_huge_pages(std::span<std::byte> memory) {
+void advise_huge_pages(std::span<std::byte> memory) {
   constexpr std::size_t huge = std::size_t{1} << 21;
   void* begin = memory.data();
   std::size_t size = memory.size();
@@ -208,7 +208,7 @@ State load_state(const formats::PthReader& reader) {
     const at::Tensor holder = take_memory({size}, at::kByte);
     storages.push_back(holder.storage());
     destinations.emplace_back(static_cast<std::byte*>(holder.mutable_data_ptr()), static_cast<std::size_t>(size));
-    ask_for_huge_pages(destinations.back());
+    advise_huge_pages(destinations.back());
   }
   reader.read_storages(destinations);
   return to_state(reader.tree(), storages);

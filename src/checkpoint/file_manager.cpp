@@ -8,8 +8,8 @@
 
 #include "directory.hpp"
 #include "export_dtype.hpp"
-#include "owed_save.hpp"
 #include "save_thread.hpp"
+#include "unwritten_state.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -70,7 +70,7 @@ class FileCheckpointManager::Impl {
     // A run cannot resume from a model, so it does not enter the history.
     what.history =
         due && request.history && !model_only ? history_name(request, options_.interval.value_or(0)) : std::nullopt;
-    what.models_were_latest = options_.last_save_model_only;
+    what.latest_may_be_model = options_.last_save_model_only;
     what.sync_first = options_.sync_first;
     what.score = model_only ? std::nullopt : request.score;
     what.rules = rules(request.higher_is_better);
@@ -112,10 +112,10 @@ class FileCheckpointManager::Impl {
       return closed_;
     }
     if (thread_ == nullptr) {
-      shared_->make_good();
-    } else if (!shared_->owed.empty()) {
+      shared_->retry();
+    } else if (!shared_->unwritten.empty()) {
       thread_->save(State(), /*pinned=*/false, /*reliable=*/true,
-                    [shared = shared_](const State&, const std::exception_ptr&) { shared->make_good(); });
+                    [shared = shared_](const State&, const std::exception_ptr&) { shared->retry(); });
     }
     return wait(timeout);
   }
@@ -126,7 +126,7 @@ class FileCheckpointManager::Impl {
     State state = directory().load(path);
     std::error_code missing;
     if (std::filesystem::equivalent(path.parent_path(), options_.directory, missing)) {
-      shared_->owed.give_up();
+      shared_->unwritten.discard();
     }
     return state;
   }
@@ -149,23 +149,23 @@ class FileCheckpointManager::Impl {
     Shared(const std::filesystem::path& path, FileCheckpointManager& manager) : directory(path), owner(&manager) {}
 
     CheckpointDirectory directory;
-    OwedSave owed;
+    UnwrittenState unwritten;
     std::mutex mutex;
     FileCheckpointManager* owner;
 
     Published publish(const Publication& what, const State& state) {
       // Before a newer state becomes `latest`: if the process dies in between, resume repeats it all.
-      owed.supersede(what);
-      make_good();
+      unwritten.supersede(what);
+      retry();
       Published done = directory.publish(what, state);
       if (!done.error.empty()) {
-        owed.keep(what, state, done);
+        unwritten.keep(what, state, done);
       }
       return done;
     }
 
-    void make_good() {
-      const auto made = owed.make_good(directory);
+    void retry() {
+      const auto made = unwritten.retry(directory);
       const std::lock_guard lock(mutex);
       if (owner == nullptr) {
         return;
@@ -197,7 +197,7 @@ class FileCheckpointManager::Impl {
       if (!done.notice.empty()) {
         owner->record_notice(done.notice);
       }
-      if (lacks_best(what, done)) {
+      if (is_best_missing(what, done)) {
         owner->record_lost_best(done.error);
       } else if (std::find(what.aliases.begin(), what.aliases.end(), "best") != what.aliases.end()) {
         owner->forget_failure("best");

@@ -249,7 +249,7 @@ std::vector<std::string> WeightMatch::lines() const {
   add(part, ": these keep their values");
   part = {};
   part.unexpected = unexpected;
-  add(part, ": these are left out");
+  add(part, ": these are skipped");
   part = {};
   part.misshapen = misshapen;
   add(part, ": these keep their values");

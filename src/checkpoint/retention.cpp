@@ -6,7 +6,7 @@
 
 namespace danling::inline v0 {
 
-void settle_hours(std::vector<HistoryEntry>& history, RetentionRules rules) {
+void mark_kept_by_hours(std::vector<HistoryEntry>& history, RetentionRules rules) {
   if (rules.every_hours <= 0.0) {
     return;
   }

@@ -25,7 +25,7 @@ struct RetentionRules {
 
 /// For a history found on disk: marks entries that no other rule keeps as kept by the rule of hours, the only one that
 /// can have kept them. Copies have other file times, which would decide wrongly.
-void settle_hours(std::vector<HistoryEntry>& history, RetentionRules rules);
+void mark_kept_by_hours(std::vector<HistoryEntry>& history, RetentionRules rules);
 
 /// The names that no rule keeps, oldest first; never the newest. `history`: oldest first.
 std::vector<std::string> superseded(const std::vector<HistoryEntry>& history, const RetentionRules& rules);

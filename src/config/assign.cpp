@@ -83,7 +83,7 @@ bool read(const Node& node, std::optional<T>& target) {
 }
 
 /// Whether the node, as a field of its kind would read it, equals `value`, which is no map.
-bool says(const Node& node, const ConfigTree& value) {
+bool equals(const Node& node, const ConfigTree& value) {
   const auto equals = [&]<class T>(const T& expected) {
     T got{};
     return read(node, got) && got == expected;
@@ -96,12 +96,12 @@ bool says(const Node& node, const ConfigTree& value) {
 }
 
 /// The text in the field's spelling, if it matches a choice except for case; `none` is then no null.
-Node in_own_words(const FieldSpec& spec, Node value) {
+Node normalize_spelling(const FieldSpec& spec, Node value) {
   for (Node& item : value.items) {
-    item = in_own_words(spec, std::move(item));
+    item = normalize_spelling(spec, std::move(item));
   }
   const auto take = [&](const std::string& name) {
-    if (!value.text.empty() && small_letters(value.text) == small_letters(name)) {
+    if (!value.text.empty() && to_lower(value.text) == to_lower(name)) {
       value.kind = Node::Kind::scalar;
       value.text = name;
     }
@@ -242,12 +242,12 @@ void Assignment::assign_field(const FieldSpec& spec, const Place& place, const N
     return;
   }
 
-  Node own = spec.choices.empty() ? value : in_own_words(spec, value);
+  Node own = spec.choices.empty() ? value : normalize_spelling(spec, value);
   if (spec.any_case) {
-    own.text = small_letters(own.text);
+    own.text = to_lower(own.text);
   }
   if (!read_into(spec, own)) wrong_kind();
-  const std::string objected = objection(spec, path, value_of(spec));
+  const std::string objected = find_violation(spec, path, value_of(spec));
   if (!objected.empty()) {
     fail<ConfigError>("config.parse", objected, " (", origin_.at(line), ")");
   }
@@ -269,7 +269,7 @@ void Assignment::assign_reserved(const ReservedKey& key, const ConfigTree& stand
                     line);
   } else if (!standard.is_map()) {
     refuse_twice(path, line);
-    if (!says(value, standard)) refuse(value.describe());
+    if (!equals(value, standard)) refuse(value.describe());
   } else if (value.kind != Node::Kind::null) {
     check<ConfigError>(value.kind == Node::Kind::map, "config.parse", "expected a mapping for ", quote(path), ", got ",
                        value.describe(), " (", origin_.at(line), ")");

@@ -45,7 +45,7 @@ void check_marks(SectionRef section, const std::string& prefix) {
         check_marks(map.at(map.target, name), prefix + name + ".");
       }
     } else if (spec->reserved() == nullptr) {
-      const std::string objected = objection(*spec, path, value_of(*spec));
+      const std::string objected = find_violation(*spec, path, value_of(*spec));
       if (!objected.empty()) {
         fail<ConfigError>("config.validate", objected);
       }
@@ -65,10 +65,10 @@ std::string bounds(const FieldSpec& spec) {
                    : concat(spec.above_low ? "above " : "of at least ", bound(*spec.low));
 }
 
-std::string objection(const FieldSpec& spec, const std::string& path, const ConfigTree& value) {
+std::string find_violation(const FieldSpec& spec, const std::string& path, const ConfigTree& value) {
   if (value.is_list()) {
     for (const auto& item : value.list()) {
-      std::string objected = objection(spec, path, item);
+      std::string objected = find_violation(spec, path, item);
       if (!objected.empty()) {
         return objected;
       }

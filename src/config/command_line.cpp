@@ -12,38 +12,38 @@ namespace detail {
 namespace {
 
 /// The field of a key on the command line, whose kind determines how to read its text.
-struct Found {
+struct KeyInfo {
   enum class Kind { unknown, boolean, text, scalar, list, sections };
   Kind kind = Kind::unknown;
   bool optional = false;
 };
 
-Found kind_of(const FieldSpec& spec) {
+KeyInfo kind_of(const FieldSpec& spec) {
   const std::string kind = expected_kind(spec);
-  Found found;
+  KeyInfo found;
   found.optional = kind.ends_with(" or null");
   if (spec.is_section() || spec.is_list() || spec.is_map()) {
-    found.kind = Found::Kind::sections;
+    found.kind = KeyInfo::Kind::sections;
   } else if (kind.starts_with("a list")) {
-    found.kind = Found::Kind::list;
+    found.kind = KeyInfo::Kind::list;
   } else if (kind.starts_with("true")) {
-    found.kind = Found::Kind::boolean;
+    found.kind = KeyInfo::Kind::boolean;
   } else {
-    found.kind = kind.starts_with("text") ? Found::Kind::text : Found::Kind::scalar;
+    found.kind = kind.starts_with("text") ? KeyInfo::Kind::text : KeyInfo::Kind::scalar;
   }
   return found;
 }
 
-Found kind_of(const ConfigTree& reserved, std::string_view path) {
+KeyInfo kind_of(const ConfigTree& reserved, std::string_view path) {
   const ConfigTree* at = &reserved;
   while (at != nullptr && !path.empty()) {
     const auto dot = path.find('.');
     at = at->is_map() ? at->find(path.substr(0, dot)) : nullptr;
     path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
   }
-  Found found;
+  KeyInfo found;
   if (at != nullptr) {
-    using Kind = Found::Kind;
+    using Kind = KeyInfo::Kind;
     found.kind = at->is_map()    ? Kind::sections
                  : at->is_list() ? Kind::list
                  : at->is_bool() ? Kind::boolean
@@ -52,7 +52,7 @@ Found kind_of(const ConfigTree& reserved, std::string_view path) {
   return found;
 }
 
-Found find(ConstSectionRef section, std::string_view path) {
+KeyInfo find(ConstSectionRef section, std::string_view path) {
   const auto dot = path.find('.');
   const std::string_view head = path.substr(0, dot);
   const bool ends = dot == std::string_view::npos;
@@ -61,7 +61,7 @@ Found find(ConstSectionRef section, std::string_view path) {
     if (!spec->is_map() && spec->answers_to(head)) {
       if (const ReservedKey* key = spec->reserved()) return kind_of(key->value, ends ? "" : path.substr(dot + 1));
       if (ends) return kind_of(*spec);
-      return spec->is_section() ? find(std::get<SectionRef>(spec->target), path.substr(dot + 1)) : Found();
+      return spec->is_section() ? find(std::get<SectionRef>(spec->target), path.substr(dot + 1)) : KeyInfo();
     }
   }
   for (const auto& spec : fields.specs()) {
@@ -94,11 +94,11 @@ Node word(std::string_view text) {
   return node;
 }
 
-Node node_of(std::string_view text, const Found& found, const Origin& origin) {
-  if (found.kind == Found::Kind::sections && (text.starts_with('{') || text.starts_with('['))) {
+Node node_of(std::string_view text, const KeyInfo& found, const Origin& origin) {
+  if (found.kind == KeyInfo::Kind::sections && (text.starts_with('{') || text.starts_with('['))) {
     return read_yaml(text, origin);
   }
-  if (found.kind == Found::Kind::list && !(found.optional && is_null(text))) {
+  if (found.kind == KeyInfo::Kind::list && !(found.optional && is_null(text))) {
     if (text.starts_with('[')) {
       return read_yaml(text, origin);
     }
@@ -118,7 +118,7 @@ Node node_of(std::string_view text, const Found& found, const Origin& origin) {
   return word(text);
 }
 
-void set(SectionRef config, std::string_view key, std::string_view value, const Found& found, const Origin& origin) {
+void set(SectionRef config, std::string_view key, std::string_view value, const KeyInfo& found, const Origin& origin) {
   Assignment(config, origin).assign_at(std::string(key), node_of(value, found, origin));
 }
 
@@ -143,7 +143,7 @@ std::vector<Option> options_of(const Config& config, int argc, const char* const
       option.value = argument.substr(equals + 1);
     } else if (i + 1 < argc && !std::string_view(argv[i + 1]).starts_with("--")) {
       const std::string_view next = argv[i + 1];
-      const bool flag = find(config, option.key).kind == Found::Kind::boolean;
+      const bool flag = find(config, option.key).kind == KeyInfo::Kind::boolean;
       if (!flag || parse_bool(next) || is_null(next)) {
         option.value = next;
         ++i;
@@ -168,7 +168,7 @@ void apply(SectionRef config, std::string_view key, std::string_view value, cons
 
 bool parse(Config& config, int argc, const char* const* argv, std::ostream& out) {
   for (const std::string_view taken : {"config", "help"}) {
-    check<ConfigError>(detail::find(config, taken).kind == detail::Found::Kind::unknown, "config.parse",
+    check<ConfigError>(detail::find(config, taken).kind == detail::KeyInfo::Kind::unknown, "config.parse",
                        "expected no field named ", quote(taken), ", which is an option of the command line");
   }
   for (int i = 1; i < argc; ++i) {
@@ -192,8 +192,8 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
       continue;
     }
     const auto found = detail::find(config, option.key);
-    const bool flag = found.kind == detail::Found::Kind::boolean;
-    check<ConfigError>(option.value || flag || found.kind == detail::Found::Kind::unknown, "config.parse",
+    const bool flag = found.kind == detail::KeyInfo::Kind::boolean;
+    check<ConfigError>(option.value || flag || found.kind == detail::KeyInfo::Kind::unknown, "config.parse",
                        "expected a value after ", quote(concat("--", option.key)), ", got none (command line)");
     detail::set(config, option.key, option.value.value_or(flag ? "true" : ""), found, origin);
   }

@@ -71,13 +71,13 @@ std::string type_name(const FieldSpec& spec);
 std::string bounds(const FieldSpec& spec);
 
 /// The violated mark of a field, as "expected ..." text, or empty.
-std::string objection(const FieldSpec& spec, const std::string& path, const ConfigTree& value);
+std::string find_violation(const FieldSpec& spec, const std::string& path, const ConfigTree& value);
 
 /// Every key path below `section`, sections included, for suggestions.
 std::vector<std::string> known_paths(SectionRef section, const std::string& prefix = "");
 
 /// Converts ASCII letters only, in any locale.
-std::string small_letters(std::string text);
+std::string to_lower(std::string text);
 
 /// A value on one line, for messages.
 std::string inline_yaml(const ConfigTree& tree);

@@ -281,7 +281,7 @@ std::string type_name(const FieldSpec& spec) {
       spec.target);
 }
 
-std::string small_letters(std::string text) {
+std::string to_lower(std::string text) {
   for (char& c : text) {
     c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
   }

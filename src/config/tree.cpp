@@ -29,7 +29,7 @@ ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
       }
     }
     if (spec.any_case) {
-      return ConfigTree(small_letters(value.string()));
+      return ConfigTree(to_lower(value.string()));
     }
   }
   return value;

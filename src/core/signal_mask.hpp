@@ -1,4 +1,4 @@
-// Keeps signals from a thread for a while.
+// Blocks signals in a thread for a while.
 #pragma once
 
 #include <csignal>

@@ -86,7 +86,7 @@ void Batch::set(std::string_view name, at::Tensor tensor) {
   *place = std::move(tensor);
 }
 
-std::int64_t Batch::size_elsewhere() const {
+std::int64_t Batch::size_without_input() const {
   check<DataError>(!input.defined(), "data.batch",
                    "expected an input with a first dimension that counts samples, got a scalar");
   std::optional<std::int64_t> found;

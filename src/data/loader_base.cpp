@@ -75,7 +75,7 @@ bool LoaderEngine::claim_source() {
                                   : claim.take(reader->stream(), "stream", of_split(split));
 }
 
-std::shared_ptr<const Snapshot> LoaderEngine::take_place() const {
+std::shared_ptr<const Snapshot> LoaderEngine::snapshot_source() const {
   if (sampler != nullptr) {
     return nullptr;
   }
@@ -143,8 +143,8 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
   detail::LoaderEngine& engine = detail::engine_of(engine_);
   engine.claim_source();
   ++visit_;
-  if (kept_) {
-    go_back();
+  if (saved_position_) {
+    restore_position();
     engine.claim_source();  // `place` outside of an epoch has released it
   }
   const bool continues = loaded_ && epoch == epoch_;
@@ -167,7 +167,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
     } else {
       engine.reader->reset(epoch);
     }
-    engine.place = engine.take_place();
+    engine.place = engine.snapshot_source();
   }
   detail::EpochContext context;
   context.split = options_.split;
@@ -187,9 +187,9 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
 
 void LoaderBase::start_upcoming_epoch() {
   detail::engine_of(engine_);
-  if (kept_) {
+  if (saved_position_) {
     ++visit_;
-    go_back();
+    restore_position();
   }
   if (resumes_) {
     start_epoch(batches_ == 0 ? epoch_ : epoch_ + 1);
@@ -203,9 +203,9 @@ void LoaderBase::start_upcoming_epoch() {
 
 bool LoaderBase::next() {
   detail::engine_of(engine_);
-  if (kept_) {
+  if (saved_position_) {
     ++visit_;
-    go_back();
+    restore_position();
   }
   if (resumes_) {
     start_epoch(epoch_);

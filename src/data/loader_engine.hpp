@@ -53,7 +53,7 @@ struct LoaderEngine {
   /// Call before the stream or batch sampler moves; see SourceClaim.
   bool claim_source();
   /// Snapshot of the source, for an epoch that begins.
-  std::shared_ptr<const Snapshot> take_place() const;
+  std::shared_ptr<const Snapshot> snapshot_source() const;
   bool is_stream() const { return sampler == nullptr && batch_sampler == nullptr; }
   std::optional<std::int64_t> order_size() const {
     return sampler != nullptr ? std::optional<std::int64_t>(sampler->size()) : std::nullopt;

@@ -59,7 +59,7 @@ BatchSlot* DirectPipeline::next() {
 bool DirectPipeline::ended() {
   const c10::NoGradGuard no_grad;
   try {
-    return !plan_ahead() || (planner_->sure_when_read() && !read_ahead());
+    return !plan_ahead() || (planner_->confirmed_by_read() && !read_ahead());
   } catch (...) {
     error_ = std::current_exception();
     return false;

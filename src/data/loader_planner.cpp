@@ -291,7 +291,7 @@ std::int64_t StreamPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
   try {
     ended_ = !read(slot, begin, share);
   } catch (...) {
-    uncertain_ = true;
+    position_invalid_ = true;
     rethrow_for_batch(slot.info, /*of_stream=*/true);
   }
   slot.next_snapshot = snapshot_;
@@ -305,20 +305,20 @@ void StreamPlanner::go_to(const Snapshot& snapshot) {
 
 // The data for the batch are consumed: rewinds the stream; the next plan returns to this position.
 void StreamPlanner::replan(BatchSlot& slot) {
-  uncertain_ = true;
+  position_invalid_ = true;
   try {
     go_to(*slot.snapshot);
     check<DataError>(advance(slot.info.position) && reader_.prepare(slot), "data.loader",
-                     "expected the stream to yield again what it yielded, got its end");
+                     "expected the stream to yield the same samples again, got its end");
   } catch (...) {
     rethrow_for_batch(slot.info, /*of_stream=*/true);
   }
 }
 
 bool StreamPlanner::read(BatchSlot& slot, std::int64_t begin, const Share& share) {
-  if (uncertain_) {
+  if (position_invalid_) {
     go_to(*snapshot_);
-    uncertain_ = false;
+    position_invalid_ = false;
   }
   if (!advance(begin + share.offset) || !reader_.prepare(slot)) {
     return false;

@@ -44,7 +44,7 @@ class Planner {
   /// Call after the batch was read. In any thread. Returns false if the batch is past the end.
   virtual bool complete(BatchSlot& slot) const;
   /// Whether a batch is known to exist only after it was read.
-  virtual bool sure_when_read() const { return false; }
+  virtual bool confirmed_by_read() const { return false; }
 
  protected:
   /// Plans global batch `step` of the plan or a later one; returns its number, or -1 at the end.
@@ -99,10 +99,10 @@ class StreamPlanner final : public Planner {
         at_(snapshot_->position) {}
 
   /// Call when something else moved the stream. Not while `plan` is running.
-  void lose_place() { uncertain_ = true; }
+  void invalidate_position() { position_invalid_ = true; }
   void replan(BatchSlot& slot) override;
   bool complete(BatchSlot& slot) const override;
-  bool sure_when_read() const override { return context().plan.layout().drop_last; }
+  bool confirmed_by_read() const override { return context().plan.layout().drop_last; }
 
  private:
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
@@ -114,7 +114,7 @@ class StreamPlanner final : public Planner {
   std::shared_ptr<const Snapshot> snapshot_;  // at or before the next batch to plan
   std::int64_t every_;
   std::int64_t at_;
-  bool uncertain_ = false;  // the stream is not at at_, but can return to snapshot_
+  bool position_invalid_ = false;  // the stream is not at at_, but can return to snapshot_
   bool ended_ = false;
 };
 

@@ -42,8 +42,8 @@ Group group_of(const State& state, std::int64_t size) {
 
 // Saves the source's position: behind the newest delivered batch, with the batches that it overtook. Independent of
 // read-ahead.
-void put_place(State& state, const LoaderEngine& engine, bool in_order) {
-  const auto place = engine.place ? engine.place : engine.take_place();
+void save_position(State& state, const LoaderEngine& engine, bool in_order) {
+  const auto place = engine.place ? engine.place : engine.snapshot_source();
   const auto overtaken = in_order ? std::vector<const BatchSlot*>() : engine.pipeline->overtaken(engine.newest);
   if (engine.batch_sampler != nullptr) {
     State::List pending;
@@ -119,8 +119,8 @@ Ranges joined(const EpochPlan& plan, const std::vector<Ranges>& steps) {
 
 State LoaderBase::state_dict() const {
   const detail::LoaderEngine& engine = detail::engine_of(engine_);
-  if (kept_) {
-    return *kept_;
+  if (saved_position_) {
+    return *saved_position_;
   }
   State state;
   state["epoch"] = epoch_;
@@ -156,7 +156,7 @@ State LoaderBase::state_dict() const {
   if (engine.sampler != nullptr) {
     state["sampler"] = engine.sampler->state_dict();
   } else {
-    detail::put_place(state, engine, options_.in_order);
+    detail::save_position(state, engine, options_.in_order);
   }
   return state;
 }
@@ -188,7 +188,7 @@ std::shared_ptr<const detail::Snapshot> LoaderBase::load_source(const State& sta
     engine.reader->load_state_dict(place->state);
   } catch (...) {
     if (engine.planner != nullptr) {
-      static_cast<detail::StreamPlanner&>(*engine.planner).lose_place();
+      static_cast<detail::StreamPlanner&>(*engine.planner).invalidate_position();
     } else if (engine.place != nullptr) {
       engine.reader->load_state_dict(engine.place->state);
     }
@@ -268,7 +268,7 @@ void LoaderBase::load_state_dict(const State& state) {
   started_ = false;
   loaded_ = true;
   resumes_ = false;
-  kept_.reset();
+  saved_position_.reset();
 }
 
 State LoaderBase::merge_states(std::span<const State> states) {

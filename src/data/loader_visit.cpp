@@ -15,29 +15,29 @@ std::int64_t LoaderBase::begin_visit(std::int64_t epoch, bool keep) {
                     "false with ",
                     options_.shard.world_size, " processes", detail::of_split(options_.split),
                     ", where one of them does not know the position; set in_order, or evaluate another split");
-  std::optional<State> kept = std::move(kept_);
-  bool in_epoch = kept_in_epoch_;
+  std::optional<State> kept = std::move(saved_position_);
+  bool in_epoch = saved_in_epoch_;
   if (keep && !kept) {
     kept = state_dict();
     in_epoch = resumes_ || (started_ && !loaded_);  // resumes_: nothing was read since another visit
   }
-  kept_.reset();
+  saved_position_.reset();
   loaded_ = false;  // otherwise start_epoch would continue that state
   try {
     start_epoch(epoch);
   } catch (...) {
-    kept_ = std::move(kept);
-    kept_in_epoch_ = in_epoch;
+    saved_position_ = std::move(kept);
+    saved_in_epoch_ = in_epoch;
     throw;
   }
-  kept_ = std::move(kept);
-  kept_in_epoch_ = in_epoch;
+  saved_position_ = std::move(kept);
+  saved_in_epoch_ = in_epoch;
   return visit_.get();
 }
 
-void LoaderBase::go_back() {
-  const bool in_epoch = kept_in_epoch_;
-  load_state_dict(State(*kept_));
+void LoaderBase::restore_position() {
+  const bool in_epoch = saved_in_epoch_;
+  load_state_dict(State(*saved_position_));
   resumes_ = in_epoch;
 }
 
@@ -53,15 +53,15 @@ LoaderVisit::~LoaderVisit() {
 
 bool LoaderVisit::next() {
   check<StateError>(loader_ != nullptr && visit_ == loader_->visit_.get(), "data.loader",
-                    "expected a pass that goes on, got one that has ended: something else used the loader");
+                    "expected a visit in progress, got one that has ended: something else used the loader");
   return loader_->advance();
 }
 
 void LoaderVisit::end() {
   LoaderBase* const loader = std::exchange(loader_, nullptr);
-  if (loader != nullptr && visit_ == loader->visit_.get() && loader->kept_) {
+  if (loader != nullptr && visit_ == loader->visit_.get() && loader->saved_position_) {
     ++loader->visit_;
-    loader->go_back();
+    loader->restore_position();
   }
 }
 

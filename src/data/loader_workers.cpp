@@ -127,7 +127,7 @@ BatchSlot* WorkerPipeline::ready_slot() const {
 }
 
 // A batch that is not full has to come at the same step on all ranks, or they would not agree on its size.
-void WorkerPipeline::note_size(BatchSlot& slot) const {
+void WorkerPipeline::mark_in_turn(BatchSlot& slot) const {
   const Layout& layout = planner_->context().plan.layout();
   slot.in_turn = layout.shard.world_size > 1 && slot.info.global_size < layout.global();
 }
@@ -203,7 +203,7 @@ BatchSlot* WorkerPipeline::next() {
 
 bool WorkerPipeline::ended() {
   Lock lock(mutex_);
-  const bool must_be_read = planner_->sure_when_read();
+  const bool must_be_read = planner_->confirmed_by_read();
   bool more = false;
   change_.wait(lock, [&] {
     more = std::any_of(slots_.begin(), slots_.end(), [&](const auto& slot) {
@@ -276,7 +276,7 @@ void WorkerPipeline::work(std::int64_t worker, std::optional<c10::DeviceIndex> d
     if (device) {
       at::accelerator::setDeviceIndex(*device);
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): pinning will say what is wrong
+  } catch (...) {  // NOLINT(bugprone-empty-catch): pinning will throw the error
   }
   Lock lock(mutex_);
   while (true) {
@@ -338,7 +338,7 @@ void WorkerPipeline::plan(Lock& lock) {
     blocked_ = true;
   } else if (more && slot.number < end_) {
     slot.planned = true;
-    note_size(slot);
+    mark_in_turn(slot);
     ++planned_;
     slot.stage = Stage::waiting;
     if (running_ && !paused_) {
@@ -370,7 +370,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
     slot.error = interrupted_ ? nullptr : std::move(error);
   } else {
     slot.stage = Stage::ready;
-    note_size(slot);
+    mark_in_turn(slot);
     end_ = counts ? end_ : std::min(end_, slot.number);
   }
   if (end_ <= planned_) {  // data behind a stream's end do not count either

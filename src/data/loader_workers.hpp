@@ -50,7 +50,7 @@ class WorkerPipeline final : public Pipeline {
   bool retry_failed(Lock& lock);
   void interrupt(Lock& lock);
   BatchSlot* ready_slot() const;
-  void note_size(BatchSlot& slot) const;
+  void mark_in_turn(BatchSlot& slot) const;
 
   // Called in the workers.
   void work(std::int64_t worker, std::optional<c10::DeviceIndex> device) noexcept;

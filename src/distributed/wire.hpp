@@ -18,8 +18,8 @@ class Backend;
 
 namespace danling::inline v0 {
 
-/// A backend of LibTorch's for host memory. Tensors are contiguous and on the host; failures throw what LibTorch
-/// throws.
+/// A backend of LibTorch's for host memory. Tensors are contiguous and on the host; failures throw
+/// errors of LibTorch.
 class Wire {
  public:
   Wire(c10::intrusive_ptr<c10d::Backend> backend, std::string address);

@@ -156,12 +156,12 @@ void AtomicFile::append(std::span<const std::byte> bytes) {
     }
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     written_ += static_cast<std::uint64_t>(done);
-    if (written_ - on_its_way_ >= kPiece) {
+    if (written_ - writeback_end_ >= kPiece) {
       // The device works while the rest is written. Only a hint: fsync reports its errors.
       const std::uint64_t whole = written_ / kPage * kPage;
-      ::sync_file_range(descriptor_, static_cast<off_t>(on_its_way_), static_cast<off_t>(whole - on_its_way_),
+      ::sync_file_range(descriptor_, static_cast<off_t>(writeback_end_), static_cast<off_t>(whole - writeback_end_),
                         SYNC_FILE_RANGE_WRITE);
-      on_its_way_ = whole;
+      writeback_end_ = whole;
     }
   }
 }

@@ -58,7 +58,7 @@ bool is_harmless(int warning) {
 }
 
 // Level -1 is a warning: libjpeg continues.
-void jpeg_said(j_common_ptr common, int level) {
+void jpeg_warned(j_common_ptr common, int level) {
   if (level < 0 && !state_of(common).accept_damaged && !is_harmless(common->err->msg_code)) {
     jpeg_failed(common);
   }
@@ -113,7 +113,7 @@ bool read_header(JpegState& state, std::string_view bytes, bool save_exif) {
   }
   state.decompress.err = jpeg_std_error(&state.errors);
   state.errors.error_exit = jpeg_failed;
-  state.errors.emit_message = jpeg_said;
+  state.errors.emit_message = jpeg_warned;
   state.errors.output_message = jpeg_prints;
   state.decompress.client_data = &state;
   jpeg_create_decompress(&state.decompress);

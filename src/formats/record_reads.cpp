@@ -36,7 +36,7 @@ class LargeRecord {
 
   std::size_t num_pieces() const { return pieces_.size(); }
 
-  void bring(std::size_t number) {
+  void read_piece(std::size_t number) {
     const auto bytes = piece(number);
     std::uint32_t crc = 0;
     for (std::size_t done = 0; done < bytes.size(); done += kStep) {
@@ -118,7 +118,7 @@ void read_records(const ZipReader& zip, std::span<const RecordRead> reads) {
   parallel_for(items.size(), threads, [&](std::size_t i) {
     const Item& item = items[i];
     if (item.large != nullptr) {
-      item.large->bring(item.piece);
+      item.large->read_piece(item.piece);
     } else {
       zip.read(*item.read->entry, item.read->out, item.read->hash);
     }

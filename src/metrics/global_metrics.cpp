@@ -79,7 +79,7 @@ void GlobalMetrics::Impl::replace(Local other) {
   sent.clear();
   merged.reset();
   average.reset();
-  anew = true;
+  resend_all = true;
 }
 
 void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& target) {

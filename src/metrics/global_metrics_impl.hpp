@@ -51,7 +51,7 @@ struct GlobalMetrics::Impl {
     detail::RowCount count;
   };
   /// Data received from one rank; for this rank, only the number of rows.
-  struct Sent {
+  struct RankData {
     detail::RowStore preds;
     detail::RowStore targets;
     std::int64_t rows = 0;
@@ -89,10 +89,10 @@ struct GlobalMetrics::Impl {
   GlobalMetricsOptions options;
 
   Local local;
-  std::vector<Sent> sent;  // by rank
+  std::vector<RankData> sent;  // by rank
   int own_rank = 0;
   Group::Identity sent_by;  // of the group of these ranks
-  bool anew = true;         // reset or loaded since the last synchronize()
+  bool resend_all = true;   // reset or loaded since the last synchronize()
   std::optional<Merged> merged;
   std::optional<Result> average;
 };

@@ -44,7 +44,7 @@ std::string form_text(const Form& form, bool rows) {
 // Sent by each rank before anything else, so that all reach the same decisions and errors.
 struct Report {
   std::string metrics;  // names, keys, and whether predictions are stored
-  bool anew = false;
+  bool resend_all = false;
   std::int64_t rows = 0;
   std::int64_t last_rows = 0;
   std::int64_t n = 0;
@@ -52,7 +52,8 @@ struct Report {
   std::vector<Form> forms;  // of predictions, targets, and the sums of each key
 
   std::string encode() const {
-    std::vector<std::int64_t> numbers{anew ? 1 : 0, rows, last_rows, n, count, static_cast<std::int64_t>(forms.size())};
+    std::vector<std::int64_t> numbers{
+        resend_all ? 1 : 0, rows, last_rows, n, count, static_cast<std::int64_t>(forms.size())};
     for (const Form& form : forms) {
       numbers.push_back(static_cast<std::int64_t>(form.size()));
       numbers.insert(numbers.end(), form.begin(), form.end());
@@ -73,7 +74,7 @@ struct Report {
       return number;
     };
     Report report;
-    report.anew = next() != 0;
+    report.resend_all = next() != 0;
     report.rows = next();
     report.last_rows = next();
     report.n = next();
@@ -199,7 +200,7 @@ void GlobalMetrics::synchronize(const Group& group) {
 
   Report report;
   report.metrics = metrics_text(impl.metrics, impl.sums);
-  report.anew = impl.anew || other_group;
+  report.resend_all = impl.resend_all || other_group;
   report.rows = local.preds.size();
   report.last_rows = local.last_rows;
   report.n = local.n.read();
@@ -214,15 +215,15 @@ void GlobalMetrics::synchronize(const Group& group) {
   }
   const std::vector<Form> forms = common_forms(reports, impl.sums);
 
-  bool anew = false;
+  bool resend_all = false;
   for (const Report& of_rank : reports) {
-    anew = anew || of_rank.anew;
+    resend_all = resend_all || of_rank.resend_all;
   }
   // The ranks' data are valid again only if all of the following succeeds.
-  impl.anew = true;
+  impl.resend_all = true;
   impl.merged.reset();
   impl.average.reset();
-  if (anew) {
+  if (resend_all) {
     impl.sent.clear();
     impl.sent.resize(size);
     impl.own_rank = group.rank();
@@ -241,7 +242,7 @@ void GlobalMetrics::synchronize(const Group& group) {
       const auto gathered = group.all_gather(nothing ? at::Tensor() : rows.slice(begin, report.rows));
       for (std::size_t rank = 0; rank < size; ++rank) {
         if (rank != own && gathered[rank].defined() && gathered[rank].size(0) > 0) {
-          Impl::Sent& from = impl.sent[rank];
+          Impl::RankData& from = impl.sent[rank];
           (preds ? from.preds : from.targets).append(gathered[rank], impl.options.device);
         }
       }
@@ -265,7 +266,7 @@ void GlobalMetrics::synchronize(const Group& group) {
     }
   }
   impl.merged = std::move(merged);
-  impl.anew = false;
+  impl.resend_all = false;
 }
 
 detail::MetricData GlobalMetrics::Impl::all_data() {

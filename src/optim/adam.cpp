@@ -128,7 +128,7 @@ struct Adam::Impl {
       }
       plan.next[i] = fuse ? Route::fused : Route::plain;
     }
-    plan.settle();
+    plan.rebuild_lists();
   }
 
   /// `scale`: a double, or a GradScale whose tensors are on a device.
@@ -173,7 +173,7 @@ struct Adam::Impl {
       plan.slots[i].count = -1;
     }
     if (on_device.found_inf.defined()) {
-      at::_foreach_add_(bucket.steps, on_device.taken());
+      at::_foreach_add_(bucket.steps, on_device.count_increment());
     } else {
       at::_foreach_add_(bucket.steps, 1);
     }

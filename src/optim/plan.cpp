@@ -62,13 +62,13 @@ DeviceScale::DeviceScale(const GradScale& scale, at::Device device) {
   }
 }
 
-at::Tensor DeviceScale::taken() const { return found_inf.defined() ? found_inf.neg().add_(1) : at::Tensor(); }
+at::Tensor DeviceScale::count_increment() const { return found_inf.defined() ? found_inf.neg().add_(1) : at::Tensor(); }
 
-void keep_where(const at::Tensor& found_inf, const at::Tensor& before, const at::Tensor& tensor) {
+void restore_where(const at::Tensor& found_inf, const at::Tensor& before, const at::Tensor& tensor) {
   at::where_out(const_cast<at::Tensor&>(tensor), found_inf.ne(0), before, tensor);
 }
 
-void Plan::settle() {
+void Plan::rebuild_lists() {
   if (next == routes) {
     return;
   }

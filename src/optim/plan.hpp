@@ -16,7 +16,7 @@
 namespace danling::inline v0::optim::detail {
 
 /// Restores `tensor` from `before` if the flag is set.
-void keep_where(const at::Tensor& found_inf, const at::Tensor& before, const at::Tensor& tensor);
+void restore_where(const at::Tensor& found_inf, const at::Tensor& before, const at::Tensor& tensor);
 
 /// Optimizer state of one parameter.
 struct Slot {
@@ -41,7 +41,7 @@ struct DeviceScale {
   DeviceScale(const GradScale& scale, at::Device device);
   OptionalTensor flag() const { return found_inf.defined() ? OptionalTensor(found_inf) : std::nullopt; }
   /// Increment of the counts: 1 - found_inf.
-  at::Tensor taken() const;
+  at::Tensor count_increment() const;
 };
 
 /// clip_grad_norm into a scale, for gradients on a device.
@@ -57,7 +57,7 @@ void update_unless(const at::Tensor& found_inf, std::vector<at::Tensor> tensors,
   update();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (before[i].defined()) {
-      keep_where(found_inf, before[i], tensors[i]);
+      restore_where(found_inf, before[i], tensors[i]);
     }
   }
 }
@@ -86,7 +86,7 @@ struct Plan {
   std::vector<Bucket> buckets;
 
   /// Rebuilds the lists when `next` differs from the routes they were built for.
-  void settle();
+  void rebuild_lists();
   /// Call when the lists hold tensors that are no longer those of the slots.
   void invalidate() { routes.clear(); }
 };

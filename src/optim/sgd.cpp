@@ -96,7 +96,7 @@ struct SGD::Impl {
         }
       }
     }
-    plan.settle();
+    plan.rebuild_lists();
   }
 
   static bool flagged(double) { return false; }

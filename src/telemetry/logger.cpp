@@ -107,7 +107,7 @@ void Logger::write_file(LogLevel level, std::string_view text) {
 
 void Logger::complain(const std::string& reason) {
   print(LogLevel::warning, concat("[logger.write] expected to write ", options_.file, ", got ", quote(reason),
-                                  "; the run goes on without a complete log file"));
+                                  "; the run continues without a complete log file"));
 }
 
 void Logger::flush() {

@@ -84,7 +84,7 @@ Workspace::Lock::~Lock() {
   ::close(file_);
 }
 
-bool Workspace::Lock::is_there() const {
+bool Workspace::Lock::exists() const {
   struct stat held {};
   struct stat named {};
   if (::stat(path_.c_str(), &named) != 0) {
@@ -93,7 +93,7 @@ bool Workspace::Lock::is_there() const {
   return ::fstat(file_, &held) != 0 || (held.st_dev == named.st_dev && held.st_ino == named.st_ino);
 }
 
-void Workspace::Lock::sign(const std::string& timestamp) {
+void Workspace::Lock::write_owner(const std::string& timestamp) {
   const std::string text =
       concat("pid: ", static_cast<std::int64_t>(getpid()), "\nhost: ", host_name(), "\ntimestamp: ", timestamp, "\n");
   int reason = ftruncate(file_, 0) == 0 ? 0 : errno;

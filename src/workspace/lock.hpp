@@ -19,9 +19,9 @@ class Workspace::Lock {
   /// The attempt that held the directory before; empty without one.
   const std::string& earlier_attempt() const { return earlier_attempt_; }
   /// Whether its file still has its name; without it, others do not see the lock.
-  bool is_there() const;
+  bool exists() const;
   /// Writes this process and attempt into the file.
-  void sign(const std::string& timestamp);
+  void write_owner(const std::string& timestamp);
 
  private:
   std::filesystem::path path_;

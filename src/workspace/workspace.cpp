@@ -135,7 +135,7 @@ void Workspace::taken_over() const {
 }
 
 // Stores the paths below the run at which it may be if this process dies: it is about to be moved.
-void Workspace::note_source(const fs::path& source) const {
+void Workspace::store_source(const fs::path& source) const {
   const auto inner = resolved(source);
   const auto outer = resolved(dir_);
   if (source.empty() || !starts_with(inner, outer)) {
@@ -163,7 +163,7 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
   lock_ = std::make_unique<Lock>(dir_ / lock_name);
   fs::path moved;
   try {
-    note_source(source);
+    store_source(source);
     if (!resuming) {
       moved = move_aside();
     }
@@ -173,7 +173,7 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
     remove_temporaries(dir_);
     remove_temporaries(dir_ / "metadata");
     // Last: until here the lock names the moved attempt, even if this one dies in between.
-    lock_->sign(options_.timestamp);
+    lock_->write_owner(options_.timestamp);
   } catch (...) {
     lock_.reset();
     throw;
@@ -184,7 +184,7 @@ fs::path Workspace::open(bool resuming, const fs::path& source) {
 void Workspace::close() noexcept { lock_.reset(); }
 
 fs::path Workspace::reopen() {
-  if (!is_open() || lock_->is_there()) {
+  if (!is_open() || lock_->exists()) {
     return {};
   }
   std::error_code error;
@@ -193,12 +193,12 @@ fs::path Workspace::reopen() {
   make_directories(dir_ / "metadata");
   try {
     auto lock = std::make_unique<Lock>(dir_ / lock_name);
-    lock->sign(options_.timestamp);
+    lock->write_owner(options_.timestamp);
     lock_ = std::move(lock);
   } catch (const StateError& other) {
     lock_.reset();
     fail<StateError>("workspace.reopen", "expected ", quote(dir_.string()),
-                     " to stay as it was while the run goes on, got it or its lock removed, and then: ", other.what());
+                     " to keep its lock while the run lasts, got it or the lock removed, and then: ", other.what());
   }
   return whole ? dir_ : dir_ / lock_name;
 }

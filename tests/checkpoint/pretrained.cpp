@@ -163,7 +163,7 @@ TEST_CASE("load_pretrained: without strict it loads what matches and reports the
   CHECK(match.misshapen[1].got == "Float [5, 3]");
   CHECK(match.lines() ==
         Names{"1 missing (norm.bias): these keep their values",
-              "6 unexpected (fc.weight, fc.bias, a, b and 2 more): these are left out",
+              "6 unexpected (fc.weight, fc.bias, a, b and 2 more): these are skipped",
               "2 of another shape (norm.running_mean is Float [3] here and an integer there, head.weight is Float [4, "
               "3] here and Float [5, 3] there): these keep their values"});
   const State expected = filled(1);

@@ -15,7 +15,7 @@ TEST_CASE("FileCheckpointManager: a directory that is removed under a save is ma
   auto manager = run.manager({.directory = where, .interval = 1});
   manager.save_checkpoint(epoch_request(0));
   const std::string notice = "[checkpoint.write] expected the directory '" + where.string() +
-                             "', got none: it was removed, and the earlier checkpoints in it are gone; made anew";
+                             "', got none: it was removed with the earlier checkpoints in it; recreated it";
   for (int round = 0; round < 10; ++round) {
     std::thread remover([&] {
       const auto writes = [&] {
@@ -59,7 +59,7 @@ TEST_CASE("FileCheckpointManager: a directory that was removed is made anew, and
     if (epoch == 2) {
       CHECK(manager.take_notice() ==
             "[checkpoint.write] expected the directory '" + where.string() +
-                "', got none: it was removed, and the earlier checkpoints in it are gone; made anew");
+                "', got none: it was removed with the earlier checkpoints in it; recreated it");
       CHECK(names_in(where) == Names{"latest.pth", "ckpt-e000003.pth"});
       // Another manager is still kept out.
       auto other = run.manager({.directory = where, .interval = 1});

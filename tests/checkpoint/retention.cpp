@@ -91,7 +91,7 @@ TEST_CASE("superseded: hours that a rule has counted before are not counted agai
   for (int i = 0; i < 6; ++i) {
     copied.push_back({std::to_string(i), 100 * kHour + (i * 7919) % 5});  // all in one moment, in any order
   }
-  danling::settle_hours(copied, {.latest = 2, .every_hours = 3.0});
+  danling::mark_kept_by_hours(copied, {.latest = 2, .every_hours = 3.0});
   CHECK(superseded(copied, {.latest = 2, .every_hours = 3.0}).empty());
   // Those that no other rule kept are safe; the young ones are decided when they leave the newest.
   copied.push_back({"6", 101 * kHour});

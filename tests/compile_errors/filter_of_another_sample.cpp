@@ -1,4 +1,4 @@
-// expect: filter needs a predicate that takes a const sample of the dataset and gives a bool
+// expect: filter needs a predicate that takes a const sample of the dataset and returns a bool
 #include <danling/data/filter.hpp>
 
 namespace filter_of_another_sample {

@@ -53,7 +53,7 @@ TEST_CASE("Loader: moving a loader ends its visit, and it goes back to its posit
   REQUIRE(visit.next());
   Loader moved = std::move(loader);
   CHECK(error_of<danling::StateError>([&] { visit.next(); }) ==
-        "[data.loader] expected a pass that goes on, got one that has ended: something else used the loader");
+        "[data.loader] expected a visit in progress, got one that has ended: something else used the loader");
   CHECK(drain(moved) == counting(16, 4));
 }
 

@@ -168,8 +168,8 @@ TEST_CASE("table_dataset: missing values are an error, or what stands for them",
   const Table table = read_csv(path);
   const std::string file = " (file '" + path.string() + "', line ";
   CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}}); }) ==
-        "[data.table] expected a number, got a missing value or NaN; TableDatasetOptions::missing gives a number that "
-        "stands for it, or NaN; CsvOptions::missing lists the texts that mean one" +
+        "[data.table] expected a number, got a missing value or NaN; set TableDatasetOptions::missing to a "
+        "replacement, or to NaN; CsvOptions::missing lists the texts that mean one" +
             file + "3, column 'x')");
   CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .target = "y", .missing = 0.0}); }) ==
         "[data.table] expected a number, got a missing value or NaN; a target cannot be missing; CsvOptions::missing "

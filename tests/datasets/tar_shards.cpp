@@ -99,8 +99,8 @@ TEST_CASE("expand_braces: ranges keep their digits, lists and several braces mul
   CHECK(refusal("{x}") == begin + "'{x}': braces hold a range or a list");
   CHECK(refusal("{5..2}") == begin + "'{5..2}': a range is two whole numbers, the smaller one first");
   CHECK(refusal("{a..c}") == begin + "'{a..c}': a range is two whole numbers, the smaller one first");
-  CHECK(refusal("{0..99999999999}") == begin + "'{0..99999999999}': it stands for more than 10000000 names");
-  CHECK(refusal("{0..9999}{0..9999}") == begin + "'{0..9999}{0..9999}': it stands for more than 10000000 names");
+  CHECK(refusal("{0..99999999999}") == begin + "'{0..99999999999}': it expands to more than 10000000 names");
+  CHECK(refusal("{0..9999}{0..9999}") == begin + "'{0..9999}{0..9999}': it expands to more than 10000000 names");
 }
 
 TEST_CASE("tar_records: members make the records that WebDataset makes of them", "[data]") {

@@ -89,7 +89,7 @@ TEST_CASE("TorchRunner: after evaluation and inference of its split training con
     CHECK(stream.next()->size(0) == 8);
     runner.train();
     CHECK(error_of<dl::StateError>([&] { stream.next(); }) ==
-          "[data.loader] expected a pass that goes on, got one that has ended: something else used the loader");
+          "[data.loader] expected a visit in progress, got one that has ended: something else used the loader");
     CHECK(runner.train_loader().samples() == 24);
   }
   SECTION("an evaluation that throws") {

@@ -48,7 +48,7 @@ TEST_CASE("removed directory: the run logs it, creates the directory again and h
                                "', got none: it was removed, and the earlier checkpoints in it are gone; made anew, "
                                "training goes on\n"
                          : "[checkpoint.write] expected the directory '" + (dir / "checkpoints").string() +
-                               "', got none: it was removed, and the earlier checkpoints in it are gone; made anew; "
+                               "', got none: it was removed with the earlier checkpoints in it; recreated it; "
                                "training goes on\n") == 1);
   CHECK_THAT(log, ContainsSubstring("epoch 4/4"));
   CHECK_THAT(read_file(dir / "metadata" / "git.yaml"), ContainsSubstring(runner.workspace().timestamp()));
@@ -84,7 +84,7 @@ TEST_CASE("removed directory: if another run has created it again, the first run
   const auto error = error_of<dl::StateError>([&] { runner.train(); });
   CHECK(error.substr(0, error.find(" to be free, got another runner of this process ")) ==
         "[workspace.reopen] expected '" + dir.string() +
-            "' to stay as it was while the run goes on, got it or its lock removed, and then: [workspace.lock] "
+            "' to keep its lock while the run lasts, got it or the lock removed, and then: [workspace.lock] "
             "expected " +
             dir.string());
   runner.write_summary("crashed", error, 0, 1);

@@ -178,9 +178,10 @@ TEST_CASE("Logger: a file that cannot be opened is an error, one that fails late
   logger.error("two");
   logger.flush();
   // The complaint comes first: the file is written before the console.
-  CHECK(error.text() ==
-        "warning: [logger.write] expected to write /dev/full, got 'No space left on device'; the run goes on without a "
-        "complete log file\nerror: one\nerror: two\n");
+  CHECK(
+      error.text() ==
+      "warning: [logger.write] expected to write /dev/full, got 'No space left on device'; the run continues without a "
+      "complete log file\nerror: one\nerror: two\n");
 }
 
 TEST_CASE("Logger: lines of several threads stay whole", "[telemetry][logger]") {

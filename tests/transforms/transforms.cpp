@@ -334,7 +334,7 @@ TEST_CASE("transforms: what does not fit is named", "[data]") {
   CHECK(apply(random_crop(4), {.input = at::zeros({2, 3, 4})}, 2) ==
         "[data.random_crop] expected images of at least 4x4 with their padding, got 3x4");
   CHECK(apply(random_crop(2), {.input = at::zeros({3, 3, 4})}, 2) ==
-        "[data.random_crop] expected a batch of at most as many samples as its info tells (2), got 3");
+        "[data.random_crop] expected at most 2 samples, as in the BatchInfo, got 3");
   CHECK(apply(pad(3, {.padding_mode = PaddingMode::reflect}), {.input = at::zeros({1, 3, 9})}, 1) ==
         "[data.pad] expected margins of at most 2 for reflect padding of 3 pixels, got 3");
   CHECK(apply(pad({0, 0, 6, 0}, {.padding_mode = PaddingMode::symmetric}), {.input = at::zeros({1, 3, 5})}, 1) ==

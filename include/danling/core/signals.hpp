@@ -14,7 +14,7 @@ extern std::atomic<int> stop_signal;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 }  // namespace detail
 
-/// The signal that asked this process to stop, or 0. Costs one relaxed load; always 0 while no SignalGuard lives.
+/// The signal that requested a stop of this process, or 0. Costs one relaxed load; always 0 while no SignalGuard lives.
 inline int stop_signal() noexcept { return detail::stop_signal.load(std::memory_order_relaxed); }
 
 /// "SIGTERM" for SIGTERM; "signal 42" for one without a usual name.

@@ -34,7 +34,7 @@ struct Batch {
   /// Number of samples: the first dimension of `input`; where there is none (several inputs stand in `extra`), of the
   /// first tensor of `extra` that has one, else of `target`. @throws DataError when `input` is a scalar, or no tensor
   /// counts.
-  std::int64_t size() const { return input.defined() && input.dim() > 0 ? input.size(0) : size_elsewhere(); }
+  std::int64_t size() const { return input.defined() && input.dim() > 0 ? input.size(0) : size_without_input(); }
 
   /// Whether every tensor is on `device`.
   bool is_on(c10::Device device) const {
@@ -67,7 +67,7 @@ struct Batch {
   }
   bool extra_is_on(c10::Device device) const;
   void move_to(c10::Device device, bool non_blocking);
-  std::int64_t size_elsewhere() const;
+  std::int64_t size_without_input() const;
 };
 
 }  // namespace data

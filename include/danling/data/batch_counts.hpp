@@ -51,7 +51,7 @@ template <class B>
 concept FreeTokens = !BuiltIn<B> && requires(const B& batch) {
   { num_tokens(batch) } -> std::convertible_to<std::optional<std::int64_t>>;
 };
-/// A mapping, or a batch with one beside its own members.
+/// A batch with a mapping beside its members.
 template <class B>
 concept WithExtra = requires(const B& batch) {
   { batch.extra } -> std::same_as<const State&>;
@@ -84,7 +84,7 @@ std::optional<std::int64_t> as_count(const T& value, bool wait) {
 
 /// The first of `names` that has a count in the mapping.
 template <Named B>
-std::optional<std::int64_t> stated_count(const B& mapping, std::span<const CountName> names, bool wait) {
+std::optional<std::int64_t> find_count(const B& mapping, std::span<const CountName> names, bool wait) {
   for (const CountName& name : names) {
     const auto* found = [&] {
       if constexpr (std::same_as<B, State>) {
@@ -125,11 +125,11 @@ struct LossNormalizer {
       return batch.loss_normalizer();
     } else if constexpr (MemberNormalizer<B> && WithExtra<B>) {
       return batch.loss_normalizer || batch.extra.is_null() ? batch.loss_normalizer
-                                                            : stated_count(batch.extra, normalizer_names(), true);
+                                                            : find_count(batch.extra, normalizer_names(), true);
     } else if constexpr (MemberNormalizer<B>) {
       return batch.loss_normalizer;
     } else if constexpr (Named<B>) {
-      return stated_count(batch, normalizer_names(), true);
+      return find_count(batch, normalizer_names(), true);
     } else {
       return std::nullopt;
     }
@@ -160,11 +160,11 @@ struct NumTokens {
       return batch.num_tokens();
     } else if constexpr (MemberTokens<B> && WithExtra<B>) {
       return batch.num_tokens || batch.extra.is_null() ? batch.num_tokens
-                                                       : stated_count(batch.extra, token_names(), false);
+                                                       : find_count(batch.extra, token_names(), false);
     } else if constexpr (MemberTokens<B>) {
       return batch.num_tokens;
     } else if constexpr (Named<B>) {
-      return stated_count(batch, token_names(), false);
+      return find_count(batch, token_names(), false);
     } else {
       return std::nullopt;
     }

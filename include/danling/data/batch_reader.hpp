@@ -67,7 +67,7 @@ class BatchReader {
   /// Sets the batch's info, and moves it to page-locked memory if requested.
   virtual void finish(BatchSlot& slot) = 0;
 
-  /// Nothing for a stream; what follows is for streams, one thread at a time.
+  /// Nothing for a stream; the functions below are for streams, one thread at a time.
   virtual std::optional<std::int64_t> size() const = 0;
   /// Identity of the stream; null for a dataset.
   virtual const void* stream() const = 0;

@@ -119,7 +119,7 @@ State source_of_failed(const T& object, std::int64_t index) {
 template <class T>
 concept BatchSource = (detail::PlainBatches<T> || detail::InformedBatches<T>)&&detail::Sized<T>;
 
-/// `size()`, `get(index)` or `get(index, info)`, and a `collate` for what `get` returns, in the type or beside the
+/// `size()`, `get(index)` or `get(index, info)`, and a `collate` for the result of `get`, in the type or beside the
 /// sample's type.
 template <class T>
 concept SampleSource = (detail::PlainSamples<T> || detail::InformedSamples<T>)&&detail::Sized<T>&& requires {
@@ -132,7 +132,7 @@ concept DatasetLike = BatchSource<T> || SampleSource<T>;
 
 namespace detail {
 template <class B>
-concept KeepsInfo = requires(B& batch) {
+concept HasInfo = requires(B& batch) {
   { (batch.info) } -> std::same_as<BatchInfo&>;
 };
 
@@ -148,7 +148,7 @@ auto collate_records(T& object, std::vector<S> samples, std::span<const std::int
   }
   try {
     auto batch = collate_with(object, std::move(samples));
-    if constexpr (HasUuid<S> && KeepsInfo<decltype(batch)>) {
+    if constexpr (HasUuid<S> && HasInfo<decltype(batch)>) {
       batch.info.entry_keys = std::move(uuids);
     }
     return batch;

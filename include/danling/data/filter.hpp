@@ -43,7 +43,7 @@ auto filter(T dataset, const P& predicate, FilterOptions options) {
   static_assert(detail::require_records<T>());
   if constexpr (RecordSource<T>) {
     static_assert(std::predicate<const P&, const detail::record_of<T>&>,
-                  "filter needs a predicate that takes a const sample of the dataset and gives a bool");
+                  "filter needs a predicate that takes a const sample of the dataset and returns a bool");
     const auto base = detail::share(std::move(dataset));
     return detail::subset_where(base, options.num_threads, [&](std::int64_t index) {
       const BatchInfo batch = BatchInfo::of({&index, 1});
@@ -67,7 +67,7 @@ auto filter(T source, P predicate) {
                   "filter a stream before a map whose function takes a SampleInfo: which sample it is depends on which "
                   "ones are kept");
     static_assert(std::predicate<const P&, const detail::made<T>&>,
-                  "filter needs a predicate that takes a const sample of the stream and gives a bool");
+                  "filter needs a predicate that takes a const sample of the stream and returns a bool");
     return FilterStream<T, P>(std::move(source), std::move(predicate));
   } else {
     static_assert(detail::require_records<T>());
@@ -81,7 +81,7 @@ template <class T, class P>
 auto filter_indices(T dataset, const P& predicate) {
   static_assert(detail::require_numbered<T>());
   static_assert(std::predicate<const P&, std::int64_t>,
-                "filter_indices needs a predicate that takes the number of a record and gives a bool");
+                "filter_indices needs a predicate that takes the number of a record and returns a bool");
   return detail::subset_where(detail::share(std::move(dataset)), 1,
                               [&](std::int64_t index) { return static_cast<bool>(predicate(index)); });
 }

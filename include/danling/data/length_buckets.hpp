@@ -23,7 +23,7 @@ struct LengthBucketsOptions {
   std::optional<std::int64_t> max_tokens = {};
   /// Visits the records in a new order in every epoch, else in the order of the dataset.
   bool shuffle = false;
-  /// With the epoch and `split`, what the order depends on.
+  /// Determines the order, with the epoch and `split`.
   std::uint64_t seed = 0;
   std::string split = {};
 };

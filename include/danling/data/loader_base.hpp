@@ -114,7 +114,7 @@ class LoaderBase {
   void rewind(std::int64_t epoch);
   bool advance();
   std::int64_t begin_visit(std::int64_t epoch, bool keep);
-  void go_back();
+  void restore_position();
   std::shared_ptr<const detail::Snapshot> load_source(const State& state, std::int64_t samples);
 
   LoaderOptions options_;
@@ -126,14 +126,14 @@ class LoaderBase {
   std::int64_t global_step_ = 0;
   std::int64_t batch_size_ = 0;
   bool last_ = false;
-  bool finished_ = false;           // all batches of the epoch were delivered
-  bool started_ = false;            // start_epoch was called
-  bool loaded_ = false;             // a state waits for start_epoch
-  bool untouched_ = false;          // next was not called since start_epoch
-  bool resumes_ = false;            // the loaded state is of an epoch that a visit interrupted
-  detail::VisitCount visit_;        // count at the current visit, or at the event that ended it
-  std::optional<State> kept_ = {};  // set by a visit: the position to return to
-  bool kept_in_epoch_ = false;      // the epoch was started
+  bool finished_ = false;                     // all batches of the epoch were delivered
+  bool started_ = false;                      // start_epoch was called
+  bool loaded_ = false;                       // a state waits for start_epoch
+  bool untouched_ = false;                    // next was not called since start_epoch
+  bool resumes_ = false;                      // the loaded state is of an epoch that a visit interrupted
+  detail::VisitCount visit_;                  // count at the current visit, or at the event that ended it
+  std::optional<State> saved_position_ = {};  // set by a visit: the position to return to
+  bool saved_in_epoch_ = false;               // the epoch was started
 };
 
 }  // namespace danling::inline v0::data

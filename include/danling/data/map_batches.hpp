@@ -93,8 +93,8 @@ class MapBatchStream final : public Stream<detail::mapped<F, B, BatchInfo>> {
 /// and returns an object.
 template <class T, class F>
 auto map_batches(T source, F function) {
-  static_assert(detail::GivesBatches<T>, "map_batches needs a dataset or a stream, or a std::shared_ptr to one");
-  if constexpr (detail::GivesBatches<T>) {
+  static_assert(detail::YieldsBatches<T>, "map_batches needs a dataset or a stream, or a std::shared_ptr to one");
+  if constexpr (detail::YieldsBatches<T>) {
     using B = detail::given_batch<T>;
     static_assert(detail::Maps<F, B, BatchInfo>,
                   "map_batches needs a function that takes a batch, or a batch and a const BatchInfo&, and can be "

@@ -47,12 +47,12 @@ concept DefaultCollate = DefaultCollatable<S> && requires(const std::vector<S>& 
   { default_collate(samples) } -> BatchType;
 };
 template <class T, class S>
-concept CollatedSomehow = std::is_object_v<S> &&
+concept HasCollate = std::is_object_v<S> &&
     (MemberCollate<T, S> || StaticCollate<S> || FreeCollate<S> || DefaultCollate<S>);
 
 /// Collates by a member of the dataset, else of the sample's type, else a free function beside it, else by the default.
 template <class T, class S>
-requires CollatedSomehow<T, S>
+requires HasCollate<T, S>
 auto collate_with(T& object, std::vector<S> samples) {
   if constexpr (MemberCollate<T, S>) {
     return object.collate(std::move(samples));
@@ -69,6 +69,6 @@ auto collate_with(T& object, std::vector<S> samples) {
 /// There is a `collate(std::vector<S>)` that returns a batch: a member of `T`, a static member of `S`, a function
 /// beside `S`, or `default_collate`.
 template <class T, class S>
-concept Collates = detail::CollatedSomehow<T, S>;
+concept Collates = detail::HasCollate<T, S>;
 
 }  // namespace danling::inline v0::data

@@ -19,10 +19,10 @@ concept SharedStream = !std::same_as<T, pointee_of<T>> && requires(const pointee
   stream_interface(pointer);
 };
 template <class T>
-concept GivesBatches = SharedStream<T> || DatasetLike<pointee_of<T>> || StreamLike<T>;
+concept YieldsBatches = SharedStream<T> || DatasetLike<pointee_of<T>> || StreamLike<T>;
 
 /// A shared pointer to a `Dataset<B>` or `Stream<B>`: unchanged, or to an adapter.
-template <GivesBatches T>
+template <YieldsBatches T>
 auto shared_batches(T source) {
   if constexpr (DatasetLike<pointee_of<T>>) {
     return make_dataset(std::move(source));
@@ -43,7 +43,7 @@ template <class B>
 struct BatchOfInterface<Stream<B>> {
   using type = B;
 };
-template <GivesBatches T>
+template <YieldsBatches T>
 using given_batch = typename BatchOfInterface<pointee_of<decltype(shared_batches(std::declval<T>()))>>::type;
 }  // namespace detail
 

@@ -69,12 +69,13 @@ ShufflePosition read_shuffle_state(const Delays& delays, const State& state);
 
 /// See `shuffle`.
 template <RecordStream T>
-class ShuffleStream : public detail::StreamAbove<T> {
+class ShuffleStream : public detail::StreamWrapper<T> {
   using Record = detail::yielded<T>;
-  using detail::StreamAbove<T>::base_;
+  using detail::StreamWrapper<T>::base_;
 
  public:
-  ShuffleStream(T base, ShuffleOptions options) : detail::StreamAbove<T>(std::move(base)), delays_(std::move(options)) {
+  ShuffleStream(T base, ShuffleOptions options)
+      : detail::StreamWrapper<T>(std::move(base)), delays_(std::move(options)) {
     start({.epoch = 0}, base_.state_dict());
   }
 

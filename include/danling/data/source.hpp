@@ -57,7 +57,7 @@ constexpr bool require_source() {
                   "or loader; danling::data::make_dataset and make_stream give such pointers");
   } else if constexpr (DatasetLike<T> || StreamLike<T>) {
     static_assert(SourceOf<T, B>,
-                  "the data gives batches of another type than this map or loader takes: it must be the B of "
+                  "the data has batches of another type than this map or loader takes: it must be the B of "
                   "`danling::BasicTorchRunner<B>` or `danling::data::Loader<B>` (a TorchRunner's is danling::Batch)");
   } else if constexpr (Yields<T> || Restartable<T>) {
     require_stream<T>();

@@ -19,7 +19,7 @@ template <class B>
 class SourceSlot final : public BatchSlot {
  public:
   void drop() override {
-    if constexpr (KeepsInfo<B>) {
+    if constexpr (HasInfo<B>) {
       if (batch) {
         spare = std::move(batch->info);  // the next batch reuses its memory
       }
@@ -57,7 +57,7 @@ class SourceReader final : public BatchReader {
         *slot.batch = data::pin_memory(std::move(*slot.batch));
       }
     }
-    if constexpr (KeepsInfo<B>) {
+    if constexpr (HasInfo<B>) {
       slot.info.entry_keys = std::move(slot.batch->info.entry_keys);  // set by the dataset
       slot.spare = slot.info;
       slot.batch->info = std::move(slot.spare);

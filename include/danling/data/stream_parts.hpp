@@ -21,9 +21,9 @@ namespace danling::inline v0::data {
 namespace detail {
 /// Forwards the declarations, `make` and collate of the stream below.
 template <RecordStream T>
-class StreamAbove {
+class StreamWrapper {
  public:
-  explicit StreamAbove(T base) : base_(std::move(base)) {}
+  explicit StreamWrapper(T base) : base_(std::move(base)) {}
 
   auto make(yielded<T> record, const SampleInfo& info) const requires MakesInformed<T> {
     return base_.make(std::move(record), info);
@@ -79,11 +79,11 @@ requires(!detail::MakesInformed<T>) class FilterStream {
 
 /// See `take`.
 template <RecordStream T>
-class TakeStream : public detail::StreamAbove<T> {
-  using detail::StreamAbove<T>::base_;
+class TakeStream : public detail::StreamWrapper<T> {
+  using detail::StreamWrapper<T>::base_;
 
  public:
-  TakeStream(T base, std::int64_t count) : detail::StreamAbove<T>(std::move(base)), count_(count) {
+  TakeStream(T base, std::int64_t count) : detail::StreamWrapper<T>(std::move(base)), count_(count) {
     check<DataError>(count >= 0, "data.take", "expected a number of samples of at least 0, got ", count);
   }
 

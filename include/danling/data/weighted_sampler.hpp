@@ -28,7 +28,7 @@ struct WeightedSamplerOptions {
 /// With replacement: Walker's alias table in whole numbers (Vose, "A linear algorithm for generating random numbers
 /// with a given distribution", 1991): 16 bytes a record, and a draw costs the same for any number of records and
 /// depends on (seed, split, epoch, position) only. Without: each draw in proportion to the weights of the remaining
-/// records (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006), ordered anew in `set_epoch`,
+/// records (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006), reordered in `set_epoch`,
 /// which costs n log n. Loading a state restores its seed and split.
 class WeightedSampler final : public Sampler {
  public:

@@ -89,8 +89,8 @@ class AtomicFile {
   int owner_ = 0;  // the owning process
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_;
-  std::uint64_t written_ = 0;     // passed to the system
-  std::uint64_t on_its_way_ = 0;  // end of the bytes whose writeback has begun
+  std::uint64_t written_ = 0;        // passed to the system
+  std::uint64_t writeback_end_ = 0;  // end of the bytes whose writeback has begun
   std::unique_ptr<SideThread> side_;
   bool failed_ = false;
   bool finished_ = false;

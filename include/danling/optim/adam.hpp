@@ -1,4 +1,4 @@
-// Adam and AdamW: one implementation, which differ in the weight decay.
+// Adam and AdamW, which differ only in the weight decay.
 #pragma once
 
 #include <memory>

@@ -119,7 +119,7 @@ class Workspace {
   std::filesystem::path move_aside() const;
   std::filesystem::path next_attempt() const;
   void require_open(std::string_view operation) const;
-  void note_source(const std::filesystem::path& source) const;
+  void store_source(const std::filesystem::path& source) const;
 
   WorkspaceOptions options_;
   std::string id_;

@@ -42,7 +42,7 @@ std::vector<std::string> alternatives(std::string_view inside, std::string_view 
       refuse_pattern(pattern, "a range is two whole numbers, the smaller one first");
     }
     if (static_cast<std::uint64_t>(*to - *from) >= max_names) {
-      refuse_pattern(pattern, "it stands for more than 10000000 names");
+      refuse_pattern(pattern, "it expands to more than 10000000 names");
     }
     const bool padded = first.size() > 1 && first[0] == '0';
     const std::size_t width = padded || (last.size() > 1 && last[0] == '0') ? std::max(first.size(), last.size()) : 0;
@@ -82,7 +82,7 @@ std::vector<std::string> expand_braces(std::string_view pattern) {
     }
     const std::vector<std::string> parts = alternatives(rest.substr(1, close - 1), pattern);
     if (out.size() > max_names / parts.size()) {
-      refuse_pattern(pattern, "it stands for more than 10000000 names");
+      refuse_pattern(pattern, "it expands to more than 10000000 names");
     }
     std::vector<std::string> longer;
     longer.reserve(out.size() * parts.size());

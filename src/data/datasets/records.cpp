@@ -15,7 +15,7 @@ namespace danling::inline v0::data {
 namespace {
 
 // Smaller records are one or two pages: prefetching them would cost as much as copying them.
-constexpr std::size_t worth_asking = 4096;
+constexpr std::size_t min_prefetch = 4096;
 
 std::size_t elements_of(std::span<const std::int64_t> sizes) {
   std::size_t out = 1;
@@ -111,7 +111,7 @@ at::Tensor RecordArray::gather(std::span<const std::int64_t> indices) const {
   at::Tensor out = at::empty(shape, to_scalar_type(dtype));
   const std::size_t width = formats::dtype_size(dtype);
   const std::size_t record = elements_of(std::span(sizes).subspan(1)) * width;
-  if (file != nullptr && !fortran_order && record >= worth_asking) {
+  if (file != nullptr && !fortran_order && record >= min_prefetch) {
     const auto start = static_cast<std::uint64_t>(bytes.data() - file->bytes().data());
     for (const std::int64_t index : indices) {
       file->will_read(start + static_cast<std::uint64_t>(index) * record, record);

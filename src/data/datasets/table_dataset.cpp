@@ -157,8 +157,8 @@ class TableBuild {
         at::empty({static_cast<std::int64_t>(rows), static_cast<std::int64_t>(inputs.size())}, at::kFloat);
     for (std::size_t f = 0; f < inputs.size(); ++f) {
       copy_floats(table_, table_.column(inputs[f]), options_.missing,
-                  "TableDatasetOptions::missing gives a number that stands for it, or NaN; ",
-                  input.mutable_data_ptr<float>() + f, inputs.size());
+                  "set TableDatasetOptions::missing to a replacement, or to NaN; ", input.mutable_data_ptr<float>() + f,
+                  inputs.size());
     }
     TensorDatasetOptions tensors;
     tensors.split = options_.split;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view shards_component = "data.tar_shards";
 // Limit of the prefetch for each record; larger records are read on access.
-constexpr std::uint64_t most_prefetched = std::uint64_t{1} << 26;
+constexpr std::uint64_t max_prefetch = std::uint64_t{1} << 26;
 
 /// Checks that the names of a record's members differ: a few by comparison, many through a set.
 class MemberNames {
@@ -148,7 +148,7 @@ std::optional<TarRecords::Slot> TarRecords::read(bool prefetch) {
     }
     if (record) {
       if (prefetch) {
-        archive_->will_need(offset_, std::min(offset - offset_, most_prefetched));
+        archive_->will_need(offset_, std::min(offset - offset_, max_prefetch));
       }
       offset_ = offset;
       ahead_ = std::move(member);

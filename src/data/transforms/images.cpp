@@ -29,8 +29,8 @@ Batch with_images(Batch batch, at::Tensor images) {
 void check_samples(const Batch& batch, const BatchInfo& info, std::string_view name) {
   const std::int64_t size = batch.size();
   // The last batch of a stream may have fewer samples than requested.
-  check<DataError>(static_cast<std::int64_t>(info.size()) >= size, concat("data.", name),
-                   "expected a batch of at most as many samples as its info tells (", info.size(), "), got ", size);
+  check<DataError>(static_cast<std::int64_t>(info.size()) >= size, concat("data.", name), "expected at most ",
+                   info.size(), " samples, as in the BatchInfo, got ", size);
 }
 
 at::Tensor fill_of(const Fill& fill, const at::Tensor& images, std::string_view name) {

@@ -118,7 +118,7 @@ void rank_columns(const at::Tensor& scores, const at::Tensor& targets, const Sco
 }
 
 // See the public header: average precision of classes without positives.
-void leave_out_absent(double* ranks, std::int64_t columns) {
+void exclude_absent(double* ranks, std::int64_t columns) {
   double positives = 0.0;
   for (std::int64_t c = 0; c < columns; ++c) {
     positives += ranks[row_positives * columns + c];
@@ -180,7 +180,7 @@ at::Tensor rank_on_host(const at::Tensor& scores, const at::Tensor& targets, con
     rank_columns<double>(scores, targets, task, data);
   }
   if (task.task == Task::multiclass) {
-    leave_out_absent(data, task.columns());
+    exclude_absent(data, task.columns());
   }
   return out;
 }
@@ -219,7 +219,7 @@ at::Tensor rank_on_device(const at::Tensor& scores, const at::Tensor& targets, c
   const at::Tensor num_pairs = positives.to(at::kDouble) * negatives;
   const at::Tensor undefined = sorted.has_nan.logical_or((positives + negatives).eq(0));
   at::Tensor no_precision = undefined;
-  if (task.task == Task::multiclass) {  // see leave_out_absent
+  if (task.task == Task::multiclass) {  // see exclude_absent
     no_precision = undefined.logical_or(positives.eq(0).logical_and(positives.select(0, 0).ne(positives.sum())));
   }
   return at::stack({at::where(sorted.has_nan, ranking_nan, positives.to(at::kDouble)),

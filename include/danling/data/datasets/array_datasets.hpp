@@ -27,7 +27,7 @@ struct NpyOptions {
 
 /// Arrays in .npy files, mapped: only the records of a batch are read, so the files may be larger than memory. Any
 /// version, byte order and order of dimensions, any element type that tensors have; batches have the file's dtype.
-/// Files in Fortran order are read at one place per element; save what is large in C order.
+/// Files in Fortran order are read at one place per element; save large arrays in C order.
 /// A file must not be made shorter while it is in use: see `formats::MappedFile`.
 /// @throws DataError that names the file when one is missing or damaged, or when numbers of records differ.
 std::shared_ptr<Dataset<Batch>> npy_dataset(const NpyOptions& options);

@@ -63,7 +63,7 @@ at::Tensor random_resized_crop_image(const at::Tensor& image, const RandomResize
 /// Decodes and applies `options`; contiguous unless a transform returns something else.
 at::Tensor read_image(std::string_view bytes, const ImageOptions& options, const SampleInfo& info);
 
-/// Stacks images and targets. @throws DataError that says which options help when the sizes differ.
+/// Stacks images and targets. @throws DataError when the sizes differ, with the options that help.
 Batch collate_images(std::vector<Sample> samples);
 
 }  // namespace danling::inline v0::data

@@ -54,7 +54,7 @@ Categories categories_of(const formats::Table& table, const std::string& column)
 std::vector<std::int64_t> category_indices(const formats::Table& table, const std::string& column,
                                            const Categories& categories);
 
-/// Batches of a table. `at("name")` of a batch gives an extra column.
+/// Batches of a table. `at("name")` of a batch returns an extra column.
 class TableDataset final : public TensorDataset {
  public:
   TableDataset(at::Tensor input, at::Tensor target, TensorDatasetOptions options, std::vector<std::string> inputs,

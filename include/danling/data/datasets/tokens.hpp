@@ -32,7 +32,7 @@ struct TokenOptions {
 };
 
 /// Record i is tokens [i * stride, i * stride + T) as input and the tokens one further as target, both int64 [N, T].
-/// Records do not cross files; the tokens at the end of a file that do not fill a record are left out.
+/// Records do not cross files; drops tokens at the end of a file that do not fill a record.
 class TokenDataset final : public Dataset<Batch> {
  public:
   /// @throws DataError that names the file when one cannot be mapped or does not hold whole tokens, or when no file

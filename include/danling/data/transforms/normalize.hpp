@@ -10,7 +10,7 @@
 namespace danling::inline v0::data::transforms {
 
 /// Inputs as `dtype`, a floating point type. Integers are divided by the largest number of their type (bytes: 255),
-/// in float32 unless `dtype` is float64; floating point numbers stay what they are. For inputs of any shape.
+/// in float32 unless `dtype` is float64; floating point numbers keep their values. For inputs of any shape.
 /// (torchvision: ToDtype(dtype, scale=True)) @throws ConfigError for another dtype.
 Transform to_float(c10::ScalarType dtype = c10::ScalarType::Float);
 

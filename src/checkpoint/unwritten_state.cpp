@@ -1,4 +1,4 @@
-#include "owed_save.hpp"
+#include "unwritten_state.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -15,7 +15,7 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-struct OwedSave::Kept {
+struct UnwrittenState::Kept {
   Publication what;                // except the names:
   std::vector<std::string> names;  // the missing ones
   std::string error;               // error for when nothing else is missing
@@ -23,15 +23,15 @@ struct OwedSave::Kept {
   State state;
 };
 
-OwedSave::OwedSave() = default;
-OwedSave::~OwedSave() = default;
+UnwrittenState::UnwrittenState() = default;
+UnwrittenState::~UnwrittenState() = default;
 
-bool lacks_best(const Publication& what, const Published& done) {
+bool is_best_missing(const Publication& what, const Published& done) {
   return holds(what.aliases, "best") && !holds(done.names, "best");
 }
 
-void OwedSave::keep(const Publication& what, const State& state, const Published& done) {
-  const bool best = lacks_best(what, done);
+void UnwrittenState::keep(const Publication& what, const State& state, const Published& done) {
+  const bool best = is_best_missing(what, done);
   const bool history = what.history && !holds(done.names, *what.history);
   if ((!best && !history) || (!best && kept_ != nullptr && holds(kept_->names, "best"))) {
     return;
@@ -41,7 +41,7 @@ void OwedSave::keep(const Publication& what, const State& state, const Published
     auto kept = std::make_unique<Kept>();
     kept->what = what;
     kept->what.weights.clear();
-    kept->what.owed = true;
+    kept->what.retried = true;
     if (best) {
       kept->names.emplace_back("best");
     }
@@ -56,9 +56,9 @@ void OwedSave::keep(const Publication& what, const State& state, const Published
   }
 }
 
-void OwedSave::give_up() { kept_.reset(); }
+void UnwrittenState::discard() { kept_.reset(); }
 
-void OwedSave::supersede(const Publication& newer) {
+void UnwrittenState::supersede(const Publication& newer) {
   if (kept_ != nullptr) {
     std::erase_if(kept_->names, [&](const auto& name) { return holds(newer.aliases, name); });
     if (kept_->names.empty()) {
@@ -67,8 +67,8 @@ void OwedSave::supersede(const Publication& newer) {
   }
 }
 
-OwedSave::MadeGood OwedSave::make_good(CheckpointDirectory& directory) {
-  MadeGood out;
+UnwrittenState::RetryResult UnwrittenState::retry(CheckpointDirectory& directory) {
+  RetryResult out;
   if (kept_ == nullptr) {
     return out;
   }
