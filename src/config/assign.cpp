@@ -251,6 +251,10 @@ void Assignment::assign_field(const FieldSpec& spec, const Place& place, const N
   if (!objected.empty()) {
     fail<ConfigError>("config.parse", objected, " (", origin_.at(line), ")");
   }
+  if (spec.as_text && !spec.as_text->store(spec.as_text->text)) {
+    fail<ConfigError>("config.parse", "expected ", spec.as_text->expected, " for ", quote(path), ", got ",
+                      quote(own.text), " (", origin_.at(line), ")");
+  }
 }
 
 void Assignment::assign_reserved(const ReservedKey& key, const ConfigTree& standard, const Place& place,

@@ -23,23 +23,12 @@ using Target =
                  std::optional<std::vector<std::string>>*, std::optional<std::pair<double, double>>*, SectionRef,
                  SectionList, SectionMap, const ReservedKey*>;
 
-/// A type without its std::optional.
-template <class T>
-struct Unwrapped {
-  using type = T;
-  static constexpr bool optional = false;
-};
-template <class T>
-struct Unwrapped<std::optional<T>> {
-  using type = T;
-  static constexpr bool optional = true;
-};
-
 struct FieldSpec {
   std::string name;
   std::string help;
   std::string group;
   Target target;
+  std::optional<TextValue> as_text;  // of a type with TextTraits; `target` is its text
   bool semantic = true;
   bool any_case = false;
   std::vector<std::string> choices;

@@ -132,6 +132,18 @@ Field Fields::list(std::string_view name, detail::SectionList value, std::string
   return Field(spec);
 }
 
+Field Fields::add_text(std::string_view name, detail::TextValue value, std::string_view help) {
+  FieldSpec& spec = add(name, help);
+  spec.choices = value.names;
+  auto& text = spec.as_text.emplace(std::move(value)).text;
+  if (spec.as_text->optional) {
+    spec.target = &text;
+  } else {
+    spec.target = &*text;
+  }
+  return Field(spec);
+}
+
 Field Fields::map(std::string_view placeholder, detail::SectionMap value, std::string_view help) {
   for (const auto& spec : specs_) {
     check<ConfigError>(!spec->is_map(), "config.fields", "expected one others() per section, got ", quote(placeholder),

@@ -151,6 +151,7 @@ void inherit(SectionRef section, ConstSectionRef from) {
     for (const auto& other : given.specs()) {
       if (other->name == spec->name && other->target.index() == spec->target.index()) {
         std::visit([&](const auto& target) { detail::fill(target, other->target); }, spec->target);
+        if (spec->as_text) spec->as_text->store(spec->as_text->text);
       }
     }
   }

@@ -3,12 +3,37 @@
 #include <danling/config/tree.hpp>
 #include <support/error.hpp>
 
+namespace danling_sections_user {
+
+enum class Colour { red, green, none };
+constexpr auto names_of(Colour) { return std::to_array<std::string_view>({"red", "green", "none"}); }
+
+/// Without a default, as at::Device.
+struct Price {
+  explicit Price(double amount) : euros(amount) {}
+  double euros;
+};
+
+}  // namespace danling_sections_user
+
+template <>
+struct danling::TextTraits<danling_sections_user::Price> {
+  static constexpr std::string_view expected = "a price such as EUR2.5";
+  static std::string format(const danling_sections_user::Price& price) { return concat("EUR", price.euros); }
+  static std::optional<danling_sections_user::Price> parse(const std::string& text) {
+    if (!text.starts_with("EUR")) return std::nullopt;
+    return danling_sections_user::Price(std::stod(text.substr(3)));
+  }
+};
+
 namespace {
 
 using danling::ConfigError;
 using danling::ConfigTree;
 using danling::Fields;
 using danling::ReservedKey;
+using danling_sections_user::Colour;
+using danling_sections_user::Price;
 using danling_test::error_of;
 
 struct Rule {
@@ -98,6 +123,72 @@ TEST_CASE("inherit: options that are unset come from the other section, by name"
   Options with_rules{.rules = {{.pattern = "head"}, {.pattern = "neck"}}};
   danling::inherit(with_rules, common);
   CHECK(with_rules.rules.size() == 2);
+}
+
+struct Parcel {
+  Colour colour = Colour::green;
+  std::optional<Colour> ribbon = std::nullopt;
+  Price price = Price(2.5);
+  std::optional<Price> limit = std::nullopt;
+  void fields(Fields& f) {
+    f("colour", colour, "of the paper");
+    f("ribbon", ribbon, "its colour");
+    f("price", price, "of sending it");
+    f("limit", limit, "of the price");
+  }
+};
+
+struct Post : danling::Config {
+  Parcel parcel;
+  void fields(Fields& f) override { f("parcel", parcel, "what is sent"); }
+};
+
+TEST_CASE("Fields: enums by their names and other types by their text are read, saved and shown", "[config]") {
+  Parcel parcel;
+  CHECK(danling::to_yaml(danling::to_tree(parcel)) == "colour: green\nribbon: null\nprice: EUR2.5\nlimit: null\n");
+  CHECK(danling::canonical(parcel) == "colour: green\nprice: EUR2.5\n");
+  danling::load_text(parcel, "{colour: RED, ribbon: Green, price: EUR3, limit: EUR4.5}\n", "a.yaml");
+  CHECK(parcel.colour == Colour::red);
+  CHECK(parcel.ribbon == Colour::green);
+  CHECK(parcel.price.euros == 3);
+  CHECK(parcel.limit.value().euros == 4.5);
+  Parcel again;
+  danling::from_tree(again, danling::to_tree(parcel));
+  CHECK(danling::to_yaml(danling::to_tree(again)) == "colour: red\nribbon: green\nprice: EUR3.0\nlimit: EUR4.5\n");
+  danling::apply(parcel, "ribbon", "None");
+  CHECK(parcel.ribbon == Colour::none);  // its own name, not null
+  danling::apply(parcel, "ribbon", "null");
+  CHECK_FALSE(parcel.ribbon);
+  danling::apply(parcel, "limit", "none");
+  CHECK_FALSE(parcel.limit);
+  danling::inherit(parcel, again);
+  CHECK(parcel.colour == Colour::red);
+  CHECK(parcel.ribbon == Colour::green);
+  CHECK(parcel.limit.value().euros == 4.5);
+  CHECK_THAT(danling::help(Post(), "p", 100),
+             ContainsSubstring("  --parcel.colour text              of the paper; one of red, green, none (default: "
+                               "green)\n"
+                               "  --parcel.ribbon text              its colour; one of red, green, none\n"
+                               "  --parcel.price text               of sending it (default: EUR2.5)\n"
+                               "  --parcel.limit text               of the price\n"));
+}
+
+TEST_CASE("Fields: text that no value of the type has is refused with its place, and the value stays", "[config]") {
+  Post post;
+  const auto message = [&](const char* yaml) {
+    return error_of<ConfigError>([&] { danling::load_text(post, yaml, "a.yaml"); });
+  };
+  CHECK(message("parcel: {colour: gren}") ==
+        "[config.parse] expected one of red, green, none for 'parcel.colour', got 'gren'; did you mean 'green'? (file "
+        "'a.yaml', line 1)");
+  CHECK(message("parcel:\n  limit: cheap\n") ==
+        "[config.parse] expected a price such as EUR2.5 for 'parcel.limit', got 'cheap' (file 'a.yaml', line 2)");
+  CHECK(message("parcel: {colour: null}") ==
+        "[config.parse] expected text for 'parcel.colour', got null (file 'a.yaml', line 1)");
+  CHECK(message("parcel: {limit: [EUR3]}") ==
+        "[config.parse] expected text or null for 'parcel.limit', got a list (file 'a.yaml', line 1)");
+  CHECK(danling::to_yaml(danling::to_tree(post)) ==
+        "parcel:\n  colour: green\n  ribbon: null\n  price: EUR2.5\n  limit: null\n");
 }
 
 TEST_CASE("reserved: a section of keys is saved and accepted with its defaults, and refused with others", "[config]") {

@@ -4,13 +4,17 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <danling/core/text_traits.hpp>
 
 namespace danling::inline v0 {
 
@@ -86,6 +90,25 @@ struct SectionList {
   void (*copy)(void*, const void*);
   OwnedSection (*make)();
 };
+/// A type without its std::optional.
+template <class T>
+struct Unwrapped {
+  using type = T;
+  static constexpr bool optional = false;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using type = T;
+  static constexpr bool optional = true;
+};
+struct TextValue {
+  std::optional<std::string> text;
+  bool optional = false;
+  /// Sets the value, or returns false for text that is none of the type's.
+  std::function<bool(const std::optional<std::string>&)> store = {};
+  std::vector<std::string> names = {};
+  std::string_view expected = {};
+};
 struct SectionMap {
   void* target;
   std::vector<std::string> (*names)(const void*);
@@ -160,6 +183,32 @@ class Fields {
   Field operator()(std::string_view name, std::optional<std::vector<double>>& value, std::string_view help);
   Field operator()(std::string_view name, std::optional<std::vector<std::string>>& value, std::string_view help);
 
+  /// A type that has TextTraits, or may be unset, as text; the names of an enum are its choices.
+  template <class V, class T = typename detail::Unwrapped<V>::type>
+  requires requires { TextTraits<T>::format; }
+  Field operator()(std::string_view name, V& value, std::string_view help) {
+    const std::optional<T> now = value;
+    detail::TextValue text;
+    if (now) text.text = TextTraits<T>::format(*now);
+    text.optional = detail::Unwrapped<V>::optional;
+    text.store = [&value](const std::optional<std::string>& given) {
+      std::optional<T> read = given ? TextTraits<T>::parse(*given) : std::nullopt;
+      if (given && !read) return false;
+      if constexpr (detail::Unwrapped<V>::optional) {
+        value = std::move(read);
+      } else {
+        value = *std::move(read);
+      }
+      return true;
+    };
+    if constexpr (std::is_enum_v<T>) {
+      text.names.assign(TextTraits<T>::names.begin(), TextTraits<T>::names.end());
+    } else {
+      text.expected = TextTraits<T>::expected;
+    }
+    return add_text(name, std::move(text), help);
+  }
+
   /// A nested section.
   Field operator()(std::string_view name, SectionRef value, std::string_view help);
 
@@ -210,6 +259,7 @@ class Fields {
   detail::FieldSpec& add(std::string_view name, std::string_view help);
   Field list(std::string_view name, detail::SectionList value, std::string_view help);
   Field map(std::string_view placeholder, detail::SectionMap value, std::string_view help);
+  Field add_text(std::string_view name, detail::TextValue value, std::string_view help);
 
   std::vector<std::unique_ptr<detail::FieldSpec>> specs_;
   std::string group_;
