@@ -1,4 +1,7 @@
 // Options of loaders: from the config, the type of a sample, and defaults.
+#include <danling/config/tree.hpp>
+#include <map>
+
 #include "fixture.hpp"
 
 namespace runner_test {
@@ -143,6 +146,66 @@ TEST_CASE("loaders: each option of the config is that of the loader of its split
   CHECK_FALSE(val.persistent_workers);
   CHECK(val.in_order);
   CHECK(val.snapshot_every_n_steps == 6);
+}
+
+/// Every member of LoaderOptions, and whether it is the same in both. One that is added does not compile before it is
+/// listed here.
+std::map<std::string, bool> compare_members(const dl::data::LoaderOptions& a, const dl::data::LoaderOptions& b) {
+  const auto& [batch_size, shuffle, drop_last, seed, split, sampler, batch_sampler, num_workers, prefetch_factor,
+               persistent_workers, pin_memory, in_order, snapshot_every_n_steps, shard] = a;
+  return {{"batch_size", batch_size == b.batch_size},
+          {"shuffle", shuffle == b.shuffle},
+          {"drop_last", drop_last == b.drop_last},
+          {"seed", seed == b.seed},
+          {"split", split == b.split},
+          {"sampler", sampler == b.sampler},
+          {"batch_sampler", batch_sampler == b.batch_sampler},
+          {"num_workers", num_workers == b.num_workers},
+          {"prefetch_factor", prefetch_factor == b.prefetch_factor},
+          {"persistent_workers", persistent_workers == b.persistent_workers},
+          {"pin_memory", pin_memory == b.pin_memory},
+          {"in_order", in_order == b.in_order},
+          {"snapshot_every_n_steps", snapshot_every_n_steps == b.snapshot_every_n_steps},
+          {"shard", shard.rank == b.shard.rank && shard.world_size == b.shard.world_size}};
+}
+
+TEST_CASE("loaders: a loader's options are the keys of `dataloader` and those that the runner sets", "[runner]") {
+  std::vector<std::string> names = {"seed", "split", "sampler", "batch_sampler", "shard"};
+  const dl::ConfigTree keys = dl::to_tree(dl::DataloaderOptions());
+  for (const auto& entry : keys.map()) {
+    names.push_back(entry.key.string());
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<std::string> members;
+  for (const auto& [name, same] : compare_members({}, {})) {
+    members.push_back(name);
+  }
+  CHECK(names == members);
+}
+
+TEST_CASE("loaders: each key of `dataloader` sets the option of its name, and no other", "[runner]") {
+  const Folder folder;
+  const auto options_of = [&](const std::string& yaml) {
+    TinyConfig config(folder);
+    config.dataloader.num_workers = 1;
+    dl::load_text(config, "dataloader: {" + yaml + "}", "run.yaml");
+    TinyRunner runner(config);
+    runner.initialize();
+    return runner.dataloaders.at("val")->options();
+  };
+  const dl::data::LoaderOptions before = options_of("");
+  // Without pin_memory, which needs a GPU.
+  for (const std::string setting :
+       {"batch_size: 3", "shuffle: true", "drop_last: true", "num_workers: 2", "prefetch_factor: 3",
+        "persistent_workers: true", "in_order: false", "snapshot_every_n_steps: 4"}) {
+    const std::string key = setting.substr(0, setting.find(':'));
+    for (const std::string& yaml : {setting, "val: {" + setting + "}"}) {
+      for (const auto& [name, same] : compare_members(options_of(yaml), before)) {
+        INFO(yaml << " and the option " << name);
+        CHECK(same == (name != key));
+      }
+    }
+  }
 }
 
 TEST_CASE("loaders: an option that needs workers is an error without them, with its key", "[runner]") {
