@@ -21,7 +21,7 @@ EDGES = {
     "workspace": {"core", "config"},
     "data": {"core", "formats", "state", "distributed", "tensors"},
     "optim": {"core", "config", "state", "distributed", "tensors"},
-    "metrics": {"core", "state", "distributed", "tensors"},
+    "metrics": {"core", "config", "state", "distributed", "tensors"},
     "checkpoint": {"core", "formats", "config", "state", "distributed", "tensors", "workspace"},
     "telemetry": {"core", "workspace"},
 }

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 
 namespace danling::inline v0::metrics {
@@ -146,8 +147,8 @@ void NamedOptions::expect_all_used() const {
                                      std::pair(spec_->threshold.has_value() && !threshold_, "threshold"),
                                      std::pair(spec_->beta.has_value() && !beta_, "beta"),
                                      std::pair(spec_->thresholds.has_value() && !thresholds_, "thresholds")}) {
-    check<ConfigError>(!ignored, kBuild, "expected settings that some of the ", spec_->type, " metrics know, got ",
-                       key);
+    check<ConfigError>(!ignored, kBuild, "expected settings that some of the ", spec_->type.value_or(""),
+                       " metrics know, got ", key);
   }
 }
 
@@ -163,6 +164,17 @@ MetricsRegistry& factories() {
   return registry;
 }
 
-std::shared_ptr<Metrics> build(const MetricsSpec& spec) { return factories().at(spec.type)(spec); }
+std::shared_ptr<Metrics> build(const MetricsSpec& spec) {
+  if (spec.type) {
+    return factories().at(*spec.type)(spec);
+  }
+  // Without a type nothing would read them.
+  const ConfigTree set = changed(to_tree(spec), to_tree(MetricsSpec()));
+  for (const auto& entry : set.map()) {
+    fail<ConfigError>(kBuild, "expected a type beside ", entry.key.string(), ", got none; set metrics.type to one of ",
+                      join(factories().names()));
+  }
+  return nullptr;
+}
 
 }  // namespace danling::inline v0::metrics

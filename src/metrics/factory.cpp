@@ -7,7 +7,6 @@
 #include <ATen/ops/isnan.h>
 
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 #include <danling/metrics/functional/accuracy.hpp>
 #include <danling/metrics/functional/correlation.hpp>
 #include <danling/metrics/functional/f_score.hpp>
@@ -83,17 +82,6 @@ std::vector<MetricFunc> with_nan_targets(std::vector<MetricFunc> metrics) {
 }
 
 }  // namespace
-
-std::string_view to_string(Mode mode) { return mode == Mode::global ? "global" : "stream"; }
-
-Mode parse_mode(std::string_view name) {
-  const std::vector<std::string> known = {"global", "stream"};
-  if (name != known[0] && name != known[1]) {
-    fail<ConfigError>("metrics.parse_mode", "expected one of ", join(known), ", got ", quote(name),
-                      did_you_mean(name, known));
-  }
-  return name == known[0] ? Mode::global : Mode::stream;
-}
 
 std::shared_ptr<Metrics> binary_metrics(const BinaryMetricsOptions& options, std::vector<MetricEntry> metrics) {
   const auto ignored = options.ignore_index;

@@ -61,6 +61,25 @@ TEST_CASE("metrics::build: sizes must be there, positive, and agree", "[metrics]
         "[metrics.build] expected num_outputs and num_labels to match when both are set, got 3 and 4");
 }
 
+TEST_CASE("metrics::build: names of values are those of DanLing, in the order of the enums", "[metrics]") {
+  CHECK(to_string(Mode::global) == "global");
+  CHECK(to_string(Mode::stream) == "stream");
+  CHECK(to_string(Task::binary) == "binary");
+  CHECK(to_string(Task::regression) == "regression");
+  CHECK(to_string(Average::micro) == "micro");
+  CHECK(to_string(Average::weighted) == "weighted");
+  CHECK(to_string(Average::none) == "none");
+  CHECK(to_string(Scores::detect) == "detect");
+  CHECK(to_string(Scores::probabilities) == "probabilities");
+}
+
+TEST_CASE("metrics::build: without a type builds none, and refuses options that nothing would read", "[metrics]") {
+  CHECK(build({}) == nullptr);
+  CHECK(refusal({.mode = Mode::stream}) ==
+        "[metrics.build] expected a type beside mode, got none; set metrics.type to one of binary, multiclass, "
+        "multilabel, regression");
+}
+
 TEST_CASE("metrics::build: unknown names are told, with the nearest known one", "[metrics]") {
   CHECK(refusal({.type = "multiclas"}) ==
         "[metrics.build] expected one of binary, multiclass, multilabel, regression, got 'multiclas'; did you mean "

@@ -193,13 +193,6 @@ TEST_CASE("factories: a preprocessing of one's own, the class dimension and the 
         "[metrics.regression_metrics] expected at least one output, got num_outputs 0");
 }
 
-TEST_CASE("factories: modes by name", "[metrics]") {
-  CHECK(parse_mode("stream") == Mode::stream);
-  CHECK(parse_mode(to_string(Mode::global)) == Mode::global);
-  CHECK(error_of<danling::ConfigError>([] { parse_mode("streem"); }) ==
-        "[metrics.parse_mode] expected one of global, stream, got 'streem'; did you mean 'stream'?");
-}
-
 TEST_CASE("factories: with scores said to be logits, no split of the data changes a value", "[metrics]") {
   // Every other row has its logits within [0, 1]: alone it would be taken for probabilities.
   at::Tensor logits = at::randn({40, 4}).mul(3);

@@ -155,15 +155,15 @@ TEST_CASE("golden: every metric that a config can name has cases", "[metrics][go
   for (const dlm::Task task : tasks) {
     const dlm::MetricsSpec spec{.type = std::string(to_string(task)), .thresholds = 5};
     // Whose functions have cases, under "roc" and "precision_recall_curve"; edges.cpp compares the metrics with those.
-    covered[spec.type].insert({"roc", "precision_recall_curve"});
+    covered[*spec.type].insert({"roc", "precision_recall_curve"});
     if (task == dlm::Task::multiclass) {
-      covered[spec.type].insert("perplexity");
+      covered[*spec.type].insert("perplexity");
     }
     for (const std::string& name : names_at_start.at(task)) {
       dlm::NamedOptions options(spec, 3);
       for (const MetricFunc& func : dlm::by_name(task).at(name)(options)) {
-        INFO(spec.type << " " << name << " gives " << func.name);
-        CHECK(covered[spec.type].count(func.name) == 1);
+        INFO(*spec.type << " " << name << " gives " << func.name);
+        CHECK(covered[*spec.type].count(func.name) == 1);
       }
     }
   }

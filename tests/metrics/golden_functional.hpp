@@ -98,7 +98,9 @@ inline at::Tensor target_of(const Case& c) {
 
 // Options
 
-inline dlm::Average average_of(const Case& c) { return dlm::parse_average(c.options.value("average", "macro")); }
+inline dlm::Average average_of(const Case& c) {
+  return danling::TextTraits<dlm::Average>::parse(c.options.value("average", "macro")).value();
+}
 
 inline dlm::ClassificationOptions classification_options(const Case& c) {
   return {.num_classes = c.integer("num_classes"),

@@ -382,9 +382,6 @@ TEST_CASE("preprocess: scores are what they are said to be", "[metrics]") {
   CHECK(close(on_device(unit, Scores::logits), unit.sigmoid()));
   CHECK(close(on_device(unit, Scores::detect), unit));
   CHECK(close(on_device(beyond, Scores::probabilities), numbers({0.5F, 1})));
-  CHECK(danling::metrics::parse_scores(to_string(Scores::probabilities)) == Scores::probabilities);
-  CHECK(error_of<danling::ConfigError>([] { danling::metrics::parse_scores("logit"); }) ==
-        "[metrics.parse_scores] expected one of detect, logits, probabilities, got 'logit'; did you mean 'logits'?");
 }
 
 TEST_CASE("base_preprocess: undefined tensors are refused", "[metrics]") {

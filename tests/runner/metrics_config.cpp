@@ -6,10 +6,10 @@
 namespace runner_test {
 
 using dl::ConfigError;
-using dl::MetricsConfig;
+using dl::metrics::MetricsSpec;
 
 struct MetricsProgram : dl::Config {
-  MetricsConfig metrics;
+  MetricsSpec metrics;
   void fields(dl::Fields& f) override { f("metrics", metrics, "what is measured"); }
 };
 
@@ -21,7 +21,7 @@ std::string metric_names(const dl::Metrics& metrics) {
   return out;
 }
 
-TEST_CASE("MetricsConfig: YAML builds metrics, in a program without a runner too", "[runner]") {
+TEST_CASE("MetricsSpec: YAML builds metrics, in a program without a runner too", "[runner]") {
   MetricsProgram program;
   CHECK(dl::metrics::build(program.metrics) == nullptr);
   dl::load_text(program,
@@ -38,7 +38,7 @@ TEST_CASE("MetricsConfig: YAML builds metrics, in a program without a runner too
   CHECK(*metrics->average().number("acc") == 0.75);
 }
 
-TEST_CASE("MetricsConfig: the command line sets each key", "[runner]") {
+TEST_CASE("MetricsSpec: the command line sets each key", "[runner]") {
   MetricsProgram program;
   const char* words[] = {"program", "--metrics.type",         "Multiclass", "--metrics.num_classes",
                          "6",       "--metrics.metrics",      "acc,fbeta",  "--metrics.top_k",
@@ -47,10 +47,11 @@ TEST_CASE("MetricsConfig: the command line sets each key", "[runner]") {
                          "cpu",     "--metrics.ignore_index", "null"};
   REQUIRE_FALSE(dl::parse(program, static_cast<int>(std::size(words)), words));
   CHECK(program.metrics.ignore_index == std::nullopt);
+  CHECK(program.metrics.device == at::Device("cpu"));
   CHECK(metric_names(*dl::metrics::build(program.metrics)) == "acc acc5 fbeta fbeta5");
 }
 
-TEST_CASE("MetricsConfig: `scores` is detect, probabilities or logits", "[runner]") {
+TEST_CASE("MetricsSpec: `scores` is detect, probabilities or logits", "[runner]") {
   const auto accuracy = [](const std::string& scores) {
     MetricsProgram program;
     dl::load_text(program, "metrics: {type: binary, metrics: [acc], scores: " + scores + "}\n", "run.yaml");
@@ -64,7 +65,7 @@ TEST_CASE("MetricsConfig: `scores` is detect, probabilities or logits", "[runner
   CHECK(accuracy("logits") == 1.0);
 }
 
-TEST_CASE("MetricsConfig: errors name the wrong key or value", "[runner]") {
+TEST_CASE("MetricsSpec: errors name the wrong key or value", "[runner]") {
   const auto refusal = [](const std::string& yaml) {
     return error_of<ConfigError>([&] {
       MetricsProgram program;
@@ -78,8 +79,10 @@ TEST_CASE("MetricsConfig: errors name the wrong key or value", "[runner]") {
   CHECK_THAT(refusal("{type: mutliclass}"), ContainsSubstring("got 'mutliclass'; did you mean 'multiclass'?"));
   CHECK_THAT(refusal("{type: binary, mode: streem}"), ContainsSubstring("'streem'"));
   CHECK_THAT(refusal("{type: binary, metric: [acc]}"), ContainsSubstring("'metrics.metric'"));
-  CHECK(refusal("{type: binary, device: gpu0}") ==
-        "[metrics.build] expected a device such as cpu or cuda:0 for 'device', got 'gpu0'");
+  CHECK(
+      refusal("{type: binary, device: gpu0}") ==
+      "[config.parse] expected a device such as cpu or cuda:0 for 'metrics.device', got 'gpu0' (file 'run.yaml', line "
+      "1)");
   CHECK_THAT(refusal("{type: binary, scores: logit}"), ContainsSubstring("'logit'"));
   CHECK(refusal("{type: regression, scores: logits}") ==
         "[metrics.build] expected no scores for regression metrics, got one");

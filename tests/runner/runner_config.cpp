@@ -25,7 +25,7 @@ TEST_CASE("RunnerConfig: names are accepted in any case, and average: none is a 
   CHECK(config.checkpoint.async_mode == "disabled");
   CHECK(config.precision == "bfloat16");
   CHECK(config.checkpoint.export_dtype == "float");
-  CHECK(config.metrics.average == "none");
+  CHECK(config.metrics.average == danling::metrics::Average::none);
   RunnerConfig other;
   parse_options(other, "--device", "CUDA:1", "--optim.type", "AdamW", "--sched.interval", "Epoch", "--sched.scaling",
                 "NUMERICAL", "--checkpoint.on_error", "Stop", "--checkpoint.backend", "FILE", "--stack", "DDP",
@@ -38,8 +38,8 @@ TEST_CASE("RunnerConfig: names are accepted in any case, and average: none is a 
   CHECK(other.checkpoint.backend == "file");
   CHECK(other.stack == "ddp");
   CHECK(other.allocator == "system");
-  CHECK(other.metrics.mode == "stream");
-  CHECK(other.metrics.scores == "logits");
+  CHECK(other.metrics.mode == danling::metrics::Mode::stream);
+  CHECK(other.metrics.scores == danling::metrics::Scores::logits);
   CHECK_THAT(error_of_options("--precision", "FP16"), ContainsSubstring("not available: fp16, which needs"));
 }
 

@@ -8,42 +8,14 @@
 #include <string_view>
 #include <vector>
 
-#include <c10/core/Device.h>
-
 #include <danling/core/registry.hpp>
 #include <danling/metrics/factory.hpp>
 #include <danling/metrics/metric_func.hpp>
 #include <danling/metrics/metrics.hpp>
 #include <danling/metrics/options.hpp>
+#include <danling/metrics/spec.hpp>
 
 namespace danling::inline v0::metrics {
-
-/// The section `metrics` of a configuration. Unset options keep the defaults of the type; options that a type, or every
-/// listed metric, does not use are an error.
-struct MetricsSpec {
-  /// binary, multiclass, multilabel, regression, or a type that the program registered.
-  std::string type;
-  std::optional<std::int64_t> num_classes = std::nullopt;
-  /// Also the number of classes or outputs, as in DanLing.
-  std::optional<std::int64_t> num_labels = std::nullopt;
-  std::optional<std::int64_t> num_outputs = std::nullopt;
-  Mode mode = Mode::global;
-  std::optional<Average> average = std::nullopt;
-  /// One metric each, for metrics with a `top_k`: `acc` for 1, `acc5` for 5.
-  std::optional<std::vector<std::int64_t>> top_k = std::nullopt;
-  std::optional<double> threshold = std::nullopt;
-  std::optional<std::int64_t> ignore_index = -100;
-  std::optional<std::int64_t> class_dim = std::nullopt;
-  Scores scores = Scores::detect;
-  /// For fbeta; 1 when absent.
-  std::optional<double> beta = std::nullopt;
-  /// For auroc, auprc, roc and precision_recall_curve; exact when absent.
-  std::optional<std::int64_t> thresholds = std::nullopt;
-  std::optional<bool> ignore_nan = std::nullopt;
-  std::optional<at::Device> device = std::nullopt;
-  /// Names of metrics; the defaults of the type when empty.
-  std::vector<std::string> metrics = {};
-};
 
 /// Options for a factory of named metrics. Records which were read: a set option that no factory read is an error.
 class NamedOptions {
@@ -87,7 +59,7 @@ MetricRegistry& by_name(Task task);
 using MetricsRegistry = Registry<std::shared_ptr<Metrics>(const MetricsSpec&)>;
 MetricsRegistry& factories();
 
-/// The metrics that `spec` describes.
+/// The metrics that `spec` describes; null without a type, which refuses all other options.
 /// @throws ConfigError for unknown names, numbers that are missing, not positive or contradictory, and unused settings;
 /// MetricError as the factories.
 std::shared_ptr<Metrics> build(const MetricsSpec& spec);

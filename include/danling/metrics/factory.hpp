@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -15,15 +14,6 @@
 #include <danling/metrics/options.hpp>
 
 namespace danling::inline v0::metrics {
-
-enum class Mode {
-  global,  ///< GlobalMetrics: of all data, exactly
-  stream   ///< StreamMetrics: the average of the batches' values
-};
-
-std::string_view to_string(Mode mode);
-/// @throws ConfigError that lists the names.
-Mode parse_mode(std::string_view name);
 
 struct BinaryMetricsOptions {
   Mode mode = Mode::global;

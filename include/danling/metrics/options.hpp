@@ -1,11 +1,19 @@
 // Options that metrics of one task share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include <danling/core/text_traits.hpp>
+
 namespace danling::inline v0::metrics {
+
+enum class Mode {
+  global,  ///< GlobalMetrics: of all data, exactly
+  stream   ///< StreamMetrics: the average of the batches' values
+};
 
 enum class Task { binary, multiclass, multilabel, regression };
 
@@ -27,13 +35,17 @@ enum class Scores {
   probabilities
 };
 
-std::string_view to_string(Task task);
-std::string_view to_string(Average average);
-std::string_view to_string(Scores scores);
-/// @throws ConfigError that lists the names.
-Task parse_task(std::string_view name);
-Average parse_average(std::string_view name);
-Scores parse_scores(std::string_view name);
+constexpr auto names_of(Mode) { return std::to_array<std::string_view>({"global", "stream"}); }
+constexpr auto names_of(Task) {
+  return std::to_array<std::string_view>({"binary", "multiclass", "multilabel", "regression"});
+}
+constexpr auto names_of(Average) { return std::to_array<std::string_view>({"micro", "macro", "weighted", "none"}); }
+constexpr auto names_of(Scores) { return std::to_array<std::string_view>({"detect", "logits", "probabilities"}); }
+
+/// The name of a value of these enums.
+template <class E>
+requires requires(E value) { names_of(value); }
+std::string_view to_string(E value) { return TextTraits<E>::format(value); }
 
 struct BinaryOptions {
   /// Probabilities above it predict the label 1.

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <danling/checkpoint/options.hpp>
 #include <danling/config/config.hpp>
+#include <danling/metrics/spec.hpp>
 #include <danling/optim/options.hpp>
-#include <danling/runner/metrics_config.hpp>
 #include <limits>
 #include <map>
 #include <optional>
@@ -94,7 +94,7 @@ struct RunnerConfig : Config {
   std::string score_name = "loss";
   std::optional<std::string> score_mode;  ///< min or max; unset: as the metric says. Not in DanLing
   double patience = std::numeric_limits<double>::infinity();
-  MetricsConfig metrics;  ///< not in DanLing
+  metrics::MetricsSpec metrics;  ///< not in DanLing
 
   // Optimization
   OptimConfig optim;
