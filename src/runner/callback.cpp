@@ -12,6 +12,23 @@
 #include <danling/runner/base_runner.hpp>
 
 namespace danling::inline v0 {
+namespace {
+
+// Without the namespace or function around it, which ends at the last `::` outside of brackets.
+std::string unqualified(const std::string& name) {
+  std::size_t begin = 0;
+  int depth = 0;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    depth += name[i] == '<' || name[i] == '(' || name[i] == '{' ? 1 : 0;
+    depth -= name[i] == '>' || name[i] == ')' || name[i] == '}' ? 1 : 0;
+    if (depth == 0 && name.compare(i, 2, "::") == 0) {
+      begin = i + 2;
+    }
+  }
+  return name.substr(begin);
+}
+
+}  // namespace
 
 Callback::~Callback() = default;
 
@@ -19,8 +36,7 @@ std::string Callback::name() const {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), &std::free);
-  const std::string whole = status == 0 ? text.get() : typeid(*this).name();
-  return whole.substr(whole.rfind(':') + 1);  // of a namespace or function that is of no interest
+  return status == 0 ? unqualified(text.get()) : typeid(*this).name();
 }
 
 void CallbackList::insert(std::vector<Entry>& list, const Entry& entry) {

@@ -25,6 +25,11 @@ bool is_empty(const Result& counts) {
 
 }  // namespace
 
+void TorchRunnerBase::Checks::not_training(std::string_view operation) const {
+  check<StateError>(!runner_.training_, operation,
+                    "expected a call after train() or train_on_batch() has returned or thrown, got one inside of it");
+}
+
 void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
   if (splits.train.empty()) {
     std::vector<std::string> names;
@@ -43,7 +48,7 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
                         quote(name), " to be set before initialize(), got it later");
     }
   }
-  if (std::isfinite(runner_.config().patience) && runner_.told_.insert("patience").second) {
+  if (std::isfinite(runner_.config().patience) && runner_.warned_.insert("patience").second) {
     if (runner_.is_step_mode() && !runner_.config().evaluate_interval) {
       runner_.logger().warning("patience ends no run by `steps` without evaluations on the way; set evaluate_interval");
     } else if (splits.evaluate.empty()) {
@@ -61,18 +66,18 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
       fail<NonFiniteError>("runner.loss", "expected a finite loss, got ", *loss, " in ", place,
                            " (on_nonfinite: stop); the checkpoints before are whole");
     }
-    if (runner_.told_.insert(concat("loss ", frame.split(), runner_.state_.train.epoch)).second) {
+    if (runner_.warned_.insert(concat("loss ", frame.split(), runner_.state_.train.epoch)).second) {
       runner_.logger().warning(
           concat("the loss is not finite: ", *loss, " in ", place,
                  runner_.mode_ == RunnerMode::train ? "; on_nonfinite: stop ends such a run" : ""));
     }
   }
   schedules();
-  if (runner_.skipped_updates_ > runner_.skips_told_) {
-    runner_.logger().warning(concat("gradients were not finite: ", runner_.skipped_updates_ - runner_.skips_told_,
+  if (runner_.skipped_updates_ > runner_.skips_logged_) {
+    runner_.logger().warning(concat("gradients were not finite: ", runner_.skipped_updates_ - runner_.skips_logged_,
                                     " updates were skipped by step ", runner_.state_.train.global_step, ", ",
                                     runner_.skipped_updates_, " in all (skip_nonfinite_grad)"));
-    runner_.skips_told_ = runner_.skipped_updates_;
+    runner_.skips_logged_ = runner_.skipped_updates_;
   }
 }
 
@@ -80,7 +85,7 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
 void TorchRunnerBase::Checks::models_updated(std::string_view split) {
   for (const Learner& learner : runner_.learners_) {
     if (runner_.learners_.size() > 1 && learner.updates == 0 && learner.skipped == 0 &&
-        runner_.told_.insert(concat("updates ", learner.name)).second) {
+        runner_.warned_.insert(concat("updates ", learner.name)).second) {
       const std::string call = learner.name.empty() ? "" : concat("\"", learner.name, "\"");
       runner_.logger().warning(
           concat(learner.name.empty() ? "`model`" : concat("model ", quote(learner.name)), " was not updated in split ",
@@ -94,7 +99,7 @@ void TorchRunnerBase::Checks::models_updated(std::string_view split) {
 void TorchRunnerBase::Checks::schedules() {
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && learner.scheduler->ran_out() &&
-        runner_.told_.insert(concat("schedule ", learner.name)).second) {
+        runner_.warned_.insert(concat("schedule ", learner.name)).second) {
       const std::string section = learner.name.empty() ? "sched" : concat("sched.", learner.name);
       runner_.logger().warning(concat("the schedule of the learning rate is over at step ",
                                       runner_.state_.train.global_step, ", and training goes on with ",
@@ -106,7 +111,7 @@ void TorchRunnerBase::Checks::schedules() {
 
 void TorchRunnerBase::Checks::metrics_fed() {
   if (runner_.active_metrics_ != nullptr && is_empty(runner_.active_metrics_->count()) &&
-      runner_.told_.insert(concat("metrics ", runner_.split_)).second) {
+      runner_.warned_.insert(concat("metrics ", runner_.split_)).second) {
     runner_.logger().warning(concat("the metrics of split ", quote(runner_.split_),
                                     " got no values; call update_metrics in your own ",
                                     runner_.mode_ == RunnerMode::train ? "train_step" : "evaluate_step"));

@@ -11,6 +11,9 @@ class TorchRunnerBase::Checks {
  public:
   explicit Checks(TorchRunnerBase& runner) : runner_(runner) {}
 
+  /// @throws StateError inside of a call that trains
+  void not_training(std::string_view operation) const;
+
   // Where training begins.
   void trainable(const Splits& splits) const;
   void score_name(const Splits& splits) const;

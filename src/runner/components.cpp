@@ -9,10 +9,13 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/checks.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
+#include "runner/schedules.hpp"
 #include "runner/services.hpp"
-#include "runner/window_lengths.hpp"
+#include "runner/snapshot.hpp"
+#include "runner/windows.hpp"
 
 namespace danling::inline v0 {
 TorchRunnerBase::~TorchRunnerBase() {
@@ -64,7 +67,7 @@ void TorchRunnerBase::build_scheduler() {
   }
   Learners(*this).build_schedulers();
   if (scheduler == nullptr && optimizer != nullptr && sched.type) {
-    scheduler = optim::build_scheduler(sched, *optimizer, schedule_length("", sched.interval.value_or("step")));
+    scheduler = optim::build_scheduler(sched, *optimizer, Schedules(*this).length("", sched.interval.value_or("step")));
   }
   if (scheduler != nullptr) {
     const std::string interval = sched.interval.value_or(scheduler->requires_metric() ? "epoch" : "step");
@@ -73,86 +76,10 @@ void TorchRunnerBase::build_scheduler() {
   }
 }
 
-// Steps of the schedule of one of the models, or of `model`.
-std::optional<std::int64_t> TorchRunnerBase::schedule_length(const std::string& name,
-                                                             const std::string& interval) const {
-  std::optional<std::int64_t> total = steps();
-  if (interval == "step" && total) {
-    std::vector<std::int64_t> passes;
-    for (const auto& split : train_splits()) {
-      const data::LoaderBase* loader = find_loader(split);
-      passes.push_back(loader == nullptr ? 0 : loader->length().value_or(0));
-    }
-    if (std::find(passes.begin(), passes.end(), 0) != passes.end()) {
-      passes.clear();
-    }
-    total = window_lengths().updates_in(*total, window_length(name), passes);
-  } else if (interval != "step") {
-    // It is stepped once an epoch, or once a round over the splits.
-    const auto per_epoch = steps_per_epoch();
-    check<ConfigError>(epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
-                       "expected data of known length for sched.interval ", interval, " with `steps`, got a stream");
-    total = epochs() ? epochs() : std::optional((*total + *per_epoch - 1) / *per_epoch);
-  }
-  return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;  // one of a run with nothing to do
-}
-
-std::int64_t TorchRunnerBase::window_length(const std::string& name) const {
-  return name.empty() ? accum_steps() : config().optim.for_name(name).accum_steps.value_or(accum_steps());
-}
-
-// As the config says it: asked for before there are optimizers.
-detail::WindowLengths TorchRunnerBase::window_lengths() const {
-  std::vector<std::int64_t> out;
-  if (optimizer != nullptr || model || models.empty()) {
-    out.push_back(window_length(""));
-  }
-  for (const auto& [name, handle] : models) {
-    const auto bound = optimizers.find(name);
-    if (bound != optimizers.end() ? bound->second != nullptr : handle.is_trainable()) {
-      out.push_back(window_length(name));
-    }
-  }
-  return detail::WindowLengths(std::move(out));
-}
-
-void TorchRunnerBase::step_epoch_schedulers(const Result& result) {
-  for (const Learner& learner : learners_) {
-    if (learner.scheduler != nullptr && !learner.scheduler_by_step) {
-      learner.scheduler->requires_metric() ? learner.scheduler->step(monitored(result, learner.name))
-                                           : learner.scheduler->step();
-    }
-  }
-}
-
-double TorchRunnerBase::monitored(const Result& result, const std::string& name) const {
-  const std::string monitor = config().sched.for_name(name).monitor.value_or(config().score_name);
-  const double* value = nullptr;
-  if (monitor.find('.') == std::string::npos) {
-    if (const auto split = score_split()) {
-      value = result.number(concat(*split, ".", monitor));
-    }
-  }
-  value = value != nullptr ? value : result.number(monitor);
-  if (value == nullptr) {
-    // Not named in full: taken from the one split that has it.
-    std::vector<std::string> found;
-    for (const auto& [split, numbers] : result) {
-      if (const auto* nested = std::get_if<Result>(&numbers); nested != nullptr && nested->number(monitor) != nullptr) {
-        found.push_back(split);
-        value = nested->number(monitor);
-      }
-    }
-    check<ConfigError>(found.size() == 1, "runner.step_scheduler", "expected one split with the metric ",
-                       quote(monitor), ", got [", join(found), "]; set sched.monitor to '<split>.<metric>'");
-  }
-  return *value;
-}
-
 const ModelHandle& TorchRunnerBase::evaluation_model() const { return ema ? ema : model; }
 
 std::optional<std::int64_t> TorchRunnerBase::steps_per_epoch() const {
-  const detail::WindowLengths lengths = window_lengths();
+  const detail::WindowLengths lengths = Schedules(*this).window_lengths();
   std::int64_t total = 0;
   for (const auto& split : train_splits()) {
     const data::LoaderBase* loader = find_loader(split);
@@ -187,7 +114,7 @@ State TorchRunnerBase::model_state_dict() const {
 
 State TorchRunnerBase::state_dict() {
   State out = BaseRunner::state_dict();
-  out["loop"] = loop_state();
+  out["loop"] = Snapshot(*this).save();
   out["ema"] = ema ? ema.state_dict() : State();
   out["optimizer"] = optimizer ? optimizer->state_dict() : State();
   out["scheduler"] = scheduler ? scheduler->state_dict() : State();
@@ -196,20 +123,15 @@ State TorchRunnerBase::state_dict() {
   return out;
 }
 
-void TorchRunnerBase::check_not_training(std::string_view operation) const {
-  check<StateError>(!training_, operation,
-                    "expected a call after train() or train_on_batch() has returned or thrown, got one inside of it");
-}
-
 void TorchRunnerBase::load_state_dict(const State& checkpoint) {
-  check_not_training("runner.load_checkpoint");
+  Checks(*this).not_training("runner.load_checkpoint");
   if (host_ != nullptr) {
-    end_host_training();  // the next batch begins where the checkpoint does
-    Learners(*this).forget_windows();
+    HostLoop::end(*this);  // the next batch begins where the checkpoint does
+    Windows(*this).drop();
   }
   BaseRunner::load_state_dict(checkpoint);
   if (const State* loop = checkpoint.find("loop")) {
-    load_loop_state(*loop);
+    Snapshot(*this).load(*loop);
   }
 }
 

@@ -1,16 +1,18 @@
-// What train_on_batch and evaluate_on_batch have begun.
+// A training or an evaluation in the program's own loop, begun by train_on_batch or evaluate_on_batch.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runner/evaluator.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/paused_pass.hpp"
 
 namespace danling::inline v0 {
 
-struct TorchRunnerBase::HostLoop {
+class TorchRunnerBase::HostLoop {
+ public:
   struct Evaluation {
     Evaluation(TorchRunnerBase& runner, const std::string& split) : paused(runner), frame(runner, split, std::nullopt) {
       runner.enter(RunnerMode::evaluate, split);
@@ -21,11 +23,28 @@ struct TorchRunnerBase::HostLoop {
     std::int64_t done = 0;
   };
 
+  explicit HostLoop(TorchRunnerBase& runner) : runner_(runner) {}
+
+  /// Begins a training, which `host_` of the runner then holds.
+  static void begin(TorchRunnerBase& runner, const std::string& split);
+  static void end(TorchRunnerBase& runner);
+
+  bool is_at_last_step() const;
+  /// Whether further batches change nothing.
+  bool is_done() const;
+  /// Evaluates whole splits where `evaluate_interval` says so.
+  void evaluate_if_due();
+  /// A row of the results; saves on the interval, or when the score is the best so far.
+  void append(const Result& row);
+
   std::vector<std::string> splits;
   std::unique_ptr<detail::LoopFrame> frame;  // of training; null where it has nothing to do
   bool counted = false;                      // the last batch made an update
   bool ended = false;                        // the pass is over, and its row is in the results
   std::unique_ptr<Evaluation> evaluation;
+
+ private:
+  TorchRunnerBase& runner_;
 };
 
 }  // namespace danling::inline v0

@@ -8,6 +8,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include "runner/agreement.hpp"
+#include "runner/evaluator.hpp"
 #include "runner/without_gradients.hpp"
 
 namespace danling::inline v0 {
@@ -63,7 +65,7 @@ detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::o
   if (pass_ == nullptr && host_ == nullptr) {
     enter(RunnerMode::infer, split);
   }
-  return {*this, loader, visit(split), steps, std::string(split)};
+  return {*this, loader, Evaluator(*this).visit(split), steps, std::string(split)};
 }
 
 bool detail::InferBatches::next(void* prediction) {
@@ -71,7 +73,7 @@ bool detail::InferBatches::next(void* prediction) {
     return false;
   }
   if (!runner_->is_training()) {  // else the next step boundary stops, and saves
-    runner_->maybe_stop(/*save=*/false, runner_->stop_requested());
+    TorchRunnerBase::Agreement(*runner_).stop_if_requested(/*save=*/false, runner_->stop_requested());
   }
   if (!visit_.next()) {
     visit_.end();

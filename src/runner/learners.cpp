@@ -11,6 +11,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
 #include "runner/learners.hpp"
+#include "runner/schedules.hpp"
 
 namespace danling::inline v0 {
 
@@ -41,7 +42,7 @@ void TorchRunnerBase::Learners::build_schedulers() {
   for (const auto& [name, owner] : runner_.optimizers) {
     const auto spec = runner_.config().sched.for_name(name);
     if (owner != nullptr && spec.type && !runner_.schedulers.contains(name)) {
-      const auto length = runner_.schedule_length(name, spec.interval.value_or("step"));
+      const auto length = Schedules(runner_).length(name, spec.interval.value_or("step"));
       runner_.schedulers[name] = optim::build_scheduler(spec, *owner, length);
       check<ConfigError>(spec.interval != "step" || !runner_.schedulers[name]->requires_metric(),
                          "runner.build_scheduler", "expected ", spec.section,
@@ -85,7 +86,7 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
                                                 std::shared_ptr<optim::Scheduler> schedule) const {
   Learner out{.name = name, .optimizer = std::move(owner), .scheduler = std::move(schedule)};
   const auto own = runner_.config().optim.for_name(name);
-  out.accum_steps = runner_.window_length(name);
+  out.accum_steps = Schedules(runner_).window_length(name);
   out.max_grad_norm = own.max_grad_norm ? own.max_grad_norm : runner_.config().max_grad_norm;
   out.max_grad_value = own.max_grad_value ? own.max_grad_value : runner_.config().max_grad_value;
   if (out.scheduler != nullptr) {
@@ -180,6 +181,18 @@ void TorchRunnerBase::Learners::load(const State& state) {
         runner_.learner_counts_[name] = counts;
       }
     }
+  }
+}
+
+void TorchRunnerBase::Learners::load_weights(const State& state) {
+  if (runner_.model || runner_.models.empty()) {
+    runner_.load_model(state.at("model"));
+  }
+  if (runner_.ema) {
+    runner_.load_ema(state.at("ema"));
+  }
+  if (!runner_.models.empty()) {
+    load(state.at("models"));
   }
 }
 

@@ -19,30 +19,16 @@ class TorchRunnerBase::Learners {
   /// Anew each time that training begins: the program may have bound others.
   void make();
   void keep_gradient_accumulators();
-  Learner& find(std::string_view name, std::string_view operation);
-
-  // ---- windows ------------------------------------------------------------------------------------------------------
-
-  void begin_window(Learner& learner, const OpenStep& step);
-  void step(Learner& learner, OpenStep& step);
-  /// After a step of several models: those that it did not step.
-  void close_open(OpenStep& step);
-  /// Where training ends before the data does. `counted`: the last micro-batch made an update.
-  void close_last(bool counted);
-  void round_micro_step();
-  /// After an exception: nothing of a window is left.
-  void forget_windows();
 
   // ---- state --------------------------------------------------------------------------------------------------------
 
   void save(State& out) const;
   void load(const State& state);
+  void load_weights(const State& state);  ///< as model_state_dict() returns them
 
  private:
   Learner make_learner(const std::string& name, std::shared_ptr<optim::Optimizer> optimizer,
                        std::shared_ptr<optim::Scheduler> scheduler) const;
-  void close_window(Learner& learner, OpenStep& step);
-  void require_gradients(const Learner& learner);
 
   TorchRunnerBase& runner_;
 };

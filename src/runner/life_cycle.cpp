@@ -1,18 +1,11 @@
-// The life of a runner after its construction: what initialize() builds, how it stops, what close() ends.
+// Life cycle of a runner: initialize(), close(), and its services between them.
 #include <danling/runner/base_runner.hpp>
 
-#include <csignal>
-#include <cstdlib>
 #include <exception>
 
-#include <danling/core/signals.hpp>
-#include <danling/runner/early_stopping.hpp>
-#include <danling/runner/parallelism.hpp>
-
-#include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
-#include "runner/shown.hpp"
+#include "runner/setup.hpp"
 
 namespace danling::inline v0 {
 
@@ -32,61 +25,13 @@ void BaseRunner::initialize() {
   }
   phase_ = Phase::initializing;
   try {
-    initialize_once();
+    Setup(*this).run();
   } catch (const std::exception& error) {
     failure_ = error.what();
     phase_ = Phase::failed;
     throw;
   }
   phase_ = Phase::ready;
-}
-
-void BaseRunner::initialize_unless_initializing() {
-  if (phase_ != Phase::initializing) {
-    initialize();
-  }
-}
-
-void BaseRunner::initialize_once() {
-  init_distributed();
-  make_services();
-  init_checkpoint_manager();
-  services_->restore = Restorer(*this).find();
-  init_fault_tolerance();
-  check_split_names();
-  build_dataloaders();
-  check_lengths();
-  materialize_model();
-  build_optimizer();
-  build_scheduler();
-  build_metrics();
-  auto_restore();
-}
-
-void BaseRunner::make_services() {
-  WorkspaceOptions options;
-  options.root = config().workspace_root;
-  options.lineage = config().lineage;
-  options.name = name();
-  options.code_id = code_id();
-  options.config_id = config_id_;
-  options.timestamp = timestamp_;
-  options.checkpoint_dir_name = config().checkpoint.dir_name;
-  services_ = std::make_unique<detail::RunnerServices>(std::move(options), *logger_);
-  auto& services = *services_;
-  services.checkpoint_manager = std::move(own_manager_);
-  if (is_main_process() && config().record) {
-    services.recorder = std::make_shared<detail::Recorder>(
-        services.workspace, services.logger,
-        detail::RecorderOptions{.log = config().log,
-                                .stop_on_error = config().checkpoint.on_error == "stop",
-                                .may_fail = config().checkpoint.load_only,
-                                .by_path = config().resume.has_value(),
-                                .first = round_number(0)});
-    callbacks_.add_own(services.recorder, /*steps=*/false);
-  }
-  callbacks_.add_own(services.console, /*steps=*/logger_->console().live());
-  callbacks_.add_own(early_stopping_, /*steps=*/false);
 }
 
 void BaseRunner::init_fault_tolerance() {}
@@ -137,59 +82,6 @@ bool BaseRunner::close(std::optional<double> timeout) {
   }
   phase_ = Phase::closed;
   return true;
-}
-
-bool BaseRunner::stop_requested() const {
-  return requests_.stop.load(std::memory_order_relaxed) != 0 || stop_signal() != 0;
-}
-
-StepPacket BaseRunner::requested() const {
-  return {.stop = stop_requested(),
-          .end = requests_.end.has_value(),
-          .evaluate = requests_.evaluation,
-          .save = requests_.save};
-}
-
-StepPacket BaseRunner::agree(double weight) {
-  StepPacket mine = requested();
-  mine.weight = weight;
-  const StepPacket all = parallelism_->agree(mine);
-  if (all.end) [[unlikely]] {
-    requests_.ending = requests_.end.value_or("another process has ended training");
-    requests_.end.reset();
-  }
-  if (all.failed) [[unlikely]] {
-    fail_with_others();
-  }
-  check<DistributedError>(!all.exhausted || !parallelism_->sums_gradients(), "runner.step",
-                          "expected every process to have as many batches, got one that has ended its pass before");
-  return all;
-}
-
-void BaseRunner::fail_with_others() {
-  fail<DistributedError>("runner.train",
-                         "expected every process to go on, got an error in another one; its log says more");
-}
-
-void BaseRunner::maybe_stop(bool save) { maybe_stop(save, agree().stop); }
-
-void BaseRunner::maybe_stop(bool save, bool stop) {
-  Saver(*this).poll();
-  if (!stop) [[likely]] {
-    return;
-  }
-  const int own = std::abs(requests_.stop.load(std::memory_order_relaxed));
-  const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
-  const bool taken = save && Saver(*this).save({"latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true});
-  if (save) {
-    settle_checkpoints();
-  }
-  requests_.stop.store(-signal, std::memory_order_relaxed);  // obeyed: load_checkpoint() lets the program go on
-  callbacks_.notify(&Callback::on_stop, StopEvent{{*this}, signal});
-  throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " ", detail::place_in_run(*this),
-                               taken                       ? "; the run is saved"
-                               : save && is_main_process() ? "; nothing is saved, as the config says"
-                                                           : ""));
 }
 
 detail::RunnerServices& BaseRunner::services() {

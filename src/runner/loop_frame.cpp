@@ -4,6 +4,7 @@
 
 #include <danling/metrics/metrics.hpp>
 
+#include "runner/agreement.hpp"
 #include "runner/checks.hpp"
 #include "runner/services.hpp"
 
@@ -57,6 +58,18 @@ void LoopFrame::send_split(void (Callback::*training)(const SplitEvent&),
                             SplitEvent{{runner_}, split_, mode, done_, total_, result});
 }
 
+void LoopFrame::add_rate(const Learner& learner) {
+  const double lr = learner.optimizer->param_groups().front().lr;
+  if (!learner.name.empty()) {
+    runner_.meters["lr_" + learner.name].update(lr);
+    return;
+  }
+  if (lr_ == nullptr) {
+    lr_ = &runner_.meters["lr"];
+  }
+  lr_->update(lr);
+}
+
 // Training sends an event at each step.
 void LoopFrame::progress(std::int64_t done) {
   if (runner_.mode() != RunnerMode::train) {
@@ -87,7 +100,7 @@ bool LoopFrame::synchronize(bool ended) {
   bool updating = false;
   for (const std::string& other : group.all_gather(std::string(ended ? ended_message : ""))) {
     if (other == failed_message) {
-      TorchRunnerBase::fail_with_others();
+      TorchRunnerBase::Agreement::fail_with_others();
     }
     all_ended = all_ended && !other.empty();
     updating = updating || other.size() == sizeof(StepPacket);

@@ -21,17 +21,15 @@ class LoopFrame {
   LoopFrame& operator=(const LoopFrame&) = delete;
 
   const std::string& split() const { return split_; }
-  AverageMeter& loss() { return *loss_; }
-  /// "lr", or of one of several models "lr_<name>".
-  AverageMeter& lr(const std::string& name) {
-    if (!name.empty()) {
-      return runner_.meters["lr_" + name];
+  /// Weighted by the targets that count; nothing where none does or the step returned no loss.
+  void add_loss(const at::Tensor& loss, std::optional<std::int64_t> normalizer) {
+    const std::int64_t count = normalizer.value_or(1);
+    if (loss.defined() && count > 0) {
+      loss_->update(loss, count);
     }
-    if (lr_ == nullptr) {
-      lr_ = &runner_.meters["lr"];
-    }
-    return *lr_;
   }
+  /// The learning rate, as "lr", or of one of several models as "lr_<name>".
+  void add_rate(const Learner& learner);
 
   /// `enter` has emptied the meters; the line of progress starts at what is done.
   void start(std::int64_t done = 0);

@@ -23,7 +23,7 @@ State completed(State own, const State& loaded) {
 }  // namespace
 
 WeightMatch BaseRunner::load_pretrained(const std::filesystem::path& path, const PretrainedOptions& options) {
-  initialize_unless_initializing();
+  Restorer(*this).initialize();
   return Restorer(*this).restore_weights(read_checkpoint(path), options, path);
 }
 
@@ -33,7 +33,7 @@ WeightMatch BaseRunner::restore_weights(const State& checkpoint, const Pretraine
 
 WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const PretrainedOptions& options,
                                                   const std::filesystem::path& path) {
-  runner_.initialize_unless_initializing();
+  initialize();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
   const State exported = runner_.model_state_dict();
   if (exported.find("models") != nullptr &&

@@ -10,6 +10,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "checkpoint/state_archive.hpp"
+#include "runner/agreement.hpp"
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
@@ -57,7 +58,7 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
   std::int64_t number = 0;
   for (const auto& bytes : runner_.group().all_gather(pack_state(rank_state()))) {
     if (bytes == failed_message) {
-      fail_with_others();
+      Agreement::fail_with_others();
     }
     gathered[to_text(number++)] = unpack_state(bytes);
   }

@@ -181,7 +181,7 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
 void BaseRunner::restore(const State& checkpoint) { Restorer(*this).restore(checkpoint); }
 
 void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
-  initialize_unless_initializing();
+  Restorer(*this).initialize();
   const State checkpoint = read_checkpoint(path);
   Restorer(*this).restore(checkpoint, path);
   // A run that goes back logs again what came after.
@@ -195,6 +195,12 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   } else if (Records(*this).is_open()) {
     services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
     Saver(*this).settle_best();  // best.pth may hold what came after
+  }
+}
+
+void BaseRunner::Restorer::initialize() {
+  if (runner_.phase_ != Phase::initializing) {
+    runner_.initialize();
   }
 }
 
@@ -230,7 +236,7 @@ State BaseRunner::Restorer::without_excluded(const State& original) {
 }
 
 void BaseRunner::Restorer::restore(const State& original, const std::filesystem::path& path) {
-  runner_.initialize_unless_initializing();
+  initialize();
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || runner_.excluded_from_loading("state"), where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");

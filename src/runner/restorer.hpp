@@ -14,6 +14,8 @@ class BaseRunner::Restorer {
  public:
   explicit Restorer(BaseRunner& runner) : runner_(runner) {}
 
+  /// Unless a hook of initialize() asks to load.
+  void initialize();
   /// Named by the config, or found among earlier runs of the same config.
   detail::RestorePoint find();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});

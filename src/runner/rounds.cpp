@@ -6,24 +6,29 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/agreement.hpp"
 #include "runner/checks.hpp"
+#include "runner/evaluator.hpp"
 #include "runner/records.hpp"
 #include "runner/saver.hpp"
+#include "runner/schedules.hpp"
+#include "runner/train_pass.hpp"
+#include "runner/training.hpp"
 
 namespace danling::inline v0 {
 
 // A round is each training split in turn, then an evaluation: by epochs always, by steps where it is due.
 void TorchRunnerBase::Rounds::run() {
-  runner_.agree();  // on what on_run_begin asked for
+  Agreement(runner_).agree();  // on what on_run_begin asked for
   if (is_done()) {
-    say_done();
+    log_done();
     Saver(runner_).save_finished_model();
     return;
   }
   Checks(runner_).disk_plan();
   start_loaders();
-  while (left()) {
-    runner_.maybe_stop(/*save=*/true);
+  while (is_unfinished()) {
+    Agreement(runner_).stop_if_requested(/*save=*/true);
     if (!loop_.continuing) {
       loop_.round = Result();
     }
@@ -31,7 +36,7 @@ void TorchRunnerBase::Rounds::run() {
     if (!train()) {
       break;
     }
-    const bool evaluates = runner_.evaluates_after_round();
+    const bool evaluates = Training(runner_).evaluation_is_due();
     if (evaluates) {
       evaluate(loop_.round, /*whole=*/true);
     }
@@ -43,26 +48,26 @@ void TorchRunnerBase::Rounds::run() {
 // Whether an earlier start, or a callback, leaves nothing to do. By steps the last evaluation is part of the run.
 bool TorchRunnerBase::Rounds::is_done() const {
   if (!by_steps_) {
-    return train_.epoch >= *runner_.epochs() || runner_.requests_.ending;
+    return train_.epoch >= *runner_.epochs() || runner_.requests_.ended;
   }
   const auto* last = runner_.results_.latest();
   const bool evaluated = last != nullptr && last->index >= train_.global_step;
-  return evaluated && (train_.global_step >= *runner_.steps() || runner_.requests_.ending);
+  return evaluated && (train_.global_step >= *runner_.steps() || runner_.requests_.ended);
 }
 
-void TorchRunnerBase::Rounds::say_done() const {
+void TorchRunnerBase::Rounds::log_done() const {
   runner_.logger().info(concat("train: nothing to do, ",
                                by_steps_ ? concat(train_.global_step, " of ", *runner_.steps(), " steps are done")
                                          : concat(train_.epoch, " of ", *runner_.epochs(), " epochs are done"),
-                               runner_.requests_.ending ? concat(" and ", *runner_.requests_.ending) : std::string()));
+                               runner_.requests_.ended ? concat(" and ", *runner_.requests_.ended) : std::string()));
 }
 
 // A run may have stopped at its last step, but before the split and the round ended.
-bool TorchRunnerBase::Rounds::left() const {
+bool TorchRunnerBase::Rounds::is_unfinished() const {
   if (loop_.continuing) {
     return true;
   }
-  return !runner_.requests_.ending &&
+  return !runner_.requests_.ended &&
          (by_steps_ ? train_.global_step < *runner_.steps() : train_.epoch < *runner_.epochs());
 }
 
@@ -91,12 +96,12 @@ bool TorchRunnerBase::Rounds::train() {
       if (by_steps_ && !resumed) {
         loop_.target_step = train_.global_step + step_budget(count - index, runner_.loader(split));
       }
-      runner_.train_split(split, resumed);
+      TrainPass(runner_).run(split, resumed);
     }
-    runner_.maybe_stop(/*save=*/true);
+    Agreement(runner_).stop_if_requested(/*save=*/true);
   }
   loop_.continuing = false;
-  if (by_steps_ && train_.global_step == before && !resumed_round && !runner_.requests_.ending) {
+  if (by_steps_ && train_.global_step == before && !resumed_round && !runner_.requests_.ended) {
     runner_.logger().warning(
         concat("train: a whole pass made no update; stopped at step ", train_.global_step, " of ", *runner_.steps()));
     return false;
@@ -106,8 +111,8 @@ bool TorchRunnerBase::Rounds::train() {
 
 // By epochs each split has its turn; by steps there may be nothing left to do, or an evaluation due.
 bool TorchRunnerBase::Rounds::is_over() const {
-  return by_steps_ && (train_.global_step >= *runner_.steps() || runner_.requests_.ending ||
-                       (!loop_.round.empty() && runner_.evaluates_after_round()));
+  return by_steps_ && (train_.global_step >= *runner_.steps() || runner_.requests_.ended ||
+                       (!loop_.round.empty() && Training(runner_).evaluation_is_due()));
 }
 
 // A split may train and be evaluated: its numbers of the evaluation then stand in the row, as in DanLing.
@@ -118,12 +123,12 @@ void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
     const bool done =
         trains ? std::find(evaluated.begin(), evaluated.end(), split) != evaluated.end() : round.contains(split);
     if (!done) {
-      round.set(split, runner_.evaluate_in_training(split, whole));
+      round.set(split, Evaluator(runner_).evaluate_in_training(split, whole));
       if (trains) {
         evaluated.push_back(split);
       }
     }
-    runner_.maybe_stop(/*save=*/true);
+    Agreement(runner_).stop_if_requested(/*save=*/true);
   }
 }
 
@@ -131,19 +136,19 @@ void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
 void TorchRunnerBase::Rounds::end_round(bool evaluated) {
   const Result round = std::exchange(loop_.round, Result());
   const std::int64_t epoch = train_.epoch++;
-  runner_.step_epoch_schedulers(round);
+  Schedules(runner_).step_epoch(round);
   loop_.last = by_steps_ ? round : Result();
   if (evaluated) {
     loop_.evaluated.clear();
     Records(runner_).append(by_steps_ ? train_.global_step : epoch, round);
   }
   runner_.callbacks_.notify(&Callback::on_round_end, RoundEvent{{runner_}, epoch, round});
-  runner_.agree();
-  if (evaluated && left()) {
+  Agreement(runner_).agree();
+  if (evaluated && is_unfinished()) {
     runner_.save_checkpoint();  // on the interval, or when the score is the best so far
   }
-  if (runner_.requests_.ending) {
-    runner_.logger().info(concat("train: ", *runner_.requests_.ending));
+  if (runner_.requests_.ended) {
+    runner_.logger().info(concat("train: ", *runner_.requests_.ended));
   }
 }
 
@@ -157,10 +162,7 @@ void TorchRunnerBase::Rounds::end() {
     Records(runner_).append(train_.global_step, loop_.last);
   }
   loop_.last = Result();
-  runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
-  runner_.settle_checkpoints();
-  Saver(runner_).export_best();
-  Records(runner_).settle();
+  Saver(runner_).save_last();
 }
 
 // How far one split is trained in this round: its share of what is left, at most a pass over its data, and not beyond
@@ -177,7 +179,7 @@ std::int64_t TorchRunnerBase::Rounds::step_budget(std::size_t remaining_splits, 
   if (!length) {
     return fair;
   }
-  const std::int64_t pass = std::max<std::int64_t>((*length + runner_.accum_steps() - 1) / runner_.accum_steps(), 1);
+  const std::int64_t pass = std::max<std::int64_t>(Schedules(runner_).window_lengths().steps_in(*length), 1);
   return std::min({fair, pass, remaining});
 }
 

@@ -21,8 +21,8 @@ class TorchRunnerBase::Rounds {
 
  private:
   bool is_done() const;
-  void say_done() const;
-  bool left() const;
+  void log_done() const;
+  bool is_unfinished() const;
   void start_loaders();
   bool train();
   bool is_over() const;

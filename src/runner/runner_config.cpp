@@ -3,6 +3,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 #include <danling/runner/runner_config.hpp>
+#include <danling/runner/stacks.hpp>
 #include <set>
 
 #include "config/field_spec.hpp"
@@ -17,6 +18,16 @@ bool is_device(const std::string& name) {
   return name == "auto" || name == "cpu" || name == "cuda" ||
          (name.starts_with(cuda) && name.size() > cuda.size() && name.size() <= cuda.size() + 3 &&
           std::all_of(name.begin() + 5, name.end(), digit));
+}
+
+std::vector<std::string> stack_names() {
+  std::vector<std::string> names{"auto", "ddp", "torch"};
+  for (const std::string& registered : stacks().names()) {
+    if (registered != "ddp") {
+      names.push_back(registered);
+    }
+  }
+  return names;
 }
 
 }  // namespace
@@ -216,8 +227,8 @@ void RunnerConfig::base_fields(Fields& f) {
   detail::reserve(f, detail::reserved_keys().logging);
 
   f.group("Process");
-  f("stack", stack, "kind of runner; auto and torch mean ddp")
-      .choices({"auto", "ddp", "torch"})
+  f("stack", stack, "parallelism of the run, or one that the program registered; auto and torch mean ddp")
+      .choices(stack_names())
       .synonym("auto", "ddp")
       .synonym("torch", "ddp")
       .refuse("graph", "graph compilation, which is Python's")
@@ -273,7 +284,9 @@ void RunnerConfig::base_validate() const {
   }
 }
 
-std::string_view RunnerConfig::stack_name() const { return "ddp"; }
+std::string_view RunnerConfig::stack_name() const {
+  return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
+}
 
 std::string_view RunnerConfig::precision_name() const {
   if (!precision) return "";

@@ -148,7 +148,7 @@ void BaseRunner::Saver::poll() {
     }
   }
   if (manager.has_notice()) [[unlikely]] {
-    tell_notice();
+    log_notice();
   }
   if (!services.checkpoint_failure.empty()) [[unlikely]] {
     const auto health = manager.checkpoint_health();
@@ -160,7 +160,7 @@ void BaseRunner::Saver::poll() {
 }
 
 // A warning whatever checkpoint.on_error is: no save failed.
-void BaseRunner::Saver::tell_notice() {
+void BaseRunner::Saver::log_notice() {
   const std::string notice = runner_.services_->checkpoint_manager->take_notice();
   auto* recorder = runner_.services_->recorder.get();
   const bool told = recorder != nullptr && (recorder->reopen() || recorder->take_removal_told());
@@ -204,6 +204,13 @@ void BaseRunner::settle_checkpoints() {
   }
   Saver(*this).poll();
   Saver(*this).settle_best();  // also where someone else removed it
+}
+
+void BaseRunner::Saver::save_last() {
+  runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
+  runner_.settle_checkpoints();
+  export_best();
+  Records(runner_).settle();
 }
 
 void BaseRunner::Saver::save_finished_model() {

@@ -24,6 +24,8 @@ class BaseRunner::Saver {
   std::shared_ptr<State> gather_rank_states();
   /// Takes the saves that were asked for while the run was not settled.
   void save_deferred();
+  /// Ends a training: the last checkpoint, the exported model and all records are on disk afterwards.
+  void save_last();
   /// Saves the model of a run that is done already: the process that finished it may have died before it could.
   void save_finished_model();
 
@@ -45,7 +47,7 @@ class BaseRunner::Saver {
   CheckpointRequest request_of(const detail::SaveOrder& order) const;
   void put_off(detail::SaveOrder order);
   State rank_state();
-  void tell_notice();
+  void log_notice();
   bool remake_best(std::int64_t index);
   bool has_best_weights() const;
 

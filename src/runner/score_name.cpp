@@ -75,4 +75,21 @@ void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
                                   "], or a meter that evaluate_step feeds, got ", quote(score), suggestion));
 }
 
+std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) const {
+  if (score.starts_with("losses.")) {
+    return false;
+  }
+  const MetricsBase* asked = score_metrics();
+  return asked != nullptr ? asked->higher_is_better(score) : std::nullopt;
+}
+
+// Those that are measured on the split that the best is chosen by.
+const MetricsBase* TorchRunnerBase::score_metrics() const {
+  const auto split = score_split();
+  const auto evaluated = evaluate_splits();
+  const bool evaluates = split && std::find(evaluated.begin(), evaluated.end(), *split) != evaluated.end();
+  const auto& chosen = evaluates || !split ? evaluate_metrics : train_metrics;
+  return chosen != nullptr ? chosen.get() : metrics.get();
+}
+
 }  // namespace danling::inline v0

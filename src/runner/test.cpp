@@ -20,7 +20,7 @@ Result TorchRunnerBase::test() {
   Result result;
   try {
     if (best) {
-      load_weights(best->first);
+      Learners(*this).load_weights(best->first);
       tested_weights_ = best->second;
       best.reset();
     }
@@ -29,27 +29,15 @@ Result TorchRunnerBase::test() {
     }
   } catch (...) {
     if (last.is_map()) {
-      load_weights(last);
+      Learners(*this).load_weights(last);
     }
     throw;
   }
   if (last.is_map()) {
-    load_weights(last);
+    Learners(*this).load_weights(last);
   }
   test_result_ = result;
   return result;
-}
-
-void TorchRunnerBase::load_weights(const State& state) {
-  if (model || models.empty()) {
-    load_model(state.at("model"));
-  }
-  if (ema) {
-    load_ema(state.at("ema"));
-  }
-  if (!models.empty()) {
-    Learners(*this).load(state.at("models"));
-  }
 }
 
 std::string TorchRunnerBase::exported_weights() { return services().exported_weights; }

@@ -1,4 +1,4 @@
-// train(): what it begins with and how it ends.
+// train(): its preparation, its events and its errors.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
@@ -15,6 +15,8 @@
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
 #include "runner/services.hpp"
+#include "runner/training.hpp"
+#include "runner/windows.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -40,103 +42,117 @@ std::vector<std::string> resolve_splits(const std::vector<std::string>& requeste
 
 const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& requested_train,
                                          const std::vector<std::string>& requested_evaluate) {
-  check_not_training("runner.train");
+  Checks(*this).not_training("runner.train");
   initialize();
   const detail::Raised call(training_);
   has_trained_ = true;
-  Records(*this).begin();
-  if (is_finished()) {
-    logger().info("train: nothing to do, the run is finished");
-    return results_;
-  }
-  const Splits splits{resolve_splits(requested_train, this->train_splits(), "runner.train"),
-                      resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
-  Checks(*this).trainable(splits);
-  prepare_training();
-  Checks(*this).score_name(splits);
+  Training training(*this);
+  bool began = false;
   try {
+    Records(*this).begin();
+    if (is_finished()) {
+      logger().info("train: nothing to do, the run is finished");
+      return results_;
+    }
+    const Splits splits{resolve_splits(requested_train, this->train_splits(), "runner.train"),
+                        resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
+    Checks(*this).trainable(splits);
+    training.prepare();
+    Checks(*this).score_name(splits);
+    began = true;
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     Rounds(*this, splits).run();
     callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
   } catch (...) {
-    rethrow_from_training();
+    training.rethrow(began);
   }
   gradient_accumulators_.clear();
   split_.clear();
   return results_;
 }
 
-void TorchRunnerBase::prepare_training() {
-  check<StateError>(pass_ == nullptr && host_ == nullptr, "runner.train",
+void TorchRunnerBase::Training::prepare() {
+  check<StateError>(runner_.pass_ == nullptr && runner_.host_ == nullptr, "runner.train",
                     "expected no loop of the program's own in progress, got one; finish_evaluation() ends what "
                     "evaluate_on_batch began, and finish_training() what train_on_batch did");
-  Learners(*this).make();
-  by_steps_ = is_step_mode();
-  alone_ = group().alone();
-  save_interval_ = by_steps_ ? checkpoint_interval() : 0;
-  Records(*this).select_score();
-  Records(*this).log_guessed_score();
-  Learners(*this).keep_gradient_accumulators();
-  checkpoint_manager_ = &checkpoint_manager();
-  requests_.ending.reset();
-  requests_.end.reset();
+  if (const auto& loop = runner_.loop_; !loop.split.empty() && !loop.continuing && !runner_.stop_requested()) {
+    runner_.logger().warning(concat("runner.train: an error ended the pass over split ", quote(loop.split), " after ",
+                                    loop.iteration,
+                                    " batches; it begins anew with the parameters as they are (call "
+                                    "load_checkpoint first to resume from a checkpoint)"));
+  }
+  Learners(runner_).make();
+  runner_.by_steps_ = runner_.is_step_mode();
+  runner_.alone_ = runner_.group().alone();
+  runner_.save_interval_ = runner_.by_steps_ ? runner_.checkpoint_interval() : 0;
+  Records(runner_).select_score();
+  Records(runner_).log_guessed_score();
+  Learners(runner_).keep_gradient_accumulators();
+  runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
+  runner_.requests_.ended.reset();
+  runner_.requests_.end.reset();
 }
 
-// Called where an exception is handled.
-void TorchRunnerBase::rethrow_from_training() {
+void TorchRunnerBase::Training::rethrow(bool began) {
   try {
     throw;
   } catch (const Stopped&) {
     throw;  // it is thrown between two windows, where everything is whole
   } catch (const DistributedError&) {
-    forget_window();
+    drop_windows();
     throw;  // the others are gone, or know
   } catch (const std::exception& error) {
-    forget_window();
-    try {
-      callbacks_.notify(&Callback::on_exception, ExceptionEvent{{*this}, error});
-    } catch (const std::exception& another) {
-      logger().warning(another.what());  // the first one is thrown
+    drop_windows();
+    if (began) {
+      notify(error);
     }
-    if (!group().alone()) {
-      logger().warning(concat("an error ends this process: ", error.what()));  // before it waits for the others
+    if (!runner_.group().alone()) {
+      runner_.logger().warning(concat("an error ends this process: ", error.what()));  // before it waits for the others
     }
-    tell_others();
+    broadcast_failure();
     throw;
   } catch (...) {
-    forget_window();
-    tell_others();
+    drop_windows();
+    broadcast_failure();
     throw;
   }
 }
 
-// The others hear it where they next wait for a message of this process: a window's end, a line of the log.
-void TorchRunnerBase::tell_others() {
-  if (!group().alone()) {
+void TorchRunnerBase::Training::notify(const std::exception& error) {
+  try {
+    runner_.callbacks_.notify(&Callback::on_exception, ExceptionEvent{{runner_}, error});
+  } catch (const std::exception& another) {
+    runner_.logger().warning(another.what());  // the first one is thrown
+  }
+}
+
+// The other ranks receive it at their next collective: a window's end, a line of the log.
+void TorchRunnerBase::Training::broadcast_failure() {
+  if (!runner_.group().alone()) {
     try {
-      group().all_gather(std::string(failed_message));
+      runner_.group().all_gather(std::string(failed_message));
     } catch (const std::exception& error) {
-      logger().warning(concat("the other processes could not be told of an error: ", error.what()));
+      runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));
     }
   }
 }
 
-// After a step that threw, a save takes what there is, and says so.
-void TorchRunnerBase::forget_window() {
-  if (!is_settled()) {
-    services().inexact = true;
-    Learners(*this).forget_windows();  // a host may go on with the next batch
+// The next save warns that it is inexact. A host may go on with the next batch, which opens new windows.
+void TorchRunnerBase::Training::drop_windows() {
+  if (!runner_.is_settled()) {
+    runner_.services().inexact = true;
+    Windows(runner_).drop();
   }
+  Windows(runner_).align();
 }
 
-// Every epoch is evaluated; by steps, `evaluate_interval` decides, where the windows of several models are all closed.
-bool TorchRunnerBase::evaluates_after_round() const {
-  if (!is_step_mode()) {
+bool TorchRunnerBase::Training::evaluation_is_due() const {
+  if (!runner_.is_step_mode()) {
     return true;
   }
-  const auto interval = config().evaluate_interval;
-  const auto* last = results_.latest();
-  return interval && state_.train.global_step / *interval > (last != nullptr ? last->index : 0) / *interval;
+  const auto interval = runner_.config().evaluate_interval;
+  const auto* last = runner_.results_.latest();
+  return interval && runner_.state_.train.global_step / *interval > (last != nullptr ? last->index : 0) / *interval;
 }
 
 }  // namespace danling::inline v0

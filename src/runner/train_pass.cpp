@@ -1,126 +1,36 @@
-// One pass of training over a split: its batches, one micro-batch after another.
-#include <danling/runner/torch_runner_base.hpp>
+#include "runner/train_pass.hpp"
 
 #include <utility>
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/agreement.hpp"
 #include "runner/checks.hpp"
-#include "runner/learners.hpp"
+#include "runner/evaluator.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/raised.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
+#include "runner/snapshot.hpp"
+#include "runner/training.hpp"
+#include "runner/windows.hpp"
 
 namespace danling::inline v0 {
-namespace {
 
-/// Where an evaluation in the middle finds the pass that it interrupts.
-class PassScope {
+/// Makes the pass known, for as long as it lasts, to evaluations that interrupt it.
+class TorchRunnerBase::TrainPass::PassScope {
  public:
-  PassScope(detail::LoopFrame*& place, detail::LoopFrame& pass) : place_(place) { place_ = &pass; }
-  ~PassScope() { place_ = nullptr; }
+  PassScope(TorchRunnerBase& runner, detail::LoopFrame& pass) : runner_(runner) { runner_.pass_ = &pass; }
+  ~PassScope() { runner_.pass_ = nullptr; }
   PassScope(const PassScope&) = delete;
   PassScope& operator=(const PassScope&) = delete;
 
  private:
-  detail::LoopFrame*& place_;
+  TorchRunnerBase& runner_;
 };
 
-}  // namespace
-
-void TorchRunnerBase::train_split(const std::string& split, bool resumed) {
-  data::LoaderBase& loader = this->loader(split);
-  const std::int64_t first_step = resumed ? loop_.first_step : state_.train.global_step;
-  const auto total = by_steps_ ? std::optional(loop_.target_step - first_step) : loader.length();
-  detail::LoopFrame frame(*this, split, total);
-  const PassScope scope(pass_, frame);
-  begin_train_split(frame, resumed);
-  if (!by_steps_) {
-    loader.start_epoch(state_.train.epoch);
-  }
-  std::int64_t pass_began = -1;  // at which step; a pass that a checkpoint or another round has begun does not count
-  bool counted = false;
-  if (resumed && requests_.evaluation) {
-    evaluate_between_steps();
-  }
-  while (next_batch(loader, split, pass_began)) {
-    const OpenStep step = train_micro_batch(frame, {batch_of(loader), loader.batch_size(), loader.is_last()});
-    counted = step.updated;
-    if (is_settled()) {  // never inside an accumulation window
-      obey(step.agreed);
-    }
-  }
-  Learners(*this).close_last(counted);
-  Checks(*this).models_updated(split);
-  frame.finish([&](const Result& result) {
-    loop_.round.set(split, result);
-    loop_.split.clear();
-  });
-}
-
-// By epochs what the pass has; by steps batches up to the target, of as many passes as that takes, and beyond it until
-// the windows of all models are closed: only the end of the run cuts one short.
-bool TorchRunnerBase::next_batch(data::LoaderBase& loader, const std::string& split, std::int64_t& pass_began) {
-  if (!by_steps_) {
-    return loader.next();
-  }
-  const std::int64_t step = state_.train.global_step;
-  if ((step >= loop_.target_step && (is_settled() || step >= *steps())) || (requests_.ending && is_settled())) {
-    return false;
-  }
-  if (!loader.next()) {
-    if (std::exchange(pass_began, step) == step) {
-      return false;  // a whole pass made no update
-    }
-    loader.start_epoch(loader.epoch() + 1);
-    check<DataError>(loader.next(), "runner.train", "expected batches in split ", quote(split), ", got none");
-  }
-  return true;
-}
-
-void TorchRunnerBase::begin_train_split(detail::LoopFrame& frame, bool resumed) {
-  enter(RunnerMode::train, frame.split());
-  Learners(*this).forget_windows();
-  if (resumed) {
-    restore_measurements(saved_);
-    frame.start(by_steps_ ? state_.train.global_step - loop_.first_step : loop_.iteration);
-  } else {
-    loop_.split = frame.split();
-    loop_.iteration = 0;
-    loop_.first_step = state_.train.global_step;
-    frame.start();
-  }
-  loop_.continuing = false;
-}
-
-// What callbacks have asked for: in one process by now, in several as agreed on before the update.
-void TorchRunnerBase::obey(const StepPacket& agreed) {
-  if (!alone_ || requests_.save || requests_.evaluation) [[unlikely]] {
-    if (alone_ ? requests_.save : agreed.save) {
-      requests_.save = false;
-      save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
-    }
-    if (alone_ ? requests_.evaluation : agreed.evaluate) {
-      evaluate_between_steps();
-    }
-  }
-  maybe_stop(/*save=*/true, agreed.stop);
-}
-
-// A callback has asked for it; the pass goes on as if nothing had been, generators included.
-void TorchRunnerBase::evaluate_between_steps() {
-  if (evaluate_splits().empty() && told_.insert("evaluation").second) {
-    logger().warning("runner.request_evaluation: an evaluation was asked for, and there is no split to evaluate");
-  }
-  for (const auto& split : evaluate_splits()) {
-    evaluate_in_training(split, /*whole=*/true);
-  }
-  requests_.evaluation = false;  // not before: a run that is stopped meanwhile begins it again
-}
-
-/// Where backward() and step() find the step that they belong to, for as long as it lasts.
-class TorchRunnerBase::StepScope {
+/// Makes the step known, for as long as it lasts, to backward() and step().
+class TorchRunnerBase::TrainPass::StepScope {
  public:
   StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
     runner_.parallelism().begin_step(step_.place);
@@ -138,81 +48,181 @@ class TorchRunnerBase::StepScope {
   OpenStep& step_;
 };
 
-TorchRunnerBase::OpenStep TorchRunnerBase::open_step(const MicroBatch& micro_batch,
-                                                     std::optional<std::int64_t> normalizer) {
-  OpenStep step{.normalizer = normalizer,
-                .last = micro_batch.last,
-                .number = ++step_number_,
-                .position = state_.train.micro_step};
-  learner_ = &learners_.front();
-  if (learners_.size() > 1) [[unlikely]] {
-    backward_options_ = {};  // of a backward pass that threw
+void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
+  data::LoaderBase& loader = runner_.loader(split);
+  const std::int64_t first_step = resumed ? loop_.first_step : global_step_;
+  detail::LoopFrame frame(runner_, split,
+                          runner_.by_steps_ ? std::optional(loop_.target_step - first_step) : loader.length());
+  const PassScope scope(runner_, frame);
+  begin(frame, resumed);
+  if (!runner_.by_steps_) {
+    loader.start_epoch(runner_.state_.train.epoch);
   }
-  if (learners_.size() == 1 && learner_->name.empty()) {
-    Learners(*this).begin_window(*learner_, step);
-    step.place = learner_->place;
+  if (resumed && runner_.requests_.evaluation) {
+    evaluate();
+  }
+  bool counted = false;
+  while (next(loader, split)) {
+    const OpenStep step = train(frame, {runner_.batch_of(loader), loader.batch_size(), loader.is_last()});
+    counted = step.updated;
+    if (runner_.is_settled()) {  // never inside an accumulation window
+      apply_requests(step.agreed);
+    }
+  }
+  Windows(runner_).close_last(counted);
+  Checks(runner_).models_updated(split);
+  frame.finish([&](const Result& result) {
+    loop_.round.set(split, result);
+    loop_.split.clear();
+  });
+}
+
+// By epochs the batches of the pass; by steps those up to the target, of as many passes as that takes, and beyond it
+// until the windows of all models are closed: only the end of the run cuts one short.
+bool TorchRunnerBase::TrainPass::next(data::LoaderBase& loader, const std::string& split) {
+  if (!runner_.by_steps_) {
+    return loader.next();
+  }
+  const bool settled = runner_.is_settled();
+  if ((global_step_ >= loop_.target_step && (settled || global_step_ >= *runner_.steps())) ||
+      (runner_.requests_.ended && settled)) {
+    return false;
+  }
+  if (!loader.next()) {
+    if (std::exchange(first_step_of_pass_, global_step_) == global_step_) {
+      return false;  // a whole pass made no update
+    }
+    loader.start_epoch(loader.epoch() + 1);
+    check<DataError>(loader.next(), "runner.train", "expected batches in split ", quote(split), ", got none");
+  }
+  return true;
+}
+
+void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
+  runner_.enter(RunnerMode::train, frame.split());
+  Windows(runner_).drop();
+  if (resumed) {
+    Snapshot(runner_).restore(runner_.saved_);
+    frame.start(done());
   } else {
-    step.place.closes = step.last || (step.position + 1) % accum_span_ == 0;
+    loop_.split = frame.split();
+    loop_.iteration = 0;
+    loop_.first_step = global_step_;
+    frame.start();
+  }
+  loop_.continuing = false;
+}
+
+void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
+  detail::Requests& requests = runner_.requests_;
+  if (!runner_.alone_ || requests.save || requests.evaluation) [[unlikely]] {
+    if (runner_.alone_ ? requests.save : agreed.save) {
+      requests.save = false;
+      runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
+    }
+    if (runner_.alone_ ? requests.evaluation : agreed.evaluate) {
+      evaluate();
+    }
+  }
+  Agreement(runner_).stop_if_requested(/*save=*/true, agreed.stop);
+}
+
+void TorchRunnerBase::TrainPass::evaluate() {
+  if (runner_.evaluate_splits().empty() && runner_.warned_.insert("evaluation").second) {
+    runner_.logger().warning(
+        "runner.request_evaluation: an evaluation was asked for, and there is no split to evaluate");
+  }
+  for (const auto& split : runner_.evaluate_splits()) {
+    Evaluator(runner_).evaluate_in_training(split, /*whole=*/true);
+  }
+  runner_.requests_.evaluation = false;  // not before: a run that is stopped meanwhile evaluates when it resumes
+}
+
+// ---- one micro-batch ------------------------------------------------------------------------------------------------
+
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
+  frame.data_ready();
+  const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
+  OpenStep step = open_step(micro_batch, normalizer);
+  {
+    const StepScope scope(runner_, step);
+    try {
+      step.loss = runner_.run_train_step(micro_batch.batch);
+    } catch (...) {
+      runner_.services().inexact |= step.steps > 0;  // a model may be updated already
+      throw;
+    }
+  }
+  if (step.steps != 1) [[unlikely]] {
+    check_step_calls(step);
+  }
+  if (runner_.learners_.size() > 1) {
+    Windows(runner_).close_open(step);
+  }
+  if (step.last) {
+    Windows(runner_).align();
+  }
+
+  ++loop_.iteration;
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.scheduler != nullptr) {
+      frame.add_rate(learner);
+    }
+  }
+  frame.add_loss(step.loss, normalizer);
+  frame.observe(micro_batch.samples, tokens);
+  if (runner_.callbacks_.has_step_listeners()) {
+    notify_step(frame, step, micro_batch);
+  }
+  if (!runner_.by_steps_ || step.updated) {
+    frame.log(done());
+  }
+  if (step.updated && runner_.save_interval_ > 0 && global_step_ % runner_.save_interval_ == 0 &&
+      !(runner_.is_settled() && Training(runner_).evaluation_is_due())) {
+    runner_.save_checkpoint();  // otherwise with the scores
+  }
+  if (!runner_.services().deferred_saves.empty() && runner_.is_settled()) [[unlikely]] {
+    Saver(runner_).save_deferred();
   }
   return step;
 }
 
-TorchRunnerBase::OpenStep TorchRunnerBase::train_micro_batch(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
-  frame.data_ready();
-  const auto [normalizer, tokens] = count_batch(micro_batch.batch);
-  OpenStep step = open_step(micro_batch, normalizer);
-  at::Tensor loss;
-  {
-    const StepScope scope(*this, step);
-    loss = run_train_step(micro_batch.batch);
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(const MicroBatch& micro_batch,
+                                                                std::optional<std::int64_t> normalizer) {
+  OpenStep step{.normalizer = normalizer,
+                .last = micro_batch.last,
+                .number = ++runner_.step_number_,
+                .position = runner_.state_.train.micro_step};
+  runner_.learner_ = &runner_.learners_.front();
+  if (trains_one_model()) [[likely]] {
+    Windows(runner_).begin(*runner_.learner_, step);
+    step.place = runner_.learner_->place;
+  } else {
+    runner_.backward_options_ = {};  // of a backward pass that threw
+    step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
   }
-  if (step.steps != 1 && (step.steps == 0 || (learners_.size() == 1 && learners_.front().name.empty()))) [[unlikely]] {
-    fail<StateError>("runner.train_step", "expected one call of step() for each micro-batch, got ", step.steps,
-                     "; an override of train_step must call it exactly once",
-                     learners_.size() == 1 ? "" : " or, for one of several models, step(name)");
-  }
-  if (learners_.size() > 1) {
-    Learners(*this).close_open(step);
-  }
-  if (step.last) {
-    Learners(*this).round_micro_step();
-  }
-
-  ++loop_.iteration;
-  for (const Learner& learner : learners_) {
-    if (learner.scheduler) {
-      frame.lr(learner.name).update(learner.optimizer->param_groups().front().lr);
-    }
-  }
-  if (loss.defined() && normalizer.value_or(1) > 0) {
-    frame.loss().update(loss, normalizer.value_or(1));
-  }
-  frame.observe(micro_batch.samples, tokens);
-  const std::int64_t done = by_steps_ ? state_.train.global_step - loop_.first_step : loop_.iteration;
-  if (callbacks_.has_step_listeners()) {
-    const detail::Raised event(in_step_event_);  // what they save is saved with the line of the log that follows
-    callbacks_.notify_step({{*this},
-                            frame.split(),
-                            loop_.iteration,
-                            done,
-                            loss,
-                            micro_batch.samples,
-                            step.place.closes,
-                            step.updated,
-                            frame.now()});
-  }
-  if (!by_steps_ || step.updated) {
-    frame.log(done);
-  }
-  if (step.updated && save_interval_ > 0 && state_.train.global_step % save_interval_ == 0 &&
-      !(is_settled() && evaluates_after_round())) {
-    save_checkpoint();  // otherwise with the scores
-  }
-  if (!services().deferred_saves.empty() && is_settled()) [[unlikely]] {
-    Saver(*this).save_deferred();
-  }
-  step.loss = std::move(loss);
   return step;
+}
+
+void TorchRunnerBase::TrainPass::check_step_calls(const OpenStep& step) const {
+  check<StateError>(step.steps > 1 && !trains_one_model(), "runner.train_step",
+                    "expected one call of step() for each micro-batch, got ", step.steps,
+                    "; an override of train_step must call it exactly once",
+                    runner_.learners_.size() == 1 ? "" : " or, for one of several models, step(name)");
+}
+
+void TorchRunnerBase::TrainPass::notify_step(const detail::LoopFrame& frame, const OpenStep& step,
+                                             const MicroBatch& micro_batch) {
+  const detail::Raised event(runner_.in_step_event_);  // a save that they ask for waits for the line of the log
+  runner_.callbacks_.notify_step({{runner_},
+                                  frame.split(),
+                                  loop_.iteration,
+                                  done(),
+                                  step.loss,
+                                  micro_batch.samples,
+                                  step.place.closes,
+                                  step.updated,
+                                  frame.now()});
 }
 
 }  // namespace danling::inline v0

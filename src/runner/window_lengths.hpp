@@ -20,8 +20,11 @@ class WindowLengths {
 
  private:
   bool closes_any(std::int64_t done) const;
+  /// Micro-batches of the first `count` that close a window.
+  std::int64_t closing_in(std::int64_t count) const;
 
   std::vector<std::int64_t> lengths_;  // sorted, each once
+  std::int64_t period_ = 1;            // after which all windows are closed
 };
 
 }  // namespace danling::inline v0::detail

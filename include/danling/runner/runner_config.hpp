@@ -145,7 +145,7 @@ struct RunnerConfig : Config {
   std::string check_optim(bool set) const;
   std::string check_sched(bool set) const;
 
-  /// `stack` by its one name: "ddp".
+  /// `stack` without synonyms: "ddp", or a name that the program registered.
   std::string_view stack_name() const;
   /// `precision` by its short name: "bf16", "fp32", or empty when unset.
   std::string_view precision_name() const;

@@ -274,7 +274,7 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
  private:
-  void find_typed() final {
+  void bind_typed_components() final {
     batch_metrics_ = dynamic_cast<BatchMetrics<B>*>(active_metrics());
     batch_losses_ = dynamic_cast<BatchLosses<B>*>(criterion.losses().get());
   }

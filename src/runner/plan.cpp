@@ -1,8 +1,10 @@
-// Which splits train, which are evaluated, and which one has the score.
-#include <danling/runner/base_runner.hpp>
+// Plan of a run: budgets and intervals, and the splits in each role.
+#include <danling/runner/plan.hpp>
 
 #include <algorithm>
 
+#include <danling/core/error.hpp>
+#include <danling/core/format.hpp>
 #include <danling/core/suggest.hpp>
 
 namespace danling::inline v0 {
@@ -16,7 +18,44 @@ std::vector<std::string> sorted_unique(std::vector<std::string> names) {
 
 }  // namespace
 
-std::optional<std::string> BaseRunner::score_split() const {
+std::optional<std::int64_t> RunnerPlan::epochs() const { return config().epochs; }
+
+std::optional<std::int64_t> RunnerPlan::steps() const {
+  if (config().steps) {
+    return config().steps;
+  }
+  const auto per_epoch = steps_per_epoch();
+  return epochs() && per_epoch ? std::optional<std::int64_t>(*epochs() * *per_epoch) : std::nullopt;
+}
+
+std::int64_t RunnerPlan::accum_steps() const { return config().accum_steps; }
+
+std::int64_t RunnerPlan::checkpoint_interval() const {
+  if (config().checkpoint.interval) {
+    return *config().checkpoint.interval;
+  }
+  if (epochs()) {
+    return 1;
+  }
+  const auto total = steps();
+  return total ? std::max<std::int64_t>((*total + 19) / 20, 1) : 8192;
+}
+
+std::int64_t RunnerPlan::log_interval() const {
+  if (config().log_interval) {
+    return *config().log_interval;
+  }
+  const auto total = steps();
+  return total ? std::max<std::int64_t>((*total + 99) / 100, 1) : 1024;
+}
+
+std::string RunnerPlan::round_name(std::int64_t index) const {
+  return concat(is_step_mode() ? "step " : "epoch ", round_number(index));
+}
+
+// ---- splits ---------------------------------------------------------------------------------------------------------
+
+std::optional<std::string> RunnerPlan::score_split() const {
   if (config().score_split) {
     return config().score_split;
   }
@@ -29,7 +68,7 @@ std::optional<std::string> BaseRunner::score_split() const {
   return names.empty() ? std::nullopt : std::optional<std::string>(names.front());
 }
 
-std::vector<std::string> BaseRunner::train_splits() const {
+std::vector<std::string> RunnerPlan::train_splits() const {
   if (config().train_splits) {
     return sorted_unique(*config().train_splits);
   }
@@ -42,11 +81,11 @@ std::vector<std::string> BaseRunner::train_splits() const {
   return sorted_unique(names);
 }
 
-std::vector<std::string> BaseRunner::test_splits() const {
+std::vector<std::string> RunnerPlan::test_splits() const {
   return config().test_splits ? sorted_unique(*config().test_splits) : std::vector<std::string>();
 }
 
-std::vector<std::string> BaseRunner::evaluate_splits() const {
+std::vector<std::string> RunnerPlan::evaluate_splits() const {
   const auto test = test_splits();
   const auto train = train_splits();
   std::vector<std::string> names;
@@ -63,7 +102,7 @@ std::vector<std::string> BaseRunner::evaluate_splits() const {
   return sorted_unique(names);
 }
 
-void BaseRunner::check_split_names() const {
+void RunnerPlan::check_split_names() const {
   std::vector<std::string> known;
   for (const auto& split : splits()) {
     known.push_back(split.name);
@@ -90,7 +129,7 @@ void BaseRunner::check_split_names() const {
   }
 }
 
-void BaseRunner::check_lengths() const {
+void RunnerPlan::check_lengths() const {
   for (const auto& name : train_splits()) {
     const auto length = split_length(name);
     check<ConfigError>(!length || *length > 0, "runner.build_dataloaders", "expected at least one batch in split ",

@@ -1,5 +1,4 @@
-// Evaluation.
-#include <danling/runner/torch_runner_base.hpp>
+#include "runner/evaluator.hpp"
 
 #include <algorithm>
 #include <string>
@@ -7,9 +6,11 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/agreement.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/paused_pass.hpp"
+#include "runner/raised.hpp"
 #include "runner/services.hpp"
 #include "runner/without_gradients.hpp"
 
@@ -47,134 +48,78 @@ std::int64_t most_of_all(const Group& group, std::int64_t done) {
 
 }  // namespace
 
-void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
-  mode_ = mode;
-  split_ = split;
-  if (!pin_warning_.empty()) {
-    logger().warning(std::exchange(pin_warning_, std::string()));
-  }
-  set_training(mode == RunnerMode::train);
-  const auto& chosen = mode == RunnerMode::train ? train_metrics : evaluate_metrics;
-  active_metrics_ = mode == RunnerMode::infer ? nullptr : chosen != nullptr ? chosen.get() : metrics.get();
-  meters.reset();
-  if (active_metrics_ != nullptr) {
-    active_metrics_->reset();
-  }
-  if (criterion.losses() != nullptr) {
-    criterion.losses()->reset();
-  }
-  predicted_metrics_ = dynamic_cast<Metrics*>(active_metrics_);
-  find_typed();
-}
-
-void TorchRunnerBase::set_training(bool training) {
-  model.train(training);
-  ema.train(training);
-  for (auto& [name, handle] : models) {
-    const bool learns =
-        std::any_of(learners_.begin(), learners_.end(), [&](const Learner& learner) { return learner.name == name; });
-    handle.train(training && (learns || handle.named_parameters().empty()));
-  }
-}
-
-bool TorchRunnerBase::any_script() const {
-  return evaluation_model().is_script() ||
-         std::any_of(models.begin(), models.end(), [](const auto& item) { return item.second.is_script(); });
-}
-
-void TorchRunnerBase::fail_metrics() const {
-  fail<StateError>("runner.update_metrics",
-                   "expected metrics of predictions and targets (Metrics) or over this runner's batch type "
-                   "(BatchMetrics), got another kind in split ",
-                   quote(split_), "; update them in your own train_step and evaluate_step");
-}
-
-std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) const {
-  if (score.starts_with("losses.")) {
-    return false;
-  }
-  const MetricsBase* asked = score_metrics();
-  return asked != nullptr ? asked->higher_is_better(score) : std::nullopt;
-}
-
-// Those that are measured on the split that the best is chosen by.
-const MetricsBase* TorchRunnerBase::score_metrics() const {
-  const auto split = score_split();
-  const auto evaluated = evaluate_splits();
-  const bool evaluates = split && std::find(evaluated.begin(), evaluated.end(), *split) != evaluated.end();
-  const auto& chosen = evaluates || !split ? evaluate_metrics : train_metrics;
-  return chosen != nullptr ? chosen.get() : metrics.get();
-}
-
-data::LoaderVisit TorchRunnerBase::visit(std::string_view split) {
-  const auto training = train_splits();
+data::LoaderVisit TorchRunnerBase::Evaluator::visit(std::string_view split) {
+  const auto training = runner_.train_splits();
   const bool trains = std::find(training.begin(), training.end(), split) != training.end();
-  return {loader(split), 0, trains};
+  return {runner_.loader(split), 0, trains};
 }
 
-Result TorchRunnerBase::evaluate_batches(std::string_view split, std::optional<std::int64_t> steps) {
-  data::LoaderBase& loader = this->loader(split);
-  check<StateError>(host_ == nullptr || host_->evaluation == nullptr, "runner.evaluate",
+Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optional<std::int64_t> steps) {
+  data::LoaderBase& loader = runner_.loader(split);
+  check<StateError>(runner_.host_ == nullptr || runner_.host_->evaluation == nullptr, "runner.evaluate",
                     "expected finish_evaluation() after evaluate_on_batch, got another evaluation");
+  check<StateError>(!runner_.evaluating_, "runner.evaluate",
+                    "expected an evaluation that has ended before the next begins, got one from a callback or step "
+                    "inside of an evaluation; call it from a training event");
   check_unpadded(loader, split);
-  const PausedPass paused(*this);
-  enter(RunnerMode::evaluate, split);
+  const detail::Raised call(runner_.evaluating_);
+  const PausedPass paused(runner_);
+  runner_.enter(RunnerMode::evaluate, split);
   const auto total = steps ? steps : loader.length();
-  detail::LoopFrame frame(*this, split, total);
+  detail::LoopFrame frame(runner_, split, total);
   frame.start();
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
   while ((!steps || done < *steps) && batches.next()) {
-    evaluate_one(frame, batch_of(loader), loader.batch_size());
+    evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
     frame.log(++done);
     // Else the next step boundary stops, and saves; of several ranks, which may have other numbers of batches, too.
-    if (group().alone() && (saves_on_stop_ || !is_training())) {
-      maybe_stop(/*save=*/saves_on_stop_);
+    if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {
+      Agreement(runner_).stop_if_requested(/*save=*/runner_.saves_on_stop_);
     }
   }
   batches.end();
   if (steps) {
-    const std::int64_t most = most_of_all(group(), done);
+    const std::int64_t most = most_of_all(runner_.group(), done);
     check<DataError>(most == *steps, "runner.evaluate_steps", "expected ", *steps, " batches in split ", quote(split),
                      ", got ", most);
   }
   return frame.finish();
 }
 
-at::Tensor TorchRunnerBase::evaluate_one(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples) {
-  const auto [normalizer, tokens] = count_batch(batch);
+at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, data::BatchRef batch,
+                                                      std::int64_t samples) {
+  const auto [normalizer, tokens] = runner_.count_batch(batch);
   frame.data_ready();
   // Not around the loader: what a dataset keeps from its first use must serve training too.
-  const detail::WithoutGradients guard(any_script());
-  at::Tensor loss = run_evaluate_step(batch);
-  if (loss.defined() && normalizer.value_or(1) > 0) {
-    frame.loss().update(loss, normalizer.value_or(1));
-  }
+  const detail::WithoutGradients guard(runner_.any_script());
+  at::Tensor loss = runner_.run_evaluate_step(batch);
+  frame.add_loss(loss, normalizer);
   frame.observe(samples, tokens);
   return loss;
 }
 
-Result TorchRunnerBase::evaluate_in_training(std::string_view split, bool whole) {
+Result TorchRunnerBase::Evaluator::evaluate_in_training(std::string_view split, bool whole) {
   // A checkpoint from inside an evaluation must repeat it from its beginning, generators included.
-  state_.rng.capture();
-  rng_frozen_ = true;
-  saves_on_stop_ = true;
+  runner_.state_.rng.capture();
+  runner_.rng_frozen_ = true;
+  runner_.saves_on_stop_ = true;
   Result result;
   try {
-    result = whole ? evaluate_epoch(split) : evaluate_steps(split);
+    result = whole ? runner_.evaluate_epoch(split) : runner_.evaluate_steps(split);
   } catch (...) {
-    rng_frozen_ = false;
-    saves_on_stop_ = false;
+    runner_.rng_frozen_ = false;
+    runner_.saves_on_stop_ = false;
     throw;
   }
-  rng_frozen_ = false;
-  saves_on_stop_ = false;
+  runner_.rng_frozen_ = false;
+  runner_.saves_on_stop_ = false;
   return result;
 }
 
 Result TorchRunnerBase::evaluate_epoch(std::string_view split) {
   initialize();
-  return evaluate_batches(split, std::nullopt);
+  return Evaluator(*this).evaluate(split, std::nullopt);
 }
 
 Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std::int64_t> steps) {
@@ -193,7 +138,7 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
   const auto length = loader(split).length();
   check<DataError>(!length || *steps <= *length || !group().alone(), "runner.evaluate_steps", "expected ", *steps,
                    " batches in split ", quote(split), ", got ", length.value_or(0));
-  return evaluate_batches(split, steps);
+  return Evaluator(*this).evaluate(split, steps);
 }
 
 Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {
@@ -211,17 +156,6 @@ Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {
   }
   logger().info(concat("evaluate\n", result.text()));
   return result;
-}
-
-void TorchRunnerBase::fill_summary(RunSummary& summary) const {
-  BaseRunner::fill_summary(summary);
-  if (skipped_updates_ > 0) {
-    summary.facts.emplace_back("skipped_updates", skipped_updates_);
-  }
-  if (!test_result_.empty()) {
-    summary.facts.emplace_back("test_weights", tested_weights_);
-    summary.details["test"] = test_result_;
-  }
 }
 
 }  // namespace danling::inline v0

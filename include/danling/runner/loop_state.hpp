@@ -1,0 +1,56 @@
+// State of a training loop: its place in the epoch, the open step, and the numbers measured so far.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/core/result.hpp>
+#include <danling/data/batch_ref.hpp>
+#include <danling/runner/parallelism.hpp>
+#include <danling/runner/window.hpp>
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0::detail {
+
+/// Place of a run in its epoch or round, as a checkpoint holds it.
+struct LoopState {
+  Result last;                         ///< step mode: results of the previous round
+  std::string split;                   ///< training split in progress; empty at a boundary
+  std::int64_t iteration = 0;          ///< micro-batches of it that are done
+  std::int64_t first_step = 0;         ///< global_step when it began
+  std::int64_t target_step = 0;        ///< step mode: global_step at which it ends
+  Result round;                        ///< results of the splits of this epoch that are done
+  std::vector<std::string> evaluated;  ///< training splits of this round that are evaluated already
+  bool continuing = false;             ///< loaded from a checkpoint inside an epoch, and not resumed yet
+};
+
+/// States of meters, metrics and losses in the middle of a pass.
+struct Measurements {
+  State meters, metrics, losses;
+};
+
+/// One micro-batch, which may be the last of its pass.
+struct MicroBatch {
+  data::BatchRef batch;
+  std::int64_t samples;
+  bool last;
+};
+
+/// A training step in progress.
+struct OpenStep {
+  WindowPlace place = {};  ///< of `model`, or of all models together
+  std::optional<std::int64_t> normalizer = {};
+  bool last = false;          ///< of its pass
+  std::int64_t number = 0;    ///< of training steps in this process
+  std::int64_t position = 0;  ///< micro-batches before it, by which windows are laid out
+  at::Tensor loss = {};
+  StepPacket agreed = {};  ///< with the other ranks, where a window closes
+  std::int64_t steps = 0;  ///< calls of step()
+  bool updated = false;
+};
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,20 @@
+// Stacks: the kinds of parallelism that `stack` of a config names.
+#pragma once
+
+#include <memory>
+
+#include <danling/core/registry.hpp>
+#include <danling/runner/parallelism.hpp>
+
+namespace danling::inline v0 {
+
+struct RunnerConfig;
+
+/// Joins the processes that a launcher started, and returns the object through which they communicate.
+using StackRegistry = Registry<std::unique_ptr<Parallelism>(const ProcessIdentity&, const RunnerConfig&)>;
+
+/// The factories by `stack`: "ddp" and those that a program adds before it reads its config. Called in
+/// init_distributed, once on every rank.
+StackRegistry& stacks();
+
+}  // namespace danling::inline v0

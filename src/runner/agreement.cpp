@@ -1,0 +1,62 @@
+#include "runner/agreement.hpp"
+
+#include <csignal>
+#include <cstdlib>
+
+#include <danling/core/signals.hpp>
+
+#include "runner/saver.hpp"
+#include "runner/shown.hpp"
+
+namespace danling::inline v0 {
+
+bool BaseRunner::stop_requested() const {
+  return requests_.stop.load(std::memory_order_relaxed) != 0 || stop_signal() != 0;
+}
+
+StepPacket BaseRunner::Agreement::agree(double weight) {
+  detail::Requests& requests = runner_.requests_;
+  const StepPacket all = runner_.parallelism().agree({.weight = weight,
+                                                      .stop = runner_.stop_requested(),
+                                                      .end = requests.end.has_value(),
+                                                      .evaluate = requests.evaluation,
+                                                      .save = requests.save});
+  if (all.end) [[unlikely]] {
+    requests.ended = requests.end.value_or("another process has ended training");
+    requests.end.reset();
+  }
+  if (all.failed) [[unlikely]] {
+    fail_with_others();
+  }
+  check<DistributedError>(!all.exhausted || !runner_.parallelism().sums_gradients(), "runner.step",
+                          "expected every process to have as many batches, got one that has ended its pass before");
+  return all;
+}
+
+void BaseRunner::Agreement::fail_with_others() {
+  fail<DistributedError>("runner.train",
+                         "expected every process to go on, got an error in another one; its log says more");
+}
+
+void BaseRunner::Agreement::stop_if_requested(bool save, bool stop) {
+  Saver saver(runner_);
+  saver.poll();
+  if (!stop) [[likely]] {
+    return;
+  }
+  std::atomic<int>& request = runner_.requests_.stop;
+  const int own = std::abs(request.load(std::memory_order_relaxed));
+  const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
+  const bool taken = save && saver.save({"latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true});
+  if (save) {
+    runner_.settle_checkpoints();
+  }
+  request.store(-signal, std::memory_order_relaxed);  // obeyed: load_checkpoint() lets the program go on
+  runner_.callbacks_.notify(&Callback::on_stop, StopEvent{{runner_}, signal});
+  throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " ", detail::place_in_run(runner_),
+                               taken                               ? "; the run is saved"
+                               : save && runner_.is_main_process() ? "; nothing is saved, as the config says"
+                                                                   : ""));
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,27 @@
+// Agreement of the ranks at a step boundary: on requests of callbacks, on stopping, on errors.
+#pragma once
+
+#include <danling/runner/base_runner.hpp>
+#include <danling/runner/parallelism.hpp>
+
+namespace danling::inline v0 {
+
+class BaseRunner::Agreement {
+ public:
+  explicit Agreement(BaseRunner& runner) : runner_(runner) {}
+
+  /// Collective, once for each update and between rounds. `weight`: of this rank's accumulation window.
+  /// @throws DistributedError when another rank has failed or ended its pass
+  StepPacket agree(double weight = 0.0);
+  /// Logs failed saves; then, when the ranks agreed to `stop`, throws `Stopped`. Called where a run may be cut.
+  /// @param save the run first; false where nothing changed since the last save
+  void stop_if_requested(bool save, bool stop);
+  /// The same where no step is open; agrees here.
+  void stop_if_requested(bool save) { stop_if_requested(save, agree().stop); }
+  [[noreturn]] static void fail_with_others();
+
+ private:
+  BaseRunner& runner_;
+};
+
+}  // namespace danling::inline v0

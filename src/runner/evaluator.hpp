@@ -1,0 +1,28 @@
+// Evaluation of splits: whole, in part, and in the middle of training.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase::Evaluator {
+ public:
+  explicit Evaluator(TorchRunnerBase& runner) : runner_(runner) {}
+
+  Result evaluate(std::string_view split, std::optional<std::int64_t> steps);
+  /// A checkpoint taken meanwhile repeats the evaluation from its beginning, generators included.
+  Result evaluate_in_training(std::string_view split, bool whole);
+  /// One batch. @return its loss
+  at::Tensor evaluate_batch(detail::LoopFrame& frame, data::BatchRef batch, std::int64_t samples);
+  /// Epoch 0 of `split` from its beginning; afterwards the loader of a training split is where it was.
+  data::LoaderVisit visit(std::string_view split);
+
+ private:
+  TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0

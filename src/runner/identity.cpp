@@ -1,0 +1,100 @@
+// Identity of a runner, read when it is constructed.
+#include <danling/runner/identity.hpp>
+
+#include <exception>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <danling/config/tree.hpp>
+#include <danling/core/error.hpp>
+#include <danling/runner/parallelism.hpp>
+#include <danling/runner/state.hpp>
+#include <danling/workspace/timestamp.hpp>
+#include <danling/workspace/workspace.hpp>
+
+namespace danling::inline v0 {
+namespace {
+
+at::Device resolve_device(const std::string& name, std::int64_t local_rank) {
+  const bool cuda = at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
+  if (name == "auto") {
+    return cuda ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank)) : at::Device(at::kCPU);
+  }
+  const auto bad = [&](std::string_view reason) {
+    fail<ConfigError>("runner.device", "expected auto, cpu, cuda or cuda:N, got ", quote(name), reason);
+  };
+  std::optional<at::Device> device;
+  try {
+    device.emplace(name);
+  } catch (const std::exception&) {
+    bad("");
+  }
+  if (device->is_cuda()) {
+    if (!cuda) {
+      bad(" on a machine (or a LibTorch) without CUDA");
+    }
+    if (!device->has_index()) {
+      device->set_index(static_cast<c10::DeviceIndex>(local_rank));
+    }
+    if (device->index() >= at::detail::getCUDAHooks().deviceCount()) {
+      bad(concat(", but there are ", static_cast<int>(at::detail::getCUDAHooks().deviceCount()), " CUDA devices"));
+    }
+  } else if (!device->is_cpu()) {
+    bad("");
+  }
+  return *device;
+}
+
+std::uint64_t generate_seed() {
+  std::random_device entropy;
+  return entropy();  // 32 bits, as DanLing
+}
+
+}  // namespace
+
+RunnerIdentity::RunnerIdentity(StoredConfig<RunnerConfig> stored) : config_(std::move(stored)) {
+  validate(config());
+  parallelism_ = std::make_unique<Parallelism>(read_process_identity());
+  device_ = resolve_device(config().device, local_rank());
+  config_id_ = danling::config_id(config());
+  timestamp_ = make_timestamp();
+  seed_ = config().seed ? static_cast<std::uint64_t>(*config().seed) : generate_seed();
+  seed_generators(parallelism_->seed(seed_));
+}
+
+RunnerIdentity::~RunnerIdentity() = default;
+
+void RunnerIdentity::replace_parallelism(std::unique_ptr<Parallelism> parallelism) {
+  const auto before = parallelism_->seed(seed_);
+  parallelism_ = std::move(parallelism);
+  if (parallelism_->seed(seed_) != before) {
+    seed_generators(parallelism_->seed(seed_));
+  }
+}
+
+std::string RunnerIdentity::name() const {
+  return config().name.value_or(concat(config().lineage, "-", config().experiment));
+}
+
+std::string RunnerIdentity::id() const { return make_run_id(code_id(), config_id_); }
+
+const CodeIdentity& RunnerIdentity::code() const {
+  if (code_ == nullptr) {
+    code_ = std::make_unique<CodeIdentity>(read_code_identity());
+  }
+  return *code_;
+}
+
+const std::string& RunnerIdentity::code_id() const { return code().id; }
+
+const Group& RunnerIdentity::group() const { return parallelism_->group(); }
+std::int64_t RunnerIdentity::rank() const { return parallelism_->identity().rank; }
+std::int64_t RunnerIdentity::local_rank() const { return parallelism_->identity().local_rank; }
+std::int64_t RunnerIdentity::world_size() const { return parallelism_->identity().world_size; }
+
+}  // namespace danling::inline v0

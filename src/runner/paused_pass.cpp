@@ -1,0 +1,40 @@
+#include "runner/paused_pass.hpp"
+
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/loop_frame.hpp"
+#include "runner/snapshot.hpp"
+
+namespace danling::inline v0 {
+
+TorchRunnerBase::PausedPass::PausedPass(TorchRunnerBase& runner)
+    : runner_(runner), active_(runner.pass_ != nullptr && !runner.paused_) {
+  if (active_) {
+    const detail::Measurements now = Snapshot(runner).measurements();
+    runner.saved_ = {clone(now.meters), clone(now.metrics), clone(now.losses)};
+    runner.paused_ = true;
+    runner.state_.rng.capture();
+    runner.rng_frozen_ = true;
+  }
+}
+
+TorchRunnerBase::PausedPass::~PausedPass() {
+  if (!active_) {
+    return;
+  }
+  runner_.paused_ = false;
+  runner_.rng_frozen_ = false;
+  if (runner_.pass_ == nullptr) {
+    return;  // the runner is being destroyed
+  }
+  try {
+    runner_.state_.rng.restore();
+    runner_.enter(RunnerMode::train, runner_.pass_->split());
+    Snapshot(runner_).restore(runner_.saved_);
+    runner_.pass_->go_on();
+  } catch (const std::exception& error) {  // of metrics that do not take back what they gave
+    runner_.logger().warning(concat("the training pass has lost its meters: ", error.what()));
+  }
+}
+
+}  // namespace danling::inline v0

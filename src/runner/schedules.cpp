@@ -1,0 +1,84 @@
+#include "runner/schedules.hpp"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+namespace danling::inline v0 {
+
+std::optional<std::int64_t> TorchRunnerBase::Schedules::length(const std::string& name,
+                                                               const std::string& interval) const {
+  std::optional<std::int64_t> total = runner_.steps();
+  if (interval == "step" && total) {
+    std::vector<std::int64_t> passes;
+    for (const auto& split : runner_.train_splits()) {
+      const data::LoaderBase* loader = runner_.find_loader(split);
+      passes.push_back(loader == nullptr ? 0 : loader->length().value_or(0));
+    }
+    if (std::find(passes.begin(), passes.end(), 0) != passes.end()) {
+      passes.clear();
+    }
+    total = window_lengths().updates_in(*total, window_length(name), passes);
+  } else if (interval != "step") {
+    // It is stepped once an epoch, or once a round over the splits.
+    const auto per_epoch = runner_.steps_per_epoch();
+    check<ConfigError>(runner_.epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
+                       "expected data of known length for sched.interval ", interval, " with `steps`, got a stream");
+    total = runner_.epochs() ? runner_.epochs() : std::optional((*total + *per_epoch - 1) / *per_epoch);
+  }
+  return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;  // one of a run with nothing to do
+}
+
+std::int64_t TorchRunnerBase::Schedules::window_length(const std::string& name) const {
+  return name.empty() ? runner_.accum_steps()
+                      : runner_.config().optim.for_name(name).accum_steps.value_or(runner_.accum_steps());
+}
+
+detail::WindowLengths TorchRunnerBase::Schedules::window_lengths() const {
+  std::vector<std::int64_t> out;
+  if (runner_.optimizer != nullptr || runner_.model || runner_.models.empty()) {
+    out.push_back(window_length(""));
+  }
+  for (const auto& [name, handle] : runner_.models) {
+    const auto bound = runner_.optimizers.find(name);
+    if (bound != runner_.optimizers.end() ? bound->second != nullptr : handle.is_trainable()) {
+      out.push_back(window_length(name));
+    }
+  }
+  return detail::WindowLengths(std::move(out));
+}
+
+void TorchRunnerBase::Schedules::step_epoch(const Result& result) const {
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.scheduler != nullptr && !learner.scheduler_by_step) {
+      learner.scheduler->requires_metric() ? learner.scheduler->step(monitored(result, learner.name))
+                                           : learner.scheduler->step();
+    }
+  }
+}
+
+double TorchRunnerBase::Schedules::monitored(const Result& result, const std::string& name) const {
+  const std::string monitor = runner_.config().sched.for_name(name).monitor.value_or(runner_.config().score_name);
+  const double* value = nullptr;
+  if (monitor.find('.') == std::string::npos) {
+    if (const auto split = runner_.score_split()) {
+      value = result.number(concat(*split, ".", monitor));
+    }
+  }
+  value = value != nullptr ? value : result.number(monitor);
+  if (value == nullptr) {
+    // Not named in full: taken from the one split that has it.
+    std::vector<std::string> found;
+    for (const auto& [split, numbers] : result) {
+      if (const auto* nested = std::get_if<Result>(&numbers); nested != nullptr && nested->number(monitor) != nullptr) {
+        found.push_back(split);
+        value = nested->number(monitor);
+      }
+    }
+    check<ConfigError>(found.size() == 1, "runner.step_scheduler", "expected one split with the metric ",
+                       quote(monitor), ", got [", join(found), "]; set sched.monitor to '<split>.<metric>'");
+  }
+  return *value;
+}
+
+}  // namespace danling::inline v0

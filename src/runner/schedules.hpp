@@ -1,0 +1,32 @@
+// Schedules of the models in training: their lengths in updates, and their steps by epoch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <danling/runner/torch_runner_base.hpp>
+
+#include "runner/window_lengths.hpp"
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase::Schedules {
+ public:
+  explicit Schedules(const TorchRunnerBase& runner) : runner_(runner) {}
+
+  /// Steps of the schedule of one of the models, or of `model` where `name` is empty.
+  std::optional<std::int64_t> length(const std::string& name, const std::string& interval) const;
+  std::int64_t window_length(const std::string& name) const;  ///< in micro-batches
+  /// As configured: known before there are optimizers.
+  detail::WindowLengths window_lengths() const;
+  /// Steps the schedules that go by epochs. @throws ConfigError where `result` lacks the monitored metric
+  void step_epoch(const Result& result) const;
+
+ private:
+  double monitored(const Result& result, const std::string& name) const;
+
+  const TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0

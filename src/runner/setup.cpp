@@ -1,0 +1,56 @@
+#include "runner/setup.hpp"
+
+#include <memory>
+#include <utility>
+
+#include <danling/runner/early_stopping.hpp>
+
+#include "runner/restorer.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+
+void BaseRunner::Setup::run() {
+  runner_.init_distributed();
+  make_services();
+  runner_.init_checkpoint_manager();
+  runner_.services_->restore = Restorer(runner_).find();
+  runner_.init_fault_tolerance();
+  runner_.check_split_names();
+  runner_.build_dataloaders();
+  runner_.check_lengths();
+  runner_.materialize_model();
+  runner_.build_optimizer();
+  runner_.build_scheduler();
+  runner_.build_metrics();
+  runner_.auto_restore();
+}
+
+void BaseRunner::Setup::make_services() {
+  const RunnerConfig& config = runner_.config();
+  WorkspaceOptions options;
+  options.root = config.workspace_root;
+  options.lineage = config.lineage;
+  options.name = runner_.name();
+  options.code_id = runner_.code_id();
+  options.config_id = runner_.config_id_;
+  options.timestamp = runner_.timestamp_;
+  options.checkpoint_dir_name = config.checkpoint.dir_name;
+  runner_.services_ = std::make_unique<detail::RunnerServices>(std::move(options), *runner_.logger_);
+  auto& services = *runner_.services_;
+  services.checkpoint_manager = std::move(runner_.own_manager_);
+  if (runner_.is_main_process() && config.record) {
+    services.recorder = std::make_shared<detail::Recorder>(
+        services.workspace, services.logger,
+        detail::RecorderOptions{.log = config.log,
+                                .stop_on_error = config.checkpoint.on_error == "stop",
+                                .may_fail = config.checkpoint.load_only,
+                                .by_path = config.resume.has_value(),
+                                .first = runner_.round_number(0)});
+    runner_.callbacks_.add_own(services.recorder, /*steps=*/false);
+  }
+  runner_.callbacks_.add_own(services.console, /*steps=*/runner_.logger_->console().live());
+  runner_.callbacks_.add_own(runner_.early_stopping_, /*steps=*/false);
+}
+
+}  // namespace danling::inline v0

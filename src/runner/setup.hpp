@@ -1,0 +1,20 @@
+// Setup of a runner: the hooks of initialize() in their order, and the services that they need.
+#pragma once
+
+#include <danling/runner/base_runner.hpp>
+
+namespace danling::inline v0 {
+
+class BaseRunner::Setup {
+ public:
+  explicit Setup(BaseRunner& runner) : runner_(runner) {}
+
+  void run();
+
+ private:
+  void make_services();
+
+  BaseRunner& runner_;
+};
+
+}  // namespace danling::inline v0

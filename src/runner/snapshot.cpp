@@ -1,0 +1,88 @@
+#include "runner/snapshot.hpp"
+
+#include <danling/runner/early_stopping.hpp>
+#include <danling/telemetry/logger.hpp>
+
+namespace danling::inline v0 {
+
+State TorchRunnerBase::Snapshot::save() const {
+  State out;
+  out["split"] = runner_.loop_.split;
+  out["iteration"] = runner_.loop_.iteration;
+  out["last"] = to_state(runner_.loop_.last);
+  out["first_step"] = runner_.loop_.first_step;
+  out["target_step"] = runner_.loop_.target_step;
+  out["round"] = to_state(runner_.loop_.round);
+  if (!runner_.loop_.evaluated.empty()) {
+    out["evaluated"] = State::List(runner_.loop_.evaluated.begin(), runner_.loop_.evaluated.end());
+  }
+  if (runner_.requests_.evaluation) {
+    out["evaluation_asked"] = true;
+  }
+  out["rounds_without_best"] = runner_.early_stopping().rounds_without_best();
+  out["skipped_updates"] = runner_.skipped_updates_;
+  const bool inside = !runner_.loop_.split.empty();
+  // Stopped before the split went on, its meters are still where the checkpoint put them.
+  const detail::Measurements now = !inside                                       ? detail::Measurements()
+                                   : runner_.loop_.continuing || runner_.paused_ ? runner_.saved_
+                                                                                 : measurements();
+  out["meters"] = now.meters;
+  out["metrics"] = now.metrics;
+  out["losses"] = now.losses;
+  return out;
+}
+
+detail::Measurements TorchRunnerBase::Snapshot::measurements() const {
+  State own = runner_.meters.state_dict();
+  for (const auto& [name, meter] : runner_.meters) {
+    if (meter.count() == 0) {
+      own.map().erase(name);  // of an evaluation before, which a process that resumes has not seen
+    }
+  }
+  return {.meters = std::move(own),
+          .metrics = runner_.active_metrics_ != nullptr ? runner_.active_metrics_->state_dict() : State(),
+          .losses = runner_.criterion.losses() != nullptr ? runner_.criterion.losses()->state_dict() : State()};
+}
+
+void TorchRunnerBase::Snapshot::restore(const detail::Measurements& saved) {
+  runner_.meters.load_state_dict(saved.meters);
+  if (runner_.active_metrics_ != nullptr && !saved.metrics.is_null()) {
+    try {
+      runner_.active_metrics_->load_state_dict(saved.metrics);
+    } catch (const StateError& error) {
+      // Metrics may change between two starts; training does not depend on them.
+      runner_.logger().warning(concat("the metrics are not those of the checkpoint and begin anew in the middle of ",
+                                      runner_.split(), ": ", error.what()));
+      runner_.active_metrics_->reset();
+    }
+  }
+  if (runner_.criterion.losses() != nullptr && !saved.losses.is_null()) {
+    runner_.criterion.losses()->load_state_dict(saved.losses);
+  }
+}
+
+void TorchRunnerBase::Snapshot::load(const State& state) {
+  LoopState loop;
+  loop.split = state.at("split").string();
+  loop.iteration = state.at("iteration").integer();
+  loop.last = result_from_state(state.at("last"));
+  loop.first_step = state.at("first_step").integer();
+  loop.target_step = state.at("target_step").integer();
+  loop.round = result_from_state(state.at("round"));
+  if (const State* evaluated = state.find("evaluated")) {
+    for (const State& split : evaluated->list()) {
+      loop.evaluated.push_back(split.string());
+    }
+  }
+  runner_.requests_.evaluation = state.find("evaluation_asked") != nullptr;
+  runner_.early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
+  runner_.skipped_updates_ = runner_.skips_logged_ = state.at("skipped_updates").integer();
+  runner_.saved_.meters = state.at("meters");
+  runner_.saved_.metrics = state.at("metrics");
+  const State* losses = state.find("losses");  // not in the checkpoints of the first releases
+  runner_.saved_.losses = losses != nullptr ? *losses : State();
+  runner_.loop_ = std::move(loop);
+  runner_.loop_.continuing = !runner_.loop_.split.empty() || !runner_.loop_.round.empty();
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,22 @@
+// Snapshot of a loop in a checkpoint: its place in the epoch and the measurements of the pass in progress.
+#pragma once
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase::Snapshot {
+ public:
+  explicit Snapshot(TorchRunnerBase& runner) : runner_(runner) {}
+
+  State save() const;
+  void load(const State& state);
+
+  detail::Measurements measurements() const;
+  void restore(const detail::Measurements& saved);
+
+ private:
+  TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,45 @@
+// One pass of training over a split, one micro-batch after another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase::TrainPass {
+ public:
+  explicit TrainPass(TorchRunnerBase& runner)
+      : runner_(runner), loop_(runner.loop_), global_step_(runner.state_.train.global_step) {}
+
+  void run(const std::string& split, bool resumed);
+
+  // Of a host's loop too, which brings the batches.
+  void begin(detail::LoopFrame& frame, bool resumed);
+  OpenStep train(detail::LoopFrame& frame, const MicroBatch& micro_batch);
+  /// Saves, evaluates or stops as callbacks requested: in one process at once, else as the ranks agreed.
+  void apply_requests(const StepPacket& agreed);
+  /// Leaves the pass as it was, generators included.
+  void evaluate();
+
+ private:
+  class PassScope;
+  class StepScope;
+
+  bool next(data::LoaderBase& loader, const std::string& split);
+  OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
+  void check_step_calls(const OpenStep& step) const;
+  void notify_step(const detail::LoopFrame& frame, const OpenStep& step, const MicroBatch& micro_batch);
+  /// Of the pass: micro-batches, or by steps updates.
+  std::int64_t done() const { return runner_.by_steps_ ? global_step_ - loop_.first_step : loop_.iteration; }
+  bool trains_one_model() const { return runner_.learners_.size() == 1 && runner_.learners_.front().name.empty(); }
+
+  TorchRunnerBase& runner_;
+  LoopState& loop_;
+  const std::int64_t& global_step_;
+  std::int64_t first_step_of_pass_ = -1;  // by steps; -1: in a pass that a checkpoint or another round has begun
+};
+
+}  // namespace danling::inline v0

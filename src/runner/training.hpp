@@ -1,0 +1,29 @@
+// The frame of a training, in train() and in a host's loop: preparation, due evaluations, errors.
+#pragma once
+
+#include <exception>
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase::Training {
+ public:
+  explicit Training(TorchRunnerBase& runner) : runner_(runner) {}
+
+  void prepare();
+  /// Every epoch is evaluated; by steps, `evaluate_interval` decides, where the windows of several models are closed.
+  bool evaluation_is_due() const;
+  /// Throws the exception in flight again, after it has dropped the open windows and notified callbacks and ranks.
+  /// @param began  callbacks have received on_run_begin
+  [[noreturn]] void rethrow(bool began = true);
+
+ private:
+  void notify(const std::exception& error);
+  void drop_windows();
+  void broadcast_failure();
+
+  TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,134 @@
+#include "runner/windows.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <danling/core/suggest.hpp>
+#include <danling/telemetry/logger.hpp>
+#include <optim/memory.hpp>
+
+#include "runner/agreement.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+bool has_gradient(const Learner& learner) {
+  const auto& groups = learner.optimizer->param_groups();
+  return std::any_of(groups.begin(), groups.end(), [](const auto& group) {
+    return std::any_of(group.params.begin(), group.params.end(),
+                       [](const at::Tensor& param) { return param.grad().defined(); });
+  });
+}
+
+}  // namespace
+
+Learner& TorchRunnerBase::Windows::find(std::string_view name, std::string_view operation) {
+  std::vector<std::string> known;
+  for (Learner& learner : runner_.learners_) {
+    if (learner.name == name) {
+      return learner;
+    }
+    known.push_back(learner.name);
+  }
+  fail<ConfigError>(operation, "expected a model that is trained, one of [", join(known), "], got ", quote(name),
+                    did_you_mean(name, known));
+}
+
+void TorchRunnerBase::Windows::begin(Learner& learner, const OpenStep& step) {
+  if (learner.begun_in == step.number) {
+    return;
+  }
+  learner.begun_in = step.number;
+  learner.backwards = 0;
+  const std::int64_t accum = learner.accum_steps;
+  const std::int64_t index = accum <= 1 ? 0 : step.position % accum;
+  learner.place = {.index = index, .closes = index + 1 >= accum || step.last};
+  learner.window.begin_micro_batch(step.normalizer, /*alone=*/index == 0 && learner.place.closes);
+  learner.place.weight = learner.window.weight();
+}
+
+void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
+  if (step.steps++ == 0) {
+    ++runner_.state_.train.micro_step;
+  }
+  begin(learner, step);
+  if (learner.backwards == 0 && (step.steps == 1 || !learner.name.empty())) [[unlikely]] {
+    require_gradients(learner);
+  }
+  learner.begun_in = -1;  // another backward is another micro-batch
+  if (learner.place.closes) {
+    close(learner, step);
+  } else {
+    // The next backward adds to the gradients in place.
+    optim::detail::separate_gradients(learner.optimizer->param_groups());
+  }
+}
+
+void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
+  if (learner.updates == 0 && learner.window.total() > 0.0) [[unlikely]] {
+    check<StateError>(has_gradient(learner), "runner.step",
+                      "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
+                      "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
+  }
+  if (runner_.alone_) [[likely]] {
+    step.agreed.stop = runner_.stop_requested();
+  } else {
+    step.agreed = Agreement(runner_).agree(learner.window.total());
+    learner.window.set_total(step.agreed.weight);
+  }
+  runner_.parallelism().reduce_gradients(*learner.optimizer);
+  runner_.learner_ = &learner;
+  const bool updated = runner_.optimizer_step();
+  runner_.learner_ = &runner_.learners_.front();
+  if (updated) {
+    ++learner.updates;
+    runner_.state_.train.global_step += step.updated ? 0 : 1;
+    step.updated = true;
+  }
+  runner_.parallelism().zero_grad(*learner.optimizer);
+  learner.window.reset();
+}
+
+void TorchRunnerBase::Windows::close_open(OpenStep& step) {
+  for (Learner& learner : runner_.learners_) {
+    if (learner.window.count() > 0 && ((step.position + 1) % learner.accum_steps == 0 || step.last)) {
+      close(learner, step);
+    }
+  }
+}
+
+void TorchRunnerBase::Windows::close_last(bool counted) {
+  if (!runner_.is_settled()) {
+    OpenStep tail{.last = true, .updated = counted};
+    close_open(tail);
+    align();
+  }
+}
+
+void TorchRunnerBase::Windows::drop() {
+  for (Learner& learner : runner_.learners_) {
+    learner.window.reset();
+    runner_.parallelism().zero_grad(*learner.optimizer);
+  }
+}
+
+void TorchRunnerBase::Windows::align() {
+  if (const auto over = runner_.state_.train.micro_step % runner_.accum_span_; over != 0) {
+    runner_.state_.train.micro_step += runner_.accum_span_ - over;
+  }
+}
+
+// A step that made no gradients learns nothing, and one that made them past backward() may weigh them wrongly.
+void TorchRunnerBase::Windows::require_gradients(const Learner& learner) {
+  check<StateError>(learner.window.weight() == 0.0 || has_gradient(learner), "runner.step",
+                    "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "
+                    "gradient");
+  if (learner.window.weight() != 0.0 && runner_.warned_.insert("backward").second) {
+    runner_.logger().warning(
+        "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the samples "
+        "of the accumulation window, nor shared with other processes; call backward(loss) in place of loss.backward()");
+  }
+}
+
+}  // namespace danling::inline v0

@@ -1,0 +1,37 @@
+// Accumulation windows of the models in training: opened by micro-batches, closed by updates.
+#pragma once
+
+#include <string_view>
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+/// The windows of all models lie on one line of micro-batches: those of n micro-batches close after each n-th, and the
+/// last micro-batch of a pass closes all.
+class TorchRunnerBase::Windows {
+ public:
+  explicit Windows(TorchRunnerBase& runner) : runner_(runner) {}
+
+  /// @throws ConfigError for a name that is not trained
+  Learner& find(std::string_view name, std::string_view operation);
+  void begin(Learner& learner, const OpenStep& step);
+  void step(Learner& learner, OpenStep& step);
+  /// After a step of several models: those that it did not step.
+  void close_open(OpenStep& step);
+  /// Where training ends before the data does, as by steps with windows of several lengths.
+  /// @param counted the last micro-batch made an update
+  void close_last(bool counted);
+  /// A short window at the end of the data counts as a whole one, so that the next pass begins with a new window.
+  void align();
+  /// Drops what is accumulated, after an exception.
+  void drop();
+
+ private:
+  void close(Learner& learner, OpenStep& step);
+  void require_gradients(const Learner& learner);
+
+  TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0
