@@ -66,7 +66,7 @@ bool BaseRunner::Saver::save(const detail::SaveOrder& order) {
       services.logger.warning(
           "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one "
           "that "
-          "was never stopped; load an earlier checkpoint to go on exactly");
+          "was never stopped; load an earlier checkpoint to resume exactly");
     }
     if (order.last_step && order.name == "latest" && !exports_best()) {
       services.exported_weights = weights_name();

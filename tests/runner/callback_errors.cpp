@@ -47,5 +47,17 @@ TEST_CASE("Callback: an exception in on_exception does not replace the first exc
   CHECK_THAT(error_of<dl::Error>([&] { runner.train(); }), ContainsSubstring("the first"));
 }
 
+template <class T>
+struct Watching : dl::Callback {};
+
+TEST_CASE("Callback: the default name is that of the class, without namespaces and with template arguments",
+          "[runner]") {
+  struct Local : dl::Callback {};
+  CHECK(Local().name() == "Local");
+  CHECK(Watching<int>().name() == "Watching<int>");
+  CHECK_THAT(Watching<dl::Batch>().name(), StartsWith("Watching<danling::"));
+  CHECK_THAT(Watching<dl::Batch>().name(), EndsWith("Batch>"));
+}
+
 }  // namespace
 }  // namespace runner_test

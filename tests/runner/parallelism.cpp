@@ -242,7 +242,7 @@ TEST_CASE("Parallelism: begin_step and end_step enclose each micro-batch, also o
 TEST_CASE("Parallelism: one process has rank 0 and size 1 on each axis, and an unknown axis is an error", "[runner]") {
   const dl::Parallelism single;
   CHECK(single.name() == "single");
-  for (const auto* name : {"replicate", "shard", "context", "pipeline", "tensor", "expert"}) {
+  for (const auto* name : {"replicate", "shard", "context", "pipeline", "tensor", "expert", "expert_tensor"}) {
     CHECK(single.axis(name).rank == 0);
     CHECK(single.axis(name).size == 1);
   }

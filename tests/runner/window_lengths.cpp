@@ -131,6 +131,56 @@ TEST_CASE("WindowLengths: steps and updates equal those counted by hand", "[runn
   CHECK(one.updates_in(11, 4, {9}) == 11);
 }
 
+// Batch by batch: a step of the run where any window closes, an update of each model where its own does.
+std::pair<std::int64_t, std::int64_t> counted(const std::vector<std::int64_t>& lengths, std::int64_t own,
+                                              std::int64_t steps, const std::vector<std::int64_t>& passes) {
+  std::int64_t done = 0, made = 0, updates = 0;
+  for (std::size_t pass = 0; made < steps;) {
+    ++done;
+    const bool last = !passes.empty() && done == passes[pass];
+    bool counts = last;
+    for (const std::int64_t length : lengths) {
+      counts = counts || done % length == 0;
+    }
+    made += counts ? 1 : 0;
+    updates += last || done % own == 0 || (counts && made == steps) ? 1 : 0;
+    if (last) {
+      done = 0;
+      pass = (pass + 1) % passes.size();
+    }
+  }
+  return {made, updates};
+}
+
+TEST_CASE("WindowLengths: over whole cycles and parts of them the counts are those of a loop over the batches",
+          "[runner]") {
+  using dl::detail::WindowLengths;
+  const std::vector<std::vector<std::int64_t>> all{{1, 2}, {2, 3}, {3, 4, 6}, {5, 7}, {1, 16}};
+  const std::vector<std::vector<std::int64_t>> passes{{}, {1}, {7}, {12, 5}, {3, 1, 20}};
+  for (const auto& lengths : all) {
+    const WindowLengths windows(lengths);
+    for (std::int64_t batches = 0; batches < 90; ++batches) {
+      std::int64_t steps = 0;
+      for (std::int64_t done = 1; done <= batches; ++done) {
+        steps += done == batches || std::any_of(lengths.begin(), lengths.end(),
+                                                [&](std::int64_t length) { return done % length == 0; })
+                     ? 1
+                     : 0;
+      }
+      CHECK(windows.steps_in(batches) == steps);
+    }
+    for (const auto& pass : passes) {
+      for (const std::int64_t own : lengths) {
+        for (std::int64_t steps = 1; steps < 60; ++steps) {
+          CHECK(windows.updates_in(steps, own, pass) == counted(lengths, own, steps, pass).second);
+        }
+      }
+    }
+  }
+  // A year of steps takes no longer than a cycle.
+  CHECK(WindowLengths({2, 3}).updates_in(4'000'000'000'000, 3, {}) == 2'000'000'000'000);
+}
+
 TEST_CASE("models: only the steps of a model update it", "[runner]") {
   // The batches go to `model` and to the critic in turn; the same by hand below.
   class Turns : public TinyRunner {

@@ -1,0 +1,139 @@
+// After an error in training: what is dropped, what is logged, and what other ranks receive.
+#include "hosted.hpp"
+#include "models.hpp"
+#include "rank_runner.hpp"
+
+namespace runner_test {
+namespace {
+
+constexpr auto inexact =
+    "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one that was "
+    "never stopped; load an earlier checkpoint to resume exactly";
+
+TEST_CASE("errors: train() after one warns that the pass begins anew", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  TinyRunner runner(config);
+  throw_before(runner, 9);  // the third of seven in the second epoch
+  CHECK_THROWS(runner.train());
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  runner.before_step = nullptr;
+  const std::string expected =
+      "runner.train: an error ended the pass over split 'train' after 2 batches; it begins anew with the parameters as "
+      "they are (call load_checkpoint first to resume from a checkpoint)";
+  SECTION("alone") {
+    runner.train();
+    CHECK(warnings == std::vector<std::string>{expected, inexact});
+    CHECK(runner.state().train.global_step == 7 + 2 + 7);
+  }
+  SECTION("not after load_checkpoint") {
+    runner.load_checkpoint(runner.workspace().checkpoint_dir() / "latest.pth");
+    runner.train();
+    CHECK(warnings.empty());
+    CHECK(runner.state().train.global_step == 14);
+  }
+}
+
+TEST_CASE("errors: the next accumulation window is whole", "[runner]") {
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.accum_steps = 4;
+  HostedRunner runner(config);
+  std::vector<bool> updated;
+  for (std::int64_t i = 0; i < 10; ++i) {
+    if (i == 1) {
+      dl::Batch bad = pushed(i);
+      bad.input = bad.input.narrow(1, 0, 3);
+      CHECK_THROWS(runner.train_on_batch(std::move(bad)));
+    } else {
+      updated.push_back(runner.train_on_batch(pushed(i)).updated);
+    }
+  }
+  // The first window is dropped with its batch before the error.
+  CHECK(updated == std::vector<bool>{false, false, false, false, true, false, false, false, true});
+}
+
+TEST_CASE("errors: a save after an error between the updates of two models warns", "[runner]") {
+  struct Broken : GanRunner {
+    using GanRunner::GanRunner;
+    int batches = 0;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      if (++batches == 3) {
+        const auto loss = score(models["discriminator"](batch.input), 1.0);
+        backward(loss, "discriminator");
+        step("discriminator");  // an update
+        throw std::runtime_error("a bad batch");
+      }
+      return GanRunner::train_step(batch);
+    }
+  };
+  const Folder folder;
+  Broken runner(gan_config(folder));
+  CHECK_THROWS(runner.train());
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  runner.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
+  CHECK(warnings == std::vector<std::string>{inexact});
+}
+
+TEST_CASE("errors: one process that cannot begin ends the others with a message", "[runner]") {
+  const std::string where = GENERATE(std::string("directory"), std::string("callback"), std::string("host"));
+  const Folder shared;
+  const auto all = danling_test::run_ranks(2, [&](const dl::Group& group) {
+    struct Thrower : dl::Callback {
+      void on_run_begin(const dl::RunEvent&) override { throw std::runtime_error("no room"); }
+    };
+    const Folder folder;
+    TinyConfig config(folder);
+    if (where == "directory" && group.rank() == 0) {
+      std::ofstream(folder.path() / "file") << "in the way";
+      config.workspace_root = (folder.path() / "file").string();
+    }
+    config.steps = 3;
+    RankRunner<> runner(config, group);
+    if (where != "directory" && group.rank() == 0) {
+      runner.add(Thrower());
+    }
+    try {
+      if (where == "host") {
+        runner.train_on_batch(pushed(0));
+      } else {
+        runner.train();
+      }
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("done");
+  });
+  CHECK_THAT(all[0], ContainsSubstring(where == "directory" ? "in the way" : "no room") || ContainsSubstring("errno") ||
+                         ContainsSubstring("directory"));
+  CHECK_THAT(all[1], StartsWith("[runner.train] expected every process to go on, got an error in another one; its log "
+                                "says more"));
+}
+
+TEST_CASE("errors: an evaluation inside of an evaluation is refused", "[runner]") {
+  struct Nested : dl::Callback {
+    std::string error;
+    void on_evaluate_begin(const dl::SplitEvent& event) override {
+      if (error.empty()) {
+        error = "none";
+        error = error_of<dl::StateError>([&] { static_cast<TinyRunner&>(event.runner).evaluate_epoch("val"); });
+      }
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyRunner runner(config);
+  auto& nested = runner.add(Nested());
+  runner.train();
+  CHECK(nested.error ==
+        "[runner.evaluate] expected an evaluation that has ended before the next begins, got one from a callback or "
+        "step inside of an evaluation; call it from a training event");
+  CHECK(runner.evaluate_epoch("val").number("loss") != nullptr);  // the one outside has ended
+}
+
+}  // namespace
+}  // namespace runner_test
