@@ -83,9 +83,8 @@ bool TorchRunnerBase::TrainPass::next(data::LoaderBase& loader, const std::strin
   if (!runner_.by_steps_) {
     return loader.next();
   }
-  const bool settled = runner_.is_settled();
-  if ((global_step_ >= loop_.target_step && (settled || global_step_ >= *runner_.steps())) ||
-      (runner_.requests_.ended && settled)) {
+  const bool due = global_step_ >= loop_.target_step || runner_.requests_.ended;
+  if (due && (runner_.is_settled() || global_step_ >= *runner_.steps())) {
     return false;
   }
   if (!loader.next()) {
