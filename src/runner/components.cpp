@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <danling/config/tree.hpp>
+#include <danling/metrics/build.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/runner/early_stopping.hpp>
 #include <danling/runner/parallelism.hpp>
@@ -73,6 +74,14 @@ void TorchRunnerBase::build_scheduler() {
     const std::string interval = sched.interval.value_or(scheduler->requires_metric() ? "epoch" : "step");
     check<ConfigError>(interval != "step" || !scheduler->requires_metric(), "runner.build_scheduler",
                        "expected sched.interval epoch for a scheduler that needs a metric, got step");
+  }
+}
+
+void TorchRunnerBase::build_metrics() {
+  if (auto configured = danling::metrics::build(config().metrics)) {
+    metrics = std::move(configured);
+    train_metrics = nullptr;
+    evaluate_metrics = nullptr;
   }
 }
 

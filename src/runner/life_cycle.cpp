@@ -3,6 +3,8 @@
 
 #include <exception>
 
+#include <danling/checkpoint/file_manager.hpp>
+
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/setup.hpp"
@@ -32,6 +34,20 @@ void BaseRunner::initialize() {
     throw;
   }
   phase_ = Phase::ready;
+}
+
+void BaseRunner::init_checkpoint_manager() {
+  if (services().checkpoint_manager != nullptr) {
+    return;
+  }
+  CheckpointOptions options = config().checkpoint;
+  options.directory = workspace().checkpoint_dir();
+  options.interval = checkpoint_interval();
+  options.load_only = options.load_only || !config().record;
+  options.sync_first = workspace().metrics_file();
+  set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
+      std::move(options), [this] { return state_dict(); },
+      [this] { return services_->exported ? *services_->exported : model_state_dict(); }));
 }
 
 void BaseRunner::init_fault_tolerance() {}

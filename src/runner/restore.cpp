@@ -1,4 +1,4 @@
-// What a checkpoint of a run holds, and restoring it: what must agree, and what is left out.
+// Restoring a run from a checkpoint: the config that must agree, the parts that are excluded, the program's objects.
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
@@ -60,54 +60,6 @@ void BaseRunner::auto_restore() {
   }
 }
 
-void BaseRunner::track(const std::string& name, const Tracked& tracked) {
-  check<StateError>(phase_ == Phase::constructed, "runner.track", "expected a call before initialize(), got one later");
-  for (const auto& [other, ignored] : tracked_) {
-    check<ConfigError>(other != name, "runner.track", "expected different names, got ", quote(name), " twice");
-  }
-  const auto named = [name](const auto& call) {
-    try {
-      return call();
-    } catch (const std::exception& error) {
-      fail<CheckpointError>("runner.track", "expected the object ", quote(name),
-                            " to give or take its state, got an exception: ", error.what());
-    }
-  };
-  tracked_.emplace_back(name, Tracked{[=] { return named(tracked.state_dict); },
-                                      [=](const State& state) { named([&] { tracked.load_state_dict(state); }); }});
-}
-
-State BaseRunner::state_dict() {
-  if (!rng_frozen_) {
-    state_.rng.capture();
-  }
-  ConfigTree config_tree = to_tree(config());
-  // How this attempt began is not part of the run that it continues.
-  for (const auto* key : {"resume", "auto_resume", "pretrained", "pretrained_strict"}) {
-    config_tree.map().erase(key);
-  }
-  State out;
-  out["runner"] = convert_tree<State>(config_tree);
-  out["state"] = state_.state_dict();
-  out["seed"] = static_cast<std::int64_t>(seed_);
-  out["dataloaders"] = dataloader_state();
-  out["results"] = results_.state_dict();
-  out["metrics_lines"] = std::int64_t{0};
-  if (services_ != nullptr && services_->recorder != nullptr) {
-    services_->recorder->save_lines(out);
-  }
-  if (State callbacks = callbacks_.state_dict(); !callbacks.map().empty()) {
-    out["callbacks"] = std::move(callbacks);
-  }
-  for (const auto& [name, tracked] : tracked_) {
-    out["tracked"][name] = tracked.state_dict();
-  }
-  if (services_ != nullptr && services_->ranks.is_map()) {
-    out["ranks"] = services_->ranks;
-  }
-  return out;
-}
-
 // Of the program: its callbacks' states and what it tracks.
 void BaseRunner::Restorer::load_extras(const State& checkpoint) {
   if (const State* callbacks = checkpoint.find("callbacks")) {
@@ -157,25 +109,6 @@ void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
   }
   fail<ConfigError>(where, "expected a config that means the same as the checkpoint's, got one where ", text,
                     " (start a new run, align the config, or put 'runner' into checkpoint.exclude_from_loading)");
-}
-
-void BaseRunner::load_state_dict(const State& checkpoint) {
-  if (const State* stored = checkpoint.find("runner")) {
-    Restorer(*this).check_same_meaning(*stored);
-  }
-  if (const State* state = checkpoint.find("state")) {
-    state_.load_state_dict(*state);
-    state_.elastic.restart_count = parallelism_->identity().restart_count;
-    if (state->find("rng") != nullptr) {
-      state_.rng.restore();
-    }
-  }
-  if (const State* seed = checkpoint.find("seed"); seed != nullptr && !config().seed) {
-    seed_ = static_cast<std::uint64_t>(seed->integer());
-  }
-  if (const State* results = checkpoint.find("results")) {
-    results_.load_state_dict(*results);
-  }
 }
 
 void BaseRunner::restore(const State& checkpoint) { Restorer(*this).restore(checkpoint); }

@@ -5,27 +5,11 @@
 #include <cmath>
 #include <utility>
 
-#include <danling/checkpoint/file_manager.hpp>
-
 #include "runner/records.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
-
-void BaseRunner::init_checkpoint_manager() {
-  if (services().checkpoint_manager != nullptr) {
-    return;
-  }
-  CheckpointOptions options = config().checkpoint;
-  options.directory = workspace().checkpoint_dir();
-  options.interval = checkpoint_interval();
-  options.load_only = options.load_only || !config().record;
-  options.sync_first = workspace().metrics_file();
-  set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
-      std::move(options), [this] { return state_dict(); },
-      [this] { return services_->exported ? *services_->exported : model_state_dict(); }));
-}
 
 void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool last_step, bool force) {
   const bool taken = Saver(*this).save({name, save_best, last_step, force});
