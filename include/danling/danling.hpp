@@ -80,5 +80,6 @@
 #include <danling/runner/pretrained.hpp>
 #include <danling/runner/run.hpp>
 #include <danling/runner/runner_config.hpp>
+#include <danling/runner/stacks.hpp>
 #include <danling/runner/torch_runner.hpp>
 #include <danling/runner/trainer.hpp>
