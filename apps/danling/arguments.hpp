@@ -1,4 +1,4 @@
-// What follows a command's name: positional arguments and `--options`.
+// Command-line arguments of a command: positional arguments and `--options`.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace danling_command {
 
-/// One option that a command knows.
+/// One option of a command.
 struct Option {
   std::string_view name;        ///< with its dashes
-  std::string_view value = {};  ///< what the value is called in the help; empty for a switch
+  std::string_view value = {};  ///< name of the value in the help; empty for a switch
   std::string_view help = {};
   bool repeatable = false;
 };
 
-/// Positional arguments and options in any order; `--name value` and `--name=value` are the same, and all that follows
-/// `--` is left alone. A value that begins with two dashes needs the form `--name=value`. @throws danling::ConfigError
-/// that names the nearest option for an unknown one, and for an option that is given twice or lacks its value
+/// Positional arguments and options in any order; `--name value` and `--name=value` are the same, and words after `--`
+/// are not parsed. A value that begins with two dashes needs the form `--name=value`. @throws danling::ConfigError that
+/// names the nearest option for an unknown one, and for an option that is given twice or lacks its value
 class Arguments {
  public:
-  /// `command` stands in messages.
+  /// `command` is the name in messages.
   Arguments(std::string_view command, std::span<const std::string> words, std::initializer_list<Option> options);
 
   const std::vector<std::string>& positional() const { return positional_; }
-  /// What came after `--`.
+  /// The words after `--`.
   const std::vector<std::string>& rest() const { return rest_; }
   bool has(std::string_view option) const { return value(option).has_value(); }
   std::optional<std::string> value(std::string_view option) const;

@@ -18,11 +18,11 @@ struct Entry {
 };
 
 constexpr Entry kCommands[] = {
-    {"ls", ckpt_ls, "what is in a file, or which checkpoints are in a directory"},
-    {"show", ckpt_show, "a file's tree with types, shapes, values and statistics"},
-    {"verify", ckpt_verify, "every checksum of files or of a directory"},
-    {"diff", ckpt_diff, "where two files differ"},
-    {"convert", ckpt_convert, "to .pth or .safetensors, with other types, names or parts"},
+    {"ls", ckpt_ls, "list the values of a file, or the checkpoints of a directory"},
+    {"show", ckpt_show, "show a file's tree with types, shapes, values and statistics"},
+    {"verify", ckpt_verify, "verify every checksum of files or of a directory"},
+    {"diff", ckpt_diff, "list the differences of two files"},
+    {"convert", ckpt_convert, "convert to .pth or .safetensors, with other types, names or parts"},
 };
 
 }  // namespace
@@ -30,8 +30,8 @@ constexpr Entry kCommands[] = {
 int ckpt(std::span<const std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "help" || words[0] == "-h") {
     std::puts(
-        "Usage: danling ckpt COMMAND [options]; danling ckpt COMMAND --help tells more\n\n"
-        "Works on what torch.save or danling wrote (.pth, .pt, .bin) and on safetensors files, told apart by content.\n"
+        "Usage: danling ckpt COMMAND [options]; danling ckpt COMMAND --help lists options\n\n"
+        "Reads files of torch.save and danling (.pth, .pt, .bin) and safetensors files, detected by content.\n"
         "No code in a file is run, and no file is held in memory as a whole.\n");
     for (const auto& entry : kCommands) {
       std::printf("  %-9.*s%s\n", static_cast<int>(entry.name.size()), entry.name.data(), entry.help.data());

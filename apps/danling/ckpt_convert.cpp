@@ -1,4 +1,4 @@
-// danling ckpt convert: the tensors of a file in a file of another format, with other types, names or parts.
+// danling ckpt convert: writes the tensors of a file in another format, with other types, names or parts.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -25,11 +25,10 @@ using danling::formats::PieceSink;
 
 const std::initializer_list<Option> kOptions = {
     {"--part", "NAME", "only the weights of a full checkpoint: model or ema"},
-    {"--key", "PREFIX", "only what is at or below this key, without it in the names"},
-    {"--dtype", "TYPE",
-     "floating-point tensors in this type: float32, bfloat16, float16, ...; others stay as they are"},
-    {"--map", "OLD=NEW", "names that begin with OLD begin with NEW instead; may be given more than once", true},
-    {"--force", "", "replace OUT if it is there"},
+    {"--key", "PREFIX", "only values at or below this key; names omit it"},
+    {"--dtype", "TYPE", "convert floating-point tensors to this type: float32, bfloat16, float16, ..."},
+    {"--map", "OLD=NEW", "rename the prefix OLD of names to NEW; repeatable", true},
+    {"--force", "", "replace OUT if it exists"},
     {"--help", "", "print this"}};
 
 using Identity =
@@ -208,7 +207,7 @@ std::string chosen_key(const Arguments& arguments) {
   return part ? *part : key.value_or("");
 }
 
-// Says how many bytes OUT has.
+// Returns the size of OUT in bytes.
 std::uint64_t write(TensorFile& file, RecordTree tree, const std::vector<std::pair<std::string, std::string>>& mappings,
                     std::optional<DType> dtype, const std::filesystem::path& out_path) {
   AtomicFile out(out_path);
@@ -237,11 +236,11 @@ int ckpt_convert(std::span<const std::string> words) {
     std::printf(
         "Usage: danling ckpt convert IN OUT [options]\n\n"
         "Writes OUT in the format of its ending: .pth or .pt (torch.load), .safetensors. OUT appears whole or not at\n"
-        "all. Tied weights stay tied. A .pth keeps the tree and what shares memory; a safetensors file is a flat map "
+        "all. Tied weights stay tied. A .pth keeps the tree and shared memory; a safetensors file is a flat map "
         "of\n"
         "tensors, keys joined by dots, each in row-major order. --map makes a .pth a flat map too.\n\n%s\n"
         "Example: danling ckpt convert best.pth model.safetensors --part ema --dtype bfloat16 --map module.=\n"
-        "Exit code: 0; 2 for an error, 128 and its number for a signal that stopped it; then OUT is as it was.\n",
+        "Exit code: 0; 2 for an error, 128 and its number for a signal that stopped it; OUT is then unchanged.\n",
         describe(kOptions).c_str());
     return 0;
   }
@@ -253,13 +252,13 @@ int ckpt_convert(std::span<const std::string> words) {
   danling::check<danling::ConfigError>(ending == ".pth" || ending == ".pt" || ending == ".safetensors", where,
                                        "expected OUT with the ending .pth, .pt or .safetensors, got ",
                                        quote(out_path.string()));
-  // The new file takes the name by renaming: of a device or a pipe nothing would be left.
+  // The new file is renamed to OUT, which would replace a device or a pipe.
   danling::check<danling::ConfigError>(!std::filesystem::exists(out_path) || std::filesystem::is_regular_file(out_path),
                                        where, "expected a new file, got ", quote(out_path.string()),
-                                       ", which is something else than a file");
+                                       ", which is not a regular file");
   danling::check<danling::ConfigError>(arguments.has("--force") || !std::filesystem::exists(out_path), where,
                                        "expected a new file, got ", quote(out_path.string()),
-                                       ", which is there; --force replaces it");
+                                       ", which exists; --force replaces it");
   std::optional<DType> dtype;
   if (const auto name = arguments.value("--dtype")) {
     dtype = floating_dtype(*name);
@@ -276,7 +275,7 @@ int ckpt_convert(std::span<const std::string> words) {
   try {
     written = write(file, std::move(tree), mappings, dtype, out_path);
   } catch (const Stopped& stopped) {
-    std::fprintf(stderr, "stopped by %s; %s is as it was\n", danling::signal_name(stopped.signal).c_str(),
+    std::fprintf(stderr, "stopped by %s; %s is unchanged\n", danling::signal_name(stopped.signal).c_str(),
                  out_path.c_str());
     return 128 + stopped.signal;
   }

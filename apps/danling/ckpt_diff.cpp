@@ -1,4 +1,4 @@
-// danling ckpt diff: where two files differ.
+// danling ckpt diff: lists the differences of two files.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -21,15 +21,15 @@ using danling::formats::dtype_size;
 
 const std::initializer_list<Option> kOptions = {
     {"--tolerance", "X", "numbers that are at most this far apart count as the same (default: the same bits)"},
-    {"--any-dtype", "", "tensors of different types are compared by value; their types are no difference"},
-    {"--key", "PREFIX", "of a file that has this key only what is below it, without it in the names"},
+    {"--any-dtype", "", "compare tensors of different types by value"},
+    {"--key", "PREFIX", "compare only values below this key, in files that have it; names omit it"},
     {"--json", "", "print JSON for programs"},
     {"--help", "", "print this"}};
 
 struct Difference {
   std::string key;
   std::string kind;  // only_in_a, only_in_b, kind, dtype, shape, value, elements
-  std::string a;     // what each file has there, for people
+  std::string a;     // display text of each file's value
   std::string b;
   // Of elements:
   std::uint64_t count = 0;
@@ -102,8 +102,8 @@ class Comparison {
   std::uint64_t compared() const { return compared_; }
 
  private:
-  // For each leaf of A the one of B that it is compared with. Several may have one path ("a.b" and "b" in "a"): first
-  // those in the same place find each other, then the others in their order.
+  // Pairs each leaf of A with a leaf of B. Several may have one path ("a.b" and "b" in "a"): pairs those in the same
+  // place first, then the others in order.
   std::vector<std::optional<std::size_t>> partners_of_a() const {
     std::vector<std::optional<std::size_t>> out(a_.leaves.size());
     for (const auto& [path, mine] : a_.by_key) {
@@ -182,7 +182,7 @@ class Comparison {
     return element_distance(a.dtype, left, b.dtype, right) > tolerance_.value_or(0);
   }
 
-  // Dimensions along which both repeat one element count as many as there are and are compared once.
+  // Compares dimensions along which both repeat one element once, and counts all of their elements.
   std::uint64_t reduce(const std::string& key, TensorRecord& a, TensorRecord& b) const {
     const auto left = without_repetitions(a).first.sizes;
     const auto right = without_repetitions(b).first.sizes;
@@ -286,7 +286,7 @@ int ckpt_diff(std::span<const std::string> words) {
     std::printf(
         "Usage: danling ckpt diff A B [options]\n\n"
         "One line per difference: keys that only one has, kinds, types, shapes, values, elements. The order of keys,\n"
-        "the layout of tensors in the file, what shares memory and what requires gradients make no difference.\n\n%s\n"
+        "the layout of tensors in the file, shared memory and requires_grad are ignored.\n\n%s\n"
         "Example: danling ckpt diff latest.pth model.safetensors --key model\n"
         "Exit code: 0 when they are the same, 1 when they differ, 2 for an error, such as a damaged file.\n",
         describe(kOptions).c_str());

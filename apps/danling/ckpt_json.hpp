@@ -1,4 +1,4 @@
-// What the commands of `danling ckpt` print with --json.
+// JSON output of `danling ckpt` with --json.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// danling ckpt ls: one line per value of a file, one line per file of a directory.
+// danling ckpt ls: prints one line per value of a file, one line per file of a directory.
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -48,7 +48,7 @@ std::string kind_of(const RecordTree& tree) {
   return leaves.empty() ? "other" : "weights";
 }
 
-// An integer that a map of the tree has, whoever wrote it.
+// An integer in a map of the tree, of any writer.
 std::optional<std::int64_t> integer_at(const RecordTree* tree, const char* key) {
   const RecordTree* found = tree != nullptr && tree->is_map() ? tree->find(key) : nullptr;
   return found != nullptr && found->is_integer() ? std::optional(found->integer()) : std::nullopt;
@@ -92,7 +92,7 @@ std::vector<FileLine> describe_directory(const std::filesystem::path& directory)
   for (const auto& path : checkpoints_in(directory)) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
-      continue;  // removed since: a run goes on in this directory
+      continue;  // removed since then: a run is active in this directory
     }
     const auto [found, added] = first.try_emplace({status.st_dev, status.st_ino}, out.size());
     FileLine line = added ? describe_file(path) : out[found->second];

@@ -1,4 +1,4 @@
-// danling ckpt show: the tree of a file.
+// danling ckpt show: prints the tree of a file.
 #include <cstdio>
 #include <map>
 #include <set>
@@ -18,27 +18,27 @@ using danling::concat;
 using danling::formats::dtype_size;
 
 const std::initializer_list<Option> kOptions = {
-    {"--key", "PREFIX", "only what is at or below this key, such as model or optimizer.state"},
-    {"--values", "", "the first elements of tensors too, and lists and texts in full"},
+    {"--key", "PREFIX", "only values at or below this key, such as model or optimizer.state"},
+    {"--values", "", "also the first elements of tensors, and lists and texts in full"},
     {"--stats", "", "minimum, maximum, mean and the number of infinities and NaNs of every tensor"},
     {"--json", "", "print JSON for programs"},
     {"--help", "", "print this"}};
 
 // Elements of a tensor that --values prints.
-constexpr std::uint64_t kShown = 8;
+constexpr std::uint64_t kMaxElements = 8;
 
 std::string elements_text(TensorFile& file, const TensorRecord& record) {
   const std::size_t width = dtype_size(record.dtype);
   ElementStream stream(file, record);
-  const auto bytes = stream.next(kShown);
+  const auto bytes = stream.next(kMaxElements);
   std::string out;
   for (std::size_t at = 0; at < bytes.size(); at += width) {
     out += concat(at == 0 ? "" : ", ", element_text(record.dtype, bytes.data() + at));
   }
-  return num_elements(record) > kShown ? out + ", ..." : out;
+  return num_elements(record) > kMaxElements ? out + ", ..." : out;
 }
 
-// Of each element once that a stride of 0 repeats.
+// Counts an element once that a stride of 0 repeats.
 ElementStatistics statistics_of(TensorFile& file, const TensorRecord& record, const std::string& path) {
   check_overlap(file, record, path);
   ElementStatistics out;
@@ -135,7 +135,7 @@ struct Totals {
   std::uint64_t tensors = 0;
   std::uint64_t elements = 0;
   std::uint64_t values = 0;
-  std::uint64_t bytes = 0;  // of storages, those of several tensors once
+  std::uint64_t bytes = 0;  // of storages; shared ones count once
 };
 
 Totals totals_of(const TensorFile& file, const std::vector<Leaf>& leaves) {

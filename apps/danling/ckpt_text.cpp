@@ -1,4 +1,4 @@
-// What the commands of `danling ckpt` find and print alike.
+// Shared file search and text output of the commands of `danling ckpt`.
 #include <algorithm>
 #include <cstdio>
 #include <system_error>

@@ -1,4 +1,4 @@
-// danling ckpt verify: every checksum.
+// danling ckpt verify: verifies every checksum.
 #include <cstdio>
 
 #include <danling/core/error.hpp>
@@ -14,12 +14,12 @@ const std::initializer_list<Option> kOptions = {{"--json", "", "print JSON for p
                                                 {"--help", "", "print this"}};
 
 struct Verdict {
-  std::string checked;  // what was checked, for people
+  std::string checked;  // display text of the checks
   std::vector<Damage> damage;
 };
 
 Verdict verify(const std::filesystem::path& path) {
-  const danling::formats::InputFile opened(path);  // what cannot be opened says nothing about its content
+  const danling::formats::InputFile opened(path);  // an unreadable file is an error, not damage
   try {
     const TensorFile file(path);
     const std::string checks = file.checks();

@@ -1,4 +1,4 @@
-// The commands of `danling`, each in a file of its own name.
+// The commands of `danling`, each in a file of the same name.
 #pragma once
 
 #include <span>
@@ -6,13 +6,13 @@
 
 namespace danling_command {
 
-/// What a command gets: the words after its name. Gives the exit code; throws danling::Error for bad input.
+/// A command takes the words after its name and returns the exit code. @throws danling::Error for bad input
 using Command = int (*)(std::span<const std::string> words);
 
-/// Looks into checkpoints of any origin, compares, verifies and converts them.
+/// Inspects, compares, verifies and converts checkpoints of any origin.
 int ckpt(std::span<const std::string> words);
 
-/// Runs a program through, then interrupted and resumed, and compares.
+/// Runs a program without and with interruptions, and compares the results.
 int verify_resume(std::span<const std::string> words);
 
 }  // namespace danling_command

@@ -1,4 +1,4 @@
-// What `danling ckpt convert` takes from a file and under which names.
+// Selection and renaming of tensors for `danling ckpt convert`.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace danling_command {
 
-/// The part of the tree at or below `key`; the whole tree for an empty key. The key itself leaves the names.
+/// The part of the tree at or below `key`; the whole tree for an empty key. Names omit the key.
 /// @throws danling::ConfigError that lists the top keys when there is nothing
 RecordTree select(const TensorFile& file, const std::string& key);
 
-/// Tensors by name: the maps of `tree` flattened with dots, then renamed: a name that begins with a mapping's first
-/// text begins with its second instead, by the first mapping that fits. `why` is what asks for a flat map.
-/// @throws danling::CheckpointError with the key of a value that is not a tensor, or of a name that comes twice;
+/// Tensors by name: flattens the maps of `tree` with dots, then renames: the first mapping whose first text is a prefix
+/// of the name replaces it by its second. `why` is the reason for a flat map.
+/// @throws danling::CheckpointError with the key of a value that is not a tensor, or of a duplicate name;
 /// danling::ConfigError with a mapping that fits no name
 std::vector<std::pair<std::string, TensorRecord>> flatten(
     const RecordTree& tree, const std::vector<std::pair<std::string, std::string>>& mappings, const std::string& why);

@@ -1,4 +1,4 @@
-// Tensors as pieces of their elements in row-major order, whatever their strides.
+// Reads tensors of any strides as pieces of elements in row-major order.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace {
 
 bool is_complex(DType dtype) { return dtype >= DType::complex32; }
 
-// The number with another sign, `bytes` long. Floating-point numbers have their sign in the last bit; integers do not.
+// Negates a number of `bytes` bytes. Floating-point numbers have their sign in the last bit; integers do not.
 void flip_sign(std::span<std::byte> number) { number.back() ^= std::byte{0x80}; }
 
 }  // namespace
@@ -83,7 +83,7 @@ ElementStream::ElementStream(TensorFile& file, const TensorRecord& record)
   for (std::size_t i = 0; i < record_.sizes.size(); ++i) {
     span += static_cast<std::uint64_t>((record_.sizes[i] - 1) * record_.strides[i]);
   }
-  take_room(whole_, span * width_, file.path());
+  resize(whole_, span * width_, file.path());
   file_.read(record_.storage, static_cast<std::uint64_t>(record_.offset) * width_, whole_);
   index_.resize(record_.sizes.size(), 0);
 }

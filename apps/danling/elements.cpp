@@ -24,7 +24,7 @@ T load(const std::byte* from) {
   return out;
 }
 
-// What the largest exponent stands for.
+// Meaning of the largest exponent.
 enum class Top { ieee, nan_only, minus_zero_is_nan };
 
 // A number of sign, `exponent_bits` and `mantissa_bits`.
@@ -134,7 +134,7 @@ double real_distance(double a, double b) {
   return std::isfinite(a) && std::isfinite(b) ? distance : kInfinity;
 }
 
-// Of types up to 4 bytes the text of the float: that of the double would show digits that the type does not have.
+// Formats types up to 4 bytes as float: as double they would show digits that the type does not have.
 std::string real_text(double value, bool wide) {
   if (wide || !std::isfinite(value)) {
     return danling::to_text(value);

@@ -13,20 +13,20 @@ namespace danling_command {
 
 using danling::formats::DType;
 
-/// An element as it is printed: the shortest text that reads back as the same element, `nan`, `inf`, `1.0-2.0j`.
+/// An element as text: the shortest that parses to the same element, `nan`, `inf`, `1.0-2.0j`.
 std::string element_text(DType dtype, const std::byte* element);
 
-/// How far two elements are apart: 0 when both are the same infinity or both not numbers, infinity when only one is.
-/// Of complex numbers the modulus of the difference.
+/// Distance of two elements: 0 when both are the same infinity or both not numbers, infinity when only one is.
+/// For complex numbers the modulus of the difference.
 double element_distance(DType a_type, const std::byte* a, DType b_type, const std::byte* b);
 
-/// Of the elements of one tensor together. Of complex numbers the moduli count.
+/// Statistics over the elements of one tensor; for complex numbers, over their moduli.
 class ElementStatistics {
  public:
   void add(DType dtype, std::span<const std::byte> elements);
 
   std::uint64_t count() const { return count_; }
-  /// Infinities and NaNs; they count in nothing else.
+  /// Infinities and NaNs; excluded from all other statistics.
   std::uint64_t non_finite() const { return non_finite_; }
   bool any() const { return count_ > non_finite_; }
   std::string minimum() const { return text(minimum_); }

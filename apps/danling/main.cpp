@@ -29,7 +29,7 @@ const std::vector<Entry>& commands() {
 }
 
 void print_help() {
-  std::puts("Usage: danling COMMAND [options]; danling COMMAND --help tells more\n");
+  std::puts("Usage: danling COMMAND [options]; danling COMMAND --help lists options\n");
   for (const auto& entry : commands()) {
     std::printf("  %-15s%s\n", std::string(entry.name).c_str(), std::string(entry.help).c_str());
   }

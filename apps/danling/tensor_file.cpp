@@ -27,7 +27,7 @@ void collect(std::vector<Damage>& out, const std::string& record, Check&& check)
 
 }  // namespace
 
-void take_room(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesystem::path& path) {
+void resize(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesystem::path& path) {
   try {
     out.resize(static_cast<std::size_t>(bytes));
   } catch (const std::bad_alloc&) {
@@ -110,7 +110,7 @@ void TensorFile::read(std::size_t storage, std::uint64_t offset, std::span<std::
     return;
   }
   if (backing.inflated_storage != storage) {
-    take_room(backing.inflated, storage_size(storage), path_);
+    resize(backing.inflated, storage_size(storage), path_);
     backing.pth->read_storage(storage, backing.inflated);
     backing.inflated_storage = storage;
   }
@@ -139,7 +139,7 @@ std::vector<Damage> TensorFile::verify() const {
     backing_->pth ? backing_->pth->verify() : backing_->safetensors->verify();  // on all cores
     return out;
   } catch (const danling::CheckpointError&) {
-    // One after another, to name every record and not the first alone.
+    // One after another, to name every damaged record, not only the first.
   }
   if (backing_->pth) {
     for (const auto& record : backing_->pth->records()) {

@@ -20,14 +20,14 @@ using danling::formats::DType;
 using danling::formats::RecordTree;
 using danling::formats::TensorRecord;
 
-/// A part of a file that is not what was written, and why.
+/// A damaged part of a file, with the reason.
 struct Damage {
-  std::string record;  ///< of a .pth archive its record, of a safetensors file the tensor
+  std::string record;  ///< record of a .pth archive, tensor of a safetensors file
   std::string reason;
 };
 
 /// A file open for reading, its kind found by its content. Memory does not grow with its tensors, except for archives
-/// that were compressed afterwards: of those one storage at a time is held.
+/// compressed later, which are read one storage at a time.
 /// Every error is a danling::CheckpointError that names file, record and reason.
 class TensorFile {
  public:
@@ -36,7 +36,7 @@ class TensorFile {
 
   const std::filesystem::path& path() const { return path_; }
   bool is_safetensors() const;
-  /// For people: `PyTorch archive of danling`, `safetensors file`.
+  /// Display text: `PyTorch archive of danling`, `safetensors file`.
   std::string format() const;
   /// Bytes of the file.
   std::uint64_t size() const { return size_; }
@@ -51,7 +51,7 @@ class TensorFile {
   /// Fills `out` from byte `offset` of a storage; the first read of a storage verifies all of it.
   void read(std::size_t storage, std::uint64_t offset, std::span<std::byte> out);
 
-  /// What verify() can check, for people: `XXH3-128` or `CRC-32`; empty when the file has no checksums.
+  /// Kind of checksums for verify(): `XXH3-128` or `CRC-32`; empty when the file has none.
   std::string checks() const;
   /// Whether the file holds hashes that danling wrote.
   bool has_hashes() const;
@@ -87,19 +87,18 @@ bool is_below(std::string_view path, std::string_view prefix);
 std::uint64_t num_elements(const TensorRecord& record);
 /// A tensor in which each repetition that a stride of 0 makes (`expand`) stands once, and how many there are.
 std::pair<TensorRecord, std::uint64_t> without_repetitions(const TensorRecord& record);
-/// @throws danling::CheckpointError for a view that repeats the elements of its storage so often that going through
-/// them would not end today
+/// @throws danling::CheckpointError for a view that repeats the elements of its storage too often to be read in a day
 void check_overlap(const TensorFile& file, const TensorRecord& record, std::string_view key);
 /// The strides of a tensor without gaps in row-major order.
 std::vector<std::int64_t> row_major(std::span<const std::int64_t> sizes);
 /// Whether the tensor's elements lie one after another as its storage has them.
 bool is_row_major(const TensorRecord& record);
 
-/// Gives `out` so many bytes. @throws danling::CheckpointError that names the file when there is no memory
-void take_room(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesystem::path& path);
+/// Resizes `out`. @throws danling::CheckpointError that names the file when there is no memory
+void resize(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesystem::path& path);
 
-/// The elements of a tensor in row-major order, piece by piece, what conjugated and negated views stand for. A tensor
-/// that is not stored in that order is held in memory as long as this object lives.
+/// Reads the elements of a tensor in row-major order, piece by piece, with conjugated and negated views resolved. A
+/// tensor that is stored in another order stays in memory as long as this object lives.
 class ElementStream {
  public:
   ElementStream(TensorFile& file, const TensorRecord& record);

@@ -1,4 +1,5 @@
-// `danling verify-resume`: a program run once through, and again under interruptions, must give the same.
+// `danling verify-resume`: verifies that an interrupted and resumed program writes the same files as one without
+// interruptions.
 #include <signal.h>
 #include <stdlib.h>
 
@@ -25,14 +26,14 @@ constexpr auto where = "verify-resume";
 
 const std::initializer_list<Option> kOptions = {
     {"--kills", "N", "interruptions to make (40)"},
-    {"--faults", "LIST", "kinds of interruptions, separated by commas (all that are below)"},
-    {"--fault-seed", "N", "draws the same interruptions again; moments of signals are only about the same"},
-    {"--seed", "N", "the program's --seed, unless it is given one (1)"},
+    {"--faults", "LIST", "kinds of interruptions, separated by commas (all listed below)"},
+    {"--fault-seed", "N", "repeats the same interruptions; times of signals vary slightly"},
+    {"--seed", "N", "the program's --seed, unless its arguments set one (1)"},
     {"--timeout", "SECONDS", "for one start (20 times the reference's time, at least 60)"},
     {"--ignore", "GLOBS",
      "paths below the workspace root that are not compared, separated by commas; * matches anything"},
-    {"--dir", "DIR", "where the runs are made; a temporary one otherwise"},
-    {"--keep", "", "leave the runs there also when they are identical"},
+    {"--dir", "DIR", "directory of the runs (a temporary one)"},
+    {"--keep", "", "keep the runs also when they are identical"},
     {"--verbose", "", "a line for each start"},
     {"--help", "", "show this text"},
 };
@@ -40,8 +41,8 @@ const std::initializer_list<Option> kOptions = {
 void print_help() {
   std::printf(
       "Usage: danling verify-resume [options] -- PROGRAM [arguments]\n\n"
-      "Runs PROGRAM, any that is built on danling::run, once through; then again while interrupting it, resuming it\n"
-      "each time; and compares everything that both wrote. It gets --workspace_root, --auto_resume true and --seed.\n\n"
+      "Runs PROGRAM, built on danling::run, once without interruptions; then again with interruptions, resuming it\n"
+      "each time; and compares all files of both. Adds --workspace_root, --auto_resume true and --seed.\n\n"
       "%s\nInterruptions:\n",
       describe(kOptions).c_str());
   for (const auto& name : fault_names()) {
@@ -53,9 +54,9 @@ void print_help() {
       "A run that ends is compared and another one begins, until all interruptions are made.\n"
       "Where something differs, PROGRAM runs up to three times more without interruptions: one that differs from "
       "itself\n"
-      "is called not deterministic (exit code 2), with the first difference.\n"
+      "is reported as not deterministic (exit code 2), with the first difference.\n"
       "Not compared: logs, attempts/, previous.pth, metadata/git.yaml, and times, rates and processes inside files.\n\n"
-      "Exit code: 0 identical; 1 something differs, is lost, or crashes when resumed; 2 it could not be tried.\n");
+      "Exit code: 0 identical; 1 something differs, is lost, or crashes when resumed; 2 it could not be verified.\n");
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -114,7 +115,7 @@ VerifyOptions read_options(const Arguments& arguments) {
   for (const auto& word : out.program) {
     for (const auto* option : {"--workspace_root", "--auto_resume", "--resume"}) {
       check<ConfigError>(!names_option(word, option), where, "expected no ", option,
-                         " among the program's arguments, which is set here, got ", danling::quote(word));
+                         " among the program's arguments, which verify-resume sets, got ", danling::quote(word));
     }
     seeded = seeded || names_option(word, "--seed");
   }
@@ -186,7 +187,7 @@ int verify_resume(std::span<const std::string> words) {
     std::printf("kept: %s (reference/, run/, and what each start printed in output/)\n",
                 options.directory.string().c_str());
     return verdict.code;
-  } catch (const ConfigError&) {  // a program that cannot be started left nothing to look at
+  } catch (const ConfigError&) {  // a program that cannot be started left no files
     remove();
     throw;
   }

@@ -29,7 +29,7 @@ bool is_temporary(const std::string& path) {
   return name.starts_with(".") && name.find(".tmp-") != std::string::npos;
 }
 
-// What belongs to an attempt, or depends on where the run was interrupted.
+// Files of one attempt, or that depend on the interruption.
 bool belongs_to_attempt(const std::string& path) {
   for (const auto* folder : {"logs/", "attempts/", "tensorboard/", "profiles/", "heartbeats/"}) {
     if (path.starts_with(folder) || path.find(concat("/", folder)) != std::string::npos) {
@@ -131,8 +131,8 @@ std::string json_file_difference(const fs::path& reference, const fs::path& run)
       b.erase(key);
     }
   }
-  // Of a start that finished under injected errors: the next one finds the run finished and leaves the summary as it
-  // is.
+  // Written by a start that finished under injected errors: the next start finds the run finished and keeps the
+  // summary.
   for (auto* summary : {&a, &b}) {
     if (summary->is_object() && summary->contains("details") && summary->at("details").is_object()) {
       summary->at("details").erase("checkpoint_errors");
@@ -141,7 +141,7 @@ std::string json_file_difference(const fs::path& reference, const fs::path& run)
   return json_difference(a, b, "");
 }
 
-// Where a checkpoint stands, as far as it says so.
+// Step and epoch of a checkpoint, if present.
 std::string place_of(const State& state) {
   const State* run = state.is_map() ? state.find("state") : nullptr;
   const State* train = run != nullptr && run->is_map() ? run->find("train") : nullptr;
@@ -167,10 +167,10 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
   if (!a.is_map() || !b.is_map()) {
     return danling::first_difference(a, b);
   }
-  // Lines that a full disk refused, with times and rates in them: the file of the metrics is compared.
+  // Lines not written on a full disk contain times and rates; metrics.jsonl itself is compared.
   a.map().erase("metrics_waiting");
   b.map().erase("metrics_waiting");
-  // The weights first: what a user looks for. One line for each part that differs.
+  // Weights first, since users look for them. One line for each different part.
   std::vector<std::string> parts = {"model", "ema", "optimizer", "scheduler"};
   for (const auto& entry : a.map()) {
     const std::string key = entry.key.is_string() ? entry.key.string() : entry.key.text();
@@ -191,7 +191,7 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
     }
   }
   if (found.empty()) {
-    found.push_back(danling::first_difference(a, b));  // another order of the parts, or nothing
+    found.push_back(danling::first_difference(a, b));  // other parts, or no difference
   }
   return found.front().empty() ? std::string() : concat(place_of(a), "\n    ", danling::join(found, "\n    "));
 }

@@ -1,4 +1,4 @@
-// Two runs on disk, compared file by file; what differs is told by step and tensor.
+// Compares two runs on disk file by file; reports differences by step and tensor.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,27 @@ struct Difference {
 
 struct CompareOptions {
   std::vector<std::string> ignored;  ///< globs of paths that are not compared
-  /// Saves that failed by an injected error and were not made good: so many checkpoints of the history may be missing.
+  /// Saves that failed by an injected error and were not repeated: as many history checkpoints may be missing.
   std::int64_t lost_saves = 0;
-  /// Checkpoints of the history that a whole run writes more than once: where the last of these saves failed, an
-  /// earlier one stays.
+  /// History checkpoints that a whole run writes more than once: if the last of these saves failed, an earlier one
+  /// remains.
   std::set<std::string> provisional = {};
-  /// Old checkpoints of the history are removed, and an injected error may have left one.
+  /// The run removes old history checkpoints; an injected error may have left one.
   bool removes_history = false;
 };
 
-/// Compares all files of two finished runs but logs, attempts/, locks, `previous.pth` (what `latest` was before depends
-/// on where the run was interrupted), and, inside files, what belongs to an attempt: times, rates, process, host.
-/// Metrics first, then the checkpoints of the history in their order, then the rest.
+/// Compares all files of two finished runs except logs, attempts/, locks, `previous.pth` (which depends on the
+/// interruptions), and, inside files, entries of one attempt: times, rates, process, host. Metrics first, then the
+/// checkpoints of the history in their order, then the rest.
 std::vector<Difference> compare_runs(const std::filesystem::path& reference, const std::filesystem::path& run,
                                      const CompareOptions& options);
 
-/// Compares the newest checkpoints, `latest.pth`, of two runs that say that they are finished.
+/// Compares the newest checkpoints, `latest.pth`, of two runs with the status "finished".
 std::optional<Difference> compare_newest(const std::filesystem::path& reference, const std::filesystem::path& run,
                                          const std::vector<std::string>& ignored);
 
-/// Compares what an interrupted run has so far: its lines of metrics and its history.
-/// Remembers files that were compared and are as they were.
+/// Compares the metrics and history that an interrupted run has written so far.
+/// Skips unchanged files that were already compared.
 class PartialComparison {
  public:
   /// `provisional`: files that a whole run writes more than once, and which may therefore differ before its end.

@@ -1,4 +1,4 @@
-// What an interrupted run left on disk: whether its checkpoints are sound.
+// Checks the checkpoints that an interrupted run left on disk.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,23 @@
 
 namespace danling_command {
 
-/// Looks at the checkpoints below a workspace root after each interruption; what was read once and is as it was is not
-/// read again.
+/// Checks the checkpoints below a workspace root after each interruption; skips unchanged files that were already read.
 class DiskCheck {
  public:
   explicit DiskCheck(std::filesystem::path root) : root_(std::move(root)) {}
 
-  /// Reads the directories anew.
+  /// Reads the directories again.
   void look();
-  /// What is wrong, in one sentence; empty: nothing. `saves`: completed since the run began.
+  /// The problem in one sentence, or empty. `saves`: completed since the run began.
   std::string problem(std::int64_t saves);
 
-  /// Whether there is a checkpoint to go on from.
+  /// Whether there is a checkpoint to resume from.
   bool has_latest() const { return has_latest_; }
   /// Whether a checkpoint was being written.
   bool in_save() const { return in_save_; }
   /// Checkpoints of the history, by path.
   const std::set<std::string>& history() const { return history_; }
-  /// Attempts that were moved aside because a start did not go on from them.
+  /// Attempts that a later start moved aside instead of resuming.
   const std::set<std::string>& attempts() const { return attempts_; }
 
  private:
@@ -38,7 +37,7 @@ class DiskCheck {
   std::vector<std::string> checkpoints_;
   std::set<std::string> history_;
   std::set<std::string> attempts_;
-  std::map<Identity, std::string> known_;  // what is wrong with a file
+  std::map<Identity, std::string> known_;  // problem of a file
   bool has_latest_ = false;
   bool in_save_ = false;
 };

@@ -12,7 +12,7 @@ namespace {
 
 using danling::concat;
 
-// The parts of a name that differ from save to save become `*`: numbers of epochs, of steps and of temporaries.
+// Replaces the parts of a name that differ between saves by `*`: numbers of epochs, steps and temporaries.
 std::string glob_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   const auto mark = name.find(".tmp-");
@@ -103,7 +103,7 @@ FaultKind FaultPlan::draw_kind() {
         deck_.insert(deck_.end(), static_cast<std::size_t>(name.weight), name.kind);
       }
     }
-    // Not std::shuffle, whose result is the library's choice: a seed must mean the same everywhere.
+    // Not std::shuffle, whose result differs between libraries: a seed must repeat everywhere.
     for (std::size_t i = deck_.size(); i > 1; --i) {
       std::swap(deck_[i - 1], deck_[static_cast<std::size_t>(random_() % i)]);
     }
@@ -116,7 +116,7 @@ FaultKind FaultPlan::draw_kind() {
 void FaultPlan::strike_at_random(Fault& fault, int signal) {
   const double length = std::max(times_.seconds - times_.began, 0.001);
   fault.blow.signal = signal;
-  if (random_() % 5 == 0) {  // the setting up too
+  if (random_() % 5 == 0) {  // also during the set-up
     fault.blow.after_begin = false;
     fault.blow.seconds = uniform(0, times_.seconds);
     fault.text = concat(" at ", danling::to_fixed(fault.blow.seconds, 3), " s");
@@ -130,7 +130,7 @@ void FaultPlan::strike_at_random(Fault& fault, int signal) {
 }
 
 void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls) {
-  // The window that was hit least, those of the checkpoints first; chance decides among equals.
+  // The least hit window, checkpoints first; random among equals.
   std::vector<Window*> best;
   const auto rank = [](const Window& window) { return window.hits + (window.checkpoint ? 0 : 2); };
   for (auto& window : windows_) {
@@ -155,7 +155,7 @@ void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::
     what = "torn";
   }
   if (what == "ENOSPC" || what == "EDQUOT") {
-    // A disk that is full stays full; what still fits is written.
+    // A full disk stays full; it accepts the bytes that still fit.
     fault.rules += window.call == "write" ? concat(target, ":short;") : "";
     fault.rules += concat(target, "+:", what);
   } else {
@@ -213,8 +213,8 @@ Fault FaultPlan::next(bool must_advance) {
       break;
     }
     case FaultKind::size: {
-      // Anywhere below the largest file, or just below a checkpoint: of a small program the metrics outgrow it, and
-      // most limits none of its saves would meet.
+      // Anywhere below the largest file, or just below a checkpoint: the metrics of a small program outgrow its
+      // checkpoints, so most limits would not affect saves.
       const bool any = random_() % 2 == 0;
       const auto top =
           std::max<std::int64_t>(static_cast<std::int64_t>(any ? times_.largest_file : times_.checkpoint), 2);
@@ -232,7 +232,7 @@ void FaultPlan::note(const std::vector<FileCall>& calls) {
       const auto known = std::find(windows_.begin(), windows_.end(), window_of(call));
       if (known != windows_.end()) {
         ++known->hits;
-        return;  // what comes after is the same disk, still full
+        return;  // later calls hit the same full disk
       }
     }
   }

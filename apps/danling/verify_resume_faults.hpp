@@ -1,4 +1,4 @@
-// How a run is interrupted: the kinds of interruptions, the windows of a save, and the plan that draws among them.
+// Interruptions of a run: their kinds, the windows of a save, and the plan that draws among them.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ enum class FaultKind { kill, save, term, interrupt, size, full, io, readonly, qu
 
 struct FaultName {
   FaultKind kind;
-  std::string_view name;  ///< as --faults takes it
-  std::string_view text;  ///< as the report says it
-  int weight;             ///< how often it is drawn among all
+  std::string_view name;  ///< name in --faults
+  std::string_view text;  ///< text in the report
+  int weight;             ///< weight in the random draw
 };
 
 /// All kinds, in the order of the report.
@@ -25,7 +25,7 @@ const std::vector<FaultName>& fault_names();
 /// The kinds in a list such as "kill,term". @throws danling::ConfigError that names the nearest for an unknown one
 std::vector<FaultKind> parse_faults(std::string_view text);
 
-/// A kind of file call that a run makes: killing before each of them hits every moment of a save.
+/// A kind of file call of a run: kills before each kind cover every moment of a save.
 struct Window {
   std::string call;
   std::string glob;  ///< of the file, for a rule
@@ -42,11 +42,11 @@ struct Fault {
   std::optional<std::uint64_t> size;
   Blow blow;
   std::string text;  ///< for --verbose and reports
-  /// Whether the program is told of it by an error that it may report, rather than stopped from outside.
+  /// Whether the program receives an error that it may report, instead of being stopped from outside.
   bool is_error() const;
 };
 
-/// What a plan takes from the run without interruptions.
+/// Facts of the run without interruptions that a plan uses.
 struct ReferenceTimes {
   double seconds = 0;
   double began = 0;  ///< until its first file call
@@ -60,11 +60,11 @@ class FaultPlan {
   FaultPlan(std::vector<FaultKind> kinds, std::uint64_t seed, const std::vector<FileCall>& reference,
             ReferenceTimes times, const std::string& checkpoint_dir);
 
-  /// The next interruption. `must_advance`: one that lets at least one save through first.
+  /// The next interruption. `must_advance`: after at least one save.
   Fault next(bool must_advance);
   /// Notes which windows the calls of a start hit.
   void note(const std::vector<FileCall>& calls);
-  /// Those of the checkpoints.
+  /// Windows of checkpoint files.
   std::vector<Window> checkpoint_windows() const;
 
  private:

@@ -23,7 +23,7 @@ std::string end_text(const StartEnd& end) {
   return end.code < 0 ? concat("was ended by ", danling::signal_name(-end.code)) : concat("ended with code ", end.code);
 }
 
-// The end of what a program printed.
+// The last lines of a program's output.
 std::vector<std::string> last_lines(const std::string& output) {
   std::vector<std::string> out;
   std::size_t end = output.size();
@@ -86,7 +86,7 @@ class Verification {
     const auto end = start({});
     starts_ = 0;
     if (end.code != 0) {
-      throw Verdict{2, concat("the program ", end_text(end), " without any interruption; what it printed last:"),
+      throw Verdict{2, concat("the program ", end_text(end), " without any interruption; its last output:"),
                     last_lines(end.output)};
     }
     if (end.calls.empty()) {
@@ -128,7 +128,7 @@ class Verification {
     std::fflush(stdout);
   }
 
-  // One run from nothing to its end, interrupted until a start gets there.
+  // One run from its start to its end, interrupted until a start finishes.
   void run_round(FaultPlan& plan, std::int64_t most_starts) {
     ++rounds_;
     round_log_.clear();
@@ -145,7 +145,7 @@ class Verification {
         throw Verdict{2, concat("made ", made_, " of ", options_.kills, " interruptions in ", starts_,
                                 " starts; let the program run longer, or save more often")};
       }
-      // Enough interruptions: to the end, undisturbed.
+      // All interruptions made: run to the end without another.
       const bool undisturbed = made_ >= options_.kills;
       const Fault fault = undisturbed ? Fault{} : plan.next(/*must_advance=*/without_save >= 3);
       disk.look();
@@ -187,18 +187,18 @@ class Verification {
         }
       }
       if (const auto difference = so_far.check(reference(), root())) {
-        tell_difference(*difference);
+        report_difference(*difference);
       }
       if (fault.is_error() && injected && end.code == 0) {
         if (const auto difference = compare_newest(reference(), root(), options_.ignored)) {
           different({1,
                      concat("DIFFERENT: start ", starts_, " ended with code 0 after an error of the file system, ",
-                            "and its newest checkpoint is not that of the end:"),
+                            "and its newest checkpoint differs from the last of the reference:"),
                      lines_of({*difference})});
         }
       }
       if (fault.is_error() && injected) {
-        failed = true;  // also where it went on to its end: the next start looks again
+        failed = true;  // also if it ran to its end: the next start checks again
         lost_saves += lost_history(end);
       } else if (end.code == 0) {
         break;
@@ -207,13 +207,13 @@ class Verification {
     const bool lacks = lacks_lost_saves(lost_saves, failed);
     std::printf("round %s: %s interruptions in %s starts, identical%s\n", danling::to_text(rounds_).c_str(),
                 danling::to_text(made_ - made_before).c_str(), danling::to_text(starts_ - starts_before).c_str(),
-                lacks ? " but for saves that failed" : "");
+                lacks ? " except for failed saves" : "");
     std::fflush(stdout);
     fs::remove_all(root());
   }
 
-  // The run goes on to its end, so that all that became of the difference can be told.
-  [[noreturn]] void tell_difference(const Difference& first) {
+  // Lets the run continue to its end, to report all consequences of the difference.
+  [[noreturn]] void report_difference(const Difference& first) {
     const auto from = starts_;
     Verdict verdict{1, concat("DIFFERENT from start ", from, " on:")};
     if (start(Fault{}).code == 0) {
@@ -225,8 +225,8 @@ class Verification {
     different(std::move(verdict));
   }
 
-  // A program that differs from itself without any interruption cannot be verified, and is not accused. It is run again
-  // only where something differs, so that the proof of one that does not takes no longer.
+  // A program that differs between uninterrupted runs cannot be verified. Runs it again only after a difference, so
+  // that a correct program costs no more time.
   [[noreturn]] void different(Verdict verdict) {
     constexpr int runs = 3;
     const auto interrupted = options_.directory / "interrupted";
@@ -234,14 +234,14 @@ class Verification {
     for (int i = 0; i < runs; ++i) {
       const auto end = start(Fault{});
       if (end.code != 0) {
-        throw Verdict{2, concat("the program ", end_text(end), " without any interruption; what it printed last:"),
+        throw Verdict{2, concat("the program ", end_text(end), " without any interruption; its last output:"),
                       last_lines(end.output)};
       }
       const auto differences = compare_runs(reference(), root(), {.ignored = options_.ignored});
       if (!differences.empty()) {
         throw Verdict{2,
-                      "NOT DETERMINISTIC: two runs that nothing interrupted differ, so that nothing can be said of "
-                      "resuming; fix its seed, its threads and its kernels (deterministic), or --ignore what differs:",
+                      "NOT DETERMINISTIC: two uninterrupted runs differ, so resuming cannot be verified; fix its seed, "
+                      "its threads and its kernels (deterministic), or --ignore the files that differ:",
                       lines_of(differences)};
       }
       fs::remove_all(root());
@@ -250,12 +250,12 @@ class Verification {
     throw verdict;
   }
 
-  // The first of each group in full, the others by their number: the first is where to look.
+  // Prints the first of each group in full and counts the others.
   static std::vector<std::string> lines_of(const std::vector<Difference>& differences) {
     std::vector<std::string> out;
-    std::set<int> told;
+    std::set<int> printed;
     for (const auto& difference : differences) {
-      if (told.insert(group_of(difference.path)).second) {
+      if (printed.insert(group_of(difference.path)).second) {
         // Without the folders of the lineage and the run.
         const auto run = difference.path.find('/', difference.path.find('/') + 1);
         out.push_back(concat("  ", run == std::string::npos ? difference.path : difference.path.substr(run + 1), ": ",
@@ -268,7 +268,7 @@ class Verification {
     return out;
   }
 
-  // `limited`: the size of files is, which the kernel enforces by itself.
+  // `limited`: the file size limit, which the kernel enforces.
   bool first_error_in_checkpoints(const std::vector<FileCall>& calls, bool limited) const {
     for (const auto& call : calls) {
       if ((call.injected() && call.outcome != "short") ||
@@ -283,34 +283,33 @@ class Verification {
     return call.call == "rename" && call.outcome == "ok" && call.path.find("/ckpt-") != std::string::npos;
   }
 
-  // Whether a save may fail by it: the file of a checkpoint, or what a checkpoint waits for.
+  // Whether its failure can fail a save: a checkpoint's file, or a file that the checkpoint waits for.
   bool fails_save(const FileCall& call) const {
     return ((call.injected() && call.outcome != "short") || (call.outcome == "failed" && call.call == "write")) &&
            (call.call == "fsync" || call.path.find(concat("/", checkpoint_dir_)) != std::string::npos);
   }
 
-  // How many checkpoints of the history a start may have lost: one for each save in which some call failed, but for the
-  // last of them. That state is kept, and written before a later save, or at the end of the program, where nothing
-  // fails any more.
+  // Number of history checkpoints that a start may have lost: one for each save with a failed call, except the last.
+  // Its state is kept and written before a later save, or at the end of the program, when no error is injected.
   std::int64_t lost_history(const StartEnd& end) const {
     std::int64_t failed = 0;
-    std::int64_t begun = 0;  // saves after the last failure; what was kept may have failed before the first
-    bool told = false;
+    std::int64_t begun = 0;  // saves after the last failure; the kept state may have failed before the first
+    bool counted = false;
     for (const auto& call : end.calls) {
       if (begins_save(call)) {
-        told = false;
+        counted = false;
         ++begun;
       }
       if (fails_save(call)) {
-        failed += told ? 0 : 1;
-        told = true;
+        failed += counted ? 0 : 1;
+        counted = true;
         begun = 0;
       }
     }
     return failed - (failed > 0 && begun >= (end.code == 0 ? 1 : 2) ? 1 : 0);
   }
 
-  // Those that a later save followed, or that the program outlived: what came after the rename is done too.
+  // Saves followed by a later save or by the end of the program: all calls after the rename are done too.
   static std::int64_t completed_saves(const StartEnd& end) {
     std::int64_t ended = 0;
     std::int64_t completed = 0;
@@ -323,7 +322,7 @@ class Verification {
 
   void check_end(const Fault& fault, const StartEnd& end, bool injected) const {
     const auto fail = [&](const std::string& what) {
-      throw Verdict{1, concat("start ", starts_, " ", what, "; what it printed last:"), last_lines(end.output)};
+      throw Verdict{1, concat("start ", starts_, " ", what, "; its last output:"), last_lines(end.output)};
     };
     if (end.hung) {
       fail(concat("did not end within ", seconds_text(timeout_)));
@@ -346,12 +345,12 @@ class Verification {
     }
     const int signal = fault.blow.signal;
     if (end.struck && signal != SIGKILL) {
-      if (end.code != 128 + signal && end.code != -signal) {  // the latter before it handles signals
+      if (end.code != 128 + signal && end.code != -signal) {  // the latter before the program handles signals
         fail(concat("got ", danling::signal_name(signal), " and ", end_text(end), ", not with code ", 128 + signal));
       }
       return;
     }
-    fail(concat(end_text(end), " though nothing was done to it"));
+    fail(concat(end_text(end), " without an interruption"));
   }
 
   void log_start(const Fault& fault, const StartEnd& end, bool undisturbed, bool interrupted, bool in_save) {
@@ -360,7 +359,7 @@ class Verification {
         concat("  start ", starts_, ": ", undisturbed ? std::string("undisturbed") : concat(name.text, fault.text),
                "; ", end_text(end), " after ", seconds_text(end.seconds),
                undisturbed    ? ""
-               : !interrupted ? ", before that came"
+               : !interrupted ? ", before the interruption"
                : in_save      ? ", in a save"
                               : "");
     if (options_.verbose) {
@@ -370,7 +369,7 @@ class Verification {
     round_log_.push_back(std::move(line));
   }
 
-  // Whether checkpoints that saves under injected errors lost are all that is missing, or nothing is.
+  // Whether only checkpoints lost by saves under injected errors are missing, or none.
   bool lacks_lost_saves(std::int64_t lost_saves, bool failed) {
     CompareOptions options{
         .ignored = options_.ignored, .provisional = provisional_, .removes_history = removes_history_ && failed};

@@ -12,7 +12,7 @@
 
 namespace danling_command {
 
-/// Ends the verification: 1, the resumed run is not the same; 2, it could not be tried.
+/// Ends the verification: 1, the resumed run differs; 2, it could not be verified.
 struct Verdict {
   int code;
   std::string title;
@@ -25,7 +25,7 @@ struct VerifyOptions {
   std::vector<std::string> ignored;
   std::int64_t kills = 40;
   std::uint64_t fault_seed = 0;
-  double timeout = 0;  ///< seconds for one start; 0: by the time that the reference took
+  double timeout = 0;  ///< seconds for one start; 0: derived from the time of the reference
   std::filesystem::path directory;
   std::filesystem::path library;
   bool verbose = false;
@@ -33,8 +33,8 @@ struct VerifyOptions {
 
 inline std::string seconds_text(double seconds) { return danling::concat(danling::to_fixed(seconds, 2), " s"); }
 
-/// Makes all interruptions and prints a line for each round and the table at the end. `round_log` holds what happened
-/// in the round that is under way. @throws Verdict unless everything was identical
+/// Makes all interruptions and prints a line for each round and the table at the end. `round_log` holds the events of
+/// the current round. @throws Verdict unless everything was identical
 void verify(const VerifyOptions& options, std::vector<std::string>& round_log);
 
 }  // namespace danling_command

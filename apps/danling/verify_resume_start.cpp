@@ -29,7 +29,7 @@ constexpr auto where = "verify-resume.start";
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// What a child wrote and this process reads.
+/// Pipe from a child to this process.
 class Pipe {
  public:
   Pipe() {
@@ -51,7 +51,7 @@ class Pipe {
       ends_[1] = -1;
     }
   }
-  /// Appends what has arrived; says whether more can come.
+  /// Appends the available output. Returns whether more can come.
   bool read(std::string& out) const {
     std::array<char, 65536> block;
     ssize_t got = 0;
@@ -69,7 +69,7 @@ std::vector<std::string> environment_of(const StartOptions& options, int trace) 
   std::vector<std::string> out;
   std::string preload = options.library.string();
   std::string folders;
-  if (preload.find(' ') != std::string::npos) {  // where one name ends and another begins, and nothing escapes it
+  if (preload.find(' ') != std::string::npos) {  // separates names and cannot be escaped
     preload = options.library.filename().string();
     folders = options.library.parent_path().string();
   }
@@ -102,10 +102,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-// Only calls that are safe between fork and exec.
+// Only async-signal-safe calls between fork and exec.
 [[noreturn]] void become(const StartOptions& options, char** argv, char** environment, int printed, int trace,
                          int failed, pid_t parent) {
-  // Its own group, so that Ctrl-C reaches this command alone; no longer than this command.
+  // A separate process group, so that Ctrl-C reaches this command alone; dies with this command.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
@@ -134,8 +134,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   _exit(127);
 }
 
-// Takes the whole lines off `text`.
-void take_calls(std::string& text, double at, std::vector<FileCall>& out) {
+// Moves the complete lines of `text` to `out`.
+void parse_calls(std::string& text, double at, std::vector<FileCall>& out) {
   std::size_t from = 0;
   for (std::size_t end = 0; (end = text.find('\n', from)) != std::string::npos; from = end + 1) {
     const auto line = std::string_view(text).substr(from, end - from);
@@ -189,7 +189,7 @@ StartEnd run_start(const StartOptions& options) {
   std::array<pollfd, 2> ready{pollfd{printed.reader(), POLLIN, 0}, pollfd{traced.reader(), POLLIN, 0}};
   for (;;) {
     const double elapsed = now() - start;
-    // Waits for output, and a little at most: then the clock is looked at again.
+    // Waits briefly for output, then checks the clock again.
     if (reading) {
       poll(ready.data(), ready.size(), 1);
     } else {
@@ -198,7 +198,7 @@ StartEnd run_start(const StartOptions& options) {
     const bool more_printed = printed.read(text);
     const bool more_traced = traced.read(lines);
     reading = more_printed && more_traced;
-    take_calls(lines, now() - start, out.calls);
+    parse_calls(lines, now() - start, out.calls);
     for (; seen < out.calls.size(); ++seen) {
       out.began = out.began == 0 ? out.calls[seen].at : out.began;
       saves += begins_save(out.calls[seen]) ? 1 : 0;
@@ -223,11 +223,11 @@ StartEnd run_start(const StartOptions& options) {
       break;
     }
   }
-  kill(-child, SIGKILL);  // helpers that it left behind
+  kill(-child, SIGKILL);  // remaining child processes
   out.seconds = now() - start;
   printed.read(text);
   traced.read(lines);
-  take_calls(lines, out.seconds, out.calls);
+  parse_calls(lines, out.seconds, out.calls);
   std::string reason;
   failed.read(reason);
   if (reason.size() == sizeof(int)) {

@@ -1,4 +1,4 @@
-// One start of the program that is verified: its process, its file calls as they happen, and the blow from outside.
+// One start of the verified program: its process, its traced file calls, and the signal from outside.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace danling_command {
 
-/// A file call of the program below the scratch directory, as libdanling_faults.so tells it.
+/// A file call of the program below the scratch directory, as traced by libdanling_faults.so.
 struct FileCall {
   std::string call;     ///< open, write, fsync, rename ...
-  std::string outcome;  ///< ok, failed, or what was done to it: kill, short, torn, the name of an errno
+  std::string outcome;  ///< ok, failed, or the injected fault: kill, short, torn, the name of an errno
   std::string path;     ///< below the workspace root
   double at = 0;        ///< seconds since the start
 
@@ -24,20 +24,20 @@ struct FileCall {
 /// A signal sent from outside, at most once in a start.
 struct Blow {
   int signal = 0;           ///< 0: none
-  double seconds = 0;       ///< after what it waits for
-  bool after_begin = true;  ///< waits for the first file call, by which the program is set up; else for nothing
-  std::int64_t saves = 0;   ///< waits until so many checkpoints were begun; overrides the time
+  double seconds = 0;       ///< after the event that it waits for
+  bool after_begin = true;  ///< waits for the first file call, when the program is set up
+  std::int64_t saves = 0;   ///< waits until that many checkpoints were begun; overrides the time
 };
 
 struct StartOptions {
   std::vector<std::string> command;
-  std::filesystem::path root;         ///< workspace root: only files below it are touched
+  std::filesystem::path root;         ///< workspace root: faults apply only to files below it
   std::filesystem::path library;      ///< libdanling_faults.so
   std::string rules;                  ///< DANLING_FAULTS
   std::optional<std::uint64_t> size;  ///< RLIMIT_FSIZE
   Blow blow;
   double timeout = 0;
-  std::filesystem::path output;  ///< file for what the program prints
+  std::filesystem::path output;  ///< file for the program's output
 };
 
 struct StartEnd {
@@ -45,7 +45,7 @@ struct StartEnd {
   double seconds = 0;
   double began = 0;  ///< seconds until the first file call
   bool struck = false;
-  bool hung = false;  ///< killed when its time was over
+  bool hung = false;  ///< killed after its timeout
   std::string output;
   std::vector<FileCall> calls;
 };
@@ -54,9 +54,9 @@ struct StartEnd {
 /// @throws danling::Error when no process can be started
 StartEnd run_start(const StartOptions& options);
 
-/// Whether this call begins a checkpoint: a file that will be `latest.pth` is made.
+/// Whether this call begins a checkpoint: creates the file that becomes `latest.pth`.
 bool begins_save(const FileCall& call);
-/// Whether this call gives a checkpoint its name.
+/// Whether this call renames a checkpoint to its final name.
 bool ends_save(const FileCall& call);
 
 }  // namespace danling_command

@@ -1,4 +1,4 @@
-// Makes file calls of a program fail, do less than asked, or kill it: a library to preload, for tests of what survives.
+// Makes file calls of a program fail, do less than requested, or kill it: a preloaded library for crash tests.
 //
 //   LD_PRELOAD=libdanling_faults.so DANLING_FAULTS_UNDER=/tmp/run DANLING_FAULTS="rename@*latest*:1:kill" PROGRAM
 //
@@ -48,7 +48,7 @@ enum call { OPEN, WRITE, FSYNC, TRUNCATE, RENAME, LINK, CLONE, UNLINK, MKDIR, CL
 static const char* const call_names[] = {"open",  "write",  "fsync", "truncate", "rename", "link",
                                          "clone", "unlink", "mkdir", "close",    "any"};
 
-// What a rule does; a positive number is an errno.
+// Action of a rule; a positive number is an errno.
 enum { PASS = 0, KILL = -1, SHORT = -2, TORN = -3 };
 
 static const struct {
@@ -244,7 +244,7 @@ _Noreturn static void die(void) {
   }
 }
 
-// What is to happen to this call; a kill happens here.
+// Decides the action for this call; performs a kill.
 static int decide(enum call call, const char* path) {
   int outcome = PASS;
   for (size_t i = 0; i < rule_count; ++i) {
@@ -252,7 +252,8 @@ static int decide(enum call call, const char* path) {
     if ((rule->call != call && rule->call != ANY) || !matches(rule->glob, path)) {
       continue;
     }
-    const long seen = atomic_fetch_add(&rule->seen, 1) + 1;  // every rule counts, also when an earlier one decides
+    const long seen =
+        atomic_fetch_add(&rule->seen, 1) + 1;  // every rule counts calls, also when an earlier one decides
     if (outcome == PASS && seen >= rule->first && seen <= rule->last) {
       outcome = rule->outcome;
     }
@@ -313,7 +314,7 @@ static bool path_of_name(int directory, const char* name, char* out) {
   return true;
 }
 
-// One call: the decision at its beginning, the outcome at its end.
+// One call: decides at its beginning, traces at its end.
 struct event {
   enum call call;
   const char* path;  // below `under`; null: left alone
@@ -366,7 +367,7 @@ static long fail(struct event* event) {
     return event.outcome > 0 ? fail(&event) : end(&event, CALLED);    \
   } while (0)
 
-// Writes; `size` becomes less when the rule says so.
+// Writes; a rule may shorten SIZE.
 #define WITH_WRITE(FILE, SIZE, CALLED)                                     \
   do {                                                                     \
     if (!active) return CALLED;                                            \
@@ -529,7 +530,7 @@ EXPORT int unlink(const char* name) { return (int)do_unlink(AT_FDCWD, name, 0); 
 EXPORT int unlinkat(int directory, const char* name, int flags) { return (int)do_unlink(directory, name, flags); }
 
 EXPORT int rmdir(const char* name) { return (int)do_unlink(AT_FDCWD, name, AT_REMOVEDIR); }
-// libc's own would call its unlink without asking here.
+// libc's version calls its internal unlink, which is not intercepted.
 EXPORT int remove(const char* name) {
   struct stat status;
   const int saved = errno;

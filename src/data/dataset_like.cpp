@@ -48,7 +48,7 @@ std::string source_text(const State& source, std::string_view what) {
 
 void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source) {
   stop_point();  // a stop within the sample is not an error of its record
-  std::string what = "an exception that is no std::exception";
+  std::string what = "an exception that is not a std::exception";
   try {
     throw;
   } catch (const RecordError&) {

@@ -62,7 +62,7 @@ std::string records_of(const BatchInfo& info, bool of_stream) {
 }  // namespace
 
 void rethrow_for_batch(const BatchInfo& info, bool of_stream) {
-  std::string what = "an exception that is no std::exception";
+  std::string what = "an exception that is not a std::exception";
   try {
     throw;
   } catch (const DataError& error) {

@@ -5,8 +5,8 @@
 
 #include <danling/core/signals.hpp>
 
+#include "runner/display.hpp"
 #include "runner/saver.hpp"
-#include "runner/shown.hpp"
 
 namespace danling::inline v0 {
 
@@ -29,13 +29,13 @@ StepPacket BaseRunner::Agreement::agree(double weight) {
     fail_with_others();
   }
   check<DistributedError>(!all.exhausted || !runner_.parallelism().sums_gradients(), "runner.step",
-                          "expected every process to have as many batches, got one that has ended its pass before");
+                          "expected the same number of batches in every process, got one that ended its pass early");
   return all;
 }
 
 void BaseRunner::Agreement::fail_with_others() {
   fail<DistributedError>("runner.train",
-                         "expected every process to go on, got an error in another one; its log says more");
+                         "expected every process to continue, got an error in another one; see its log");
 }
 
 void BaseRunner::Agreement::stop_if_requested(bool save, bool stop) {
@@ -46,16 +46,16 @@ void BaseRunner::Agreement::stop_if_requested(bool save, bool stop) {
   }
   std::atomic<int>& request = runner_.requests_.stop;
   const int own = std::abs(request.load(std::memory_order_relaxed));
-  const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank was asked
+  const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank received the stop
   const bool taken = save && saver.save({"latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true});
   if (save) {
     runner_.settle_checkpoints();
   }
-  request.store(-signal, std::memory_order_relaxed);  // obeyed: load_checkpoint() lets the program go on
+  request.store(-signal, std::memory_order_relaxed);  // handled: the program may continue after load_checkpoint()
   runner_.callbacks_.notify(&Callback::on_stop, StopEvent{{runner_}, signal});
   throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " ", detail::place_in_run(runner_),
                                taken                               ? "; the run is saved"
-                               : save && runner_.is_main_process() ? "; nothing is saved, as the config says"
+                               : save && runner_.is_main_process() ? "; nothing is saved, as configured"
                                                                    : ""));
 }
 

@@ -1,4 +1,4 @@
-// Agreement of the ranks at a step boundary: on requests of callbacks, on stopping, on errors.
+// Agreement of the ranks at a step boundary on requests of callbacks, stops and errors.
 #pragma once
 
 #include <danling/runner/base_runner.hpp>
@@ -13,10 +13,10 @@ class BaseRunner::Agreement {
   /// Collective, once for each update and between rounds. `weight`: of this rank's accumulation window.
   /// @throws DistributedError when another rank has failed or ended its pass
   StepPacket agree(double weight = 0.0);
-  /// Logs failed saves; then, when the ranks agreed to `stop`, throws `Stopped`. Called where a run may be cut.
+  /// Logs failed saves; then, when the ranks agreed to `stop`, throws `Stopped`. Called where a run may end.
   /// @param save the run first; false where nothing changed since the last save
   void stop_if_requested(bool save, bool stop);
-  /// The same where no step is open; agrees here.
+  /// The same between steps; calls agree().
   void stop_if_requested(bool save) { stop_if_requested(save, agree().stop); }
   [[noreturn]] static void fail_with_others();
 

@@ -1,5 +1,4 @@
-// The best result's state: on disk as best.pth, which best.json must agree with, and the weights that are taken from
-// it.
+// The checkpoint of the best result: keeps best.pth and best.json in agreement, and loads the best weights.
 #include <utility>
 
 #include <danling/checkpoint/manager.hpp>
@@ -43,16 +42,16 @@ std::optional<std::pair<State, std::string>> BaseRunner::Saver::best_weights(std
       }
       check<CheckpointError>(weights.is_map(), "checkpoint.read", "expected 'model' or 'models', got neither");
       const State* rows = found->find("results");
-      const bool says = rows != nullptr && rows->is_list() && !rows->list().empty();
+      const bool has_results = rows != nullptr && rows->is_list() && !rows->list().empty();
       return std::pair(
           std::move(weights),
-          says ? concat(runner_.round_name(rows->list().back().at("index").integer()), " (best)") : "best");
+          has_results ? concat(runner_.round_name(rows->list().back().at("index").integer()), " (best)") : "best");
     }
   } catch (const CheckpointError& error) {
     problem = concat("got ", error.what());
   }
   runner_.logger().warning(
-      concat(key, ": expected the weights of the best result in best.pth, ", problem, "; those of the last are taken"));
+      concat(key, ": expected the weights of the best result in best.pth, ", problem, "; uses the last weights"));
   return std::nullopt;
 }
 
@@ -79,15 +78,15 @@ void BaseRunner::Saver::export_best() {
   runner_.settle_checkpoints();
 }
 
-// best.pth and best.json hold the same result; where that is not the best one, the run says so.
-void BaseRunner::Saver::settle_best() {
+// Makes best.pth and best.json hold the same result; warns when it is not the best result.
+void BaseRunner::Saver::reconcile_best() {
   auto& services = *runner_.services_;
-  const std::string told = std::exchange(runner_.unsaved_best_, {});
+  const std::string previous = std::exchange(runner_.unsaved_best_, {});
   if (!Records(runner_).is_open()) {
     return;
   }
   auto& recorder = *services.recorder;
-  recorder.hold_best(std::nullopt);
+  recorder.set_best_file_index(std::nullopt);
   CheckpointManager& manager = runner_.checkpoint_manager();
   const auto* best = runner_.results_.saved_best();
   const auto there = manager.best_checkpoint();
@@ -95,30 +94,30 @@ void BaseRunner::Saver::settle_best() {
     return;
   }
   const std::int64_t held = there->index.value_or(-1);
-  const bool says = there->index.has_value();  // a model alone does not
+  const bool has_index = there->index.has_value();  // a model-only file has none
   const auto failing = manager.checkpoint_health().failing;
   const auto reason = failing.find("best");
-  const bool right = there->exists && (says ? held == best->index : reason == failing.end());
-  if (right && recorder.best_file_is_of(best->index)) {
+  const bool right = there->exists && (has_index ? held == best->index : reason == failing.end());
+  if (right && recorder.best_file_holds(best->index)) {
     return;
   }
   if (!right && !remake_best(best->index)) {
     runner_.unsaved_best_ =
         concat("checkpoint: the best state, of ", runner_.round_name(best->index), ", is not on disk; ",
                held >= 0       ? concat("best.pth holds ", runner_.round_name(held))
-               : there->exists ? std::string("best.pth is not of it")
+               : there->exists ? std::string("best.pth holds another state")
                                : std::string("there is no best.pth"),
                reason != failing.end() ? concat(": ", reason->second) : std::string());
-    recorder.hold_best(held);
-    if (runner_.unsaved_best_ != told) {
+    recorder.set_best_file_index(held);
+    if (runner_.unsaved_best_ != previous) {
       services.logger.warning(runner_.unsaved_best_);
     }
-    if (recorder.row_of_best_file(runner_.results_) == nullptr) {
+    if (recorder.best_file_row(runner_.results_) == nullptr) {
       recorder.remove_best_file();
     }
   }
   try {
-    Records(runner_).settle(/*again=*/true);
+    Records(runner_).retry_writes(/*again=*/true);
   } catch (const Error& error) {
     services.logger.warning(error.what());
   }
@@ -132,7 +131,7 @@ bool BaseRunner::Saver::remake_best(std::int64_t index) {
     logger.warning(problem);
   }
   if (made_from) {
-    logger.info(concat("checkpoint: made best.pth anew from ", *made_from));
+    logger.info(concat("checkpoint: recreated best.pth from ", *made_from));
   }
   return made_from.has_value();
 }

@@ -14,7 +14,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// Without the namespace or function around it, which ends at the last `::` outside of brackets.
+// The class name without its scope, which ends at the last `::` outside of brackets.
 std::string unqualified(const std::string& name) {
   std::size_t begin = 0;
   int depth = 0;
@@ -72,7 +72,7 @@ State CallbackList::state_dict() const {
   for (const Entry& entry : all_) {
     State state;
     guarded(
-        entry, [&] { state = entry.own ? State() : entry.callback->state_dict(); }, "give its state");
+        entry, [&] { state = entry.own ? State() : entry.callback->state_dict(); }, "return its state");
     if (!state.is_null()) {
       map.set(entry.callback->name(), std::move(state));
     }
@@ -90,7 +90,7 @@ std::vector<std::string> CallbackList::load_state_dict(const State& state) const
       unknown.push_back(saved.key.string());
     } else {
       guarded(
-          *found, [&] { found->callback->load_state_dict(saved.value); }, "take the state of the checkpoint");
+          *found, [&] { found->callback->load_state_dict(saved.value); }, "load the state of the checkpoint");
     }
   }
   return unknown;
@@ -114,7 +114,7 @@ void CallbackList::rethrow(const Entry& entry, std::string_view expected) {
   } catch (const std::exception& error) {
     fail_with(error.what());
   } catch (...) {
-    fail_with("no std::exception");
+    fail_with("not a std::exception");
   }
   std::abort();  // fail() throws
 }

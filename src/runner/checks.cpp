@@ -50,9 +50,9 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
   }
   if (std::isfinite(runner_.config().patience) && runner_.warned_.insert("patience").second) {
     if (runner_.is_step_mode() && !runner_.config().evaluate_interval) {
-      runner_.logger().warning("patience ends no run by `steps` without evaluations on the way; set evaluate_interval");
+      runner_.logger().warning("patience has no effect by `steps` unless evaluate_interval is set");
     } else if (splits.evaluate.empty()) {
-      runner_.logger().warning("patience ends no run without a split to evaluate, which its score would be of");
+      runner_.logger().warning("patience has no effect without a split to evaluate, whose score it watches");
     }
   }
 }
@@ -64,12 +64,12 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
                                      ", by step ", runner_.state_.train.global_step);
     if (runner_.mode_ == RunnerMode::train && runner_.config().on_nonfinite == "stop") {
       fail<NonFiniteError>("runner.loss", "expected a finite loss, got ", *loss, " in ", place,
-                           " (on_nonfinite: stop); the checkpoints before are whole");
+                           " (on_nonfinite: stop); earlier checkpoints are intact");
     }
     if (runner_.warned_.insert(concat("loss ", frame.split(), runner_.state_.train.epoch)).second) {
       runner_.logger().warning(
           concat("the loss is not finite: ", *loss, " in ", place,
-                 runner_.mode_ == RunnerMode::train ? "; on_nonfinite: stop ends such a run" : ""));
+                 runner_.mode_ == RunnerMode::train ? "; set on_nonfinite: stop to end such a run" : ""));
     }
   }
   schedules();
@@ -81,7 +81,7 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
   }
 }
 
-// Where a training pass is over: one that goes on for ever without a model is a week lost.
+// Warned at the end of a training pass: without an update the run may otherwise continue for a week in vain.
 void TorchRunnerBase::Checks::models_updated(std::string_view split) {
   for (const Learner& learner : runner_.learners_) {
     if (runner_.learners_.size() > 1 && learner.updates == 0 && learner.skipped == 0 &&
@@ -101,10 +101,9 @@ void TorchRunnerBase::Checks::schedules() {
     if (learner.scheduler != nullptr && learner.scheduler->ran_out() &&
         runner_.warned_.insert(concat("schedule ", learner.name)).second) {
       const std::string section = learner.name.empty() ? "sched" : concat("sched.", learner.name);
-      runner_.logger().warning(concat("the schedule of the learning rate is over at step ",
-                                      runner_.state_.train.global_step, ", and training goes on with ",
-                                      learner.optimizer->param_groups().front().lr, "; set ", section,
-                                      ".total_steps to the length of the run"));
+      runner_.logger().warning(concat("the learning rate schedule ended at step ", runner_.state_.train.global_step,
+                                      "; training continues with ", learner.optimizer->param_groups().front().lr,
+                                      "; set ", section, ".total_steps to the length of the run"));
     }
   }
 }

@@ -14,12 +14,12 @@ class TorchRunnerBase::Checks {
   /// @throws StateError inside of a call that trains
   void not_training(std::string_view operation) const;
 
-  // Where training begins.
+  // Called when training begins.
   void trainable(const Splits& splits) const;
   void score_name(const Splits& splits) const;
   void disk_plan() const;
 
-  // Where numbers are read anyway.
+  // Called where numbers are read on the host anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
   void metrics_fed();
   void models_updated(std::string_view split);

@@ -20,7 +20,7 @@
 
 namespace danling::inline v0 {
 TorchRunnerBase::~TorchRunnerBase() {
-  pass_ = nullptr;  // hooks are gone by now: nothing goes back to it
+  pass_ = nullptr;  // overrides are destroyed: the pass must not resume
 }
 
 void TorchRunnerBase::materialize_model() {
@@ -135,7 +135,7 @@ State TorchRunnerBase::state_dict() {
 void TorchRunnerBase::load_state_dict(const State& checkpoint) {
   Checks(*this).not_training("runner.load_checkpoint");
   if (host_ != nullptr) {
-    HostLoop::end(*this);  // the next batch begins where the checkpoint does
+    HostLoop::end(*this);  // the next batch continues from the checkpoint
     Windows(*this).drop();
   }
   BaseRunner::load_state_dict(checkpoint);

@@ -3,7 +3,7 @@
 #include <danling/core/error.hpp>
 #include <danling/runner/base_runner.hpp>
 
-#include "runner/shown.hpp"
+#include "runner/display.hpp"
 
 namespace danling::inline v0::detail {
 
@@ -27,7 +27,7 @@ void ConsoleObserver::start(const SplitEvent& event) {
 
 void ConsoleObserver::on_log(const LogEvent& event) {
   if (!event.iteration) {
-    return;  // the result will say it
+    return;  // the result follows
   }
   std::vector<ProgressField> fields;
   for (const auto& [name, value] : event.values) {
@@ -51,7 +51,7 @@ void ConsoleObserver::on_result(const ResultEvent& event) {
   for (const auto& [split, numbers] : event.result) {
     if (const auto* nested = std::get_if<Result>(&numbers)) {
       text += concat("  ", split);
-      for (const auto& [name, value] : shown(*nested)) {
+      for (const auto& [name, value] : display_numbers(*nested)) {
         text += concat(" ", name, " ", value);
       }
     }

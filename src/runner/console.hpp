@@ -1,4 +1,4 @@
-// What a person sees of a run: lines of progress, results, how it goes on.
+// Console output of a run: progress lines and results.
 #pragma once
 
 #include <danling/runner/callback.hpp>

@@ -21,14 +21,14 @@ void CriterionHandle::to(at::Device device) const {
 
 void CriterionHandle::fail_types(const std::type_info* takes_prediction, const std::type_info* takes_target,
                                  const std::type_info& prediction, const std::type_info& target) {
-  // A prediction that fits is not worth its long name.
+  // Names the prediction's type, which is long, only when it does not fit.
   const std::type_info& taken = takes_prediction == nullptr ? typeid(at::Tensor) : *takes_prediction;
   const bool fits = taken == prediction;
   fail<StateError>("runner.criterion", "expected a criterion of (", fits ? "prediction" : detail::name_of(prediction),
                    ", ", detail::name_of(target), "), got one of (", fits ? "prediction" : detail::name_of(taken), ", ",
                    takes_target == nullptr ? "tensor" : detail::name_of(*takes_target), "); let ",
-                   fits ? "model_target(batch), beside the batch's type, give what it takes"
-                        : "model_output(prediction) and model_target(batch), beside their types, give what it takes");
+                   fits ? "model_target(batch), beside the batch's type, return what it takes"
+                        : "model_output(prediction) and model_target(batch), beside their types, return what it takes");
 }
 
 at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) {

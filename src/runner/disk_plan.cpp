@@ -23,7 +23,8 @@ std::int64_t states_kept(const SaveRules& rules) {
   const std::int64_t history = rules.boundary / rules.interval - rules.done / rules.interval;
   const bool all = rules.keep_latest_k == 0 && rules.keep_best_k == 0 && !rules.keeps_by_hours;
   const std::int64_t kept = all ? history : std::min(history, rules.keep_latest_k + rules.keep_best_k);
-  // The last save may lie off the interval, and so may the best; what is not kept may be previous or best.
+  // The last save and the best may lie off the interval; `previous` or `best` may keep a state that the history
+  // dropped.
   const std::int64_t latest = rules.boundary % rules.interval != 0 ? 1 : 0;
   const std::int64_t best = rules.interval > 1 ? 1 : 0;
   return kept < history ? kept + 2 + latest : kept + latest + best;
@@ -106,7 +107,7 @@ void TorchRunnerBase::Checks::disk_plan() const {
   for (const auto& [name, of] : runner_.optimizers) {
     add(of.get());
   }
-  // Generators, config, results, names: so many bytes with small models.
+  // Bytes of generators, config, results and names in a checkpoint of a small model.
   constexpr std::uint64_t others = 20 * 1024;
   const std::uint64_t each = model_bytes + kept + others;
   const std::int64_t interval = runner_.checkpoint_interval();
@@ -124,7 +125,7 @@ void TorchRunnerBase::Checks::disk_plan() const {
     total = each * static_cast<std::uint64_t>(states) + model_bytes * (options.export_safetensors ? 2 : 1);
     takes = concat("checkpoints: ", at_least ? "at least " : "about ", detail::format_bytes(total), " by the end, ",
                    states, states == 1 ? " state of " : " states of ", detail::format_bytes(each));
-  } else {  // a program that brings its batches may go on for ever
+  } else {  // a program that supplies its batches may have no end
     takes = concat("checkpoints: ", interval > 0 ? concat("a state every ", interval, " steps, of ") : "states of ",
                    at_least ? "at least " : "about ", detail::format_bytes(each),
                    options.keep_latest_k > 0 ? concat(", the latest ", options.keep_latest_k, " kept") : ", all kept");

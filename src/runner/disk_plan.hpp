@@ -1,4 +1,4 @@
-// How much disk the checkpoints of a run take.
+// Disk plan: the space that the checkpoints of a run need.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::detail {
 
-/// When a run saves, and what it keeps; epochs or steps.
+/// When a run saves and which checkpoints it keeps; in epochs or steps.
 struct SaveRules {
   std::int64_t done = 0;
   std::int64_t boundary = 0;
@@ -19,15 +19,15 @@ struct SaveRules {
   bool keeps_by_hours = false;
 };
 
-/// Whole states that the saves from now on leave on disk at most: the history, and `latest`, `previous` and `best`
-/// where they are no further names of it. With `keep_every_hours` there may be more.
+/// Largest number of whole states that future saves leave on disk: the history, and `latest`, `previous` and `best`
+/// unless they are links to it. With `keep_every_hours` there may be more.
 std::int64_t states_kept(const SaveRules& rules);
 
-/// Of all tensors in it.
+/// Bytes of all tensors in a state.
 std::uint64_t bytes_of(const State& state);
 
-/// What an optimizer in the layout of torch.optim keeps for so many bytes of parameters: what it holds, or before the
-/// first update what it will hold (Adam: two moments). Nothing where its kind is not known.
+/// Bytes of an optimizer's state in the layout of torch.optim for `parameters` bytes of parameters; before the first
+/// update an estimate (Adam: two moments). Nothing for an unknown kind.
 std::optional<std::uint64_t> optimizer_bytes(const State& state, std::uint64_t parameters);
 
 /// `45.2 MiB`.

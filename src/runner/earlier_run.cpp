@@ -34,9 +34,9 @@ std::optional<EarlierRun::Number> EarlierRun::number_in(const char* name, std::s
   const auto [after, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.value);
   if (error != std::errc()) {
     const auto key = mark.substr(mark.find('"') + 1);
-    logger_.warning(concat(
-        "auto_resume: expected in ", file.string(), " a number of ", quote(key.substr(0, key.find('"'))), ", got ",
-        quote(rest.substr(0, std::min(rest.find_first_of(",\n"), std::size_t{40}))), "; goes on without it"));
+    logger_.warning(
+        concat("auto_resume: expected in ", file.string(), " a number of ", quote(key.substr(0, key.find('"'))),
+               ", got ", quote(rest.substr(0, std::min(rest.find_first_of(",\n"), std::size_t{40}))), "; ignores it"));
     return std::nullopt;
   }
   out.decimal = after != rest.data() + rest.size() && *after == '.';
@@ -48,7 +48,7 @@ std::optional<std::int64_t> EarlierRun::index_in(const char* file, std::string_v
   return number ? std::optional(number->value + (by_epochs && number->decimal ? 1 : 0)) : std::nullopt;
 }
 
-bool EarlierRun::says_finished() const {
+bool EarlierRun::has_finished_status() const {
   const auto file = directory_ / "summary.json";
   std::error_code missing;
   return std::filesystem::exists(file, missing) &&
@@ -57,7 +57,7 @@ bool EarlierRun::says_finished() const {
 
 bool EarlierRun::is_done(const RunBoundary& boundary) const {
   const bool by_epochs = boundary.epochs.has_value();
-  const auto counted = says_finished()
+  const auto counted = has_finished_status()
                            ? number_in("summary.json", by_epochs ? "\n    \"epoch\": " : "\n    \"global_step\": ")
                            : std::nullopt;
   const auto done = counted ? std::optional(counted->value) : index_in("latest.json", index_mark, by_epochs);
@@ -72,7 +72,7 @@ bool EarlierRun::is_done(const RunBoundary& boundary) const {
 }
 
 bool EarlierRun::is_complete(const RunBoundary& boundary) const {
-  if (!says_finished() || !is_done(boundary)) {
+  if (!has_finished_status() || !is_done(boundary)) {
     return false;
   }
   const bool by_epochs = boundary.epochs.has_value();

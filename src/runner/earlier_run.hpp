@@ -1,4 +1,4 @@
-// What the files of an earlier start say of how far it came.
+// Progress of an earlier start, read from its files.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@ struct RunBoundary {
   double patience = 0.0;
 };
 
-/// Reads the result files and metrics.jsonl of a run's directory. A number that someone spoilt is a warning, and counts
-/// as absent. The first programs wrote the index of an epoch from 0, as "27.0"; it is read as the 28th.
+/// Reads the result files and metrics.jsonl of a run's directory. Warns about a malformed number and ignores it. The
+/// first releases wrote the index of an epoch from 0, as "27.0"; it is read as epoch 28.
 class EarlierRun {
  public:
   EarlierRun(std::filesystem::path directory, Logger& logger) : directory_(std::move(directory)), logger_(logger) {}
 
-  /// Whether the last start that ended said that the run was finished.
-  bool says_finished() const;
-  /// Whether the run, which ended, has done what is asked for; one whose boundary was moved has not.
+  /// Whether summary.json of the last start has the status "finished".
+  bool has_finished_status() const;
+  /// Whether the ended run reached `boundary`, which may have moved since.
   bool is_done(const RunBoundary& boundary) const;
-  /// Whether nothing is left to do: its last save kept the model alone, and what followed it was done too. A best state
-  /// that only the last epoch can give anew is left.
+  /// Whether nothing is left to do: the run is finished, and no best state is missing that only repeating the last
+  /// epoch can recreate.
   bool is_complete(const RunBoundary& boundary) const;
-  /// Of the last line of metrics: a model alone has no counters.
+  /// From the last line of metrics, since a model-only file has no counters.
   std::int64_t last_global_step() const;
   std::int64_t last_epoch() const;
 
  private:
   struct Number {
     std::int64_t value;
-    bool decimal;  ///< a point follows
+    bool decimal;  ///< a decimal point follows
   };
   std::optional<Number> number_in(const char* file, std::string_view mark) const;
   /// The epoch, from 1, or step of a result.

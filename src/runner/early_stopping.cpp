@@ -17,7 +17,7 @@ void EarlyStopping::on_run_begin(const RunEvent& event) {
 
 void EarlyStopping::on_result(const ResultEvent& event) {
   if (!event.results.latest_score()) {
-    return;  // not of the split that has the score
+    return;  // the row has no result of the score's split
   }
   rounds_without_best_ = event.results.is_improved() ? 0 : rounds_without_best_ + 1;
   if (out_of_patience()) {

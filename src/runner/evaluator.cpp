@@ -7,10 +7,10 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/agreement.hpp"
+#include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/paused_pass.hpp"
-#include "runner/raised.hpp"
 #include "runner/services.hpp"
 #include "runner/without_gradients.hpp"
 
@@ -18,8 +18,8 @@ namespace danling::inline v0 {
 
 namespace {
 
-// Samples that repeat others would be counted twice. Without them the ranks' shares add up to each sample once:
-// averages weigh by samples, and ranks may have different numbers of batches.
+// Padding would count samples twice. Without it the ranks' shards hold each sample once: averages weigh by samples, and
+// ranks may have different numbers of batches.
 void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
   const data::LoaderOptions& options = loader.options();
   const std::int64_t ranks = options.shard.world_size;
@@ -31,7 +31,7 @@ void check_unpadded(const data::LoaderBase& loader, std::string_view split) {
 }
 
 // A rank may have no samples of the last batch.
-std::int64_t most_of_all(const Group& group, std::int64_t done) {
+std::int64_t max_over_ranks(const Group& group, std::int64_t done) {
   if (group.alone()) {
     return done;
   }
@@ -39,7 +39,7 @@ std::int64_t most_of_all(const Group& group, std::int64_t done) {
   for (const std::string& other : group.all_gather(std::to_string(done))) {
     if (other == failed_message) {
       fail<DistributedError>("runner.evaluate",
-                             "expected every process to go on, got an error in another one; its log says more");
+                             "expected every process to continue, got an error in another one; see its log");
     }
     most = std::max(most, static_cast<std::int64_t>(std::stoll(other)));
   }
@@ -59,10 +59,10 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   check<StateError>(runner_.host_ == nullptr || runner_.host_->evaluation == nullptr, "runner.evaluate",
                     "expected finish_evaluation() after evaluate_on_batch, got another evaluation");
   check<StateError>(!runner_.evaluating_, "runner.evaluate",
-                    "expected an evaluation that has ended before the next begins, got one from a callback or step "
-                    "inside of an evaluation; call it from a training event");
+                    "expected no evaluation in progress, got a call from a callback or step inside of one; call it "
+                    "from a training event");
   check_unpadded(loader, split);
-  const detail::Raised call(runner_.evaluating_);
+  const detail::FlagScope call(runner_.evaluating_);
   const PausedPass paused(runner_);
   runner_.enter(RunnerMode::evaluate, split);
   const auto total = steps ? steps : loader.length();
@@ -73,14 +73,14 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   while ((!steps || done < *steps) && batches.next()) {
     evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
     frame.log(++done);
-    // Else the next step boundary stops, and saves; of several ranks, which may have other numbers of batches, too.
+    // Otherwise the next step boundary saves and stops, also with several ranks, whose numbers of batches may differ.
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {
       Agreement(runner_).stop_if_requested(/*save=*/runner_.saves_on_stop_);
     }
   }
   batches.end();
   if (steps) {
-    const std::int64_t most = most_of_all(runner_.group(), done);
+    const std::int64_t most = max_over_ranks(runner_.group(), done);
     check<DataError>(most == *steps, "runner.evaluate_steps", "expected ", *steps, " batches in split ", quote(split),
                      ", got ", most);
   }
@@ -91,7 +91,7 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
                                                       std::int64_t samples) {
   const auto [normalizer, tokens] = runner_.count_batch(batch);
   frame.data_ready();
-  // Not around the loader: what a dataset keeps from its first use must serve training too.
+  // Not around the loader: tensors that a dataset caches here must also work in training.
   const detail::WithoutGradients guard(runner_.any_script());
   at::Tensor loss = runner_.run_evaluate_step(batch);
   frame.add_loss(loss, normalizer);
@@ -100,7 +100,7 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
 }
 
 Result TorchRunnerBase::Evaluator::evaluate_in_training(std::string_view split, bool whole) {
-  // A checkpoint from inside an evaluation must repeat it from its beginning, generators included.
+  // A checkpoint taken inside an evaluation repeats it from its beginning, generators included.
   runner_.state_.rng.capture();
   runner_.rng_frozen_ = true;
   runner_.saves_on_stop_ = true;
@@ -130,7 +130,7 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
                        "expected a number of batches, got none; pass `steps` or set `steps` in the config");
     steps = std::max<std::int64_t>(*total / 20, 1);
     if (const auto length = loader(split).length()) {
-      steps = std::min(*steps, *length);  // not asked for by number, so a short split is no error
+      steps = std::min(*steps, *length);  // the default is capped by a short split
     }
   }
   check<ConfigError>(*steps >= 0, "runner.evaluate_steps", "expected a number of batches that is not negative, got ",
@@ -145,7 +145,7 @@ Result TorchRunnerBase::evaluate(const std::vector<std::string>& requested) {
   initialize();
   const auto names = requested.empty() ? evaluate_splits() : requested;
   for (const auto& name : names) {
-    loader(name);  // refuses a name that there is not, before the first is evaluated
+    loader(name);  // throws for an unknown name before any evaluation
   }
   check<ConfigError>(!names.empty(), "runner.evaluate",
                      "expected an evaluation split, got none; set a dataset besides the training data, or "

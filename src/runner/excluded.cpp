@@ -13,7 +13,7 @@ std::optional<std::int64_t> number_of(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(out) : std::nullopt;
 }
 
-// The item itself is not const: the caller knows whether its tree is.
+// Drops const: the caller knows whether its tree is const.
 State* child(State& tree, const Key& key) {
   if (tree.is_map()) {
     return tree.map().find(key);
@@ -69,9 +69,9 @@ std::optional<StatePath> find_path(const State& tree, std::string_view path) {
   return find(tree, path, out) ? std::optional(std::move(out)) : std::nullopt;
 }
 
-void keep_own(State& checkpoint, const State& own, const StatePath& path, std::string_view text) {
+void keep_current(State& checkpoint, const State& current, const StatePath& path, std::string_view text) {
   State* parent = &checkpoint;
-  const State* value = &own;
+  const State* value = &current;
   for (std::size_t i = 0; i < path.size(); ++i) {
     value = value != nullptr ? child(*value, path[i]) : nullptr;
     if (i + 1 < path.size()) {
@@ -82,7 +82,7 @@ void keep_own(State& checkpoint, const State& own, const StatePath& path, std::s
     }
   }
   if (parent->is_map()) {
-    // A copy: what is loaded must not change under the object that takes it.
+    // A copy: loading must not write into the state that it reads.
     value != nullptr ? parent->map().set(path.back(), clone(*value)) : void(parent->map().erase(path.back()));
   } else if (State* item = child(*parent, path.back())) {
     check<ConfigError>(value != nullptr, "runner.load_checkpoint", "expected in checkpoint.exclude_from_loading items ",

@@ -1,4 +1,4 @@
-// What `checkpoint.exclude_from_loading` names: parts of a checkpoint that stay as the running object has them.
+// Parts of a checkpoint that `checkpoint.exclude_from_loading` excludes: the running objects keep theirs.
 #pragma once
 
 #include <optional>
@@ -12,16 +12,16 @@ namespace danling::inline v0::detail {
 
 using StatePath = std::vector<Key>;
 
-/// DanLing's other names of parts replaced: "dataloader.train" is "dataloaders.train".
+/// Replaces DanLing's other names of parts: "dataloader.train" becomes "dataloaders.train".
 std::string part_name(std::string_view text);
 
-/// The keys that lead to what `path` names, keys joined by dots; keys may have dots of their own, items of lists are
-/// numbers. Nothing where it is not there.
+/// Splits `path`, keys joined by dots, into the keys of an entry; keys may contain dots, items of lists are numbers.
+/// Nothing if there is no such entry.
 std::optional<StatePath> find_path(const State& tree, std::string_view path);
 
-/// Gives what `path` leads to in `checkpoint` the value that it has in `own`, and removes what is not in `own`.
-/// Leaves a checkpoint alone that has not even what the value belongs to.
-/// @throws ConfigError for an item of a list that `own` does not have
-void keep_own(State& checkpoint, const State& own, const StatePath& path, std::string_view text);
+/// Replaces the entry at `path` in `checkpoint` by that in `current`, or removes it if `current` has none.
+/// Does nothing if the checkpoint lacks the parent of the entry.
+/// @throws ConfigError for an item of a list that `current` does not have
+void keep_current(State& checkpoint, const State& current, const StatePath& path, std::string_view text);
 
 }  // namespace danling::inline v0::detail

@@ -6,8 +6,8 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/checks.hpp"
+#include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
-#include "runner/raised.hpp"
 #include "runner/records.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
@@ -33,7 +33,7 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
     host->splits = {split};
     LoopState& loop = runner.loop_;
     if (runner.is_finished() || (host->is_at_last_step() && loop.split.empty())) {
-      runner.host_ = host;  // an earlier start has ended the run
+      runner.host_ = host;  // already ended by an earlier start
       return;
     }
     check<ConfigError>(!runner.config().evaluate_interval || !runner.evaluate_splits().empty(), operation,
@@ -95,7 +95,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
   static constexpr auto operation = "runner.train_on_batch";
   Checks(*this).not_training(operation);
   initialize();
-  const detail::Raised call(training_);
+  const detail::FlagScope call(training_);
   if (host_ == nullptr) {
     HostLoop::begin(*this, split);
   }
@@ -107,14 +107,14 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
     if (warned_.insert("steps are done").second) {
       logger().info(is_finished()              ? std::string("train: nothing to do, the run is finished")
                     : host_->is_at_last_step() ? concat("train: ", state_.train.global_step, " of ", *steps(),
-                                                        " steps are done; batches that still come change nothing")
-                                               : "train: training has ended; batches that still come change nothing");
+                                                        " steps are done; further batches are ignored")
+                                               : "train: training has ended; further batches are ignored");
     }
     return {{}, false, /*done=*/true};
   }
   try {
     TrainPass pass(*this);
-    if (is_settled()) {  // a stop may have cut one off
+    if (is_settled()) {  // a stop may have interrupted an evaluation
       if (requests_.evaluation) {
         pass.evaluate();
       }
@@ -148,8 +148,8 @@ const ResultBook& TorchRunnerBase::finish_training() {
     HostLoop::end(*this);  // there was nothing to do
     return results_;
   }
-  const detail::Raised call(training_);
-  if (!host_->ended) {  // a full disk may have made it throw below, and the program calls again
+  const detail::FlagScope call(training_);
+  if (!host_->ended) {  // the code below may throw on a full disk; the program then calls again
     Windows(*this).close_last(host_->counted);
     Checks(*this).models_updated(host_->splits.front());
     Result row;
@@ -192,10 +192,10 @@ Result TorchRunnerBase::finish_evaluation() {
                     "expected a call after evaluate_on_batch, got one without");
   const Result result = host_->evaluation->frame.finish();
   const std::string split = host_->evaluation->frame.split();
-  host_->evaluation.reset();  // gives the training pass its meters back
+  host_->evaluation.reset();  // restores the meters of the training pass
   if (host_->frame == nullptr) {
     host_.reset();
-    return result;  // of a program that only evaluates
+    return result;  // the program only evaluates
   }
   if (!is_settled()) {
     if (warned_.insert("evaluation in a window").second) {

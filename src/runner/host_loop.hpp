@@ -25,21 +25,21 @@ class TorchRunnerBase::HostLoop {
 
   explicit HostLoop(TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// Begins a training, which `host_` of the runner then holds.
+  /// Begins a training and stores it in `host_` of the runner.
   static void begin(TorchRunnerBase& runner, const std::string& split);
   static void end(TorchRunnerBase& runner);
 
   bool is_at_last_step() const;
-  /// Whether further batches change nothing.
+  /// Whether further batches are ignored.
   bool is_done() const;
-  /// Evaluates whole splits where `evaluate_interval` says so.
+  /// Evaluates whole splits when `evaluate_interval` is due.
   void evaluate_if_due();
   /// A row of the results; saves on the interval, or when the score is the best so far.
   void append(const Result& row);
 
   std::vector<std::string> splits;
-  std::unique_ptr<detail::LoopFrame> frame;  // of training; null where it has nothing to do
-  bool counted = false;                      // the last batch made an update
+  std::unique_ptr<detail::LoopFrame> frame;  // of training; null if nothing is left to train
+  bool counted = false;                      // the last batch updated the model
   bool ended = false;                        // the pass is over, and its row is in the results
   std::unique_ptr<Evaluation> evaluation;
 

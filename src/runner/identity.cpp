@@ -25,27 +25,28 @@ at::Device resolve_device(const std::string& name, std::int64_t local_rank) {
   if (name == "auto") {
     return cuda ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank)) : at::Device(at::kCPU);
   }
-  const auto bad = [&](std::string_view reason) {
+  const auto fail_device = [&](std::string_view reason) {
     fail<ConfigError>("runner.device", "expected auto, cpu, cuda or cuda:N, got ", quote(name), reason);
   };
   std::optional<at::Device> device;
   try {
     device.emplace(name);
   } catch (const std::exception&) {
-    bad("");
+    fail_device("");
   }
   if (device->is_cuda()) {
     if (!cuda) {
-      bad(" on a machine (or a LibTorch) without CUDA");
+      fail_device(" on a machine (or a LibTorch) without CUDA");
     }
     if (!device->has_index()) {
       device->set_index(static_cast<c10::DeviceIndex>(local_rank));
     }
     if (device->index() >= at::detail::getCUDAHooks().deviceCount()) {
-      bad(concat(", but there are ", static_cast<int>(at::detail::getCUDAHooks().deviceCount()), " CUDA devices"));
+      fail_device(
+          concat(", but there are ", static_cast<int>(at::detail::getCUDAHooks().deviceCount()), " CUDA devices"));
     }
   } else if (!device->is_cpu()) {
-    bad("");
+    fail_device("");
   }
   return *device;
 }

@@ -1,4 +1,4 @@
-// Inference: of a split, batch by batch, or of one batch of the program's own.
+// Inference: of a split, batch by batch, or of one batch from the program.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace danling::inline v0 {
 
-/// Infers in the middle of whatever goes on, which has its modes back afterwards, and training its generators; meters
-/// and metrics are not touched.
+/// Scope of an inference inside a training or evaluation: restores modes afterwards, and generators in training; leaves
+/// meters and metrics unchanged.
 class TorchRunnerBase::InferScope {
  public:
   InferScope(TorchRunnerBase& runner, const std::string& split)
@@ -72,7 +72,7 @@ bool detail::InferBatches::next(void* prediction) {
   if (steps_ && done_ >= *steps_) {
     return false;
   }
-  if (!runner_->is_training()) {  // else the next step boundary stops, and saves
+  if (!runner_->is_training()) {  // in training the next step boundary saves and stops
     TorchRunnerBase::Agreement(*runner_).stop_if_requested(/*save=*/false, runner_->stop_requested());
   }
   if (!visit_.next()) {

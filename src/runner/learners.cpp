@@ -22,7 +22,7 @@ void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warni
   }
   const auto check_name = [&](const std::string& name, std::string_view member) {
     check<ConfigError>(runner_.models.contains(name), "runner.build_optimizer", "expected in `", member,
-                       "` the names of models, [", join(known), "], got ", quote(name), did_you_mean(name, known));
+                       "` names of models, one of [", join(known), "], got ", quote(name), did_you_mean(name, known));
   };
   for (const auto& [name, owner] : runner_.optimizers) {
     check_name(name, "optimizers");
@@ -51,7 +51,7 @@ void TorchRunnerBase::Learners::build_schedulers() {
   }
 }
 
-// Anew each time that training begins: the program may have bound others.
+// Rebuilt each time that training begins: the program may have bound other optimizers.
 void TorchRunnerBase::Learners::make() {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> counts;
   for (const Learner& learner : runner_.learners_) {
@@ -101,7 +101,7 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
 }
 
 void TorchRunnerBase::Learners::keep_gradient_accumulators() {
-  // Autograd makes a parameter's accumulator anew in every forward pass when nothing of the last graph lives on.
+  // Autograd recreates a parameter's gradient accumulator in every forward pass unless something keeps it alive.
   runner_.gradient_accumulators_.clear();
   const auto keep = [this](const ModelHandle& handle) {
     for (const auto& item : handle.named_parameters()) {
@@ -130,7 +130,7 @@ void TorchRunnerBase::Learners::save(State& out) const {
     part["optimizer"] = owner != runner_.optimizers.end() && owner->second ? owner->second->state_dict() : State();
     part["scheduler"] =
         schedule != runner_.schedulers.end() && schedule->second ? schedule->second->state_dict() : State();
-    // Before training goes on, the counts are where the checkpoint put them.
+    // Until training begins, the counts are those of the checkpoint.
     if (const auto loaded = runner_.learner_counts_.find(name); loaded != runner_.learner_counts_.end()) {
       part["updates"] = loaded->second.first;
       part["skipped_updates"] = loaded->second.second;
@@ -175,7 +175,7 @@ void TorchRunnerBase::Learners::load(const State& state) {
       const std::pair counts(updates->integer(), part->at("skipped_updates").integer());
       const auto running = std::find_if(runner_.learners_.begin(), runner_.learners_.end(),
                                         [&](const Learner& learner) { return learner.name == name; });
-      if (running != runner_.learners_.end()) {  // a roll-back while the run goes on
+      if (running != runner_.learners_.end()) {  // a roll-back during training
         std::tie(running->updates, running->skipped) = counts;
       } else {
         runner_.learner_counts_[name] = counts;

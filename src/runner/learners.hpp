@@ -16,7 +16,7 @@ class TorchRunnerBase::Learners {
 
   void build_optimizers(std::vector<std::string>& warnings);
   void build_schedulers();
-  /// Anew each time that training begins: the program may have bound others.
+  /// Rebuilt each time that training begins: the program may have bound other optimizers.
   void make();
   void keep_gradient_accumulators();
 
@@ -24,7 +24,7 @@ class TorchRunnerBase::Learners {
 
   void save(State& out) const;
   void load(const State& state);
-  void load_weights(const State& state);  ///< as model_state_dict() returns them
+  void load_weights(const State& state);  ///< from the layout of model_state_dict()
 
  private:
   Learner make_learner(const std::string& name, std::shared_ptr<optim::Optimizer> optimizer,

@@ -16,7 +16,7 @@ void BaseRunner::initialize() {
     case Phase::ready:
       return;
     case Phase::initializing:
-      fail<StateError>("runner.initialize", "expected to be called once, got a call from one of its own hooks");
+      fail<StateError>("runner.initialize", "expected to be called once, got a call from one of its hooks");
     case Phase::failed:
       fail<StateError>("runner.initialize",
                        "expected a runner that initialised, got one that failed before: ", failure_);
@@ -67,9 +67,9 @@ bool BaseRunner::close(std::optional<double> timeout) {
       }
     } catch (const CheckpointError& error) {
       if (!services.checkpoint_manager->checkpoint_health().failing.empty()) {
-        failure = std::current_exception();  // the rest is closed all the same
+        failure = std::current_exception();  // the rest is closed nevertheless
       } else {
-        services.logger.warning(error.what());  // an earlier save, made good since
+        services.logger.warning(error.what());  // an earlier save that a later one replaced
       }
     } catch (...) {
       failure = std::current_exception();
@@ -81,7 +81,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
     if (services.checkpoint_manager != nullptr &&
         services.checkpoint_manager->checkpoint_health().failing.contains("best")) {
       try {
-        Saver(*this).settle_best();
+        Saver(*this).reconcile_best();
       } catch (const Error& error) {
         services.logger.warning(error.what());
       }

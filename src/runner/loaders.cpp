@@ -1,4 +1,4 @@
-// The loaders of a runner: what `dataloader` of the config says of a split.
+// Loaders of a runner: options of a split from `dataloader` of the config.
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace danling::inline v0 {
 namespace {
 
-// The key by which a split's option was set.
+// The config key that set a split's option.
 template <class T>
 std::string key_of(const DataloaderConfig& config, const std::string& split,
                    std::optional<T> DataloaderOptions::*option, std::string_view name) {
@@ -44,7 +44,7 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   out.in_order = asked.in_order.value_or(out.in_order);
   out.snapshot_every_n_steps = asked.snapshot_every_n_steps;
   out.pin_memory = asked.pin_memory.value_or(false) && pins(split);
-  // All ranks train in step, so the last batches are padded where they are kept; an evaluation counts each sample once.
+  // Ranks train in lockstep, so last batches are padded if they are kept; an evaluation counts each sample once.
   const AxisPlace share = parallelism().data_share();
   out.shard = {.rank = share.rank, .world_size = share.size, .padding = train && !out.drop_last && !stream};
   out.seed = seed();
@@ -52,8 +52,7 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   return out;
 }
 
-// Page-locked memory serves copies to a device, and cannot be had without one. Told when a loop begins, since the log
-// file is not open yet.
+// Page-locked memory needs a device. Warned when a loop begins, since the log file is not open yet.
 bool TorchRunnerBase::pins(const std::string& split) {
   if (!device().is_cpu()) {
     return true;

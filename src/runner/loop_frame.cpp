@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::seconds quiet(5);
 
-// A group of metrics with one member is shown by its own name.
+// A group of metrics with one member is displayed by the group's name.
 void merge_flat(Result& into, const Result& from) {
   for (const auto& [name, value] : from) {
     if (const auto* nested = std::get_if<Result>(&value); nested != nullptr && nested->size() == 1) {
@@ -33,7 +33,7 @@ LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optio
       interval_(runner.log_interval()),
       loss_(&runner.meters["loss"]) {}
 
-// Also where the loop was left by an exception.
+// Also after an exception in the loop.
 LoopFrame::~LoopFrame() { runner_.services().console->finish(); }
 
 void LoopFrame::start(std::int64_t done) {
@@ -44,7 +44,7 @@ void LoopFrame::start(std::int64_t done) {
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
 
-void LoopFrame::go_on() {
+void LoopFrame::resume() {
   const Result none;
   runner_.services().console->on_train_begin({{runner_}, split_, runner_.mode(), done_, total_, none});
   telemetry_.go_on();
@@ -70,7 +70,7 @@ void LoopFrame::add_rate(const Learner& learner) {
   lr_->update(lr);
 }
 
-// Training sends an event at each step.
+// In training each step sends an event.
 void LoopFrame::progress(std::int64_t done) {
   if (runner_.mode() != RunnerMode::train) {
     runner_.services().console->progress().update(done, now_);
@@ -106,7 +106,7 @@ bool LoopFrame::synchronize(bool ended) {
     updating = updating || other.size() == sizeof(StepPacket);
   }
   if (ended && updating) {
-    return false;  // others agree on an update
+    return false;  // others exchange packets only at an update
   }
   runner_.meters.synchronize(group);
   if (MetricsBase* metrics = runner_.active_metrics()) {
@@ -121,7 +121,7 @@ bool LoopFrame::synchronize(bool ended) {
 Result LoopFrame::collect(bool averages) const {
   Result result;
   for (const auto& [name, meter] : runner_.meters) {
-    // A meter without a single value (the loss of a run without a criterion, or one of another split) says nothing.
+    // Skips meters without a value (the loss of a run without a criterion, or a meter of another split).
     if (meter.count() > 0) {
       result.set(name, averages ? meter.average() : meter.batch());
     }
@@ -143,7 +143,7 @@ Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
     write_line();
   }
   while (!synchronize(/*ended=*/true)) {
-    // Others have more batches, and log boundaries at which they wait for this rank.
+    // Ranks with more batches wait for this rank at their log boundaries.
   }
   const Result result = collect(/*averages=*/true);
   TorchRunnerBase::Checks(runner_).numbers(*this, result);

@@ -14,7 +14,7 @@ namespace danling::inline v0::detail {
 
 class LoopFrame {
  public:
-  /// @param total  batches (or updates, in step mode) of the pass; nothing when it is not known.
+  /// @param total  batches (or updates, in step mode) of the pass; nothing when unknown.
   LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optional<std::int64_t> total);
   ~LoopFrame();
   LoopFrame(const LoopFrame&) = delete;
@@ -31,20 +31,20 @@ class LoopFrame {
   /// The learning rate, as "lr", or of one of several models as "lr_<name>".
   void add_rate(const Learner& learner);
 
-  /// `enter` has emptied the meters; the line of progress starts at what is done.
+  /// Requires meters reset by `enter`; progress starts at the steps already done.
   void start(std::int64_t done = 0);
-  /// After something else used the console and the clock: the time until now is not that of the pass.
-  void go_on();
+  /// Called after an interruption by an evaluation: excludes its time from the pass.
+  void resume();
 
-  /// The batch is there, the step begins: one clock read.
+  /// Called when the batch is loaded and the step begins: one clock read.
   void data_ready() { telemetry_.data_ready(); }
-  /// After each micro-batch: one clock read.
+  /// Called after each micro-batch: one clock read.
   void observe(std::int64_t samples, std::int64_t tokens) { now_ = telemetry_.observe(samples, tokens); }
 
   LoopTelemetry::Clock::time_point now() const { return now_; }
 
-  /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written. In
-  /// training they are those of all ranks; the lines of an evaluation, written when some time is over, are of one rank.
+  /// `done` steps of the pass are done: at a log boundary numbers are read (a device wait) and lines written. Training
+  /// combines them over ranks; an evaluation logs those of this rank every few seconds.
   void log(std::int64_t done) {
     done_ = done;
     if (at_boundary(done) && due()) [[unlikely]] {
@@ -54,7 +54,7 @@ class LoopFrame {
     }
   }
 
-  /// Ends the pass: the averages, written as one line.
+  /// Ends the pass and logs the averages as one line.
   /// Calls `close` with the averages, then the callbacks.
   Result finish(const std::function<void(const Result&)>& close = {});
 
@@ -62,7 +62,7 @@ class LoopFrame {
   bool at_boundary(std::int64_t done) const {
     return interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_);
   }
-  /// The lines of an evaluation are not kept: they only say, every few seconds, that it goes on.
+  /// Progress lines of an evaluation, every few seconds, are not recorded.
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);
   void write_line();
@@ -70,7 +70,7 @@ class LoopFrame {
                   const Result& result) const;
   /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
   bool synchronize(bool ended);
-  /// The last batch, or the averages, of all of them.
+  /// Values of the last batch, or the averages, over all meters, metrics and losses.
   Result collect(bool averages) const;
 
   TorchRunnerBase& runner_;

@@ -16,13 +16,14 @@ State ModelConcept::call(const State&) { fail<StateError>("runner.model", "expec
 
 void fail_forward(const TypedCall& model, const std::type_info& input, const std::type_info& output) {
   if (model.input != nullptr && *model.input == input) {
-    fail<StateError>("runner.model", "expected a model whose forward gives ", name_of(output), ", got one that gives ",
-                     name_of(*model.output), "; name that as the runner's prediction, BasicTorchRunner<Batch, ",
-                     name_of(*model.output), ">, or override the steps");
+    fail<StateError>("runner.model", "expected a model whose forward returns ", name_of(output),
+                     ", got one that returns ", name_of(*model.output),
+                     "; name that as the runner's prediction, BasicTorchRunner<Batch, ", name_of(*model.output),
+                     ">, or override the steps");
   }
   fail<StateError>("runner.model", "expected a model whose forward takes ", name_of(input), ", got one that takes ",
                    model.input == nullptr ? "something else" : name_of(*model.input),
-                   "; let model_input(batch), beside the batch's type, give what it takes, or override the steps");
+                   "; let model_input(batch), beside the batch's type, return what it takes, or override the steps");
 }
 
 const State& input_of(const State& batch) {
@@ -97,7 +98,7 @@ class NnModel final : public ModelConcept {
       }
       fail<StateError>(
           "runner.model", "expected a module with forward(Tensor) -> Tensor, got '", module_->name(),
-          "', whose forward takes or gives something else; let model_input(batch), beside the batch's type, give "
+          "', whose forward takes or returns another type; let model_input(batch), beside the batch's type, return "
           "what it takes, or override train_step, evaluate_step and infer_step and call it there through "
           "model.as<...>()");
     }
@@ -176,7 +177,7 @@ void ModelHandle::load_state_dict(const State& state) const {
   constexpr auto where = "runner.load_model";
   check<StateError>(concept_ != nullptr, where, "expected a model, got none; assign `model` first");
   check<CheckpointError>(state.is_map(), where, "expected a map of tensors, got ", state.kind());
-  // Everything is compared before anything is written, so that a misfit leaves the model as it was.
+  // Compares everything before it writes, so that a mismatch leaves the model unchanged.
   const State own = state_dict();
   const WeightMatch match = compare_weights(own, state);
   check<CheckpointError>(match.complete(), where, "expected weights of the same architecture, got ", match.misfits());

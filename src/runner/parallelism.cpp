@@ -63,7 +63,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
       continue;
     }
     check<DistributedError>(bytes.size() == sizeof(StepPacket), "parallelism.agree",
-                            "expected all processes at the same place of the run, got another message");
+                            "expected all processes at the same step, got another message");
     StepPacket other;
     std::memcpy(&other, bytes.data(), sizeof(StepPacket));
     all.weight += sums_gradients() ? other.weight : 0.0;

@@ -11,7 +11,7 @@ TorchRunnerBase::PausedPass::PausedPass(TorchRunnerBase& runner)
     : runner_(runner), active_(runner.pass_ != nullptr && !runner.paused_) {
   if (active_) {
     const detail::Measurements now = Snapshot(runner).measurements();
-    runner.saved_ = {clone(now.meters), clone(now.metrics), clone(now.losses)};
+    runner.saved_measurements_ = {clone(now.meters), clone(now.metrics), clone(now.losses)};
     runner.paused_ = true;
     runner.state_.rng.capture();
     runner.rng_frozen_ = true;
@@ -30,10 +30,10 @@ TorchRunnerBase::PausedPass::~PausedPass() {
   try {
     runner_.state_.rng.restore();
     runner_.enter(RunnerMode::train, runner_.pass_->split());
-    Snapshot(runner_).restore(runner_.saved_);
-    runner_.pass_->go_on();
-  } catch (const std::exception& error) {  // of metrics that do not take back what they gave
-    runner_.logger().warning(concat("the training pass has lost its meters: ", error.what()));
+    Snapshot(runner_).restore(runner_.saved_measurements_);
+    runner_.pass_->resume();
+  } catch (const std::exception& error) {  // thrown by metrics that cannot load their own state
+    runner_.logger().warning(concat("could not restore the meters of the training pass: ", error.what()));
   }
 }
 

@@ -1,12 +1,12 @@
-// A training pass that something evaluates in the middle of.
+// Pause of a training pass for an evaluation.
 #pragma once
 
 #include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
 
-/// While it lives, meters, metrics, losses and generators are free for others; then the training pass in progress, if
-/// there is one, has its own back. A checkpoint saved meanwhile holds those of the pass.
+/// Saves meters, metrics, losses and generators of the training pass in progress, if any, and restores them on
+/// destruction. A checkpoint saved meanwhile holds those of the pass.
 class TorchRunnerBase::PausedPass {
  public:
   explicit PausedPass(TorchRunnerBase& runner);

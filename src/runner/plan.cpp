@@ -124,7 +124,7 @@ void RunnerPlan::check_split_names() const {
   for (const auto& name : test_splits()) {
     expect(name, "test_splits");
   }
-  if (config().score_split && !known.empty()) {  // a program that brings the batches names splits as it goes
+  if (config().score_split && !known.empty()) {  // a program that supplies batches names splits later
     expect(*config().score_split, "score_split");
   }
 }

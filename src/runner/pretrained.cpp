@@ -1,4 +1,4 @@
-// Weights alone, from the checkpoint of another run or from any file.
+// Loads weights alone, from the checkpoint of another run or from any file.
 #include <danling/runner/pretrained.hpp>
 
 #include <utility>
@@ -12,8 +12,8 @@ namespace danling::inline v0 {
 
 namespace {
 
-// A model gets all of its names: its own values where there are no others.
-State completed(State own, const State& loaded) {
+// Fills names missing in the file with the model's current values.
+State fill_missing(State own, const State& loaded) {
   for (const auto& [name, value] : loaded.map()) {
     own[name] = value;
   }
@@ -42,11 +42,11 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
   }
   const State own = exported.at("model");
   WeightMatch match = match_weights(own, checkpoint, options, origin);
-  runner_.load_model(completed(own, match.weights));
+  runner_.load_model(fill_missing(own, match.weights));
   runner_.logger().info(concat("loaded the weights of ", path.empty() ? origin : path.string(),
                                match.key.empty() ? "" : concat(", those under ", quote(match.key)), ": ",
                                match.loaded.size(), " of ", own.map().size(), " entries",
-                               match.prefix.empty() ? "" : concat(", without ", quote(match.prefix), " in front")));
+                               match.prefix.empty() ? "" : concat(", without the prefix ", quote(match.prefix))));
   for (const auto& line : match.lines()) {
     runner_.logger().warning(concat("runner.load_pretrained: ", line));
   }
@@ -85,7 +85,7 @@ WeightMatch BaseRunner::Restorer::restore_weights_of_models(const State& exporte
   State main_weights;
   if (const State* given = checkpoint.find("model"); main != nullptr && given != nullptr) {
     const WeightMatch other = match_weights(*main, *given, options, origin);
-    main_weights = completed(*main, other.weights);
+    main_weights = fill_missing(*main, other.weights);
     const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
     append(match.loaded, other.loaded);
     append(match.missing, other.missing);
@@ -128,7 +128,7 @@ void read_config(RunnerConfig& config, const State& checkpoint, const std::files
       keys.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
     }
     fail<CheckpointError>(where, "expected the config of a run under 'runner' in ", origin, ", got the keys [",
-                          join(keys), "]; build the runner by from_pretrained for weights alone");
+                          join(keys), "]; use from_pretrained to load only weights");
   }
   from_tree(config, convert_tree<ConfigTree>(*stored), concat("config in ", origin));
   start_afresh(config);

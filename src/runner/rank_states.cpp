@@ -1,4 +1,4 @@
-// State that is one rank's own, as its generators: gathered for a checkpoint, and given back to each rank.
+// State of each rank, such as its generators: gathered for a checkpoint and restored to each rank.
 #include <danling/runner/base_runner.hpp>
 
 #include <span>
@@ -18,11 +18,11 @@
 namespace danling::inline v0 {
 namespace {
 
-// A loader of `in_order: false` among several ranks knows what it has delivered itself.
+// With several ranks, only the rank itself knows the batches that its loader of `in_order: false` delivered.
 bool is_of_one_rank(const State& loader) { return loader.is_map() && loader.find("of_rank") != nullptr; }
 
-// What the generators of this process begin with, which are left as they are.
-State generators_of(std::uint64_t seed) {
+// Initial generator states of this process; does not change the generators.
+State initial_generators(std::uint64_t seed) {
   RunnerRNGState now;
   RunnerRNGState fresh;
   now.capture();
@@ -79,7 +79,7 @@ State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
     } else if (runner_.rank() > 0) {  // "state" has those of rank 0
       const State* seed = runner_.config().seed ? nullptr : checkpoint.find("seed");
       const std::uint64_t of_run = seed != nullptr ? static_cast<std::uint64_t>(seed->integer()) : runner_.seed_;
-      (*state)["rng"] = generators_of(runner_.parallelism_->seed(of_run));
+      (*state)["rng"] = initial_generators(runner_.parallelism_->seed(of_run));
     }
   }
   if (State* loaders = ranks != nullptr ? out.map().find("dataloaders") : nullptr) {
@@ -96,10 +96,10 @@ State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
     }
   }
   if (saved != runner_.world_size()) {
-    runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint is of ", saved,
-                                    " processes and this run of ", runner_.world_size(),
-                                    ": ranks that it has go on with their generators, others begin with those ",
-                                    "of the seed, so that what is drawn at random is not what it would have been"));
+    runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint has ", saved,
+                                    " processes and this run has ", runner_.world_size(),
+                                    ": ranks in the checkpoint restore their generators, others seed theirs; random ",
+                                    "numbers differ from those of an uninterrupted run"));
   }
   return out;
 }

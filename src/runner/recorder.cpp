@@ -22,20 +22,20 @@ constexpr std::string_view results_written = "results: all files are written";
 bool Recorder::open(const RestorePoint& from, bool newest, RecordedConfig config, const CodeIdentity& code) {
   config_ = std::move(config);
   code_ = code;
-  // A run goes on in its directory when it resumes the newest state there. From an older one it starts a new attempt,
-  // so that what came after that state is kept.
+  // A run continues in its directory when it resumes the newest state there. From an older state it starts a new
+  // attempt, which keeps the later files.
   const bool inside = from.resumes() && workspace_.holds(from.path);
-  const bool going_on = inside && (newest || !options_.by_path);
+  const bool continues = inside && (newest || !options_.by_path);
   fs::path moved;
   try {
-    moved = workspace_.open(going_on, going_on || !from.resumes() ? fs::path() : from.path);
+    moved = workspace_.open(continues, continues || !from.resumes() ? fs::path() : from.path);
   } catch (const StateError&) {
     throw;  // another process runs there
   } catch (const Error& error) {
     if (!options_.may_fail) {
       throw;
     }
-    logger_.warning(concat(error.what(), "; with checkpoint.load_only the run goes on without files: no log, ",
+    logger_.warning(concat(error.what(), "; with checkpoint.load_only the run continues without files: no log, ",
                            "metrics, results or metadata"));
     return false;
   }
@@ -48,7 +48,7 @@ bool Recorder::open(const RestorePoint& from, bool newest, RecordedConfig config
   if (!code_.problem.empty()) {
     logger_.note(concat("workspace: ", code_.problem));
   }
-  if (from.resumes() && !going_on) {
+  if (from.resumes() && !continues) {
     // The numbers up to the checkpoint belong to this run too.
     std::error_code ignored;
     auto run = from.path.parent_path();
@@ -60,11 +60,11 @@ bool Recorder::open(const RestorePoint& from, bool newest, RecordedConfig config
   write_metadata();
   if (!from.finished) {
     metrics_.emplace(workspace_.metrics_file());
-    if (from.lines >= 0) {  // what was logged after the checkpoint is logged again
+    if (from.lines >= 0) {  // later lines will be logged again
       restore_lines(from.lines, from.waiting);
     }
   }
-  return from.resumes() && !(going_on && newest);
+  return from.resumes() && !(continues && newest);
 }
 
 void Recorder::copy_metrics_of(const fs::path& run) {
@@ -83,7 +83,7 @@ void Recorder::write_metadata() { workspace_.write_metadata(config_.full, config
 
 bool Recorder::reopen() {
   fs::path gone;
-  write_or_tell(workspace_failure_, "the next save tries it again", [&] {
+  try_write(workspace_failure_, "the next save retries", [&] {
     gone = workspace_.reopen();
     if (!gone.empty()) {
       write_metadata();
@@ -93,40 +93,41 @@ bool Recorder::reopen() {
     return false;
   }
   workspace_failure_.clear();
-  logger_.flush();  // which makes its file anew
+  logger_.flush();  // recreates the log file
   const bool whole = gone == workspace_.dir();
   std::error_code missing;
-  removal_told_ = whole && !fs::exists(workspace_.checkpoint_dir(), missing);
+  removal_logged_ = whole && !fs::exists(workspace_.checkpoint_dir(), missing);
   logger_.warning(concat("workspace: expected ", quote(gone.string()), ", got none: it was removed",
-                         whole ? ", and the earlier checkpoints in it are gone" : "", "; made anew, training goes on"));
+                         whole ? ", and the earlier checkpoints in it are gone" : "",
+                         "; recreated it; training continues"));
   return whole;
 }
 
-// Returns false, and logs it unless it was logged last, when the disk refused.
+// Returns false on a disk error; logs each distinct error once.
 template <class Write>
-bool Recorder::write_or_tell(std::string& told, std::string_view hope, const Write& write) {
+bool Recorder::try_write(std::string& last_failure, std::string_view consequence, const Write& write) {
   try {
     write();
     return true;
   } catch (const MetricError&) {
-    throw;  // these two are mistakes of the program
+    throw;  // errors of the program
   } catch (const StateError&) {
     throw;
   } catch (const Error& error) {
     if (options_.stop_on_error) {
       throw;
     }
-    if (told != error.what()) {
-      told = error.what();
-      logger_.warning(concat(told, "; training goes on, ", hope));
+    if (last_failure != error.what()) {
+      last_failure = error.what();
+      logger_.warning(concat(last_failure, "; training continues, ", consequence));
     }
     return false;
   }
 }
 
-void Recorder::tell_success(std::string& told, std::string_view what) {
-  if (!told.empty()) [[unlikely]] {
-    told.clear();
+void Recorder::log_recovery(std::string& last_failure, std::string_view what) {
+  if (!last_failure.empty()) [[unlikely]] {
+    last_failure.clear();
     logger_.info(concat(what, " again"));
   }
 }
@@ -135,7 +136,7 @@ void Recorder::tell_success(std::string& told, std::string_view what) {
 
 void Recorder::on_log(const LogEvent& event) {
   if (event.iteration && event.mode != RunnerMode::train) {
-    return;  // such lines only say that it goes on
+    return;  // progress lines of an evaluation are not recorded
   }
   append({.split = event.split,
           .mode = to_string(event.mode),
@@ -147,9 +148,9 @@ void Recorder::on_log(const LogEvent& event) {
 }
 
 void Recorder::append(const MetricsLine& line) {
-  if (metrics_ && write_or_tell(metrics_failure_, "lines of metrics are kept until there is room",
-                                [&] { metrics_->append(line); })) {
-    tell_success(metrics_failure_, metrics_written);
+  if (metrics_ && try_write(metrics_failure_, "metrics lines stay in memory until they can be written",
+                            [&] { metrics_->append(line); })) {
+    log_recovery(metrics_failure_, metrics_written);
   }
 }
 
@@ -159,7 +160,7 @@ void try_flush(MetricsLog& log) {
   try {
     log.flush();
   } catch (const Error&) {
-    // The append that failed has told it.
+    // append() has logged the error.
   }
 }
 
@@ -192,10 +193,10 @@ void Recorder::restore_lines(std::int64_t lines, const std::string& waiting) {
 void Recorder::write(const ResultBook& results) {
   reopen();
   if (results.is_best()) {
-    best_held_.reset();
+    best_file_index_.reset();
   }
-  if (write_or_tell(results_failure_, "the results are written with the next ones", [&] { write_files(results); })) {
-    tell_success(results_failure_, results_written);
+  if (try_write(results_failure_, "the next result retries", [&] { write_files(results); })) {
+    log_recovery(results_failure_, results_written);
   }
 }
 
@@ -207,33 +208,33 @@ void Recorder::write_files(const ResultBook& results) {
   for (const auto& row : results.rows()) {
     rows.push_back(numbered(row));
   }
-  if (results.is_best() && !best_held_) {
-    best_due_ = rows.back();
+  if (results.is_best() && !best_file_index_) {
+    pending_best_ = rows.back();
   }
-  workspace_.write_results(rows, rows.back(), best_due_ ? &*best_due_ : nullptr);
-  best_due_.reset();
+  workspace_.write_results(rows, rows.back(), pending_best_ ? &*pending_best_ : nullptr);
+  pending_best_.reset();
 }
 
-void Recorder::settle(const ResultBook& results, bool again) {
+void Recorder::retry_writes(const ResultBook& results, bool again) {
   reopen();
-  if (const auto* row = row_of_best_file(results); row != nullptr && again) {
-    best_due_ = numbered(*row);
+  if (const auto* row = best_file_row(results); row != nullptr && again) {
+    pending_best_ = numbered(*row);
   }
   if (!results.empty() && (again || !results_failure_.empty())) {
     write_files(results);
-    tell_success(results_failure_, results_written);
+    log_recovery(results_failure_, results_written);
   }
   if (metrics_) {
     metrics_->flush();
-    tell_success(metrics_failure_, metrics_written);
+    log_recovery(metrics_failure_, metrics_written);
   }
 }
 
-const ResultBook::Row* Recorder::row_of_best_file(const ResultBook& results) const {
-  return best_held_ ? results.find(*best_held_) : results.saved_best();
+const ResultBook::Row* Recorder::best_file_row(const ResultBook& results) const {
+  return best_file_index_ ? results.find(*best_file_index_) : results.saved_best();
 }
 
-bool Recorder::best_file_is_of(std::int64_t index) const {
+bool Recorder::best_file_holds(std::int64_t index) const {
   try {
     const std::string text = read_text(workspace_.dir() / "best.json");
     const std::string mark = concat("\n    \"index\": ", index + options_.first);
@@ -256,7 +257,7 @@ void Recorder::write_summary(RunSummary summary, bool keep_finished) {
     return;
   }
   reopen();
-  if (keep_finished && EarlierRun(workspace_.dir(), logger_).says_finished()) {
+  if (keep_finished && EarlierRun(workspace_.dir(), logger_).has_finished_status()) {
     return;
   }
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();

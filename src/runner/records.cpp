@@ -24,7 +24,7 @@ void BaseRunner::Records::begin() {
   if (std::exchange(runner_.recording_begun_, true)) {
     return;
   }
-  const auto ranks = Saver(runner_).gather_rank_states();  // a run that takes over saves at once
+  const auto ranks = Saver(runner_).gather_rank_states();  // a resumed run may save at once
   if (services.recorder == nullptr) {
     return;
   }
@@ -37,7 +37,7 @@ void BaseRunner::Records::begin() {
         {to_yaml(full), canonical(runner_.config()), to_yaml(changed(full, to_tree(runner_.config_.defaults())))},
         runner_.code());
   } catch (...) {
-    runner_.recording_begun_ = false;  // the next start takes the directory, or says again why it cannot
+    runner_.recording_begun_ = false;  // the next start retries
     throw;
   }
   if (!runner_.config().seed) {
@@ -52,13 +52,13 @@ void BaseRunner::Records::begin() {
   }
   services.recorder->taken_over();
   if (restored) {
-    Saver(runner_).settle_best();
+    Saver(runner_).reconcile_best();
   }
 }
 
-// A run that goes on elsewhere than in its newest checkpoint: the state is saved under the names that it would have
-// had, best and history too. Where a process died in its first save, or `latest` is damaged, or lies in another
-// directory, they may be missing.
+// For a run that does not resume from the newest checkpoint of its directory: saves the state under the names that it
+// would have had, best and history too. They may be missing if a process died in its first save, or `latest` is damaged
+// or in another directory.
 void BaseRunner::Records::adopt_history() {
   auto& services = *runner_.services_;
   if (const auto& directory = services.recorder->taken_from(); !directory.empty()) {
@@ -74,7 +74,7 @@ void BaseRunner::Records::adopt_history() {
   }
   runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
   runner_.settle_checkpoints();
-  settle(/*again=*/true);
+  retry_writes(/*again=*/true);
 }
 
 void BaseRunner::Records::select_score() {
@@ -89,8 +89,8 @@ std::optional<bool> BaseRunner::Records::known_score_direction() const {
 void BaseRunner::Records::log_guessed_score() const {
   const std::string& name = runner_.config().score_name;
   if (!known_score_direction() && name != "loss" && runner_.score_split()) {
-    runner_.logger().info(concat("score: no metric says which way ", quote(name),
-                                 " is better, so higher is taken as better; set score_mode to min or max"));
+    runner_.logger().info(concat("score: no metric declares the direction of ", quote(name),
+                                 ": assumes that higher is better; set score_mode to min or max"));
   }
 }
 
@@ -109,9 +109,9 @@ void BaseRunner::Records::append(std::int64_t index, const Result& result) {
   runner_.callbacks_.notify(&Callback::on_result, ResultEvent{{runner_}, index, result, runner_.results_});
 }
 
-void BaseRunner::Records::settle(bool again) {
+void BaseRunner::Records::retry_writes(bool again) {
   if (runner_.services_->recorder != nullptr) {
-    runner_.services_->recorder->settle(runner_.results_, again);
+    runner_.services_->recorder->retry_writes(runner_.results_, again);
   }
 }
 

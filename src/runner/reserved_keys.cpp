@@ -1,4 +1,4 @@
-// The table of reserved keys, and how it is read.
+// The table of reserved keys and its parser.
 #include "runner/reserved_keys.hpp"
 
 #include <charconv>
@@ -7,8 +7,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-/// `keys` of one feature with their defaults, none of which means null; in `section`, or where the table is listed.
-/// Order is that of a saved config.
+/// `keys` of one feature with their defaults (none: null); in `section`, or at the top of the table. In the order of a
+/// saved config.
 struct Row {
   std::string_view section, keys, feature;
 };

@@ -1,4 +1,4 @@
-// The keys of DanLing whose features do not exist here: known, so that setting one is refused by name.
+// Reserved keys: DanLing's keys without a feature here. Setting one throws an error that names the feature.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace danling::inline v0::detail {
 
-/// By the section that lists them; `logging` and `process` stand at the top level.
+/// By section; `logging` and `process` are at the top level.
 struct ReservedKeys {
   std::vector<ReservedKey> optim, sched, checkpoint, logging, process;
 };

@@ -1,4 +1,4 @@
-// Restoring a run from a checkpoint: the config that must agree, the parts that are excluded, the program's objects.
+// Restores a run from a checkpoint: compares the config, skips excluded parts, restores the program's objects.
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 #include <danling/core/suggest.hpp>
 #include <danling/runner/parallelism.hpp>
 
+#include "runner/display.hpp"
 #include "runner/earlier_run.hpp"
 #include "runner/excluded.hpp"
 #include "runner/records.hpp"
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
-#include "runner/shown.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 16> parts = {
     "runner",    "state",     "seed",          "dataloaders",     "results",   "loop",    "model", "ema",
     "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked", "ranks", "models"};
 
-// Lines of metrics that were not in the file yet when the checkpoint was taken.
+// Lines of metrics that were not on disk when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {
   const State* text = checkpoint.find("metrics_waiting");
   return text != nullptr ? text->string() : std::string();
@@ -60,7 +60,7 @@ void BaseRunner::auto_restore() {
   }
 }
 
-// Of the program: its callbacks' states and what it tracks.
+// State of the program: callbacks and tracked objects.
 void BaseRunner::Restorer::load_extras(const State& checkpoint) {
   if (const State* callbacks = checkpoint.find("callbacks")) {
     for (const auto& name : runner_.callbacks_.load_state_dict(*callbacks)) {
@@ -82,7 +82,7 @@ void BaseRunner::Restorer::load_extras(const State& checkpoint) {
     const State* own = all != nullptr ? all->find(name) : nullptr;
     check<CheckpointError>(own != nullptr || runner_.excluded_from_loading("tracked"), where, "expected the state of ",
                            quote(name), " under 'tracked' in the checkpoint, got none; put 'tracked' into ",
-                           "checkpoint.exclude_from_loading to begin with it anew");
+                           "checkpoint.exclude_from_loading to keep its initial state");
     if (own != nullptr) {
       tracked.load_state_dict(*own);
     }
@@ -104,10 +104,10 @@ void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
   }
   std::string text;
   for (const auto& difference : found) {
-    text += concat(text.empty() ? "" : "; ", difference.key, " is ", difference.first, " there and ", difference.second,
-                   " here");
+    text += concat(text.empty() ? "" : "; ", difference.key, " is ", difference.first, " in the checkpoint and ",
+                   difference.second, " here");
   }
-  fail<ConfigError>(where, "expected a config that means the same as the checkpoint's, got one where ", text,
+  fail<ConfigError>(where, "expected the same config as the checkpoint's, got one where ", text,
                     " (start a new run, align the config, or put 'runner' into checkpoint.exclude_from_loading)");
 }
 
@@ -117,17 +117,17 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   Restorer(*this).initialize();
   const State checkpoint = read_checkpoint(path);
   Restorer(*this).restore(checkpoint, path);
-  // A run that goes back logs again what came after.
+  // After a roll-back the later lines are logged again.
   const State* lines = checkpoint.find("metrics_lines");
   if (lines == nullptr || services_->recorder == nullptr || !services_->workspace.holds(path)) {
     return;
   }
-  if (!recording_begun_) {  // then it goes on in the directory that the checkpoint lies in
+  if (!recording_begun_) {  // the run then continues in the checkpoint's directory
     services_->restore = {
         .path = std::filesystem::absolute(path), .lines = lines->integer(), .waiting = waiting_metrics(checkpoint)};
   } else if (Records(*this).is_open()) {
     services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
-    Saver(*this).settle_best();  // best.pth may hold what came after
+    Saver(*this).reconcile_best();  // best.pth may hold a later state
   }
 }
 
@@ -137,7 +137,7 @@ void BaseRunner::Restorer::initialize() {
   }
 }
 
-// The checkpoint without the parts that are excluded from loading; below them, what the running objects have.
+// The checkpoint without excluded parts; excluded entries inside parts have the values of the running objects.
 State BaseRunner::Restorer::without_excluded(const State& original) {
   State out = original;
   std::optional<State> own;
@@ -155,8 +155,8 @@ State BaseRunner::Restorer::without_excluded(const State& original) {
       path = detail::find_path(*own, name);
     }
     if (path) {
-      detail::keep_own(out, *own, *path, item);
-    } else if (!is_part) {  // a part need not be in every checkpoint
+      detail::keep_current(out, *own, *path, item);
+    } else if (!is_part) {  // a checkpoint may lack a part
       std::vector<std::string> known(parts.begin(), parts.end());
       for (const auto& entry : original.map()) {
         known.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
@@ -180,22 +180,22 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
   }
   runner_.load_state_dict(checkpoint);
   runner_.load_components(checkpoint);
-  say_whose_options_hold(original, checkpoint);
+  warn_changed_options(original, checkpoint);
   load_extras(checkpoint);
-  runner_.services_->inexact = false;  // whatever a step that threw had left is replaced
+  runner_.services_->has_partial_step = false;  // partial effects of a step that threw are replaced
   if (const State* data = checkpoint.find("dataloaders")) {
     runner_.load_dataloaders(*data);
   }
-  int obeyed = runner_.requests_.stop.load(std::memory_order_relaxed);
-  if (obeyed < 0) {  // a stop that was obeyed; one that came since stays
-    runner_.requests_.stop.compare_exchange_strong(obeyed, 0);
+  int handled = runner_.requests_.stop.load(std::memory_order_relaxed);
+  if (handled < 0) {  // clears a handled stop; a new request remains
+    runner_.requests_.stop.compare_exchange_strong(handled, 0);
   }
   runner_.callbacks_.notify(&Callback::on_restore, RestoreEvent{{runner_}, path});
 }
 
-// A config that is not compared may differ in what the checkpoint brings too: a learning rate changed in vain is a
-// surprise after a week.
-void BaseRunner::Restorer::say_whose_options_hold(const State& original, const State& restored) {
+// An uncompared config may differ from the optimizer's restored options: a learning rate changed in vain would surprise
+// after a week.
+void BaseRunner::Restorer::warn_changed_options(const State& original, const State& restored) {
   const State* stored = original.find("runner");
   if (!runner_.excluded_from_loading("runner") || stored == nullptr || !stored->is_map()) {
     return;
@@ -219,14 +219,14 @@ void BaseRunner::Restorer::say_whose_options_hold(const State& original, const S
     runner_.logger().warning(concat("runner.load_checkpoint: ", difference.key, " is ", difference.first,
                                     " in the checkpoint and ", difference.second, " here; ",
                                     parts.empty()
-                                        ? std::string("that of the config holds")
-                                        : concat("that of the checkpoint holds, with its ", parts, " (put ", parts,
-                                                 " into checkpoint.exclude_from_loading for that of the config)")));
+                                        ? std::string("uses the config's")
+                                        : concat("uses the checkpoint's, restored with ", parts, " (put ", parts,
+                                                 " into checkpoint.exclude_from_loading to use the config's)")));
   }
 }
 
 State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
-  return checkpoint_manager().load_checkpoint(path);  // which waits for what is being written
+  return checkpoint_manager().load_checkpoint(path);  // waits for saves in progress
 }
 
 bool BaseRunner::is_finished() const { return services_ != nullptr && services_->restore.finished; }

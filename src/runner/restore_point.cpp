@@ -1,4 +1,4 @@
-// What a run goes on from: named by the config, or found among earlier runs of the same config.
+// Finds the checkpoint to resume: named by the config, or of earlier runs of the same config.
 #include <danling/runner/base_runner.hpp>
 
 #include <string>
@@ -24,15 +24,14 @@ detail::RestorePoint BaseRunner::Restorer::find() {
   if (runner_.config().resume.has_value() + runner_.config().auto_resume + runner_.config().pretrained.has_value() >
       1) {
     services.logger.warning(
-        "runner.auto_restore: more than one of resume, auto_resume and pretrained is set; resume "
-        "goes before auto_resume, and auto_resume before pretrained");
+        "runner.auto_restore: more than one of resume, auto_resume and pretrained is set; the first of these applies");
   }
   std::error_code missing;
   const bool wanted = runner_.config().auto_resume && !runner_.config().resume;
   if (wanted || (runner_.config().resume && !std::filesystem::exists(*runner_.config().resume, missing))) {
     if (const auto source = services.workspace.interrupted_source(); !source.empty()) {
       services.logger.warning(
-          concat("resume: an earlier start ended before it had taken over ", source.string(), "; goes on from there"));
+          concat("resume: an earlier start ended before it had copied ", source.string(), "; resumes from there"));
       return read(source);
     }
   }
@@ -59,34 +58,37 @@ detail::RestorePoint BaseRunner::Restorer::find() {
       std::optional<SoundCheckpoint> found;
       try {
         found = manager.newest_sound_in(directory, [](const State& state) {  // after checkpoint.last_save_model_only
-          return state.find("state") != nullptr ? "" : "it holds the model alone, which is nothing to go on from";
+          return state.find("state") != nullptr ? "" : "contains only model weights; cannot resume";
         });
       } catch (const CheckpointError& error) {
         if (own && earlier.is_done(boundary) && finished()) {
           return out;
         }
-        services.logger.warning(concat("auto_resume: passed over ", run.dir.string(), ": ", error.what()));
+        services.logger.warning(concat("auto_resume: skipped ", run.dir.string(), ": ", error.what()));
         unsound = unsound.empty() ? error.what() : unsound;
       }
       if (!found) {
         continue;
       }
       for (const auto& damaged : found->skipped) {
-        services.logger.warning(concat("auto_resume: passed over ", damaged.path.string(), ": ", damaged.reason));
+        services.logger.warning(concat("auto_resume: skipped ", damaged.path.string(), ": ", damaged.reason));
       }
       if (run.code_id != runner_.code_id()) {
-        const auto say = [](const std::string& id) { return id.empty() ? std::string("of unknown identity") : id; };
-        services.logger.warning(concat("auto_resume: the checkpoint was written by code ", say(run.code_id),
-                                       ", this is code ", say(runner_.code_id())));
+        const auto display_id = [](const std::string& id) {
+          return id.empty() ? std::string("of unknown identity") : id;
+        };
+        services.logger.warning(concat("auto_resume: the checkpoint was written by code ", display_id(run.code_id),
+                                       ", this is code ", display_id(runner_.code_id())));
       }
       out.path = std::filesystem::absolute(found->path);
       out.state = std::move(found->state);
       return out;
     }
-    check<CheckpointError>(unsound.empty(), "runner.auto_resume", "expected a checkpoint to go on from, got none that ",
-                           "is sound; move the run's directory away to start afresh: ", unsound);
+    check<CheckpointError>(unsound.empty(), "runner.auto_resume",
+                           "expected an undamaged checkpoint to resume from, got none; move the ",
+                           "run's directory away to start a new run: ", unsound);
     services.logger.info(concat("auto_resume: found no checkpoint of config ", runner_.config_id_, " below ",
-                                services.workspace.options().root, ", starts afresh"));
+                                services.workspace.options().root, "; starts a new run"));
   }
   if (runner_.config().pretrained) {
     out = read(*runner_.config().pretrained);

@@ -1,4 +1,4 @@
-// What a run goes on from.
+// The checkpoint that a run resumes from.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ struct RestorePoint {
   std::filesystem::path path = {};  ///< empty for a fresh start
   State state = {};                 ///< its content, until it is restored
   bool weights_only = false;        ///< `pretrained`
-  /// The run ended before, with a checkpoint of the model alone: there is nothing to do.
+  /// The run is finished and kept only the model: nothing to do.
   bool finished = false;
-  /// Lines of metrics.jsonl that the checkpoint counts; -1: nothing was restored.
+  /// Lines of metrics.jsonl at the checkpoint; -1: nothing was restored.
   std::int64_t lines = -1;
-  /// Those of them that waited for room.
+  /// Lines of them that were not on disk.
   std::string waiting = {};
 
   bool resumes() const { return !path.empty() && !weights_only; }

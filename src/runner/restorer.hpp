@@ -1,4 +1,4 @@
-// Resuming: finds a checkpoint, checks it against the config, gives it to the components.
+// Resuming: finds a checkpoint, checks it against the config, restores the components.
 #pragma once
 
 #include <filesystem>
@@ -14,9 +14,9 @@ class BaseRunner::Restorer {
  public:
   explicit Restorer(BaseRunner& runner) : runner_(runner) {}
 
-  /// Unless a hook of initialize() asks to load.
+  /// Calls initialize(), except inside its hooks.
   void initialize();
-  /// Named by the config, or found among earlier runs of the same config.
+  /// Finds the checkpoint named by the config, or that of earlier runs of the same config.
   detail::RestorePoint find();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
@@ -29,7 +29,7 @@ class BaseRunner::Restorer {
   State without_excluded(const State& original);
   WeightMatch restore_weights_of_models(const State& exported, const State& checkpoint,
                                         const PretrainedOptions& options, const std::string& origin);
-  void say_whose_options_hold(const State& original, const State& restored);
+  void warn_changed_options(const State& original, const State& restored);
 
   BaseRunner& runner_;
 };

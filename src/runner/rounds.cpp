@@ -17,9 +17,9 @@
 
 namespace danling::inline v0 {
 
-// A round is each training split in turn, then an evaluation: by epochs always, by steps where it is due.
+// A round trains each split in turn, then evaluates: by epochs always, by steps when due.
 void TorchRunnerBase::Rounds::run() {
-  Agreement(runner_).agree();  // on what on_run_begin asked for
+  Agreement(runner_).agree();  // on requests of on_run_begin
   if (is_done()) {
     log_done();
     Saver(runner_).save_finished_model();
@@ -45,7 +45,8 @@ void TorchRunnerBase::Rounds::run() {
   end();
 }
 
-// Whether an earlier start, or a callback, leaves nothing to do. By steps the last evaluation is part of the run.
+// Whether nothing is left to do after an earlier start or a callback's request. By steps the run includes its last
+// evaluation.
 bool TorchRunnerBase::Rounds::is_done() const {
   if (!by_steps_) {
     return train_.epoch >= *runner_.epochs() || runner_.requests_.ended;
@@ -71,8 +72,7 @@ bool TorchRunnerBase::Rounds::is_unfinished() const {
          (by_steps_ ? train_.global_step < *runner_.steps() : train_.epoch < *runner_.epochs());
 }
 
-// By steps, passes over the data need not end where rounds do: each loader goes on where it, or the checkpoint, left
-// it.
+// By steps, passes and rounds need not end together: each loader continues at its position or the checkpoint's.
 void TorchRunnerBase::Rounds::start_loaders() {
   if (by_steps_) {
     for (const auto& split : splits_.train) {
@@ -82,12 +82,12 @@ void TorchRunnerBase::Rounds::start_loaders() {
   }
 }
 
-// Whether training went on: by steps, passes without a single update would never end.
+// Returns false if nothing was updated: by steps, such a run would never end.
 bool TorchRunnerBase::Rounds::train() {
   const std::int64_t before = train_.global_step;
   const bool resumed_round = loop_.continuing;
   const std::size_t count = splits_.train.size();
-  // Where evaluations cut rounds short, each begins with another split: all get their share.
+  // When evaluations shorten rounds, each begins with another split, so that all are trained.
   const std::size_t first = runner_.config().evaluate_interval ? static_cast<std::size_t>(train_.epoch) % count : 0;
   for (std::size_t index = 0; index < count; ++index) {
     const std::string& split = splits_.train[(first + index) % count];
@@ -109,13 +109,13 @@ bool TorchRunnerBase::Rounds::train() {
   return true;
 }
 
-// By epochs each split has its turn; by steps there may be nothing left to do, or an evaluation due.
+// By epochs every split is trained; by steps the round ends when the run does or an evaluation is due.
 bool TorchRunnerBase::Rounds::is_over() const {
   return by_steps_ && (train_.global_step >= *runner_.steps() || runner_.requests_.ended ||
                        (!loop_.round.empty() && Training(runner_).evaluation_is_due()));
 }
 
-// A split may train and be evaluated: its numbers of the evaluation then stand in the row, as in DanLing.
+// For a split that trains and is evaluated, the row holds the numbers of the evaluation, as in DanLing.
 void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
   for (const auto& split : splits_.evaluate) {
     const bool trains = std::find(splits_.train.begin(), splits_.train.end(), split) != splits_.train.end();
@@ -132,7 +132,7 @@ void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
   }
 }
 
-// The state is that of after the round before anyone is told: a callback may save it.
+// Advances the state before it notifies callbacks, which may save it.
 void TorchRunnerBase::Rounds::end_round(bool evaluated) {
   const Result round = std::exchange(loop_.round, Result());
   const std::int64_t epoch = train_.epoch++;
@@ -165,8 +165,8 @@ void TorchRunnerBase::Rounds::end() {
   Saver(runner_).save_last();
 }
 
-// How far one split is trained in this round: its share of what is left, at most a pass over its data, and not beyond
-// the next evaluation.
+// Updates of one split in this round: its share of the remaining ones, at most a pass over its data, and not beyond the
+// next evaluation.
 std::int64_t TorchRunnerBase::Rounds::step_budget(std::size_t remaining_splits, const data::LoaderBase& loader) const {
   const std::int64_t step = train_.global_step;
   std::int64_t remaining = *runner_.steps() - step;

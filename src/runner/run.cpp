@@ -18,7 +18,7 @@
 #include <danling/telemetry/text.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/shown.hpp"
+#include "runner/display.hpp"
 
 namespace danling::inline v0 {
 
@@ -27,7 +27,7 @@ TorchRunner::~TorchRunner() = default;
 namespace detail {
 namespace {
 
-// What belongs to the process, which is why an embedded runner leaves it alone.
+// Settings of the process, which an embedded runner does not change.
 void apply_process_settings(const RunnerConfig& config) {
   if (config.num_threads) {
     at::set_num_threads(static_cast<int>(*config.num_threads));
@@ -37,7 +37,7 @@ void apply_process_settings(const RunnerConfig& config) {
   }
 #ifdef __GLIBC__
   if (config.allocator == "keep") {
-    // glibc gives large blocks back to the system when they are freed and faults them in again at every step. Kept,
+    // By default glibc returns freed large blocks to the system and faults them in again at every step. With them kept,
     // a step of torch::optim::AdamW takes two thirds of the time.
     constexpr int largest_threshold = 32 * 1024 * 1024;  // glibc accepts no more
     mallopt(M_MMAP_THRESHOLD, largest_threshold);
@@ -60,14 +60,14 @@ std::string one_line(std::string text) {
 
 std::string message_of(const std::exception& error) {
   if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) {
-    // LibTorch's messages go on with a backtrace.
+    // LibTorch's messages end with a backtrace.
     const std::string text = torch_error->what_without_backtrace();
     return concat("[libtorch] ", text.substr(0, text.find('\n')));
   }
   return one_line(error.what());
 }
 
-// Which weights the numbers are of, so that those of the best are not taken for those of the last.
+// Names the weights of each row, so that the best is not mistaken for the last.
 std::vector<std::pair<std::array<std::string, 2>, Result>> final_rows(const TorchRunnerBase& runner) {
   std::vector<std::pair<std::array<std::string, 2>, Result>> rows;
   const auto add = [&rows](const Result& result, const std::string& weights) {
@@ -97,7 +97,7 @@ void print_results(TorchRunnerBase& runner) {
   const auto rows = final_rows(runner);
   std::vector<std::string> names;
   for (const auto& row : rows) {
-    for (const auto& [name, value] : detail::shown(row.second)) {
+    for (const auto& [name, value] : detail::display_numbers(row.second)) {
       if (std::find(names.begin(), names.end(), name) == names.end()) {
         names.push_back(name);
       }
@@ -109,7 +109,7 @@ void print_results(TorchRunnerBase& runner) {
     Table table(columns);
     for (const auto& [labels, result] : rows) {
       std::vector<std::string> cells(labels.begin(), labels.end());
-      const auto values = detail::shown(result);
+      const auto values = detail::display_numbers(result);
       for (const auto& name : names) {
         const auto found =
             std::find_if(values.begin(), values.end(), [&](const auto& entry) { return entry.first == name; });
@@ -126,12 +126,12 @@ void print_results(TorchRunnerBase& runner) {
     }
   }
   if (!runner.unsaved_best().empty()) {
-    runner.logger().warning(runner.unsaved_best());  // the last word, as it may be missed above
+    runner.logger().warning(runner.unsaved_best());  // repeated at the end, as it may be missed above
   }
 }
 
 int report(TorchRunnerBase* runner, const std::string& status, const std::string& message, int signal, int code) {
-  // The terminal first: what follows may fail as well.
+  // Prints to the terminal first: the code below may fail as well.
   std::fprintf(stderr, "%s%s\n", status == "stopped" ? "" : "error: ", message.c_str());
   if (runner != nullptr) {
     try {
@@ -158,7 +158,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     }
     apply_process_settings(config);
     const SignalGuard signals;
-    // A full disk quota and a closed pipe then are errors of the write, with a message, not the end of the process.
+    // Turns a full disk quota or a closed pipe into an error of the write, with a message, instead of a fatal signal.
     std::signal(SIGXFSZ, SIG_IGN);
     std::signal(SIGPIPE, SIG_IGN);
     try {
@@ -186,7 +186,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
   } catch (const std::exception& error) {
     return report(runner.get(), "crashed", message_of(error), 0, exit_failure);
   } catch (...) {
-    return report(runner.get(), "crashed", "an exception that is no std::exception", 0, exit_failure);
+    return report(runner.get(), "crashed", "an exception that is not a std::exception", 0, exit_failure);
   }
 }
 

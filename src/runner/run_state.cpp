@@ -22,7 +22,7 @@ void BaseRunner::track(const std::string& name, const Tracked& tracked) {
       return call();
     } catch (const std::exception& error) {
       fail<CheckpointError>("runner.track", "expected the object ", quote(name),
-                            " to give or take its state, got an exception: ", error.what());
+                            " to save or load its state, got an exception: ", error.what());
     }
   };
   tracked_.emplace_back(name, Tracked{[=] { return named(tracked.state_dict); },
@@ -34,7 +34,7 @@ State BaseRunner::state_dict() {
     state_.rng.capture();
   }
   ConfigTree config_tree = to_tree(config());
-  // How this attempt began is not part of the run that it continues.
+  // The options that start an attempt are not part of the run.
   for (const auto* key : {"resume", "auto_resume", "pretrained", "pretrained_strict"}) {
     config_tree.map().erase(key);
   }

@@ -35,14 +35,14 @@ std::vector<std::string> stack_names() {
 void ModelOptimConfig::fields(Fields& f) {
   OptimizerSpec::fields(f);
   f("max_grad_norm", max_grad_norm, "clip this model's gradients to this norm; unset: as the run").above(0);
-  f("max_grad_value", max_grad_value, "clip each of them to this magnitude; unset: as the run").above(0);
+  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: as the run").above(0);
   f("accum_steps", accum_steps, "batches per step of this optimizer; unset: as the run").at_least(1);
 }
 
 void OptimConfig::fields(Fields& f) {
   OptimizerSpec::fields(f);
   f.others("model", models,
-           "the same for one of several models, such as --optim.generator.lr 1e-4, and max_grad_norm, max_grad_value, "
+           "options of one of several models, such as --optim.generator.lr 1e-4, also max_grad_norm, max_grad_value, "
            "accum_steps");
   detail::reserve(f, detail::reserved_keys().optim);
 }
@@ -57,7 +57,7 @@ ModelOptimConfig OptimConfig::for_name(const std::string& model) const {
 
 void SchedConfig::fields(Fields& f) {
   SchedulerSpec::fields(f);
-  f.others("model", models, "the same for the optimizer of one of several models");
+  f.others("model", models, "options for one of several models");
   detail::reserve(f, detail::reserved_keys().sched);
 }
 
@@ -66,7 +66,7 @@ optim::SchedulerSpec SchedConfig::for_name(const std::string& model) const {
   SchedulerSpec out = found == models.end() ? SchedulerSpec() : found->second;
   SchedulerSpec common = *this;
   if (out.final_lr || out.final_lr_ratio) {
-    common.final_lr = common.final_lr_ratio = std::nullopt;  // two ways to say one thing
+    common.final_lr = common.final_lr_ratio = std::nullopt;  // alternatives: set one
   }
   inherit(out, common);
   out.section = concat("sched.", model);
@@ -75,13 +75,13 @@ optim::SchedulerSpec SchedConfig::for_name(const std::string& model) const {
 
 void DataloaderOptions::fields(Fields& f) {
   f("batch_size", batch_size,
-    "samples per batch and process; unset: what the sample's type declares (train_batch_size for splits that train, "
+    "samples per batch and process; unset: as the sample's type declares (train_batch_size for splits that train, "
     "val_batch_size for all others), or 1")
       .at_least(1);
   f("shuffle", shuffle, "draw samples in random order; unset: for splits that train");
   f("drop_last", drop_last, "leave out an incomplete last batch; unset: for splits that train");
-  // Who reads the batches, and how far ahead, changes none of them: a run resumes with other workers.
-  f("num_workers", num_workers, "threads that read batches ahead; unset: what the sample's type declares, or 0")
+  // Workers and read-ahead do not change batches: a run may resume with others.
+  f("num_workers", num_workers, "threads that read batches ahead; unset: as the sample's type declares, or 0")
       .at_least(0)
       .non_semantic();
   f("prefetch_factor", prefetch_factor, "batches read ahead for each worker; unset: 2").at_least(1).non_semantic();
@@ -90,7 +90,7 @@ void DataloaderOptions::fields(Fields& f) {
   f("snapshot_every_n_steps", snapshot_every_n_steps, "batches between snapshots of a stream's state; unset: 1")
       .at_least(1)
       .non_semantic();
-  f("in_order", in_order, "deliver batches in the order of the epoch; otherwise as workers have them; unset: true");
+  f("in_order", in_order, "deliver batches in the order of the epoch; otherwise as workers finish them; unset: true");
 }
 
 void DataloaderConfig::fields(Fields& f) {
@@ -139,7 +139,7 @@ void CheckpointConfig::fields(Fields& f) {
   f("backend", backend, "format; auto means file").choices({"auto", "file"}).refuse("dcp", "sharded checkpoints");
   f("wait_timeout", wait_timeout, "seconds to wait at the end for writes that have not finished; unset: no limit")
       .at_least(0);
-  f("on_error", on_error, "what a failed save does: continue training, or stop").choices({"continue", "stop"});
+  f("on_error", on_error, "after a failed save: continue training, or stop").choices({"continue", "stop"});
   f("export_safetensors", export_safetensors, "write model.safetensors beside model.pth");
   f("export_with", export_with, "weights in model.pth: those of the last step, or of the best score")
       .choices({"last", "best"});
@@ -162,7 +162,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("accum_steps", accum_steps, "batches per optimizer step").at_least(1);
 
   f.group("Evaluation");
-  f("train_splits", train_splits, "splits to train on; unset: those of the datasets that train");
+  f("train_splits", train_splits, "splits to train on; unset: those of training datasets");
   f("evaluate_splits", evaluate_splits, "splits to evaluate; unset: the others");
   f("evaluate_interval", evaluate_interval,
     "steps between evaluations of whole splits, with `steps`; unset: one at the end, of a part of them")
@@ -176,12 +176,12 @@ void RunnerConfig::base_fields(Fields& f) {
   f("score_split", score_split, "split that selects the best model; unset: val, validate, or the first").non_semantic();
   f("score_name", score_name, "metric that selects the best model").non_semantic();
   f("score_mode", score_mode,
-    "whether a lower or a higher score is better; unset: as the metric says, else max but of loss")
+    "whether a lower or a higher score is better; unset: as the metric declares, else min for loss, max for others")
       .choices({"min", "max"})
       .non_semantic();
   f("patience", patience, "epochs without a better score before training stops").at_least(0).non_semantic();
-  // Watching more or less trains the same model: a run resumes with other metrics, between epochs.
-  f("metrics", metrics, "what is measured; with a type, in place of the metrics that the program sets").non_semantic();
+  // Metrics do not change training: a run may resume with others, between epochs.
+  f("metrics", metrics, "metrics to compute; with a type, replaces those that the program sets").non_semantic();
 
   f.group("Optimization");
   f("precision", precision, "autocast precision; unset: fp32")
@@ -191,13 +191,13 @@ void RunnerConfig::base_fields(Fields& f) {
       .refuse("fp16", "fp16, which needs gradient scaling")
       .refuse("float16", "fp16, which needs gradient scaling")
       .refuse("fp8", "fp8");
-  f("max_grad_norm", max_grad_norm, "clip gradients to this norm; unset: do not").above(0);
-  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: do not").above(0);
-  f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates whose gradients are infinite or not a number");
-  f("on_nonfinite", on_nonfinite, "what a training loss that is infinite or not a number does: warn, or stop the run")
+  f("max_grad_norm", max_grad_norm, "clip gradients to this norm; unset: no clipping").above(0);
+  f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: no clipping").above(0);
+  f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates with infinite or NaN gradients");
+  f("on_nonfinite", on_nonfinite, "on an infinite or NaN training loss: warn, or stop the run")
       .choices({"warn", "stop"})
       .non_semantic();
-  f("optim", optim, "optimizer; unset options keep its own defaults").alias("optimizer");
+  f("optim", optim, "optimizer; unset options keep the optimizer's defaults").alias("optimizer");
   f("sched", sched, "learning rate schedule").alias("scheduler");
 
   f.group("Data");

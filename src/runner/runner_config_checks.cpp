@@ -1,4 +1,4 @@
-// What a config says of models and parts, beside what the program set.
+// Checks a config's models and parts against those that the program set.
 #include <algorithm>
 #include <set>
 
@@ -36,7 +36,7 @@ void RunnerConfig::check_model_names(const std::vector<std::string>& models) con
 
 namespace {
 
-// `set`: the program set the part itself. `unread`: keys that are set and that only building it would read.
+// `set`: the program set the part itself. `unread`: set keys that are read only when the config builds it.
 std::string check_unread(const std::string& section, const std::string& part, bool has_type,
                          std::vector<std::string> unread, bool set) {
   if (unread.empty() || (has_type && !set)) {

@@ -1,4 +1,4 @@
-// Saving a run: when a checkpoint is taken, what a failed one does, when the last one is on disk.
+// Saves a run: takes checkpoints, handles failed saves, waits for the last one.
 #include <danling/runner/base_runner.hpp>
 
 #include <algorithm>
@@ -19,11 +19,11 @@ void BaseRunner::save_checkpoint(const std::string& name, bool save_best, bool l
   }
 }
 
-bool BaseRunner::Saver::save(const detail::SaveOrder& order) {
+bool BaseRunner::Saver::save(const detail::SaveCall& call) {
   CheckpointManager& manager = runner_.checkpoint_manager();
   auto& services = *runner_.services_;
   if (!runner_.is_settled()) {
-    put_off(order);
+    defer(call);
     return true;
   }
   Records(runner_).begin();
@@ -34,81 +34,80 @@ bool BaseRunner::Saver::save(const detail::SaveOrder& order) {
   if (services.recorder != nullptr) {
     services.recorder->reopen();
   }
-  const CheckpointRequest request = request_of(order);
+  const CheckpointRequest request = make_request(call);
   bool taken = false;
   try {
     taken = manager.save_checkpoint(request);
   } catch (const CheckpointError& error) {
-    if (order.last_step || order.force) {
-      throw;  // nothing will try again
+    if (call.last_step || call.force) {
+      throw;  // no later save retries
     }
     on_failure(error.what());
   }
   poll();
   if (taken) {
-    if (std::exchange(services.inexact, false)) {
+    if (std::exchange(services.has_partial_step, false)) {
       services.logger.warning(
-          "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one "
-          "that "
-          "was never stopped; load an earlier checkpoint to resume exactly");
+          "runner.save_checkpoint: a step threw before this save: a run resumed from it may differ from an "
+          "uninterrupted one; load an earlier checkpoint to resume exactly");
     }
-    if (order.last_step && order.name == "latest" && !exports_best()) {
+    if (call.last_step && call.name == "latest" && !exports_best()) {
       services.exported_weights = weights_name();
     }
     runner_.callbacks_.notify(&Callback::on_save,
-                              SaveEvent{{runner_}, order.name, order.last_step, order.save_best && request.is_best});
+                              SaveEvent{{runner_}, call.name, call.last_step, call.save_best && request.is_best});
   }
   return taken;
 }
 
-CheckpointRequest BaseRunner::Saver::request_of(const detail::SaveOrder& order) const {
+CheckpointRequest BaseRunner::Saver::make_request(const detail::SaveCall& call) const {
   const auto& train = runner_.state_.train;
   const ResultBook& results = runner_.results_;
   const bool by_steps = runner_.is_step_mode();
-  // Whether the last result is that of this very state: only then it can be the best, and only where an epoch ends (or,
-  // by steps, anywhere) it is a point of the history.
+  // Whether the last result belongs to the current state: only then it can be the best, and only at the end of an epoch
+  // (by steps anywhere) it enters the history.
   const auto* latest = results.latest();
   const bool scored = latest != nullptr && latest->index == (by_steps ? train.global_step : train.epoch - 1) &&
                       (by_steps || runner_.at_boundary());
-  // A stop comes after the save that the interval asked for, which is the history's.
-  const bool stopping = order.force && runner_.stop_requested();
-  // By steps there is none before the first evaluation: until then the newest state is the best that there is.
+  // A stop follows the save of the interval, which is already in the history.
+  const bool stopping = call.force && runner_.stop_requested();
+  // By steps there is no score before the first evaluation: until then the newest state counts as the best.
   const bool unscored = by_steps && results.empty() && results.score_split();
   const auto score = scored ? results.score_of(*latest) : std::nullopt;
-  return {.name = order.name,
+  return {.name = call.name,
           .epoch = std::max<std::int64_t>(train.epoch - 1, 0),
           .global_step = train.global_step,
           .step_mode = by_steps,
           .is_best = unscored || (scored && results.is_best()),
-          .save_best = order.save_best,
-          .last_step = order.last_step,
+          .save_best = call.save_best,
+          .last_step = call.last_step,
           .history = (by_steps || scored) && !stopping,
-          .force = order.force,
-          .due = order.due,
+          .force = call.force,
+          .due = call.due,
           .score = score && std::isfinite(*score) ? score : std::nullopt,
           .higher_is_better = results.higher_is_better(),
           .export_model = !exports_best()};
 }
 
-// What is asked for more than once until then is saved once.
-void BaseRunner::Saver::put_off(detail::SaveOrder order) {
+// Merges repeated requests for one name into one save.
+void BaseRunner::Saver::defer(detail::SaveCall call) {
   const std::int64_t interval = runner_.checkpoint_interval();
-  order.due = interval > 0 && runner_.is_step_mode() && runner_.state_.train.global_step % interval == 0;
+  call.due = interval > 0 && runner_.is_step_mode() && runner_.state_.train.global_step % interval == 0;
   for (auto& other : runner_.services_->deferred_saves) {
-    if (other.name == order.name) {
-      other.save_best |= order.save_best;
-      other.last_step |= order.last_step;
-      other.force |= order.force;
-      other.due |= order.due;
+    if (other.name == call.name) {
+      other.save_best |= call.save_best;
+      other.last_step |= call.last_step;
+      other.force |= call.force;
+      other.due |= call.due;
       return;
     }
   }
-  runner_.services_->deferred_saves.push_back(std::move(order));
+  runner_.services_->deferred_saves.push_back(std::move(call));
 }
 
 void BaseRunner::Saver::save_deferred() {
-  for (const auto& order : std::exchange(runner_.services_->deferred_saves, {})) {
-    save(order);
+  for (const auto& call : std::exchange(runner_.services_->deferred_saves, {})) {
+    save(call);
   }
 }
 
@@ -143,13 +142,13 @@ void BaseRunner::Saver::poll() {
   }
 }
 
-// A warning whatever checkpoint.on_error is: no save failed.
+// A warning with every checkpoint.on_error, since no save failed.
 void BaseRunner::Saver::log_notice() {
   const std::string notice = runner_.services_->checkpoint_manager->take_notice();
   auto* recorder = runner_.services_->recorder.get();
-  const bool told = recorder != nullptr && (recorder->reopen() || recorder->take_removal_told());
-  if (!told) {
-    runner_.services_->logger.warning(concat(notice, "; training goes on"));
+  const bool logged = recorder != nullptr && (recorder->reopen() || recorder->take_removal_logged());
+  if (!logged) {
+    runner_.services_->logger.warning(concat(notice, "; training continues"));
   }
 }
 
@@ -158,11 +157,11 @@ void BaseRunner::Saver::on_failure(const std::string& text) {
     throw CheckpointError(text);
   }
   auto& services = *runner_.services_;
-  if (services.checkpoint_manager->checkpoint_health().failing.empty()) {  // made good since, or gone for good
-    services.logger.warning(concat(text, "; training goes on"));
-  } else if (text != services.checkpoint_failure) {  // a full disk says the same at every save
+  if (services.checkpoint_manager->checkpoint_health().failing.empty()) {  // replaced by a later save, or lost
+    services.logger.warning(concat(text, "; training continues"));
+  } else if (text != services.checkpoint_failure) {  // a full disk repeats the error at every save
     services.checkpoint_failure = text;
-    services.logger.warning(concat(text, "; training goes on, earlier checkpoints are whole"));
+    services.logger.warning(concat(text, "; training continues, earlier checkpoints are intact"));
   }
 }
 
@@ -175,11 +174,11 @@ void BaseRunner::settle_checkpoints() {
   } catch (const CheckpointError& error) {
     done = true;
     if (manager.checkpoint_health().failing.empty()) {
-      Saver(*this).on_failure(error.what());  // an earlier one, made good since
+      Saver(*this).on_failure(error.what());  // an earlier save that a later one replaced
     }
   }
   check<CheckpointError>(done, "runner.save_checkpoint", "expected the last checkpoint on disk within ",
-                         timeout.value_or(0.0), " s (checkpoint.wait_timeout), got no answer from the disk");
+                         timeout.value_or(0.0), " s (checkpoint.wait_timeout), got a timeout");
   auto failing = manager.checkpoint_health().failing;
   failing.erase("best");
   if (!failing.empty()) {
@@ -187,14 +186,14 @@ void BaseRunner::settle_checkpoints() {
     throw CheckpointError((latest != failing.end() ? latest : failing.begin())->second);
   }
   Saver(*this).poll();
-  Saver(*this).settle_best();  // also where someone else removed it
+  Saver(*this).reconcile_best();  // also when best.pth was removed
 }
 
 void BaseRunner::Saver::save_last() {
   runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/true);
   runner_.settle_checkpoints();
   export_best();
-  Records(runner_).settle();
+  Records(runner_).retry_writes();
 }
 
 void BaseRunner::Saver::save_finished_model() {
@@ -207,7 +206,7 @@ void BaseRunner::Saver::save_finished_model() {
       runner_.services_->exported_weights = weights_name();
       runner_.settle_checkpoints();
     }
-    Records(runner_).settle(/*again=*/true);
+    Records(runner_).retry_writes(/*again=*/true);
   }
 }
 

@@ -20,13 +20,13 @@ std::optional<std::int64_t> TorchRunnerBase::Schedules::length(const std::string
     }
     total = window_lengths().updates_in(*total, window_length(name), passes);
   } else if (interval != "step") {
-    // It is stepped once an epoch, or once a round over the splits.
+    // Stepped once per epoch, or once per round over the splits.
     const auto per_epoch = runner_.steps_per_epoch();
     check<ConfigError>(runner_.epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
                        "expected data of known length for sched.interval ", interval, " with `steps`, got a stream");
     total = runner_.epochs() ? runner_.epochs() : std::optional((*total + *per_epoch - 1) / *per_epoch);
   }
-  return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;  // one of a run with nothing to do
+  return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;  // a run with nothing to do needs one
 }
 
 std::int64_t TorchRunnerBase::Schedules::window_length(const std::string& name) const {
@@ -67,7 +67,7 @@ double TorchRunnerBase::Schedules::monitored(const Result& result, const std::st
   }
   value = value != nullptr ? value : result.number(monitor);
   if (value == nullptr) {
-    // Not named in full: taken from the one split that has it.
+    // A name without its split: uses the one split that has it.
     std::vector<std::string> found;
     for (const auto& [split, numbers] : result) {
       if (const auto* nested = std::get_if<Result>(&numbers); nested != nullptr && nested->number(monitor) != nullptr) {

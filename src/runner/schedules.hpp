@@ -18,9 +18,9 @@ class TorchRunnerBase::Schedules {
   /// Steps of the schedule of one of the models, or of `model` where `name` is empty.
   std::optional<std::int64_t> length(const std::string& name, const std::string& interval) const;
   std::int64_t window_length(const std::string& name) const;  ///< in micro-batches
-  /// As configured: known before there are optimizers.
+  /// From the config: known before optimizers are built.
   detail::WindowLengths window_lengths() const;
-  /// Steps the schedules that go by epochs. @throws ConfigError where `result` lacks the monitored metric
+  /// Steps the schedules with `interval: epoch`. @throws ConfigError where `result` lacks the monitored metric
   void step_epoch(const Result& result) const;
 
  private:

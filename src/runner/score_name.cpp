@@ -1,5 +1,5 @@
-// Whether the score that is asked for is among the numbers of an evaluation: known before the first one, where metrics
-// and losses say their names.
+// Checks that score_name is a number of the evaluation, before the first evaluation if metrics and losses declare their
+// names.
 #include <algorithm>
 
 #include <danling/core/suggest.hpp>
@@ -56,7 +56,7 @@ void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
   if (measured != nullptr) {
     const Result counts = measured->n();
     if (counts.empty()) {
-      return;  // of a kind that does not say its names
+      return;  // a kind that declares no names
     }
     add(counts, "");
   }
@@ -68,7 +68,7 @@ void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
     return;
   }
   const std::string suggestion = did_you_mean(score, names);
-  // A step of the program's own may feed meters; a part of something it names as a whole.
+  // A custom step may feed other meters; the score may be a part of a number named as a whole.
   check<ConfigError>(score.find('.') == std::string::npos, "runner.score_name", "expected one of [", join(names),
                      "] for score_name, got ", quote(score), suggestion);
   runner_.logger().warning(concat("score_name: expected one of [", join(names),
@@ -83,7 +83,7 @@ std::optional<bool> TorchRunnerBase::higher_is_better(std::string_view score) co
   return asked != nullptr ? asked->higher_is_better(score) : std::nullopt;
 }
 
-// Those that are measured on the split that the best is chosen by.
+// The metrics of the split that selects the best.
 const MetricsBase* TorchRunnerBase::score_metrics() const {
   const auto split = score_split();
   const auto evaluated = evaluate_splits();

@@ -9,7 +9,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Of all that is no result itself, parts joined by dots.
+/// Names of all leaves, parts joined by dots.
 std::vector<std::string> number_names(const Result& result, const std::string& prefix = "");
 
 /// Whether `score` is one of the names, or a number of a list or array of that name.

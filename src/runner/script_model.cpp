@@ -1,4 +1,4 @@
-// A TorchScript model: its arguments by their names, its values as trees.
+// TorchScript models: matches arguments by name, converts values to trees.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -71,7 +71,7 @@ State tree_of(const IValue& value) {
     return map;
   }
   fail<StateError>(where,
-                   "expected a TorchScript model that gives tensors, numbers, texts, tuples, lists or dicts, got ",
+                   "expected a TorchScript model that returns tensors, numbers, texts, tuples, lists or dicts, got ",
                    value.type()->str());
 }
 
@@ -86,7 +86,7 @@ TypePtr common_type(const std::vector<IValue>& items) {
                                                       : first;
 }
 
-/// As the type that an argument has, as far as that says; null where it does not.
+/// The type of an argument, as far as declared; null where it is not.
 IValue value_of(const State& tree, const TypePtr& type) {
   if (const auto optional = type == nullptr ? nullptr : type->cast<c10::OptionalType>()) {
     return value_of(tree, optional->getElementType());
@@ -253,11 +253,11 @@ std::unique_ptr<ModelConcept> wrap_script(const torch::jit::Module& module) {
 void fail_script_input(const std::type_info& input) {
   fail<StateError>(where,
                    "expected tensors, numbers, texts or standard containers of them for a TorchScript model, got ",
-                   name_of(input), "; let model_input(batch), beside the batch's type, give them");
+                   name_of(input), "; let model_input(batch), beside the batch's type, return them");
 }
 
 void fail_script_output(const State& given, const std::type_info& expected) {
-  fail<StateError>(where, "expected a TorchScript model that gives ", name_of(expected), ", got ", describe(given),
+  fail<StateError>(where, "expected a TorchScript model that returns ", name_of(expected), ", got ", describe(given),
                    "; name another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, a standard "
                    "container of them, or a type with a constructor from a State");
 }

@@ -1,4 +1,4 @@
-// The parts that a runner has from initialize() on.
+// Services of a runner, available after initialize().
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@
 namespace danling::inline v0::detail {
 
 /// One call of save_checkpoint().
-struct SaveOrder {
+struct SaveCall {
   std::string name;
   bool save_best, last_step, force;
-  bool due = false;  ///< on the interval, where it had to wait for the end of a window
+  bool due = false;  ///< due by the interval, but deferred to the end of a window
 };
 
 struct RunnerServices {
@@ -31,17 +31,17 @@ struct RunnerServices {
   Logger& logger;
   std::shared_ptr<ConsoleObserver> console;
   RestorePoint restore;
-  std::shared_ptr<Recorder> recorder;  ///< null where nothing is written
+  std::shared_ptr<Recorder> recorder;  ///< null when nothing is written
   std::unique_ptr<CheckpointManager> checkpoint_manager;
-  std::vector<SaveOrder> deferred_saves;  ///< asked for inside an accumulation window
-  /// In place of the model's own weights, while they are exported.
+  std::vector<SaveCall> deferred_saves;  ///< requested inside an accumulation window
+  /// Replaces the model's weights during an export.
   std::optional<State> exported;
   std::string exported_weights;
-  /// While a state is saved: what is each rank's own, by number.
+  /// States of each rank by number, during a save.
   State ranks;
-  /// Whether a step threw since the last whole one.
-  bool inexact = false;
-  /// The failure that was logged last; empty since the last success.
+  /// Whether a step has thrown since the last save or load.
+  bool has_partial_step = false;
+  /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
 };
 

@@ -22,9 +22,9 @@ State TorchRunnerBase::Snapshot::save() const {
   out["rounds_without_best"] = runner_.early_stopping().rounds_without_best();
   out["skipped_updates"] = runner_.skipped_updates_;
   const bool inside = !runner_.loop_.split.empty();
-  // Stopped before the split went on, its meters are still where the checkpoint put them.
+  // Until the split resumes, its meters are those of the checkpoint.
   const detail::Measurements now = !inside                                       ? detail::Measurements()
-                                   : runner_.loop_.continuing || runner_.paused_ ? runner_.saved_
+                                   : runner_.loop_.continuing || runner_.paused_ ? runner_.saved_measurements_
                                                                                  : measurements();
   out["meters"] = now.meters;
   out["metrics"] = now.metrics;
@@ -36,7 +36,7 @@ detail::Measurements TorchRunnerBase::Snapshot::measurements() const {
   State own = runner_.meters.state_dict();
   for (const auto& [name, meter] : runner_.meters) {
     if (meter.count() == 0) {
-      own.map().erase(name);  // of an evaluation before, which a process that resumes has not seen
+      own.map().erase(name);  // of an earlier evaluation, unknown to a resumed process
     }
   }
   return {.meters = std::move(own),
@@ -51,7 +51,7 @@ void TorchRunnerBase::Snapshot::restore(const detail::Measurements& saved) {
       runner_.active_metrics_->load_state_dict(saved.metrics);
     } catch (const StateError& error) {
       // Metrics may change between two starts; training does not depend on them.
-      runner_.logger().warning(concat("the metrics are not those of the checkpoint and begin anew in the middle of ",
+      runner_.logger().warning(concat("the metrics differ from those of the checkpoint and restart in the middle of ",
                                       runner_.split(), ": ", error.what()));
       runner_.active_metrics_->reset();
     }
@@ -77,10 +77,10 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
   runner_.requests_.evaluation = state.find("evaluation_asked") != nullptr;
   runner_.early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
   runner_.skipped_updates_ = runner_.skips_logged_ = state.at("skipped_updates").integer();
-  runner_.saved_.meters = state.at("meters");
-  runner_.saved_.metrics = state.at("metrics");
+  runner_.saved_measurements_.meters = state.at("meters");
+  runner_.saved_measurements_.metrics = state.at("metrics");
   const State* losses = state.find("losses");  // not in the checkpoints of the first releases
-  runner_.saved_.losses = losses != nullptr ? *losses : State();
+  runner_.saved_measurements_.losses = losses != nullptr ? *losses : State();
   runner_.loop_ = std::move(loop);
   runner_.loop_.continuing = !runner_.loop_.split.empty() || !runner_.loop_.round.empty();
 }

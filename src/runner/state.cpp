@@ -54,7 +54,7 @@ void RunnerRNGState::restore() const {
     at::Generator cpu = at::detail::getDefaultCPUGenerator();
     cpu.set_state(torch_cpu);
   }
-  // A run may move between a machine with devices and one without; between numbers of devices it cannot be exact.
+  // A run may move between a machine with devices and one without; with another number of devices it cannot be exact.
   const auto devices = static_cast<std::size_t>(cuda_device_count());
   if (torch_cuda.empty() || devices == 0) {
     return;
@@ -78,7 +78,7 @@ void RunnerRNGState::load_state_dict(const State& state) {
   const State& cpu = state.at("torch_cpu");
   torch_cpu = cpu.is_null() ? at::Tensor() : cpu.tensor();
   torch_cuda.clear();
-  if (const State& cuda = state.at("torch_cuda"); !cuda.is_null()) {  // null: Python's, of a machine without devices
+  if (const State& cuda = state.at("torch_cuda"); !cuda.is_null()) {  // null: from Python, without devices
     for (const auto& item : cuda.items()) {
       torch_cuda.push_back(item.tensor());
     }
@@ -94,7 +94,7 @@ State RunnerState::state_dict() const {
 }
 
 void RunnerState::load_state_dict(const State& state) {
-  // A part may be missing: checkpoint.exclude_from_loading takes parts out.
+  // A part may be missing: checkpoint.exclude_from_loading removes parts.
   if (const State* part = state.find("train")) {
     train.load_state_dict(*part);
   }

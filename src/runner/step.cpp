@@ -14,14 +14,14 @@
 namespace danling::inline v0 {
 namespace {
 
-/// The value of that dtype nearest to `weight`; float64 is left as it is.
+/// The value of that dtype nearest to `weight`; float64 keeps it.
 double rounded_to(at::ScalarType dtype, double weight) {
   const auto narrow = static_cast<float>(weight);
   switch (dtype) {
     case at::kBFloat16:
       return static_cast<float>(c10::BFloat16(narrow));
     case at::kHalf:
-      // More than the first micro-batch 32,000 times over: finite, since its divisor is.
+      // More than 32,000 times the first micro-batch: clamped, since its divisor is finite.
       return static_cast<float>(std::min(c10::Half(narrow), std::numeric_limits<c10::Half>::max()));
     case at::kFloat:
       return narrow;
@@ -30,7 +30,7 @@ double rounded_to(at::ScalarType dtype, double weight) {
   }
 }
 
-/// What a backward pass of one of several models gives gradients to.
+/// Parameters that get gradients in the backward pass of one of several models.
 std::vector<at::Tensor> trainable(const Learner& learner) {
   std::vector<at::Tensor> out;
   for (const auto& group : learner.optimizer->param_groups()) {
@@ -80,7 +80,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     learner.seed_weight = weight;
   }
   if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {
-    // A gradient that reaches another model would be part of that model's next update.
+    // A gradient for another model would enter that model's next update.
     backward_options_.inputs = trainable(learner);
   }
   parallelism().backward(loss, seed, learner.place, backward_options_);
@@ -93,7 +93,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
   current_step("runner.backward");
   learner_ = &Windows(*this).find(name, "runner.backward");
   backward_options_ = {.inputs = trainable(*learner_), .retain_graph = retain_graph};
-  backward(loss);  // open_step() puts back what one that throws leaves
+  backward(loss);  // after an exception the step's scope resets the options
   backward_options_ = {};
   learner_ = &learners_.front();
 }
@@ -101,7 +101,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
 void TorchRunnerBase::step() {
   OpenStep& step = current_step("runner.step");
   check<StateError>(learners_.front().name.empty(), "runner.step",
-                    "expected the name of a model, got none, and a runner with `models` alone; call step(name)");
+                    "expected the name of a model, got none in a runner with `models` alone; call step(name)");
   Windows(*this).step(learners_.front(), step);
 }
 

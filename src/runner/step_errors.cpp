@@ -1,4 +1,4 @@
-// Errors of a step: where in the run it was, and what it was given.
+// Errors of a step: adds its place in the run and the shapes of its inputs.
 #include <exception>
 #include <string>
 #include <string_view>
@@ -15,8 +15,8 @@ namespace danling::inline v0 {
 
 namespace {
 
-/// LibTorch's sentence without what goes with it: a backtrace, or the stack of a TorchScript function, after which the
-/// sentence stands last.
+/// LibTorch's message without its backtrace, or without the stack of a TorchScript function, which precedes the
+/// message.
 std::string sentence(std::string text) {
   while (text.ends_with('\n')) {
     text.pop_back();
@@ -27,8 +27,8 @@ std::string sentence(std::string text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Whether an exception is a class of danling's, LibTorch's or the standard library's, which says nothing beyond its
-/// text, or one of them with another nested in it.
+/// Whether an exception's class is from danling, LibTorch or the standard library, with or without a nested exception:
+/// its text holds all of its information.
 bool is_plain(const std::exception& error) {
   const std::string whole = detail::name_of(typeid(error));
   std::string_view name = whole;
@@ -49,7 +49,7 @@ template <class E>
 }  // namespace
 
 void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& shapes) {
-  // Both count from 1: the epoch and the update in progress; where none is, those that are done.
+  // Epoch and update in progress, counted from 1; outside of one, those done.
   const bool updates = open_step_ != nullptr && !open_step_->updated;
   const std::string place =
       concat("in ", hook, " of split ", quote(split_), ", epoch ", state_.train.epoch + (at_boundary() ? 0 : 1),
@@ -86,7 +86,7 @@ void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& sha
       throw_at<Error>(sentence(what), place);
     }
   } catch (...) {
-    logger().warning(concat("an exception that is no std::exception; ", place));
+    logger().warning(concat("an exception that is not a std::exception; ", place));
     throw;
   }
 }

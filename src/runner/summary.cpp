@@ -17,7 +17,7 @@ void BaseRunner::write_summary(const std::string& status, const std::string& err
                      .epoch = state_.train.epoch,
                      .global_step = state_.train.global_step};
   fill_summary(summary);
-  // The summary of the start that finished the run knows more than a later one, which did nothing.
+  // Keeps the summary of the start that finished the run: a later start did nothing.
   services_->recorder->write_summary(std::move(summary), /*keep_finished=*/is_finished());
 }
 

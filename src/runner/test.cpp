@@ -1,4 +1,4 @@
-// Which weights a run is tested and exported with: the last, or those of the best result.
+// Tests with the weights of the last step or of the best result.
 #include <utility>
 
 #include <danling/checkpoint/manager.hpp>

@@ -10,8 +10,8 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/checks.hpp"
+#include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
-#include "runner/raised.hpp"
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
 #include "runner/services.hpp"
@@ -44,7 +44,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
                                          const std::vector<std::string>& requested_evaluate) {
   Checks(*this).not_training("runner.train");
   initialize();
-  const detail::Raised call(training_);
+  const detail::FlagScope call(training_);
   has_trained_ = true;
   Training training(*this);
   bool began = false;
@@ -73,17 +73,17 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
 
 void TorchRunnerBase::Training::prepare() {
   check<StateError>(runner_.pass_ == nullptr && runner_.host_ == nullptr, "runner.train",
-                    "expected no loop of the program's own in progress, got one; finish_evaluation() ends what "
-                    "evaluate_on_batch began, and finish_training() what train_on_batch did");
+                    "expected no loop of the program in progress, got one; call finish_evaluation() after "
+                    "evaluate_on_batch, finish_training() after train_on_batch");
   if (const auto& loop = runner_.loop_; !loop.split.empty() && !loop.continuing && !runner_.stop_requested()) {
     runner_.logger().warning(concat("runner.train: an error ended the pass over split ", quote(loop.split), " after ",
                                     loop.iteration,
-                                    " batches; it begins anew with the parameters as they are (call "
+                                    " batches; it restarts with the current parameters (call "
                                     "load_checkpoint first to resume from a checkpoint)"));
   }
   Learners(runner_).make();
   runner_.by_steps_ = runner_.is_step_mode();
-  runner_.alone_ = runner_.group().alone();
+  runner_.is_single_process_ = runner_.group().alone();
   runner_.save_interval_ = runner_.by_steps_ ? runner_.checkpoint_interval() : 0;
   Records(runner_).select_score();
   Records(runner_).log_guessed_score();
@@ -97,17 +97,18 @@ void TorchRunnerBase::Training::rethrow(bool began) {
   try {
     throw;
   } catch (const Stopped&) {
-    throw;  // it is thrown between two windows, where everything is whole
+    throw;  // thrown between two windows: no partial state
   } catch (const DistributedError&) {
     drop_windows();
-    throw;  // the others are gone, or know
+    throw;  // the other processes are gone, or know
   } catch (const std::exception& error) {
     drop_windows();
     if (began) {
       notify(error);
     }
     if (!runner_.group().alone()) {
-      runner_.logger().warning(concat("an error ends this process: ", error.what()));  // before it waits for the others
+      runner_.logger().warning(
+          concat("an error ends this process: ", error.what()));  // logged before it waits for the others
     }
     broadcast_failure();
     throw;
@@ -122,7 +123,7 @@ void TorchRunnerBase::Training::notify(const std::exception& error) {
   try {
     runner_.callbacks_.notify(&Callback::on_exception, ExceptionEvent{{runner_}, error});
   } catch (const std::exception& another) {
-    runner_.logger().warning(another.what());  // the first one is thrown
+    runner_.logger().warning(another.what());  // the first error is thrown
   }
 }
 
@@ -137,10 +138,10 @@ void TorchRunnerBase::Training::broadcast_failure() {
   }
 }
 
-// The next save warns that it is inexact. A host may go on with the next batch, which opens new windows.
+// The next save warns that it is has_partial_step. A host may continue with the next batch, which opens new windows.
 void TorchRunnerBase::Training::drop_windows() {
   if (!runner_.is_settled()) {
-    runner_.services().inexact = true;
+    runner_.services().has_partial_step = true;
     Windows(runner_).drop();
   }
   Windows(runner_).align();

@@ -7,8 +7,8 @@
 #include "runner/agreement.hpp"
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
+#include "runner/flag_scope.hpp"
 #include "runner/loop_frame.hpp"
-#include "runner/raised.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
@@ -17,7 +17,7 @@
 
 namespace danling::inline v0 {
 
-/// Makes the pass known, for as long as it lasts, to evaluations that interrupt it.
+/// Registers the pass for evaluations that interrupt it, for its lifetime.
 class TorchRunnerBase::TrainPass::PassScope {
  public:
   PassScope(TorchRunnerBase& runner, detail::LoopFrame& pass) : runner_(runner) { runner_.pass_ = &pass; }
@@ -29,7 +29,7 @@ class TorchRunnerBase::TrainPass::PassScope {
   TorchRunnerBase& runner_;
 };
 
-/// Makes the step known, for as long as it lasts, to backward() and step().
+/// Registers the step for backward() and step(), for its lifetime.
 class TorchRunnerBase::TrainPass::StepScope {
  public:
   StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
@@ -77,8 +77,8 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   });
 }
 
-// By epochs the batches of the pass; by steps those up to the target, of as many passes as that takes, and beyond it
-// until the windows of all models are closed: only the end of the run cuts one short.
+// By epochs the batches of one pass; by steps as many passes as the target needs, and further batches until the windows
+// of all models are closed: only the end of the run shortens one.
 bool TorchRunnerBase::TrainPass::next(data::LoaderBase& loader, const std::string& split) {
   if (!runner_.by_steps_) {
     return loader.next();
@@ -101,7 +101,7 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
   runner_.enter(RunnerMode::train, frame.split());
   Windows(runner_).drop();
   if (resumed) {
-    Snapshot(runner_).restore(runner_.saved_);
+    Snapshot(runner_).restore(runner_.saved_measurements_);
     frame.start(done());
   } else {
     loop_.split = frame.split();
@@ -114,12 +114,12 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
 
 void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
   detail::Requests& requests = runner_.requests_;
-  if (!runner_.alone_ || requests.save || requests.evaluation) [[unlikely]] {
-    if (runner_.alone_ ? requests.save : agreed.save) {
+  if (!runner_.is_single_process_ || requests.save || requests.evaluation) [[unlikely]] {
+    if (runner_.is_single_process_ ? requests.save : agreed.save) {
       requests.save = false;
       runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
     }
-    if (runner_.alone_ ? requests.evaluation : agreed.evaluate) {
+    if (runner_.is_single_process_ ? requests.evaluation : agreed.evaluate) {
       evaluate();
     }
   }
@@ -129,12 +129,12 @@ void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
 void TorchRunnerBase::TrainPass::evaluate() {
   if (runner_.evaluate_splits().empty() && runner_.warned_.insert("evaluation").second) {
     runner_.logger().warning(
-        "runner.request_evaluation: an evaluation was asked for, and there is no split to evaluate");
+        "runner.request_evaluation: an evaluation was requested, but there is no split to evaluate");
   }
   for (const auto& split : runner_.evaluate_splits()) {
     Evaluator(runner_).evaluate_in_training(split, /*whole=*/true);
   }
-  runner_.requests_.evaluation = false;  // not before: a run that is stopped meanwhile evaluates when it resumes
+  runner_.requests_.evaluation = false;  // cleared last: a run stopped meanwhile evaluates when it resumes
 }
 
 // ---- one micro-batch ------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
     try {
       step.loss = runner_.run_train_step(micro_batch.batch);
     } catch (...) {
-      runner_.services().inexact |= step.steps > 0;  // a model may be updated already
+      runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
       throw;
     }
   }
@@ -197,7 +197,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(const MicroBatch
     Windows(runner_).begin(*runner_.learner_, step);
     step.place = runner_.learner_->place;
   } else {
-    runner_.backward_options_ = {};  // of a backward pass that threw
+    runner_.backward_options_ = {};  // in case a backward pass threw
     step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
   }
   return step;
@@ -212,7 +212,7 @@ void TorchRunnerBase::TrainPass::check_step_calls(const OpenStep& step) const {
 
 void TorchRunnerBase::TrainPass::notify_step(const detail::LoopFrame& frame, const OpenStep& step,
                                              const MicroBatch& micro_batch) {
-  const detail::Raised event(runner_.in_step_event_);  // a save that they ask for waits for the line of the log
+  const detail::FlagScope event(runner_.in_step_event_);  // their saves wait for the log line
   runner_.callbacks_.notify_step({{runner_},
                                   frame.split(),
                                   loop_.iteration,

@@ -16,12 +16,12 @@ class TorchRunnerBase::TrainPass {
 
   void run(const std::string& split, bool resumed);
 
-  // Of a host's loop too, which brings the batches.
+  // Used by a host's loop too, which supplies the batches.
   void begin(detail::LoopFrame& frame, bool resumed);
   OpenStep train(detail::LoopFrame& frame, const MicroBatch& micro_batch);
   /// Saves, evaluates or stops as callbacks requested: in one process at once, else as the ranks agreed.
   void apply_requests(const StepPacket& agreed);
-  /// Leaves the pass as it was, generators included.
+  /// Restores the pass afterwards, generators included.
   void evaluate();
 
  private:
@@ -32,14 +32,14 @@ class TorchRunnerBase::TrainPass {
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   void check_step_calls(const OpenStep& step) const;
   void notify_step(const detail::LoopFrame& frame, const OpenStep& step, const MicroBatch& micro_batch);
-  /// Of the pass: micro-batches, or by steps updates.
+  /// Done in the pass: micro-batches, or by steps updates.
   std::int64_t done() const { return runner_.by_steps_ ? global_step_ - loop_.first_step : loop_.iteration; }
   bool trains_one_model() const { return runner_.learners_.size() == 1 && runner_.learners_.front().name.empty(); }
 
   TorchRunnerBase& runner_;
   LoopState& loop_;
   const std::int64_t& global_step_;
-  std::int64_t first_step_of_pass_ = -1;  // by steps; -1: in a pass that a checkpoint or another round has begun
+  std::int64_t first_step_of_pass_ = -1;  // by steps; -1: the pass began before a checkpoint or in another round
 };
 
 }  // namespace danling::inline v0

@@ -1,4 +1,4 @@
-// The frame of a training, in train() and in a host's loop: preparation, due evaluations, errors.
+// Parts shared by train() and a host's loop: preparation, due evaluations, errors.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,7 @@ class TorchRunnerBase::Training {
   void prepare();
   /// Every epoch is evaluated; by steps, `evaluate_interval` decides, where the windows of several models are closed.
   bool evaluation_is_due() const;
-  /// Throws the exception in flight again, after it has dropped the open windows and notified callbacks and ranks.
+  /// Drops the open windows, notifies callbacks and ranks, and rethrows the exception in flight.
   /// @param began  callbacks have received on_run_begin
   [[noreturn]] void rethrow(bool began = true);
 

@@ -40,7 +40,7 @@ std::int64_t WindowLengths::updates_in(std::int64_t steps, std::int64_t own,
   if (lengths_.size() == 1 && lengths_.front() == own) {
     return steps;
   }
-  // All windows are closed where the passes are over, or without an end after a period: from there it repeats itself.
+  // All windows are closed at the end of the passes or, without an end, after a period; the pattern then repeats.
   std::int64_t steps_of_cycle = 0;
   std::int64_t updates_of_cycle = 0;
   for (const std::int64_t pass : passes) {

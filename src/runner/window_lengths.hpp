@@ -1,4 +1,4 @@
-// Accumulation windows of several lengths on one line of micro-batches: how many steps and updates they make.
+// Counts steps and updates of accumulation windows with different lengths over one sequence of micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ class WindowLengths {
   /// @param lengths of each model that is trained, in micro-batches
   explicit WindowLengths(std::vector<std::int64_t> lengths);
 
-  /// The steps of a pass of so many micro-batches.
+  /// The steps of a pass of that many micro-batches.
   std::int64_t steps_in(std::int64_t micro_batches) const;
-  /// The updates of the model with windows of `own` in a run of so many steps, which ends in closing all windows.
+  /// The updates of the model with windows of `own` in a run of that many steps, whose end closes all windows.
   /// @param passes micro-batches of each pass, over and over; empty where they have no end
   std::int64_t updates_in(std::int64_t steps, std::int64_t own, const std::vector<std::int64_t>& passes) const;
 

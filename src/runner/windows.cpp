@@ -56,7 +56,7 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
   if (learner.backwards == 0 && (step.steps == 1 || !learner.name.empty())) [[unlikely]] {
     require_gradients(learner);
   }
-  learner.begun_in = -1;  // another backward is another micro-batch
+  learner.begun_in = -1;  // the next backward starts another micro-batch
   if (learner.place.closes) {
     close(learner, step);
   } else {
@@ -71,7 +71,7 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
                       "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
                       "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
   }
-  if (runner_.alone_) [[likely]] {
+  if (runner_.is_single_process_) [[likely]] {
     step.agreed.stop = runner_.stop_requested();
   } else {
     step.agreed = Agreement(runner_).agree(learner.window.total());
@@ -119,15 +119,15 @@ void TorchRunnerBase::Windows::align() {
   }
 }
 
-// A step that made no gradients learns nothing, and one that made them past backward() may weigh them wrongly.
+// A step without gradients trains nothing; gradients made without backward() may be weighted wrongly.
 void TorchRunnerBase::Windows::require_gradients(const Learner& learner) {
   check<StateError>(learner.window.weight() == 0.0 || has_gradient(learner), "runner.step",
                     "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "
                     "gradient");
   if (learner.window.weight() != 0.0 && runner_.warned_.insert("backward").second) {
     runner_.logger().warning(
-        "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the samples "
-        "of the accumulation window, nor shared with other processes; call backward(loss) in place of loss.backward()");
+        "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the samples "
+        "of the accumulation window, nor reduced over processes; call backward(loss) in place of loss.backward()");
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace danling::inline v0 {
 
-/// The windows of all models lie on one line of micro-batches: those of n micro-batches close after each n-th, and the
-/// last micro-batch of a pass closes all.
+/// All models share one sequence of micro-batches: a window of n closes after each n-th, and the last micro-batch of a
+/// pass closes all windows.
 class TorchRunnerBase::Windows {
  public:
   explicit Windows(TorchRunnerBase& runner) : runner_(runner) {}
@@ -17,14 +17,14 @@ class TorchRunnerBase::Windows {
   Learner& find(std::string_view name, std::string_view operation);
   void begin(Learner& learner, const OpenStep& step);
   void step(Learner& learner, OpenStep& step);
-  /// After a step of several models: those that it did not step.
+  /// After a step of several models: closes due windows of models that it did not step.
   void close_open(OpenStep& step);
-  /// Where training ends before the data does, as by steps with windows of several lengths.
-  /// @param counted the last micro-batch made an update
+  /// Closes open windows when training ends before the data, as by steps with windows of several lengths.
+  /// @param counted  the last micro-batch updated a model
   void close_last(bool counted);
-  /// A short window at the end of the data counts as a whole one, so that the next pass begins with a new window.
+  /// Counts a short window at the end of the data as a whole one, so that the next pass begins a new window.
   void align();
-  /// Drops what is accumulated, after an exception.
+  /// Drops accumulated gradients after an exception.
   void drop();
 
  private:

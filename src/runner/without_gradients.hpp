@@ -1,4 +1,4 @@
-// Evaluation and inference compute without gradients.
+// Guard for evaluation and inference without gradients.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -6,12 +6,12 @@
 
 namespace danling::inline v0::detail {
 
-// Inference mode, but not for TorchScript: a graph that has been trained saves its inputs for a backward pass even
-// where there will be none, and tensors of that mode cannot be saved.
+// Inference mode, except for TorchScript: a trained graph saves its inputs for backward even without gradients, and
+// inference tensors cannot be saved.
 struct WithoutGradients {
   explicit WithoutGradients(bool script) : inference(!script) {}
   c10::InferenceMode inference;
-  c10::NoGradGuard no_grad;  // after it: where that mode is off, gradients are on
+  c10::NoGradGuard no_grad;  // declared after it: with inference mode off, gradients would be on
 };
 
 }  // namespace danling::inline v0::detail

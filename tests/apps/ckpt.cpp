@@ -340,8 +340,7 @@ TEST_CASE("danling ckpt: what is no file ends with an error, and is not waited f
   }
   const auto forced = run_danling({"ckpt", "convert", "--force", a, pipe});
   CHECK(forced.code == 2);
-  CHECK(forced.err ==
-        "[danling ckpt convert] expected a new file, got '" + pipe + "', which is something else than a file\n");
+  CHECK(forced.err == "[danling ckpt convert] expected a new file, got '" + pipe + "', which is not a regular file\n");
   CHECK(std::filesystem::is_fifo(pipe));
   const auto looped = run_danling({"ckpt", "verify", loop.string()});
   CHECK(looped.code == 2);

@@ -276,7 +276,7 @@ TEST_CASE("danling ckpt convert: takes a part, renames by prefix, refuses to ove
   };
   const std::string model = (directory / "model.pth").string();
   CHECK(refusal(model, {}) ==
-        "[danling ckpt convert] expected a new file, got '" + model + "', which is there; --force replaces it\n");
+        "[danling ckpt convert] expected a new file, got '" + model + "', which exists; --force replaces it\n");
   CHECK(refusal(directory / "x.bin", {}) ==
         "[danling ckpt convert] expected OUT with the ending .pth, .pt or .safetensors, got '" +
             (directory / "x.bin").string() + "'\n");
@@ -402,7 +402,7 @@ TEST_CASE("danling ckpt convert: a signal ends it with the signal's code and lea
     CHECK(result.code == 128 + number);
     CHECK(result.out == "");
     CHECK(result.err ==
-          "stopped by " + danling::signal_name(number) + "; " + (directory / name).string() + " is as it was\n");
+          "stopped by " + danling::signal_name(number) + "; " + (directory / name).string() + " is unchanged\n");
     CHECK(files() == before);
     CHECK(danling_test::read_file(directory / name) == "old");
   }

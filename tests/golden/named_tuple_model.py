@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Saves a TorchScript model that gives a named tuple: tests/runner/torchscript.cpp loads it.
+"""Saves a TorchScript model that returns a named tuple: tests/runner/torchscript.cpp loads it.
 
 Usage: named_tuple_model.py OUTPUT.pt
 """

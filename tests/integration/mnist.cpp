@@ -255,7 +255,7 @@ TEST_CASE("mnist: what is wrong ends with one clear line, a code, and earlier ch
   danling_test::write_file(dir / "file", "not a folder");
   check_one_line(run(dir, {"--workspace_root=file/below"}), 2, "file/below");
   check_one_line(run(dir, {"--epochs=2", "--channels=4", "--resume", latest.string()}), 2,
-                 "channels is 16 there and 4 here");
+                 "channels is 16 in the checkpoint and 4 here");
   check_one_line(
       run(dir, {"--epochs=2", "--channels=4", "--checkpoint.exclude_from_loading=runner", "--resume", latest.string()}),
       1, "expected weights of the same architecture");

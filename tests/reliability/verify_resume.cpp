@@ -90,9 +90,11 @@ TEST_CASE("verify-resume: a program that ends with code 0 without its last check
                             forgetful("failures"));
   INFO(ended.output);
   CHECK(ended.code == 1);
-  CHECK_THAT(ended.output, Catch::Matchers::Matches(
-                               "(.|\n)*\nDIFFERENT: start [0-9]+ ended with code 0 after an error of the file system, "
-                               "and its newest checkpoint is not that of the end:\n  checkpoints/latest.pth: (.|\n)*"));
+  CHECK_THAT(
+      ended.output,
+      Catch::Matchers::Matches(
+          "(.|\n)*\nDIFFERENT: start [0-9]+ ended with code 0 after an error of the file system, "
+          "and its newest checkpoint differs from the last of the reference:\n  checkpoints/latest.pth: (.|\n)*"));
 }
 
 TEST_CASE("verify-resume: a program whose uninterrupted runs differ is called so, with the first difference",
@@ -103,8 +105,8 @@ TEST_CASE("verify-resume: a program whose uninterrupted runs differ is called so
   INFO(ended.output);
   CHECK(ended.code == 2);
   CHECK_THAT(ended.output, Catch::Matchers::Matches(
-                               "(.|\n)*\nNOT DETERMINISTIC: two runs that nothing interrupted differ, so that nothing "
-                               "can be said of resuming(.|\n)*\n  metrics.jsonl: line [0-9]+ \\(split train, epoch "
+                               "(.|\n)*\nNOT DETERMINISTIC: two uninterrupted runs differ, so resuming cannot be "
+                               "verified(.|\n)*\n  metrics.jsonl: line [0-9]+ \\(split train, epoch "
                                "[0-9]+, global_step [0-9]+\\): loss is (.|\n)*"));
   CHECK(ended.output.find("DIFFERENT from") == std::string::npos);
 }
@@ -169,7 +171,7 @@ TEST_CASE("verify-resume: wrong usage is one clear line", "[reliability]") {
         "[verify-resume] expected faults among kill, save, term, int, size, full, io, readonly, quota, short, got "
         "'kil'; did you mean 'kill'?\n");
   CHECK(verify("", "true --workspace_root=x").output ==
-        "[verify-resume] expected no --workspace_root among the program's arguments, which is set here, got "
+        "[verify-resume] expected no --workspace_root among the program's arguments, which verify-resume sets, got "
         "'--workspace_root=x'\n");
   CHECK(verify("--kills 0", "true").output ==
         "[verify-resume] expected --kills with a whole number of at least 1, got '0'\n");

@@ -7,8 +7,8 @@ namespace runner_test {
 namespace {
 
 constexpr auto inexact =
-    "runner.save_checkpoint: a step threw before this save, so a run that resumes from it may differ from one that was "
-    "never stopped; load an earlier checkpoint to resume exactly";
+    "runner.save_checkpoint: a step threw before this save: a run resumed from it may differ from an uninterrupted "
+    "one; load an earlier checkpoint to resume exactly";
 
 TEST_CASE("errors: train() after one warns that the pass begins anew", "[runner]") {
   const Folder folder;
@@ -21,8 +21,8 @@ TEST_CASE("errors: train() after one warns that the pass begins anew", "[runner]
   collect_warnings(runner, warnings);
   runner.before_step = nullptr;
   const std::string expected =
-      "runner.train: an error ended the pass over split 'train' after 2 batches; it begins anew with the parameters as "
-      "they are (call load_checkpoint first to resume from a checkpoint)";
+      "runner.train: an error ended the pass over split 'train' after 2 batches; it restarts with the current "
+      "parameters (call load_checkpoint first to resume from a checkpoint)";
   SECTION("alone") {
     runner.train();
     CHECK(warnings == std::vector<std::string>{expected, inexact});
@@ -109,8 +109,8 @@ TEST_CASE("errors: one process that cannot begin ends the others with a message"
   });
   CHECK_THAT(all[0], ContainsSubstring(where == "directory" ? "in the way" : "no room") || ContainsSubstring("errno") ||
                          ContainsSubstring("directory"));
-  CHECK_THAT(all[1], StartsWith("[runner.train] expected every process to go on, got an error in another one; its log "
-                                "says more"));
+  CHECK_THAT(all[1],
+             StartsWith("[runner.train] expected every process to continue, got an error in another one; see its log"));
 }
 
 TEST_CASE("errors: an evaluation inside of an evaluation is refused", "[runner]") {
@@ -130,8 +130,8 @@ TEST_CASE("errors: an evaluation inside of an evaluation is refused", "[runner]"
   auto& nested = runner.add(Nested());
   runner.train();
   CHECK(nested.error ==
-        "[runner.evaluate] expected an evaluation that has ended before the next begins, got one from a callback or "
-        "step inside of an evaluation; call it from a training event");
+        "[runner.evaluate] expected no evaluation in progress, got a call from a callback or step inside of one; call "
+        "it from a training event");
   CHECK(runner.evaluate_epoch("val").number("loss") != nullptr);  // the one outside has ended
 }
 

@@ -177,16 +177,16 @@ TEST_CASE("ModelHandle: a model or criterion of another input type is an error w
   CHECK_FALSE(model.takes<dl::Batch>());
   CHECK(error_of<dl::StateError>([&] { model(dl::Batch()); }) ==
         "[runner.model] expected a model whose forward takes danling::v0::data::Batch, got one that takes "
-        "runner_batches::Views; let model_input(batch), beside the batch's type, give what it takes, or override the "
+        "runner_batches::Views; let model_input(batch), beside the batch's type, return what it takes, or override the "
         "steps");
   model = [](const Views& views) { return views.left; };
   CHECK(error_of<dl::StateError>([&] { model(at::Tensor()); }) ==
         "[runner.model] expected a model whose forward takes at::Tensor, got one that takes runner_batches::Views; let "
-        "model_input(batch), beside the batch's type, give what it takes, or override the steps");
+        "model_input(batch), beside the batch's type, return what it takes, or override the steps");
   const dl::CriterionHandle criterion = [](const at::Tensor& p, const Views&) { return p; };
   CHECK(error_of<dl::StateError>([&] { criterion(at::Tensor(), at::Tensor()); }) ==
         "[runner.criterion] expected a criterion of (prediction, at::Tensor), got one of (prediction, "
-        "runner_batches::Views); let model_target(batch), beside the batch's type, give what it takes");
+        "runner_batches::Views); let model_target(batch), beside the batch's type, return what it takes");
 }
 
 TEST_CASE("model_input, model_target: the parts of mappings and sequences are those of DanLing's default step",

@@ -50,7 +50,8 @@ TEST_CASE("best: if best.pth cannot be written the run says so, and the next sta
     };
     runner.train();
     CHECK(runner.unsaved_best() ==
-          "checkpoint: the best state, of epoch 2, is not on disk; best.pth is not of it: [checkpoint.write] expected "
+          "checkpoint: the best state, of epoch 2, is not on disk; best.pth holds another state: [checkpoint.write] "
+          "expected "
           "to rename the new file to '" +
               (dir / "checkpoints" / "best.pth").string() + "', got errno 21 (Is a directory)");
     CHECK_FALSE(fs::exists(dir / "best.json"));
@@ -66,7 +67,7 @@ TEST_CASE("best: if best.pth cannot be written the run says so, and the next sta
   CHECK(runner.close());
   CHECK(epoch_of(dir / "checkpoints" / "best.pth") == 2);
   CHECK_THAT(read_file(dir / "best.json"), ContainsSubstring("\"index\": 2\n"));
-  CHECK_THAT(logs_of(dir), ContainsSubstring("checkpoint: made best.pth anew from ckpt-e000002.pth"));
+  CHECK_THAT(logs_of(dir), ContainsSubstring("checkpoint: recreated best.pth from ckpt-e000002.pth"));
 }
 
 TEST_CASE("best: if the best state is removed, the run says so and removes best.json", "[runner]") {

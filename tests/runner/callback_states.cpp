@@ -23,7 +23,7 @@ TEST_CASE("Callback: an exception of its state has its name, in saves and in loa
     TinyRunner runner(config);
     runner.add(Stateful(true));
     CHECK(error_of<dl::Error>([&] { runner.state_dict(); }) ==
-          "[runner.callback] expected 'Stateful' to give its state, got an exception: a lost buffer");
+          "[runner.callback] expected 'Stateful' to return its state, got an exception: a lost buffer");
   }
   dl::State saved;
   {
@@ -37,7 +37,7 @@ TEST_CASE("Callback: an exception of its state has its name, in saves and in loa
   runner.initialize();
   CHECK_THAT(error_of<dl::Error>([&] { runner.load_checkpoint(saved); }),
              ContainsSubstring(
-                 "[runner.callback] expected 'Stateful' to take the state of the checkpoint, got an exception: "));
+                 "[runner.callback] expected 'Stateful' to load the state of the checkpoint, got an exception: "));
 }
 
 /// Keeps an average of the weights in its state.
@@ -165,7 +165,7 @@ TEST_CASE("Callback: a state without its callback is a warning, a tracked object
   TrackingRunner tracking(config);
   CHECK(error_of<dl::CheckpointError>([&] { tracking.load_checkpoint(plain); }) ==
         "[runner.load_checkpoint] expected the state of 'replay' under 'tracked' in the checkpoint, got none; put "
-        "'tracked' into checkpoint.exclude_from_loading to begin with it anew");
+        "'tracked' into checkpoint.exclude_from_loading to keep its initial state");
   Replay late;
   CHECK(error_of<dl::StateError>([&] { tracking.track("late", late); }) ==
         "[runner.track] expected a call before initialize(), got one later");
@@ -187,7 +187,7 @@ TEST_CASE("TorchRunner: an exception of a tracked state names the object, and a 
   runner.initialize();
   const dl::State saved = dl::clone(runner.state_dict());
   CHECK(error_of<dl::CheckpointError>([&] { runner.load_checkpoint(saved); }) ==
-        "[runner.track] expected the object 'replay' to give or take its state, got an exception: cannot load");
+        "[runner.track] expected the object 'replay' to save or load its state, got an exception: cannot load");
 
   TinyRunner without(config);
   std::vector<std::string> warnings;

@@ -69,7 +69,7 @@ TEST_CASE("EarlyStopping: rows without a score do not count, and a run without a
   runner.train();
   CHECK(runner.state().train.epoch == 6);
   CHECK(warnings ==
-        std::vector<std::string>{"patience ends no run without a split to evaluate, which its score would be of"});
+        std::vector<std::string>{"patience has no effect without a split to evaluate, whose score it watches"});
 }
 
 }  // namespace

@@ -184,13 +184,13 @@ TEST_CASE("exclude_from_loading: without 'runner' and with another learning rate
   config.optim.lr = 0.01;
   double lr = 0.05;
   std::string text =
-      "optim.lr is 0.05 in the checkpoint and 0.01 here; that of the checkpoint holds, with its 'optimizer' (put "
-      "'optimizer' into checkpoint.exclude_from_loading for that of the config)";
+      "optim.lr is 0.05 in the checkpoint and 0.01 here; uses the checkpoint's, restored with 'optimizer' (put "
+      "'optimizer' into checkpoint.exclude_from_loading to use the config's)";
   config.checkpoint.exclude_from_loading = {"runner"};
   SECTION("the checkpoint's") {}
   SECTION("the config's") {
     config.checkpoint.exclude_from_loading.push_back("optimizer");
-    text = "optim.lr is 0.05 in the checkpoint and 0.01 here; that of the config holds";
+    text = "optim.lr is 0.05 in the checkpoint and 0.01 here; uses the config's";
     lr = 0.01;
   }
   TinyRunner runner(config);

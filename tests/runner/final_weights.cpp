@@ -107,7 +107,7 @@ TEST_CASE("test_with: if the last weights are the best, or best.pth is missing, 
     CHECK(warnings.empty());
   } else {
     CHECK(warnings == std::vector<std::string>{"test_with: best: expected the weights of the best result in best.pth, "
-                                               "got none; those of the last are taken"});
+                                               "got none; uses the last weights"});
   }
   CHECK(runner.tested_weights() == (config.epochs == 2 ? "epoch 2 (last, best)" : "epoch 3 (last)"));
 }
@@ -207,7 +207,7 @@ TEST_CASE("run: with record: false the output has no directory", "[runner]") {
   CHECK_THAT(text, !ContainsSubstring("run: "));
   CHECK_THAT(text, !ContainsSubstring("checkpoints: "));
   CHECK_THAT(text, ContainsSubstring("warning: test_with: best: expected the weights of the best result in "
-                                     "best.pth, got none; those of the last are taken\n"));
+                                     "best.pth, got none; uses the last weights\n"));
 }
 
 }  // namespace runner_test

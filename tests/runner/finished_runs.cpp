@@ -105,7 +105,7 @@ TEST_CASE("finished run: an unreadable number in its files is a warning that nam
   const auto text_printed = printed_by([&] { epochs = epochs_trained(config); });
   CHECK(epochs == 0);
   CHECK_THAT(text_printed, ContainsSubstring("warning: auto_resume: expected in " + (dir / name).string() +
-                                             " a number of '" + key + "', got '" + got + "'; goes on without it\n"));
+                                             " a number of '" + key + "', got '" + got + "'; ignores it\n"));
 }
 
 TEST_CASE("finished run: with last_save_model_only and one epoch it stays finished, and cannot get more epochs",
@@ -159,7 +159,7 @@ TEST_CASE("finished run: with last_save_model_only and one epoch it stays finish
   config.epochs = 2;
   TinyRunner extended(config);
   CHECK_THAT(error_of<dl::CheckpointError>([&] { extended.train(); }),
-             ContainsSubstring("it holds the model alone, which is nothing to go on from"));
+             ContainsSubstring("contains only model weights; cannot resume"));
   CHECK(contents() == before);
 }
 

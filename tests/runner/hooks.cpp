@@ -119,7 +119,7 @@ TEST_CASE("BaseRunner: initialize() runs once: after a failure, from a hook or w
   {
     ReentrantRunner runner(config);
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
-          "[runner.initialize] expected to be called once, got a call from one of its own hooks");
+          "[runner.initialize] expected to be called once, got a call from one of its hooks");
   }
   {
     TinyRunner runner(config);

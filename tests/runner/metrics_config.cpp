@@ -154,7 +154,7 @@ TEST_CASE("TorchRunner: a run resumes within an epoch with other metrics", "[run
   CHECK(results.latest()->result.number("train.acc") == nullptr);
   runner.close();
   CHECK_THAT(logs_of(runner.workspace().dir()),
-             ContainsSubstring("the metrics are not those of the checkpoint and begin anew in the middle of "
+             ContainsSubstring("the metrics differ from those of the checkpoint and restart in the middle of "
                                "train: [global_metrics.load_state_dict] "));
 }
 

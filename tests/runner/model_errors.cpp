@@ -27,8 +27,8 @@ TEST_CASE("models: wrong names in step, backward and optim are errors with the r
   };
   CHECK_THAT(
       error_after([](Wrong& self, const at::Tensor&) { self.step(); }),
-      ContainsSubstring("[runner.step] expected the name of a model, got none, and a runner with `models` alone; call "
-                        "step(name)"));
+      ContainsSubstring(
+          "[runner.step] expected the name of a model, got none in a runner with `models` alone; call step(name)"));
   CHECK_THAT(error_after([](Wrong& self, const at::Tensor&) { self.step("generater"); }),
              ContainsSubstring("[runner.step] expected a model that is trained, one of [discriminator, generator], got "
                                "'generater'; did you mean 'generator'?"));
@@ -74,7 +74,7 @@ TEST_CASE("models: a model that no step updates is one warning, and an optimizer
   GanRunner misspelt(config);
   misspelt.optimizers["generatr"] = nullptr;
   CHECK(error_of<dl::ConfigError>([&] { misspelt.train(); }) ==
-        "[runner.build_optimizer] expected in `optimizers` the names of models, [discriminator, generator], got "
+        "[runner.build_optimizer] expected in `optimizers` names of models, one of [discriminator, generator], got "
         "'generatr'; did you mean 'generator'?");
 }
 

@@ -68,7 +68,7 @@ struct Rising : TinyRunner {
 TEST_CASE("score_mode: min or max decides the best score; without it the highest is the best, with a line of the log",
           "[runner]") {
   const std::string guess =
-      "score: no metric says which way 'score' is better, so higher is taken as better; set score_mode to min or max";
+      "score: no metric declares the direction of 'score': assumes that higher is better; set score_mode to min or max";
   for (const auto& [mode, best, said] : {std::tuple<std::optional<std::string>, int, std::size_t>{std::nullopt, 2, 1},
                                          {std::optional<std::string>("min"), 0, 0},
                                          {std::optional<std::string>("max"), 2, 0}}) {

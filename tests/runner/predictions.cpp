@@ -188,14 +188,14 @@ TEST_CASE("BasicTorchRunner: a prediction of a wrong type is an error that says 
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
           "[runner.criterion] expected a criterion of (runner_predictions::Output, at::Tensor), got one of "
           "(std::tuple<at::Tensor, at::Tensor>, at::Tensor); let model_output(prediction) and model_target(batch), "
-          "beside their types, give what it takes" +
+          "beside their types, return what it takes" +
               place);
   }
   SECTION("a model that gives another type") {
     PredictionRunner<Output> runner(config);
     runner.model = std::make_shared<TwoPartsImpl<Both>>(config);
     CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
-          "[runner.model] expected a model whose forward gives runner_predictions::Output, got one that gives "
+          "[runner.model] expected a model whose forward returns runner_predictions::Output, got one that returns "
           "std::tuple<at::Tensor, at::Tensor>; name that as the runner's prediction, BasicTorchRunner<Batch, "
           "std::tuple<at::Tensor, at::Tensor>>, or override the steps" +
               place);
@@ -203,11 +203,12 @@ TEST_CASE("BasicTorchRunner: a prediction of a wrong type is an error that says 
   SECTION("a runner of tensors") {
     TinyRunner runner(config);
     runner.model = std::make_shared<TwoPartsImpl<Both>>(config);
-    CHECK(error_of<dl::StateError>([&] { runner.train(); }) ==
-          "[runner.model] expected a model whose forward gives at::Tensor, got one that gives std::tuple<at::Tensor, "
-          "at::Tensor>; name that as the runner's prediction, BasicTorchRunner<Batch, std::tuple<at::Tensor, "
-          "at::Tensor>>, or override the steps" +
-              place);
+    CHECK(
+        error_of<dl::StateError>([&] { runner.train(); }) ==
+        "[runner.model] expected a model whose forward returns at::Tensor, got one that returns std::tuple<at::Tensor, "
+        "at::Tensor>; name that as the runner's prediction, BasicTorchRunner<Batch, std::tuple<at::Tensor, "
+        "at::Tensor>>, or override the steps" +
+            place);
   }
 }
 

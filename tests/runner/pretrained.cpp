@@ -126,7 +126,7 @@ TEST_CASE("from_checkpoint: a file without a config is an error with its keys", 
   const auto model = run.checkpoints / "model.pth";
   CHECK(error_of<dl::CheckpointError>([&] { dl::from_checkpoint<TinyRunner, TinyConfig>(model); }) ==
         "[runner.read_config] expected the config of a run under 'runner' in file '" + model.string() +
-            "', got the keys [model]; build the runner by from_pretrained for weights alone");
+            "', got the keys [model]; use from_pretrained to load only weights");
 }
 
 TEST_CASE("from_pretrained: builds a runner with another config and the weights of a checkpoint", "[runner]") {

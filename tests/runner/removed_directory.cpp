@@ -45,11 +45,11 @@ TEST_CASE("removed directory: the run logs it, creates the directory again and h
   CHECK(log.substr(0, log_before.size()) == log_before);
   CHECK(count(log, "it was removed") == 1);
   CHECK(count(log, whole ? "workspace: expected '" + dir.string() +
-                               "', got none: it was removed, and the earlier checkpoints in it are gone; made anew, "
-                               "training goes on\n"
+                               "', got none: it was removed, and the earlier checkpoints in it are gone; recreated it; "
+                               "training continues\n"
                          : "[checkpoint.write] expected the directory '" + (dir / "checkpoints").string() +
-                               "', got none: it was removed with the earlier checkpoints in it; recreated it; "
-                               "training goes on\n") == 1);
+                               "', got none: it was removed with the earlier checkpoints in it; recreated it; training "
+                               "continues\n") == 1);
   CHECK_THAT(log, ContainsSubstring("epoch 4/4"));
   CHECK_THAT(read_file(dir / "metadata" / "git.yaml"), ContainsSubstring(runner.workspace().timestamp()));
   CHECK(fs::exists(dir / "metadata" / "config.full.yaml"));

@@ -74,8 +74,8 @@ TEST_CASE("restart: resuming with another architecture or a missing file is an e
   {
     TinyRunner runner(config);
     CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
-          "[runner.load_checkpoint] expected a config that means the same as the checkpoint's, got one where hidden is "
-          "8 there and 9 here (start a new run, align the config, or put 'runner' into "
+          "[runner.load_checkpoint] expected the same config as the checkpoint's, got one where hidden is "
+          "8 in the checkpoint and 9 here (start a new run, align the config, or put 'runner' into "
           "checkpoint.exclude_from_loading)");
   }
   config.checkpoint.exclude_from_loading = {"runner"};

@@ -57,12 +57,15 @@ TEST_CASE("full disk: metrics and results are logged once and written again when
     CHECK(results_of(dir / name) == results_of(whole / name));
   }
   const auto log = logs_of(dir);
-  CHECK(count(log, "[metrics_log.append] expected to write " + (dir / "metrics.jsonl").string() +
-                       ", got 'File too large'; training goes on, lines of metrics are kept until there is room") == 1);
+  CHECK(
+      count(log,
+            "[metrics_log.append] expected to write " + (dir / "metrics.jsonl").string() +
+                ", got 'File too large'; training continues, metrics lines stay in memory until they can be written") ==
+      1);
   CHECK(count(log, "[metrics_log") == 1);
   CHECK(count(log, "metrics: all lines are written again") == 1);
   CHECK(count(log, "[workspace.write] expected to write " + (dir / "results.json").string() +
-                       ", got 'File too large'; training goes on, the results are written with the next ones") == 1);
+                       ", got 'File too large'; training continues, the next result retries") == 1);
   CHECK(count(log, "[workspace.write") == 1);
   CHECK(count(log, "results: all files are written again") == 1);
   const auto state = dl::load_file(dir / "checkpoints" / "latest.pth");

@@ -63,7 +63,7 @@ TEST_CASE("full disk: failed saves are logged once and counted, and training con
   runner.write_summary("finished");
   CHECK(runner.close());
   const auto log = logs_of(dir);
-  CHECK(count(log, health.first_error + "; training goes on, earlier checkpoints are whole") == 1);
+  CHECK(count(log, health.first_error + "; training continues, earlier checkpoints are intact") == 1);
   CHECK(count(log, "checkpoint: saves succeed again; 2 failed so far") == 1);
   CHECK_THAT(read_file(dir / "summary.json"), ContainsSubstring("\"checkpoint_errors\": 2"));
   CHECK(epoch_of(dir / "checkpoints" / "latest.pth") == 4);

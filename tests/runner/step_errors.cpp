@@ -133,7 +133,7 @@ TEST_CASE("TorchRunner: an error of the standard library names the step; other c
     runner.in_train = [] { throw 42; };
     CHECK_THROWS_AS(runner.train(), int);
     runner.close();
-    CHECK(count(logs_of(runner.workspace().dir()), "an exception that is no std::exception" + place) == 1);
+    CHECK(count(logs_of(runner.workspace().dir()), "an exception that is not a std::exception" + place) == 1);
   }
   SECTION("a stop") {
     runner.in_train = [] { throw dl::Stopped(15, "stopped"); };

@@ -71,7 +71,7 @@ TEST_CASE("stop: with record: false the error says that nothing is saved, and a 
   collect_warnings(runner, warnings);
   stop_before(runner, 2);
   CHECK(error_of<dl::Stopped>([&] { runner.train(); }) ==
-        "[runner.stop] stopped by SIGTERM at step 3; nothing is saved, as the config says");
+        "[runner.stop] stopped by SIGTERM at step 3; nothing is saved, as configured");
   runner.save_checkpoint("mine", false, false, true);
   CHECK(warnings ==
         std::vector<std::string>{"runner.save_checkpoint: expected a place to save 'mine' in, got record: false"});

@@ -147,8 +147,8 @@ TEST_CASE("take over: auto_resume takes the checkpoints of an older commit when 
   }
   TinyRunner runner(config);
   CHECK_THAT(error_of<dl::CheckpointError>([&] { runner.train(); }),
-             StartsWith("[runner.auto_resume] expected a checkpoint to go on from, got none that is "
-                        "sound; move the run's directory away to start afresh: [checkpoint.newest]"));
+             StartsWith("[runner.auto_resume] expected an undamaged checkpoint to resume from, got none; move the "
+                        "run's directory away to start a new run: [checkpoint.newest]"));
 }
 
 TEST_CASE("take over: load_checkpoint with a checkpoint of the run continues in its directory", "[runner]") {

@@ -131,19 +131,20 @@ TEST_CASE("ModelHandle: results of TorchScript convert to types of C++", "[runne
   CHECK(lists.size() == 2);
   CHECK(forward(std::type_identity<dl::State>(), "{1: y}", "Dict[int, Tensor]").map().begin()->key.integer() == 1);
 
-  CHECK(error_of<dl::StateError>([&] { forward(std::type_identity<Both>(), "(y, y, y)", ""); }) ==
-        "[runner.model] expected a TorchScript model that gives std::tuple<at::Tensor, at::Tensor>, got [Float [1, 3], "
-        "Float [1, 3], Float [1, 3]]; name another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, "
-        "a standard container of them, or a type with a constructor from a State");
+  CHECK(
+      error_of<dl::StateError>([&] { forward(std::type_identity<Both>(), "(y, y, y)", ""); }) ==
+      "[runner.model] expected a TorchScript model that returns std::tuple<at::Tensor, at::Tensor>, got [Float [1, 3], "
+      "Float [1, 3], Float [1, 3]]; name another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, "
+      "a standard container of them, or a type with a constructor from a State");
   CHECK(error_of<dl::StateError>([&] {
           dl::ModelHandle(make_layer("(y, 2)"))(torch::ones({1, 4}));
         }) ==
-        "[runner.model] expected a TorchScript model that gives at::Tensor, got [Float [1, 3], an integer]; name "
+        "[runner.model] expected a TorchScript model that returns at::Tensor, got [Float [1, 3], an integer]; name "
         "another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, a standard container of them, or "
         "a type with a constructor from a State");
   CHECK(error_of<dl::StateError>(
             [&] { forward(std::type_identity<std::map<std::string, double>>(), "{'y': y}", "Dict[str, Tensor]"); }) ==
-        "[runner.model] expected a TorchScript model that gives " +
+        "[runner.model] expected a TorchScript model that returns " +
             dl::detail::name_of(typeid(std::map<std::string, double>)) +
             ", got {y: Float [1, 3]}; name another prediction, BasicTorchRunner<Batch, Prediction>: a tensor, a State, "
             "a standard container of them, or a type with a constructor from a State");

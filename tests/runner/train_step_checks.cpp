@@ -55,8 +55,8 @@ TEST_CASE("train_step: loss.backward() is one warning, and metrics without value
   const Folder folder;
   CHECK(warnings_of<Careless<1>>(config_in(folder)) ==
         std::vector<std::string>{
-            "runner.step: a train_step calls step() without backward(loss): its gradients are not weighed by the "
-            "samples of the accumulation window, nor shared with other processes; call backward(loss) in place of "
+            "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the "
+            "samples of the accumulation window, nor reduced over processes; call backward(loss) in place of "
             "loss.backward()",
             "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
 }
@@ -66,15 +66,16 @@ TEST_CASE("train_step: a loss that is not finite is a warning with split and ste
   TinyConfig config = config_in(folder);
   config.epochs = 1;
   config.log_interval = 2;
-  CHECK(warnings_of<Careless<3>>(config) ==
-        std::vector<std::string>{
-            "the loss is not finite: nan in split 'train', epoch 1, by step 5; on_nonfinite: stop ends such a run",
-            "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
+  CHECK(
+      warnings_of<Careless<3>>(config) ==
+      std::vector<std::string>{
+          "the loss is not finite: nan in split 'train', epoch 1, by step 5; set on_nonfinite: stop to end such a run",
+          "the metrics of split 'train' got no values; call update_metrics in your own train_step"});
   config.on_nonfinite = "stop";
   Careless<3> runner(config);
   CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==
-        "[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, by step 5 (on_nonfinite: stop); the "
-        "checkpoints before are whole");
+        "[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, by step 5 (on_nonfinite: stop); "
+        "earlier checkpoints are intact");
 }
 
 TEST_CASE("train_step: the log has the number of skipped updates", "[runner]") {
@@ -130,7 +131,7 @@ TEST_CASE("train_step: by steps a run that skips all updates of a pass ends with
     Broken runner(config);
     CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==
           "[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, by step 0 (on_nonfinite: stop); "
-          "the checkpoints before are whole");
+          "earlier checkpoints are intact");
   }
 }
 

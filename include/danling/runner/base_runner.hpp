@@ -113,7 +113,7 @@ class BaseRunner : public RunnerPlan {
   // ---- checkpoints --------------------------------------------------------------------------------------------------
 
   /// Saves through the checkpoint manager. All ranks call it, because each adds its part (`ranks.<number>` in the
-  /// checkpoint: generators, and loaders of `in_order: false`). By default training goes on while the file is written
+  /// checkpoint: generators, and loaders of `in_order: false`). By default training continues while the file is written
   /// (`checkpoint.async_mode`). Inside an accumulation window the save waits for its end: a checkpoint never holds
   /// partial gradients.
   /// @param name alias to write, "latest" usually.

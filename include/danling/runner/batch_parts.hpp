@@ -1,4 +1,4 @@
-// What a runner reads of a batch of any type besides its input: a target tensor, counts, shapes for messages.
+// Target tensor, counts and shapes that a runner reads from a batch of any type.
 #pragma once
 
 #include <concepts>
@@ -29,7 +29,7 @@ template <class B>
 concept HasTensorTarget = HasModelTarget<B> &&
     (std::same_as<TargetOf<B>, State> || std::convertible_to<const TargetOf<B>&, const at::Tensor&>);
 
-/// The target where it is a tensor; else an undefined one.
+/// The target if it is a tensor, else an undefined tensor.
 template <class B>
 decltype(auto) target_tensor(const B& batch) {
   if constexpr (!HasTensorTarget<B>) {
@@ -42,8 +42,8 @@ decltype(auto) target_tensor(const B& batch) {
   }
 }
 
-/// In DanLing's order: what the batch or the target says, the targets that the criterion averages over, the mask of the
-/// inputs.
+/// In DanLing's order: the loss normalizer of the batch or target, the targets that the criterion averages over, the
+/// mask of the inputs.
 template <class B>
 std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle& criterion) {
   std::optional<std::int64_t> found = data::loss_normalizer(batch);
@@ -67,8 +67,8 @@ std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle&
   return found;
 }
 
-/// What the batch says, else the elements of nested inputs (DanLing counts them), else the mask of the inputs; 0 where
-/// there is none of them, or only a function knows the input.
+/// `num_tokens` of the batch, else the elements of nested inputs (DanLing counts them), else the mask of the inputs;
+/// else 0, also where only a function returns the input.
 template <class B>
 std::int64_t tokens_of(const B& batch) {
   if (const std::optional<std::int64_t> stated = data::num_tokens(batch)) {
@@ -92,7 +92,7 @@ std::int64_t tokens_of(const B& batch) {
   }
 }
 
-/// "input Float [8, 4] and target Long [8]", in the middle of an error.
+/// "input Float [8, 4] and target Long [8]", for error texts.
 template <class B>
 std::string shapes_of(const B& batch) noexcept {
   try {

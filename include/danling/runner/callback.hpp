@@ -1,4 +1,4 @@
-// What happens in a run, as typed events, and the class that listens to them.
+// Callbacks: typed events of a run and the class that receives them.
 #pragma once
 
 #include <chrono>
@@ -26,23 +26,23 @@ namespace danling::inline v0 {
 class BaseRunner;
 class ResultBook;
 
-/// The runner whose event it is. A callback may ask it to stop (request_stop), save (request_save) and evaluate
-/// (request_evaluation), each where the accumulation window ends, and to end training (end_training) with the epoch or,
-/// by steps, with the window. One of several ranks may ask alone; save_checkpoint is called by all.
+/// The runner that sends the event. A callback may request a stop (request_stop), a save (request_save) or an
+/// evaluation (request_evaluation) at the end of the accumulation window, and end training (end_training) after the
+/// epoch or, in step mode, after the window. One rank alone may request; all ranks must call save_checkpoint.
 struct Event {
   BaseRunner& runner;
 };
 
-/// train() begins, after everything is built and restored, or has ended.
+/// train() begins, with all components built and restored, or has ended.
 struct RunEvent : Event {
   const std::vector<std::string>& train_splits;
   const std::vector<std::string>& evaluate_splits;
 };
 
-/// A round: an epoch, or in step mode a pass over the splits or what lies between two evaluations.
+/// A round: an epoch, or in step mode a pass over the splits or the steps between two evaluations.
 struct RoundEvent : Event {
   std::int64_t index;    ///< from 0
-  const Result& result;  ///< by split, as far as it is known
+  const Result& result;  ///< by split; only splits done so far
 };
 
 /// A row of the results: each epoch, in step mode each evaluation.
@@ -56,25 +56,25 @@ struct ResultEvent : Event {
 struct SplitEvent : Event {
   const std::string& split;
   RunnerMode mode;
-  std::int64_t done;     ///< steps that were done before: of a resumed run
-  std::int64_t total;    ///< steps; 0 where it is not known
+  std::int64_t done;     ///< steps done before, by a resumed run
+  std::int64_t total;    ///< steps; 0: unknown
   const Result& result;  ///< at the end the averages
 };
 
 /// One training micro-batch.
 struct StepEvent : Event {
   const std::string& split;
-  std::int64_t iteration;  ///< micro-batches of this pass that are done
+  std::int64_t iteration;  ///< micro-batches of this pass done so far
   std::int64_t done;       ///< of the pass: micro-batches, in step mode updates
-  const at::Tensor& loss;  ///< on its device, which reading it waits for; may be undefined
+  const at::Tensor& loss;  ///< on its device (reading it waits); may be undefined
   std::int64_t samples;
   bool closes;   ///< all accumulation windows ended with it
   bool updated;  ///< an optimizer changed its parameters
   std::chrono::steady_clock::time_point time;
 };
 
-/// A log boundary or the end of a pass, with the numbers of all ranks; a boundary of an evaluation has those of this
-/// one.
+/// A log boundary or the end of a pass, with numbers over all ranks; at a boundary of an evaluation, of this rank
+/// alone.
 struct LogEvent : Event {
   const std::string& split;
   RunnerMode mode;
@@ -84,7 +84,7 @@ struct LogEvent : Event {
   const Result& telemetry;                ///< times and rates
 };
 
-/// A save was taken: with `async` the disk is still at work.
+/// A save was taken; with `async` the file is still being written.
 struct SaveEvent : Event {
   const std::string& name;
   bool last;  ///< the last of the run
@@ -92,72 +92,72 @@ struct SaveEvent : Event {
 };
 
 struct RestoreEvent : Event {
-  const std::filesystem::path& path;  ///< empty where a state was given
+  const std::filesystem::path& path;  ///< empty when loaded from a State
 };
 
-/// The run stops at a signal, or since somebody asked; in training it is saved by now.
+/// The run stops after a signal or a request; a training run is already saved.
 struct StopEvent : Event {
   int signal;
 };
 
-/// train() ends with an exception; it goes on to the caller.
+/// train() ends with an exception, which the caller receives.
 struct ExceptionEvent : Event {
   const std::exception& error;
 };
 
-/// Derive, override what you listen to, and `runner.add(...)`; an override with a wrong name does not compile where it
-/// says `override`. Functions are called by the thread that trains, on every rank, the library's own callbacks first
-/// (records, console, early stopping), then those of the program in the order in which they were added. Do not step the
-/// optimizer, zero gradients or change counters. An exception ends the run, with the callback's name in its message.
+/// Derive, override the events that you need with `override` (a misspelt name then does not compile), and
+/// `runner.add(...)`. The training thread calls the functions on every rank: first the library's callbacks (records,
+/// console, early stopping), then the program's in the order of add(). Do not step the optimizer, zero gradients or
+/// change counters. An exception ends the run; its message names the callback.
 class Callback {
  public:
   virtual ~Callback();
 
-  /// In messages and as the key of its state: the class by default. Two callbacks of one name are refused.
+  /// Used in messages and as the key of the state; by default the class name. Must be unique.
   virtual std::string name() const;
 
-  // All are called on every rank, on_save on those that write.
+  // Called on every rank; on_save on ranks that write.
 
-  /// Once per train() or first train_on_batch(), unless an earlier start has finished the run.
+  /// Once per train() or first train_on_batch(), unless the run was already finished.
   virtual void on_run_begin(const RunEvent&) {}
-  /// Once, when training has ended by itself and everything is on disk.
+  /// Once, when training has ended without a stop or an error and all files are on disk.
   virtual void on_run_end(const RunEvent&) {}
-  /// Once per round, before its training; of a round that a resumed run goes on with, again.
+  /// Once per round, before its training; again when a resumed run continues the round.
   virtual void on_round_begin(const RoundEvent&) {}
   /// Before the round's save.
   virtual void on_round_end(const RoundEvent&) {}
-  /// Once per row of the results, before the save that may call it the best.
+  /// Once per row of the results, before the save that may mark it as best.
   virtual void on_result(const ResultEvent&) {}
-  /// Once per training split of a round, before its first batch, also of a pass that a resumed run goes on with.
+  /// Once per training split of a round, before its first batch; again when a resumed run continues the pass.
   virtual void on_train_begin(const SplitEvent&) {}
-  /// After its last batch, when the numbers of all ranks are known.
+  /// After its last batch, with numbers over all ranks.
   virtual void on_train_end(const SplitEvent&) {}
-  /// After each training micro-batch, before the log line and the save that it brings. Overriding it costs a call per
-  /// step, nothing else.
+  /// After each training micro-batch, before its log line and save. Overriding it costs one call per step.
   virtual void on_step(const StepEvent&) {}
   /// At each `log_interval` of training, every few seconds of a long evaluation, and at the end of each pass.
   virtual void on_log(const LogEvent&) {}
-  /// Once per evaluation of a split, before its first batch and after its last: of a round, of evaluate(), of a host's.
+  /// Once per evaluation of a split, before its first batch and after its last: in a round, in evaluate(), or in the
+  /// program's loop.
   virtual void on_evaluate_begin(const SplitEvent&) {}
   virtual void on_evaluate_end(const SplitEvent&) {}
-  /// After each save that was due, once the state is copied.
+  /// After each due save, once the state is copied.
   virtual void on_save(const SaveEvent&) {}
-  /// After each load_checkpoint() and resume, when all components have their state.
+  /// After each load_checkpoint() and resume, with all components restored.
   virtual void on_restore(const RestoreEvent&) {}
   /// Before Stopped is thrown.
   virtual void on_stop(const StopEvent&) {}
-  /// Before train() or train_on_batch() passes an exception on, other than Stopped and those of lost processes.
+  /// Before train() or train_on_batch() rethrows an exception other than Stopped and those of lost processes.
   virtual void on_exception(const ExceptionEvent&) {}
 
-  /// Saved in each checkpoint under its name; a null state, as here, is not. Called where a checkpoint is built.
+  /// Saved in each checkpoint under name(), unless null as here. Called when a checkpoint is built.
   virtual State state_dict() const { return {}; }
-  /// Called when a checkpoint that has its state is loaded. Throw StateError where it does not fit.
+  /// Called when a checkpoint with this callback's state is loaded. Throw StateError if it does not fit.
   virtual void load_state_dict(const State&) {}
 };
 
 namespace detail {
 
-/// Whether a class overrides on_step, so that it is to be called at each step.
+/// Whether a class overrides on_step and must be called at each step.
 template <class T>
 constexpr bool listens_to_steps() {
   if constexpr (requires { &T::on_step; }) {
@@ -169,12 +169,12 @@ constexpr bool listens_to_steps() {
 
 }  // namespace detail
 
-/// Callbacks in their order.
+/// Callbacks in call order.
 class CallbackList {
  public:
-  /// Of the program. `steps`: it listens to each step. @throws ConfigError where one has this name already.
+  /// Adds a callback of the program. `steps`: it receives each step. @throws ConfigError when its name is taken.
   void add(std::shared_ptr<Callback> callback, bool steps);
-  /// Of the library: called before those of the program, and its exceptions pass as they are.
+  /// Adds a callback of the library: called before the program's; its exceptions pass unchanged.
   void add_own(std::shared_ptr<Callback> callback, bool steps);
 
   bool has_step_listeners() const { return !step_listeners_.empty(); }
@@ -194,7 +194,7 @@ class CallbackList {
     }
   }
 
-  /// {name: state} of those that have one.
+  /// {name: state} of callbacks that have a state.
   State state_dict() const;
   /// @return the names in `state` that no callback has
   std::vector<std::string> load_state_dict(const State& state) const;
@@ -214,7 +214,7 @@ class CallbackList {
       rethrow(entry, expected);
     }
   }
-  /// An exception of the program's callback becomes an Error that names it.
+  /// Turns an exception of the program's callback into an Error that names it.
   [[noreturn]] static void rethrow(const Entry& entry, std::string_view expected);
 
   std::vector<Entry> all_;

@@ -41,8 +41,8 @@ concept TypedLoss = TypedForward<T> && std::same_as<Output<T>, at::Tensor> && st
 
 }  // namespace detail
 
-/// A value handle: copies share the module, or the losses with their averages. What the loss averages over is read from
-/// the module's options: `ignore_index`, and whether `reduction` is the mean.
+/// A value handle: copies share the module, or the losses with their averages. The module's options `ignore_index` and
+/// `reduction` determine the targets that the loss averages over.
 class CriterionHandle {
  public:
   CriterionHandle() = default;
@@ -63,7 +63,7 @@ class CriterionHandle {
   }
 
   /// The same with a prediction or target of another type, or the batch as target, where the criterion takes them. A
-  /// criterion of tensors is given `model_output(prediction)`, and a State that is a tensor.
+  /// criterion of tensors receives `model_output(prediction)`, or a State that is a tensor.
   template <class P, class T>
   requires(!(detail::TensorLike<P> && detail::TensorLike<T>)) at::Tensor operator()(const P& prediction,
                                                                                     const T& target) const {
@@ -94,18 +94,18 @@ class CriterionHandle {
   /// and saves them.
   const std::shared_ptr<LossesBase>& losses() const { return losses_; }
 
-  /// The criterion's own module, so that its weights move with the device; null for callables.
+  /// The criterion's module, whose weights move to the device; null for callables.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   void to(at::Device device) const;
 
-  /// The target value that the loss leaves out, when the module has one.
+  /// The target value that the loss ignores, if the module has one.
   std::optional<std::int64_t> ignore_index() const { return ignore_index_; }
   /// Whether the loss is a mean over its targets.
   bool mean() const { return mean_; }
 
   /// How many targets the loss of this batch averages over: the weight of the batch in an accumulation window and in
-  /// the average. Nothing when the criterion does not say (the window is then uniform). Call it before the batch is
-  /// moved: for a target on a device the count of ignored entries waits for it.
+  /// the average. Nothing when unknown (the window is then uniform). Call it before the batch is moved: counting
+  /// ignored entries of a target on a device waits for the device.
   std::optional<std::int64_t> loss_normalizer(const at::Tensor& target) const;
 
  private:

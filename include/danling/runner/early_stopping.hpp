@@ -1,4 +1,4 @@
-// Ends a run whose score gets no better.
+// Early stopping: ends a run whose score stops improving.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace danling::inline v0 {
 
-/// After `patience` rows of the results in a row that are not better than all before; an equal score is not better, nor
-/// is one that is no finite number. The runner adds one with `patience` of the config.
+/// Ends training after `patience` consecutive rows of the results without a new best score; an equal or non-finite
+/// score is no new best. With `patience` of the config the runner adds one.
 class EarlyStopping : public Callback {
  public:
   explicit EarlyStopping(double patience = std::numeric_limits<double>::infinity()) : patience_(patience) {}

@@ -1,4 +1,4 @@
-// Predictions of a split, batch by batch: an input range over what a runner predicts.
+// Predictions of a split, batch by batch: an input range.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ namespace danling::inline v0 {
 class TorchRunnerBase;
 
 namespace detail {
-/// The walk over a split, whatever is predicted.
+/// Iterates over a split, independent of the prediction type.
 class InferBatches {
  public:
   InferBatches(TorchRunnerBase& runner, data::LoaderBase& loader, data::LoaderVisit visit,
                std::optional<std::int64_t> steps, std::string split)
       : runner_(&runner), loader_(&loader), visit_(std::move(visit)), steps_(steps), split_(std::move(split)) {}
 
-  /// Infers the next batch into `prediction`, a std::optional of what the runner predicts; false at the end.
+  /// Infers the next batch into `prediction`, a std::optional of the runner's prediction type; false at the end.
   bool next(void* prediction);
 
  private:

@@ -1,4 +1,4 @@
-// One of the models that a run trains, with what updates it.
+// One model that a run trains, with its optimizer, schedule and accumulation window.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace danling::inline v0 {
 
 /// `model`, or one of `models` by its name, with its optimizer, its schedule and its accumulation window. The runner
-/// makes them when training begins.
+/// creates learners when training begins.
 struct Learner {
   std::string name = {};  ///< empty: `model`
   std::shared_ptr<optim::Optimizer> optimizer = {};
@@ -27,7 +27,7 @@ struct Learner {
 
   AccumulationWindow window = {};
   std::int64_t updates = 0;  ///< of the whole run
-  std::int64_t skipped = 0;  ///< updates that non-finite gradients prevented
+  std::int64_t skipped = 0;  ///< updates skipped for non-finite gradients
 
   // Of the loops.
   std::int64_t begun_in = -1;  ///< number of the training step whose micro-batch the window has counted

@@ -1,4 +1,4 @@
-// What a runner is doing.
+// Mode of a runner: train, evaluate or infer.
 #pragma once
 
 namespace danling::inline v0 {

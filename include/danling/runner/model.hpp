@@ -31,7 +31,7 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 namespace detail {
 
-/// What the runner needs of a model, whatever its kind.
+/// Interface that the runner uses for every kind of model.
 class ModelConcept {
  public:
   virtual ~ModelConcept();
@@ -82,7 +82,7 @@ concept ScriptModule = std::same_as<T, torch::jit::Module>;
 
 std::unique_ptr<ModelConcept> wrap_script(const torch::jit::Module& module);
 
-/// Says which of input and output does not fit.
+/// @throws StateError that names the input or output that does not fit.
 [[noreturn]] void fail_forward(const TypedCall& model, const std::type_info& input, const std::type_info& output);
 [[noreturn]] void fail_script_input(const std::type_info& input);
 [[noreturn]] void fail_script_output(const State& given, const std::type_info& expected);
@@ -111,21 +111,20 @@ class CallableModel final : public ModelConcept {
 
 }  // namespace detail
 
-/// What can be assigned to a runner's `model`.
+/// Types that a runner's `model` accepts.
 template <class T>
 concept ModelLike = detail::ModuleHolder<T> || detail::NnModule<T> || detail::ScriptModule<T> ||
     std::is_invocable_r_v<at::Tensor, T&, const at::Tensor&> || detail::TypedForward<T>;
 
-/// A value handle: copies share the module. Empty until something is assigned.
+/// A value handle: copies share the module. Empty until assigned.
 ///
 ///     model = Net();                          // a module holder (TORCH_MODULE)
 ///     model = std::make_shared<NetImpl>();    // or the module itself
 ///     model = torch::jit::load("net.pt");     // TorchScript
 ///     model = [](const at::Tensor& x) { ... } // a function without parameters
 ///
-/// A forward that takes something else (a struct of the user's own, a batch, a State, several tensors) is called with
-/// exactly that, and may give something else (a struct, a tuple, a map); its parameters must be values or references to
-/// const, and it must not be overloaded or a template.
+/// A forward may take another type (a user's struct, a batch, a State, several tensors) and return another (a struct, a
+/// tuple, a map); its parameters must be values or references to const, and it must not be overloaded or a template.
 class ModelHandle {
  public:
   ModelHandle() = default;
@@ -138,7 +137,7 @@ class ModelHandle {
 
   explicit operator bool() const { return concept_ != nullptr; }
 
-  /// Runs the model's `forward(Tensor)`. @throws StateError when it is empty or its forward takes something else.
+  /// Runs the model's `forward(Tensor)`. @throws StateError when it is empty or its forward takes another type.
   at::Tensor operator()(const at::Tensor& input) const {
     check<StateError>(concept_ != nullptr, "runner.model", "expected a model, got none; assign `model` first");
     return concept_->forward(input);
@@ -146,13 +145,13 @@ class ModelHandle {
   template <class I>
   requires(!detail::TensorLike<I>) at::Tensor operator()(const I& input) const { return forward(input); }
 
-  /// Runs a forward that takes an `I` and gives a `P`; a tuple (or pair) stands for several parameters. A State that is
-  /// a tensor may go to a model of tensors.
+  /// Runs a forward that takes an `I` and returns a `P`; a tuple (or pair) stands for several parameters. A State that
+  /// is a tensor may go to a model of tensors.
   ///
   /// TorchScript takes tensors, numbers, texts, States and standard containers of them. A mapping is spread over the
-  /// arguments by their names, a tuple or list by position, unless the only argument is a dict, tuple or list. It gives
-  /// a `P` of the same kinds (a named tuple is a mapping), or one that has a constructor from a State.
-  /// @throws StateError that says which of input and output does not fit.
+  /// arguments by their names, a tuple or list by position, unless the only argument is a dict, tuple or list. It
+  /// returns a `P` of the same kinds (a named tuple is a mapping), or one that has a constructor from a State.
+  /// @throws StateError that names the input or output that does not fit.
   template <class P = at::Tensor, class I>
   P forward(const I& input) const {
     if constexpr (detail::TensorLike<I> && std::same_as<P, at::Tensor>) {
@@ -178,15 +177,15 @@ class ModelHandle {
     }
   }
 
-  /// Whether the model's forward takes an `I`, which its signature says: not for TorchScript, nor where it is
-  /// overloaded or a template.
+  /// Whether the signature of the model's forward takes an `I`; false for TorchScript and for an overloaded or
+  /// templated forward.
   template <class I>
   bool takes() const {
     return typed_.takes<I>();
   }
 
   /// The object itself: `model.as<Net>()` for a holder, `model.as<NetImpl>()` for its module.
-  /// @throws StateError when it is something else.
+  /// @throws StateError when it has another type.
   template <class T>
   decltype(auto) as() const {
     if constexpr (detail::ModuleHolder<T>) {
@@ -210,7 +209,7 @@ class ModelHandle {
   void to(at::Device device) const;
   void train(bool on) const;
 
-  /// Parameters and buffers by name, as Python's `state_dict()`; the tensors are the model's own.
+  /// Parameters and buffers by name, as Python's `state_dict()`; the tensors share the model's memory.
   State state_dict() const;
   /// Copies values into the model's tensors, in place.
   /// @throws CheckpointError that names missing and unexpected keys and shapes; the model is then unchanged.

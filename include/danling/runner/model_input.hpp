@@ -1,4 +1,4 @@
-// Which part of a batch the model is given, and which the criterion compares with, for batches of any type.
+// model_input and model_target: the parts of a batch of any type for model and criterion.
 #pragma once
 
 #include <array>
@@ -103,19 +103,19 @@ struct ModelTarget {
 };
 }  // namespace detail
 
-/// What the model is given of a batch: a free `model_input(batch)` beside the type, its member `input`, the entry
-/// "input" of a mapping, the first part of a pair, tuple, list or vector, or else the batch itself. A State that is a
-/// tensor counts as one. @throws DataError where a mapping has no "input" or a vector is empty.
+/// The model's input from a batch: a free `model_input(batch)` beside the type, its member `input`, the entry "input"
+/// of a mapping, the first part of a pair, tuple, list or vector, or else the batch itself. A State that is a tensor
+/// counts as one. @throws DataError where a mapping has no "input" or a vector is empty.
 inline constexpr detail::ModelInput model_input{};
 
-/// A batch type that has, or may have, something to compare with.
+/// A batch type that has, or may have, a target.
 template <class B>
 concept HasModelTarget = detail::FreeTarget<B> || detail::MemberTarget<B> || std::same_as<B, State> ||
     detail::NamedParts<B> || detail::ByIndex<B> || requires {
   requires std::tuple_size<B>::value >= 2;
 };
 
-/// What the criterion compares with: a free `model_target(batch)`, the member or entry `target`, the second part; an
+/// The criterion's target from a batch: a free `model_target(batch)`, the member or entry `target`, the second part; an
 /// undefined tensor where there is none.
 inline constexpr detail::ModelTarget model_target{};
 

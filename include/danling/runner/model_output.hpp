@@ -1,4 +1,4 @@
-// Which tensor of a prediction of any type metrics, and criteria of tensors, are given.
+// model_output: the tensor of a prediction of any type, for metrics and criteria of tensors.
 #pragma once
 
 #include <array>
@@ -61,12 +61,12 @@ struct ModelOutput {
 };
 }  // namespace detail
 
-/// The tensor that metrics, and a criterion of tensors, see of a prediction: a free `model_output(prediction)` beside
-/// the type, its member `output`, the entry "output" of a mapping, the first part of a pair, tuple, list or vector, or
-/// else the prediction itself. @throws StateError where there is none.
+/// The tensor of a prediction, for metrics and criteria of tensors: a free `model_output(prediction)` beside the type,
+/// its member `output`, the entry "output" of a mapping, the first part of a pair, tuple, list or vector, or else the
+/// prediction itself. @throws StateError where there is none.
 inline constexpr detail::ModelOutput model_output{};
 
-/// A prediction of which `model_output` gives a tensor, or a State, which may be one.
+/// A prediction for which `model_output` returns a tensor, or a State, which may be one.
 template <class P>
 concept HasTensorOutput = requires(const P& prediction) {
   { model_output(prediction) } -> std::convertible_to<const at::Tensor&>;
@@ -91,7 +91,7 @@ decltype(auto) output_tensor(const P& prediction) {
   }
 }
 
-/// Says what keeps `P` from being a prediction. True, so that classes can assert it.
+/// Asserts that `P` is a prediction type, with a message per requirement. Returns true, for use in static_assert.
 template <class P>
 constexpr bool require_prediction() {
   static_assert(std::is_object_v<P> && !std::is_const_v<P>,

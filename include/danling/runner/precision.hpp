@@ -8,8 +8,8 @@
 
 namespace danling::inline v0 {
 
-/// Autocast to `dtype` on `device` while it lives; nothing without a dtype. Restores what was set before. Weights that
-/// autocast has cast are cached until the outermost context ends, or until `clear_autocast_cache()`.
+/// Autocast to `dtype` on `device` while it lives; no effect without a dtype. Restores the previous setting. Weights
+/// that autocast has cast are cached until the outermost context ends, or until `clear_autocast_cache()`.
 class PrecisionContext {
  public:
   PrecisionContext() = default;
@@ -37,7 +37,7 @@ class PrecisionContext {
   c10::ScalarType was_dtype_ = c10::ScalarType::Undefined;
 };
 
-/// Forgets weights that autocast has cast: called after each update, which changes them in place.
+/// Clears the weights that autocast cached. Called after each update, which changes weights in place.
 void clear_autocast_cache();
 
 }  // namespace danling::inline v0

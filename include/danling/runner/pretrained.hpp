@@ -1,4 +1,4 @@
-// Runners and configs made from the files of earlier runs.
+// Runners and configs built from checkpoints.
 #pragma once
 
 #include <concepts>
@@ -17,8 +17,8 @@ void read_config(RunnerConfig& config, const State& checkpoint, const std::files
 void start_afresh(RunnerConfig& config);
 }  // namespace detail
 
-/// The config that a checkpoint of a run holds, in the type that the run had; keys that the checkpoint does not have
-/// keep their defaults. `resume`, `auto_resume` and `pretrained` are unset: they are no part of a run.
+/// Reads the config in a checkpoint of a run as the run's config type; missing keys keep their defaults. Unsets
+/// `resume`, `auto_resume` and `pretrained`, which are not part of a run.
 /// @throws CheckpointError for a file without a config, ConfigError for one of another type.
 template <std::derived_from<RunnerConfig> C>
 C read_config(const std::filesystem::path& checkpoint) {
@@ -26,15 +26,15 @@ C read_config(const std::filesystem::path& checkpoint) {
   detail::read_config(config, detail::read_run(checkpoint), checkpoint);
   return config;
 }
-template <std::derived_from<RunnerConfig> C, std::same_as<State> S>  // a State is made from text too
+template <std::derived_from<RunnerConfig> C, std::same_as<State> S>  // text converts to State
 C read_config(const S& checkpoint) {
   C config;
   detail::read_config(config, checkpoint);
   return config;
 }
 
-/// A runner with the config that a checkpoint holds, restored from it: `from_checkpoint<MyRunner, MyConfig>(path)`. It
-/// trains on in the directory that the config names. A layout of the user's own is read to a State first.
+/// Builds a runner with the config in a checkpoint, restored from it: `from_checkpoint<MyRunner, MyConfig>(path)`.
+/// Training continues in the directory of that config. Read another layout into a State first.
 /// @throws as read_config and BaseRunner::load_checkpoint
 template <std::derived_from<BaseRunner> R, std::derived_from<RunnerConfig> C, std::same_as<State> S>
 std::unique_ptr<R> from_checkpoint(const S& checkpoint) {
@@ -52,8 +52,8 @@ std::unique_ptr<R> from_checkpoint(const std::filesystem::path& checkpoint) {
   return runner;
 }
 
-/// A runner with a config of its own and the weights of a checkpoint (a path, or a State):
-/// `from_pretrained<MyRunner>(config, path)`. `resume`, `auto_resume` and `pretrained` of the config do not count.
+/// Builds a runner with `config` and the weights of a checkpoint (a path, or a State):
+/// `from_pretrained<MyRunner>(config, path)`. Ignores `resume`, `auto_resume` and `pretrained` of the config.
 /// @throws as BaseRunner::load_pretrained
 template <std::derived_from<BaseRunner> R, std::derived_from<RunnerConfig> C, class Checkpoint>
 std::unique_ptr<R> from_pretrained(C config, const Checkpoint& checkpoint, const PretrainedOptions& options = {}) {

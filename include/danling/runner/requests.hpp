@@ -7,9 +7,9 @@
 
 namespace danling::inline v0::detail {
 
-/// Obeyed where an accumulation window ends. Only `stop` may be set from another thread.
+/// Handled where an accumulation window ends. Only `stop` may be set from another thread.
 struct Requests {
-  std::atomic<int> stop{0};          ///< the signal; negative once it is obeyed
+  std::atomic<int> stop{0};          ///< the signal; negative once it is handled
   std::optional<std::string> end;    ///< reason given in this process, not agreed on by all ranks yet
   std::optional<std::string> ended;  ///< reason that all ranks agreed on: training ends before its boundary
   bool evaluation = false;

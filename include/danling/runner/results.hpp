@@ -13,8 +13,8 @@
 namespace danling::inline v0 {
 
 /// Results in the order in which they were appended. The score of a result is the number `score_name` of its split
-/// `score_split`. Which way it is better the metrics say; where they do not, "loss" is better when lower, anything else
-/// when higher. Among equals the latest is best; a score that is NaN or infinite never is.
+/// `score_split`. The metrics declare whether higher is better; where they do not, lower is better for "loss", higher
+/// for all others. Among equals the latest is best; a NaN or infinite score never is.
 class ResultBook {
  public:
   struct Row {
@@ -48,7 +48,7 @@ class ResultBook {
   const Row* best() const;
 
   /// Whether the score of the latest row equals the best within 1e-7; true before the first result, false when it has
-  /// none (a best checkpoint would then be a phantom).
+  /// none (no checkpoint may then be marked best).
   bool is_best() const;
 
   /// Whether the latest score is better than all before, by more than 1e-7: an equal one is not.
@@ -56,8 +56,8 @@ class ResultBook {
 
   /// The row with this index; null where there is none.
   const Row* find(std::int64_t index) const;
-  /// The last row that was the best when it was appended (see is_best()): what `best` holds. It may lie 1e-7 behind
-  /// best(); null where no row was.
+  /// The last row that was the best when it was appended (see is_best()): the row in `best`. Its score may be 1e-7
+  /// worse than that of best(); null where no row was the best.
   const Row* saved_best() const;
 
   State state_dict() const;

@@ -9,12 +9,12 @@
 
 namespace danling::inline v0 {
 
-/// Exit codes of `run`; a stop by a signal gives 128 + its number.
+/// Exit codes of `run`; a stop by a signal returns 128 + its number.
 enum ExitCode : int { exit_success = 0, exit_failure = 1, exit_config = 2 };
 
 namespace detail {
 
-/// A user's runner that closes itself while all its members still live.
+/// A user's runner that is closed while all its members still live.
 template <class R>
 class OwnedRunner final : public R {
  public:
@@ -33,8 +33,8 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
 }  // namespace detail
 
 /// Parses the command line into a `C`, builds an `R` from it, trains, evaluates the test splits and prints a table of
-/// the result. Owns what belongs to the process: signal handlers, allocator settings, thread counts. Every error ends
-/// as one clear line on stderr and an exit code.
+/// the result. Owns the settings of the process: signal handlers, allocator, thread counts. Every error ends as one
+/// clear line on stderr and an exit code.
 template <class R, std::derived_from<RunnerConfig> C>
 requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv) {
@@ -43,8 +43,8 @@ int run(int argc, char** argv) {
       argc, argv, config, [&config] { return std::make_unique<detail::OwnedRunner<R>>(config); }, nullptr);
 }
 
-/// The same with your own work in place of training and testing: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`.
-/// The table is printed where it trained.
+/// Calls `work` in place of training and testing: `dl::run<R, C>(argc, argv, [](R& runner) { ... })`. Prints the table
+/// if `work` trained.
 template <class R, std::derived_from<RunnerConfig> C, std::invocable<R&> Work>
 requires std::derived_from<R, TorchRunnerBase>
 int run(int argc, char** argv, Work work) {

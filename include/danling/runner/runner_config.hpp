@@ -40,9 +40,9 @@ struct SchedConfig : optim::SchedulerSpec {
   void fields(Fields& f);
 };
 
-/// What a loader is built from. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all
-/// others) and num_workers are what the sample's type declares, or 1 and 0; shuffle and drop_last hold for the splits
-/// that train; the others are data::LoaderOptions' own.
+/// Options of a loader. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all others)
+/// and num_workers as the sample's type declares, or 1 and 0; shuffle and drop_last true for splits that train; the
+/// others as in data::LoaderOptions.
 struct DataloaderOptions : Section {
   std::optional<std::int64_t> batch_size, num_workers, prefetch_factor, snapshot_every_n_steps;
   std::optional<bool> shuffle, drop_last, pin_memory, persistent_workers, in_order;
@@ -52,13 +52,13 @@ struct DataloaderOptions : Section {
 /// `dataloader`, with overrides by split: `dataloader.train.shuffle: false`.
 struct DataloaderConfig : DataloaderOptions {
   std::map<std::string, DataloaderOptions> splits;
-  /// The options of one split: its overrides over the common ones. A split that says `num_workers: 0` does not inherit
-  /// what needs workers.
+  /// The options of one split: its overrides over the common ones. A split with `num_workers: 0` does not inherit
+  /// options that need workers.
   DataloaderOptions for_split(const std::string& split) const;
   void fields(Fields& f) override;
 };
 
-/// `checkpoint`: the manager's options, and what the runner reads. `interval` unset: every epoch, or 1/20 of the steps.
+/// `checkpoint`: options of the manager and of the runner. `interval` unset: every epoch, or 1/20 of the steps.
 struct CheckpointConfig : CheckpointOptions {
   CheckpointConfig() { async_enabled = export_safetensors = true; }
   std::string dir_name = "checkpoints";
@@ -70,8 +70,8 @@ struct CheckpointConfig : CheckpointOptions {
   void fields(Fields& f);
 };
 
-/// The settings of a runner. Derive from it and list your own members in fields(); these here are listed by the base.
-/// The config says what the user asked for: a runner keeps what it derives (a generated seed, inferred splits) itself.
+/// The settings of a runner. Derive from it and list your members in fields(); base_fields() lists those below. The
+/// config holds only the user's settings: derived values (a generated seed, inferred splits) are members of the runner.
 struct RunnerConfig : Config {
   // Stack
   std::string stack = "auto";
@@ -92,7 +92,7 @@ struct RunnerConfig : Config {
   std::optional<std::int64_t> evaluate_interval;                          ///< not in DanLing
   std::optional<std::string> score_split;                                 ///< unset: inferred once
   std::string score_name = "loss";
-  std::optional<std::string> score_mode;  ///< min or max; unset: as the metric says. Not in DanLing
+  std::optional<std::string> score_mode;  ///< min or max; unset: as the metric declares. Not in DanLing
   double patience = std::numeric_limits<double>::infinity();
   metrics::MetricsSpec metrics;  ///< not in DanLing
 
@@ -128,7 +128,7 @@ struct RunnerConfig : Config {
   bool flush_denormals = false;
   bool console = true;
 
-  /// The user's own fields; none here.
+  /// The user's fields; none here.
   void fields(Fields& f) override;
   void base_fields(Fields& f) override;
   void base_validate() const override;
@@ -139,9 +139,9 @@ struct RunnerConfig : Config {
   std::vector<std::string> model_names() const;
   /// @throws ConfigError for a section of `optim` or `sched` whose name is not one of `models`.
   void check_model_names(const std::vector<std::string>& models) const;
-  /// What is said of options of `optim` or `sched` that nothing reads: without a type none is built. Empty when all is
-  /// well, and a warning when the program `set` an optimizer or scheduler itself.
-  /// @throws ConfigError when it did not.
+  /// Checks for options of `optim` or `sched` without a type, which nothing reads. Returns a warning when the program
+  /// `set` the optimizer or scheduler itself, else an empty text.
+  /// @throws ConfigError when the program set none.
   std::string check_optim(bool set) const;
   std::string check_sched(bool set) const;
 

@@ -1,4 +1,4 @@
-// What a forward function takes and gives, read from its signature, and how to call it by these types.
+// Parameter and return types of a forward function, read from its signature, and calls through them.
 #pragma once
 
 #include <concepts>
@@ -63,7 +63,7 @@ inline constexpr bool tensors_only<std::tuple<Inputs...>> = (std::same_as<Inputs
 template <class T>
 concept TensorLike = std::convertible_to<const T&, const at::Tensor&>;
 
-/// What `M` gives for these inputs, by reference to const or by value: a value; a tensor as at::Tensor.
+/// Return type of `M` for these inputs, by reference to const or by value: a value; a tensor as at::Tensor.
 template <class M, class Inputs>
 struct OutputOf {};
 template <class M, class... Inputs>
@@ -83,7 +83,7 @@ concept TypedForward = requires {
 template <class M>
 using Output = typename OutputOf<M, Parameters<M>>::type;
 
-/// A forward that has lost its types, and which they are.
+/// A type-erased forward with its types.
 struct TypedCall {
   const std::type_info* input = nullptr;
   const std::type_info* output = nullptr;
@@ -97,7 +97,7 @@ struct TypedCall {
   bool fits() const {
     return takes<Input>() && *output == typeid(Output);
   }
-  /// Where it fits.
+  /// Requires fits<Input, Output>().
   template <class Output>
   Output call(void* object, const void* value) const {
     return reinterpret_cast<Output (*)(void*, const void*)>(function)(object, value);

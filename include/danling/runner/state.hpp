@@ -20,7 +20,7 @@ struct RunnerTrainState {
   void load_state_dict(const State& state);
 };
 
-/// What a supervisor such as torchrun says about restarts.
+/// Restart counts from a supervisor such as torchrun.
 struct RunnerElasticState {
   std::int64_t restart_count = 0;
 
@@ -33,9 +33,9 @@ struct RunnerRNGState {
   at::Tensor torch_cpu;                ///< uint8; undefined before the first capture
   std::vector<at::Tensor> torch_cuda;  ///< one per visible device
 
-  /// Takes the generators' states. Waits for no device.
+  /// Reads the states of the generators. No device wait.
   void capture();
-  /// Puts the generators back to the snapshot.
+  /// Restores the generators.
   /// @throws StateError when the snapshot has another number of CUDA devices than there are.
   void restore() const;
 
@@ -43,7 +43,7 @@ struct RunnerRNGState {
   void load_state_dict(const State& state);
 };
 
-/// Everything of a runner that is not a component: what a checkpoint holds under "state".
+/// State of a runner besides its components; under "state" in a checkpoint.
 struct RunnerState {
   RunnerTrainState train;
   RunnerElasticState elastic;

@@ -1,4 +1,4 @@
-// What one step hands back to the loop.
+// Return value of a step: prediction and loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ struct BasicStepOutput {
   at::Tensor loss = {};
 };
 
-/// Of a model that gives a tensor.
+/// For a model that returns a tensor.
 using StepOutput = BasicStepOutput<at::Tensor>;
 
 }  // namespace danling::inline v0

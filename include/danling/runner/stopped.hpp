@@ -1,4 +1,4 @@
-// How a run ends that was asked to stop.
+// Stopped: thrown when a run stops after a signal or a request.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace danling::inline v0 {
 
-/// Thrown by the loops once a stop was asked for and the run is saved; `dl::run` turns it into exit code 128 + signal.
+/// Thrown by the loops after a requested stop, once the run is saved; `dl::run` turns it into exit code 128 + signal.
 class Stopped : public Error {
  public:
   Stopped(int signal, const std::string& message) : Error(message), signal_(signal) {}

@@ -1,4 +1,4 @@
-// The runner that users derive from: the loops of TorchRunnerBase with the user's own batch type.
+// The runner that users derive from: the loops of TorchRunnerBase with the user's batch type.
 #pragma once
 
 #include <concepts>
@@ -27,12 +27,12 @@
 
 namespace danling::inline v0 {
 
-/// A runner over batches of type `B`, whose model gives a `P`. Hooks get `B&`, with no cast. The default steps give the
-/// model the batch, where its forward takes a `const B&`, and otherwise `model_input(batch)`: its `input`, or what a
-/// function beside the type says. The criterion gets the prediction, and the batch or `model_target(batch)` in the same
-/// way; a criterion of tensors, and Metrics, get `model_output(prediction)`. BatchMetrics and BatchLosses over `B` are
-/// given the batch, after its member `prediction`, where it has one, was set to what the model gave. A member `model`
-/// of type `const ModelHandle*` is set before the model sees the batch (t3w: IMiniBatch).
+/// A runner over batches of type `B`, whose model returns a `P`. Hooks receive `B&`, with no cast. The default steps
+/// call the model with the batch, where its forward takes a `const B&`, else with `model_input(batch)`: its `input`, or
+/// the result of a function beside the type. The criterion receives the prediction, and the batch or
+/// `model_target(batch)` likewise; a criterion of tensors, and Metrics, receive `model_output(prediction)`.
+/// BatchMetrics and BatchLosses over `B` receive the batch, whose member `prediction`, if any, is first set to the
+/// model's output. A member `model` of type `const ModelHandle*` is set before the forward pass (t3w: IMiniBatch).
 template <class B, class P = at::Tensor>
 class BasicTorchRunner : public TorchRunnerBase {
   static_assert(data::detail::require_batch<B>());
@@ -40,33 +40,33 @@ class BasicTorchRunner : public TorchRunnerBase {
 
  public:
   using Prediction = P;
-  /// What steps return; as `dl::StepOutput` where the prediction is a tensor.
+  /// Return type of steps; `dl::StepOutput` where the prediction is a tensor.
   using StepOutput = BasicStepOutput<P>;
 
   /// Datasets by split: `datasets["train"] = ...`. Loaders are built from them by initialize().
   data::SplitMap<data::Source<B>> datasets;
-  /// Loaders by split. One that is set in the constructor is used as it is.
+  /// Loaders by split. A loader set in the constructor is used unchanged.
   data::SplitMap<std::shared_ptr<data::Loader<B>>> dataloaders;
 
   // For a program that owns the loop (a simulator, a game, a robot, a server) and makes the batches itself: no loader,
   // no thread. Accumulation, schedule, metrics, callbacks, log lines and checkpoints work as in train(), by `steps` of
-  // the config or without an end. A resumed run goes on with the next batch that the program brings: track() where that
-  // is.
+  // the config or without an end. A resumed run continues with the program's next batch: save the program's position
+  // with track().
 
   /// Trains one micro-batch. The first call begins the run; finish_training() ends it. Before `steps` is reached the
   /// program may call evaluate_on_batch, infer_on_batch, evaluate, or save_checkpoint at any time, and use the model.
   /// @param last  closes the accumulation window with this batch
-  /// @throws Stopped after a stop was asked for and saved; ConfigError with `epochs`; StateError from inside a step
+  /// @throws Stopped after a requested stop is saved; ConfigError with `epochs`; StateError from inside a step
   BatchReport train_on_batch(B batch, const std::string& split = "train", bool last = false) {
     const std::int64_t samples = data::batch_size(batch);
     return train_host_batch(data::BatchRef(batch), samples, split, last);
   }
-  /// Evaluates one batch; the averages are those of all since the last finish_evaluation().
+  /// Evaluates one batch; averages cover all batches since the last finish_evaluation().
   BatchReport evaluate_on_batch(B batch, const std::string& split = "val") {
     const std::int64_t samples = data::batch_size(batch);
     return evaluate_host_batch(data::BatchRef(batch), samples, split);
   }
-  /// The prediction of one batch, as infer_step gives it; changes nothing, in a training pass either.
+  /// The prediction of infer_step for one batch; changes nothing, also inside a training pass.
   P infer_on_batch(B batch) {
     std::optional<P> out;
     infer_host_batch([&] { run_infer_step(data::BatchRef(batch), &out); });
@@ -96,8 +96,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
   /// The same, one batch at a time, on the device: `for (const at::Tensor& prediction : runner.infer_stream())`.
-  /// The runner must outlive it; one stream at a time: what else uses the split's loader ends it, and `next` throws
-  /// StateError then.
+  /// The runner must outlive it. One stream at a time: any other use of the split's loader ends it, and `next` then
+  /// throws StateError.
   BasicInferStream<P> infer_stream(std::string_view split = "infer", std::optional<std::int64_t> steps = std::nullopt) {
     return BasicInferStream<P>(begin_infer(split, steps, /*whole=*/false));
   }
@@ -111,7 +111,7 @@ class BasicTorchRunner : public TorchRunnerBase {
   ///
   /// An override must call `step()` exactly once (the loop checks) and may call `backward` as often as it needs. Do not
   /// zero gradients, call `optimizer->step()`, scale the loss, change counters or save.
-  /// @return prediction and loss; an undefined loss is left out of the averages.
+  /// @return prediction and loss; averages skip an undefined loss.
   virtual StepOutput train_step(B& batch) {
     move_to_device(batch);
     StepOutput output = [&]() -> StepOutput {
@@ -141,7 +141,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     return output;
   }
 
-  /// One batch of inference, as evaluate_step: the predictions; of a tensor, a last dimension of one taken away. Called
+  /// One batch of inference, as evaluate_step: the predictions; of a tensor, without a last dimension of size 1. Called
   /// when: infer or infer_stream has a batch. No metrics. The result may stay on the device.
   virtual P infer_step(B& batch) {
     move_to_device(batch);
@@ -155,7 +155,7 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   /// Builds the loader of one split. Called when: build_dataloaders meets a dataset without a loader, once per split.
-  /// `shuffle` and `drop_last` are true for training splits unless `dataloader` of the config says otherwise.
+  /// `shuffle` and `drop_last` are true for training splits unless `dataloader` of the config sets them.
   virtual std::shared_ptr<data::Loader<B>> build_dataloader(const data::Source<B>& source,
                                                             data::LoaderOptions options) {
     if (!source.is_stream()) {
@@ -166,8 +166,8 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   /// Chooses the order of a split. Called when: build_dataloader builds the loader of a dataset (not of a stream), once
-  /// per split. Null, as here, is the loader's own: shuffled by (seed, epoch, split), or in order. A sampler stands in
-  /// place of `shuffle`, also where the config sets that.
+  /// per split. Null, as here, keeps the loader's order: shuffled by (seed, epoch, split), or sequential. A sampler
+  /// replaces `shuffle`, also where the config sets it.
   virtual std::shared_ptr<data::Sampler> build_datasampler(const data::Source<B>&, const data::LoaderOptions&) {
     return nullptr;
   }
@@ -193,8 +193,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     batch = data::to_device(std::move(batch), device());
   }
 
-  // For steps of your own: update the metrics of the split in progress, when there are any. Others than these two kinds
-  // you update yourself. @throws StateError for another kind.
+  // For custom steps: updates the metrics of the split in progress, if any. Update metrics of other kinds yourself.
+  // @throws StateError for another kind.
   using TorchRunnerBase::update_metrics;
   void update_metrics(const B& batch) const {
     if (batch_metrics_ != nullptr) {

@@ -286,7 +286,7 @@ class TorchRunnerBase : public BaseRunner {
 
   // Progress.
   LoopState loop_;
-  detail::Measurements saved_;  // of the checkpoint, until the pass resumes
+  detail::Measurements saved_measurements_;  // of the checkpoint, until the pass resumes
   std::int64_t skipped_updates_ = 0;
   Result test_result_;
   std::string tested_weights_;
@@ -295,7 +295,7 @@ class TorchRunnerBase : public BaseRunner {
   // Options, read once for the step path.
   std::optional<c10::ScalarType> autocast_dtype_;
   bool by_steps_ = false;
-  bool alone_ = true;               // one process
+  bool is_single_process_ = true;
   std::int64_t save_interval_ = 0;  // updates, by steps; 0: never
   std::int64_t accum_span_ = 1;     // micro-batches after which all windows are closed
   CheckpointManager* checkpoint_manager_ = nullptr;

@@ -1,4 +1,4 @@
-// A runner for programs that compose instead of deriving.
+// Trainer: a runner for programs that compose instead of deriving.
 #pragma once
 
 #include <danling/runner/torch_runner.hpp>
@@ -6,13 +6,13 @@
 namespace danling::inline v0 {
 
 /// Set the parts, add callbacks, train: model, criterion (or Losses), datasets, metrics, optimizer, `add(...)`,
-/// `train()`. Whoever wants steps of their own derives from TorchRunner. (t3w: TrainLoop, EvalLoop and their side
-/// effects, which are callbacks here, and StepReturn, which is StepOutput.)
+/// `train()`. For custom steps, derive from TorchRunner. (t3w: TrainLoop, EvalLoop and their side effects, which are
+/// callbacks here, and StepReturn, which is StepOutput.)
 class Trainer final : public TorchRunner {
  public:
   template <std::derived_from<RunnerConfig> C>
   explicit Trainer(const C& config) : TorchRunner(config) {}
-  /// Closes the run. What goes wrong with that is logged: call close() yourself to learn of it.
+  /// Closes the run and logs errors; call close() yourself to receive them.
   ~Trainer() override;
 };
 

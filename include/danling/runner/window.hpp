@@ -16,9 +16,9 @@ struct WindowPlace {
   double weight = 1.0;     ///< the seed of its backward pass; 0 leaves it out
 };
 
-/// What a batch counts for, asked before it is moved.
+/// Weights of a batch, read before it is moved.
 struct BatchCounts {
-  /// What its loss averages over: its weight in a window and in the average. Nothing: uniform.
+  /// Number of targets that its loss averages over: its weight in a window and in the average. Nothing: uniform.
   std::optional<std::int64_t> loss_normalizer = {};
   /// For `tokens_per_s`; 0 where it has none.
   std::int64_t tokens = 0;
@@ -26,13 +26,13 @@ struct BatchCounts {
 
 /// Each micro-batch of a window counts by its loss normalizer (samples or valid tokens), so that the update equals that
 /// of one batch of all of them. Without normalizers every micro-batch counts the same. The first micro-batch decides
-/// which of the two a window is. A window of one micro-batch in one process is never rescaled.
+/// which of the two applies to the window. A window of one micro-batch in one process is never rescaled.
 class AccumulationWindow {
  public:
-  /// Whether processes add up their gradients: all then count in the same unit.
+  /// Whether processes sum their gradients: all then use the same unit.
   void share(bool shared) { shared_ = shared; }
 
-  /// Forgets the window: called after each update and where a loop begins.
+  /// Clears the window. Called after each update and when a loop begins.
   void reset() {
     kind_ = Kind::undecided;
     count_ = 0;
@@ -41,12 +41,12 @@ class AccumulationWindow {
     divisor_ = 0.0;
   }
 
-  /// Called by the loop before each micro-batch. `alone` says that the window begins and ends with it.
-  /// @throws StateError when a weighted window gets a micro-batch without a normalizer.
+  /// Called by the loop before each micro-batch. `alone`: it is the only one of its window.
+  /// @throws StateError when a weighted window receives a micro-batch without a normalizer.
   void begin_micro_batch(std::optional<std::int64_t> normalizer, bool alone) {
     ++count_;
     if (normalizer && *normalizer <= 0) {
-      weight_ = 0.0;  // not one valid target: nothing to learn from, whatever the loss says
+      weight_ = 0.0;  // no valid target: must not train, whatever its loss
       return;
     }
     if ((alone && !shared_) || (kind_ == Kind::undecided && !normalizer)) {
@@ -70,9 +70,9 @@ class AccumulationWindow {
   }
 
   /// The seed of the current micro-batch's backward pass: its normalizer in units of a power of two near the window's
-  /// first one, since 70,000 is beyond float16. 0 means that the micro-batch is left out.
+  /// first one, since 70,000 is beyond float16. 0 skips the micro-batch.
   double weight() const { return weight_; }
-  /// Called when the gradient's dtype does not hold `weight()`: the divisor counts what the micro-batch weighs instead.
+  /// Called when the gradient's dtype does not hold `weight()`: replaces it by `weight`, in the divisor too.
   void round_weight(double weight) {
     divisor_ += weight - weight_;
     weight_ = weight;
@@ -81,7 +81,7 @@ class AccumulationWindow {
   /// Micro-batches since the last reset().
   std::int64_t count() const { return count_; }
 
-  /// The same in samples or tokens (or micro-batches, without normalizers): what ranks add up.
+  /// The sum of the weights in samples or tokens (or micro-batches, without normalizers), which ranks add up.
   double total() const { return divisor_ * static_cast<double>(unit_); }
   /// Called before the update, with the sum of total() over all ranks.
   void set_total(double total) { divisor_ = total / static_cast<double>(unit_); }

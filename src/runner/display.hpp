@@ -1,4 +1,4 @@
-// A result and a place in the run as a person reads them.
+// Display text of results and of the place in a run.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ class BaseRunner;
 
 namespace danling::inline v0::detail {
 
-/// Names, joined by dots, and numbers; lists as `[1.0000, 0.6882]`, their first four numbers. Without "lr".
-std::vector<std::pair<std::string, std::string>> shown(const Result& result);
+/// Pairs of a name, joined by dots, and its text; lists as `[1.0000, 0.6882]`, at most four numbers. Without "lr".
+std::vector<std::pair<std::string, std::string>> display_numbers(const Result& result);
 
 /// `in epoch 3, at step 1200`, or `at step 1200`.
 std::string place_in_run(const BaseRunner& runner);

@@ -1,4 +1,4 @@
-#include "runner/shown.hpp"
+#include "runner/display.hpp"
 
 #include <algorithm>
 
@@ -24,7 +24,7 @@ void show_into(std::vector<std::pair<std::string, std::string>>& out, const Resu
       }
       out.emplace_back(path, text + (list->size() > most ? ", ...]" : "]"));
     } else if (const auto* array = std::get_if<Result::Array>(&value)) {
-      // A small matrix whole, of a curve the shape.
+      // Displays a small matrix in full, a curve by its shape.
       constexpr std::size_t most_of_array = 16;
       out.emplace_back(path, array->values.size() <= most_of_array ? array->text(format_number)
                                                                    : concat(join(array->shape, " x "), " values"));
@@ -36,7 +36,7 @@ void show_into(std::vector<std::pair<std::string, std::string>>& out, const Resu
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> shown(const Result& result) {
+std::vector<std::pair<std::string, std::string>> display_numbers(const Result& result) {
   std::vector<std::pair<std::string, std::string>> out;
   show_into(out, result, "");
   return out;
