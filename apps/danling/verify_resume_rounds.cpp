@@ -386,7 +386,7 @@ class Verification {
   }
 
   void report(const FaultPlan& plan) const {
-    danling::Table table({"interruption", "made", "in a save"});
+    danling::TextTable table({"interruption", "made", "in a save"});
     Count total;
     for (const auto& name : fault_names()) {
       const auto& count = counts_[static_cast<std::size_t>(name.kind)];

@@ -116,7 +116,7 @@ void CheckpointDirectory::prepare(const RetentionRules& rules) {
     }
     lock_ = descriptor;
   }
-  formats::remove_leftovers(directory_);
+  formats::remove_stale_temporaries(directory_);
   history_ = history_on_disk();
   if (rules.best > 0) {
     for (auto& entry : history_) {
@@ -139,10 +139,10 @@ void CheckpointDirectory::recreate(const Publication& what, Published& out) {
     return;
   }
   unlock();
-  known_sound_.reset();
+  known_valid_.reset();
   prepare(what.rules);
-  out.notice = concat("[checkpoint.write] expected the directory ", quote(directory_.string()),
-                      ", got none: it was removed with the earlier checkpoints in it; recreated it");
+  out.warning = concat("[checkpoint.write] expected the directory ", quote(directory_.string()),
+                       ", got none: it was removed with the earlier checkpoints in it; recreated it");
 }
 
 void CheckpointDirectory::unlock() {
@@ -211,15 +211,15 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
     prune(what, out);
   }
   // The old file gets its second name before the new one takes the first, and `previous` is replaced last: if
-  // the process dies at any point, two different sound files have names.
+  // the process dies at any point, two different valid files have names.
   std::optional<formats::PendingAlias> previous;
-  if (what.name == "latest" && is_sound(path) && !(what.latest_may_be_model && is_model(path))) {
+  if (what.name == "latest" && is_valid(path) && !(what.latest_may_be_model && is_model(path))) {
     previous.emplace(path, path_of("previous"));
   }
   file.commit();
   out.names.insert(out.names.begin(), what.name);
   if (what.name == "latest") {
-    known_sound_ = identify(path);
+    known_valid_ = identify(path);
   }
   if (named_by_history && out.error.empty()) {
     prune(what, out);
@@ -269,7 +269,7 @@ void CheckpointDirectory::prune(const Publication& what, Published& out) {
   if (old.empty()) {
     return;
   }
-  verify_file(newest);  // only a verified file may replace one known to be sound
+  verify_file(newest);  // only a verified file may replace one known to be valid
   formats::sync_directory(directory_);
   for (const auto& name : old) {
     std::error_code error;
@@ -289,13 +289,13 @@ State CheckpointDirectory::load(const fs::path& path) {
   check<CheckpointError>(state.is_map(), "checkpoint.read", "expected a checkpoint of named parts, got ", state.kind(),
                          " (file ", quote(path.string()), ")");
   if (before == identify(path) && before == identify(path_of("latest"))) {
-    known_sound_ = before;
+    known_valid_ = before;
   }
   return state;
 }
 
-std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound(const CheckpointRefusal& refusal) {
-  SoundCheckpoint out;
+std::optional<ValidCheckpoint> CheckpointDirectory::load_newest_valid(const CheckpointFilter& filter) {
+  ValidCheckpoint out;
   std::vector<FileIdentity> tried;
   if (identify(path_of("previous")) && !identify(path_of("latest"))) {
     out.skipped.push_back({path_of("latest"), "expected a file, got none"});
@@ -309,7 +309,7 @@ std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound(const Checkpoin
     tried.push_back(*identity);
     try {
       out.state = load(path);
-      const std::string reason = refusal ? refusal(out.state) : std::string();
+      const std::string reason = filter ? filter(out.state) : std::string();
       if (reason.empty()) {
         out.path = path;
         return true;
@@ -335,25 +335,25 @@ std::optional<SoundCheckpoint> CheckpointDirectory::newest_sound(const Checkpoin
   for (const auto& skipped : out.skipped) {
     reasons.push_back(skipped.reason);
   }
-  fail<CheckpointError>("checkpoint.newest", "expected a sound checkpoint in ", quote(directory_.string()), ", got ",
+  fail<CheckpointError>("checkpoint.newest", "expected a valid checkpoint in ", quote(directory_.string()), ", got ",
                         reasons.size(), " that cannot be read:\n  ", join(reasons, "\n  "));
 }
 
-// A damaged `latest` must not replace a sound `previous`. Files that this object wrote or read are known; others are
+// A damaged `latest` must not replace a valid `previous`. Files that this object wrote or read are known; others are
 // read once.
-bool CheckpointDirectory::is_sound(const fs::path& path) const {
+bool CheckpointDirectory::is_valid(const fs::path& path) const {
   const auto identity = identify(path);
   if (!identity) {
     return false;
   }
-  if (identity == known_sound_) {
+  if (identity == known_valid_) {
     return true;
   }
   try {
     verify_file(path);
     return true;
   } catch (const CheckpointError&) {
-    return false;  // newest_sound() and load() report its error
+    return false;  // load_newest_valid() and load() report its error
   }
 }
 

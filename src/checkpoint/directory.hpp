@@ -46,7 +46,7 @@ struct Published {
   std::vector<std::string> names;
   std::string error;
   std::string failed_alias;  ///< the name that failed after the file itself was written
-  std::string notice;        ///< earlier checkpoints are missing, for a reason outside this save
+  std::string warning;       ///< earlier checkpoints are missing, for a reason outside this save
 };
 
 /// One thread at a time.
@@ -71,8 +71,8 @@ class CheckpointDirectory {
 
   /// @throws CheckpointError
   State load(const std::filesystem::path& path);
-  /// See CheckpointManager::newest_sound().
-  std::optional<SoundCheckpoint> newest_sound(const CheckpointRefusal& refusal);
+  /// See CheckpointManager::load_newest_valid().
+  std::optional<ValidCheckpoint> load_newest_valid(const CheckpointFilter& filter);
 
   /// Lets another manager save here.
   void unlock();
@@ -80,7 +80,7 @@ class CheckpointDirectory {
  private:
   void write(const Publication& what, const State& state, Published& out);
   void prune(const Publication& what, Published& out);
-  bool is_sound(const std::filesystem::path& path) const;
+  bool is_valid(const std::filesystem::path& path) const;
   bool is_model(const std::filesystem::path& path) const;
   bool is_removed() const;
   void recreate(const Publication& what, Published& out);
@@ -91,7 +91,7 @@ class CheckpointDirectory {
   int lock_ = -1;
   bool prepared_ = false;
   std::vector<HistoryEntry> history_;        // oldest first; preceded by files ahead of this run, of an abandoned one
-  std::optional<FileIdentity> known_sound_;  // identity of `latest`
+  std::optional<FileIdentity> known_valid_;  // identity of `latest`
 };
 
 }  // namespace danling::inline v0

@@ -176,8 +176,8 @@ class FileCheckpointManager::Impl {
       if (!made.name.empty()) {
         owner->forget_failure(made.name, made.error);
       }
-      if (!made.notice.empty()) {
-        owner->record_notice(made.notice);
+      if (!made.warning.empty()) {
+        owner->record_warning(made.warning);
       }
     }
 
@@ -194,8 +194,8 @@ class FileCheckpointManager::Impl {
       if (!done.error.empty()) {
         owner->record_failure(what.name, done.error, target, done.failed_alias, thrown);
       }
-      if (!done.notice.empty()) {
-        owner->record_notice(done.notice);
+      if (!done.warning.empty()) {
+        owner->record_warning(done.warning);
       }
       if (is_best_missing(what, done)) {
         owner->record_lost_best(done.error);
@@ -303,11 +303,11 @@ void FileCheckpointManager::save_model_checkpoint(const std::string& name) { imp
 
 State FileCheckpointManager::load_checkpoint(const std::filesystem::path& path) { return impl_->load(path); }
 
-std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound() { return newest_sound({}); }
+std::optional<ValidCheckpoint> FileCheckpointManager::load_newest_valid() { return load_newest_valid({}); }
 
-std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound(const CheckpointRefusal& refusal) {
+std::optional<ValidCheckpoint> FileCheckpointManager::load_newest_valid(const CheckpointFilter& filter) {
   impl_->wait(std::nullopt);
-  return impl_->directory().newest_sound(refusal);
+  return impl_->directory().load_newest_valid(filter);
 }
 
 std::optional<State> FileCheckpointManager::load_best() {

@@ -48,24 +48,24 @@ void CheckpointManager::throw_failure() {
   throw CheckpointError(text);
 }
 
-std::string CheckpointManager::take_notice() {
+std::string CheckpointManager::take_warning() {
   const std::lock_guard lock(health_mutex_);
-  noticed_.store(false, std::memory_order_relaxed);
-  return std::exchange(notice_, {});
+  has_warning_.store(false, std::memory_order_relaxed);
+  return std::exchange(warning_, {});
 }
 
-std::optional<SoundCheckpoint> CheckpointManager::newest_sound_in(const std::filesystem::path&,
-                                                                  const CheckpointRefusal&) {
+std::optional<ValidCheckpoint> CheckpointManager::load_newest_valid_from(const std::filesystem::path&,
+                                                                         const CheckpointFilter&) {
   return std::nullopt;
 }
-std::optional<std::filesystem::path> CheckpointManager::finished_model_in(const std::filesystem::path&) {
+std::optional<std::filesystem::path> CheckpointManager::find_final_model(const std::filesystem::path&) {
   return std::nullopt;
 }
 bool CheckpointManager::is_latest(const std::filesystem::path&) const { return false; }
 std::vector<std::string> CheckpointManager::adopt(const std::filesystem::path&, const CheckpointHistory&) { return {}; }
 std::optional<BestCheckpoint> CheckpointManager::best_checkpoint() const { return std::nullopt; }
 std::optional<State> CheckpointManager::load_best() { return std::nullopt; }
-std::optional<std::string> CheckpointManager::remake_best(std::int64_t, std::vector<std::string>&) {
+std::optional<std::string> CheckpointManager::republish_best(std::int64_t, std::vector<std::string>&) {
   return std::nullopt;
 }
 
@@ -103,10 +103,10 @@ void CheckpointManager::record_failure(const std::string& name, const std::strin
   }
 }
 
-void CheckpointManager::record_notice(const std::string& text) {
+void CheckpointManager::record_warning(const std::string& text) {
   const std::lock_guard lock(health_mutex_);
-  notice_ = text;
-  noticed_.store(true, std::memory_order_relaxed);
+  warning_ = text;
+  has_warning_.store(true, std::memory_order_relaxed);
 }
 
 void CheckpointManager::record_lost_best(const std::string& error) {

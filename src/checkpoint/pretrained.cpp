@@ -228,7 +228,7 @@ std::string WeightMatch::misfits() const {
     }
   };
   std::vector<std::string> shapes;
-  for (const auto& item : misshapen) {
+  for (const auto& item : shape_mismatches) {
     shapes.push_back(concat(item.name, " is ", item.expected, " here and ", item.got, " there"));
   }
   add(" missing", missing);
@@ -251,7 +251,7 @@ std::vector<std::string> WeightMatch::lines() const {
   part.unexpected = unexpected;
   add(part, ": these are skipped");
   part = {};
-  part.misshapen = misshapen;
+  part.shape_mismatches = shape_mismatches;
   add(part, ": these keep their values");
   return out;
 }
@@ -267,7 +267,7 @@ WeightMatch compare_weights(const State& own, const State& given) {
     if (found == nullptr) {
       lacking.emplace_back(text_of(key), &tensor);
     } else if (!fits(tensor, *found)) {
-      out.misshapen.push_back({text_of(key), shape_of(value), shape_of(*found)});
+      out.shape_mismatches.push_back({text_of(key), shape_of(value), shape_of(*found)});
     } else {
       out.loaded.push_back(text_of(key));
       out.weights[key] = *found;

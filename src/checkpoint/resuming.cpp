@@ -12,15 +12,15 @@
 namespace danling::inline v0 {
 namespace fs = std::filesystem;
 
-std::optional<SoundCheckpoint> FileCheckpointManager::newest_sound_in(const fs::path& directory,
-                                                                      const CheckpointRefusal& refusal) {
+std::optional<ValidCheckpoint> FileCheckpointManager::load_newest_valid_from(const fs::path& directory,
+                                                                             const CheckpointFilter& filter) {
   if (directory == options().directory) {
-    return newest_sound(refusal);
+    return load_newest_valid(filter);
   }
-  return CheckpointDirectory(directory).newest_sound(refusal);
+  return CheckpointDirectory(directory).load_newest_valid(filter);
 }
 
-std::optional<fs::path> FileCheckpointManager::finished_model_in(const fs::path& directory) {
+std::optional<fs::path> FileCheckpointManager::find_final_model(const fs::path& directory) {
   CheckpointDirectory there(directory);
   const auto latest = there.path_of("latest");
   try {
@@ -90,7 +90,8 @@ std::optional<BestCheckpoint> FileCheckpointManager::best_checkpoint() const {
   return BestCheckpoint{true, index};
 }
 
-std::optional<std::string> FileCheckpointManager::remake_best(std::int64_t index, std::vector<std::string>& problems) {
+std::optional<std::string> FileCheckpointManager::republish_best(std::int64_t index,
+                                                                 std::vector<std::string>& problems) {
   const auto best = path_of("best");
   std::error_code missing;
   for (fs::directory_iterator entry(options().directory, missing), end; !missing && entry != end;

@@ -80,7 +80,7 @@ UnwrittenState::RetryResult UnwrittenState::retry(CheckpointDirectory& directory
   }
   Published done = directory.publish(what, kept_->state);
   out.names = std::move(done.names);
-  out.notice = std::move(done.notice);
+  out.warning = std::move(done.warning);
   std::erase_if(kept_->names, [&](const auto& name) { return holds(out.names, name); });
   if (kept_->names.empty()) {
     out.name = kept_->error.empty() ? "" : kept_->what.name;

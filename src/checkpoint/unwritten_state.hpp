@@ -31,7 +31,7 @@ class UnwrittenState {
     std::vector<std::string> names;  ///< names that the directory now has
     std::string name;                ///< requested name of the failed save, once nothing of it is missing
     std::string error;               ///< its error
-    std::string notice;              ///< see Published
+    std::string warning;             ///< see Published
   };
   /// Retries the missing names.
   RetryResult retry(CheckpointDirectory& directory);

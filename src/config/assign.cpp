@@ -243,7 +243,7 @@ void Assignment::assign_field(const FieldSpec& spec, const Place& place, const N
   }
 
   Node own = spec.choices.empty() ? value : normalize_spelling(spec, value);
-  if (spec.any_case) {
+  if (spec.case_insensitive) {
     own.text = to_lower(own.text);
   }
   if (!read_into(spec, own)) wrong_kind();

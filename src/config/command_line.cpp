@@ -183,7 +183,7 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
     if (option.key == "config") {
       check<ConfigError>(option.value && !option.value->empty(), "config.parse",
                          "expected a file after '--config', got none (command line)");
-      load_file(config, std::string(*option.value));
+      load_config_file(config, std::string(*option.value));
     }
   }
   const detail::Origin origin{"command line", false};

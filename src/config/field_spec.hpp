@@ -30,7 +30,7 @@ struct FieldSpec {
   Target target;
   std::optional<TextValue> as_text;  // of a type with TextTraits; `target` is its text
   bool semantic = true;
-  bool any_case = false;
+  bool case_insensitive = false;
   std::vector<std::string> choices;
   std::vector<std::pair<std::string, std::string>> synonyms;  // value, meaning
   std::vector<std::pair<std::string, std::string>> refused;   // value, missing feature

@@ -31,8 +31,8 @@ Field& Field::refuse(std::string_view value, std::string_view reason) {
   spec_->refused.emplace_back(value, reason);
   return *this;
 }
-Field& Field::any_case() {
-  spec_->any_case = true;
+Field& Field::case_insensitive() {
+  spec_->case_insensitive = true;
   return *this;
 }
 Field& Field::range(double low, double high) {

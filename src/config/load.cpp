@@ -37,7 +37,7 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-void load_file(SectionRef config, const std::string& path) {
+void load_config_file(SectionRef config, const std::string& path) {
   const std::string text = read_file(path);
   const detail::Origin origin{path, true};
   const bool json = path.ends_with(".json");

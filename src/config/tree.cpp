@@ -28,7 +28,7 @@ ConfigTree meaning(const FieldSpec& spec, ConfigTree value) {
         return ConfigTree(meant);
       }
     }
-    if (spec.any_case) {
+    if (spec.case_insensitive) {
       return ConfigTree(to_lower(value.string()));
     }
   }

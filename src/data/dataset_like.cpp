@@ -4,7 +4,7 @@
 
 #include <c10/util/Exception.h>
 
-#include <danling/data/stop_point.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 
 namespace danling::inline v0::data::detail {
 
@@ -47,7 +47,7 @@ std::string source_text(const State& source, std::string_view what) {
 }  // namespace
 
 void rethrow_for_record(const SampleInfo& info, std::int64_t index, const State& source) {
-  stop_point();  // a stop within the sample is not an error of its record
+  throw_if_cancelled();  // a stop within the sample is not an error of its record
   std::string what = "an exception that is not a std::exception";
   try {
     throw;

@@ -23,7 +23,7 @@ void IndexMap::map(std::span<const std::int64_t> indices, std::span<std::int64_t
   }
 }
 
-std::vector<std::int64_t> IndexMap::list() const {
+std::vector<std::int64_t> IndexMap::to_vector() const {
   if (!order_) {
     return *list_;
   }

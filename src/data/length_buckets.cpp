@@ -175,7 +175,7 @@ std::int64_t LengthBuckets::next(const BatchShape& shape, std::span<std::int64_t
   return next_of_rest(shape, indices);
 }
 
-std::int64_t LengthBuckets::fit(const BatchShape& shape, std::span<const std::int64_t> records) const {
+std::int64_t LengthBuckets::fit_batch(const BatchShape& shape, std::span<const std::int64_t> records) const {
   std::int64_t most = shape.global_size();
   std::int64_t count = 0;
   for (const std::int64_t record : records) {

@@ -201,7 +201,7 @@ bool GroupPlanner::next_group() {
     return false;
   }
   if (!as_given) {
-    const std::int64_t count = sampler_.fit(layout.shape(), group_);
+    const std::int64_t count = sampler_.fit_batch(layout.shape(), group_);
     const auto size = static_cast<std::int64_t>(group_.size());
     check<DataError>(count >= std::min(size, static_cast<std::int64_t>(least)) && count <= size, "data.loader",
                      "expected a batch of at least ", least, " of ", size, " records from the batch sampler, got ",

@@ -15,7 +15,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <danling/core/error.hpp>
-#include <danling/data/stop_point.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 
 #include "core/signal_mask.hpp"
 
@@ -27,7 +27,7 @@ thread_local const std::atomic<bool>* interrupted = nullptr;  // flag of the loa
 struct Interrupted {};
 }  // namespace
 
-void stop_point() {
+void throw_if_cancelled() {
   if (interrupted != nullptr && interrupted->load(std::memory_order_relaxed)) [[unlikely]] {
     throw Interrupted();
   }

@@ -43,7 +43,7 @@ AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)
     if (descriptor_ < 0) {
       fail_system("checkpoint.write", "create", target_, errno);
     }
-    // Held until the descriptor closes, even by a crash: remove_leftovers uses it to find dead writers.
+    // Held until the descriptor closes, even by a crash: remove_stale_temporaries uses it to find dead writers.
     ::flock(descriptor_, LOCK_EX | LOCK_NB);
     struct stat status {};
     if (::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) {

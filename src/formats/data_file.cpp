@@ -60,7 +60,7 @@ std::string DataFile::read_all() const {
   return out;
 }
 
-void DataFile::will_need(std::uint64_t offset, std::uint64_t count) const {
+void DataFile::prefetch(std::uint64_t offset, std::uint64_t count) const {
   ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(count), POSIX_FADV_WILLNEED);
 }
 

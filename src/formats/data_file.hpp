@@ -29,7 +29,7 @@ class DataFile {
   /// All its bytes.
   std::string read_all() const;
   /// Prefetches this part.
-  void will_need(std::uint64_t offset, std::uint64_t count) const;
+  void prefetch(std::uint64_t offset, std::uint64_t count) const;
 
  private:
   std::filesystem::path path_;

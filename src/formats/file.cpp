@@ -117,7 +117,7 @@ void PendingAlias::commit() {
   }
 }
 
-std::vector<std::filesystem::path> remove_leftovers(const std::filesystem::path& directory) {
+std::vector<std::filesystem::path> remove_stale_temporaries(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> removed;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {

@@ -85,7 +85,7 @@ void MappedFile::advise(Access access) const {
   }
 }
 
-void MappedFile::will_read(std::uint64_t offset, std::uint64_t count) const {
+void MappedFile::prefetch(std::uint64_t offset, std::uint64_t count) const {
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   if (offset >= size_ || count == 0) {
     return;

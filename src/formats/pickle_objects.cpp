@@ -240,7 +240,7 @@ void PickleObjects::read_metadata(std::uint32_t number, TensorRecord& record) {
 }
 
 void PickleObjects::push_tensor(TensorRecord record) {
-  const std::string reason = misfit(record, storages_[record.storage].size);
+  const std::string reason = check_view(record, storages_[record.storage].size);
   if (!reason.empty()) {
     refuse(reason);
   }

@@ -80,7 +80,7 @@ class PickleWriter {
     const std::string reason =
         record.sizes.size() > max_dims    ? concat("at most ", max_dims, " dimensions, got ", record.sizes.size())
         : record.storage >= sizes_.size() ? concat("one of ", sizes_.size(), " storages, got number ", record.storage)
-                                          : misfit(record, sizes_[record.storage]);
+                                          : check_view(record, sizes_[record.storage]);
     if (!reason.empty()) {
       fail<CheckpointError>("checkpoint.write", "expected ", reason, " (key ", quote(path), ")");
     }

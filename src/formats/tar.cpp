@@ -334,6 +334,6 @@ std::string TarArchive::read(const TarMember& member) const {
   return out;
 }
 
-void TarArchive::will_need(std::uint64_t offset, std::uint64_t count) const { file_->will_need(offset, count); }
+void TarArchive::prefetch(std::uint64_t offset, std::uint64_t count) const { file_->prefetch(offset, count); }
 
 }  // namespace danling::inline v0::formats

@@ -48,7 +48,7 @@ std::size_t dtype_size(DType dtype) { return describe(dtype).size; }
 std::string_view dtype_name(DType dtype) { return describe(dtype).name; }
 std::string_view dtype_storage_class(DType dtype) { return describe(dtype).storage_class; }
 
-std::string misfit(const TensorRecord& record, std::uint64_t storage_bytes) {
+std::string check_view(const TensorRecord& record, std::uint64_t storage_bytes) {
   if (record.sizes.size() != record.strides.size()) {
     return concat("as many strides as sizes, got ", record.strides.size(), " and ", record.sizes.size());
   }

@@ -110,7 +110,7 @@ Average NamedOptions::average() {
   return spec_->average.value_or(Average::macro);
 }
 
-Average NamedOptions::average_but_micro() {
+Average NamedOptions::average_except_micro() {
   const bool used = average_;
   const Average given = average();
   average_ = used || given != Average::micro;

@@ -39,7 +39,7 @@ MulticlassOptions of_classes(NamedOptions& options, std::int64_t top_k = 1) {
 
 // They have no micro average.
 MulticlassRankingOptions of_class_ranking(NamedOptions& options) {
-  return {.average = options.average_but_micro(),
+  return {.average = options.average_except_micro(),
           .ignore_index = options.ignore_index(),
           .thresholds = options.thresholds()};
 }

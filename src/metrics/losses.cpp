@@ -94,14 +94,14 @@ Result detail::loss_pairs(const Result& values, const std::vector<double>& weigh
 LossesBase::~LossesBase() = default;
 Losses::~Losses() = default;
 
-std::int64_t Predicted::size() const {
+std::int64_t PredictionBatch::size() const {
   const at::Tensor& rows = target.defined() ? target : prediction;
   return rows.defined() && rows.dim() > 0 ? rows.size(0) : 1;
 }
 
 Losses::Losses(std::vector<Entry> losses)
-    : BatchLosses<Predicted>([&] {
-        std::vector<BatchLosses<Predicted>::Entry> entries;
+    : BatchLosses<PredictionBatch>([&] {
+        std::vector<BatchLosses<PredictionBatch>::Entry> entries;
         for (auto& entry : losses) {
           entries.emplace_back(std::move(entry.name), std::move(entry.loss));
         }

@@ -27,14 +27,15 @@ void ParamGroupSpec::fields(Fields& f) {
 }
 
 void OptimizerSpec::fields(Fields& f) {
-  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none").any_case();
+  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none")
+      .case_insensitive();
   OptimizerOptions::fields(f);
   f("param_groups", param_groups, "options by parameter name; the first pattern that matches counts");
 }
 
 void SchedulerSpec::fields(Fields& f) {
   f("type", type, "schedule: linear, cosine, constant, step, or one that the program registered; unset builds none")
-      .any_case();
+      .case_insensitive();
   f("interval", interval, "what advances the schedule; unset: step").choices({"step", "epoch", "validation"});
   f("total_steps", total_steps, "length of the schedule; unset: that of the run").at_least(1);
   f("warmup_steps", warmup_steps, "steps of warm-up; unset: total_steps / 20").at_least(0);

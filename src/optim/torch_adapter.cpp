@@ -149,9 +149,9 @@ class TorchAdapter final : public Optimizer {
 
 }  // namespace
 
-std::shared_ptr<Optimizer> adapt(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  check<ConfigError>(optimizer != nullptr, "optim.adapt", "expected an optimizer, got a null pointer");
-  check<ConfigError>(dynamic_cast<torch::optim::LBFGS*>(optimizer.get()) == nullptr, "optim.adapt",
+std::shared_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  check<ConfigError>(optimizer != nullptr, "optim.adapt_torch_optimizer", "expected an optimizer, got a null pointer");
+  check<ConfigError>(dynamic_cast<torch::optim::LBFGS*>(optimizer.get()) == nullptr, "optim.adapt_torch_optimizer",
                      "expected an optimizer that steps without a closure, got LBFGS");
   return std::make_shared<TorchAdapter>(std::move(optimizer));
 }

@@ -101,7 +101,7 @@ void BaseRunner::Saver::reconcile_best() {
   if (right && recorder.best_file_holds(best->index)) {
     return;
   }
-  if (!right && !remake_best(best->index)) {
+  if (!right && !republish_best(best->index)) {
     runner_.unsaved_best_ =
         concat("checkpoint: the best state, of ", runner_.round_name(best->index), ", is not on disk; ",
                held >= 0       ? concat("best.pth holds ", runner_.round_name(held))
@@ -123,10 +123,10 @@ void BaseRunner::Saver::reconcile_best() {
   }
 }
 
-bool BaseRunner::Saver::remake_best(std::int64_t index) {
+bool BaseRunner::Saver::republish_best(std::int64_t index) {
   auto& logger = runner_.services_->logger;
   std::vector<std::string> problems;
-  const auto made_from = runner_.checkpoint_manager().remake_best(index, problems);
+  const auto made_from = runner_.checkpoint_manager().republish_best(index, problems);
   for (const auto& problem : problems) {
     logger.warning(problem);
   }

@@ -98,7 +98,7 @@ void TorchRunnerBase::Checks::models_updated(std::string_view split) {
 
 void TorchRunnerBase::Checks::schedules() {
   for (const Learner& learner : runner_.learners_) {
-    if (learner.scheduler != nullptr && learner.scheduler->ran_out() &&
+    if (learner.scheduler != nullptr && learner.scheduler->is_finished() &&
         runner_.warned_.insert(concat("schedule ", learner.name)).second) {
       const std::string section = learner.name.empty() ? "sched" : concat("sched.", learner.name);
       runner_.logger().warning(concat("the learning rate schedule ended at step ", runner_.state_.train.global_step,

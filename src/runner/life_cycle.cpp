@@ -75,8 +75,8 @@ bool BaseRunner::close(std::optional<double> timeout) {
       failure = std::current_exception();
     }
     services.console->finish();
-    if (services.checkpoint_manager != nullptr && services.checkpoint_manager->has_notice()) {
-      services.logger.warning(services.checkpoint_manager->take_notice());
+    if (services.checkpoint_manager != nullptr && services.checkpoint_manager->has_warning()) {
+      services.logger.warning(services.checkpoint_manager->take_warning());
     }
     if (services.checkpoint_manager != nullptr &&
         services.checkpoint_manager->checkpoint_health().failing.contains("best")) {

@@ -47,7 +47,7 @@ void LoopFrame::start(std::int64_t done) {
 void LoopFrame::resume() {
   const Result none;
   runner_.services().console->on_train_begin({{runner_}, split_, runner_.mode(), done_, total_, none});
-  telemetry_.go_on();
+  telemetry_.resume();
   next_line_ = LoopTelemetry::Clock::now() + quiet;
 }
 

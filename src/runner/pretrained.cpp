@@ -90,7 +90,7 @@ WeightMatch BaseRunner::Restorer::restore_weights_of_models(const State& exporte
     append(match.loaded, other.loaded);
     append(match.missing, other.missing);
     append(match.unexpected, other.unexpected);
-    append(match.misshapen, other.misshapen);
+    append(match.shape_mismatches, other.shape_mismatches);
   }
   for (const auto& model : exported.at("models").map()) {
     const std::string& name = model.key.string();

@@ -24,7 +24,7 @@ bool Recorder::open(const RestorePoint& from, bool newest, RecordedConfig config
   code_ = code;
   // A run continues in its directory when it resumes the newest state there. From an older state it starts a new
   // attempt, which keeps the later files.
-  const bool inside = from.resumes() && workspace_.holds(from.path);
+  const bool inside = from.resumes() && workspace_.contains(from.path);
   const bool continues = inside && (newest || !options_.by_path);
   fs::path moved;
   try {
@@ -46,7 +46,7 @@ bool Recorder::open(const RestorePoint& from, bool newest, RecordedConfig config
     logger_.info(concat("workspace: moved an earlier attempt to ", moved.string()));
   }
   if (!code_.problem.empty()) {
-    logger_.note(concat("workspace: ", code_.problem));
+    logger_.log_to_file(concat("workspace: ", code_.problem));
   }
   if (from.resumes() && !continues) {
     // The numbers up to the checkpoint belong to this run too.
@@ -171,9 +171,9 @@ void Recorder::save_lines(State& checkpoint) {
     return;
   }
   try_flush(*metrics_);
-  checkpoint["metrics_lines"] = metrics_->lines() + metrics_->kept_lines();
-  if (metrics_->kept_lines() > 0) {
-    checkpoint["metrics_waiting"] = metrics_->kept();
+  checkpoint["metrics_lines"] = metrics_->lines() + metrics_->num_unwritten_lines();
+  if (metrics_->num_unwritten_lines() > 0) {
+    checkpoint["metrics_waiting"] = metrics_->unwritten_lines();
   }
 }
 
@@ -267,7 +267,7 @@ void Recorder::write_summary(RunSummary summary, bool keep_finished) {
 void Recorder::close() {
   if (metrics_) {
     try_flush(*metrics_);
-    if (const auto lost = metrics_->kept_lines(); lost > 0) {
+    if (const auto lost = metrics_->num_unwritten_lines(); lost > 0) {
       logger_.warning(concat("metrics: ", lost, " lines could not be written to ", metrics_->path().string()));
     }
     metrics_.reset();

@@ -119,7 +119,7 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   Restorer(*this).restore(checkpoint, path);
   // After a roll-back the later lines are logged again.
   const State* lines = checkpoint.find("metrics_lines");
-  if (lines == nullptr || services_->recorder == nullptr || !services_->workspace.holds(path)) {
+  if (lines == nullptr || services_->recorder == nullptr || !services_->workspace.contains(path)) {
     return;
   }
   if (!recording_begun_) {  // the run then continues in the checkpoint's directory

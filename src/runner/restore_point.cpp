@@ -42,10 +42,10 @@ detail::RestorePoint BaseRunner::Restorer::find() {
     std::string unsound;
     for (const auto& run : find_runs(services.workspace.options())) {
       const auto directory = run.dir / runner_.config().checkpoint.dir_name;
-      const bool own = services.workspace.holds(directory);
+      const bool own = services.workspace.contains(directory);
       const detail::EarlierRun earlier(run.dir, services.logger);
       const auto finished = [&] {
-        const auto model = own ? manager.finished_model_in(directory) : std::nullopt;
+        const auto model = own ? manager.find_final_model(directory) : std::nullopt;
         if (model) {
           out = read(*model);
           out.finished = true;
@@ -55,9 +55,10 @@ detail::RestorePoint BaseRunner::Restorer::find() {
       if (own && earlier.is_complete(boundary) && finished()) {
         return out;
       }
-      std::optional<SoundCheckpoint> found;
+      std::optional<ValidCheckpoint> found;
       try {
-        found = manager.newest_sound_in(directory, [](const State& state) {  // after checkpoint.last_save_model_only
+        // A model alone: after checkpoint.last_save_model_only.
+        found = manager.load_newest_valid_from(directory, [](const State& state) {
           return state.find("state") != nullptr ? "" : "contains only model weights; cannot resume";
         });
       } catch (const CheckpointError& error) {

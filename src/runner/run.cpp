@@ -106,7 +106,7 @@ void print_results(TorchRunnerBase& runner) {
   if (!names.empty()) {
     std::vector<std::string> columns = {"split", "weights"};
     columns.insert(columns.end(), names.begin(), names.end());
-    Table table(columns);
+    TextTable table(columns);
     for (const auto& [labels, result] : rows) {
       std::vector<std::string> cells(labels.begin(), labels.end());
       const auto values = detail::display_numbers(result);
@@ -117,7 +117,7 @@ void print_results(TorchRunnerBase& runner) {
       }
       table.add_row(std::move(cells));
     }
-    runner.logger().info(table.text(Table::style_of_terminal()));
+    runner.logger().info(table.text(TextTable::style_of_terminal()));
   }
   if (runner.workspace().is_open()) {
     runner.logger().info(concat("run: ", runner.workspace().dir().string()));
@@ -137,7 +137,7 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
     try {
       runner->write_summary(status, status == "crashed" ? message : "", signal, code);
       if (runner->phase() == BaseRunner::Phase::ready) {
-        runner->logger().note(concat(status, ": ", message));
+        runner->logger().log_to_file(concat(status, ": ", message));
       }
       runner->close();
     } catch (const std::exception& error) {

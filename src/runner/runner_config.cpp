@@ -235,7 +235,9 @@ void RunnerConfig::base_fields(Fields& f) {
       .refuse("deepspeed", "DeepSpeed, which is Python's")
       .refuse("ds", "DeepSpeed, which is Python's")
       .refuse("parallel", "model parallelism");
-  f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one").any_case().non_semantic();
+  f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
+      .case_insensitive()
+      .non_semantic();
   f("num_threads", num_threads, "threads of LibTorch's kernels; unset: LibTorch's choice").at_least(1).non_semantic();
   f("allocator", allocator, "keep: hold on to large blocks of host memory; system: give them back at once")
       .choices({"keep", "system"})

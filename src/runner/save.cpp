@@ -130,8 +130,8 @@ void BaseRunner::Saver::poll() {
       on_failure(error.what());
     }
   }
-  if (manager.has_notice()) [[unlikely]] {
-    log_notice();
+  if (manager.has_warning()) [[unlikely]] {
+    log_warning();
   }
   if (!services.checkpoint_failure.empty()) [[unlikely]] {
     const auto health = manager.checkpoint_health();
@@ -143,8 +143,8 @@ void BaseRunner::Saver::poll() {
 }
 
 // A warning with every checkpoint.on_error, since no save failed.
-void BaseRunner::Saver::log_notice() {
-  const std::string notice = runner_.services_->checkpoint_manager->take_notice();
+void BaseRunner::Saver::log_warning() {
+  const std::string notice = runner_.services_->checkpoint_manager->take_warning();
   auto* recorder = runner_.services_->recorder.get();
   const bool logged = recorder != nullptr && (recorder->reopen() || recorder->take_removal_logged());
   if (!logged) {

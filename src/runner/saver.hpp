@@ -47,8 +47,8 @@ class BaseRunner::Saver {
   CheckpointRequest make_request(const detail::SaveCall& call) const;
   void defer(detail::SaveCall call);
   State rank_state();
-  void log_notice();
-  bool remake_best(std::int64_t index);
+  void log_warning();
+  bool republish_best(std::int64_t index);
   bool has_best_weights() const;
 
   BaseRunner& runner_;

@@ -61,7 +61,7 @@ void Logger::progress(std::string_view text) {
   }
 }
 
-void Logger::note(std::string_view text) { write_file(LogLevel::info, text); }
+void Logger::log_to_file(std::string_view text) { write_file(LogLevel::info, text); }
 
 void Logger::print(LogLevel level, std::string_view text) {
   if (level == LogLevel::info) {

@@ -186,10 +186,10 @@ void MetricsLog::append(const MetricsLine& line) {
   int reason = kept_.empty() ? 0 : write_kept();
   if (reason != 0 && kept_.size() + buffer_.size() > most_kept) {
     fail("metrics_log.append", "expected to write ", path_.string(), ", got ", quote(std::strerror(reason)), "; ",
-         kept_lines_, " lines wait already, this one is lost");
+         num_unwritten_, " lines wait already, this one is lost");
   }
   kept_ += buffer_;
-  ++kept_lines_;
+  ++num_unwritten_;
   reason = reason == 0 ? write_kept() : reason;
   if (reason != 0) {
     fail_file("metrics_log.append", path_, reason);
@@ -221,7 +221,7 @@ int MetricsLog::write_kept() noexcept {
   const auto count = std::count(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(whole), '\n');
   offset_ += whole;
   lines_ += count;
-  kept_lines_ -= count;
+  num_unwritten_ -= count;
   kept_.erase(0, whole);
   return reason;
 }
@@ -260,7 +260,7 @@ void MetricsLog::truncate_to(std::uint64_t offset) {
     fail_file("metrics_log.truncate_to", path_, errno);
   }
   kept_.clear();
-  kept_lines_ = 0;
+  num_unwritten_ = 0;
   torn_ = false;
   offset_ = offset;
   lines_ = extent_of(file_, std::numeric_limits<std::int64_t>::max()).lines;
@@ -277,7 +277,7 @@ std::int64_t MetricsLog::restore(std::int64_t lines, std::string_view kept) {
   truncate_to_lines(std::min(lines_, written));
   const std::int64_t missing = written - lines_;
   kept_ = kept;
-  kept_lines_ = waited;
+  num_unwritten_ = waited;
   write_kept();
   return missing;
 }

@@ -87,15 +87,15 @@ std::size_t text_width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
 }
 
-Table::Table(std::vector<std::string> columns) : columns_(std::move(columns)) {}
+TextTable::TextTable(std::vector<std::string> columns) : columns_(std::move(columns)) {}
 
-void Table::add_row(std::vector<std::string> cells) {
+void TextTable::add_row(std::vector<std::string> cells) {
   check<StateError>(cells.size() == columns_.size(), "table.add_row", "expected ", columns_.size(), " cells, got ",
                     cells.size());
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text(Style style) const {
+std::string TextTable::text(Style style) const {
   std::vector<std::size_t> widths;
   std::vector<bool> right;
   for (std::size_t column = 0; column < columns_.size(); ++column) {
@@ -145,7 +145,7 @@ std::string Table::text(Style style) const {
   return join(lines, "\n");
 }
 
-Table::Style Table::style_of_terminal() {
+TextTable::Style TextTable::style_of_terminal() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && *value != '\0') {

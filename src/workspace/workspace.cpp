@@ -106,7 +106,7 @@ Workspace::~Workspace() = default;
 Workspace::Workspace(Workspace&&) noexcept = default;
 Workspace& Workspace::operator=(Workspace&&) noexcept = default;
 
-bool Workspace::holds(const fs::path& path) const {
+bool Workspace::contains(const fs::path& path) const {
   const auto inner = resolved(path);
   const auto outer = resolved(dir_);
   return starts_with(inner, outer) && !starts_with(inner, outer / attempts_name);

@@ -367,7 +367,7 @@ TEST_CASE("FileCheckpointManager: a second manager on a directory is refused unt
   CHECK(error_of<danling::StateError>([&] { second.save_checkpoint({}); }) ==
         "[checkpoint.lock] expected '" + directory.path().string() +
             "' to be free, got another manager that saves into it; close that one, or save elsewhere");
-  CHECK(second.newest_sound()->path == directory / "latest.pth");  // reading is free
+  CHECK(second.load_newest_valid()->path == directory / "latest.pth");  // reading is free
   CHECK(first.close());
   second.save_checkpoint({});
   CHECK(second.close());
@@ -387,7 +387,7 @@ TEST_CASE("FileCheckpointManager: a second manager on a directory is refused unt
   third.save_checkpoint({});
 }
 
-TEST_CASE("FileCheckpointManager: killed at any moment of asynchronous saves, two sound checkpoints remain",
+TEST_CASE("FileCheckpointManager: killed at any moment of asynchronous saves, two valid checkpoints remain",
           "[checkpoint]") {
   const danling_test::TempDir directory;
   for (int round = 0; round < 20; ++round) {

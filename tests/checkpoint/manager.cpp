@@ -53,7 +53,7 @@ TEST_CASE("FileCheckpointManager: saves on the interval, keeps the file before a
         std::vector<std::string>{"latest", "ckpt-e000008", "previous"});
 }
 
-TEST_CASE("FileCheckpointManager: two sound checkpoints in different files after two saves", "[checkpoint]") {
+TEST_CASE("FileCheckpointManager: two valid checkpoints in different files after two saves", "[checkpoint]") {
   const danling_test::TempDir directory;
   CountingRun run;
   auto manager = run.manager({.directory = directory.path(), .interval = 1, .keep_latest_k = 1});

@@ -19,12 +19,12 @@ TEST_CASE("FileCheckpointManager: a damaged newest file is named and the one bef
   const danling_test::TempDir directory;
   CountingRun run;
   auto manager = run.manager({.directory = directory.path(), .interval = 1});
-  CHECK_FALSE(manager.newest_sound());
+  CHECK_FALSE(manager.load_newest_valid());
   for (int epoch = 0; epoch < 3; ++epoch) {
     run.step = epoch + 1;
     manager.save_checkpoint(epoch_request(epoch));
   }
-  const auto sound = manager.newest_sound();
+  const auto sound = manager.load_newest_valid();
   REQUIRE(sound);
   CHECK(sound->path == directory / "latest.pth");
   CHECK(sound->state.at("state").at("step").integer() == 3);
@@ -36,7 +36,7 @@ TEST_CASE("FileCheckpointManager: a damaged newest file is named and the one bef
                                   std::filesystem::file_size(directory / "latest.pth"),
                                   " bytes without an end: the file was cut off (file '",
                                   (directory / "latest.pth").string(), "')"));
-  const auto older = manager.newest_sound();
+  const auto older = manager.load_newest_valid();
   REQUIRE(older);
   CHECK(older->path == directory / "previous.pth");
   CHECK(older->state.at("state").at("step").integer() == 2);
@@ -64,14 +64,14 @@ TEST_CASE("FileCheckpointManager: history is tried after latest and previous; wi
   }
   damage(directory / "latest.pth");
   damage(directory / "previous.pth");
-  const auto sound = manager.newest_sound();
+  const auto sound = manager.load_newest_valid();
   REQUIRE(sound);
   CHECK(sound->path == directory / "ckpt-e000001.pth");
   CHECK(sound->skipped.size() == 2);  // ckpt-e000003 and ckpt-e000002 are names of the same two files
 
   damage(directory / "ckpt-e000001.pth");
-  const std::string text = error_of<CheckpointError>([&] { manager.newest_sound(); });
-  CHECK_THAT(text, ContainsSubstring("[checkpoint.newest] expected a sound checkpoint in '" +
+  const std::string text = error_of<CheckpointError>([&] { manager.load_newest_valid(); });
+  CHECK_THAT(text, ContainsSubstring("[checkpoint.newest] expected a valid checkpoint in '" +
                                      directory.path().string() + "', got 3 that cannot be read:\n  [checkpoint.read]"));
   CHECK_THAT(text, ContainsSubstring("ckpt-e000001.pth"));
 }
@@ -87,7 +87,7 @@ TEST_CASE("FileCheckpointManager: temporaries of a process that died are removed
   CHECK(names_in(directory.path()) == Names{"latest.pth", "ckpt-e000001.pth", living.temporary().filename().string()});
 }
 
-TEST_CASE("FileCheckpointManager: killed at any moment, two sound checkpoints of neighbouring saves remain",
+TEST_CASE("FileCheckpointManager: killed at any moment, two valid checkpoints of neighbouring saves remain",
           "[checkpoint]") {
   const danling_test::TempDir directory;
   for (int round = 0; round < 20; ++round) {
@@ -120,8 +120,8 @@ TEST_CASE("FileCheckpointManager: killed at any moment, two sound checkpoints of
     // The next process goes on and clears what the killed one left.
     CountingRun run;
     auto manager = run.manager({.directory = where, .interval = 1, .keep_latest_k = 1});
-    REQUIRE(manager.newest_sound());
-    CHECK(manager.newest_sound()->state.at("state").at("step").integer() == latest);
+    REQUIRE(manager.load_newest_valid());
+    CHECK(manager.load_newest_valid()->state.at("state").at("step").integer() == latest);
     run.step = latest + 1;
     manager.save_checkpoint(epoch_request(latest + 1));
     CHECK(step_in(where / "previous.pth") == latest);
@@ -164,7 +164,7 @@ TEST_CASE("FileCheckpointManager: the fallback goes by the counters in the files
     std::filesystem::last_write_time(manager.path_of(name), now - std::chrono::hours(100 - hours++));
   }
   for (const auto& [name, step] : order) {
-    const auto sound = manager.newest_sound();
+    const auto sound = manager.load_newest_valid();
     REQUIRE(sound);
     CHECK(sound->path == manager.path_of(name));
     CHECK(sound->state.at("state").at("step").integer() == step);

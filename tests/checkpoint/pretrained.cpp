@@ -157,10 +157,10 @@ TEST_CASE("load_pretrained: without strict it loads what matches and reports the
   CHECK(match.loaded == Names{"embed.weight", "norm.weight", "norm.running_var", "norm.num_batches_tracked"});
   CHECK(match.missing == Names{"norm.bias"});
   CHECK(match.unexpected == Names{"fc.weight", "fc.bias", "a", "b", "c", "d"});
-  REQUIRE(match.misshapen.size() == 2);
-  CHECK(match.misshapen[1].name == "head.weight");
-  CHECK(match.misshapen[1].expected == "Float [4, 3]");
-  CHECK(match.misshapen[1].got == "Float [5, 3]");
+  REQUIRE(match.shape_mismatches.size() == 2);
+  CHECK(match.shape_mismatches[1].name == "head.weight");
+  CHECK(match.shape_mismatches[1].expected == "Float [4, 3]");
+  CHECK(match.shape_mismatches[1].got == "Float [5, 3]");
   CHECK(match.lines() ==
         Names{"1 missing (norm.bias): these keep their values",
               "6 unexpected (fc.weight, fc.bias, a, b and 2 more): these are skipped",

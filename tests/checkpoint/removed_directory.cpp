@@ -38,8 +38,8 @@ TEST_CASE("FileCheckpointManager: a directory that is removed under a save is ma
     const auto health = manager.checkpoint_health();
     CHECK(health.failing.empty());
     CHECK(health.error_count == 0);
-    const bool noticed = manager.has_notice();
-    CHECK(manager.take_notice() == (noticed ? notice : ""));
+    const bool noticed = manager.has_warning();
+    CHECK(manager.take_warning() == (noticed ? notice : ""));
   }
 }
 
@@ -55,9 +55,9 @@ TEST_CASE("FileCheckpointManager: a directory that was removed is made anew, and
     }
     manager.save_checkpoint(epoch_request(epoch));
     CHECK_FALSE(manager.has_failure());
-    CHECK(manager.has_notice() == (epoch == 2));
+    CHECK(manager.has_warning() == (epoch == 2));
     if (epoch == 2) {
-      CHECK(manager.take_notice() ==
+      CHECK(manager.take_warning() ==
             "[checkpoint.write] expected the directory '" + where.string() +
                 "', got none: it was removed with the earlier checkpoints in it; recreated it");
       CHECK(names_in(where) == Names{"latest.pth", "ckpt-e000003.pth"});
@@ -86,9 +86,9 @@ TEST_CASE("FileCheckpointManager: a directory that was removed is told too where
   run.step = 3;
   manager.save_checkpoint(epoch_request(2));
   CHECK(names_in(where) == std::set<std::string>{"latest.pth", "ckpt-e000002.pth", "ckpt-e000003.pth"});
-  CHECK(manager.take_notice() == "[checkpoint.write] expected the directory '" + where.string() +
-                                     "', got none: it was removed with the earlier checkpoints in it; recreated it");
-  CHECK_FALSE(manager.has_notice());
+  CHECK(manager.take_warning() == "[checkpoint.write] expected the directory '" + where.string() +
+                                      "', got none: it was removed with the earlier checkpoints in it; recreated it");
+  CHECK_FALSE(manager.has_warning());
   CHECK(manager.checkpoint_health().error_count == 1);
 }
 

@@ -238,10 +238,10 @@ TEST_CASE("load: 10,000 levels of nesting are an error", "[config]") {
         "[config.parse] expected a list of texts for 'words', got a list in the list (file 'a.yaml', line 1)");
 }
 
-TEST_CASE("load_file: JSON, with the line of each key", "[config]") {
+TEST_CASE("load_config_file: JSON, with the line of each key", "[config]") {
   const ConfigFiles files;
   SampleConfig config;
-  danling::load_file(config, files.write("a.json", R"({
+  danling::load_config_file(config, files.write("a.json", R"({
   "lr": 1e-2, "epochs": 7, "verbose": true, "clip": null,
   "name": "sm\u00f8rg \ud83d\ude00", "layers": [{"width": 2}],
   "data": {"train": {"kind": "conv"}}
@@ -256,7 +256,7 @@ TEST_CASE("load_file: JSON, with the line of each key", "[config]") {
   const auto error_of_json = [&](const std::string& text) {
     const std::string path = files.write("b.json", text);
     SampleConfig other;
-    std::string message = error_of<ConfigError>([&] { danling::load_file(other, path); });
+    std::string message = error_of<ConfigError>([&] { danling::load_config_file(other, path); });
     return message.replace(message.find(path), path.size(), "b.json");
   };
   CHECK(error_of_json("{\n\"lr\": 1,\n\"epcohs\": 3\n}") ==
@@ -276,11 +276,11 @@ TEST_CASE("load_file: JSON, with the line of each key", "[config]") {
         "[config.load] expected at most 100 levels of nesting, got more (file 'b.json', line 2)");
 }
 
-TEST_CASE("load_file: a file that cannot be read says why", "[config]") {
+TEST_CASE("load_config_file: a file that cannot be read says why", "[config]") {
   const ConfigFiles files;
   SampleConfig config;
   const auto message = [&](const std::string& path) {
-    return error_of<ConfigError>([&] { danling::load_file(config, path); });
+    return error_of<ConfigError>([&] { danling::load_config_file(config, path); });
   };
   const std::string missing = files.path("missing.yaml");
   CHECK(message(missing) ==
@@ -289,7 +289,7 @@ TEST_CASE("load_file: a file that cannot be read says why", "[config]") {
         "[config.load] expected a readable config file, got '" + files.path("") + "': Is a directory");
   CHECK(message("/dev/zero") ==
         "[config.load] expected a config file of at most 16777216 bytes, got more (file '/dev/zero')");
-  danling::load_file(config, files.write("empty.yaml", ""));
+  danling::load_config_file(config, files.write("empty.yaml", ""));
   CHECK(config.lr == 1e-3);
 }
 

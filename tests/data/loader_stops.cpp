@@ -12,8 +12,8 @@
 #include <danling/data/loader_visit.hpp>
 #include <danling/data/map.hpp>
 #include <danling/data/shuffle_stream.hpp>
-#include <danling/data/stop_point.hpp>
 #include <danling/data/stream_parts.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 #include <support/error.hpp>
 
 #include "loader_support.hpp"
@@ -49,7 +49,7 @@ class Turnstile {
       return true;
     }
     try {
-      data::stop_point();
+      data::throw_if_cancelled();
     } catch (...) {  // the sample itself does not end early
       ++passed_;
       return true;

@@ -168,10 +168,10 @@ TEST_CASE("table_dataset: missing values are an error, or what stands for them",
   const Table table = read_csv(path);
   const std::string file = " (file '" + path.string() + "', line ";
   CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}}); }) ==
-        "[data.table] expected a number, got a missing value or NaN; set TableDatasetOptions::missing to a "
+        "[data.table] expected a number, got a missing value or NaN; set TableDatasetOptions::fill_missing to a "
         "replacement, or to NaN; CsvOptions::missing lists the texts that mean one" +
             file + "3, column 'x')");
-  CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .target = "y", .missing = 0.0}); }) ==
+  CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .target = "y", .fill_missing = 0.0}); }) ==
         "[data.table] expected a number, got a missing value or NaN; a target cannot be missing; CsvOptions::missing "
         "lists the texts that mean one" +
             file + "4, column 'y')");
@@ -179,13 +179,14 @@ TEST_CASE("table_dataset: missing values are an error, or what stands for them",
         "[data.table] expected a category, got a missing value or NaN; CsvOptions::missing lists the texts that mean "
         "one" +
             file + "4, column 'y')");
-  CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .target = "c", .missing = 0.0}); }) ==
+  CHECK(error_of<DataError>([&] { table_dataset(table, {.inputs = {"x"}, .target = "c", .fill_missing = 0.0}); }) ==
         "[data.table] expected a class, got a missing value" + file + "3, column 'c')");
-  CHECK(at::equal(table_dataset(table, {.inputs = {"x"}, .missing = -1.0})->input(),
+  CHECK(at::equal(table_dataset(table, {.inputs = {"x"}, .fill_missing = -1.0})->input(),
                   at::tensor({1.0F, -1.0F, 4.0F}).view({3, 1})));
-  CHECK(std::isnan(table_dataset(table, {.inputs = {"x"}, .missing = std::nan("")})->input()[1][0].item<double>()));
+  CHECK(
+      std::isnan(table_dataset(table, {.inputs = {"x"}, .fill_missing = std::nan("")})->input()[1][0].item<double>()));
   // In extra they stay what they are.
-  const auto extra = table_dataset(table, {.inputs = {"x"}, .extra = {"y", "c"}, .missing = 0.0});
+  const auto extra = table_dataset(table, {.inputs = {"x"}, .extra = {"y", "c"}, .fill_missing = 0.0});
   const Batch batch = extra->get_batch(std::vector<std::int64_t>{1, 2});
   CHECK(std::isnan(batch.at("y")[1].item<double>()));
   CHECK(extra->categories().at("c") == Categories{"", "a", "b"});

@@ -37,8 +37,8 @@ TEST_CASE("MappedFile: shows the bytes of the file, whatever the advice, to seve
     CHECK(file.bytes(100000, 0).empty());
     for (const std::uint64_t offset :
          {std::uint64_t{0}, std::uint64_t{99999}, std::uint64_t{100000}, ~std::uint64_t{0}}) {
-      file.will_read(offset, 0);
-      file.will_read(offset, ~std::uint64_t{0});  // what is not there is not read
+      file.prefetch(offset, 0);
+      file.prefetch(offset, ~std::uint64_t{0});  // what is not there is not read
     }
     CHECK(file.text() == content);
     std::vector<std::thread> threads;

@@ -25,10 +25,12 @@ std::vector<double> pair_of(const danling::Result& result, std::string_view name
 at::Tensor row(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 
 /// One value per sample, with a weight that may change.
-struct Distance : Loss<danling::Predicted> {
+struct Distance : Loss<danling::PredictionBatch> {
   explicit Distance(double initial) : factor(initial) {}
   double weight() const override { return factor; }
-  MetricValue compute(const danling::Predicted& batch) override { return batch.prediction.sub(batch.target).abs(); }
+  MetricValue compute(const danling::PredictionBatch& batch) override {
+    return batch.prediction.sub(batch.target).abs();
+  }
   double factor;
 };
 

@@ -214,7 +214,8 @@ TEST_CASE("Optimizer: the adapter and a program's own optimizer take a scale and
   at::Tensor theirs = at::full({2}, 1.0, at::kDouble).set_requires_grad(true);
   at::Tensor alone = theirs.detach().clone().set_requires_grad(true);
   const auto options = torch::optim::RMSpropOptions(0.5).momentum(0.9);
-  const auto adapted = optim::adapt(std::make_shared<torch::optim::RMSprop>(std::vector<at::Tensor>{theirs}, options));
+  const auto adapted =
+      optim::adapt_torch_optimizer(std::make_shared<torch::optim::RMSprop>(std::vector<at::Tensor>{theirs}, options));
   torch::optim::RMSprop reference(std::vector<at::Tensor>{alone}, options);
   for (int t = 0; t < 3; ++t) {
     theirs.mutable_grad() = at::full({2}, 6.0 * (t + 1), at::kDouble);

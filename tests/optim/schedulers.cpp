@@ -91,9 +91,9 @@ TEST_CASE("LRScheduler: past its end it has run out and stays where it ended", "
     scheduler.step();
   }
   CHECK(scheduler.step_count() == 5);
-  CHECK_FALSE(scheduler.ran_out());
+  CHECK_FALSE(scheduler.is_finished());
   scheduler.step();
-  CHECK(scheduler.ran_out());
+  CHECK(scheduler.is_finished());
   scheduler.step();
   CHECK(scheduler.get_last_lr()[0] == 0.25);
 }

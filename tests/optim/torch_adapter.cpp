@@ -43,14 +43,14 @@ std::shared_ptr<torch::optim::Optimizer> torch_case(const std::string& name, con
       params, torch::optim::AdagradOptions(0.05).lr_decay(0.1).weight_decay(0.1).initial_accumulator_value(0.2));
 }
 
-TEST_CASE("adapt: states go to Python and back, and the numbers are those of torch.optim", "[optim]") {
+TEST_CASE("adapt_torch_optimizer: states go to Python and back, and the numbers are those of torch.optim", "[optim]") {
   const auto& golden = optim_numbers()["optimizers"]["float32"];
   for (const auto& [name, expected] : golden["adapted"].items()) {
     CAPTURE(name);
     auto params = golden_params(golden["params"], at::kFloat);
     auto resumed_params = golden_params(expected["saved_params"], at::kFloat);
-    const auto optimizer = optim::adapt(torch_case(name, params));
-    const auto resumed = optim::adapt(torch_case(name, resumed_params));
+    const auto optimizer = optim::adapt_torch_optimizer(torch_case(name, params));
+    const auto resumed = optim::adapt_torch_optimizer(torch_case(name, resumed_params));
     optimizer->param_groups()[0].names = {"weight", "bias", "late"};
     for (std::size_t step = 0; step < golden["grads"].size(); ++step) {
       if (step == 3) {
@@ -69,10 +69,10 @@ TEST_CASE("adapt: states go to Python and back, and the numbers are those of tor
   }
 }
 
-TEST_CASE("adapt: rates go both ways and the divisor divides the gradients", "[optim]") {
+TEST_CASE("adapt_torch_optimizer: rates go both ways and the divisor divides the gradients", "[optim]") {
   at::Tensor param = at::ones({2}).set_requires_grad(true);
   const auto torch_sgd = std::make_shared<torch::optim::SGD>(std::vector<at::Tensor>{param}, 1.0);
-  const auto optimizer = optim::adapt(torch_sgd);
+  const auto optimizer = optim::adapt_torch_optimizer(torch_sgd);
   param.mutable_grad() = at::ones({2}).mul(8);
   optimizer->param_groups()[0].lr = 0.5;
   optimizer->step(8);
@@ -106,9 +106,9 @@ class Sign final : public torch::optim::Optimizer {
   }
 };
 
-TEST_CASE("adapt: other kinds train, but have no state to save; LBFGS is refused", "[optim]") {
+TEST_CASE("adapt_torch_optimizer: other kinds train, but have no state to save; LBFGS is refused", "[optim]") {
   at::Tensor param = at::ones({2}).set_requires_grad(true);
-  const auto optimizer = optim::adapt(std::make_shared<Sign>(std::vector<at::Tensor>{param}));
+  const auto optimizer = optim::adapt_torch_optimizer(std::make_shared<Sign>(std::vector<at::Tensor>{param}));
   param.mutable_grad() = at::ones({2}).mul(3);
   optimizer->step();
   CHECK(param[0].item().toDouble() == 0.5);
@@ -116,16 +116,16 @@ TEST_CASE("adapt: other kinds train, but have no state to save; LBFGS is refused
         "[torch::optim.state_dict] expected one of SGD, Adam, AdamW, RMSprop, Adagrad, got another kind, whose state "
         "has no layout here; derive from danling::optim::Optimizer");
   CHECK(error_of<danling::ConfigError>([&] {
-          optim::adapt(std::make_shared<torch::optim::LBFGS>(std::vector<at::Tensor>{param}));
-        }) == "[optim.adapt] expected an optimizer that steps without a closure, got LBFGS");
-  CHECK(error_of<danling::ConfigError>([] { optim::adapt(nullptr); }) ==
-        "[optim.adapt] expected an optimizer, got a null pointer");
+          optim::adapt_torch_optimizer(std::make_shared<torch::optim::LBFGS>(std::vector<at::Tensor>{param}));
+        }) == "[optim.adapt_torch_optimizer] expected an optimizer that steps without a closure, got LBFGS");
+  CHECK(error_of<danling::ConfigError>([] { optim::adapt_torch_optimizer(nullptr); }) ==
+        "[optim.adapt_torch_optimizer] expected an optimizer, got a null pointer");
 }
 
-TEST_CASE("adapt: what does not fit is refused and changes nothing", "[optim]") {
+TEST_CASE("adapt_torch_optimizer: what does not fit is refused and changes nothing", "[optim]") {
   at::Tensor param = at::ones({2}).set_requires_grad(true);
   const auto torch_adam = std::make_shared<torch::optim::Adam>(std::vector<at::Tensor>{param});
-  const auto optimizer = optim::adapt(torch_adam);
+  const auto optimizer = optim::adapt_torch_optimizer(torch_adam);
   param.mutable_grad() = at::ones({2});
   optimizer->step();
   const danling::State before = danling::clone(optimizer->state_dict());

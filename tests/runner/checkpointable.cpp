@@ -279,7 +279,7 @@ TEST_CASE("Checkpointable: optimizers and schedulers take the same next step", "
                                             dl::optim::OptimizerOptions{.lr = 0.1, .momentum = 0.9});
   });
   check([](at::Tensor& x) {
-    return dl::optim::adapt(
+    return dl::optim::adapt_torch_optimizer(
         std::make_shared<torch::optim::Adam>(std::vector<at::Tensor>{x}, torch::optim::AdamOptions(0.1)));
   });
 }

@@ -49,7 +49,7 @@ TEST_CASE("load_pretrained: another architecture is an error with file and names
   const dl::WeightMatch match = runner.load_pretrained(model, {.strict = false});
   CHECK(match.loaded == std::vector<std::string>{"3.bias"});
   CHECK(match.missing == std::vector<std::string>{"extra.weight", "extra.bias"});
-  CHECK(match.misshapen.size() == 3);
+  CHECK(match.shape_mismatches.size() == 3);
   CHECK(at::equal(runner.model.state_dict().at("3.bias").tensor(), run.weights.at("3.bias").tensor()));
   CHECK(at::equal(runner.model.state_dict().at("3.weight").tensor(), before.at("3.weight").tensor()));
 }

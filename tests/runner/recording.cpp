@@ -23,10 +23,10 @@ class MemoryManager : public dl::CheckpointManager {
   }
   void save_model_checkpoint(const std::string& name) override { states_[name] = copy_of(make_().at("model")); }
   dl::State load_checkpoint(const fs::path& path) override { return states_.at(path.stem().string()); }
-  std::optional<dl::SoundCheckpoint> newest_sound() override { return newest_sound_in({}, {}); }
-  std::optional<dl::SoundCheckpoint> newest_sound_in(const fs::path&, const dl::CheckpointRefusal&) override {
+  std::optional<dl::ValidCheckpoint> load_newest_valid() override { return load_newest_valid_from({}, {}); }
+  std::optional<dl::ValidCheckpoint> load_newest_valid_from(const fs::path&, const dl::CheckpointFilter&) override {
     const auto found = states_.find("latest");
-    return found == states_.end() ? std::nullopt : std::optional(dl::SoundCheckpoint{"latest", found->second, {}});
+    return found == states_.end() ? std::nullopt : std::optional(dl::ValidCheckpoint{"latest", found->second, {}});
   }
   bool close(std::optional<double>) override { return true; }
 

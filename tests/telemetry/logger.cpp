@@ -76,7 +76,7 @@ TEST_CASE("Logger: the console gets short lines, the file time, level and contex
     logger.info("started");
     logger.warning("slow");
     logger.error("broken");
-    logger.note("detail");
+    logger.log_to_file("detail");
     logger.progress("step 1");
   }
   CHECK(out.text() == "started\nstep 1\n");

@@ -254,7 +254,7 @@ TEST_CASE("MetricsLog: lines that a full disk refused are written once there is 
       CHECK(error_of<danling::Error>([&] { log.sync(); }) ==
             "[metrics_log.flush] expected to write " + path.string() + ", got 'File too large'");
       CHECK(log.lines() == 1);
-      CHECK(log.kept_lines() == 3);
+      CHECK(log.num_unwritten_lines() == 3);
       CHECK(log.offset() == first);
       CHECK(read_file(path) == undisturbed.substr(0, first));
     }
@@ -264,7 +264,7 @@ TEST_CASE("MetricsLog: lines that a full disk refused are written once there is 
       CHECK(error_of<danling::Error>([&] { log.flush(); }) ==
             "[metrics_log.flush] expected to write " + path.string() + ", got 'File too large'");
       CHECK(log.lines() == 2);
-      CHECK(log.kept_lines() == 2);
+      CHECK(log.num_unwritten_lines() == 2);
       CHECK(read_file(path) == undisturbed.substr(0, undisturbed.find('\n', first) + 1));
     }
     SECTION("by the next append") { append_step(log, 5); }
@@ -279,7 +279,7 @@ TEST_CASE("MetricsLog: lines that a full disk refused are written once there is 
       append_step(log, 5);
     }
     CHECK(log.lines() == 5);
-    CHECK(log.kept_lines() == 0);
+    CHECK(log.num_unwritten_lines() == 0);
     CHECK(log.offset() == read_file(path).size());
     {
       const FileSizeLimit full(log.offset());
@@ -303,7 +303,7 @@ TEST_CASE("MetricsLog: a resumed run drops the lines that wait", "[telemetry][me
     }
     SECTION("by lines") { log.truncate_to_lines(1); }
     SECTION("by bytes") { log.truncate_to(log.offset()); }
-    CHECK(log.kept_lines() == 0);
+    CHECK(log.num_unwritten_lines() == 0);
     append_step(log, 2);
   }
   CHECK(read_file(path) == undisturbed);
@@ -331,7 +331,7 @@ TEST_CASE("MetricsLog: what waits is bounded: the newest line is lost, and that 
     CHECK(error_of<danling::Error>([&] { append_wide(log, 2); }) == refused);
     CHECK(error_of<danling::Error>([&] { append_wide(log, 3); }) ==
           refused + "; 2 lines wait already, this one is lost");
-    CHECK(log.kept_lines() == 2);
+    CHECK(log.num_unwritten_lines() == 2);
   }
   std::ifstream file(path);
   std::vector<std::string> starts;
@@ -407,7 +407,7 @@ TEST_CASE("MetricsLog: lines that waited when a checkpoint counted them are writ
     danling_test::write_file(path, found);
     MetricsLog log(path);
     CHECK(log.restore(5, waited) == missing);
-    CHECK(log.kept_lines() == 0);
+    CHECK(log.num_unwritten_lines() == 0);
     CHECK(log.lines() == 5 - missing);
     return read_file(path);
   };

@@ -10,7 +10,7 @@
 
 namespace {
 
-using danling::Table;
+using danling::TextTable;
 
 TEST_CASE("format_duration: minutes, hours and days, rounded to seconds", "[telemetry]") {
   CHECK(danling::format_duration(0) == "0:00");
@@ -56,8 +56,8 @@ TEST_CASE("format_number: a point in every locale", "[telemetry]") {
   CHECK(danling::format_number(-1.2346e-7) == "-1.235e-07");
 }
 
-TEST_CASE("Table: names to the left, numbers to the right", "[telemetry]") {
-  Table table({"split", "loss", "acc"});
+TEST_CASE("TextTable: names to the left, numbers to the right", "[telemetry]") {
+  TextTable table({"split", "loss", "acc"});
   CHECK(table.empty());
   table.add_row({"val", "0.1234", "98.20%"});
   table.add_row({"test", "12.5000", "-"});
@@ -66,7 +66,7 @@ TEST_CASE("Table: names to the left, numbers to the right", "[telemetry]") {
         "-----  -------  ------\n"
         "val     0.1234  98.20%\n"
         "test   12.5000       -");
-  CHECK(table.text(Table::Style::box) ==
+  CHECK(table.text(TextTable::Style::box) ==
         "┌───────┬─────────┬────────┐\n"
         "│ split │    loss │    acc │\n"
         "├───────┼─────────┼────────┤\n"
@@ -75,26 +75,26 @@ TEST_CASE("Table: names to the left, numbers to the right", "[telemetry]") {
         "└───────┴─────────┴────────┘");
 }
 
-TEST_CASE("Table: characters of several bytes take one column", "[telemetry]") {
-  Table table({"naïve", "x"});
+TEST_CASE("TextTable: characters of several bytes take one column", "[telemetry]") {
+  TextTable table({"naïve", "x"});
   table.add_row({"é", "a"});
   CHECK(table.text() == "naïve  x\n-----  -\né      a");
 }
 
-TEST_CASE("Table: a row of another length is refused", "[telemetry]") {
-  Table table({"a", "b"});
+TEST_CASE("TextTable: a row of another length is refused", "[telemetry]") {
+  TextTable table({"a", "b"});
   CHECK(danling_test::error_of<danling::StateError>([&] { table.add_row({"1"}); }) ==
         "[table.add_row] expected 2 cells, got 1");
 }
 
-TEST_CASE("Table: boxes only where the locale says UTF-8", "[telemetry]") {
+TEST_CASE("TextTable: boxes only where the locale says UTF-8", "[telemetry]") {
   using danling_test::Variable;
   const Variable all("LC_ALL", std::nullopt);
   const Variable type("LC_CTYPE", std::nullopt);
   const Variable lang("LANG", "en_US.UTF-8");
-  CHECK(Table::style_of_terminal() == Table::Style::box);
+  CHECK(TextTable::style_of_terminal() == TextTable::Style::box);
   const Variable first("LC_ALL", "C");
-  CHECK(Table::style_of_terminal() == Table::Style::plain);
+  CHECK(TextTable::style_of_terminal() == TextTable::Style::plain);
 }
 
 }  // namespace

@@ -160,13 +160,13 @@ TEST_CASE("Workspace: holds what lies in it, but not earlier attempts nor a neig
   const TempDir dir;
   Workspace workspace(options_in(dir));
   workspace.open(false);
-  CHECK(workspace.holds(workspace.checkpoint_dir() / "latest.pth"));
-  CHECK(workspace.holds(workspace.dir() / "checkpoints/../checkpoints/latest.pth"));
-  CHECK_FALSE(workspace.holds(workspace.dir() / "attempts/x/checkpoints/latest.pth"));
-  CHECK_FALSE(workspace.holds(workspace.dir().string() + "0/checkpoints/latest.pth"));
-  CHECK_FALSE(workspace.holds(dir / "latest.pth"));
+  CHECK(workspace.contains(workspace.checkpoint_dir() / "latest.pth"));
+  CHECK(workspace.contains(workspace.dir() / "checkpoints/../checkpoints/latest.pth"));
+  CHECK_FALSE(workspace.contains(workspace.dir() / "attempts/x/checkpoints/latest.pth"));
+  CHECK_FALSE(workspace.contains(workspace.dir().string() + "0/checkpoints/latest.pth"));
+  CHECK_FALSE(workspace.contains(dir / "latest.pth"));
   fs::create_directory_symlink(workspace.dir(), dir / "link");
-  CHECK(workspace.holds(dir / "link/checkpoints/latest.pth"));
+  CHECK(workspace.contains(dir / "link/checkpoints/latest.pth"));
 }
 
 TEST_CASE("Workspace: two processes cannot run in one directory, and a dead one does not block it", "[workspace]") {

@@ -12,7 +12,7 @@
 namespace danling::inline v0 {
 
 /// Saves into `<directory>/<name>.pth`:
-/// - `latest`: the newest state. `previous`: the `latest` before it, so that from the second save on two sound
+/// - `latest`: the newest state. `previous`: the `latest` before it, so that from the second save on two valid
 ///   checkpoints exist in different files at every moment, whatever other names link to them.
 /// - `best`: as `latest` at the best score; saved when the score improves, also off the interval.
 /// - `ckpt-e000012`, `ckpt-s000000012000`: history, retained by the options' rules. Old ones are removed only after the
@@ -23,8 +23,8 @@ namespace danling::inline v0 {
 /// A state is written once. The model may change as soon as save_checkpoint returns.
 ///
 /// A best or history state that could not be written is copied and written with the next save, or in wait() and
-/// close(). A removed directory is recreated; take_notice() reports it. The counters in checkpoints decide which of two
-/// is newer.
+/// close(). A removed directory is recreated; take_warning() reports it. The counters in checkpoints decide which of
+/// two is newer.
 ///
 /// Asynchronous saves: one is written while at most one more waits, so memory is bounded by two copies of the state,
 /// plus one of a state that could not be written. A newer save replaces a waiting one that only updates `latest`.
@@ -48,17 +48,17 @@ class FileCheckpointManager : public CheckpointManager {
   bool save_checkpoint(const CheckpointRequest& request) override;
   void save_model_checkpoint(const std::string& name = "model") override;
   State load_checkpoint(const std::filesystem::path& path) override;
-  std::optional<SoundCheckpoint> newest_sound() override;
-  /// The newest sound checkpoint that `refusal` accepts.
-  std::optional<SoundCheckpoint> newest_sound(const CheckpointRefusal& refusal);
-  std::optional<SoundCheckpoint> newest_sound_in(const std::filesystem::path& directory,
-                                                 const CheckpointRefusal& refusal) override;
-  std::optional<std::filesystem::path> finished_model_in(const std::filesystem::path& directory) override;
+  std::optional<ValidCheckpoint> load_newest_valid() override;
+  /// The newest valid checkpoint that `filter` accepts.
+  std::optional<ValidCheckpoint> load_newest_valid(const CheckpointFilter& filter);
+  std::optional<ValidCheckpoint> load_newest_valid_from(const std::filesystem::path& directory,
+                                                        const CheckpointFilter& filter) override;
+  std::optional<std::filesystem::path> find_final_model(const std::filesystem::path& directory) override;
   bool is_latest(const std::filesystem::path& checkpoint) const override;
   std::vector<std::string> adopt(const std::filesystem::path& directory, const CheckpointHistory& history) override;
   std::optional<BestCheckpoint> best_checkpoint() const override;
   std::optional<State> load_best() override;
-  std::optional<std::string> remake_best(std::int64_t index, std::vector<std::string>& problems) override;
+  std::optional<std::string> republish_best(std::int64_t index, std::vector<std::string>& problems) override;
   bool wait(std::optional<double> timeout = std::nullopt) override;
   bool maybe_wait_for_staging(std::optional<double> timeout = std::nullopt) override;
   bool close(std::optional<double> timeout = std::nullopt) override;

@@ -56,7 +56,7 @@ struct SkippedCheckpoint {
 };
 
 /// The newest readable checkpoint, with the newer unreadable ones: report those.
-struct SoundCheckpoint {
+struct ValidCheckpoint {
   std::filesystem::path path;
   State state;
   std::vector<SkippedCheckpoint> skipped;
@@ -77,8 +77,8 @@ struct CheckpointHistory {
   std::optional<std::int64_t> best = std::nullopt;  ///< epochs (or steps) of the best state
 };
 
-/// The reason to reject a sound checkpoint, or an empty string to accept it.
-using CheckpointRefusal = std::function<std::string(const State&)>;
+/// Returns the reason to reject a valid checkpoint, or an empty string to accept it.
+using CheckpointFilter = std::function<std::string(const State&)>;
 
 /// Saves and restores checkpoints of one run. Called by one thread at a time; a manager may write on another thread.
 class CheckpointManager {
@@ -98,19 +98,19 @@ class CheckpointManager {
 
   /// Reads one checkpoint; its tensors are on the CPU. @throws CheckpointError that names file and reason
   virtual State load_checkpoint(const std::filesystem::path& path) = 0;
-  /// Reads the newest sound checkpoint; nothing if there is no checkpoint.
-  /// @throws CheckpointError that lists all checkpoints and reasons if none is sound
-  virtual std::optional<SoundCheckpoint> newest_sound() = 0;
+  /// Reads the newest valid checkpoint; nothing if there is no checkpoint.
+  /// @throws CheckpointError that lists all checkpoints and reasons if none is valid
+  virtual std::optional<ValidCheckpoint> load_newest_valid() = 0;
 
   // For runs that resume. A manager that stores checkpoints outside of the runs' directories overrides these; by
   // default they find, adopt and recreate nothing.
 
-  /// The newest sound checkpoint of an earlier run in `directory` that `refusal` accepts. @throws CheckpointError as
-  /// newest_sound()
-  virtual std::optional<SoundCheckpoint> newest_sound_in(const std::filesystem::path& directory,
-                                                         const CheckpointRefusal& refusal);
+  /// The newest valid checkpoint of an earlier run in `directory` that `filter` accepts. @throws CheckpointError as
+  /// load_newest_valid()
+  virtual std::optional<ValidCheckpoint> load_newest_valid_from(const std::filesystem::path& directory,
+                                                                const CheckpointFilter& filter);
   /// The `latest` of such a run if it holds only the model, as after `last_save_model_only`; else nothing.
-  virtual std::optional<std::filesystem::path> finished_model_in(const std::filesystem::path& directory);
+  virtual std::optional<std::filesystem::path> find_final_model(const std::filesystem::path& directory);
   /// Whether this is the newest state saved here.
   virtual bool is_latest(const std::filesystem::path& checkpoint) const;
   /// Adopts the history and the best state of the run that saved into `directory`, up to the position where this run
@@ -122,17 +122,17 @@ class CheckpointManager {
   /// @throws CheckpointError as that
   virtual std::optional<State> load_best();
   /// Publishes the state with this result as `best`; it may be stored under another name. @return that name, or nothing
-  virtual std::optional<std::string> remake_best(std::int64_t index, std::vector<std::string>& problems);
+  virtual std::optional<std::string> republish_best(std::int64_t index, std::vector<std::string>& problems);
 
   /// Whether a save on another thread failed and was not thrown yet. Costs one load: check it at every step boundary.
   bool has_failure() const { return unthrown_.load(std::memory_order_relaxed); }
   /// Throws the first unreported failure of a save on another thread. @throws CheckpointError
   void throw_failure();
-  /// Whether take_notice() has text. Costs one load: check it at every step boundary.
-  bool has_notice() const { return noticed_.load(std::memory_order_relaxed); }
+  /// Whether take_warning() has text. Costs one load: check it at every step boundary.
+  bool has_warning() const { return has_warning_.load(std::memory_order_relaxed); }
   /// A message that is not a failure, for example that the directory with the earlier checkpoints was removed. Returned
   /// once; empty without one.
-  std::string take_notice();
+  std::string take_warning();
   /// Waits until all saves are on disk, at most `timeout` seconds; returns whether they are. Then throw_failure().
   virtual bool wait(std::optional<double> timeout);
   /// Call before tensors change: orders later changes behind the copies of a save in progress. Waits neither for the
@@ -152,8 +152,8 @@ class CheckpointManager {
   /// `thrown`: the caller already gets an exception; otherwise throw_failure() will throw it.
   void record_failure(const std::string& name, const std::string& error, const std::string& target,
                       const std::string& alias, bool thrown);
-  /// Sets the text of take_notice().
-  void record_notice(const std::string& text);
+  /// Sets the text of take_warning().
+  void record_warning(const std::string& text);
   /// The best state is not on disk as `best`.
   void record_lost_best(const std::string& error);
 
@@ -162,8 +162,8 @@ class CheckpointManager {
   CheckpointHealth health_;
   std::string failure_;
   std::atomic<bool> unthrown_{false};
-  std::string notice_;
-  std::atomic<bool> noticed_{false};
+  std::string warning_;
+  std::atomic<bool> has_warning_{false};
 };
 
 /// Whether the interval, `force` or `last_step` require a save. An interval of 0 or less never does.

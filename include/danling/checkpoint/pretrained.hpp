@@ -14,7 +14,7 @@ namespace danling::inline v0 {
 
 /// Matching of weights by name. Names are those in the file, as `danling ckpt show` lists them.
 struct PretrainedOptions {
-  /// Missing, unexpected and misshapen entries are an error; otherwise they are skipped and reported.
+  /// Missing, unexpected and mismatched entries are an error; otherwise they are skipped and reported.
   bool strict = true;
   /// Key of the weights in the file, joined by dots, such as `teacher.state_dict`. Empty: searched.
   std::string key = {};
@@ -28,24 +28,24 @@ struct PretrainedOptions {
 
 /// Result of matching the weights of a file with those of a model.
 struct WeightMatch {
-  struct Misshapen {
+  struct ShapeMismatch {
     std::string name;
     std::string expected;  ///< such as `Float [3, 2]`
     std::string got;
   };
 
-  std::string key;                      ///< key of the weights in the file; empty for a file of only weights
-  std::string prefix;                   ///< prefix of a wrapper, such as `module.`, removed from the names
-  std::vector<std::string> loaded;      ///< names of the model, in its order
-  std::vector<std::string> missing;     ///< names of the model
-  std::vector<std::string> unexpected;  ///< names of the file
-  std::vector<Misshapen> misshapen;     ///< by names of the model
-  State weights;                        ///< `loaded` with their values from the file
+  std::string key;                              ///< key of the weights in the file; empty for a file of only weights
+  std::string prefix;                           ///< prefix of a wrapper, such as `module.`, removed from the names
+  std::vector<std::string> loaded;              ///< names of the model, in its order
+  std::vector<std::string> missing;             ///< names of the model
+  std::vector<std::string> unexpected;          ///< names of the file
+  std::vector<ShapeMismatch> shape_mismatches;  ///< by names of the model
+  State weights;                                ///< `loaded` with their values from the file
 
-  bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+  bool complete() const { return missing.empty() && unexpected.empty() && shape_mismatches.empty(); }
   /// `2 missing (a, b); 1 unexpected (c)`: counts and the first names. Empty for a complete match.
   std::string misfits() const;
-  /// A line for each of missing, unexpected and misshapen entries, as misfits() has them, and how they are handled.
+  /// A line for each of missing, unexpected and mismatched entries, as misfits() has them, and how they are handled.
   std::vector<std::string> lines() const;
 };
 

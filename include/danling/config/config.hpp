@@ -34,7 +34,7 @@ class Config : public Section {
 
 /// Reads a YAML file, or a JSON file when its name ends in `.json`, into `config`.
 /// @throws ConfigError that names file and line; `config` then has the values before it.
-void load_file(SectionRef config, const std::string& path);
+void load_config_file(SectionRef config, const std::string& path);
 
 /// Reads YAML text into `config`; `origin` replaces the file name in messages.
 void load_text(SectionRef config, std::string_view yaml, const std::string& origin);

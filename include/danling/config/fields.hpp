@@ -128,7 +128,7 @@ class Field {
   /// `value` is accepted and replaced by `meaning` in the canonical form.
   Field& synonym(std::string_view value, std::string_view meaning);
   /// A case-insensitive name: converted to lower case on reading, and in the canonical form.
-  Field& any_case();
+  Field& case_insensitive();
   /// `value` is a known choice whose feature is not available.
   Field& refuse(std::string_view value, std::string_view reason);
   /// Bounds of a number, or of each number of a list; the bounds themselves are allowed.

@@ -47,7 +47,7 @@ class BatchSampler {
   virtual std::int64_t next(const BatchShape& shape, std::span<std::int64_t> indices) = 0;
   /// Number of leading `records` that form a global batch: at least `world_size` if there are as many. Called when
   /// loaders regroup batches after resuming with another shape.
-  virtual std::int64_t fit(const BatchShape& shape, std::span<const std::int64_t> records) const {
+  virtual std::int64_t fit_batch(const BatchShape& shape, std::span<const std::int64_t> records) const {
     return std::min(static_cast<std::int64_t>(records.size()), shape.global_size());
   }
   /// Whether an epoch repeats records; their keys then depend on the position too.

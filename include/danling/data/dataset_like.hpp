@@ -18,7 +18,7 @@
 #include <danling/data/datum.hpp>
 #include <danling/data/declared.hpp>
 #include <danling/data/sample.hpp>
-#include <danling/data/stop_point.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 
 namespace danling::inline v0::data {
 
@@ -173,7 +173,7 @@ auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInf
     std::vector<sample_of<T>> samples;
     samples.reserve(indices.size());
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      stop_point();
+      throw_if_cancelled();
       const SampleInfo sample(info, i);
       try {
         samples.push_back(get_sample(object, indices[i], sample));

@@ -25,7 +25,7 @@ class IndexMap {
     return order_ ? (*order_)(begin_ + i) : (*list_)[static_cast<std::size_t>(i)];
   }
   /// All indices. @throws DataError when one of `indices` is not in [0, size()); so do the functions below.
-  std::vector<std::int64_t> list() const;
+  std::vector<std::int64_t> to_vector() const;
   std::int64_t at(std::int64_t i) const;
   void map(std::span<const std::int64_t> indices, std::span<std::int64_t> to) const;
   /// @throws DataError when an index of the list is not in [0, size of the dataset).

@@ -52,7 +52,7 @@ class LengthBuckets final : public BatchSampler {
   std::optional<std::int64_t> length(const BatchShape& shape) const override;
   void set_epoch(std::int64_t epoch) override;
   std::int64_t next(const BatchShape& shape, std::span<std::int64_t> indices) override;
-  std::int64_t fit(const BatchShape& shape, std::span<const std::int64_t> records) const override;
+  std::int64_t fit_batch(const BatchShape& shape, std::span<const std::int64_t> records) const override;
   State state_dict() const override;
   void load_state_dict(const State& state) override;
 

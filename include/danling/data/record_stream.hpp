@@ -10,7 +10,7 @@
 #include <danling/data/batch_info.hpp>
 #include <danling/data/dataset_like.hpp>
 #include <danling/data/declared.hpp>
-#include <danling/data/stop_point.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
@@ -85,7 +85,7 @@ std::int64_t skip_records(T& object, std::int64_t count) {
     std::int64_t done = 0;
     while (done < count && object.next()) {
       ++done;
-      stop_point();
+      throw_if_cancelled();
     }
     return done;
   }

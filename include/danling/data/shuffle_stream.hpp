@@ -13,8 +13,8 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/permutation.hpp>
-#include <danling/data/stop_point.hpp>
 #include <danling/data/stream_parts.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 
 namespace danling::inline v0::data {
 
@@ -81,7 +81,7 @@ class ShuffleStream : public detail::StreamWrapper<T> {
 
   std::optional<Record> next() {
     while (!ended_ && (waiting_.empty() || delays_.earliest(number_) <= waiting_.front().due)) {
-      stop_point();
+      throw_if_cancelled();
       read_one();
     }
     if (waiting_.empty()) {

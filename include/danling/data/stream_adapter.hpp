@@ -15,9 +15,9 @@
 #include <danling/data/batch_info.hpp>
 #include <danling/data/datum.hpp>
 #include <danling/data/record_stream.hpp>
-#include <danling/data/stop_point.hpp>
 #include <danling/data/stream.hpp>
 #include <danling/data/stream_like.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
@@ -49,7 +49,7 @@ class StreamAdapter final : public Stream<stream_batch_of<T>> {
     } else {
       auto records = std::make_shared<std::vector<detail::yielded<T>>>();
       while (static_cast<std::int64_t>(records->size()) < num_samples) {
-        stop_point();
+        throw_if_cancelled();
         auto record = object_.next();
         if (!record) {
           break;

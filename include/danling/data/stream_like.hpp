@@ -12,7 +12,7 @@
 #include <danling/data/dataset_like.hpp>
 #include <danling/data/record_stream.hpp>
 #include <danling/data/sample.hpp>
-#include <danling/data/stop_point.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 
 namespace danling::inline v0::data {
 
@@ -50,7 +50,7 @@ auto make_batch(T& object, std::vector<yielded<T>> records, const BatchInfo& inf
   std::vector<made<T>> samples;
   samples.reserve(records.size());
   for (std::size_t i = 0; i < records.size(); ++i) {
-    stop_point();
+    throw_if_cancelled();
     const SampleInfo sample(info, i);
     try {
       samples.push_back(make_sample(object, std::move(records[i]), sample));

@@ -13,7 +13,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/record_stream.hpp>
 #include <danling/data/sample.hpp>
-#include <danling/data/stop_point.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
@@ -54,7 +54,7 @@ requires(!detail::MakesInformed<T>) class FilterStream {
 
   std::optional<Sample> next() {
     while (auto record = base_.next()) {
-      stop_point();
+      throw_if_cancelled();
       std::optional<Sample> sample(detail::make_sample(base_, std::move(*record)));
       if (std::invoke(predicate_, std::as_const(*sample))) {
         return sample;

@@ -32,7 +32,7 @@ class Subset : public detail::ParentDataset<T> {
   }
 
   /// Indices of these records in the dataset below.
-  std::vector<std::int64_t> indices() const { return indices_.list(); }
+  std::vector<std::int64_t> indices() const { return indices_.to_vector(); }
 
   std::int64_t size() const { return indices_.size(); }
   auto get(std::int64_t index, const SampleInfo& info) const requires RecordSource<T> {

@@ -120,6 +120,6 @@ class PendingAlias {
 };
 
 /// Removes temporaries of AtomicFile in `directory` whose writer is gone. Returns the removed paths.
-std::vector<std::filesystem::path> remove_leftovers(const std::filesystem::path& directory);
+std::vector<std::filesystem::path> remove_stale_temporaries(const std::filesystem::path& directory);
 
 }  // namespace danling::inline v0::formats

@@ -44,7 +44,7 @@ class MappedFile {
   void advise(Access access) const;
   /// Prefetches a part of the file in the background. Called for all records of a batch before the first copy, it makes
   /// the device read them in parallel and in large pieces. A hint; costs about 1 us per 16 KiB.
-  void will_read(std::uint64_t offset, std::uint64_t count) const;
+  void prefetch(std::uint64_t offset, std::uint64_t count) const;
 
  private:
   std::filesystem::path path_;

@@ -52,7 +52,7 @@ class TarArchive {
   /// The content of a member.
   std::string read(const TarMember& member) const;
   /// Prefetches these bytes of the archive.
-  void will_need(std::uint64_t offset, std::uint64_t count) const;
+  void prefetch(std::uint64_t offset, std::uint64_t count) const;
 
  private:
   std::unique_ptr<DataFile> file_;

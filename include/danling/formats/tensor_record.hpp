@@ -62,7 +62,8 @@ struct TensorRecord {
 /// A state with descriptions in place of its tensors.
 using RecordTree = Tree<TensorRecord>;
 
-/// The reason why `record` cannot be a view of a storage of `storage_bytes` bytes, or an empty string if it can.
-std::string misfit(const TensorRecord& record, std::uint64_t storage_bytes);
+/// Returns the reason why `record` cannot be a view of a storage of `storage_bytes` bytes, or an empty string if it
+/// can.
+[[nodiscard]] std::string check_view(const TensorRecord& record, std::uint64_t storage_bytes);
 
 }  // namespace danling::inline v0::formats

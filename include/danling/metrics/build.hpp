@@ -28,7 +28,7 @@ class NamedOptions {
   /// Macro when not set.
   Average average();
   /// The same for metrics without a micro average, which use macro instead: micro then counts as unread.
-  Average average_but_micro();
+  Average average_except_micro();
   /// {1} when not set.
   std::vector<std::int64_t> top_k();
   double threshold();

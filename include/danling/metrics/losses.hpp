@@ -14,7 +14,7 @@
 namespace danling::inline v0 {
 
 /// A model's prediction and its target, as a batch.
-struct Predicted {
+struct PredictionBatch {
   at::Tensor prediction;
   at::Tensor target;
   /// The first dimension of the target, else of the prediction; 1 for scalars.
@@ -22,38 +22,39 @@ struct Predicted {
 };
 
 /// Losses of (prediction, target): `criterion = Losses({{"ce", torch::nn::CrossEntropyLoss()}, {"l1", my_l1, 0.1}})`.
-class Losses : public BatchLosses<Predicted> {
+class Losses : public BatchLosses<PredictionBatch> {
  public:
   struct Entry {
     /// `what`: a loss module (holder or shared_ptr) or a callable (prediction, target) -> tensor or MetricValue.
     template <class T>
-    requires(!std::convertible_to<T, std::shared_ptr<Loss<Predicted>>>)
+    requires(!std::convertible_to<T, std::shared_ptr<Loss<PredictionBatch>>>)
         Entry(std::string given, T what, double weight = 1.0)
         : name(std::move(given)) {
       loss = std::make_shared<Of<T>>(std::move(what), weight);
     }
     /// A loss of the user's class.
-    Entry(std::string given, std::shared_ptr<Loss<Predicted>> what) : name(std::move(given)), loss(std::move(what)) {}
+    Entry(std::string given, std::shared_ptr<Loss<PredictionBatch>> what)
+        : name(std::move(given)), loss(std::move(what)) {}
 
     std::string name;
-    std::shared_ptr<Loss<Predicted>> loss;
+    std::shared_ptr<Loss<PredictionBatch>> loss;
   };
 
   explicit Losses(std::vector<Entry> losses);
   ~Losses() override;
 
-  using BatchLosses<Predicted>::operator();
+  using BatchLosses<PredictionBatch>::operator();
   at::Tensor operator()(const at::Tensor& prediction, const at::Tensor& target) {
-    return (*this)(Predicted{prediction, target});
+    return (*this)(PredictionBatch{prediction, target});
   }
 
  private:
   template <class T>
-  class Of : public Loss<Predicted> {
+  class Of : public Loss<PredictionBatch> {
    public:
     Of(T what, double weight) : what_(std::move(what)), weight_(weight) {}
     double weight() const override { return weight_; }
-    MetricValue compute(const Predicted& batch) override {
+    MetricValue compute(const PredictionBatch& batch) override {
       if constexpr (requires { what_->forward(batch.prediction, batch.target); }) {
         return MetricValue(at::Tensor(what_->forward(batch.prediction, batch.target)));
       } else {

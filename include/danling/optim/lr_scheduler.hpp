@@ -14,7 +14,7 @@ namespace danling::inline v0::optim {
 
 /// A curve from the base rate to the final rate over `total_steps`, between a linear warm-up from and a linear
 /// cool-down to `min_lr` (DanLing's LRScheduler). Update k, from 1, runs at the rate of progress k / total_steps. Past
-/// total_steps + 1 it keeps the final rate, and `ran_out()` is true. A group with base rate 0 stays frozen, unless
+/// total_steps + 1 it keeps the final rate, and `is_finished()` is true. A group with base rate 0 stays frozen, unless
 /// `final_lr` is set.
 class LRScheduler final : public Scheduler {
  public:
@@ -30,7 +30,7 @@ class LRScheduler final : public Scheduler {
   /// The rate of a group with base rate `base_lr` at `step_count`, from 1.
   double lr_at(double base_lr, std::int64_t step_count) const;
 
-  bool ran_out() const override { return step_count() > total_steps_ + 1; }
+  bool is_finished() const override { return step_count() > total_steps_ + 1; }
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t warmup_steps() const { return warmup_steps_; }
   std::int64_t cooldown_steps() const { return cooldown_steps_; }

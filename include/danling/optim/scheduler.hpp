@@ -25,7 +25,7 @@ class Scheduler {
   void step(double metric);
   virtual bool requires_metric() const { return false; }
   /// Whether it was stepped past its end: one step after the last update is still part of the schedule.
-  virtual bool ran_out() const { return false; }
+  virtual bool is_finished() const { return false; }
 
   /// The last set rates, one per group.
   const std::vector<double>& get_last_lr() const { return last_lr_; }

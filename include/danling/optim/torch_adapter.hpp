@@ -15,6 +15,6 @@ namespace danling::inline v0::optim {
 /// change on either side applies from the next `step()` on (ours, if both changed). A divisor other than 1 costs one
 /// pass over the gradients. The state dict has Python's layout for SGD, Adam, AdamW, RMSprop and Adagrad.
 /// @throws ConfigError for a null pointer or LBFGS; `state_dict` and `load_state_dict` of other kinds throw StateError.
-std::shared_ptr<Optimizer> adapt(std::shared_ptr<torch::optim::Optimizer> optimizer);
+std::shared_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
 
 }  // namespace danling::inline v0::optim

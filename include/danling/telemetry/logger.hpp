@@ -54,7 +54,7 @@ class Logger {
   /// A line that a live progress line already shows: to the file, and to the console only without live lines.
   void progress(std::string_view text);
   /// To the file only.
-  void note(std::string_view text);
+  void log_to_file(std::string_view text);
 
   /// Starts writing to a file, after construction without one, beginning with the kept lines.
   /// @throws Error when it cannot be opened, StateError when a file is already open.

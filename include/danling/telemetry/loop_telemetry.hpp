@@ -33,7 +33,7 @@ class LoopTelemetry {
   void start(Clock::time_point now = Clock::now());
 
   /// Excludes the time since the last step, which was not the loop's.
-  void go_on(Clock::time_point now = Clock::now()) {
+  void resume(Clock::time_point now = Clock::now()) {
     const auto gap = now - step_start_;
     start_ += gap;
     interval_start_ += gap;

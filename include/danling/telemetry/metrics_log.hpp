@@ -51,8 +51,8 @@ class MetricsLog {
   /// written.
   void flush();
   /// Number of lines that are not in the file yet, and their text: a checkpoint that counts them stores them.
-  std::int64_t kept_lines() const { return kept_lines_; }
-  const std::string& kept() const { return kept_; }
+  std::int64_t num_unwritten_lines() const { return num_unwritten_; }
+  const std::string& unwritten_lines() const { return kept_; }
 
   /// Size of the complete lines in the file, in bytes.
   std::uint64_t offset() const { return offset_; }
@@ -84,7 +84,7 @@ class MetricsLog {
   std::int64_t lines_ = 0;
   std::string buffer_;
   std::string kept_;
-  std::int64_t kept_lines_ = 0;
+  std::int64_t num_unwritten_ = 0;
   /// A partial line behind `offset_` could not be cut off.
   bool torn_ = false;
 };

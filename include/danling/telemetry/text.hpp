@@ -19,7 +19,7 @@ std::string format_number(double value);
 std::size_t text_width(std::string_view text);
 
 /// A table with aligned columns. Columns of only numbers are right-aligned.
-class Table {
+class TextTable {
  public:
   enum class Style {
     /// Columns separated by two spaces, with dashes under the names.
@@ -28,7 +28,7 @@ class Table {
     box,
   };
 
-  explicit Table(std::vector<std::string> columns);
+  explicit TextTable(std::vector<std::string> columns);
   /// @throws StateError when the number of cells differs from that of the columns.
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }

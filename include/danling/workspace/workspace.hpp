@@ -84,7 +84,7 @@ class Workspace {
   std::filesystem::path metrics_file() const { return dir_ / "metrics.jsonl"; }
   /// Whether `path` is in this run's directory, except attempts/: a run that resumes from it continues in this
   /// directory.
-  bool holds(const std::filesystem::path& path) const;
+  bool contains(const std::filesystem::path& path) const;
 
   /// Locks the directory for this process and creates its folders. Unless `resuming`, first moves the files of an
   /// earlier attempt to attempts/<its timestamp>/. Returns where they were moved, or nothing.

@@ -114,7 +114,7 @@ at::Tensor RecordArray::gather(std::span<const std::int64_t> indices) const {
   if (file != nullptr && !fortran_order && record >= min_prefetch) {
     const auto start = static_cast<std::uint64_t>(bytes.data() - file->bytes().data());
     for (const std::int64_t index : indices) {
-      file->will_read(start + static_cast<std::uint64_t>(index) * record, record);
+      file->prefetch(start + static_cast<std::uint64_t>(index) * record, record);
     }
   }
   auto* const begin = static_cast<std::byte*>(out.mutable_data_ptr());

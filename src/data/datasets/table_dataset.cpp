@@ -156,9 +156,9 @@ class TableBuild {
     at::Tensor input =
         at::empty({static_cast<std::int64_t>(rows), static_cast<std::int64_t>(inputs.size())}, at::kFloat);
     for (std::size_t f = 0; f < inputs.size(); ++f) {
-      copy_floats(table_, table_.column(inputs[f]), options_.missing,
-                  "set TableDatasetOptions::missing to a replacement, or to NaN; ", input.mutable_data_ptr<float>() + f,
-                  inputs.size());
+      copy_floats(table_, table_.column(inputs[f]), options_.fill_missing,
+                  "set TableDatasetOptions::fill_missing to a replacement, or to NaN; ",
+                  input.mutable_data_ptr<float>() + f, inputs.size());
     }
     TensorDatasetOptions tensors;
     tensors.split = options_.split;

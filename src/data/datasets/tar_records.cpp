@@ -12,7 +12,7 @@
 #include <danling/core/error.hpp>
 #include <danling/data/permutation.hpp>
 #include <danling/data/random.hpp>
-#include <danling/data/stop_point.hpp>
+#include <danling/data/throw_if_cancelled.hpp>
 #include <danling/formats/checksum.hpp>
 
 namespace danling::inline v0::data {
@@ -148,7 +148,7 @@ std::optional<TarRecords::Slot> TarRecords::read(bool prefetch) {
     }
     if (record) {
       if (prefetch) {
-        archive_->will_need(offset_, std::min(offset - offset_, max_prefetch));
+        archive_->prefetch(offset_, std::min(offset - offset_, max_prefetch));
       }
       offset_ = offset;
       ahead_ = std::move(member);
@@ -169,7 +169,7 @@ std::optional<TarRecord> TarRecords::take(bool prefetch) {
     }
   } else {
     while (static_cast<std::int64_t>(buffer_.size()) < options_.shuffle_buffer) {
-      stop_point();
+      throw_if_cancelled();
       auto slot = read(prefetch);
       if (!slot) {
         break;

@@ -105,7 +105,7 @@ Batch TokenDataset::get_batch(std::span<const std::int64_t> indices) {
       files_[place.file]->check_size();
       checked[place.file] = true;
     }
-    files_[place.file]->will_read(offset_of(place), bytes);
+    files_[place.file]->prefetch(offset_of(place), bytes);
   }
   for (const std::int64_t index : indices) {
     const Place place = find(index);

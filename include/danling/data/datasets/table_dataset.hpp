@@ -41,7 +41,7 @@ struct TableDatasetOptions {
   /// found by value, even if one table has integers and the other floats. An error for other columns.
   std::map<std::string, Categories> categories = {};
   /// Replaces missing values in inputs; without it they are an error. NaN keeps them.
-  std::optional<double> missing = {};
+  std::optional<double> fill_missing = {};
   std::string split = {};
 };
 

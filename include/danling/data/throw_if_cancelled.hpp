@@ -7,6 +7,6 @@ namespace danling::inline v0::data {
 /// nothing otherwise, also outside workers. Loaders and combinators call it for every sample, so that a stop waits for
 /// one sample and not for a batch. Call it in the loops of a custom `get_batch`, `next` or `read`, which must be
 /// exception-safe there.
-void stop_point();
+void throw_if_cancelled();
 
 }  // namespace danling::inline v0::data
