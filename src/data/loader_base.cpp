@@ -201,6 +201,17 @@ void LoaderBase::start_upcoming_epoch() {
   start_epoch(loaded_ && epoch_ >= 0 && !finished_ ? epoch_ : epoch_ + 1);
 }
 
+void LoaderBase::ensure_started() {
+  detail::engine_of(engine_);
+  if (saved_position_) {
+    ++visit_;
+    restore_position();
+  }
+  if (!resumes_ && (!started_ || loaded_)) {
+    start_epoch(std::max<std::int64_t>(epoch_, 0));
+  }
+}
+
 bool LoaderBase::next() {
   detail::engine_of(engine_);
   if (saved_position_) {

@@ -16,11 +16,14 @@ bool BaseRunner::stop_requested() const {
 
 StepPacket BaseRunner::Agreement::agree(double weight) {
   detail::Requests& requests = runner_.requests_;
-  const StepPacket all = runner_.parallelism().agree({.weight = weight,
-                                                      .stop = runner_.stop_requested(),
-                                                      .end = requests.end.has_value(),
-                                                      .evaluate = requests.evaluation,
-                                                      .save = requests.save});
+  StepPacket all = runner_.parallelism().agree({.weight = weight,
+                                                .stop = runner_.stop_requested(),
+                                                .end = requests.end.has_value(),
+                                                .evaluate = requests.evaluation,
+                                                .save = requests.save});
+  if (all.exhausted) [[unlikely]] {  // a rank whose pass is over cannot obey before all passes are
+    all.stop = all.end = all.evaluate = all.save = false;
+  }
   if (all.end) [[unlikely]] {
     requests.ended = requests.end.value_or("another process has ended training");
     requests.end.reset();

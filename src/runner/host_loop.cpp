@@ -103,22 +103,22 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
                     "expected finish_evaluation() after evaluate_on_batch, got a training batch");
   check<ConfigError>(split == host_->splits.front(), operation, "expected batches of split ",
                      quote(host_->splits.front()), " until finish_training(), got one of ", quote(split));
-  if (host_->is_done()) {
-    if (warned_.insert("steps are done").second) {
-      logger().info(is_finished()              ? std::string("train: nothing to do, the run is finished")
-                    : host_->is_at_last_step() ? concat("train: ", state_.train.global_step, " of ", *steps(),
-                                                        " steps are done; further batches are ignored")
-                                               : "train: training has ended; further batches are ignored");
-    }
-    return {{}, false, /*done=*/true};
-  }
   try {
     TrainPass pass(*this);
-    if (is_settled()) {  // a stop may have interrupted an evaluation
+    if (host_->frame != nullptr && !host_->ended && is_settled()) {  // a stop or an error may have cut one off
       if (requests_.evaluation) {
         pass.evaluate();
       }
       host_->evaluate_if_due();
+    }
+    if (host_->is_done()) {
+      if (warned_.insert("steps are done").second) {
+        logger().info(is_finished()              ? std::string("train: nothing to do, the run is finished")
+                      : host_->is_at_last_step() ? concat("train: ", state_.train.global_step, " of ", *steps(),
+                                                          " steps are done; further batches are ignored")
+                                                 : "train: training has ended; further batches are ignored");
+      }
+      return {{}, false, /*done=*/true};
     }
     OpenStep step = pass.train(*host_->frame, {batch, samples, last});
     host_->counted = step.updated;
@@ -152,6 +152,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
   if (!host_->ended) {  // the code below may throw on a full disk; the program then calls again
     Windows(*this).close_last(host_->counted);
     Checks(*this).models_updated(host_->splits.front());
+    host_->evaluate_if_due();
     Result row;
     row.set(host_->splits.front(), host_->frame->finish([this](const Result&) { loop_.split.clear(); }));
     pass_ = nullptr;

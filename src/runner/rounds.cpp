@@ -31,6 +31,7 @@ void TorchRunnerBase::Rounds::run() {
     Agreement(runner_).stop_if_requested(/*save=*/true);
     if (!loop_.continuing) {
       loop_.round = Result();
+      loop_.evaluated.clear();
     }
     runner_.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner_}, train_.epoch, loop_.round});
     if (!train()) {
@@ -48,6 +49,9 @@ void TorchRunnerBase::Rounds::run() {
 // Whether nothing is left to do after an earlier start or a callback's request. By steps the run includes its last
 // evaluation.
 bool TorchRunnerBase::Rounds::is_done() const {
+  if (loop_.continuing) {
+    return false;
+  }
   if (!by_steps_) {
     return train_.epoch >= *runner_.epochs() || runner_.requests_.ended;
   }
@@ -60,7 +64,9 @@ void TorchRunnerBase::Rounds::log_done() const {
   runner_.logger().info(concat("train: nothing to do, ",
                                by_steps_ ? concat(train_.global_step, " of ", *runner_.steps(), " steps are done")
                                          : concat(train_.epoch, " of ", *runner_.epochs(), " epochs are done"),
-                               runner_.requests_.ended ? concat(" and ", *runner_.requests_.ended) : std::string()));
+                               runner_.requests_.ended ? concat(" and ", *runner_.requests_.ended, "; raise ",
+                                                                by_steps_ ? "steps" : "epochs", " to continue")
+                                                       : std::string()));
 }
 
 // A run may have stopped at its last step, but before the split and the round ended.
@@ -76,8 +82,7 @@ bool TorchRunnerBase::Rounds::is_unfinished() const {
 void TorchRunnerBase::Rounds::start_loaders() {
   if (by_steps_) {
     for (const auto& split : splits_.train) {
-      data::LoaderBase& loader = runner_.loader(split);
-      loader.start_epoch(std::max<std::int64_t>(loader.epoch(), 0));
+      runner_.loader(split).ensure_started();
     }
   }
 }
@@ -137,7 +142,7 @@ void TorchRunnerBase::Rounds::end_round(bool evaluated) {
   const Result round = std::exchange(loop_.round, Result());
   const std::int64_t epoch = train_.epoch++;
   Schedules(runner_).step_epoch(round);
-  loop_.last = by_steps_ ? round : Result();
+  loop_.last = by_steps_ && !evaluated ? round : Result();
   if (evaluated) {
     loop_.evaluated.clear();
     Records(runner_).append(by_steps_ ? train_.global_step : epoch, round);

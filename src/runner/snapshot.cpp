@@ -19,6 +19,11 @@ State TorchRunnerBase::Snapshot::save() const {
   if (runner_.requests_.evaluation) {
     out["evaluation_asked"] = true;
   }
+  // A run that a callback ended is complete up to this boundary. Early stopping decides anew, by its own patience.
+  if (runner_.requests_.ended && !runner_.early_stopping().out_of_patience()) {
+    out["ended"] = *runner_.requests_.ended;
+    out["boundary"] = runner_.epochs() ? *runner_.epochs() : runner_.steps().value_or(0);
+  }
   out["rounds_without_best"] = runner_.early_stopping().rounds_without_best();
   out["skipped_updates"] = runner_.skipped_updates_;
   const bool inside = !runner_.loop_.split.empty();
@@ -75,6 +80,10 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
     }
   }
   runner_.requests_.evaluation = state.find("evaluation_asked") != nullptr;
+  const std::int64_t boundary = runner_.epochs() ? *runner_.epochs() : runner_.steps().value_or(0);
+  if (const State* ended = state.find("ended"); ended != nullptr && boundary <= state.at("boundary").integer()) {
+    loop.ended = ended->string();
+  }
   runner_.early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
   runner_.skipped_updates_ = runner_.skips_logged_ = state.at("skipped_updates").integer();
   runner_.saved_measurements_.meters = state.at("meters");

@@ -75,12 +75,7 @@ void TorchRunnerBase::Training::prepare() {
   check<StateError>(runner_.pass_ == nullptr && runner_.host_ == nullptr, "runner.train",
                     "expected no loop of the program in progress, got one; call finish_evaluation() after "
                     "evaluate_on_batch, finish_training() after train_on_batch");
-  if (const auto& loop = runner_.loop_; !loop.split.empty() && !loop.continuing && !runner_.stop_requested()) {
-    runner_.logger().warning(concat("runner.train: an error ended the pass over split ", quote(loop.split), " after ",
-                                    loop.iteration,
-                                    " batches; it restarts with the current parameters (call "
-                                    "load_checkpoint first to resume from a checkpoint)"));
-  }
+  continue_after_error();
   Learners(runner_).make();
   runner_.by_steps_ = runner_.is_step_mode();
   runner_.is_single_process_ = runner_.group().alone();
@@ -89,8 +84,24 @@ void TorchRunnerBase::Training::prepare() {
   Records(runner_).log_guessed_score();
   Learners(runner_).keep_gradient_accumulators();
   runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
-  runner_.requests_.ended.reset();
+  runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
   runner_.requests_.end.reset();
+}
+
+// The splits of the round that are done stay done. The pass that an error ended restarts.
+void TorchRunnerBase::Training::continue_after_error() {
+  LoopState& loop = runner_.loop_;
+  if (loop.continuing || runner_.stop_requested()) {
+    return;
+  }
+  loop.continuing = !loop.round.empty();
+  if (!loop.split.empty()) {
+    runner_.logger().warning(concat("runner.train: an error ended the pass over split ", quote(loop.split), " after ",
+                                    loop.iteration,
+                                    " batches; it restarts with the current parameters (call load_checkpoint first to "
+                                    "resume from a checkpoint)"));
+    loop.split.clear();
+  }
 }
 
 void TorchRunnerBase::Training::rethrow(bool began) {

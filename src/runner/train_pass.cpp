@@ -1,5 +1,6 @@
 #include "runner/train_pass.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <danling/telemetry/logger.hpp>
@@ -131,10 +132,15 @@ void TorchRunnerBase::TrainPass::evaluate() {
     runner_.logger().warning(
         "runner.request_evaluation: an evaluation was requested, but there is no split to evaluate");
   }
+  // A run that is stopped meanwhile evaluates the rest when it resumes.
   for (const auto& split : runner_.evaluate_splits()) {
-    Evaluator(runner_).evaluate_in_training(split, /*whole=*/true);
+    if (std::find(loop_.evaluated.begin(), loop_.evaluated.end(), split) == loop_.evaluated.end()) {
+      Evaluator(runner_).evaluate_in_training(split, /*whole=*/true);
+      loop_.evaluated.push_back(split);
+    }
   }
-  runner_.requests_.evaluation = false;  // cleared last: a run stopped meanwhile evaluates when it resumes
+  loop_.evaluated.clear();
+  runner_.requests_.evaluation = false;
 }
 
 // ---- one micro-batch ------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ class TorchRunnerBase::Training {
   [[noreturn]] void rethrow(bool began = true);
 
  private:
+  void continue_after_error();
   void notify(const std::exception& error);
   void drop_windows();
   void broadcast_failure();

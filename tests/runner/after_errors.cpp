@@ -36,6 +36,91 @@ TEST_CASE("errors: train() after one warns that the pass begins anew", "[runner]
   }
 }
 
+TEST_CASE("errors: after one in an evaluation train() repeats the evaluation alone", "[runner]") {
+  TinyConfig config;
+  const bool by_steps = GENERATE(false, true);
+  if (by_steps) {
+    config.steps = 14;
+    config.evaluate_interval = 7;
+  } else {
+    config.epochs = 2;
+  }
+  std::vector<at::Tensor> parameters[2];
+  for (const bool broken : {false, true}) {
+    const Folder folder;
+    config.workspace_root = folder.path().string();
+    TinyRunner runner(config);
+    if (broken) {
+      runner.before_evaluation_step = [](TinyRunner&, std::int64_t done) {
+        if (done == 1) {
+          throw std::runtime_error("a bad batch");
+        }
+      };
+      CHECK_THROWS(runner.train());
+      runner.before_evaluation_step = nullptr;
+    }
+    runner.train();
+    CHECK(runner.state().train.global_step == 14);
+    CHECK(indices_of(runner.results()) ==
+          (by_steps ? std::vector<std::int64_t>{7, 14} : std::vector<std::int64_t>{0, 1}));
+    for (const auto& [name, value] : runner.model.named_parameters()) {
+      parameters[broken ? 1 : 0].push_back(value.detach().clone());
+    }
+  }
+  for (std::size_t i = 0; i < parameters[0].size(); ++i) {
+    CHECK(torch::equal(parameters[0][i], parameters[1][i]));
+  }
+}
+
+TEST_CASE("stop: train() again after one changes nothing of the checkpoint", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  const bool by_steps = GENERATE(false, true);
+  by_steps ? config.steps = 14 : config.epochs = 2;
+  TinyRunner runner(config);
+  train_until(runner, 9);
+  const auto file = runner.workspace().checkpoint_dir() / "latest.pth";
+  const dl::State saved = dl::load_file(file);
+  CHECK_THROWS_AS(runner.train(), dl::Stopped);  // a loop that tries again
+  const dl::State again = dl::load_file(file);
+  for (const char* part : {"dataloaders", "loop", "state", "model", "optimizer"}) {
+    INFO(part);
+    CHECK(dl::first_difference(again.at(part), saved.at(part)) == "");
+  }
+}
+
+TEST_CASE("errors: by steps the loader continues after one between two passes", "[runner]") {
+  // An error in an evaluation in the middle of a pass over the data.
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 6;
+  config.evaluate_interval = 3;
+  config.dataloader.shuffle = false;
+  struct Reading : TinyRunner {
+    using TinyRunner::TinyRunner;
+    ~Reading() override { close(); }
+    std::vector<float> first;
+    dl::StepOutput train_step(dl::Batch& batch) override {
+      first.push_back(batch.input[0][0].item<float>());
+      return TinyRunner::train_step(batch);
+    }
+  };
+  Reading runner(config);
+  runner.before_evaluation_step = [](TinyRunner&, std::int64_t done) {
+    if (done == 0) {
+      throw std::runtime_error("a bad batch");
+    }
+  };
+  CHECK_THROWS(runner.train());
+  runner.before_evaluation_step = nullptr;
+  runner.train();
+  std::vector<float> expected;
+  for (std::int64_t i = 0; i < 6; ++i) {
+    expected.push_back(make_points(50, 0).input[8 * i][0].item<float>());
+  }
+  CHECK(runner.first == expected);
+}
+
 TEST_CASE("errors: the next accumulation window is whole", "[runner]") {
   const Folder folder;
   TinyConfig config = hosted(folder);
@@ -53,6 +138,49 @@ TEST_CASE("errors: the next accumulation window is whole", "[runner]") {
   }
   // The first window is dropped with its batch before the error.
   CHECK(updated == std::vector<bool>{false, false, false, false, true, false, false, false, true});
+}
+
+TEST_CASE("errors: a host's evaluation of the last step that was cut off is repeated", "[runner]") {
+  struct Cutting : dl::Callback {
+    std::string how;
+    void on_evaluate_begin(const dl::SplitEvent& event) override {
+      if (event.runner.state().train.global_step == 4 && how == "stop") {
+        event.runner.request_stop();
+      } else if (event.runner.state().train.global_step == 4 && how == "error") {
+        throw std::runtime_error("no room");
+      }
+    }
+  };
+  const std::string how = GENERATE(std::string("stop"), std::string("error"));
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.steps = 4;
+  config.accum_steps = 1;
+  config.evaluate_interval = 2;
+  config.auto_resume = true;
+  const auto with_data = [&] {
+    auto runner = std::make_unique<HostedRunner>(config);
+    runner->datasets["val"] = Points{make_points(20, 1000), false};
+    return runner;
+  };
+  auto runner = with_data();
+  auto& cutting = runner->add(Cutting());
+  cutting.how = how;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    runner->train_on_batch(pushed(i));
+  }
+  CHECK_THROWS(runner->train_on_batch(pushed(3)));
+  if (how == "stop") {
+    runner = nullptr;
+    runner = with_data();
+    CHECK(runner->train_on_batch(pushed(4)).done);
+  } else {
+    cutting.how.clear();
+  }
+  runner->finish_training();
+  CHECK(indices_of(runner->results()).back() == 4);
+  CHECK(runner->results().latest()->result.number("val.loss") != nullptr);
+  CHECK(runner->state().train.global_step == 4);
 }
 
 TEST_CASE("errors: a save after an error between the updates of two models warns", "[runner]") {

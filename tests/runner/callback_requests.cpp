@@ -210,5 +210,49 @@ TEST_CASE("Callback: a checkpoint saved at any event resumes as the run that sav
   }
 }
 
+TEST_CASE("Callback: a run that a callback has ended is complete for later starts, until its boundary is raised",
+          "[runner]") {
+  struct Ending : dl::Callback {
+    bool ends = true;
+    void on_step(const dl::StepEvent& event) override {
+      if (ends && event.runner.state().train.global_step == 5) {
+        event.runner.end_training("enough is learned");
+      }
+    }
+  };
+  const bool by_steps = GENERATE(false, true);
+  const bool stopped = GENERATE(false, true);  // after the request, before it takes effect (by epochs)
+  const Folder folder;
+  TinyConfig config(folder);
+  by_steps ? config.steps = 28 : config.epochs = 4;
+  config.auto_resume = true;
+  const std::int64_t end = by_steps ? 5 : 7;
+  {
+    TinyRunner runner(config);
+    runner.add(Ending());
+    if (stopped && !by_steps) {
+      train_until(runner, 5);
+      CHECK(runner.state().train.global_step == 6);
+    } else {
+      runner.train();
+      CHECK(runner.state().train.global_step == end);
+    }
+    CHECK(runner.close());
+  }
+  for (int start = 0; start < 2; ++start) {
+    TinyRunner runner(config);
+    runner.add(Ending()).ends = false;
+    runner.train();
+    CHECK(runner.state().train.global_step == end);
+    CHECK(runner.results().rows().size() == 1);
+    CHECK(runner.close());
+  }
+  by_steps ? config.steps = 35 : config.epochs = 5;
+  TinyRunner runner(config);
+  runner.add(Ending()).ends = false;
+  runner.train();
+  CHECK(runner.state().train.global_step == 35);
+}
+
 }  // namespace
 }  // namespace runner_test

@@ -55,6 +55,8 @@ class LoaderBase {
   /// for the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`). @throws StateError, and
   /// changes nothing, while another loader is in an epoch of the same stream or batch sampler.
   void start_epoch(std::int64_t epoch);
+  /// Starts the epoch of a loaded state, else epoch 0, unless an epoch is started: `next()` then reads on in it.
+  void ensure_started();
   /// Makes the next batch current; returns false at the end of the epoch, and from then on. A failed read throws a
   /// DataError that names the records, with the original nested in it; the position stays, and the next call reads that
   /// batch again. @throws StateError before `start_epoch`.

@@ -80,6 +80,7 @@ class BaseRunner : public RunnerPlan {
 
   /// Ends train() after this epoch, or in step mode after this accumulation window, with the last evaluation and save
   /// of a complete run. For callbacks. Logs `reason`.
+  /// A later start has nothing to do, unless the boundary is raised; request_stop() is for runs that resume.
   void end_training(const std::string& reason) { (distributed() ? requests_.end : requests_.ended) = reason; }
   /// Evaluates whole `evaluate_splits()` at the end of the accumulation window, in the middle of a round. For
   /// callbacks, which receive the numbers by on_evaluate_end. metrics.jsonl records them; they never select the best

@@ -22,10 +22,9 @@ class EarlyStopping : public Callback {
   /// Rows since the best one.
   std::int64_t rounds_without_best() const { return rounds_without_best_; }
   void set_rounds_without_best(std::int64_t rounds) { rounds_without_best_ = rounds; }
-
- private:
   bool out_of_patience() const;
 
+ private:
   double patience_;
   std::int64_t rounds_without_best_ = 0;
 };

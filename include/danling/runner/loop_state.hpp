@@ -25,6 +25,7 @@ struct LoopState {
   std::int64_t target_step = 0;        ///< step mode: global_step at which it ends
   Result round;                        ///< results of the splits of this epoch that are done
   std::vector<std::string> evaluated;  ///< training splits of this round that are evaluated already
+  std::optional<std::string> ended;    ///< loaded: why a callback had ended training
   bool continuing = false;             ///< loaded from a checkpoint inside an epoch, and not resumed yet
 };
 
