@@ -50,6 +50,10 @@ void BaseRunner::set_parallelism(std::unique_ptr<Parallelism> parallelism) {
   check<StateError>(phase_ == Phase::initializing && services_ == nullptr, "runner.set_parallelism",
                     "expected a call from init_distributed, got one at another time");
   check<StateError>(parallelism != nullptr, "runner.set_parallelism", "expected an object, got null");
+  const std::int64_t started = parallelism->identity().world_size;
+  check<DistributedError>(started == parallelism->group().size(), "runner.set_parallelism", "expected a group of the ",
+                          started, " processes that the launcher started, got one of ", parallelism->group().size(),
+                          "; construct it with dl::Group::connect(identity)");
   replace_parallelism(std::move(parallelism));
 }
 

@@ -48,6 +48,9 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
                         quote(name), " to be set before initialize(), got it later");
     }
   }
+  if (runner_.config().evaluate_interval && splits.evaluate.empty() && runner_.warned_.insert("interval").second) {
+    runner_.logger().warning("evaluate_interval has no effect without a split to evaluate");
+  }
   if (std::isfinite(runner_.config().patience) && runner_.warned_.insert("patience").second) {
     if (runner_.is_step_mode() && !runner_.config().evaluate_interval) {
       runner_.logger().warning("patience has no effect by `steps` unless evaluate_interval is set");

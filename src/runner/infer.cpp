@@ -62,7 +62,7 @@ detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::o
   check<ConfigError>(steps.value_or(0) >= 0, "runner.infer", "expected a number of batches that is not negative, got ",
                      steps.value_or(0));
   data::LoaderBase& loader = this->loader(split);
-  if (pass_ == nullptr && host_ == nullptr) {
+  if (pass_ == nullptr && host_ == nullptr && !evaluating_) {
     enter(RunnerMode::infer, split);
   }
   return {*this, loader, Evaluator(*this).visit(split), steps, std::string(split)};

@@ -241,6 +241,19 @@ TEST_CASE("errors: one process that cannot begin ends the others with a message"
              StartsWith("[runner.train] expected every process to continue, got an error in another one; see its log"));
 }
 
+TEST_CASE("Callback: inference at the beginning of an evaluation keeps its metrics", "[runner]") {
+  struct Inferring : dl::Callback {
+    void on_evaluate_begin(const dl::SplitEvent& event) override {
+      CHECK(static_cast<TinyRunner&>(event.runner).infer("val").size(0) == 20);
+    }
+  };
+  const Folder folder;
+  TinyRunner runner{TinyConfig(folder)};
+  const dl::Result without = runner.evaluate_epoch("val");
+  runner.add(Inferring());
+  CHECK(runner.evaluate_epoch("val").text(9) == without.text(9));
+}
+
 TEST_CASE("errors: an evaluation inside of an evaluation is refused", "[runner]") {
   struct Nested : dl::Callback {
     std::string error;

@@ -52,5 +52,21 @@ TEST_CASE("stack: auto, torch and ddp are one process, and an unknown name is an
   CHECK_THAT(error_of_options("--stack", "ddq"), StartsWith("[config.parse] expected one of auto, ddp, torch"));
 }
 
+TEST_CASE("set_parallelism: several processes without a group of them are an error", "[runner]") {
+  struct Alone : TinyRunner {
+    using TinyRunner::TinyRunner;
+    void init_distributed() override {
+      dl::ProcessIdentity identity;
+      identity.world_size = 2;
+      set_parallelism(std::make_unique<Counting>(identity));
+    }
+  };
+  const Folder folder;
+  Alone runner{TinyConfig(folder)};
+  CHECK(error_of<dl::DistributedError>([&] { runner.initialize(); }) ==
+        "[runner.set_parallelism] expected a group of the 2 processes that the launcher started, got one of 1; "
+        "construct it with dl::Group::connect(identity)");
+}
+
 }  // namespace
 }  // namespace runner_test

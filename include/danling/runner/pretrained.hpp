@@ -44,11 +44,8 @@ std::unique_ptr<R> from_checkpoint(const S& checkpoint) {
 }
 template <std::derived_from<BaseRunner> R, std::derived_from<RunnerConfig> C>
 std::unique_ptr<R> from_checkpoint(const std::filesystem::path& checkpoint) {
-  const State state = detail::read_run(checkpoint);
-  C config;
-  detail::read_config(config, state, checkpoint);
-  auto runner = std::make_unique<R>(config);
-  runner->load_checkpoint(state);
+  auto runner = std::make_unique<R>(read_config<C>(checkpoint));
+  runner->load_checkpoint(checkpoint);  // by its path: training continues in this directory
   return runner;
 }
 

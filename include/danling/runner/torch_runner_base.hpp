@@ -107,7 +107,8 @@ class TorchRunnerBase : public BaseRunner {
   /// @throws StateError outside of a training step.
   void step();
   /// The same for one of `models`: any number of times for a micro-batch (a critic's inner loop), also never. The
-  /// micro-batch is one step of the run when it updates any model.
+  /// micro-batch is one step of the run when it updates any model. A window closes after `accum_steps` micro-batches
+  /// of the run, also without a step in the last one, if the model had a backward pass in it.
   /// @throws ConfigError for a name without an optimizer
   void step(const std::string& name);
 
