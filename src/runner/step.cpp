@@ -62,6 +62,9 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
                      "]; reduce it by its mean");
   }
   Learner& learner = *learner_;
+  check<StateError>(
+      learner.name.empty() || step.names_model, "runner.backward",
+      "expected the name of a model, got none in a runner with `models` alone; call backward(loss, name)");
   Windows(*this).begin(learner, step);
   ++learner.backwards;
   double weight = learner.window.weight();
@@ -90,10 +93,12 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, bool retain_graph) {
-  current_step("runner.backward");
+  OpenStep& step = current_step("runner.backward");
   learner_ = &Windows(*this).find(name, "runner.backward");
   backward_options_ = {.inputs = trainable(*learner_), .retain_graph = retain_graph};
-  backward(loss);  // after an exception the step's scope resets the options
+  step.names_model = true;
+  backward(loss);  // after an exception the next step begins with new options
+  step.names_model = false;
   backward_options_ = {};
   learner_ = &learners_.front();
 }

@@ -36,6 +36,9 @@ TEST_CASE("models: wrong names in step, backward and optim are errors with the r
       error_after([](Wrong& self, const at::Tensor& loss) { self.backward(loss, "critic"); }),
       ContainsSubstring("[runner.backward] expected a model that is trained, one of [discriminator, generator], got "
                         "'critic'"));
+  CHECK_THAT(error_after([](Wrong& self, const at::Tensor& loss) { self.backward(loss); }),
+             ContainsSubstring("[runner.backward] expected the name of a model, got none in a runner with `models` "
+                               "alone; call backward(loss, name)"));
   CHECK_THAT(error_after([](Wrong&, const at::Tensor&) {}),
              ContainsSubstring("[runner.train_step] expected one call of step() for each micro-batch, got 0"));
   TinyConfig config = gan_config(folder);

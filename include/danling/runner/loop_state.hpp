@@ -52,6 +52,7 @@ struct OpenStep {
   StepPacket agreed = {};  ///< with the other ranks, where a window closes
   std::int64_t steps = 0;  ///< calls of step()
   bool updated = false;
+  bool names_model = false;  ///< in a call of backward(loss, name)
 };
 
 }  // namespace danling::inline v0::detail
