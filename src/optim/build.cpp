@@ -106,6 +106,28 @@ SchedulerRegistry& schedulers() {
   return registry;
 }
 
+namespace {
+template <class Spec>
+void add_keys(std::vector<std::string>& keys) {
+  for (const auto& entry : to_tree(Spec()).map()) {
+    keys.push_back(entry.key.string());
+  }
+}
+}  // namespace
+
+std::vector<std::string> optimizer_keys() {
+  std::vector<std::string> keys;
+  add_keys<OptimizerSpec>(keys);
+  add_keys<ParamGroupSpec>(keys);
+  return keys;
+}
+
+std::vector<std::string> scheduler_keys() {
+  std::vector<std::string> keys;
+  add_keys<SchedulerSpec>(keys);
+  return keys;
+}
+
 void expect_options(const ResolvedGroup& group, std::string_view type, std::initializer_list<std::string_view> known) {
   expect_known(group.where, type, set_keys(group.options), {known.begin(), known.end()});
 }

@@ -15,6 +15,30 @@ void OptimizerOptions::fields(Fields& f) {
   f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
   f("maximize", maximize, "maximise instead of minimise");
   f("fused", fused, "use LibTorch's fused kernels where they are safe");
+  f("max_iter", max_iter, "iterations of an update (LBFGS)").at_least(1);
+  f("max_eval", max_eval, "evaluations of an update (LBFGS); unset: max_iter * 5 / 4").at_least(1);
+  f("tolerance_grad", tolerance_grad, "largest gradient at which an update ends (LBFGS)").at_least(0);
+  f("tolerance_change", tolerance_change, "least change with which an update goes on (LBFGS)").at_least(0);
+  f("history_size", history_size, "stored changes of the gradient (LBFGS)").at_least(1);
+  f("line_search_fn", line_search_fn, "line search (LBFGS); unset: steps of lr").choices({"strong_wolfe"});
+  f("beta2_decay", beta2_decay, "exponent of the second moment's decay (Adafactor)").range(-1e9, 0);
+  f("eps2", eps2, "least root mean square of a parameter (Adafactor)").at_least(0);
+  f("d", d, "largest root mean square of an update (Adafactor)").at_least(1);
+  f("ns_coefficients", ns_coefficients, "three coefficients of the Newton-Schulz iteration (Muon)");
+  f("ns_steps", ns_steps, "steps of the Newton-Schulz iteration (Muon)").range(1, 99);
+  f("adjust_lr_fn", adjust_lr_fn, "learning rate by shape (Muon); unset: original")
+      .choices({"original", "match_rms_adamw"});
+  f("use_muon", use_muon, "false: AdamW for matrices too (Muon)");
+  f("adamw_lr", adamw_lr, "learning rate of what AdamW updates (Muon)").at_least(0);
+  f("adamw_betas", adamw_betas, "betas of what AdamW updates (Muon)").range(0, 1);
+  f("adamw_eps", adamw_eps, "eps of what AdamW updates (Muon)").at_least(0);
+  f("adamw_weight_decay", adamw_weight_decay, "weight decay of what AdamW updates (Muon)").at_least(0);
+  own_options.fields(f, own_optimizer_options());
+}
+
+OwnOptionTypes& own_optimizer_options() {
+  static OwnOptionTypes types;
+  return types;
 }
 
 void ParamGroupSpec::fields(Fields& f) {
@@ -49,6 +73,12 @@ void SchedulerSpec::fields(Fields& f) {
   f("gamma", gamma, "factor of a decay (step)");
   f("monitor", monitor,
     "metric for a schedule that needs one: <split>.<metric>, or a metric of score_split; unset: score_name");
+  own_options.fields(f, own_scheduler_options());
+}
+
+OwnOptionTypes& own_scheduler_options() {
+  static OwnOptionTypes types;
+  return types;
 }
 
 }  // namespace danling::inline v0::optim

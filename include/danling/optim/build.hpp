@@ -33,6 +33,18 @@ struct ResolvedGroup {
 using OptimizerRegistry = Registry<std::shared_ptr<Optimizer>(const OptimizerSpec&, const std::vector<ResolvedGroup>&)>;
 OptimizerRegistry& optimizers();
 
+/// The keys of `optim` and its parameter groups.
+std::vector<std::string> optimizer_keys();
+
+/// Registers an optimizer that has options of its own: the fields of the struct T, all std::optional, become keys of
+/// `optim` and of its parameter groups, and `options.own<T>()` returns them. Call it before a config is read.
+/// @throws ConfigError when the name or a key is taken.
+template <class T>
+void register_optimizer(std::string_view name, OptimizerRegistry::Factory factory) {
+  own_optimizer_options().add<T>("optimizer.register", optimizer_keys());
+  optimizers().add(name, std::move(factory));
+}
+
 /// Assigns each parameter to the first pattern found in its name; the rest form a last group with the optimizer's
 /// options. A pattern without a match creates no group, and adds one line to `warnings`.
 /// @throws ConfigError for an invalid pattern or a multiplier without its base option.
@@ -52,6 +64,16 @@ std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std:
 using SchedulerRegistry =
     Registry<std::shared_ptr<Scheduler>(const SchedulerSpec&, Optimizer&, std::optional<std::int64_t>)>;
 SchedulerRegistry& schedulers();
+
+/// The keys of `sched`.
+std::vector<std::string> scheduler_keys();
+
+/// Registers a scheduler that has options of its own, as register_optimizer does: keys of `sched`.
+template <class T>
+void register_scheduler(std::string_view name, SchedulerRegistry::Factory factory) {
+  own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
+  schedulers().add(name, std::move(factory));
+}
 
 /// @throws ConfigError when an option outside `known` is set, except `interval` and `monitor`.
 void expect_options(const SchedulerSpec& spec, std::initializer_list<std::string_view> known);

@@ -7,9 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace danling::inline v0 {
-class Fields;
-}
+#include <danling/config/own_options.hpp>
 
 namespace danling::inline v0::optim {
 
@@ -28,9 +26,43 @@ struct OptimizerOptions {
   /// Use LibTorch's fused kernel for the dtypes, devices and layouts for which its update was found equal to that of
   /// plain operations; false: plain operations everywhere.
   std::optional<bool> fused = std::nullopt;
+  // LBFGS
+  std::optional<std::int64_t> max_iter = std::nullopt;       ///< 20 iterations an update
+  std::optional<std::int64_t> max_eval = std::nullopt;       ///< evaluations an update; max_iter * 5 / 4
+  std::optional<double> tolerance_grad = std::nullopt;       ///< 1e-7
+  std::optional<double> tolerance_change = std::nullopt;     ///< 1e-9
+  std::optional<std::int64_t> history_size = std::nullopt;   ///< 100
+  std::optional<std::string> line_search_fn = std::nullopt;  ///< strong_wolfe; unset: steps of lr
+  // Adafactor, whose `eps` is the first of torch's pair
+  std::optional<double> beta2_decay = std::nullopt;  ///< -0.8
+  std::optional<double> eps2 = std::nullopt;         ///< 1e-3
+  std::optional<double> d = std::nullopt;            ///< 1: the largest root mean square of an update
+  // Muon
+  std::optional<std::vector<double>> ns_coefficients = std::nullopt;  ///< 3.4445, -4.775, 2.0315
+  std::optional<std::int64_t> ns_steps = std::nullopt;                ///< 5
+  std::optional<std::string> adjust_lr_fn = std::nullopt;             ///< original (the default) or match_rms_adamw
+  std::optional<bool> use_muon = std::nullopt;    ///< for matrices; false: AdamW, as other parameters always
+  std::optional<double> adamw_lr = std::nullopt;  ///< lr with match_rms_adamw, else 1e-3
+  std::optional<std::pair<double, double>> adamw_betas = std::nullopt;  ///< 0.9, 0.999
+  std::optional<double> adamw_eps = std::nullopt;                       ///< 1e-8
+  std::optional<double> adamw_weight_decay = std::nullopt;              ///< 1e-2
+
+  /// The values of options that the program registered with its optimizer.
+  OwnOptions own_options = {};
+  template <class T>
+  T& own() {
+    return own_options.get<T>();
+  }
+  template <class T>
+  const T& own() const {
+    return own_options.get<T>();
+  }
 
   void fields(Fields& f);
 };
+
+/// The options that programs added to `optim` and its parameter groups: see register_optimizer.
+OwnOptionTypes& own_optimizer_options();
 
 /// Parameters whose names match `pattern`, with their overrides: `ParamGroupSpec("head", {.lr = 0.1})`.
 struct ParamGroupSpec : OptimizerOptions {
@@ -85,7 +117,21 @@ struct SchedulerSpec {
   std::optional<std::string> monitor = std::nullopt;   ///< `<split>.<metric>`, for a schedule that requires one
   std::string section = "sched";                       ///< for messages; no option
 
+  /// The values of options that the program registered with its scheduler.
+  OwnOptions own_options = {};
+  template <class T>
+  T& own() {
+    return own_options.get<T>();
+  }
+  template <class T>
+  const T& own() const {
+    return own_options.get<T>();
+  }
+
   void fields(Fields& f);
 };
+
+/// The options that programs added to `sched`: see register_scheduler.
+OwnOptionTypes& own_scheduler_options();
 
 }  // namespace danling::inline v0::optim

@@ -1,0 +1,85 @@
+// Options that a program adds to a section of the library: structs of its own, listed beside the section's fields.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <typeindex>
+#include <vector>
+
+namespace danling::inline v0 {
+
+class Fields;
+
+namespace detail {
+/// A struct of options without its type.
+struct OwnOptionsType {
+  std::type_index id;
+  /// A copy, or a new one with its defaults for null.
+  std::shared_ptr<void> (*copy)(const void*);
+  void (*list)(void*, Fields&);
+
+  template <class T>
+  static OwnOptionsType of() {
+    return {typeid(T),
+            [](const void* from) -> std::shared_ptr<void> {
+              return from == nullptr ? std::make_shared<T>() : std::make_shared<T>(*static_cast<const T*>(from));
+            },
+            [](void* options, Fields& f) { static_cast<T*>(options)->fields(f); }};
+  }
+};
+}  // namespace detail
+
+/// The structs that programs added to one kind of section. Add them before a config is read: not synchronised.
+class OwnOptionTypes {
+ public:
+  /// Adds the options of T, which has `void fields(Fields& f)`; a second time changes nothing. `known`: the keys that
+  /// the section already has. @throws ConfigError for a key that is known or another struct's, or that is not optional:
+  /// an option must be able to be unset, so that groups inherit it and other types can refuse it.
+  template <class T>
+  void add(std::string_view where, const std::vector<std::string>& known) {
+    add(detail::OwnOptionsType::of<T>(), where, known);
+  }
+
+  const std::vector<detail::OwnOptionsType>& all() const { return types_; }
+
+ private:
+  void add(const detail::OwnOptionsType& type, std::string_view where, const std::vector<std::string>& known);
+  std::vector<detail::OwnOptionsType> types_;
+};
+
+/// The values of a program's options in one section. Copies are independent.
+class OwnOptions {
+ public:
+  OwnOptions() = default;
+  OwnOptions(const OwnOptions& other);
+  OwnOptions(OwnOptions&&) noexcept = default;
+  OwnOptions& operator=(const OwnOptions& other);
+  OwnOptions& operator=(OwnOptions&&) noexcept = default;
+  ~OwnOptions() = default;
+
+  template <class T>
+  T& get() {
+    return *static_cast<T*>(get_or_make(detail::OwnOptionsType::of<T>()));
+  }
+  template <class T>
+  const T& get() const {
+    static const T unset = {};
+    const void* found = find(typeid(T));
+    return found == nullptr ? unset : *static_cast<const T*>(found);
+  }
+
+  /// Lists the fields of every struct in `types`.
+  void fields(Fields& f, const OwnOptionTypes& types);
+
+ private:
+  struct Entry {
+    detail::OwnOptionsType type;
+    std::shared_ptr<void> value;
+  };
+  const void* find(std::type_index id) const;
+  void* get_or_make(const detail::OwnOptionsType& type);
+  std::vector<Entry> entries_;
+};
+
+}  // namespace danling::inline v0
