@@ -73,6 +73,51 @@ optim::SchedulerSpec SchedConfig::for_name(const std::string& model) const {
   return out;
 }
 
+namespace {
+
+// Options of an average that is neither switched on nor off would be read by nothing.
+template <class Options>
+void check_average(const AverageConfig<Options>& config, const std::string& section) {
+  const auto check_enabled = [&](const AverageSection<Options>& own, bool enabled, const std::string& key) {
+    const auto set = set_keys(own);
+    check<ConfigError>(enabled || set.empty(), "config.validate", "expected '", key, ".enabled' beside '", key, ".",
+                       set.empty() ? "" : set.front(), "', got none");
+  };
+  bool any = config.enabled.has_value();
+  for (const auto& [model, own] : config.models) {
+    check_enabled(own, config.for_name(model).enabled.has_value(), concat(section, ".", model));
+    any = any || own.enabled;
+  }
+  check_enabled(config, any, section);
+}
+
+}  // namespace
+
+template <class Options>
+void AverageSection<Options>::fields(Fields& f) {
+  f("enabled", enabled, "average the weights, for evaluation and export; unset: false");
+  Options::fields(f);
+}
+
+template <class Options>
+void AverageConfig<Options>::fields(Fields& f) {
+  AverageSection<Options>::fields(f);
+  f.others("model", models, "options for one of several models");
+}
+
+template <class Options>
+AverageSection<Options> AverageConfig<Options>::for_name(const std::string& model) const {
+  const auto found = models.find(model);
+  AverageSection<Options> out = found == models.end() ? AverageSection<Options>() : found->second;
+  inherit(out, static_cast<const AverageSection<Options>&>(*this));
+  return out;
+}
+
+template struct AverageSection<optim::EMAOptions>;
+template struct AverageSection<optim::SWAOptions>;
+template struct AverageConfig<optim::EMAOptions>;
+template struct AverageConfig<optim::SWAOptions>;
+
 void DataloaderOptions::fields(Fields& f) {
   f("batch_size", batch_size,
     "samples per batch and process; unset: as the sample's type declares (train_batch_size for splits that train, "
@@ -199,6 +244,8 @@ void RunnerConfig::base_fields(Fields& f) {
       .non_semantic();
   f("optim", optim, "optimizer; unset options keep the optimizer's defaults").alias("optimizer");
   f("sched", sched, "learning rate schedule").alias("scheduler");
+  f("ema", ema, "exponential moving average of the weights");
+  f("swa", swa, "equal average of the weights towards the end of the run");
 
   f.group("Data");
   f("dataloader", dataloader, "loaders");
@@ -284,6 +331,8 @@ void RunnerConfig::base_validate() const {
   for (const auto& [model, spec] : optim.models) {
     check_groups(spec, concat("optim.", model));
   }
+  check_average(ema, "ema");
+  check_average(swa, "swa");
 }
 
 std::string_view RunnerConfig::stack_name() const {

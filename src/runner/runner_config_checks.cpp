@@ -11,25 +11,46 @@
 
 namespace danling::inline v0 {
 
+namespace {
+
+/// A section with options for several models, and the names that it has.
+struct ModelSections {
+  std::string section;
+  std::set<std::string> models;
+  SectionRef fields;
+};
+
+template <class Section>
+ModelSections sections_of(std::string name, const Section& section) {
+  ModelSections out{std::move(name), {}, const_cast<Section&>(section)};
+  for (const auto& entry : section.models) out.models.insert(entry.first);
+  return out;
+}
+
+std::vector<ModelSections> model_sections(const RunnerConfig& config) {
+  return {sections_of("optim", config.optim), sections_of("sched", config.sched), sections_of("ema", config.ema),
+          sections_of("swa", config.swa)};
+}
+
+}  // namespace
+
 std::vector<std::string> RunnerConfig::model_names() const {
   std::set<std::string> names;
-  for (const auto& entry : optim.models) names.insert(entry.first);
-  for (const auto& entry : sched.models) names.insert(entry.first);
+  for (auto& sections : model_sections(*this)) names.merge(sections.models);
   return {names.begin(), names.end()};
 }
 
 void RunnerConfig::check_model_names(const std::vector<std::string>& models) const {
-  for (const auto& model : model_names()) {
-    const bool of_optim = optim.models.contains(model);
-    const std::string section = of_optim ? "optim" : "sched";
-    if (std::find(models.begin(), models.end(), model) == models.end()) {
-      auto known = detail::known_paths(of_optim ? SectionRef(const_cast<OptimConfig&>(optim))
-                                                : SectionRef(const_cast<SchedConfig&>(sched)));
-      known.insert(known.end(), models.begin(), models.end());
-      std::erase_if(known, [&](const std::string& key) { return key.starts_with(model + ".") || key == model; });
-      fail<ConfigError>("runner.check_model_names", "expected sections of ", section, " for the models (",
-                        models.empty() ? "this runner has one, without a name" : join(models), "), got ",
-                        quote(concat(section, ".", model)), did_you_mean(model, known));
+  for (const auto& [section, names, fields] : model_sections(*this)) {
+    for (const auto& model : names) {
+      if (std::find(models.begin(), models.end(), model) == models.end()) {
+        auto known = detail::known_paths(fields);
+        known.insert(known.end(), models.begin(), models.end());
+        std::erase_if(known, [&](const std::string& key) { return key.starts_with(model + ".") || key == model; });
+        fail<ConfigError>("runner.check_model_names", "expected sections of ", section, " for the models (",
+                          models.empty() ? "this runner has one, without a name" : join(models), "), got ",
+                          quote(concat(section, ".", model)), did_you_mean(model, known));
+      }
     }
   }
 }

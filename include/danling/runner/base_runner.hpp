@@ -247,6 +247,8 @@ class BaseRunner : public RunnerPlan {
   virtual void load_dataloaders(const State& state) = 0;
   /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
   virtual State model_state_dict() const = 0;
+  /// The average that evaluation uses in place of the trained weights: "ema", "swa", or empty.
+  virtual std::string evaluated_average() const { return {}; }
   /// Whether a higher score of this name is better. Nothing when unknown: then lower is better for "loss", higher for
   /// all others.
   virtual std::optional<bool> higher_is_better(std::string_view) const { return std::nullopt; }

@@ -5,6 +5,7 @@
 #include <danling/checkpoint/options.hpp>
 #include <danling/config/config.hpp>
 #include <danling/metrics/spec.hpp>
+#include <danling/optim/averaging_options.hpp>
 #include <danling/optim/options.hpp>
 #include <limits>
 #include <map>
@@ -39,6 +40,22 @@ struct SchedConfig : optim::SchedulerSpec {
   optim::SchedulerSpec for_name(const std::string& model) const;
   void fields(Fields& f);
 };
+
+/// `ema` or `swa`, with sections for several models: `ema.generator.enabled`. Options that such a section does not set
+/// come from the common section.
+template <class Options>
+struct AverageSection : Options {
+  std::optional<bool> enabled;  ///< unset: false
+  void fields(Fields& f);
+};
+template <class Options>
+struct AverageConfig : AverageSection<Options> {
+  std::map<std::string, AverageSection<Options>> models;
+  AverageSection<Options> for_name(const std::string& model) const;
+  void fields(Fields& f);
+};
+using EMAConfig = AverageConfig<optim::EMAOptions>;
+using SWAConfig = AverageConfig<optim::SWAOptions>;
 
 /// Options of a loader. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all others)
 /// and num_workers as the sample's type declares, or 1 and 0; shuffle and drop_last true for splits that train; the
@@ -99,6 +116,8 @@ struct RunnerConfig : Config {
   // Optimization
   OptimConfig optim;
   SchedConfig sched;
+  EMAConfig ema;  ///< not in DanLing, where the program updates the average
+  SWAConfig swa;  ///< not in DanLing
   std::optional<std::string> precision;
   std::optional<double> max_grad_norm, max_grad_value;
   bool skip_nonfinite_grad = false;
@@ -135,9 +154,9 @@ struct RunnerConfig : Config {
   /// A boundary that was given replaces the program's default one: `--steps 100` unsets `epochs`, and the reverse.
   void base_post(const std::vector<std::string>& changed) override;
 
-  /// The models that have a section in `optim` or `sched`, sorted.
+  /// The models that have a section in `optim`, `sched`, `ema` or `swa`, sorted.
   std::vector<std::string> model_names() const;
-  /// @throws ConfigError for a section of `optim` or `sched` whose name is not one of `models`.
+  /// @throws ConfigError for a section of those whose name is not one of `models`.
   void check_model_names(const std::vector<std::string>& models) const;
   /// Checks for options of `optim` or `sched` without a type, which nothing reads. Returns a warning when the program
   /// `set` the optimizer or scheduler itself, else an empty text.

@@ -36,6 +36,7 @@ namespace danling::inline v0 {
 
 namespace detail {
 class LoopFrame;
+class ModelAverages;
 }  // namespace detail
 
 /// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components
@@ -53,7 +54,8 @@ class TorchRunnerBase : public BaseRunner {
   /// common sections; `optimizers["teacher"] = nullptr` leaves one alone, in evaluation mode. All are moved to the
   /// device, saved, resumed and exported. Your train_step calls backward(loss, name) and step(name).
   std::map<std::string, ModelHandle> models;
-  /// Replaces `model` in evaluation and inference when it is set. Your code updates it.
+  /// Replaces `model` in evaluation and inference when it is set. Your code updates it; `ema.enabled` of the config
+  /// needs none, and evaluates `model` with the averages that the runner keeps.
   ModelHandle ema;
   /// One loss, or Losses: several with weights, each reported under "losses" as a pair (weight, raw value).
   CriterionHandle criterion;
@@ -245,6 +247,7 @@ class TorchRunnerBase : public BaseRunner {
   [[noreturn]] void fail_metrics() const;
   /// Finds the metrics and losses over the batch type. Called when: a split begins, once.
   virtual void bind_typed_components() = 0;
+  std::string evaluated_average() const override;
   /// By the metrics of the score's split.
   std::optional<bool> higher_is_better(std::string_view score) const override;
   /// `ema` when it is set, else `model`. @throws StateError when neither is.
@@ -262,6 +265,7 @@ class TorchRunnerBase : public BaseRunner {
   };
 
   // Parts of the loops, each in a file of src/runner with its name.
+  class Averages;
   class Checks;
   class Evaluator;
   class HostLoop;
@@ -321,6 +325,7 @@ class TorchRunnerBase : public BaseRunner {
   std::int64_t step_number_ = 0;
   BackwardOptions backward_options_;
   std::vector<at::Tensor> clip_params_;
+  std::shared_ptr<detail::ModelAverages> averages_;  // EMA and SWA of the config; null without
 
   // Warnings.
   std::set<std::string, std::less<>> warned_;  // logged once each
