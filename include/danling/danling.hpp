@@ -5,6 +5,7 @@
 
 #include <danling/core/catching.hpp>
 #include <danling/core/error.hpp>
+#include <danling/core/quantity.hpp>
 #include <danling/core/result.hpp>
 #include <danling/core/round.hpp>
 #include <danling/core/signals.hpp>
@@ -76,6 +77,7 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include <danling/runner/finders.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/pretrained.hpp>
 #include <danling/runner/run.hpp>

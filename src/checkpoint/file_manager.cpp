@@ -1,6 +1,7 @@
 #include <danling/checkpoint/file_manager.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -13,6 +14,8 @@
 
 namespace danling::inline v0 {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 enum class AsyncMode { disabled, async, async_with_pinned_mem };
 
@@ -181,12 +184,15 @@ class FileCheckpointManager::Impl {
       }
     }
 
-    void record(const Publication& what, const Published& done, bool thrown) {
+    void record(const Publication& what, const Published& done, bool thrown, Clock::time_point requested) {
       const std::lock_guard lock(mutex);
       if (owner == nullptr) {
         return;
       }
       const std::string target = what.history.value_or(what.name);
+      if (done.error.empty()) {
+        owner->record_save_seconds(std::chrono::duration<double>(Clock::now() - requested).count());
+      }
       if (!done.names.empty()) {
         const bool whole = std::find(done.names.begin(), done.names.end(), target) != done.names.end();
         owner->record_success(what.name, whole ? target : what.name, done.names);
@@ -226,13 +232,14 @@ class FileCheckpointManager::Impl {
   template <class MakeState>
   void publish(const Publication& what, bool reliable, MakeState make_state) {
     check<StateError>(!closed_, "checkpoint.save", "expected no save after close, got one");
+    const Clock::time_point requested = Clock::now();
     Published done;
     State state;
     try {
       state = make_state();
     } catch (const std::exception& error) {  // an error of the program, reported unchanged
       done.error = error.what();
-      shared_->record(what, done, /*thrown=*/true);
+      shared_->record(what, done, /*thrown=*/true, requested);
       throw;
     }
     try {
@@ -244,12 +251,13 @@ class FileCheckpointManager::Impl {
         if (thread_ == nullptr) {
           thread_ = std::make_unique<SaveThread>();
         }
-        thread_->save(state, async_mode_ == AsyncMode::async_with_pinned_mem, reliable,
-                      [shared = shared_, what](const State& staged, const std::exception_ptr& copying_failed) {
-                        Published result;
-                        copying_failed ? tell(copying_failed, result) : void(result = shared->publish(what, staged));
-                        shared->record(what, result, /*thrown=*/false);
-                      });
+        thread_->save(
+            state, async_mode_ == AsyncMode::async_with_pinned_mem, reliable,
+            [shared = shared_, what, requested](const State& staged, const std::exception_ptr& copying_failed) {
+              Published result;
+              copying_failed ? tell(copying_failed, result) : void(result = shared->publish(what, staged));
+              shared->record(what, result, /*thrown=*/false, requested);
+            });
         return;
       }
       done = shared_->publish(what, state);
@@ -258,12 +266,12 @@ class FileCheckpointManager::Impl {
                           ", got ", error.what());
     } catch (const Error& error) {
       done.error = error.what();
-      shared_->record(what, done, /*thrown=*/true);
+      shared_->record(what, done, /*thrown=*/true, requested);
       throw;
     } catch (const std::exception& error) {
       done.error = no_copy(error);  // out of memory
     }
-    shared_->record(what, done, /*thrown=*/true);
+    shared_->record(what, done, /*thrown=*/true, requested);
     if (!done.error.empty()) {
       throw CheckpointError(done.error);
     }

@@ -1,4 +1,5 @@
 // Command line options to config.
+#include <algorithm>
 #include <danling/config/config.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
@@ -16,7 +17,17 @@ struct KeyInfo {
   enum class Kind { unknown, boolean, text, scalar, list, sections };
   Kind kind = Kind::unknown;
   bool optional = false;
+  bool switched = false;  ///< a section with a key `enabled`, which the section's name alone sets
+  bool is_flag() const { return kind == Kind::boolean || switched; }
 };
+
+bool is_switched(ConstSectionRef section) {
+  const Fields fields(section);
+  const auto& specs = fields.specs();
+  return std::any_of(specs.begin(), specs.end(), [](const auto& spec) {
+    return spec->name == "enabled" && spec->reserved() == nullptr && expected_kind(*spec).starts_with("true");
+  });
+}
 
 KeyInfo kind_of(const FieldSpec& spec) {
   const std::string kind = expected_kind(spec);
@@ -24,6 +35,7 @@ KeyInfo kind_of(const FieldSpec& spec) {
   found.optional = kind.ends_with(" or null");
   if (spec.is_section() || spec.is_list() || spec.is_map()) {
     found.kind = KeyInfo::Kind::sections;
+    found.switched = spec.is_section() && is_switched(std::get<SectionRef>(spec.target));
   } else if (kind.starts_with("a list")) {
     found.kind = KeyInfo::Kind::list;
   } else if (kind.starts_with("true")) {
@@ -48,6 +60,8 @@ KeyInfo kind_of(const ConfigTree& reserved, std::string_view path) {
                  : at->is_list() ? Kind::list
                  : at->is_bool() ? Kind::boolean
                                  : Kind::scalar;
+    const ConfigTree* enabled = at->is_map() ? at->find("enabled") : nullptr;
+    found.switched = enabled != nullptr && enabled->is_bool();
   }
   return found;
 }
@@ -129,8 +143,8 @@ struct Option {
   std::optional<std::string_view> value;
 };
 
-/// The options in order. A word after a key is its value unless it starts with two dashes; after a bool key only a
-/// true or false word is.
+/// The options in order. A word after a key is its value unless it starts with two dashes; after a bool key, or a
+/// section with a key `enabled`, only a true or false word is, or a mapping.
 std::vector<Option> options_of(const Config& config, int argc, const char* const* argv) {
   std::vector<Option> out;
   for (int i = 1; i < argc; ++i) {
@@ -143,8 +157,8 @@ std::vector<Option> options_of(const Config& config, int argc, const char* const
       option.value = argument.substr(equals + 1);
     } else if (i + 1 < argc && !std::string_view(argv[i + 1]).starts_with("--")) {
       const std::string_view next = argv[i + 1];
-      const bool flag = find(config, option.key).kind == KeyInfo::Kind::boolean;
-      if (!flag || parse_bool(next) || is_null(next)) {
+      const KeyInfo found = find(config, option.key);
+      if (!found.is_flag() || parse_bool(next) || is_null(next) || (found.switched && next.starts_with('{'))) {
         option.value = next;
         ++i;
       }
@@ -192,10 +206,15 @@ bool parse(Config& config, int argc, const char* const* argv, std::ostream& out)
       continue;
     }
     const auto found = detail::find(config, option.key);
-    const bool flag = found.kind == detail::KeyInfo::Kind::boolean;
+    const bool flag = found.is_flag();
     check<ConfigError>(option.value || flag || found.kind == detail::KeyInfo::Kind::unknown, "config.parse",
                        "expected a value after ", quote(concat("--", option.key)), ", got none (command line)");
-    detail::set(config, option.key, option.value.value_or(flag ? "true" : ""), found, origin);
+    const std::string_view value = option.value.value_or(flag ? "true" : "");
+    if (found.switched && detail::parse_bool(value)) {
+      apply(config, concat(option.key, ".enabled"), value, origin.name);
+    } else {
+      detail::set(config, option.key, value, found, origin);
+    }
   }
   const ConfigTree different = changed(to_tree(config), before);
   std::vector<std::string> keys;

@@ -7,11 +7,23 @@
 
 #include "runner/display.hpp"
 #include "runner/saver.hpp"
+#include "runner/services.hpp"
 
 namespace danling::inline v0 {
 
-bool BaseRunner::stop_requested() const {
-  return requests_.stop.load(std::memory_order_relaxed) != 0 || stop_signal() != 0;
+bool BaseRunner::stop_requested() {
+  return requests_.stop.load(std::memory_order_relaxed) != 0 || stop_signal() != 0 ||
+         (time_limit_.is_set() && Agreement(*this).is_time_over());
+}
+
+bool BaseRunner::Agreement::is_time_over() {
+  const auto* manager = runner_.services_ != nullptr ? runner_.services_->checkpoint_manager.get() : nullptr;
+  const double save_seconds = manager != nullptr ? manager->last_save_seconds() : 0.0;
+  const bool saves = runner_.config().record && !runner_.config().checkpoint.load_only;
+  if (saves && runner_.time_limit_.needs_measured_save(save_seconds)) {
+    runner_.requests_.save = true;
+  }
+  return runner_.time_limit_.is_reached(save_seconds);
 }
 
 StepPacket BaseRunner::Agreement::agree(double weight) {
@@ -20,9 +32,13 @@ StepPacket BaseRunner::Agreement::agree(double weight) {
                                                 .stop = runner_.stop_requested(),
                                                 .end = requests.end.has_value(),
                                                 .evaluate = requests.evaluation,
-                                                .save = requests.save});
+                                                .save = requests.save,
+                                                .timed_out = runner_.time_limit_.reached()});
   if (all.exhausted) [[unlikely]] {  // a rank whose pass is over cannot obey before all passes are
-    all.stop = all.end = all.evaluate = all.save = false;
+    all.stop = all.end = all.evaluate = all.save = all.timed_out = false;
+  }
+  if (all.timed_out) [[unlikely]] {
+    runner_.time_limit_.set_reached();
   }
   if (all.end) [[unlikely]] {
     requests.ended = requests.end.value_or("another process has ended training");
@@ -49,14 +65,21 @@ void BaseRunner::Agreement::stop_if_requested(bool save, bool stop) {
   }
   std::atomic<int>& request = runner_.requests_.stop;
   const int own = std::abs(request.load(std::memory_order_relaxed));
-  const int signal = own != 0 ? own : stop_signal() != 0 ? stop_signal() : SIGTERM;  // another rank received the stop
+  const detail::TimeLimit& limit = runner_.time_limit_;
+  const int signal = own != 0             ? own
+                     : stop_signal() != 0 ? stop_signal()
+                     : limit.reached()    ? 0
+                                          : SIGTERM;  // another rank received the stop
   const bool taken = save && saver.save({"latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true});
   if (save) {
     runner_.settle_checkpoints();
   }
   request.store(-signal, std::memory_order_relaxed);  // handled: the program may continue after load_checkpoint()
   runner_.callbacks_.notify(&Callback::on_stop, StopEvent{{runner_}, signal});
-  throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal), " ", detail::place_in_run(runner_),
+  const std::string reason =
+      signal != 0 ? signal_name(signal)
+                  : concat("the time limit of ", TextTraits<Duration>::format(limit.limit().value_or(Duration())));
+  throw Stopped(signal, concat("[runner.stop] stopped by ", reason, " ", detail::place_in_run(runner_),
                                taken                               ? "; the run is saved"
                                : save && runner_.is_main_process() ? "; nothing is saved, as configured"
                                                                    : ""));

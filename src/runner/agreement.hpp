@@ -18,6 +18,8 @@ class BaseRunner::Agreement {
   void stop_if_requested(bool save, bool stop);
   /// The same between steps; calls agree().
   void stop_if_requested(bool save) { stop_if_requested(save, agree().stop); }
+  /// Whether the time limit is reached; requests a save when its duration must be known.
+  bool is_time_over();
   [[noreturn]] static void fail_with_others();
 
  private:

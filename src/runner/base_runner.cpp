@@ -16,9 +16,10 @@ namespace danling::inline v0 {
 
 Stopped::~Stopped() = default;
 
-BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored) : RunnerPlan(std::move(stored)) {
+BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
+    : RunnerPlan(std::move(stored)), time_limit_(config().time_limit) {
   state_.elastic.restart_count = parallelism_->identity().restart_count;
-  early_stopping_ = std::make_shared<EarlyStopping>(config().patience);
+  early_stopping_ = std::make_shared<EarlyStopping>(config().patience, config().min_delta);
   logger_ = std::make_unique<Logger>(
       LoggerOptions{.console = config().console && is_main_process(), .keep = std::size_t{1} << 16});
   if (config().deterministic) {

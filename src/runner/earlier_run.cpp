@@ -12,7 +12,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-constexpr std::string_view index_mark = "\n    \"index\": ";                    // in latest.json and best.json
+constexpr std::string_view index_mark = "\n    \"index\": ";  // in latest.json and best.json
+constexpr std::string_view without_best_mark = "\n        \"rounds_without_best\": ";
 constexpr std::string_view unsaved_best_mark = "\n        \"unsaved_best\": ";  // in the details of summary.json
 
 }  // namespace
@@ -64,11 +65,15 @@ bool EarlierRun::is_done(const RunBoundary& boundary) const {
   if (!done) {
     return true;
   }
-  if (!by_epochs) {
-    return *done >= boundary.steps;
+  if (*done >= boundary.epochs.value_or(boundary.steps)) {
+    return true;
   }
-  const auto without_best = *done - index_in("best.json", index_mark, by_epochs).value_or(0);
-  return *done >= *boundary.epochs || (without_best > 0 && static_cast<double>(without_best) >= boundary.patience);
+  // With min_delta the best may be newer than the last score that counted as better.
+  const auto recorded = has_finished_status() ? number_in("summary.json", without_best_mark) : std::nullopt;
+  const auto without_best = recorded    ? recorded->value
+                            : by_epochs ? *done - index_in("best.json", index_mark, by_epochs).value_or(0)
+                                        : 0;
+  return without_best > 0 && static_cast<double>(without_best) >= boundary.patience;
 }
 
 bool EarlierRun::is_complete(const RunBoundary& boundary) const {

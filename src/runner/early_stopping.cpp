@@ -19,11 +19,12 @@ void EarlyStopping::on_result(const ResultEvent& event) {
   if (!event.results.latest_score()) {
     return;  // the row has no result of the score's split
   }
-  rounds_without_best_ = event.results.is_improved() ? 0 : rounds_without_best_ + 1;
+  rounds_without_best_ = event.results.is_improved(min_delta_) ? 0 : rounds_without_best_ + 1;
   if (out_of_patience()) {
     event.runner.end_training(concat("early stop, ", rounds_without_best_,
                                      event.runner.is_step_mode() ? " evaluations" : " epochs", " without a better ",
-                                     event.results.score_name()));
+                                     event.results.score_name(),
+                                     min_delta_ > 0 ? concat(" (by more than ", min_delta_, ")") : std::string()));
   }
 }
 

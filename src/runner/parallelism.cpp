@@ -71,6 +71,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
     all.end |= other.end;
     all.evaluate |= other.evaluate;
     all.save |= other.save;
+    all.timed_out |= other.timed_out;
   }
   all.weight = sums_gradients() ? all.weight : mine.weight;
   return all;

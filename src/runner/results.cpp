@@ -187,16 +187,19 @@ bool ResultBook::is_best() const {
   return latest && best && is_same(*latest, *best);
 }
 
-bool ResultBook::is_improved() const {
+bool ResultBook::is_improved(double min_delta) const {
   const auto latest = rows_.empty() ? std::nullopt : score_of(rows_.back());
   if (!latest || !std::isfinite(*latest)) {
     return false;
   }
-  auto before = finite_scores();
-  before.pop_back();
-  return std::all_of(before.begin(), before.end(), [&](const auto& item) {
-    return is_better(*latest, item.second) && !is_same(*latest, item.second);
-  });
+  bool improved = true;
+  std::optional<double> reference;
+  for (const auto& item : finite_scores()) {
+    const double gain = (higher_is_better_ ? 1 : -1) * (item.second - reference.value_or(item.second));
+    improved = !reference || (gain > min_delta && !is_same(gain, min_delta));
+    reference = improved ? item.second : reference;
+  }
+  return improved;
 }
 
 State ResultBook::state_dict() const {

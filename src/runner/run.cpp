@@ -156,6 +156,8 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     if (parse(config, argc, argv)) {
       return exit_success;
     }
+    check<ConfigError>(!config.find_lr.enabled && !config.find_batch_size.enabled, "run",
+                       "expected neither find_lr nor find_batch_size, which are not available yet");
     apply_process_settings(config);
     const SignalGuard signals;
     // Turns a full disk quota or a closed pipe into an error of the write, with a message, instead of a fatal signal.
@@ -179,7 +181,8 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
       runner.reset();
       return exit_success;
     } catch (const Stopped& stopped) {
-      return report(runner.get(), "stopped", stopped.what(), stopped.signal(), 128 + stopped.signal());
+      const int code = stopped.signal() == 0 ? exit_time_limit : 128 + stopped.signal();
+      return report(runner.get(), "stopped", stopped.what(), stopped.signal(), code);
     }
   } catch (const ConfigError& error) {
     return report(runner.get(), "crashed", one_line(error.what()), 0, exit_config);

@@ -205,6 +205,11 @@ void RunnerConfig::base_fields(Fields& f) {
   f("epochs", epochs, "train until this epoch").at_least(0).non_semantic();
   f("steps", steps, "train until this optimizer step").at_least(0).non_semantic();
   f("accum_steps", accum_steps, "batches per optimizer step").at_least(1);
+  f("time_limit", time_limit,
+    "save and exit with code 75 before this time has passed since the start: seconds, 90m, 1h30m, or d-hh:mm:ss; "
+    "unset: "
+    "none")
+      .non_semantic();
 
   f.group("Evaluation");
   f("train_splits", train_splits, "splits to train on; unset: those of training datasets");
@@ -225,6 +230,9 @@ void RunnerConfig::base_fields(Fields& f) {
       .choices({"min", "max"})
       .non_semantic();
   f("patience", patience, "epochs without a better score before training stops").at_least(0).non_semantic();
+  f("min_delta", min_delta, "a score is better for patience when it improves by more than this")
+      .at_least(0)
+      .non_semantic();
   // Metrics do not change training: a run may resume with others, between epochs.
   f("metrics", metrics, "metrics to compute; with a type, replaces those that the program sets").non_semantic();
 
@@ -273,6 +281,11 @@ void RunnerConfig::base_fields(Fields& f) {
   f("console", console, "report progress on the console").non_semantic();
   detail::reserve(f, detail::reserved_keys().logging);
 
+  f.group("Tools");
+  f("find_lr", find_lr, "finds a learning rate in place of training: --find_lr").non_semantic();
+  f("find_batch_size", find_batch_size, "finds the largest batch in place of training: --find_batch_size")
+      .non_semantic();
+
   f.group("Process");
   f("stack", stack, "parallelism of the run, or one that the program registered; auto and torch mean ddp")
       .choices(stack_names())
@@ -311,6 +324,15 @@ void RunnerConfig::base_validate() const {
   check<ConfigError>(
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
+  check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",
+                     time_limit.value_or(Duration()).seconds);
+  check<ConfigError>(find_lr.min < find_lr.max, where, "expected 'find_lr.min' below 'find_lr.max', got ", find_lr.min,
+                     " and ", find_lr.max);
+  check<ConfigError>(find_batch_size.min <= find_batch_size.max, where,
+                     "expected 'find_batch_size.min' of at most 'find_batch_size.max', got ", find_batch_size.min,
+                     " and ", find_batch_size.max);
+  check<ConfigError>(!find_lr.enabled || !find_batch_size.enabled, where,
+                     "expected one of 'find_lr' and 'find_batch_size', got both");
   check<ConfigError>(is_device(device), where, "expected auto, cpu, cuda or cuda:<index> for 'device', got ",
                      quote(device));
   const auto check_sched = [](const optim::SchedulerSpec& spec, const std::string& key) {

@@ -1,6 +1,10 @@
 // summary.json: the status at the end of a run, and the facts of its results.
 #include <danling/runner/torch_runner_base.hpp>
 
+#include <cmath>
+
+#include <danling/runner/early_stopping.hpp>
+
 #include "runner/records.hpp"
 #include "runner/services.hpp"
 
@@ -36,6 +40,9 @@ void BaseRunner::fill_summary(RunSummary& summary) const {
   }
   if (!services_->exported_weights.empty()) {
     summary.facts.emplace_back("model_weights", services_->exported_weights);
+  }
+  if (std::isfinite(config().patience)) {
+    summary.facts.emplace_back("rounds_without_best", early_stopping_->rounds_without_best());
   }
   if (services_->checkpoint_manager != nullptr) {
     if (const auto errors = services_->checkpoint_manager->checkpoint_health().error_count; errors > 0) {

@@ -86,6 +86,7 @@ void TorchRunnerBase::Training::prepare() {
   runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
   runner_.requests_.end.reset();
+  runner_.time_limit_.restart();
 }
 
 // The splits of the round that are done stay done. The pass that an error ended restarts.

@@ -143,10 +143,14 @@ class CheckpointManager {
 
   /// A copy: saves may continue meanwhile.
   CheckpointHealth checkpoint_health() const;
+  /// Seconds from the request of the last successful save until it was on disk, or as long as save_checkpoint took; 0
+  /// before the first. A run with a time limit leaves time for it.
+  double last_save_seconds() const { return last_save_seconds_.load(std::memory_order_relaxed); }
 
  protected:
   /// `name`: the requested name of the save.
   void record_success(const std::string& name, const std::string& target, std::vector<std::string> aliases);
+  void record_save_seconds(double seconds) { last_save_seconds_.store(seconds, std::memory_order_relaxed); }
   /// Clears the failure recorded under `name`, if its reason was `error`; an empty `error` matches any.
   void forget_failure(const std::string& name, const std::string& error = "");
   /// `thrown`: the caller already gets an exception; otherwise throw_failure() will throw it.
@@ -164,6 +168,7 @@ class CheckpointManager {
   std::atomic<bool> unthrown_{false};
   std::string warning_;
   std::atomic<bool> has_warning_{false};
+  std::atomic<double> last_save_seconds_{0.0};
 };
 
 /// Whether the interval, `force` or `last_step` require a save. An interval of 0 or less never does.

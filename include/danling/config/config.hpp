@@ -25,7 +25,8 @@ class Config : public Section {
 };
 
 /// Reads `--config FILE` (repeatable) and `--key value` / `--key=value` options into `config`, then calls finish().
-/// A later file wins over an earlier one, options win over files. A bool key without a value means true.
+/// A later file wins over an earlier one, options win over files. A bool key without a value means true, and a section
+/// without a value sets its key `enabled`: `--find_lr`.
 /// With `--help` or `-h` anywhere it writes the help to `out`, leaves `config` unchanged and returns true.
 /// @throws ConfigError for an unknown key, a wrong value, an unreadable file or contradicting settings.
 [[nodiscard]] bool parse(Config& config, int argc, const char* const* argv, std::ostream& out);

@@ -23,6 +23,7 @@
 #include <danling/runner/results.hpp>
 #include <danling/runner/state.hpp>
 #include <danling/runner/stopped.hpp>
+#include <danling/runner/time_limit.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
@@ -255,7 +256,8 @@ class BaseRunner : public RunnerPlan {
 
   /// Adds facts of the run to summary.json: here the best and the latest result.
   virtual void fill_summary(RunSummary& summary) const;
-  bool stop_requested() const;
+  /// Whether a signal, a request or the time limit stops the run. One branch without a time limit, else a clock read.
+  bool stop_requested();
 
   /// Whether `checkpoint.exclude_from_loading` names this top-level key of a checkpoint.
   bool excluded_from_loading(std::string_view key) const;
@@ -274,6 +276,7 @@ class BaseRunner : public RunnerPlan {
   ResultBook results_;
   CallbackList callbacks_;
   detail::Requests requests_;
+  detail::TimeLimit time_limit_;
   RunnerMode mode_ = RunnerMode::train;
   std::string split_;
   /// During an evaluation inside training: checkpoints hold the generators as of its beginning.

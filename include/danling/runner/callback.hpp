@@ -95,9 +95,9 @@ struct RestoreEvent : Event {
   const std::filesystem::path& path;  ///< empty when loaded from a State
 };
 
-/// The run stops after a signal or a request; a training run is already saved.
+/// The run stops after a signal or a request, or at the time limit; a training run is already saved.
 struct StopEvent : Event {
-  int signal;
+  int signal;  ///< 0: the time limit
 };
 
 /// train() ends with an exception, which the caller receives.

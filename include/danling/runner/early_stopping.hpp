@@ -9,23 +9,27 @@
 
 namespace danling::inline v0 {
 
-/// Ends training after `patience` consecutive rows of the results without a new best score; an equal or non-finite
-/// score is no new best. With `patience` of the config the runner adds one.
+/// Ends training after `patience` consecutive rows of the results without a better score. A score is better when it
+/// improves on the last better one by more than `min_delta`; an equal or non-finite score is not. The runner adds one,
+/// with `patience` and `min_delta` of the config. The best checkpoint does not depend on it: it is that of the best
+/// score, however small the improvement.
 class EarlyStopping : public Callback {
  public:
-  explicit EarlyStopping(double patience = std::numeric_limits<double>::infinity()) : patience_(patience) {}
+  explicit EarlyStopping(double patience = std::numeric_limits<double>::infinity(), double min_delta = 0.0)
+      : patience_(patience), min_delta_(min_delta) {}
 
   std::string name() const override { return "early_stopping"; }
   void on_run_begin(const RunEvent& event) override;
   void on_result(const ResultEvent& event) override;
 
-  /// Rows since the best one.
+  /// Rows since the last better one.
   std::int64_t rounds_without_best() const { return rounds_without_best_; }
   void set_rounds_without_best(std::int64_t rounds) { rounds_without_best_ = rounds; }
   bool out_of_patience() const;
 
  private:
   double patience_;
+  double min_delta_;
   std::int64_t rounds_without_best_ = 0;
 };
 

@@ -20,12 +20,13 @@ namespace danling::inline v0 {
 /// ranks do the same. A flag is true when it is true on any rank. (has_nonfinite() covers gradients.)
 struct StepPacket {
   double weight = 0.0;     ///< of the window: the sum over ranks whose gradients are summed
-  bool stop = false;       ///< a stop was requested
+  bool stop = false;       ///< a stop was requested, or a time limit is reached
   bool end = false;        ///< a callback ends training
   bool evaluate = false;   ///< a callback requests an evaluation
   bool save = false;       ///< a callback requests a save
   bool exhausted = false;  ///< a rank has ended its pass over the data, and skips reduce_gradients
   bool failed = false;     ///< a step threw
+  bool timed_out = false;  ///< a time limit is reached
 };
 
 /// Messages that a rank sends in place of a packet: after its step threw, and after the end of its pass.

@@ -51,8 +51,9 @@ class ResultBook {
   /// none (no checkpoint may then be marked best).
   bool is_best() const;
 
-  /// Whether the latest score is better than all before, by more than 1e-7: an equal one is not.
-  bool is_improved() const;
+  /// Whether the latest score improves on the last one that did by more than `min_delta`; differences below 1e-7 are
+  /// ties. Small improvements add up: the score that they are compared with stays. The first finite score improves.
+  bool is_improved(double min_delta = 0.0) const;
 
   /// The row with this index; null where there is none.
   const Row* find(std::int64_t index) const;

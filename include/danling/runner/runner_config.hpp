@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <danling/checkpoint/options.hpp>
 #include <danling/config/config.hpp>
+#include <danling/core/quantity.hpp>
 #include <danling/metrics/spec.hpp>
 #include <danling/optim/averaging_options.hpp>
 #include <danling/optim/options.hpp>
+#include <danling/runner/finder_options.hpp>
 #include <limits>
 #include <map>
 #include <optional>
@@ -101,6 +103,7 @@ struct RunnerConfig : Config {
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> epochs;
   std::int64_t accum_steps = 1;
+  std::optional<Duration> time_limit;  ///< not in DanLing
 
   // Model evaluation
   std::optional<std::vector<std::string>> train_splits, evaluate_splits;  ///< unset: inferred from the datasets
@@ -111,6 +114,7 @@ struct RunnerConfig : Config {
   std::string score_name = "loss";
   std::optional<std::string> score_mode;  ///< min or max; unset: as the metric declares. Not in DanLing
   double patience = std::numeric_limits<double>::infinity();
+  double min_delta = 0.0;        ///< not in DanLing
   metrics::MetricsSpec metrics;  ///< not in DanLing
 
   // Optimization
@@ -139,6 +143,10 @@ struct RunnerConfig : Config {
   bool record = true;  ///< not in DanLing
   bool log = true;
   std::optional<std::int64_t> log_interval;  ///< unset: 1/100 of the steps
+
+  // Tools: not in DanLing; `dl::run` reads `enabled`
+  FindLrConfig find_lr;
+  FindBatchSizeConfig find_batch_size;
 
   // Process: not in DanLing
   std::string device = "auto";

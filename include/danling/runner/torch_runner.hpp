@@ -209,6 +209,12 @@ class BasicTorchRunner : public TorchRunnerBase {
     const auto* found = dataloaders.find(split);
     return found == nullptr ? nullptr : found->get();
   }
+  std::shared_ptr<data::LoaderBase> loader_of_size(std::string_view split, std::int64_t size) final {
+    const data::Loader<B>& like = *dataloaders.at(split);
+    data::LoaderOptions options = like.options();
+    options.batch_size = size;
+    return std::make_shared<data::Loader<B>>(like.source(), std::move(options));
+  }
   data::BatchRef batch_of(data::LoaderBase& loader) final {
     return data::BatchRef(static_cast<data::Loader<B>&>(loader).batch());
   }

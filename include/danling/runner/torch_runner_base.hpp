@@ -34,9 +34,13 @@
 
 namespace danling::inline v0 {
 
+struct BatchSizeReport;
+struct LearningRateReport;
+
 namespace detail {
 class LoopFrame;
 class ModelAverages;
+struct LossProbe;
 }  // namespace detail
 
 /// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components
@@ -103,6 +107,17 @@ class TorchRunnerBase : public BaseRunner {
   std::string exported_weights();
   /// Whether train() was called.
   bool has_trained() const { return has_trained_; }
+
+  /// Trains with a growing learning rate and reports the losses, with a suggestion (runner/finders.hpp). Changes
+  /// nothing: weights, optimizer, schedule, generators, loaders, counters and callbacks are as before, also after an
+  /// exception, and no file is written. Before or after train(). Called by all ranks; waits for the device at each
+  /// update. @throws StateError inside of a training, Stopped after a signal
+  LearningRateReport find_lr(const FindLrOptions& options);
+  LearningRateReport find_lr();  ///< by `find_lr` of the config
+  /// Trains with growing batches of the training splits until memory runs out: doubles the size, then bisects. Changes
+  /// nothing, as find_lr. In one process.
+  BatchSizeReport find_batch_size(const FindBatchSizeOptions& options);
+  BatchSizeReport find_batch_size();  ///< by `find_batch_size` of the config
 
   /// Closes one micro-batch: counts it and, at the end of an accumulation window, calls `optimizer_step()`, counts the
   /// update and zeroes the gradients. Called once by `train_step`, after `backward`; the loop checks that.
@@ -185,6 +200,8 @@ class TorchRunnerBase : public BaseRunner {
   /// Options of a split: those of `dataloader` in the config over those that its sample type declares.
   /// @throws ConfigError for an option that needs workers where there are none
   data::LoaderOptions loader_options(const std::string& split, bool stream, const data::LoaderDefaults& declared);
+  /// A further loader of a split with another batch size, which the batch size finder reads.
+  virtual std::shared_ptr<data::LoaderBase> loader_of_size(std::string_view split, std::int64_t size) = 0;
   /// The current batch of the loader.
   virtual data::BatchRef batch_of(data::LoaderBase& loader) = 0;
   // Compiled parts of train_on_batch, evaluate_on_batch and infer_on_batch.
@@ -268,6 +285,7 @@ class TorchRunnerBase : public BaseRunner {
   class Averages;
   class Checks;
   class Evaluator;
+  class Finder;
   class HostLoop;
   class InferScope;
   class Learners;
@@ -324,6 +342,7 @@ class TorchRunnerBase : public BaseRunner {
   OpenStep* open_step_ = nullptr;  // null outside of a training step
   std::int64_t step_number_ = 0;
   BackwardOptions backward_options_;
+  detail::LossProbe* loss_probe_ = nullptr;  // of a finder
   std::vector<at::Tensor> clip_params_;
   std::shared_ptr<detail::ModelAverages> averages_;  // EMA and SWA of the config; null without
 
