@@ -23,6 +23,7 @@ EDGES = {
     "optim": {"core", "config", "state", "distributed", "tensors"},
     "metrics": {"core", "config", "state", "distributed", "tensors"},
     "checkpoint": {"core", "formats", "config", "state", "distributed", "tensors", "workspace"},
+    "nn": {"core", "formats", "config", "state", "distributed", "tensors", "checkpoint"},
     "telemetry": {"core", "workspace"},
 }
 EDGES["runner"] = set(EDGES)

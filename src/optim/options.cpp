@@ -48,6 +48,7 @@ void ParamGroupSpec::fields(Fields& f) {
   f("weight_decay_multiplier", weight_decay_multiplier, "times the optimizer's weight_decay").at_least(0);
   f("beta1", beta1, "instead of the first of the optimizer's betas").range(0, 1);
   f("beta2", beta2, "instead of the second of the optimizer's betas").range(0, 1);
+  f("no_decay", no_decay, "as the optimizer's no_decay, for this group");
 }
 
 void OptimizerSpec::fields(Fields& f) {
@@ -55,6 +56,8 @@ void OptimizerSpec::fields(Fields& f) {
       .case_insensitive();
   OptimizerOptions::fields(f);
   f("param_groups", param_groups, "options by parameter name; the first pattern that matches counts");
+  f("no_decay", no_decay, "no weight decay for biases, norms and other parameters of fewer than two dimensions");
+  f("freeze", freeze, "parameters that do not train: regular expressions searched for in their names");
 }
 
 void SchedulerSpec::fields(Fields& f) {

@@ -121,6 +121,8 @@ State TorchRunnerBase::model_state_dict() const {
   return out;
 }
 
+State TorchRunnerBase::exported_state_dict(const State& weights) const { return weights; }
+
 State TorchRunnerBase::state_dict() {
   State out = BaseRunner::state_dict();
   out["loop"] = Snapshot(*this).save();

@@ -47,7 +47,7 @@ void BaseRunner::init_checkpoint_manager() {
   options.sync_first = workspace().metrics_file();
   set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
       std::move(options), [this] { return state_dict(); },
-      [this] { return services_->exported ? *services_->exported : model_state_dict(); }));
+      [this] { return exported_state_dict(services_->exported ? *services_->exported : model_state_dict()); }));
 }
 
 void BaseRunner::init_fault_tolerance() {}

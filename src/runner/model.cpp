@@ -14,6 +14,11 @@ ModelConcept::~ModelConcept() = default;
 
 State ModelConcept::call(const State&) { fail<StateError>("runner.model", "expected a TorchScript model"); }
 
+void ModelConcept::save_script(const std::filesystem::path& path) const {
+  fail<StateError>("runner.save_script", "expected a TorchScript model for file ", quote(path.string()),
+                   ", got one of another kind; save its state_dict()");
+}
+
 void fail_forward(const TypedCall& model, const std::type_info& input, const std::type_info& output) {
   if (model.input != nullptr && *model.input == input) {
     fail<StateError>("runner.model", "expected a model whose forward returns ", name_of(output),
@@ -161,6 +166,11 @@ void ModelHandle::train(bool on) const {
   if (concept_) {
     concept_->train(on);
   }
+}
+
+void ModelHandle::save_script(const std::filesystem::path& path) const {
+  check<StateError>(concept_ != nullptr, "runner.save_script", "expected a model, got none; assign `model` first");
+  concept_->save_script(path);
 }
 
 State ModelHandle::state_dict() const {

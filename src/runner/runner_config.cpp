@@ -188,6 +188,7 @@ void CheckpointConfig::fields(Fields& f) {
   f("export_safetensors", export_safetensors, "write model.safetensors beside model.pth");
   f("export_with", export_with, "weights in model.pth: those of the last step, or of the best score")
       .choices({"last", "best"});
+  f("export_script", export_script, "write model.pt beside model.pth for a TorchScript model");
   f("async_enabled", async_enabled, "write checkpoints while training goes on");
   f("async_mode", async_mode, "disabled, async, or async_with_pinned_mem; unset: by async_enabled")
       .choices({"disabled", "async", "async_with_pinned_mem"});
@@ -254,6 +255,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("sched", sched, "learning rate schedule").alias("scheduler");
   f("ema", ema, "exponential moving average of the weights");
   f("swa", swa, "equal average of the weights towards the end of the run");
+  f("lora", lora, "low-rank adapters of linear layers, which train in place of the model");
 
   f.group("Data");
   f("dataloader", dataloader, "loaders");
@@ -268,6 +270,12 @@ void RunnerConfig::base_fields(Fields& f) {
   f("pretrained", pretrained, "checkpoint to take the model's weights from").non_semantic();
   f("pretrained_strict", pretrained_strict, "whether all weights of `pretrained` and of the model must match")
       .non_semantic();
+  f("pretrained_key", pretrained_key, "key of the weights in `pretrained`, joined by dots; unset: searched")
+      .non_semantic();
+  f("pretrained_rename", pretrained_rename, "names of `pretrained` to replace, in order").non_semantic();
+  f("pretrained_skip", pretrained_skip,
+    "patterns of the model's weights that `pretrained` does not give: these keep their values")
+      .non_semantic();
   f("checkpoint", checkpoint, "checkpoints").non_semantic();
 
   f.group("Logging");
@@ -279,6 +287,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .at_least(0)
       .non_semantic();
   f("console", console, "report progress on the console").non_semantic();
+  f("summary", summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit").non_semantic();
   detail::reserve(f, detail::reserved_keys().logging);
 
   f.group("Tools");

@@ -78,7 +78,8 @@ std::string check_unread(const std::string& section, const std::string& part, bo
 
 std::string RunnerConfig::check_optim(bool set) const {
   auto unread = set_keys(static_cast<const optim::OptimizerSpec&>(optim));
-  std::erase(unread, "fused");  // it has a default
+  std::erase(unread, "fused");   // it has a default
+  std::erase(unread, "freeze");  // read without an optimizer too
   return check_unread("optim", "optimizer", optim.type.has_value(), std::move(unread), set);
 }
 

@@ -1,11 +1,15 @@
 // TorchScript models: matches arguments by name, converts values to trees.
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/export.h>
 
+#include <danling/formats/file.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/tensors/describe.hpp>
 
@@ -201,6 +205,18 @@ class ScriptModel final : public ModelConcept {
   const std::type_info& type() const override { return typeid(torch::jit::Module); }
   void* get() override { return &module_; }
   bool is_script() const override { return true; }
+
+  void save_script(const std::filesystem::path& path) const override {
+    formats::AtomicFile out(path);
+    const auto write = [&out](const void* data, std::size_t size) {
+      out.write(std::span(static_cast<const std::byte*>(data), size));
+      return size;
+    };
+    const NamedTensors state = named_state();
+    const bool on_host = std::all_of(state.begin(), state.end(), [](const auto& item) { return item.second.is_cpu(); });
+    torch::jit::ExportModule(on_host ? module_ : module_.deepcopy(at::kCPU), write);
+    out.commit();
+  }
 
  private:
   std::vector<c10::Argument> arguments_of_forward() const {

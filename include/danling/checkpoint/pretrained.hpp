@@ -24,6 +24,9 @@ struct PretrainedOptions {
   /// After these, in order: replaces every match of a regular expression (ECMAScript) by the second text, where `$1` is
   /// the first group's match. `{R"(layer(\d+)\.)", "layers.$1."}`.
   std::vector<std::pair<std::string, std::string>> rename_pattern = {};
+  /// Patterns, searched for in the names of the model: these entries keep their values, whatever the file holds, and
+  /// are neither missing nor mismatched. `{"^head\\."}`
+  std::vector<std::string> skip = {};
 };
 
 /// Result of matching the weights of a file with those of a model.

@@ -76,6 +76,7 @@ struct ParamGroupSpec : OptimizerOptions {
   std::optional<double> weight_decay_multiplier = std::nullopt;
   std::optional<double> beta1 = std::nullopt;  ///< replaces the first of `betas`
   std::optional<double> beta2 = std::nullopt;
+  std::optional<bool> no_decay = std::nullopt;  ///< unset: as the optimizer
 
   void fields(Fields& f);
 };
@@ -89,7 +90,13 @@ struct OptimizerSpec : OptimizerOptions {
 
   std::optional<std::string> type = std::nullopt;
   std::vector<ParamGroupSpec> param_groups = {};  ///< a parameter belongs to the first group whose pattern matches
-  std::string section = "optim";                  ///< for messages; no option
+  /// No weight decay for parameters of fewer than two dimensions, and for those named `bias` or inside a module whose
+  /// name contains `norm`: they form groups of their own, whose other options are those of their group. false
+  std::optional<bool> no_decay = std::nullopt;
+  /// Regular expressions (ECMAScript), each searched for anywhere in the names: matching parameters are frozen. They
+  /// require no gradient and are in no group.
+  std::optional<std::vector<std::string>> freeze = std::nullopt;
+  std::string section = "optim";  ///< for messages; no option
 
   void fields(Fields& f);
 };

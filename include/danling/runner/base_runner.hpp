@@ -250,6 +250,8 @@ class BaseRunner : public RunnerPlan {
   virtual State model_state_dict() const = 0;
   /// The average that evaluation uses in place of the trained weights: "ema", "swa", or empty.
   virtual std::string evaluated_average() const { return {}; }
+  /// `weights`, in the layout of model_state_dict(), as model.pth gets them: with adapters merged into their layers.
+  virtual State exported_state_dict(const State& weights) const { return weights; }
   /// Whether a higher score of this name is better. Nothing when unknown: then lower is better for "loss", higher for
   /// all others.
   virtual std::optional<bool> higher_is_better(std::string_view) const { return std::nullopt; }

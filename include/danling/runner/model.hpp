@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,11 @@ namespace torch::jit {
 struct Module;
 }
 
+namespace danling::inline v0::nn {
+class LoraAdapters;
+struct LoraOptions;
+}  // namespace danling::inline v0::nn
+
 namespace danling::inline v0 {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -46,6 +52,7 @@ class ModelConcept {
   virtual const std::type_info& type() const = 0;
   virtual void* get() = 0;
   virtual bool is_script() const { return false; }
+  virtual void save_script(const std::filesystem::path& path) const;
 };
 
 using Forward1 = at::Tensor (*)(void*, const at::Tensor&);
@@ -203,6 +210,17 @@ class ModelHandle {
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
 
   bool is_script() const { return concept_ != nullptr && concept_->is_script(); }
+  /// Saves a TorchScript model with its present weights, for torch.jit.load of Python and torch::jit::load of C++: on
+  /// the CPU, with the code, attributes and mode (training or not) of the module. Replaces a file at `path` whole.
+  /// @throws StateError for another kind of model, CheckpointError when the file cannot be written.
+  void save_script(const std::filesystem::path& path) const;
+
+  /// Adds low-rank adapters to linear layers of a torch::nn module. All other parameters but those that the options
+  /// name are frozen. named_parameters() and state_dict() then have the adapters too, as `fc.lora_A.weight`.
+  /// @throws ConfigError for options that fit no layer.
+  void add_lora(const nn::LoraOptions& options);
+  /// The adapters; null without.
+  const std::shared_ptr<nn::LoraAdapters>& lora() const { return lora_; }
 
   NamedTensors named_parameters() const;
   bool is_trainable() const;  ///< whether any parameter requires a gradient
@@ -280,6 +298,7 @@ class ModelHandle {
   std::shared_ptr<detail::ModelConcept> concept_;
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<void> object_;
+  std::shared_ptr<nn::LoraAdapters> lora_;
   const std::type_info* type_ = nullptr;
   detail::TypedCall typed_;
 };

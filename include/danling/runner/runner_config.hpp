@@ -6,6 +6,7 @@
 #include <danling/config/config.hpp>
 #include <danling/core/quantity.hpp>
 #include <danling/metrics/spec.hpp>
+#include <danling/nn/lora_options.hpp>
 #include <danling/optim/averaging_options.hpp>
 #include <danling/optim/options.hpp>
 #include <danling/runner/finder_options.hpp>
@@ -58,6 +59,18 @@ struct AverageConfig : AverageSection<Options> {
 };
 using EMAConfig = AverageConfig<optim::EMAOptions>;
 using SWAConfig = AverageConfig<optim::SWAOptions>;
+/// `lora`, with sections for several models as `optim` has them.
+struct LoraConfig : nn::LoraOptions {
+  std::map<std::string, nn::LoraOptions> models;
+  nn::LoraOptions for_name(const std::string& model) const;
+  void fields(Fields& f);
+};
+
+/// `pretrained_rename`: every match of `pattern` in a name of the file becomes `replacement`.
+struct RenameRule {
+  std::string pattern, replacement;
+  void fields(Fields& f);
+};
 
 /// Options of a loader. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all others)
 /// and num_workers as the sample's type declares, or 1 and 0; shuffle and drop_last true for splits that train; the
@@ -86,6 +99,7 @@ struct CheckpointConfig : CheckpointOptions {
   std::optional<double> wait_timeout;  ///< seconds
   std::string on_error = "continue";   ///< DanLing's behaviour; "stop" is not in DanLing
   std::string export_with = "last";    ///< not in DanLing
+  bool export_script = true;           ///< not in DanLing
   void fields(Fields& f);
 };
 
@@ -120,8 +134,9 @@ struct RunnerConfig : Config {
   // Optimization
   OptimConfig optim;
   SchedConfig sched;
-  EMAConfig ema;  ///< not in DanLing, where the program updates the average
-  SWAConfig swa;  ///< not in DanLing
+  EMAConfig ema;    ///< not in DanLing, where the program updates the average
+  SWAConfig swa;    ///< not in DanLing
+  LoraConfig lora;  ///< not in DanLing
   std::optional<std::string> precision;
   std::optional<double> max_grad_norm, max_grad_value;
   bool skip_nonfinite_grad = false;
@@ -137,6 +152,10 @@ struct RunnerConfig : Config {
   bool auto_resume = false;
   std::optional<std::string> resume, pretrained;
   bool pretrained_strict = true;  ///< not in DanLing: its load_pretrained takes `strict`
+  // Not in DanLing: those of PretrainedOptions.
+  std::optional<std::string> pretrained_key;
+  std::vector<RenameRule> pretrained_rename;
+  std::optional<std::vector<std::string>> pretrained_skip;
   CheckpointConfig checkpoint;
 
   // Logging
@@ -154,6 +173,7 @@ struct RunnerConfig : Config {
   std::string allocator = "keep";
   bool flush_denormals = false;
   bool console = true;
+  bool summary = false;
 
   /// The user's fields; none here.
   void fields(Fields& f) override;

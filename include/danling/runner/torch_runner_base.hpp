@@ -42,6 +42,9 @@ class LoopFrame;
 class ModelAverages;
 struct LossProbe;
 }  // namespace detail
+namespace nn {
+struct ModelSummary;
+}  // namespace nn
 
 /// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components
 /// in their constructor and override the hooks that their task needs. Drivers (`train`, `evaluate`, `infer`, `step`)
@@ -147,6 +150,11 @@ class TorchRunnerBase : public BaseRunner {
   /// @throws StateError without a training
   const ResultBook& finish_training();
 
+  /// The layers of all models with their parameters, and output shapes, memory and FLOPs of a forward pass:
+  /// evaluate_step with the first batch of `split`, by default that of the first training split. Changes nothing but
+  /// the position of the split's loader. `--summary` of `run` prints it.
+  nn::ModelSummary summarize(std::string_view split = {});
+
   /// Parameters that the optimizer gets, with their names. Override it to freeze or to add.
   /// Called when: build_optimizer runs, once.
   virtual NamedTensors iter_optimizer_named_parameters() const;
@@ -247,6 +255,7 @@ class TorchRunnerBase : public BaseRunner {
   virtual void load_optimizer(const State& state);
   virtual void load_scheduler(const State& state);
   State model_state_dict() const override;
+  State exported_state_dict(const State& weights) const override;
   void fill_summary(RunSummary& summary) const override;
 
   /// The metrics of the split in progress; null when there are none.
@@ -283,6 +292,7 @@ class TorchRunnerBase : public BaseRunner {
 
   // Parts of the loops, each in a file of src/runner with its name.
   class Averages;
+  class Adapters;
   class Checks;
   class Evaluator;
   class Finder;
@@ -333,6 +343,8 @@ class TorchRunnerBase : public BaseRunner {
   bool in_step_event_ = false;  // callbacks are handling a step
   MetricsBase* active_metrics_ = nullptr;
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
+
+  bool has_adapters_ = false;  // of LoRA, whose weights follow each update
 
   // The models in training and the step in progress.
   std::vector<Learner> learners_;
