@@ -75,6 +75,8 @@
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/checkpoint/weights.hpp>
 
+#include <danling/nn/losses.hpp>
+
 #include <danling/telemetry/logger.hpp>
 
 #include <danling/runner/finders.hpp>

@@ -118,6 +118,28 @@ template struct AverageSection<optim::SWAOptions>;
 template struct AverageConfig<optim::EMAOptions>;
 template struct AverageConfig<optim::SWAOptions>;
 
+void LossConfig::fields(Fields& f) {
+  f("type", type, "loss; unset: a term of the program's losses").case_insensitive();
+  f("weight", weight, "weight in the sum; unset: that of the program's term, or 1");
+  f("schedule", schedule, "curve by which the weight goes from `from` to `weight`, such as linear or cosine")
+      .case_insensitive();
+  f("from", from, "weight before the schedule; unset: 0");
+  f("begin", begin, "optimizer steps before the schedule; unset: 0").at_least(0);
+  f("length", length, "optimizer steps of the schedule; unset: until the end of the run").at_least(1);
+  LossOptions::fields(f);
+}
+
+void LossesConfig::fields(Fields& f) {
+  f.others("loss", terms, "options of one term of the loss, such as --losses.aux.weight 0.1");
+}
+
+void DistillConfig::fields(Fields& f) {
+  f("checkpoint", checkpoint, "file with the weights of the program's teacher; unset: those that it has");
+  f("strict", strict, "whether all weights of the file and of the teacher must match; unset: true");
+  f("temperature", temperature, "divides the logits of model and teacher; unset: 2").above(0);
+  f("weight", weight, "weight of the loss against the teacher; unset: 1");
+}
+
 void DataloaderOptions::fields(Fields& f) {
   f("batch_size", batch_size,
     "samples per batch and process; unset: as the sample's type declares (train_batch_size for splits that train, "
@@ -250,6 +272,12 @@ void RunnerConfig::base_fields(Fields& f) {
   f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates with infinite or NaN gradients");
   f("on_nonfinite", on_nonfinite, "on an infinite or NaN training loss: warn, or stop the run")
       .choices({"warn", "stop"})
+      .non_semantic();
+  f("losses", losses, "terms of the loss by name: their weights, or the losses themselves");
+  f("distill", distill, "loss against the logits of the program's teacher");
+  f("recompute", recompute,
+    "regular expressions searched for in module names: the activations of these modules are computed again in the "
+    "backward pass instead of kept")
       .non_semantic();
   f("optim", optim, "optimizer; unset options keep the optimizer's defaults").alias("optimizer");
   f("sched", sched, "learning rate schedule").alias("scheduler");

@@ -7,6 +7,7 @@
 #include <danling/core/quantity.hpp>
 #include <danling/metrics/spec.hpp>
 #include <danling/nn/lora_options.hpp>
+#include <danling/nn/loss_options.hpp>
 #include <danling/optim/averaging_options.hpp>
 #include <danling/optim/options.hpp>
 #include <danling/runner/finder_options.hpp>
@@ -69,6 +70,32 @@ struct LoraConfig : nn::LoraOptions {
 /// `pretrained_rename`: every match of `pattern` in a name of the file becomes `replacement`.
 struct RenameRule {
   std::string pattern, replacement;
+  void fields(Fields& f);
+};
+
+/// `losses.<name>`: one term of the criterion. Not in DanLing.
+struct LossConfig : nn::LossOptions {
+  std::optional<std::string> type;      ///< of nn::losses(); unset: a term that the program set
+  std::optional<double> weight;         ///< unset: that of the program's term, or 1
+  std::optional<std::string> schedule;  ///< of optim::curves(): from `from` to `weight`, a function of the updates
+  std::optional<double> from;           ///< the weight until update `begin`; 0
+  std::optional<std::int64_t> begin;    ///< updates before the schedule; 0
+  std::optional<std::int64_t> length;   ///< updates of the schedule; unset: to the end of the run
+  void fields(Fields& f);
+};
+
+/// `losses`: terms by name. With types they replace the program's criterion, else they set weights of its terms.
+struct LossesConfig {
+  std::map<std::string, LossConfig> terms;
+  void fields(Fields& f);
+};
+
+/// `distill`: the loss between the logits of the model and of the runner's `teacher`. Not in DanLing.
+struct DistillConfig {
+  std::optional<std::string> checkpoint;  ///< weights of the teacher; unset: those that the program gave it
+  std::optional<bool> strict;             ///< true
+  std::optional<double> temperature;      ///< 2
+  std::optional<double> weight;           ///< 1
   void fields(Fields& f);
 };
 
@@ -138,6 +165,9 @@ struct RunnerConfig : Config {
   SWAConfig swa;    ///< not in DanLing
   LoraConfig lora;  ///< not in DanLing
   std::optional<std::string> precision;
+  LossesConfig losses;                 ///< not in DanLing
+  DistillConfig distill;               ///< not in DanLing
+  std::vector<std::string> recompute;  ///< not in DanLing
   std::optional<double> max_grad_norm, max_grad_value;
   bool skip_nonfinite_grad = false;
   std::string on_nonfinite = "warn";  ///< not in DanLing

@@ -66,6 +66,9 @@ class TorchRunnerBase : public BaseRunner {
   ModelHandle ema;
   /// One loss, or Losses: several with weights, each reported under "losses" as a pair (weight, raw value).
   CriterionHandle criterion;
+  /// A model to imitate: the loss `distill` compares its logits with those of `model`. Frozen, in evaluation mode, with
+  /// the weights of `distill.checkpoint`; not saved with the run.
+  ModelHandle teacher;
   /// Built from `optim` of the config when it is empty.
   std::shared_ptr<optim::Optimizer> optimizer;
   /// Built from `sched` of the config when it is empty.
@@ -299,6 +302,7 @@ class TorchRunnerBase : public BaseRunner {
   class HostLoop;
   class InferScope;
   class Learners;
+  class LossTerms;
   class PausedPass;
   class Rounds;
   class Schedules;
@@ -345,6 +349,8 @@ class TorchRunnerBase : public BaseRunner {
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
 
   bool has_adapters_ = false;  // of LoRA, whose weights follow each update
+  // Terms of the criterion that the config sets: weights, schedules, the teacher's.
+  std::shared_ptr<LossTerms> loss_terms_;
 
   // The models in training and the step in progress.
   std::vector<Learner> learners_;
