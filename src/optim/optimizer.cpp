@@ -74,6 +74,13 @@ void Optimizer::update_on_device(const GradScale&) {
   fail<StateError>(concat(name(), ".step"), "expected update_on_device beside takes_device_scale, got none");
 }
 
+std::optional<double> Optimizer::momentum(std::size_t) const { return std::nullopt; }
+
+void Optimizer::set_momentum(std::size_t, double value) {
+  fail<StateError>(concat(name(), ".set_momentum"), "expected an optimizer with a momentum or betas, got ", value,
+                   " for one that has neither");
+}
+
 void Optimizer::zero_grad(bool set_to_none) {
   if (set_to_none) {
     for (auto& group : groups_) {

@@ -52,10 +52,10 @@ class Optimizer {
   std::vector<ParamGroup>& param_groups() { return groups_; }
   const std::vector<ParamGroup>& param_groups() const { return groups_; }
 
-  /// One update of every parameter that has a gradient, under no-grad. Gradients are first divided by `grad_divisor`,
-  /// inside the fused kernels if those run, and hold the divided values afterwards; 1 costs nothing. No device wait,
-  /// except for a process's first update if LibTorch's fused kernel must first be compared with unfused operations
-  /// (docs/guide.md).
+  /// One update of every parameter that has a gradient, under no-grad. Gradients count divided by `grad_divisor`,
+  /// inside the kernels if those run; the tensors' own content is unspecified afterwards unless it is 1. No device
+  /// wait, except for a process's first update if LibTorch's fused kernel must first be compared with unfused
+  /// operations (docs/guide.md).
   /// @throws StateError for a sparse gradient, a gradient or state that does not fit its parameter, replaced
   ///         parameters, or a divisor that is not a finite positive number.
   void step(double grad_divisor = 1.0);
@@ -66,6 +66,12 @@ class Optimizer {
   /// tensors.
   /// @throws StateError for a tensor of several elements, and as above.
   void step(const GradScale& scale);
+
+  /// The momentum of a group, which schedules may cycle: `momentum` or the first of `betas`. Nothing where the
+  /// optimizer has neither.
+  virtual std::optional<double> momentum(std::size_t group) const;
+  /// @throws StateError where momentum() returns nothing.
+  virtual void set_momentum(std::size_t group, double value);
 
   /// Drops the gradients, or fills them with zeros if `set_to_none` is false (required for gradients that are views of
   /// a communication bucket).

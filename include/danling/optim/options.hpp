@@ -23,9 +23,25 @@ struct OptimizerOptions {
   std::optional<bool> nesterov = std::nullopt;
   std::optional<bool> amsgrad = std::nullopt;
   std::optional<bool> maximize = std::nullopt;
-  /// Use LibTorch's fused kernel for the dtypes, devices and layouts for which its update was found equal to that of
-  /// plain operations; false: plain operations everywhere.
+  /// Update in one pass over memory where there is a kernel for the dtype, device and layout: danling's on the CPU,
+  /// LibTorch's on CUDA where its update was found equal to that of unfused operations. False: unfused operations.
   std::optional<bool> fused = std::nullopt;
+  std::optional<double> rho = std::nullopt;                            ///< 0.9 (Adadelta)
+  std::optional<double> alpha = std::nullopt;                          ///< 0.99 (RMSprop), 0.75 (ASGD)
+  std::optional<bool> centered = std::nullopt;                         ///< (RMSprop)
+  std::optional<double> lr_decay = std::nullopt;                       ///< 0 (Adagrad)
+  std::optional<double> initial_accumulator_value = std::nullopt;      ///< 0 (Adagrad)
+  std::optional<double> lambd = std::nullopt;                          ///< 1e-4 (ASGD)
+  std::optional<double> t0 = std::nullopt;                             ///< 1e6 (ASGD)
+  std::optional<double> momentum_decay = std::nullopt;                 ///< 4e-3 (NAdam)
+  std::optional<bool> decoupled_weight_decay = std::nullopt;           ///< false (NAdam, RAdam)
+  std::optional<std::pair<double, double>> etas = std::nullopt;        ///< 0.5, 1.2 (Rprop)
+  std::optional<std::pair<double, double>> step_sizes = std::nullopt;  ///< 1e-6, 50 (Rprop)
+  /// Keep a float32 copy of bfloat16 and float16 parameters, and the state in float32; the update changes the copy.
+  std::optional<bool> master_weights = std::nullopt;
+  /// Round updated bfloat16 parameters up or down at random, so that small updates are not lost on average. The random
+  /// bits depend on the update and the element alone: a resumed run and all ranks round alike.
+  std::optional<bool> stochastic_rounding = std::nullopt;
   // LBFGS
   std::optional<std::int64_t> max_iter = std::nullopt;       ///< 20 iterations an update
   std::optional<std::int64_t> max_eval = std::nullopt;       ///< evaluations an update; max_iter * 5 / 4

@@ -1,0 +1,9 @@
+// The update rules for CPUs with AVX2. CMakeLists.txt sets the instruction set, and forbids fused products, which would
+// change bits.
+#include <optim/rules/loops.hpp>
+
+namespace danling::inline v0::optim::rules {
+
+const Kernels avx2_kernels = make_kernels("avx2");
+
+}  // namespace danling::inline v0::optim::rules

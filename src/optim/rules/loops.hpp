@@ -1,0 +1,313 @@
+// The loops over memory of the update rules. Included by one source per instruction set, which names the table.
+#pragma once
+
+#include <optim/rules/kernels.hpp>
+#include <optim/rules/rules.hpp>
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+namespace danling::inline v0::optim::rules {
+namespace {  // NOLINT(google-build-namespaces): see numbers.hpp
+
+constexpr std::int64_t block = 512;  // its rows of state stay in the first cache
+
+template <class To, class From>
+To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, from);
+}
+
+// ---- bfloat16 and float16 -------------------------------------------------------------------------------------------
+
+inline float from_bfloat16(std::uint16_t x) { return bits_as<float>(static_cast<std::uint32_t>(x) << 16); }
+
+/// To nearest, ties to even.
+inline std::uint16_t to_bfloat16(float x) {
+  const auto bits = bits_as<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+  return static_cast<std::uint16_t>(nan ? 0x7FC0U : rounded);
+}
+
+/// Up or down with the probability of the distance. `random`: 32 bits.
+inline std::uint16_t to_bfloat16(float x, std::uint32_t random) {
+  const auto bits = bits_as<std::uint32_t>(x);
+  const bool special = (bits & 0x7F800000U) == 0x7F800000U;  // rounding must not change infinity, nor make it
+  return special ? to_bfloat16(x) : static_cast<std::uint16_t>((bits + (random & 0xFFFFU)) >> 16);
+}
+
+/// A hash of the element's index and the key (the finalizer of MurmurHash3).
+inline std::uint32_t random_bits(std::uint32_t index, std::uint32_t key) {
+  std::uint32_t x = index * 0x9E3779B9U ^ key;
+  x ^= x >> 16;
+  x *= 0x85EBCA6BU;
+  x ^= x >> 13;
+  x *= 0xC2B2AE35U;
+  return x ^ (x >> 16);
+}
+
+#ifdef __F16C__
+inline float from_float16(std::uint16_t x) { return _cvtsh_ss(x); }
+inline std::uint16_t to_float16(float x) { return static_cast<std::uint16_t>(_cvtss_sh(x, 0)); }
+#else
+inline float from_float16(std::uint16_t x) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(x & 0x8000U) << 16;
+  const std::uint32_t rest = static_cast<std::uint32_t>(x & 0x7FFFU) << 13;
+  // Scaled by 2^112, the difference of the exponents' biases, which normalises subnormal numbers too.
+  const std::uint32_t finite = bits_as<std::uint32_t>(bits_as<float>(rest) * 0x1p112F);
+  const bool special = (x & 0x7C00U) == 0x7C00U;
+  const std::uint32_t quiet = (x & 0x3FFU) != 0 ? 0x400000U : 0U;
+  return bits_as<float>(sign | (special ? rest | 0x7F800000U | quiet : finite));
+}
+
+inline std::uint16_t to_float16(float x) {
+  const auto bits = bits_as<std::uint32_t>(x);
+  const std::uint32_t sign = (bits >> 16) & 0x8000U;
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  std::uint32_t out;
+  if (magnitude > 0x7F800000U) {
+    out = 0x7E00U | ((magnitude >> 13) & 0x3FFU);
+  } else if (magnitude >= 0x477FF000U) {
+    out = 0x7C00U;  // rounds to infinity
+  } else if (magnitude < 0x38800000U) {
+    // Subnormal: the addition rounds to a multiple of 2^-24, the unit in the last place of 0.5.
+    out = bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0.5F) - 0x3F000000U;
+  } else {
+    out = (magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U)) >> 13;
+  }
+  return static_cast<std::uint16_t>(sign | out);
+}
+#endif
+
+template <class T>
+void load(const void* from, Type type, std::int64_t offset, std::int64_t n, T* __restrict to) {
+  const auto convert = [&](const auto* values, auto&& get) {
+    values += offset;
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = static_cast<T>(get(values[i]));
+    }
+  };
+  const auto same = [](auto x) { return x; };
+  switch (type) {
+    case Type::float32:
+      return convert(static_cast<const float*>(from), same);
+    case Type::float64:
+      return convert(static_cast<const double*>(from), same);
+    case Type::bfloat16:
+      return convert(static_cast<const std::uint16_t*>(from), from_bfloat16);
+    case Type::float16: {
+      const auto* values = static_cast<const std::uint16_t*>(from) + offset;
+      std::int64_t i = 0;
+#ifdef __F16C__
+      if constexpr (sizeof(T) == sizeof(float)) {
+        for (; i + 8 <= n; i += 8) {
+          _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values + i))));
+        }
+      }
+#endif
+      for (; i < n; ++i) {
+        to[i] = static_cast<T>(from_float16(values[i]));
+      }
+    }
+  }
+}
+
+inline void store(const float* __restrict from, std::int64_t n, void* to, Type type, std::int64_t offset,
+                  std::uint32_t rounding = 0, std::int64_t first = 0) {
+  auto* values = static_cast<std::uint16_t*>(to) + offset;
+  if (type == Type::float32) {
+    __builtin_memcpy(static_cast<float*>(to) + offset, from, static_cast<std::size_t>(n) * sizeof(float));
+  } else if (type == Type::bfloat16 && rounding != 0) {
+    const auto index = static_cast<std::uint32_t>(first + offset);
+    for (std::int64_t i = 0; i < n; ++i) {
+      values[i] = to_bfloat16(from[i], random_bits(index + static_cast<std::uint32_t>(i), rounding));
+    }
+  } else if (type == Type::bfloat16) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      values[i] = to_bfloat16(from[i]);
+    }
+  } else {
+    std::int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(values + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), 0));
+    }
+#endif
+    for (; i < n; ++i) {
+      values[i] = to_float16(from[i]);
+    }
+  }
+}
+
+// ---- one pass -------------------------------------------------------------------------------------------------------
+
+template <class T>
+T value_of(T x) {
+  return x;
+}
+inline float value_of(std::uint16_t x) { return from_bfloat16(x); }
+template <class T>
+void put(T x, T& to) {
+  to = x;
+}
+inline void put(float x, std::uint16_t& to) { to = to_bfloat16(x); }
+
+/// `Stored` is T, or the bits of a bfloat16.
+template <class Rule, class T, class Stored, class Constants>
+void apply(std::int64_t n, Stored* __restrict p, const Stored* __restrict g, Stored* __restrict first,
+           Stored* __restrict second, Stored* __restrict third, const Constants& constants) {
+  const Constants c = constants;
+  for (std::int64_t i = 0; i < n; ++i) {
+    T state[3] = {};
+    if constexpr (Rule::buffers > 0) state[0] = value_of(first[i]);
+    if constexpr (Rule::buffers > 1) state[1] = value_of(second[i]);
+    if constexpr (Rule::buffers > 2) state[2] = value_of(third[i]);
+    T param = value_of(p[i]);
+    Rule::update(param, value_of(g[i]), state, c);
+    put(param, p[i]);
+    if constexpr (Rule::buffers > 0) put(state[0], first[i]);
+    if constexpr (Rule::buffers > 1) put(state[1], second[i]);
+    if constexpr (Rule::buffers > 2) put(state[2], third[i]);
+  }
+}
+
+/// A parameter that was changed since its float32 copy was rounded to it replaces that copy.
+inline void follow_param(float* __restrict master, const float* __restrict param, const float* __restrict rounded,
+                         std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    master[i] = rounded[i] == param[i] ? master[i] : param[i];
+  }
+}
+
+/// The common case: without copies of blocks.
+inline bool is_plain_bfloat16(const Span& span) {
+  return span.param_type == Type::bfloat16 && span.grad_type == Type::bfloat16 && span.state_type == Type::bfloat16 &&
+         span.master == nullptr && span.divisor == 1.0 && span.rounding == 0;
+}
+
+template <class Rule, class T>
+void run(const Span& span) {
+  using Constants = typename Rule::template Constants<T>;
+  constexpr Type native = sizeof(T) == 8 ? Type::float64 : Type::float32;
+  union {
+    T values[sizeof(Constants) / sizeof(T)];
+    Constants constants;
+  };
+  for (std::size_t i = 0; i < sizeof(values) / sizeof(T); ++i) {
+    values[i] = static_cast<T>(span.constants[i]);
+  }
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (is_plain_bfloat16(span)) {
+      const auto bits = [](void* x) { return static_cast<std::uint16_t*>(x); };
+      apply<Rule, T>(span.count, bits(span.param), static_cast<const std::uint16_t*>(span.grad), bits(span.state[0]),
+                     bits(span.state[1]), bits(span.state[2]), constants);
+      return;
+    }
+  }
+  alignas(64) T param_block[block];
+  alignas(64) T grad_block[block];
+  alignas(64) T state_blocks[3][block];
+  for (std::int64_t at = 0; at < span.count; at += block) {
+    const std::int64_t n = span.count - at < block ? span.count - at : block;
+    T* param = static_cast<T*>(span.param) + at;
+    if (span.param_type != native) {
+      load(span.param, span.param_type, at, n, param_block);
+      param = param_block;
+    }
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (span.master != nullptr) {
+        alignas(64) std::uint16_t narrow[block];
+        store(span.master + at, n, narrow, span.param_type, 0);
+        load(narrow, span.param_type, 0, n, grad_block);
+        param = span.master + at;
+        follow_param(param, param_block, grad_block, n);
+      }
+    }
+    const T* grad = static_cast<const T*>(span.grad) + at;
+    if (span.grad_type != native) {
+      load(span.grad, span.grad_type, at, n, grad_block);
+      grad = grad_block;
+    }
+    if (span.divisor != 1.0) {
+      const T divisor = static_cast<T>(span.divisor);
+      for (std::int64_t i = 0; i < n; ++i) {
+        grad_block[i] = grad[i] / divisor;
+      }
+      grad = grad_block;
+    }
+    T* state[3] = {state_blocks[0], state_blocks[1], state_blocks[2]};
+    for (int b = 0; b < Rule::buffers; ++b) {
+      if (span.state_type == native) {
+        state[b] = static_cast<T*>(span.state[b]) + at;
+      } else {
+        load(span.state[b], span.state_type, at, n, state_blocks[b]);
+      }
+    }
+    apply<Rule, T>(n, param, grad, state[0], state[1], state[2], constants);
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (span.param_type != native) {
+        store(param, n, span.param, span.param_type, at, span.rounding, span.first);
+      }
+      if (span.state_type != native) {
+        for (int b = 0; b < Rule::buffers; ++b) {
+          store(state_blocks[b], n, span.state[b], span.state_type, at);
+        }
+      }
+    }
+  }
+}
+
+template <class Rule>
+void update(const Span& span) {
+  span.param_type == Type::float64 ? run<Rule, double>(span) : run<Rule, float>(span);
+}
+
+inline double sum_squares(const void* values, Type type, std::int64_t count) {
+  // Many sums side by side: the same additions in the same order for every width of vectors.
+  constexpr std::int64_t lanes = 32;
+  double sums[lanes] = {};
+  alignas(64) float row[block];
+  const auto add = [&](const auto* x, std::int64_t n) {
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      for (std::int64_t k = 0; k < lanes; ++k) {
+        const double value = x[i + k];
+        sums[k] += value * value;
+      }
+    }
+    for (std::int64_t k = 0; i + k < n; ++k) {
+      const double value = x[i + k];
+      sums[k] += value * value;
+    }
+  };
+  if (type == Type::float32) {
+    add(static_cast<const float*>(values), count);
+  } else if (type == Type::float64) {
+    add(static_cast<const double*>(values), count);
+  } else {
+    for (std::int64_t at = 0; at < count; at += block) {
+      const std::int64_t n = count - at < block ? count - at : block;
+      load(values, type, at, n, row);
+      add(row, n);
+    }
+  }
+  double sum = 0;
+  for (const double lane : sums) {
+    sum += lane;
+  }
+  return sum;
+}
+
+constexpr Kernels make_kernels(const char* name) {
+  return {name,
+          {update<Average>, update<PlainSgd>, update<MomentumSgd>, update<NesterovSgd>, update<Asgd>, update<Rprop>,
+           update<Lion>, update<Adadelta>, update<Adagrad>, update<RmsProp<false, false>>, update<RmsProp<true, false>>,
+           update<RmsProp<false, true>>, update<RmsProp<true, true>>, update<Adam<false>>, update<Adam<true>>,
+           update<Adamax>, update<NAdam>, update<RAdam>},
+          sum_squares};
+}
+
+}  // namespace
+}  // namespace danling::inline v0::optim::rules

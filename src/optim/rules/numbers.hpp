@@ -1,0 +1,56 @@
+// The operations of update rules on plain numbers. `lists.hpp` has the same operations on lists of tensors.
+#pragma once
+
+#include <cstdint>
+
+namespace danling::inline v0::optim::rules {
+// Internal linkage: each translation unit compiles these for another instruction set, and the linker must not merge
+// them.
+namespace {  // NOLINT(google-build-namespaces)
+
+inline float sqrt(float x) { return __builtin_sqrtf(x); }
+inline double sqrt(double x) { return __builtin_sqrt(x); }
+inline float abs(float x) { return __builtin_fabsf(x); }
+inline double abs(double x) { return __builtin_fabs(x); }
+
+template <class T>
+inline T maximum(T a, T b) {
+  return a > b || a != a ? a : b;  // NaN stays NaN
+}
+
+/// -1, 0 or 1; 0 for NaN, as LibTorch's sign().
+template <class T>
+inline T sign(T x) {
+  return static_cast<T>(static_cast<T>(x > 0) - static_cast<T>(x < 0));
+}
+
+/// torch.lerp: exact at both ends.
+template <class T>
+inline T lerp(T start, T end, T weight) {
+  return weight < T(0.5) ? start + weight * (end - start) : end - (end - start) * (1 - weight);
+}
+
+template <class T>
+inline T select(T condition, T yes, T no) {
+  return condition != 0 ? yes : no;
+}
+
+/// By the sign of `x`.
+template <class T>
+inline T by_sign(T x, T positive, T negative, T zero) {
+  return x > 0 ? positive : x < 0 ? negative : zero;
+}
+
+template <class T>
+inline T clamp(T x, T low, T high) {
+  return x < low ? low : x > high ? high : x;
+}
+
+/// The gradient as a rule takes it: negated to maximise, with weight decay added.
+template <class T>
+inline T effective(T grad, T param, T sign, T decay) {
+  return grad * sign + param * decay;
+}
+
+}  // namespace
+}  // namespace danling::inline v0::optim::rules
