@@ -8,6 +8,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 #include <danling/optim/adam.hpp>
+#include <danling/optim/curves.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
 
@@ -34,10 +35,9 @@ std::shared_ptr<Optimizer> build_kind(const OptimizerSpec& spec, const std::vect
 }
 
 std::shared_ptr<Scheduler> build_curve(SchedulerSpec spec, Optimizer& optimizer,
-                                       std::optional<std::int64_t> total_steps, const char* method) {
-  spec.type = method;
+                                       std::optional<std::int64_t> total_steps) {
   const auto total = spec.total_steps ? spec.total_steps : total_steps;
-  check<ConfigError>(total.has_value(), "scheduler.build", "expected the number of steps for ", method,
+  check<ConfigError>(total.has_value(), "scheduler.build", "expected the number of steps for ", *spec.type,
                      ", got a run of unknown length; set ", spec.section, ".total_steps, epochs or steps");
   return std::make_shared<LRScheduler>(optimizer, *total, spec);
 }
@@ -95,11 +95,6 @@ OptimizerRegistry& optimizers() {
 SchedulerRegistry& schedulers() {
   static SchedulerRegistry registry = [] {
     SchedulerRegistry known("scheduler");
-    for (const char* method : {"linear", "cosine", "constant"}) {
-      known.add(method, [method](const SchedulerSpec& spec, Optimizer& optimizer, std::optional<std::int64_t> total) {
-        return build_curve(spec, optimizer, total, method);
-      });
-    }
     known.add("step", build_step);
     return known;
   }();
@@ -125,6 +120,7 @@ std::vector<std::string> optimizer_keys() {
 std::vector<std::string> scheduler_keys() {
   std::vector<std::string> keys;
   add_keys<SchedulerSpec>(keys);
+  add_keys<SchedulerPart>(keys);
   return keys;
 }
 
@@ -132,10 +128,10 @@ void expect_options(const ResolvedGroup& group, std::string_view type, std::init
   expect_known(group.where, type, set_keys(group.options), {known.begin(), known.end()});
 }
 
-void expect_options(const SchedulerSpec& spec, std::initializer_list<std::string_view> known) {
+void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& known) {
   std::vector<std::string> set = set_keys(spec);
   std::erase_if(set, [](const std::string& key) { return key == "type" || key == "interval" || key == "monitor"; });
-  expect_known(spec.section, spec.type.value_or("LRScheduler"), set, {known.begin(), known.end()});
+  expect_known(spec.section, spec.type.value_or("LRScheduler"), set, known);
 }
 
 std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
@@ -192,8 +188,13 @@ std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std:
 
 std::shared_ptr<Scheduler> build_scheduler(const SchedulerSpec& spec, Optimizer& optimizer,
                                            std::optional<std::int64_t> total_steps) {
-  check<ConfigError>(spec.type.has_value(), "scheduler.build", "expected ", spec.section, ".type, got none");
-  return schedulers().at(*spec.type)(spec, optimizer, total_steps);
+  check<ConfigError>(!spec.type_name().empty(), "scheduler.build", "expected ", spec.section, ".type, got none");
+  SchedulerSpec named = spec;
+  named.type = spec.type_name();
+  if (curves().contains(*named.type)) {
+    return build_curve(named, optimizer, total_steps);
+  }
+  return schedulers().at(*named.type)(named, optimizer, total_steps);
 }
 
 }  // namespace danling::inline v0::optim

@@ -2,36 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
+#include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
+#include <optim/ramp.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
 
 constexpr const char* build = "scheduler.build";
 
-double linear_curve(double progress) { return progress; }
-double cosine_curve(double progress) { return 1 - ((1 + std::cos(std::numbers::pi * progress)) / 2); }
-double constant_curve(double) { return 0; }
-
 std::string one_of(const std::vector<std::string>& known, const std::string& name, const char* option) {
   check<ConfigError>(std::find(known.begin(), known.end(), name) != known.end(), build, "expected ", option,
                      " to be one of ", join(known), ", got ", quote(name), did_you_mean(name, known));
   return name;
-}
-
-std::function<double(double)> curve_of(const std::string& method) {
-  one_of({"linear", "cosine", "constant"}, method, "type");
-  if (method == "linear") {
-    return linear_curve;
-  }
-  if (method == "cosine") {
-    return cosine_curve;
-  }
-  return constant_curve;
 }
 
 std::int64_t phase(std::optional<std::int64_t> given, std::int64_t share, std::int64_t total, const char* key) {
@@ -49,56 +35,73 @@ void not_negative(double value, const char* key) {
 
 LRScheduler::LRScheduler(Optimizer& optimizer, std::int64_t total_steps, const SchedulerSpec& options,
                          std::function<double(double)> curve)
-    : Scheduler(optimizer), total_steps_(total_steps = options.total_steps.value_or(total_steps)) {
-  expect_options(options,
-                 {"total_steps", "final_lr_ratio", "final_lr", "min_lr", "warmup_steps", "cooldown_steps", "scaling"});
+    : Scheduler(optimizer), options_(options) {
+  options_.total_steps = total_steps = options.total_steps.value_or(total_steps);
+  options_.type = options.type.value_or("cosine");
   check<ConfigError>(total_steps > 0, build, "expected total_steps above 0, got ", total_steps);
-  warmup_steps_ = phase(options.warmup_steps, total_steps / 20, total_steps, "warmup_steps");
-  cooldown_steps_ = phase(options.cooldown_steps, total_steps / 5, total_steps, "cooldown_steps");
-  check<ConfigError>(warmup_steps_ + cooldown_steps_ <= total_steps, build,
-                     "expected warmup_steps + cooldown_steps of at most total_steps = ", total_steps, ", got ",
-                     warmup_steps_, " + ", cooldown_steps_);
+  if (curve) {
+    curve_.fraction = [curve = std::move(curve)](double progress, const SchedulerSpec&) { return curve(progress); };
+  } else {
+    curve_ = curves().at(*options_.type)(options_);
+  }
+  std::vector<std::string> known = {"total_steps",  "final_lr_ratio", "final_lr", "min_lr",
+                                    "warmup_steps", "cooldown_steps", "scaling"};
+  known.insert(known.end(), curve_.options.begin(), curve_.options.end());
+  expect_options(options, known);
   check<ConfigError>(!options.final_lr_ratio || !options.final_lr, build,
                      "expected one of final_lr_ratio and final_lr, got both");
-  not_negative(options.final_lr_ratio.value_or(0), "final_lr_ratio");
-  not_negative(options.final_lr.value_or(0), "final_lr");
-  not_negative(options.min_lr.value_or(0), "min_lr");
-  final_lr_ = options.final_lr;
-  final_lr_ratio_ = options.final_lr ? std::nullopt : std::optional(options.final_lr_ratio.value_or(1e-3));
-  min_lr_ = options.min_lr.value_or(1e-9);
-  min_lr_ = std::min(min_lr_, options.final_lr.value_or(min_lr_));
-  const std::string usual = options.final_lr ? "numerical" : "percentile";
-  percentile_ = one_of({"percentile", "numerical"}, options.scaling.value_or(usual), "scaling") == "percentile";
-  method_ = options.type.value_or("cosine");
-  curve_ = curve ? std::move(curve) : curve_of(method_);
+  if (options.final_lr || options.final_lr_ratio) {
+    curve_.defaults.final_lr = curve_.defaults.final_lr_ratio = std::nullopt;
+  }
+  inherit(options_, curve_.defaults);
+  options_.warmup_steps = phase(options_.warmup_steps, total_steps / 20, total_steps, "warmup_steps");
+  options_.cooldown_steps = phase(options_.cooldown_steps, total_steps / 5, total_steps, "cooldown_steps");
+  check<ConfigError>(warmup_steps() + cooldown_steps() <= total_steps, build,
+                     "expected warmup_steps + cooldown_steps of at most total_steps = ", total_steps, ", got ",
+                     warmup_steps(), " + ", cooldown_steps());
+  not_negative(options_.final_lr_ratio.value_or(0), "final_lr_ratio");
+  not_negative(options_.final_lr.value_or(0), "final_lr");
+  not_negative(options_.min_lr.value_or(0), "min_lr");
+  if (!options_.final_lr && !options_.final_lr_ratio) {
+    options_.final_lr_ratio = 1e-3;
+  }
+  const double min_lr = options_.min_lr.value_or(1e-9);
+  options_.min_lr = std::min(min_lr, options_.final_lr.value_or(min_lr));
+  options_.scaling = one_of({"percentile", "numerical"},
+                            options_.scaling.value_or(options_.final_lr ? "numerical" : "percentile"), "scaling");
   const auto& groups = optimizer.param_groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const double base_lr = groups[g].initial_lr.value_or(groups[g].lr);
-    check<ConfigError>(!percentile_ || !final_lr_ || base_lr > 0, build,
+    check<ConfigError>(*options_.scaling == "numerical" || !options_.final_lr || base_lr > 0, build,
                        "expected base learning rates above 0 with final_lr and percentile scaling, got ", base_lr,
                        " in group ", g);
   }
+  percentile_ = *options_.scaling == "percentile";
   start();
 }
 
-double LRScheduler::lr_at(double base_lr, std::int64_t step_count) const {
-  if (base_lr == 0 && !final_lr_) {
+double LRScheduler::fraction(std::int64_t step_count) const {
+  const auto step = static_cast<double>(std::min(step_count, total_steps()));
+  return curve_.fraction(std::clamp(step / static_cast<double>(total_steps()), 0.0, 1.0), options_);
+}
+
+double LRScheduler::rate(double base_lr, std::int64_t step_count, double fraction) const {
+  if (base_lr == 0 && !options_.final_lr) {
     return 0;
   }
-  const auto step = static_cast<double>(std::min(step_count, total_steps_));
-  const double ratio = curve_(std::clamp(step / static_cast<double>(total_steps_), 0.0, 1.0));
-  const double final_lr = final_lr_ ? *final_lr_ : base_lr * *final_lr_ratio_;
-  double lr =
-      percentile_ ? base_lr * std::pow(final_lr / base_lr, ratio) : (1 - ratio) * (base_lr - final_lr) + final_lr;
-  const auto warmup = static_cast<double>(warmup_steps_);
-  const auto cooldown = static_cast<double>(cooldown_steps_);
-  const auto cooldown_begin = static_cast<double>(total_steps_ - cooldown_steps_);
-  if (step > 0 && step < warmup) {
-    lr = step / warmup * (lr - min_lr_) + min_lr_;
-  } else if (cooldown_steps_ > 0 && step > cooldown_begin) {
-    lr = (1 - (step - cooldown_begin) / cooldown) * (lr - min_lr_) + min_lr_;
-  }
-  return std::max(min_lr_, lr);
+  const double final_lr = options_.final_lr ? *options_.final_lr : base_lr * *options_.final_lr_ratio;
+  const double lr =
+      percentile_ ? base_lr * std::pow(final_lr / base_lr, fraction) : (1 - fraction) * (base_lr - final_lr) + final_lr;
+  const detail::Ramp ramp{warmup_steps(), cooldown_steps(), total_steps(), *options_.min_lr};
+  return std::max(*options_.min_lr, ramp(lr, std::min(step_count, total_steps())));
+}
+
+double LRScheduler::lr_at(double base_lr, std::int64_t step_count) const {
+  return rate(base_lr, step_count, fraction(step_count));
+}
+
+std::optional<double> LRScheduler::rate_at(std::int64_t position, std::size_t group) const {
+  return lr_at(base_lrs()[group], position + 1);
 }
 
 std::vector<double> LRScheduler::get_lr() const {
@@ -109,19 +112,19 @@ std::vector<double> LRScheduler::get_lr() const {
   return out;
 }
 
-void LRScheduler::compute(std::vector<double>& lrs, std::optional<double>) { restore(lrs); }
-
-void LRScheduler::restore(std::vector<double>& lrs) {
+void LRScheduler::compute(std::vector<double>& lrs, std::optional<double>) {
+  const double shared = fraction(step_count());
   for (std::size_t g = 0; g < lrs.size(); ++g) {
-    lrs[g] = lr_at(base_lrs()[g], step_count());
+    lrs[g] = rate(base_lrs()[g], step_count(), shared);
   }
 }
 
 std::string LRScheduler::text() const {
-  return concat("LRScheduler(", method_, ", scaling=", percentile_ ? "percentile" : "numerical",
-                final_lr_ ? concat(", final_lr=", *final_lr_) : concat(", final_lr_ratio=", *final_lr_ratio_),
-                ", total_steps=", total_steps_, ", warmup_steps=", warmup_steps_, ", cooldown_steps=", cooldown_steps_,
-                ")");
+  return concat("LRScheduler(", *options_.type, ", scaling=", *options_.scaling,
+                options_.final_lr ? concat(", final_lr=", *options_.final_lr)
+                                  : concat(", final_lr_ratio=", *options_.final_lr_ratio),
+                ", total_steps=", total_steps(), ", warmup_steps=", warmup_steps(),
+                ", cooldown_steps=", cooldown_steps(), ")");
 }
 
 }  // namespace danling::inline v0::optim

@@ -1,6 +1,7 @@
 #include <danling/optim/scheduler.hpp>
 
 #include <cmath>
+#include <utility>
 
 #include <danling/core/error.hpp>
 
@@ -48,10 +49,29 @@ void Scheduler::apply() {
   auto& groups = optimizer_->param_groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     groups[g].lr = last_lr_[g];
+    if (const auto momentum = momentum_at(last_epoch(), g)) {
+      optimizer_->set_momentum(g, *momentum);
+    }
   }
 }
 
-void Scheduler::restore(std::vector<double>&) {}
+std::optional<double> Scheduler::rate_at(std::int64_t, std::size_t) const { return std::nullopt; }
+
+std::optional<double> Scheduler::momentum_at(std::int64_t, std::size_t) const { return std::nullopt; }
+
+void Scheduler::compute(std::vector<double>& lrs, std::optional<double>) {
+  for (std::size_t g = 0; g < lrs.size(); ++g) {
+    const auto rate = rate_at(last_epoch(), g);
+    check<StateError>(rate.has_value(), "scheduler.step", "expected an override of rate_at or of compute, got neither");
+    lrs[g] = *rate;
+  }
+}
+
+void Scheduler::restore(std::vector<double>& lrs) {
+  for (std::size_t g = 0; g < lrs.size(); ++g) {
+    lrs[g] = rate_at(last_epoch(), g).value_or(lrs[g]);
+  }
+}
 
 State Scheduler::state_dict() const {
   return State::Map{{"base_lrs", State::List(base_lrs_.begin(), base_lrs_.end())},
@@ -73,9 +93,11 @@ void Scheduler::load_state_dict(const State& state) {
                       out.size());
     return out;
   };
-  auto base_lrs = rates("base_lrs");
+  // PyTorch saves no base rates with ReduceLROnPlateau and with schedules of schedules, and no count.
+  auto base_lrs = state.find("base_lrs") != nullptr ? rates("base_lrs") : base_lrs_;
   auto last_lr = rates("_last_lr");
-  const std::int64_t count = state.at("_step_count").integer();
+  const State* saved = state.find("_step_count");
+  const std::int64_t count = saved != nullptr ? saved->integer() : state.at("last_epoch").integer() + 1;
   check<StateError>(count >= 1, where, "expected _step_count above 0, got ", count);
   base_lrs_ = std::move(base_lrs);
   last_lr_ = std::move(last_lr);
@@ -95,13 +117,18 @@ StepLR::StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma)
   start();
 }
 
-void StepLR::compute(std::vector<double>& lrs, std::optional<double>) {
-  if (last_epoch() == 0 || last_epoch() % step_size_ != 0) {
-    return;
-  }
-  for (double& lr : lrs) {
-    lr *= gamma_;
-  }
+std::optional<double> StepLR::rate_at(std::int64_t position, std::size_t group) const {
+  return base_lrs()[group] * std::pow(gamma_, static_cast<double>(position / step_size_));
+}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, std::function<double(std::int64_t)> factor)
+    : Scheduler(optimizer), factor_(std::move(factor)) {
+  check<ConfigError>(static_cast<bool>(factor_), "scheduler.build", "expected a function for LambdaLR, got none");
+  start();
+}
+
+std::optional<double> LambdaLR::rate_at(std::int64_t position, std::size_t group) const {
+  return base_lrs()[group] * factor_(position);
 }
 
 }  // namespace danling::inline v0::optim

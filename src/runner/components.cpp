@@ -67,13 +67,11 @@ void TorchRunnerBase::build_scheduler() {
     logger().warning(warning);
   }
   Learners(*this).build_schedulers();
-  if (scheduler == nullptr && optimizer != nullptr && sched.type) {
-    scheduler = optim::build_scheduler(sched, *optimizer, Schedules(*this).length("", sched.interval.value_or("step")));
+  if (scheduler == nullptr && optimizer != nullptr && !sched.type_name().empty()) {
+    scheduler = Schedules(*this).build("", sched, *optimizer);
   }
   if (scheduler != nullptr) {
-    const std::string interval = sched.interval.value_or(scheduler->requires_metric() ? "epoch" : "step");
-    check<ConfigError>(interval != "step" || !scheduler->requires_metric(), "runner.build_scheduler",
-                       "expected sched.interval epoch for a scheduler that needs a metric, got step");
+    Schedules::check_interval(sched, *scheduler);
   }
 }
 

@@ -41,12 +41,12 @@ void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warni
 void TorchRunnerBase::Learners::build_schedulers() {
   for (const auto& [name, owner] : runner_.optimizers) {
     const auto spec = runner_.config().sched.for_name(name);
-    if (owner != nullptr && spec.type && !runner_.schedulers.contains(name)) {
-      const auto length = Schedules(runner_).length(name, spec.interval.value_or("step"));
-      runner_.schedulers[name] = optim::build_scheduler(spec, *owner, length);
-      check<ConfigError>(spec.interval != "step" || !runner_.schedulers[name]->requires_metric(),
-                         "runner.build_scheduler", "expected ", spec.section,
-                         ".interval epoch for a scheduler that needs a metric, got step");
+    if (owner != nullptr && !spec.type_name().empty() && !runner_.schedulers.contains(name)) {
+      runner_.schedulers[name] = Schedules(runner_).build(name, spec, *owner);
+    }
+    const auto found = runner_.schedulers.find(name);
+    if (found != runner_.schedulers.end() && found->second != nullptr) {
+      Schedules::check_interval(spec, *found->second);
     }
   }
 }
@@ -90,11 +90,13 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
   out.max_grad_norm = own.max_grad_norm ? own.max_grad_norm : runner_.config().max_grad_norm;
   out.max_grad_value = own.max_grad_value ? own.max_grad_value : runner_.config().max_grad_value;
   if (out.scheduler != nullptr) {
-    const auto interval = runner_.config().sched.for_name(name).interval;
-    out.scheduler_by_step = interval.value_or(out.scheduler->requires_metric() ? "epoch" : "step") == "step";
-    check<ConfigError>(out.scheduler_by_step || !runner_.config().evaluate_interval, "runner.train",
+    const auto& sched = runner_.config().sched;
+    const auto spec = name.empty() ? static_cast<optim::SchedulerSpec>(sched) : sched.for_name(name);
+    const bool metric = out.scheduler->requires_metric();
+    out.scheduler_by_step = spec.interval_name() == "step" || (spec.interval_name().empty() && !metric);
+    check<ConfigError>(out.scheduler_by_step || metric || !runner_.config().evaluate_interval, "runner.train",
                        "expected sched.interval step beside evaluate_interval, which cuts passes over the data, got ",
-                       quote(interval.value_or("epoch")));
+                       quote(spec.interval.value_or("epoch")));
   }
   out.window.share(runner_.parallelism().sums_gradients());
   return out;

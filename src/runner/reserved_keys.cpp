@@ -20,10 +20,6 @@ constexpr std::string_view replicas = "fault tolerance across replica groups (To
 constexpr Row optim[] = {
     {"", "foreach capturable differentiable", "optimizer implementations of Python's torch.optim (use optim.fused)"}};
 
-constexpr Row sched[] = {{"", "patience factor mode", "schedules driven by a metric (reduce_on_plateau)"},
-                         {"", "milestones T_max T_0 T_mult eta_min max_lr base_lr",
-                          "schedules other than linear, cosine, constant and step"}};
-
 constexpr Row checkpoint[] = {
     {"", "dedicated_async_process_group=true async_process_group_backend=gloo", "sharded checkpoints"},
     {"", "enable_ft_dataloader_checkpoints=false ft_replica_id ft_dataloader_checkpoint_prefix=ft-replica", replicas}};
@@ -109,7 +105,7 @@ std::vector<ReservedKey> read(std::span<const Row> rows) {
 }  // namespace
 
 const ReservedKeys& reserved_keys() {
-  static const ReservedKeys keys = {read(optim), read(sched), read(checkpoint), read(logging), read(process)};
+  static const ReservedKeys keys = {read(optim), read(checkpoint), read(logging), read(process)};
   return keys;
 }
 

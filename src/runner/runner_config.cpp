@@ -58,13 +58,16 @@ ModelOptimConfig OptimConfig::for_name(const std::string& model) const {
 void SchedConfig::fields(Fields& f) {
   SchedulerSpec::fields(f);
   f.others("model", models, "options for one of several models");
-  detail::reserve(f, detail::reserved_keys().sched);
 }
 
 optim::SchedulerSpec SchedConfig::for_name(const std::string& model) const {
   const auto found = models.find(model);
   SchedulerSpec out = found == models.end() ? SchedulerSpec() : found->second;
   SchedulerSpec common = *this;
+  if (out.type || !out.chain.empty()) {
+    common.type.reset();
+    common.chain.clear();
+  }
   if (out.final_lr || out.final_lr_ratio) {
     common.final_lr = common.final_lr_ratio = std::nullopt;  // alternatives: set one
   }

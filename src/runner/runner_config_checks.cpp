@@ -89,7 +89,7 @@ std::string RunnerConfig::check_sched(bool set) const {
     std::erase(unread, "interval");
     std::erase(unread, "monitor");
   }
-  return check_unread("sched", "scheduler", sched.type.has_value(), std::move(unread), set);
+  return check_unread("sched", "scheduler", !sched.type_name().empty(), std::move(unread), set);
 }
 
 }  // namespace danling::inline v0

@@ -4,29 +4,54 @@
 #include <variant>
 #include <vector>
 
+#include <danling/optim/build.hpp>
+
 namespace danling::inline v0 {
 
-std::optional<std::int64_t> TorchRunnerBase::Schedules::length(const std::string& name,
-                                                               const std::string& interval) const {
-  std::optional<std::int64_t> total = runner_.steps();
-  if (interval == "step" && total) {
-    std::vector<std::int64_t> passes;
-    for (const auto& split : runner_.train_splits()) {
-      const data::LoaderBase* loader = runner_.find_loader(split);
-      passes.push_back(loader == nullptr ? 0 : loader->length().value_or(0));
-    }
-    if (std::find(passes.begin(), passes.end(), 0) != passes.end()) {
-      passes.clear();
-    }
-    total = window_lengths().updates_in(*total, window_length(name), passes);
-  } else if (interval != "step") {
-    // Stepped once per epoch, or once per round over the splits.
-    const auto per_epoch = runner_.steps_per_epoch();
-    check<ConfigError>(runner_.epochs() || (total && per_epoch && *per_epoch > 0), "runner.build_scheduler",
-                       "expected data of known length for sched.interval ", interval, " with `steps`, got a stream");
-    total = runner_.epochs() ? runner_.epochs() : std::optional((*total + *per_epoch - 1) / *per_epoch);
+std::shared_ptr<optim::Scheduler> TorchRunnerBase::Schedules::build(const std::string& name,
+                                                                    const optim::SchedulerSpec& spec,
+                                                                    optim::Optimizer& optimizer) const {
+  const auto at_least_one = [](std::optional<std::int64_t> total) {  // a run with nothing to do needs one
+    return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;
+  };
+  const bool by_epoch = spec.interval_name() == "epoch";
+  auto out =
+      optim::build_scheduler(spec, optimizer, at_least_one(by_epoch ? length_in_epochs() : length_in_steps(name)));
+  if (out->requires_metric() && !by_epoch) {
+    out = optim::build_scheduler(spec, optimizer, at_least_one(length_in_epochs()));
   }
-  return total ? std::optional(std::max<std::int64_t>(*total, 1)) : total;  // a run with nothing to do needs one
+  return out;
+}
+
+void TorchRunnerBase::Schedules::check_interval(const optim::SchedulerSpec& spec, const optim::Scheduler& scheduler) {
+  check<ConfigError>(spec.interval_name() != "step" || !scheduler.requires_metric(), "runner.build_scheduler",
+                     "expected ", spec.section, ".interval epoch for a scheduler that needs a metric, got step");
+}
+
+std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_steps(const std::string& name) const {
+  const std::optional<std::int64_t> total = runner_.steps();
+  if (!total) {
+    return total;
+  }
+  std::vector<std::int64_t> passes;
+  for (const auto& split : runner_.train_splits()) {
+    const data::LoaderBase* loader = runner_.find_loader(split);
+    passes.push_back(loader == nullptr ? 0 : loader->length().value_or(0));
+  }
+  if (std::find(passes.begin(), passes.end(), 0) != passes.end()) {
+    passes.clear();
+  }
+  return window_lengths().updates_in(*total, window_length(name), passes);
+}
+
+// Stepped once per epoch, or once per round over the splits.
+std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_epochs() const {
+  if (runner_.epochs()) {
+    return runner_.epochs();
+  }
+  const auto total = runner_.steps();
+  const auto per_epoch = runner_.steps_per_epoch();
+  return total && per_epoch && *per_epoch > 0 ? std::optional((*total + *per_epoch - 1) / *per_epoch) : std::nullopt;
 }
 
 std::int64_t TorchRunnerBase::Schedules::window_length(const std::string& name) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,8 +16,11 @@ class TorchRunnerBase::Schedules {
  public:
   explicit Schedules(const TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// Steps of the schedule of one of the models, or of `model` where `name` is empty.
-  std::optional<std::int64_t> length(const std::string& name, const std::string& interval) const;
+  /// The schedule of one of the models, or of `model` where `name` is empty.
+  std::shared_ptr<optim::Scheduler> build(const std::string& name, const optim::SchedulerSpec& spec,
+                                          optim::Optimizer& optimizer) const;
+  /// @throws ConfigError for `interval: step` and a schedule that needs a metric.
+  static void check_interval(const optim::SchedulerSpec& spec, const optim::Scheduler& scheduler);
   std::int64_t window_length(const std::string& name) const;  ///< in micro-batches
   /// From the config: known before optimizers are built.
   detail::WindowLengths window_lengths() const;
@@ -24,6 +28,8 @@ class TorchRunnerBase::Schedules {
   void step_epoch(const Result& result) const;
 
  private:
+  std::optional<std::int64_t> length_in_steps(const std::string& name) const;
+  std::optional<std::int64_t> length_in_epochs() const;  // unset: not known
   double monitored(const Result& result, const std::string& name) const;
 
   const TorchRunnerBase& runner_;

@@ -59,8 +59,8 @@ void expect_options(const ResolvedGroup& group, std::string_view type, std::init
 std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                            std::vector<std::string>* warnings = nullptr);
 
-/// Schedulers by `sched.type`: linear, cosine, constant, step, and the program's types. The number is the run's total
-/// of scheduler steps, if known.
+/// Schedulers by `sched.type` that are not curves of LRScheduler (`curves()`): those of PyTorch, and the program's
+/// types. The number is the run's total of scheduler steps, if known.
 using SchedulerRegistry =
     Registry<std::shared_ptr<Scheduler>(const SchedulerSpec&, Optimizer&, std::optional<std::int64_t>)>;
 SchedulerRegistry& schedulers();
@@ -76,12 +76,12 @@ void register_scheduler(std::string_view name, SchedulerRegistry::Factory factor
 }
 
 /// @throws ConfigError when an option outside `known` is set, except `interval` and `monitor`.
-void expect_options(const SchedulerSpec& spec, std::initializer_list<std::string_view> known);
+void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& known);
 
 /// The scheduler that `spec` describes, over `optimizer`, which must outlive it.
 /// @throws ConfigError for a missing or unknown type, an option that the type does not have, or a schedule over a run
-/// of unknown
-///         length.
+/// of
+///         unknown length.
 std::shared_ptr<Scheduler> build_scheduler(const SchedulerSpec& spec, Optimizer& optimizer,
                                            std::optional<std::int64_t> total_steps = std::nullopt);
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <danling/optim/curves.hpp>
 #include <danling/optim/options.hpp>
 #include <danling/optim/scheduler.hpp>
 
@@ -18,7 +19,7 @@ namespace danling::inline v0::optim {
 /// `final_lr` is set.
 class LRScheduler final : public Scheduler {
  public:
-  /// `options.type` is linear, cosine (the default) or constant; with a custom `curve`, a name for messages. The curve
+  /// `options.type` is one of `curves()`, cosine by default; with a custom `curve`, a name for messages. The curve
   /// maps progress from 0 to 1 to the fraction of the way between the rates. `options.total_steps` overrides
   /// `total_steps`.
   /// @throws ConfigError for options that contradict each other, are out of range or belong to other schedules.
@@ -30,26 +31,23 @@ class LRScheduler final : public Scheduler {
   /// The rate of a group with base rate `base_lr` at `step_count`, from 1.
   double lr_at(double base_lr, std::int64_t step_count) const;
 
-  bool is_finished() const override { return step_count() > total_steps_ + 1; }
-  std::int64_t total_steps() const { return total_steps_; }
-  std::int64_t warmup_steps() const { return warmup_steps_; }
-  std::int64_t cooldown_steps() const { return cooldown_steps_; }
+  std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;
+  std::optional<std::int64_t> length() const override { return total_steps(); }
+  bool is_finished() const override { return step_count() > total_steps() + 1; }
+  std::int64_t total_steps() const { return *options_.total_steps; }
+  std::int64_t warmup_steps() const { return *options_.warmup_steps; }
+  std::int64_t cooldown_steps() const { return *options_.cooldown_steps; }
   /// `LRScheduler(cosine, scaling=percentile, final_lr_ratio=0.001, total_steps=5, ...)`
   std::string text() const;
 
  private:
   void compute(std::vector<double>& lrs, std::optional<double> metric) override;
-  void restore(std::vector<double>& lrs) override;
+  double fraction(std::int64_t step_count) const;
+  double rate(double base_lr, std::int64_t step_count, double fraction) const;
 
-  std::int64_t total_steps_;
-  std::int64_t warmup_steps_;
-  std::int64_t cooldown_steps_;
-  std::optional<double> final_lr_ratio_;
-  std::optional<double> final_lr_;
-  double min_lr_;
-  bool percentile_;
-  std::string method_;
-  std::function<double(double)> curve_;
+  SchedulerSpec options_;  // with the values of those that were unset
+  Curve curve_;
+  bool percentile_ = true;
 };
 
 }  // namespace danling::inline v0::optim

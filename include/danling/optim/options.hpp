@@ -117,26 +117,69 @@ struct OptimizerSpec : OptimizerOptions {
   void fields(Fields& f);
 };
 
-/// One schedule; unset options keep the defaults of the type. Without `type`, none.
+struct SchedulerPart;
+
+/// One schedule; unset options keep the defaults of the type, which refuses those that it does not have. Without `type`
+/// and `chain`, none.
 struct SchedulerSpec {
   std::optional<std::string> type = std::nullopt;
   std::optional<std::int64_t> total_steps = std::nullopt;  ///< overrides that of the run
-  /// The final rate over the base rate. 1e-3 when neither this nor `final_lr` is given; not both.
+  /// The final rate over the base rate. When neither this nor `final_lr` is given, the curve's default, mostly 1e-3;
+  /// not both.
   std::optional<double> final_lr_ratio = std::nullopt;
   std::optional<double> final_lr = std::nullopt;
   /// The rate at which warm-up starts and cool-down ends, and the minimum. 1e-9. Lowered to `final_lr` when that is
-  /// smaller.
+  /// smaller. reduce_on_plateau: the rate below which it does not reduce, 0.
   std::optional<double> min_lr = std::nullopt;
-  std::optional<std::int64_t> warmup_steps = std::nullopt;    ///< total_steps / 20; 0 for none
-  std::optional<std::int64_t> cooldown_steps = std::nullopt;  ///< total_steps / 5; 0 for none
+  std::optional<std::int64_t> warmup_steps = std::nullopt;    ///< total_steps / 20; PyTorch's schedules: none
+  std::optional<std::int64_t> cooldown_steps = std::nullopt;  ///< total_steps / 5; PyTorch's schedules and wsd: none
   /// Conversion of a curve's fraction to a rate between the base and the final one: percentile,
-  /// base * (final / base)^fraction, the default with a ratio; or numerical, a straight line, the default with
-  /// `final_lr`.
+  /// base * (final / base)^fraction, or numerical, a straight line. Linear, cosine and constant: percentile, except
+  /// with `final_lr`.
   std::optional<std::string> scaling = std::nullopt;
   std::optional<std::int64_t> step_size = std::nullopt;
-  std::optional<double> gamma = std::nullopt;
+  std::optional<double> gamma = std::nullopt;  ///< step, multistep: 0.1; cyclic: 1
+
+  // Curves of LRScheduler.
+  std::optional<double> power = std::nullopt;              ///< polynomial, PolynomialLR: 1
+  std::optional<std::int64_t> timescale = std::nullopt;    ///< inverse_sqrt: warmup_steps, or 10000 without warm-up
+  std::optional<std::int64_t> decay_steps = std::nullopt;  ///< wsd: total_steps / 5
+  std::optional<std::string> decay = std::nullopt;         ///< wsd: the curve of its last part; linear
+
+  // PyTorch's schedules, with PyTorch's names and defaults. A list has one value, or one per parameter group.
+  std::optional<std::vector<std::int64_t>> milestones = std::nullopt;
+  std::optional<std::int64_t> T_max = std::nullopt;  ///< total_steps
+  std::optional<std::int64_t> T_0 = std::nullopt;
+  std::optional<std::int64_t> T_mult = std::nullopt;          ///< 1
+  std::optional<double> eta_min = std::nullopt;               ///< 0
+  std::optional<std::vector<double>> base_lr = std::nullopt;  ///< the optimizer's rates
+  std::optional<std::vector<double>> max_lr = std::nullopt;   ///< one_cycle: the optimizer's rates
+  std::optional<std::int64_t> step_size_up = std::nullopt;    ///< 2000
+  std::optional<std::int64_t> step_size_down = std::nullopt;  ///< step_size_up
+  /// cyclic: triangular, triangular2 or exp_range; reduce_on_plateau: min or max
+  std::optional<std::string> mode = std::nullopt;
+  std::optional<bool> cycle_momentum = std::nullopt;          ///< true
+  std::optional<double> base_momentum = std::nullopt;         ///< cyclic: 0.8; one_cycle: 0.85
+  std::optional<double> max_momentum = std::nullopt;          ///< cyclic: 0.9; one_cycle: 0.95
+  std::optional<double> pct_start = std::nullopt;             ///< 0.3
+  std::optional<std::string> anneal_strategy = std::nullopt;  ///< cos or linear
+  std::optional<double> div_factor = std::nullopt;            ///< 25
+  std::optional<double> final_div_factor = std::nullopt;      ///< 1e4
+  std::optional<bool> three_phase = std::nullopt;
+  std::optional<double> factor = std::nullopt;               ///< reduce_on_plateau: 0.1; ConstantLR: 1/3
+  std::optional<double> start_factor = std::nullopt;         ///< 1/3
+  std::optional<double> end_factor = std::nullopt;           ///< 1
+  std::optional<std::int64_t> total_iters = std::nullopt;    ///< 5
+  std::optional<std::int64_t> patience = std::nullopt;       ///< 10
+  std::optional<double> threshold = std::nullopt;            ///< 1e-4
+  std::optional<std::string> threshold_mode = std::nullopt;  ///< rel or abs
+  std::optional<std::int64_t> cooldown = std::nullopt;       ///< 0
+  std::optional<double> eps = std::nullopt;                  ///< 1e-8
+
+  /// Schedules one after another (sequential, the default with a chain), or all at once (chained).
+  std::vector<SchedulerPart> chain = {};
   // For the caller of `step()`:
-  std::optional<std::string> interval = std::nullopt;  ///< step, epoch or validation
+  std::optional<std::string> interval = std::nullopt;  ///< step or epoch, or another name of them
   std::optional<std::string> monitor = std::nullopt;   ///< `<split>.<metric>`, for a schedule that requires one
   std::string section = "sched";                       ///< for messages; no option
 
@@ -150,6 +193,24 @@ struct SchedulerSpec {
   const T& own() const {
     return own_options.get<T>();
   }
+
+  /// `type` in lower case, or sequential with a chain; empty for no schedule.
+  std::string type_name() const;
+  /// "step" (also steps, update, updates), "epoch" (also epochs, eval, evaluation, validation), or empty when unset.
+  std::string_view interval_name() const;
+
+  void fields(Fields& f);
+  /// Without `chain`, `interval` and `monitor`, which a part of a chain does not have.
+  void part_fields(Fields& f);
+};
+
+/// One of the schedules of a chain: `{{.type = "linear", .warmup_steps = 0}, 100}`.
+struct SchedulerPart : SchedulerSpec {
+  SchedulerPart() = default;
+  SchedulerPart(SchedulerSpec schedule, std::optional<std::int64_t> length = std::nullopt)  // NOLINT
+      : SchedulerSpec(std::move(schedule)), steps(length) {}
+
+  std::optional<std::int64_t> steps = std::nullopt;  ///< its length in a sequence; the last: what is left
 
   void fields(Fields& f);
 };

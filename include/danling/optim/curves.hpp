@@ -1,0 +1,41 @@
+// Curves by name: the shapes of LRScheduler, to which a program adds its own.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <danling/core/registry.hpp>
+#include <danling/optim/build.hpp>
+#include <danling/optim/options.hpp>
+
+namespace danling::inline v0::optim {
+
+/// A shape between the base rate and the final rate. LRScheduler adds warm-up, cool-down and scaling.
+struct Curve {
+  /// Maps progress, from 0 to 1, to the fraction of the way from the base (0) to the final rate (1). `options` are
+  /// those of the schedule, with total_steps, warmup_steps and cooldown_steps set. Called once per step.
+  std::function<double(double progress, const SchedulerSpec& options)> fraction;
+  std::vector<std::string> options = {};  ///< the options that it reads beside those of LRScheduler
+  SchedulerSpec defaults = {};            ///< its values of options that are unset
+};
+
+/// Curves by `sched.type`: linear, cosine, constant, polynomial, exponential, inverse_sqrt, wsd, and the program's:
+///
+///     optim::curves().add("square", [](const auto&) { return optim::Curve{[](double p, auto&) { return p * p; }}; });
+///
+/// A factory gets the options with total_steps set, and throws ConfigError for those that its curve cannot use.
+using CurveRegistry = Registry<Curve(const SchedulerSpec& options)>;
+CurveRegistry& curves();
+
+/// Registers a curve that has options of its own, as register_scheduler does: keys of `sched`, which `Curve::options`
+/// must name too.
+template <class T>
+void register_curve(std::string_view name, CurveRegistry::Factory factory) {
+  own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
+  curves().add(name, std::move(factory));
+}
+
+}  // namespace danling::inline v0::optim
