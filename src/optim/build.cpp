@@ -7,6 +7,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/optim/adagrad.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/lr_scheduler.hpp>
@@ -85,8 +86,17 @@ OptimizerRegistry& optimizers() {
   static OptimizerRegistry registry = [] {
     OptimizerRegistry known("optimizer");
     known.add("sgd", build_kind<SGD>);
+    known.add("asgd", build_kind<ASGD>);
     known.add("adam", build_kind<Adam>);
     known.add("adamw", build_kind<AdamW>);
+    known.add("adadelta", build_kind<Adadelta>);
+    known.add("adagrad", build_kind<Adagrad>);
+    known.add("adamax", build_kind<Adamax>);
+    known.add("nadam", build_kind<NAdam>);
+    known.add("radam", build_kind<RAdam>);
+    known.add("rmsprop", build_kind<RMSprop>);
+    known.add("rprop", build_kind<Rprop>);
+    known.add("lion", build_kind<Lion>);
     return known;
   }();
   return registry;

@@ -2,8 +2,8 @@
 
 #include <array>
 #include <atomic>
+#include <initializer_list>
 #include <limits>
-#include <string_view>
 #include <vector>
 
 #include <ATen/ops/_fused_adam.h>
@@ -12,40 +12,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <torch/version.h>
 
-#include <danling/optim/adam.hpp>
-#include <danling/optim/sgd.hpp>
-#include <optim/plan.hpp>
-#include <optim/updates.hpp>
+#include <optim/rule.hpp>
 
 namespace danling::inline v0::optim::detail {
 namespace {
-
-struct Verdict {
-  std::string_view libtorch;
-  c10::DeviceType device;
-  FusedKernel kernel;
-  c10::ScalarType dtype;
-  bool right;
-};
-
-// Results of tests/optim/fused_kernels.cpp under each of the CPU's instruction sets. SGD of 2.13 leaves half-precision
-// parameters unchanged, except the last elements, and fills their momentum with garbage.
-constexpr Verdict verdicts[] = {
-    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kFloat, true},
-    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kDouble, true},
-    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kBFloat16, false},
-    {"2.13.0", at::kCPU, FusedKernel::sgd, at::kHalf, false},
-    {"2.13.0", at::kCPU, FusedKernel::adam, at::kFloat, true},
-    {"2.13.0", at::kCPU, FusedKernel::adam, at::kDouble, true},
-    {"2.13.0", at::kCPU, FusedKernel::adam, at::kBFloat16, true},
-    {"2.13.0", at::kCPU, FusedKernel::adam, at::kHalf, true},
-    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kFloat, true},
-    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kDouble, true},
-    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kBFloat16, true},
-    {"2.13.0", at::kCPU, FusedKernel::adamw, at::kHalf, true},
-};
 
 double epsilon_of(at::ScalarType dtype) {
   switch (dtype) {
@@ -108,6 +79,29 @@ void divide(Numbers& grads, bool divided) {
   }
 }
 
+const Rule& rule_of(FusedKernel kernel) {
+  return kernel == FusedKernel::sgd ? sgd_rule() : kernel == FusedKernel::adamw ? adamw_rule() : adam_rule();
+}
+
+/// The update in float64 on the CPU. `count`: updates, this one included.
+void update_exactly(const Rule& rule, const OptimizerOptions& options, double count, const at::Tensor& param,
+                    const at::Tensor& grad, std::initializer_list<at::Tensor> buffers) {
+  const Variant variant = rule.variant(options);
+  double constants[max_constants];
+  variant.constants(options, count, nullptr, constants);
+  rules::Span span{};
+  span.param = param.mutable_data_ptr();
+  span.grad = grad.const_data_ptr();
+  for (std::size_t row = 0; row < variant.buffers.size(); ++row) {
+    span.state[row] = buffers.begin()[variant.buffers[row]].mutable_data_ptr();
+  }
+  span.count = param.numel();
+  span.constants = constants;
+  span.divisor = 1.0;
+  span.param_type = span.grad_type = span.state_type = rules::Type::float64;
+  rules::kernels().update[static_cast<std::size_t>(variant.kernel)](span);
+}
+
 bool compare_sgd(at::Device device, at::ScalarType dtype, at::IntArrayRef sizes, bool aligned,
                  const OptimizerOptions& options, bool first, bool divided) {
   Numbers params(sizes, device, dtype, aligned, 0.1);
@@ -122,9 +116,10 @@ bool compare_sgd(at::Device device, at::ScalarType dtype, at::IntArrayRef sizes,
   call_fused_sgd(params.given, grads.given, momenta.given, first, divisor_on(device, divided), std::nullopt, options);
   divide(grads, divided);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    at::Tensor momentum = first ? at::Tensor() : momenta.exact[i];
-    update_sgd(params.exact[i], grads.exact[i], momentum, options);
-    momenta.exact[i] = momentum;
+    if (first) {
+      momenta.exact[i].zero_();
+    }
+    update_exactly(sgd_rule(), options, first ? 1 : 2, params.exact[i], grads.exact[i], {momenta.exact[i]});
   }
   return params.same() && grads.same() && (!has_momentum || momenta.same());
 }
@@ -145,8 +140,8 @@ bool compare_adam(FusedKernel kernel, at::Device device, at::ScalarType dtype, a
                   divisor_on(device, divided), std::nullopt, options);
   divide(grads, divided);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    update_adam(params.exact[i], grads.exact[i], {first.exact[i], second.exact[i], largest.exact[i]}, count, {},
-                options, kernel == FusedKernel::adamw);
+    update_exactly(rule_of(kernel), options, count, params.exact[i], grads.exact[i],
+                   {first.exact[i], second.exact[i], largest.exact[i]});
   }
   return params.same() && grads.same() && first.same() && second.same() && largest.same();
 }
@@ -187,22 +182,19 @@ bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, 
     const double weight_decay = (bits & 8) != 0 ? 0.1 : 0;
     if (kernel == FusedKernel::sgd) {
       for (const auto& [momentum, dampening, nesterov] : momenta) {
-        const OptimizerOptions options = complete("SGD",
-                                                  {.lr = 0.5,
-                                                   .momentum = momentum,
-                                                   .dampening = dampening,
-                                                   .weight_decay = weight_decay,
-                                                   .nesterov = nesterov != 0,
-                                                   .maximize = maximize},
-                                                  SGD::defaults());
+        const OptimizerOptions options = sgd_rule().complete({.lr = 0.5,
+                                                              .momentum = momentum,
+                                                              .dampening = dampening,
+                                                              .weight_decay = weight_decay,
+                                                              .nesterov = nesterov != 0,
+                                                              .maximize = maximize});
         right = right && compare_sgd(device, dtype, sizes, aligned, options, /*first=*/false, divided) &&
                 (momentum == 0 || compare_sgd(device, dtype, sizes, aligned, options, /*first=*/true, divided));
       }
     } else {
       for (const bool amsgrad : {false, true}) {
-        const OptimizerOptions options =
-            complete("Adam", {.lr = 0.5, .weight_decay = weight_decay, .amsgrad = amsgrad, .maximize = maximize},
-                     Adam::defaults());
+        const OptimizerOptions options = rule_of(kernel).complete(
+            {.lr = 0.5, .weight_decay = weight_decay, .amsgrad = amsgrad, .maximize = maximize});
         right = right && compare_adam(kernel, device, dtype, sizes, aligned, options, divided);
       }
     }
@@ -212,14 +204,7 @@ bool compare_fused(FusedKernel kernel, at::Device device, at::ScalarType dtype, 
 
 namespace {
 
-bool find_verdict(FusedKernel kernel, at::Device device, at::ScalarType dtype) {
-  constexpr std::string_view libtorch = TORCH_VERSION;
-  for (const Verdict& verdict : verdicts) {
-    if (verdict.libtorch == libtorch && verdict.device == device.type() && verdict.kernel == kernel &&
-        verdict.dtype == dtype) {
-      return verdict.right;
-    }
-  }
+bool is_equal(FusedKernel kernel, at::Device device, at::ScalarType dtype) {
   try {
     return compare_fused(kernel, device, dtype, brief_sizes);
   } catch (const c10::Error&) {
@@ -230,15 +215,15 @@ bool find_verdict(FusedKernel kernel, at::Device device, at::ScalarType dtype) {
 }  // namespace
 
 bool is_usable(FusedKernel kernel, at::Device device, at::ScalarType dtype) {
-  if (!(device.is_cpu() || device.is_cuda()) || !at::isFloatingType(dtype) || c10::elementSize(dtype) < 2) {
+  if (!device.is_cuda() || !at::isFloatingType(dtype) || c10::elementSize(dtype) < 2) {
     return false;
   }
   enum : std::int8_t { unknown, yes, no };
-  static std::atomic<std::int8_t> known[3][2][static_cast<std::size_t>(c10::ScalarType::NumOptions)];
-  auto& cell = known[static_cast<std::size_t>(kernel)][device.is_cuda() ? 1 : 0][static_cast<std::size_t>(dtype)];
+  static std::atomic<std::int8_t> known[3][static_cast<std::size_t>(c10::ScalarType::NumOptions)];
+  auto& cell = known[static_cast<std::size_t>(kernel)][static_cast<std::size_t>(dtype)];
   std::int8_t verdict = cell.load(std::memory_order_relaxed);
   if (verdict == unknown) [[unlikely]] {
-    verdict = find_verdict(kernel, device, dtype) ? yes : no;
+    verdict = is_equal(kernel, device, dtype) ? yes : no;
     cell.store(verdict, std::memory_order_relaxed);
   }
   return verdict == yes;

@@ -25,9 +25,9 @@ void call_fused_adam(FusedKernel kernel, at::TensorList params, at::TensorList g
                      const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
                      const OptimizerOptions& options);
 
-/// Whether `kernel` may be used for tensors of `dtype` on `device`: by the table in this file's source for the LibTorch
-/// that danling was built with; without a row (another version, CUDA), by `compare_fused` once per process with
-/// `brief_sizes`, which takes some milliseconds and waits for the device.
+/// Whether `kernel` may be used for tensors of `dtype` on `device`: on CUDA, when `compare_fused` finds it right, once
+/// per process with `brief_sizes`, which takes some milliseconds and waits for the device. Never on the CPU, where
+/// danling's own kernels run.
 bool is_usable(FusedKernel kernel, at::Device device, at::ScalarType dtype);
 
 /// Whether `kernel` computes the unfused update, computed in float64, to 4 units in the last place: for tensors with

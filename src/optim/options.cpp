@@ -65,7 +65,7 @@ void ParamGroupSpec::fields(Fields& f) {
 }
 
 void OptimizerSpec::fields(Fields& f) {
-  f("type", type, "optimizer: sgd, adam, adamw, or one that the program registered; unset builds none")
+  f("type", type, "optimizer, such as sgd, adamw or lion, or one that the program registered; unset builds none")
       .case_insensitive();
   OptimizerOptions::fields(f);
   f("param_groups", param_groups, "options by parameter name; the first pattern that matches counts");

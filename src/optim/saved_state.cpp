@@ -48,12 +48,16 @@ SavedGroup read_group(const Target& target, const State& saved, std::size_t g,
   }
   for (const auto key : options) {
     // Newer options of torch.optim: older states do not have them.
-    if (key != "amsgrad" && key != "maximize" && key != "nesterov" && key != "decoupled_weight_decay") {
+    const bool execution =
+        std::find(std::begin(execution_keys), std::end(execution_keys), key) != std::end(execution_keys);
+    if (!execution && key != "amsgrad" && key != "maximize" && key != "nesterov" && key != "decoupled_weight_decay") {
       entry(target, saved.map(), std::string(key).c_str(), what);
     }
   }
   out.lr = number_of(target, entry(target, saved.map(), "lr", what), what + ".lr");
-  out.weight_decay = number_of(target, entry(target, saved.map(), "weight_decay", what), what + ".weight_decay");
+  if (const State* decay = saved.map().find("weight_decay"); decay != nullptr) {  // Rprop has none
+    out.weight_decay = number_of(target, *decay, what + ".weight_decay");
+  }
   if (const State* initial = saved.map().find("initial_lr"); initial != nullptr) {
     out.initial_lr = number_of(target, *initial, what + ".initial_lr");
   }
@@ -139,16 +143,16 @@ bool read_flag(const Target& target, const SavedGroup& group, const char* key, b
 }
 
 void expect_keys(const Target& target, const std::string& param, const State::Map& state,
-                 std::initializer_list<std::string_view> known) {
+                 std::span<const std::string_view> known) {
   for (const auto& item : state) {
     const bool found = item.key.is_string() && std::find(known.begin(), known.end(), item.key.string()) != known.end();
-    check<StateError>(found, target.where, "expected the state of ", param, " to hold ", join(known), ", got ",
-                      item.key.text());
+    check<StateError>(found, target.where, "expected the state of ", param, " to hold ",
+                      join(std::vector(known.begin(), known.end())), ", got ", item.key.text());
   }
 }
 
 at::Tensor read_buffer(const Target& target, const std::string& param_name, const State::Map& state, const char* key,
-                       const at::Tensor& param, bool required) {
+                       const at::Tensor& param, bool required, std::optional<at::ScalarType> dtype) {
   const State* found = state.find(key);
   if (found == nullptr || found->is_null()) {
     check<StateError>(!required, target.where, "expected ", key, " in the state of ", param_name, ", got none");
@@ -160,9 +164,15 @@ at::Tensor read_buffer(const Target& target, const std::string& param_name, cons
   check<StateError>(saved.sizes() == param.sizes(), target.where, "expected ", key, " of ", param_name, " with shape ",
                     shape_text(param), ", got ", shape_text(saved));
   const at::NoGradGuard no_grad;
-  at::Tensor copy = at::empty_like(param);
+  at::Tensor copy =
+      at::empty_like(param, param.options().dtype(dtype.value_or(param.scalar_type())).requires_grad(false));
   copy.copy_(saved);
   return copy;
+}
+
+double read_scalar(const Target& target, const std::string& param_name, const State::Map& state, const char* key) {
+  return number_of(target, entry(target, state, key, concat("the state of ", param_name)),
+                   concat(key, " of ", param_name));
 }
 
 double read_step(const Target& target, const std::string& param_name, const State::Map& state, const char* key) {

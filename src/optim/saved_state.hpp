@@ -46,12 +46,19 @@ bool read_flag(const Target& target, const SavedGroup& group, const char* key, b
 
 /// @throws for a key of a parameter's state that is not in `known`.
 void expect_keys(const Target& target, const std::string& param, const State::Map& state,
-                 std::initializer_list<std::string_view> known);
+                 std::span<const std::string_view> known);
+inline void expect_keys(const Target& target, const std::string& param, const State::Map& state,
+                        std::initializer_list<std::string_view> known) {
+  expect_keys(target, param, state, std::span(known.begin(), known.size()));
+}
 
-/// A copy of the tensor at `key` with the dtype, device and layout of `param`; undefined when it is missing and not
-/// `required`.
+/// A copy of the tensor at `key` with the device and layout of `param`, and its dtype unless another is given;
+/// undefined when it is missing and not `required`.
 at::Tensor read_buffer(const Target& target, const std::string& param_name, const State::Map& state, const char* key,
-                       const at::Tensor& param, bool required);
+                       const at::Tensor& param, bool required, std::optional<at::ScalarType> dtype = std::nullopt);
+
+/// The number at `key`, in a tensor of one element or by itself. Waits for its device.
+double read_scalar(const Target& target, const std::string& param_name, const State::Map& state, const char* key);
 
 /// The number of updates at `key`, a scalar tensor or a number. Waits for its device.
 double read_step(const Target& target, const std::string& param_name, const State::Map& state, const char* key);

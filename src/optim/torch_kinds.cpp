@@ -45,7 +45,7 @@ struct Sgd {
   using Options = to::SGDOptions;
   using ParamState = to::SGDParamState;
   static constexpr const char* name = "torch::optim::SGD";
-  static constexpr std::string_view keys[] = {"momentum", "dampening", "nesterov", "maximize"};
+  static constexpr std::string_view keys[] = {"weight_decay", "momentum", "dampening", "nesterov", "maximize"};
 
   static State::Map options(const Options& o) {
     return {{"lr", o.lr()},
@@ -81,7 +81,8 @@ struct AdamKind {
   using Options = OptionsType;
   using ParamState = StateType;
   static constexpr const char* name = decoupled ? "torch::optim::AdamW" : "torch::optim::Adam";
-  static constexpr std::string_view keys[] = {"betas", "eps", "amsgrad", "maximize", "decoupled_weight_decay"};
+  static constexpr std::string_view keys[] = {"weight_decay", "betas",    "eps",
+                                              "amsgrad",      "maximize", "decoupled_weight_decay"};
 
   static State::Map options(const Options& o) {
     return {{"lr", o.lr()},
@@ -126,7 +127,7 @@ struct Rmsprop {
   using Options = to::RMSpropOptions;
   using ParamState = to::RMSpropParamState;
   static constexpr const char* name = "torch::optim::RMSprop";
-  static constexpr std::string_view keys[] = {"momentum", "alpha", "eps", "centered", "maximize"};
+  static constexpr std::string_view keys[] = {"weight_decay", "momentum", "alpha", "eps", "centered", "maximize"};
 
   static State::Map options(const Options& o) {
     return {{"lr", o.lr()},           {"momentum", o.momentum()}, {"alpha", o.alpha()},
@@ -162,7 +163,8 @@ struct AdagradKind {
   using Options = to::AdagradOptions;
   using ParamState = to::AdagradParamState;
   static constexpr const char* name = "torch::optim::Adagrad";
-  static constexpr std::string_view keys[] = {"lr_decay", "eps", "initial_accumulator_value", "maximize"};
+  static constexpr std::string_view keys[] = {"weight_decay", "lr_decay", "eps", "initial_accumulator_value",
+                                              "maximize"};
 
   static State::Map options(const Options& o) {
     return {{"lr", o.lr()},

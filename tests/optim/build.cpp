@@ -90,15 +90,19 @@ TEST_CASE("build_optimizer: what is wrong is named", "[optim]") {
   const auto message = [](const OptimizerSpec& spec) {
     return error_of<ConfigError>([&] { optim::build_optimizer(spec, model_parameters()); });
   };
-  CHECK(message({"adamm"}) == "[optimizer.build] expected one of adam, adamw, sgd, got 'adamm'; did you mean 'adam'?");
-  CHECK(
-      message({"sgd", {.eps = 1e-8}}) ==
-      "[optim] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, fused), got 'eps'");
+  CHECK(message({"adamm"}) ==
+        "[optimizer.build] expected one of adadelta, adagrad, adam, adamax, adamw, asgd, lion, nadam, radam, rmsprop, "
+        "rprop, sgd, got 'adamm'; did you mean 'adam'?");
+  CHECK(message({"sgd", {.eps = 1e-8}}) ==
+        "[optim] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, fused, "
+        "master_weights, stochastic_rounding), got 'eps'");
   CHECK(message({"adam", {.momentum = 0.9}}) ==
-        "[optim] expected options of adam (lr, weight_decay, betas, eps, amsgrad, maximize, fused), got 'momentum'");
+        "[optim] expected options of adam (lr, weight_decay, betas, eps, amsgrad, maximize, fused, "
+        "decoupled_weight_decay, master_weights, stochastic_rounding), got 'momentum'");
   CHECK(message({"sgd", {}, {{"head", {.amsgrad = true}}}}) ==
         "[optim.param_groups[0]] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, "
-        "fused), got 'amsgrad'");
+        "fused, "
+        "master_weights, stochastic_rounding), got 'amsgrad'");
   const auto group_message = [&](const char* type, std::string pattern, auto option, double value) {
     OptimizerSpec spec(type, {}, {std::move(pattern)});
     spec.param_groups[0].*option = value;
@@ -116,10 +120,10 @@ TEST_CASE("build_optimizer: what is wrong is named", "[optim]") {
             .match(message({"adam", {}, {{"("}}})));
   OptimizerSpec critic("sgd", {.eps = 1e-8});
   critic.section = "optim.critic";
-  CHECK(
-      message(critic) ==
-      "[optim.critic] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, fused), got "
-      "'eps'");
+  CHECK(message(critic) ==
+        "[optim.critic] expected options of sgd (lr, weight_decay, momentum, dampening, nesterov, maximize, fused, "
+        "master_weights, stochastic_rounding), got "
+        "'eps'");
   CHECK(message({}) == "[optimizer.build] expected optim.type, got none");
   CHECK(error_of<ConfigError>([] { optim::build_optimizer({"sgd"}, {}); }) ==
         "[optimizer.build] expected parameters to train, got none");

@@ -6,11 +6,13 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <string_view>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <torch/version.h>
 
 #include <optim/fused_kernels.hpp>
 #include <optim/golden.hpp>
@@ -30,18 +32,19 @@ std::vector<std::int64_t> all_sizes() {
   return sizes;
 }
 
-TEST_CASE("fused kernels: one is used exactly where it gives the unfused update", "[optim][fused]") {
+TEST_CASE("fused kernels: a comparison with exact updates finds those of LibTorch that are wrong", "[optim][fused]") {
   for (const FusedKernel kernel : {FusedKernel::sgd, FusedKernel::adam, FusedKernel::adamw}) {
     for (const at::ScalarType dtype : dtypes) {
-      INFO("kernel " << static_cast<int>(kernel) << " in " << c10::toString(dtype)
-                     << ": renew the table in src/optim/fused_kernels.cpp");
+      CAPTURE(static_cast<int>(kernel), c10::toString(dtype));
       const bool right = optim::detail::compare_fused(kernel, at::kCPU, dtype, all_sizes());
-      CHECK(optim::detail::is_usable(kernel, at::kCPU, dtype) == right);
-      // Where the table has no row, this stands in for it.
+      if (std::string_view(TORCH_VERSION) == "2.13.0") {
+        // Its SGD leaves parameters of two bytes as they are, but for the last elements.
+        CHECK(right == (kernel != FusedKernel::sgd || c10::elementSize(dtype) != 2));
+      }
+      // The sizes that a program tries on its device find the same.
       CHECK(optim::detail::compare_fused(kernel, at::kCPU, dtype, optim::detail::brief_sizes) == right);
+      CHECK_FALSE(optim::detail::is_usable(kernel, at::kCPU, dtype));  // danling's own kernels run there
     }
-    CHECK_FALSE(optim::detail::is_usable(kernel, at::kCPU, at::kComplexFloat));
-    CHECK_FALSE(optim::detail::is_usable(kernel, at::kCPU, at::kFloat8_e4m3fn));
     CHECK_FALSE(optim::detail::is_usable(kernel, at::Device(at::kMeta), at::kFloat));
   }
 }

@@ -84,6 +84,9 @@ std::vector<at::Tensor> tensors_of(const State& state) {
   std::vector<at::Tensor> out;
   for (const auto& param : state.at("state").map()) {
     for (const auto& entry : param.value.map()) {
+      if (entry.key.string() == "step" && param.value.map().find("exp_avg") == nullptr) {
+        continue;  // of SGD, where only a device knows whether the next momentum is the first
+      }
       out.push_back(entry.value.tensor().to(at::kCPU, at::kDouble, /*non_blocking=*/false, /*copy=*/true));
     }
   }
@@ -108,7 +111,7 @@ void check_run(const Kind& kind, at::TensorOptions where, bool fused, Step step,
   const bool half = where.dtype() == at::kBFloat16;
   const double scale = half ? 4.0 : 3.0;
   // Where the device knows the count, the last factor is a tensor, and half precision rounds once more.
-  const double tolerance = half ? 0x1p-7 : 1e-6;
+  const double tolerance = half ? 0x1p-6 : 1e-6;
   const auto number = [&](double value) {
     return at::full({}, value, at::TensorOptions().device(where.device()).dtype(at::kFloat));
   };
@@ -183,7 +186,7 @@ TEST_CASE("Optimizer: a scale alone and a flag alone are taken too", "[optim]") 
     check_equal(got, expected, 1e-6);
     got.set_gradients(2, 1.0);
     step(*got.optimizer, {.found_inf = at::full({1}, true, at::kBool)});
-    check_equal(got, expected, 0.0);
+    check_equal(got, expected, 1e-15);
     check_states(got, expected, 1e-6);
   }
 }

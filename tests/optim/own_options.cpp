@@ -25,9 +25,9 @@ struct SignOptions {
 };
 
 /// Moves each parameter by lr against the sign of its gradient.
-class Sign final : public optim::Optimizer {
+class OwnSign final : public optim::Optimizer {
  public:
-  explicit Sign(const std::vector<optim::ResolvedGroup>& groups) {
+  explicit OwnSign(const std::vector<optim::ResolvedGroup>& groups) {
     for (const auto& group : groups) {
       optim::expect_options(group, "sign", {"lr", "threshold", "rounding"});
       add_group({group.params, group.names, group.options.lr.value_or(1.0)});
@@ -73,7 +73,7 @@ void register_once() {
   static const bool done = [] {
     optim::register_optimizer<SignOptions>(
         "sign", [](const optim::OptimizerSpec&, const std::vector<optim::ResolvedGroup>& groups) {
-          return std::make_shared<Sign>(groups);
+          return std::make_shared<OwnSign>(groups);
         });
     optim::register_scheduler<SawOptions>(
         "saw", [](const optim::SchedulerSpec& spec, optim::Optimizer& optimizer, std::optional<std::int64_t>) {
@@ -116,7 +116,7 @@ TEST_CASE("register_optimizer: options of its own are keys of optim and of its g
     parameter.mutable_grad() = at::ones({3}).neg_();
   }
   const auto optimizer = optim::build_optimizer(settings.optim, parameters);
-  CHECK(dynamic_cast<Sign&>(*optimizer).thresholds == std::vector<double>{2, 0.25});
+  CHECK(dynamic_cast<OwnSign&>(*optimizer).thresholds == std::vector<double>{2, 0.25});
   optimizer->step();
   CHECK(parameters[0].second[0].item().toDouble() == 1.5);
   CHECK(parameters[1].second[0].item().toDouble() == 1);
@@ -172,6 +172,10 @@ TEST_CASE("register_optimizer: keys and names that are taken are refused", "[opt
     std::optional<double> threshold = std::nullopt;
     void fields(danling::Fields& f) { f("threshold", threshold, "another"); }
   };
+  struct Knee {
+    std::optional<double> knee = std::nullopt;
+    void fields(danling::Fields& f) { f("knee", knee, "another"); }
+  };
   struct Always {
     double slope = 1;
     void fields(danling::Fields& f) { f("slope", slope, "cannot be unset"); }
@@ -186,7 +190,7 @@ TEST_CASE("register_optimizer: keys and names that are taken are refused", "[opt
   CHECK(add(Always(), "c") ==
         "[optimizer.register] expected a std::optional without a value for option 'slope', got one that is always set");
   CHECK(add(SignOptions(), "sign") == "[optimizer.register] expected a new name, got 'sign', which is taken");
-  CHECK(error_of<ConfigError>([] { optim::register_scheduler<Second>("cosine", {}); }) ==
+  CHECK(error_of<ConfigError>([] { optim::register_scheduler<Knee>("cosine", {}); }) ==
         "[scheduler.register] expected a new name, got 'cosine', which is taken");
 }
 

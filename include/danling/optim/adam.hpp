@@ -1,58 +1,57 @@
-// Adam and AdamW, which differ only in the weight decay.
+// Adam and its kin.
 #pragma once
 
 #include <memory>
-#include <string_view>
+#include <string>
 #include <vector>
 
-#include <danling/optim/optimizer.hpp>
-#include <danling/optim/options.hpp>
+#include <danling/optim/elementwise.hpp>
 
 namespace danling::inline v0::optim {
 
-/// Updates as torch.optim.Adam does; weight decay is added to the gradient.
-class Adam : public Optimizer {
+/// torch.optim.Adam: weight decay is added to the gradient.
+class Adam final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
   static const OptimizerOptions& defaults();
-
-  /// `params` may be empty if `add_param_group` follows. `names`: empty or one per parameter.
   explicit Adam(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
                 std::vector<std::string> names = {});
-  ~Adam() override;
-
-  /// @throws ConfigError as `ParamGroup` requires, and for options out of range or of another kind of optimizer.
-  void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
-                       std::vector<std::string> names = {});
-
-  /// All options of a group, its current learning rate and weight decay included.
-  OptimizerOptions options(std::size_t group = 0) const;
-  void set_options(std::size_t group, const OptimizerOptions& options);
-
-  std::string_view name() const override { return "Adam"; }
-  State state_dict() const override;
-  void load_state_dict(const State& state) override;
-
- protected:
-  struct Kind;
-  Adam(const Kind& kind, std::vector<at::Tensor> params, const OptimizerOptions& options,
-       std::vector<std::string> names);
-
- private:
-  struct Impl;
-  void update(double grad_divisor) override;
-  void update_on_device(const GradScale& scale) override;
-  bool takes_device_scale() const override { return true; }
-  std::unique_ptr<Impl> impl_;
 };
 
-/// Updates as torch.optim.AdamW does; weight decay shrinks the parameter itself.
-class AdamW final : public Adam {
+/// torch.optim.AdamW: weight decay shrinks the parameter itself.
+class AdamW final : public ElementwiseOptimizer {
  public:
+  /// Its options, with their defaults.
   static const OptimizerOptions& defaults();
   explicit AdamW(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
                  std::vector<std::string> names = {});
-  std::string_view name() const override { return "AdamW"; }
+};
+
+/// torch.optim.Adamax: Adam by the infinity norm.
+class Adamax final : public ElementwiseOptimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+  explicit Adamax(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                  std::vector<std::string> names = {});
+};
+
+/// torch.optim.NAdam: Adam with Nesterov's momentum.
+class NAdam final : public ElementwiseOptimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+  explicit NAdam(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                 std::vector<std::string> names = {});
+};
+
+/// torch.optim.RAdam: Adam without adaptive steps while the variance is not yet known.
+class RAdam final : public ElementwiseOptimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+  explicit RAdam(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                 std::vector<std::string> names = {});
 };
 
 /// A new Adam over `params`.

@@ -29,7 +29,7 @@ struct ResolvedGroup {
   std::string where;
 };
 
-/// Optimizers by `optim.type`: sgd, adam, adamw, and the program's types. A factory gets at least one group.
+/// Optimizers by `optim.type`: sgd, adamw, …, and the program's types. A factory gets at least one group.
 using OptimizerRegistry = Registry<std::shared_ptr<Optimizer>(const OptimizerSpec&, const std::vector<ResolvedGroup>&)>;
 OptimizerRegistry& optimizers();
 

@@ -61,9 +61,8 @@ class Optimizer {
   void step(double grad_divisor = 1.0);
 
   /// The same with a scale and a flag that may be on a device. If the flag is not 0, updates nothing: no parameter, no
-  /// momentum, no count; the content of the gradients is then unspecified. SGD, Adam and AdamW do not wait for a
-  /// device, except with a parameter on the host, or before a momentum with dampening exists; others wait for both
-  /// tensors.
+  /// momentum, no count; the content of the gradients is then unspecified. Elementwise optimizers do not wait for a
+  /// device, except with a parameter on the host; others wait for both tensors.
   /// @throws StateError for a tensor of several elements, and as above.
   void step(const GradScale& scale);
 

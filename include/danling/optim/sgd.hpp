@@ -1,44 +1,49 @@
-// Stochastic gradient descent with momentum.
+// Stochastic gradient descent, averaged and by signs.
 #pragma once
 
 #include <memory>
-#include <string_view>
+#include <string>
 #include <vector>
 
-#include <danling/optim/optimizer.hpp>
-#include <danling/optim/options.hpp>
+#include <danling/optim/elementwise.hpp>
 
 namespace danling::inline v0::optim {
 
-/// Updates as torch.optim.SGD does: the first momentum is the gradient itself, not dampened.
-class SGD final : public Optimizer {
+/// torch.optim.SGD: the first momentum is the gradient itself, not dampened.
+class SGD final : public ElementwiseOptimizer {
  public:
   /// Its options, with their defaults.
   static const OptimizerOptions& defaults();
-
-  /// `params` may be empty if `add_param_group` follows. `names`: empty or one per parameter.
   explicit SGD(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
                std::vector<std::string> names = {});
-  ~SGD() override;
+};
 
-  /// @throws ConfigError as `ParamGroup` requires, and for options out of range or of another kind of optimizer.
-  void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
-                       std::vector<std::string> names = {});
+/// torch.optim.ASGD: the average of the parameters is in the state, as `ax`.
+class ASGD final : public ElementwiseOptimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+  explicit ASGD(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                std::vector<std::string> names = {});
+};
 
-  /// All options of a group, its current learning rate and weight decay included.
-  OptimizerOptions options(std::size_t group = 0) const;
-  void set_options(std::size_t group, const OptimizerOptions& options);
+/// torch.optim.Rprop: steps by the sign of the gradient, for whole batches.
+class Rprop final : public ElementwiseOptimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+  explicit Rprop(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                 std::vector<std::string> names = {});
+};
 
-  std::string_view name() const override { return "SGD"; }
-  State state_dict() const override;
-  void load_state_dict(const State& state) override;
-
- private:
-  struct Impl;
-  void update(double grad_divisor) override;
-  void update_on_device(const GradScale& scale) override;
-  bool takes_device_scale() const override { return true; }
-  std::unique_ptr<Impl> impl_;
+/// Lion (Chen et al., 2023, "Symbolic Discovery of Optimization Algorithms"): the sign of an average, with
+/// decoupled weight decay.
+class Lion final : public ElementwiseOptimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+  explicit Lion(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                std::vector<std::string> names = {});
 };
 
 /// A new SGD over `params`.

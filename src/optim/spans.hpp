@@ -1,0 +1,50 @@
+// Update rules over many tensors at once, on LibTorch's threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <optim/rules/kernels.hpp>
+
+namespace danling::inline v0::optim::detail {
+
+/// The element types that kernels take.
+bool has_kernel(at::ScalarType dtype);
+rules::Type kernel_type(at::ScalarType dtype);
+
+/// Spans with their kernels, run together. Reused between updates, so that they allocate nothing.
+class SpanList {
+ public:
+  void clear();
+  /// Stores constants and returns their number, for `add`.
+  std::size_t add_constants(const double* values, std::size_t count);
+  /// `span.constants` is set when they run.
+  void add(rules::Kernel kernel, std::size_t constants, const rules::Span& span);
+  bool empty() const { return items_.empty(); }
+  /// The same bits for any number of threads. Begins with the last span, whose gradient was read last.
+  void run();
+
+ private:
+  struct Item {
+    void (*update)(const rules::Span&);
+    std::size_t constants;
+    std::int64_t end;  // elements up to and with this span
+    rules::Span span;
+  };
+  void run_range(std::int64_t begin, std::int64_t end) const;
+
+  std::vector<Item> items_;
+  std::vector<double> constants_;
+};
+
+/// The sum of squares of all elements in float64, in an order that no number of threads changes. Not finite exactly
+/// when an element is not (or float64 squares overflow). Dense tensors on the CPU with `has_kernel` types.
+double sum_squares(const std::vector<at::Tensor>& tensors);
+
+/// averages[i] += weight * (values[i] - averages[i]), in one pass, for dense tensors of equal strides on the CPU with
+/// `has_kernel` types; the dtypes may differ.
+void move_averages(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& values, double weight);
+
+}  // namespace danling::inline v0::optim::detail
