@@ -1,8 +1,6 @@
 #include <danling/optim/build.hpp>
 
 #include <algorithm>
-#include <regex>
-#include <unordered_set>
 
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
@@ -48,36 +46,6 @@ std::shared_ptr<Scheduler> build_step(const SchedulerSpec& spec, Optimizer& opti
   check<ConfigError>(spec.step_size.has_value(), "scheduler.build", "expected step_size for ", quote(*spec.type),
                      ", got none");
   return std::make_shared<StepLR>(optimizer, *spec.step_size, spec.gamma.value_or(0.1));
-}
-
-OptimizerOptions group_options(const OptimizerSpec& spec, const ParamGroupSpec& group, const std::string& where) {
-  OptimizerOptions out = group;
-  inherit(out, static_cast<const OptimizerOptions&>(spec));
-  const auto expect = [&](bool set, const char* option, const char* with) {
-    check<ConfigError>(set, where, "expected ", spec.section, ".", option, " with ", with, ", got none");
-  };
-  if (group.lr_multiplier) {
-    expect(spec.lr.has_value(), "lr", "lr_multiplier");
-    out.lr = *spec.lr * *group.lr_multiplier;
-  }
-  if (group.weight_decay_multiplier) {
-    expect(spec.weight_decay.has_value(), "weight_decay", "weight_decay_multiplier");
-    out.weight_decay = *spec.weight_decay * *group.weight_decay_multiplier;
-  }
-  if (group.beta1 || group.beta2) {
-    expect(spec.betas.has_value(), "betas", "beta1 or beta2");
-    out.betas = {group.beta1.value_or(spec.betas->first), group.beta2.value_or(spec.betas->second)};
-  }
-  return out;
-}
-
-std::regex compile(const std::string& pattern, const std::string& where) {
-  check<ConfigError>(!pattern.empty(), where, "expected a pattern, got none");
-  try {
-    return std::regex(pattern);
-  } catch (const std::regex_error& error) {
-    fail<ConfigError>(where, "expected a regular expression, got ", quote(pattern), ": ", error.what());
-  }
 }
 
 }  // namespace
@@ -144,56 +112,16 @@ void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& k
   expect_known(spec.section, spec.type.value_or("LRScheduler"), set, known);
 }
 
-std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
-                                          std::vector<std::string>* warnings) {
-  std::vector<NamedParameter> left;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& parameter : parameters) {
-    if (seen.insert(parameter.second.unsafeGetTensorImpl()).second) {
-      left.push_back(parameter);
-    }
-  }
-  std::vector<ResolvedGroup> out;
-  for (std::size_t index = 0; index < spec.param_groups.size(); ++index) {
-    const ParamGroupSpec& group = spec.param_groups[index];
-    ResolvedGroup resolved;
-    resolved.where = concat(spec.section, ".param_groups[", index, "]");
-    resolved.options = group_options(spec, group, resolved.where);
-    const std::regex pattern = compile(group.pattern, resolved.where);
-    std::vector<NamedParameter> rest;
-    for (auto& parameter : left) {
-      if (std::regex_search(parameter.first, pattern)) {
-        resolved.names.push_back(parameter.first);
-        resolved.params.push_back(parameter.second);
-      } else {
-        rest.push_back(std::move(parameter));
-      }
-    }
-    left = std::move(rest);
-    if (!resolved.params.empty()) {
-      out.push_back(std::move(resolved));
-    } else if (warnings != nullptr) {
-      warnings->push_back(concat("[", resolved.where, "] expected pattern ", quote(group.pattern),
-                                 " to match a parameter that no earlier group has, got no match"));
-    }
-  }
-  if (!left.empty()) {
-    ResolvedGroup rest{{}, {}, spec, spec.section};
-    for (auto& parameter : left) {
-      rest.names.push_back(parameter.first);
-      rest.params.push_back(parameter.second);
-    }
-    out.push_back(std::move(rest));
-  }
-  return out;
-}
-
 std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                            std::vector<std::string>* warnings) {
   check<ConfigError>(spec.type.has_value(), "optimizer.build", "expected ", spec.section, ".type, got none");
   const auto& factory = optimizers().at(*spec.type);
   check<ConfigError>(!parameters.empty(), "optimizer.build", "expected parameters to train, got none");
-  return factory(spec, resolve_groups(spec, parameters, warnings));
+  freeze(spec.freeze.value_or(std::vector<std::string>()), parameters, concat(spec.section, ".freeze"));
+  const auto groups = resolve_groups(spec, parameters, warnings);
+  check<ConfigError>(!groups.empty(), "optimizer.build", "expected parameters to train, got none that ", spec.section,
+                     ".freeze leaves");
+  return factory(spec, groups);
 }
 
 std::shared_ptr<Scheduler> build_scheduler(const SchedulerSpec& spec, Optimizer& optimizer,

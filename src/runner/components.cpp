@@ -10,6 +10,7 @@
 #include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/adapters.hpp"
 #include "runner/checks.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
@@ -26,6 +27,7 @@ TorchRunnerBase::~TorchRunnerBase() {
 void TorchRunnerBase::materialize_model() {
   check<StateError>(static_cast<bool>(model) || !models.empty(), "runner.materialize_model",
                     "expected a model, got none; assign `model` in the constructor of your runner");
+  Adapters(*this).freeze();
   if (model) {
     parallelism().prepare(model, device());
   }
@@ -53,7 +55,7 @@ void TorchRunnerBase::build_optimizer() {
   std::vector<std::string> warnings{config().check_optim(optimizer != nullptr)};
   std::erase(warnings, "");
   if (optimizer == nullptr && config().optim.type && model) {
-    optimizer = optim::build_optimizer(config().optim, iter_optimizer_named_parameters(), &warnings);
+    optimizer = Adapters::build_optimizer(config().optim, model, iter_optimizer_named_parameters(), warnings);
   }
   Learners(*this).build_optimizers(warnings);
   for (const auto& warning : warnings) {

@@ -10,6 +10,7 @@
 
 #include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
+#include "runner/adapters.hpp"
 #include "runner/learners.hpp"
 #include "runner/schedules.hpp"
 
@@ -33,7 +34,7 @@ void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warni
   for (const auto& [name, handle] : runner_.models) {
     const auto spec = runner_.config().optim.for_name(name);
     if (!runner_.optimizers.contains(name) && spec.type && handle.is_trainable()) {
-      runner_.optimizers[name] = optim::build_optimizer(spec, handle.named_parameters(), &warnings);
+      runner_.optimizers[name] = Adapters::build_optimizer(spec, handle, handle.named_parameters(), warnings);
     }
   }
 }

@@ -45,8 +45,16 @@ void register_optimizer(std::string_view name, OptimizerRegistry::Factory factor
   optimizers().add(name, std::move(factory));
 }
 
+/// Freezes the parameters whose names match one of `patterns`: they require no gradient and lose the one they have.
+/// Tied weights are frozen by any of their names. `where` names the patterns in messages.
+/// @throws ConfigError for an invalid pattern, and for one that matches nothing.
+void freeze(const std::vector<std::string>& patterns, const std::vector<NamedParameter>& parameters,
+            std::string_view where = "optim.freeze");
+
 /// Assigns each parameter to the first pattern found in its name; the rest form a last group with the optimizer's
-/// options. A pattern without a match creates no group, and adds one line to `warnings`.
+/// options. With `no_decay`, parameters without weight decay form a group of their own, after the others of their
+/// pattern. Leaves out those that `freeze` matches. A pattern without a match creates no group, and adds one line to
+/// `warnings`.
 /// @throws ConfigError for an invalid pattern or a multiplier without its base option.
 std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                           std::vector<std::string>* warnings = nullptr);
@@ -54,7 +62,8 @@ std::vector<ResolvedGroup> resolve_groups(const OptimizerSpec& spec, const std::
 /// @throws ConfigError when an option outside `known` is set: for factories, so that no option is ignored.
 void expect_options(const ResolvedGroup& group, std::string_view type, std::initializer_list<std::string_view> known);
 
-/// The optimizer that `spec` describes. A parameter that occurs twice (tied weights) is added once.
+/// The optimizer that `spec` describes, after freezing what `spec.freeze` matches. A parameter that occurs twice (tied
+/// weights) is added once.
 /// @throws ConfigError for a missing or unknown type, an option that the type does not have, or no parameters.
 std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
                                            std::vector<std::string>* warnings = nullptr);
