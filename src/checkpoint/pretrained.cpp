@@ -103,15 +103,50 @@ void find_candidates(const State& tree, const std::string& key, std::vector<Cand
 
 using Names = std::unordered_set<std::string>;
 
+std::regex compile(const std::string& pattern, std::string_view option) {
+  try {
+    return std::regex(pattern);
+  } catch (const std::regex_error& error) {
+    fail<ConfigError>(loading, "expected a regular expression in ", option, ", got ", quote(pattern), ": ",
+                      error.what());
+  }
+}
+
+// Moves the entries of the model that `skip` matches to `skipped`.
+State without_skipped(const State& own, const PretrainedOptions& options, std::vector<std::string>& skipped) {
+  if (options.skip.empty()) {
+    return own;
+  }
+  std::vector<std::pair<std::regex, bool>> patterns;
+  for (const auto& pattern : options.skip) {
+    patterns.emplace_back(compile(pattern, "skip"), false);
+  }
+  State out = State::Map();
+  for (const auto& [key, value] : own.map()) {
+    const std::string name = text_of(key);
+    bool skips = false;
+    for (auto& [pattern, used] : patterns) {
+      if (std::regex_search(name, pattern)) {
+        skips = used = true;
+      }
+    }
+    if (skips) {
+      skipped.push_back(name);
+    } else {
+      out[key] = value;
+    }
+  }
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    check<ConfigError>(patterns[i].second, loading,
+                       "expected in skip a pattern that matches a weight of the model, got ", quote(options.skip[i]));
+  }
+  return out;
+}
+
 void rename(std::vector<Entry>& entries, const PretrainedOptions& options, const Names& own) {
   std::vector<std::pair<std::regex, std::string>> patterns;
   for (const auto& [pattern, replacement] : options.rename_pattern) {
-    try {
-      patterns.emplace_back(std::regex(pattern), replacement);
-    } catch (const std::regex_error& error) {
-      fail<ConfigError>(loading, "expected a regular expression in rename_pattern, got ", quote(pattern), ": ",
-                        error.what());
-    }
+    patterns.emplace_back(compile(pattern, "rename_pattern"), replacement);
   }
   std::unordered_map<std::string, std::string> seen;
   for (Entry& entry : entries) {
@@ -322,9 +357,15 @@ WeightMatch match_weights(const State& own, const State& checkpoint, const Pretr
       outside.push_back(entry.given);
     }
   }
-  WeightMatch out = compare_weights(own, given);
+  std::vector<std::string> skipped;
+  const State wanted = without_skipped(own, options, skipped);
+  for (const auto& name : skipped) {
+    given.map().erase(name);
+  }
+  WeightMatch out = compare_weights(wanted, given);
   out.key = found->key;
   out.prefix = found->prefix;
+  out.skipped = std::move(skipped);
   for (auto& name : out.unexpected) {
     name = original.at(name);
   }

@@ -11,6 +11,7 @@
 
 #include "identity.hpp"
 #include "memory.hpp"
+#include "shards.hpp"
 #include "tensors/dtypes.hpp"
 
 namespace danling::inline v0 {
@@ -108,7 +109,13 @@ State load_safetensors(const std::filesystem::path& path) {
 }
 
 State load_weights(const std::filesystem::path& path) {
-  return formats::is_safetensors(path) ? load_safetensors(path) : load_file(path);
+  std::error_code missing;
+  if (std::filesystem::is_directory(path, missing)) {
+    return load_weights(weights_in(path));
+  }
+  return is_shard_index(path)            ? load_shards(path)
+         : formats::is_safetensors(path) ? load_safetensors(path)
+                                         : load_file(path);
 }
 
 }  // namespace danling::inline v0

@@ -46,6 +46,7 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
   runner_.logger().info(concat("loaded the weights of ", path.empty() ? origin : path.string(),
                                match.key.empty() ? "" : concat(", those under ", quote(match.key)), ": ",
                                match.loaded.size(), " of ", own.map().size(), " entries",
+                               match.skipped.empty() ? "" : concat(", ", match.skipped.size(), " skipped"),
                                match.prefix.empty() ? "" : concat(", without the prefix ", quote(match.prefix))));
   for (const auto& line : match.lines()) {
     runner_.logger().warning(concat("runner.load_pretrained: ", line));
@@ -138,6 +139,9 @@ void start_afresh(RunnerConfig& config) {
   config.resume.reset();
   config.auto_resume = false;
   config.pretrained.reset();
+  config.pretrained_key.reset();
+  config.pretrained_rename.clear();
+  config.pretrained_skip.reset();
 }
 
 }  // namespace detail

@@ -33,6 +33,15 @@ std::string waiting_metrics(const State& checkpoint) {
   return text != nullptr ? text->string() : std::string();
 }
 
+PretrainedOptions pretrained_options(const RunnerConfig& config) {
+  PretrainedOptions out{.strict = config.pretrained_strict, .key = config.pretrained_key.value_or("")};
+  for (const RenameRule& rule : config.pretrained_rename) {
+    out.rename_pattern.emplace_back(rule.pattern, rule.replacement);
+  }
+  out.skip = config.pretrained_skip.value_or(std::vector<std::string>());
+  return out;
+}
+
 }  // namespace
 
 void BaseRunner::auto_restore() {
@@ -49,7 +58,7 @@ void BaseRunner::auto_restore() {
     state_.train.epoch = earlier.last_epoch() + (epochs() ? 1 : 0);
     services.logger.info(concat("auto_resume: the run is finished, ", from.path.string(), " holds its model"));
   } else if (from.weights_only) {
-    Restorer(*this).restore_weights(checkpoint, {.strict = config().pretrained_strict}, from.path);
+    Restorer(*this).restore_weights(checkpoint, pretrained_options(config()), from.path);
   } else {
     Restorer(*this).restore(checkpoint, from.path);
     if (const State* lines = checkpoint.find("metrics_lines")) {

@@ -373,6 +373,15 @@ void RunnerConfig::base_validate() const {
                      " and ", find_batch_size.max);
   check<ConfigError>(!find_lr.enabled || !find_batch_size.enabled, where,
                      "expected one of 'find_lr' and 'find_batch_size', got both");
+  for (const auto& [set, key] : {std::pair(pretrained_key.has_value(), "pretrained_key"),
+                                 std::pair(!pretrained_rename.empty(), "pretrained_rename"),
+                                 std::pair(pretrained_skip.has_value(), "pretrained_skip")}) {
+    check<ConfigError>(!set || pretrained, where, "expected 'pretrained' beside '", key, "', got none");
+  }
+  for (std::size_t i = 0; i < pretrained_rename.size(); ++i) {
+    check<ConfigError>(!pretrained_rename[i].pattern.empty(), where, "expected a pattern for 'pretrained_rename[", i,
+                       "]', got none");
+  }
   check<ConfigError>(is_device(device), where, "expected auto, cpu, cuda or cuda:<index> for 'device', got ",
                      quote(device));
   const auto check_sched = [](const optim::SchedulerSpec& spec, const std::string& key) {

@@ -43,6 +43,7 @@ struct WeightMatch {
   std::vector<std::string> missing;             ///< names of the model
   std::vector<std::string> unexpected;          ///< names of the file
   std::vector<ShapeMismatch> shape_mismatches;  ///< by names of the model
+  std::vector<std::string> skipped;             ///< names of the model that `skip` matches
   State weights;                                ///< `loaded` with their values from the file
 
   bool complete() const { return missing.empty() && unexpected.empty() && shape_mismatches.empty(); }
