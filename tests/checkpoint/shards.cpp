@@ -2,6 +2,7 @@
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/checkpoint/weights.hpp>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
