@@ -150,7 +150,7 @@ void TorchRunnerBase::Training::broadcast_failure() {
   }
 }
 
-// The next save warns that it is has_partial_step. A host may continue with the next batch, which opens new windows.
+// The next save warns that a step threw before it. A host may continue with the next batch, which opens new windows.
 void TorchRunnerBase::Training::drop_windows() {
   if (!runner_.is_settled()) {
     runner_.services().has_partial_step = true;
