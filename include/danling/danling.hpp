@@ -76,7 +76,10 @@
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/checkpoint/weights.hpp>
 
+#include <danling/nn/allocated_bytes.hpp>
+#include <danling/nn/distillation.hpp>
 #include <danling/nn/losses.hpp>
+#include <danling/nn/recompute.hpp>
 
 #include <danling/telemetry/logger.hpp>
 

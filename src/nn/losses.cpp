@@ -101,14 +101,10 @@ at::Tensor TargetLoss::class_weights(const at::Tensor& logits) const {
   return weights_;
 }
 
-namespace {
-
-at::Tensor widened(const at::Tensor& prediction) {
-  const auto type = prediction.scalar_type();
-  return type == at::kHalf || type == at::kBFloat16 ? prediction.to(at::kFloat) : prediction;
+at::Tensor widened(const at::Tensor& logits) {
+  const auto type = logits.scalar_type();
+  return type == at::kHalf || type == at::kBFloat16 ? logits.to(at::kFloat) : logits;
 }
-
-}  // namespace
 
 std::optional<std::int64_t> TargetLoss::ignored(const at::Tensor&) const { return options_.ignore_index; }
 std::int64_t TargetLoss::num_targets(const at::Tensor& target) const { return target.numel(); }
@@ -173,7 +169,8 @@ CrossEntropyLoss::CrossEntropyLoss(const LossOptions& options)
     : TargetLoss("cross_entropy", {"ignore_index", "label_smoothing", "class_weights"}, of_classes(options)) {}
 
 at::Tensor CrossEntropyLoss::values(const at::Tensor& logits, const at::Tensor& target) const {
-  return at::cross_entropy_loss(logits, target, class_weights(logits), at::Reduction::None, *options().ignore_index,
+  const at::Tensor wanted = target.to(target.is_floating_point() ? logits.scalar_type() : at::kLong);
+  return at::cross_entropy_loss(logits, wanted, class_weights(logits), at::Reduction::None, *options().ignore_index,
                                 options().label_smoothing.value_or(0.0));
 }
 

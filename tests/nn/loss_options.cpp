@@ -1,5 +1,7 @@
 #include <danling/nn/losses.hpp>
 
+#include <c10/util/Logging.h>  // before the test framework, whose CHECK it would replace
+
 #include <support/error.hpp>
 
 namespace nn_test {

@@ -94,6 +94,9 @@ class SigmoidFocalLoss final : public TargetLoss {
   at::Tensor values(const at::Tensor& logits, const at::Tensor& target) const override;
 };
 
+/// Logits in float32 instead of a narrower type.
+at::Tensor widened(const at::Tensor& logits);
+
 /// How many targets are not `ignore_index`. Waits for the device of `target`.
 std::int64_t count_targets(const at::Tensor& target, std::int64_t ignore_index);
 
