@@ -14,10 +14,12 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <danling/core/error.hpp>
 #include <optim/memory.hpp>
 #include <optim/plan.hpp>
+#include <optim/spans.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -65,14 +67,28 @@ at::TensorOptions norm_options(const Batches& grads) {
   return at::TensorOptions().dtype(wide ? at::kDouble : at::kFloat);
 }
 
+/// The sum of squares in float64, which cannot overflow for narrower numbers; the same for any number of threads.
+double squares_of(const std::vector<at::Tensor>& batch) {
+  const at::ScalarType real = c10::toRealValueType(batch[0].scalar_type());
+  const bool plain = detail::has_kernel(batch[0].scalar_type()) &&
+                     std::all_of(batch.begin(), batch.end(),
+                                 [](const at::Tensor& grad) { return grad.is_non_overlapping_and_dense(); });
+  if (plain) {
+    return detail::sum_squares(batch);
+  }
+  std::vector<at::Tensor> rows;
+  for (const auto& grad : batch) {
+    const at::Tensor row = grad.is_complex() ? at::view_as_real(grad.resolve_conj()) : grad;
+    rows.push_back(row.to(detail::has_kernel(real) ? real : at::kFloat).contiguous());
+  }
+  return detail::sum_squares(rows);
+}
+
 /// The common norm, on the host.
 double host_norm(const Batches& grads) {
   double squares = 0;
   for (const auto& batch : grads) {
-    for (const auto& norm : norms_of(batch, 2)) {
-      const double value = norm.item().toDouble();
-      squares += value * value;
-    }
+    squares += squares_of(batch);
   }
   return std::sqrt(squares);
 }
@@ -99,15 +115,12 @@ at::Tensor device_norm(const Batches& grads, double grad_divisor) {
 }
 
 bool host_nonfinite(const std::vector<at::Tensor>& batch) {
-  for (const auto& norm : norms_of(batch, 2)) {
-    if (std::isfinite(norm.item().toDouble())) {
-      continue;
-    }
-    // Large finite numbers, whose squares overflow, also reach this point. Rare, so its cost does not matter.
-    return std::any_of(batch.begin(), batch.end(),
-                       [](const at::Tensor& grad) { return !at::isfinite(grad).all().item().toBool(); });
+  if (std::isfinite(squares_of(batch))) {
+    return false;
   }
-  return false;
+  // Float64 numbers above 1e154, whose squares overflow, also reach this point.
+  return std::any_of(batch.begin(), batch.end(),
+                     [](const at::Tensor& grad) { return !at::isfinite(grad).all().item().toBool(); });
 }
 
 void check_limit(double limit, double grad_divisor, const char* where) {
