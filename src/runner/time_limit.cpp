@@ -5,7 +5,7 @@
 namespace danling::inline v0::detail {
 namespace {
 
-double seconds(TimeLimit::Clock::duration span) { return std::chrono::duration<double>(span).count(); }
+double in_seconds(TimeLimit::Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
 }  // namespace
 
@@ -14,16 +14,16 @@ bool TimeLimit::is_reached(double save_seconds, Clock::time_point now) {
     return reached_;
   }
   if (last_check_) {
-    longest_stretch_ = std::max(longest_stretch_, seconds(now - *last_check_));
+    longest_stretch_ = std::max(longest_stretch_, in_seconds(now - *last_check_));
   }
   last_check_ = now;
   const double margin = longest_stretch_ + 2 * save_seconds + std::min(0.01 * limit_->seconds, 30.0);
-  reached_ = seconds(now - start_) + margin >= limit_->seconds;
+  reached_ = in_seconds(now - start_) + margin >= limit_->seconds;
   return reached_;
 }
 
 bool TimeLimit::needs_measured_save(double save_seconds, Clock::time_point now) {
-  if (!limit_ || requested_save_ || save_seconds > 0 || seconds(now - start_) < 0.5 * limit_->seconds) {
+  if (!limit_ || requested_save_ || save_seconds > 0 || in_seconds(now - start_) < 0.5 * limit_->seconds) {
     return false;
   }
   requested_save_ = true;

@@ -1,0 +1,38 @@
+// Pictures of curves, as text for a terminal and as SVG.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace danling::inline v0 {
+
+/// A curve. Points that are not finite, or not positive on a logarithmic axis, are left out.
+struct PlotSeries {
+  std::string name;  ///< in the legend; empty: none
+  std::vector<double> x, y;
+  bool faint = false;  ///< drawn behind the others
+};
+
+/// A vertical line with a label.
+struct PlotMark {
+  double x = 0.0;
+  std::string label;
+};
+
+struct PlotOptions {
+  std::string title = {};
+  std::string x_label = {}, y_label = {};
+  bool log_x = false, log_y = false;
+  std::vector<PlotMark> marks = {};
+  std::size_t columns = 72, rows = 16;  ///< of the text, without axes
+};
+
+/// A grid of characters with both axes: `*` the first curve, `o`, `+`, `x` the next, `.` a faint one, `|` a mark.
+/// Lines separated by line feeds, none at the end.
+std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& options);
+
+/// The same picture as an SVG document of 720 by 420 units; it names no font file and no script.
+std::string plot_svg(const std::vector<PlotSeries>& series, const PlotOptions& options);
+
+}  // namespace danling::inline v0
