@@ -76,9 +76,10 @@ void BaseRunner::Agreement::stop_if_requested(bool save, bool stop) {
   }
   request.store(-signal, std::memory_order_relaxed);  // handled: the program may continue after load_checkpoint()
   runner_.callbacks_.notify(&Callback::on_stop, StopEvent{{runner_}, signal});
-  const std::string reason =
-      signal != 0 ? signal_name(signal)
-                  : concat("the time limit of ", TextTraits<Duration>::format(limit.limit().value_or(Duration())));
+  const std::string reason = signal != 0 ? signal_name(signal)
+                             : limit.is_set()
+                                 ? concat("the time limit of ", TextTraits<Duration>::format(*limit.limit()))
+                                 : std::string("the time limit of another process");
   throw Stopped(signal, concat("[runner.stop] stopped by ", reason, " ", detail::place_in_run(runner_),
                                taken                               ? "; the run is saved"
                                : save && runner_.is_main_process() ? "; nothing is saved, as configured"

@@ -14,6 +14,7 @@
 #include "runner/display.hpp"
 #include "runner/earlier_run.hpp"
 #include "runner/excluded.hpp"
+#include "runner/flag_scope.hpp"
 #include "runner/records.hpp"
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"
@@ -100,8 +101,9 @@ void BaseRunner::Restorer::load_extras(const State& checkpoint) {
 
 bool BaseRunner::excluded_from_loading(std::string_view key) const {
   const auto& excluded = config().checkpoint.exclude_from_loading;
-  return std::any_of(excluded.begin(), excluded.end(),
-                     [&](const std::string& item) { return detail::part_name(item) == key; });
+  const bool rewinding = services_ != nullptr && services_->rewinding;
+  return !rewinding && std::any_of(excluded.begin(), excluded.end(),
+                                   [&](const std::string& item) { return detail::part_name(item) == key; });
 }
 
 void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
@@ -200,6 +202,13 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
     runner_.requests_.stop.compare_exchange_strong(handled, 0);
   }
   runner_.callbacks_.notify(&Callback::on_restore, RestoreEvent{{runner_}, path});
+}
+
+void BaseRunner::Restorer::rewind(const State& own) {
+  const detail::FlagScope all(runner_.services_->rewinding);
+  runner_.load_state_dict(own);
+  runner_.load_components(own);
+  load_extras(own);
 }
 
 // An uncompared config may differ from the optimizer's restored options: a learning rate changed in vain would surprise

@@ -19,6 +19,9 @@ class BaseRunner::Restorer {
   /// Finds the checkpoint named by the config, or that of earlier runs of the same config.
   detail::RestorePoint find();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});
+  /// Restores a state that this process took itself, in full: without events, whatever the config excludes from loading.
+  /// Loaders keep their positions.
+  void rewind(const State& own);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});
   void check_same_meaning(const State& stored_config) const;

@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include <danling/core/signals.hpp>
+#include <danling/runner/finders.hpp>
 #include <danling/runner/torch_runner.hpp>
 #include <danling/telemetry/logger.hpp>
 #include <danling/telemetry/text.hpp>
@@ -130,6 +131,15 @@ void print_results(TorchRunnerBase& runner) {
   }
 }
 
+// Prints also with `console: false`, which is about training.
+void run_finder(TorchRunnerBase& runner, const RunnerConfig& config) {
+  const std::string text = config.find_lr.enabled ? runner.find_lr().text() : runner.find_batch_size().text();
+  if (runner.is_main_process()) {
+    std::printf("%s\n", text.c_str());
+    std::fflush(stdout);
+  }
+}
+
 int report(TorchRunnerBase* runner, const std::string& status, const std::string& message, int signal, int code) {
   // Prints to the terminal first: the code below may fail as well.
   std::fprintf(stderr, "%s%s\n", status == "stopped" ? "" : "error: ", message.c_str());
@@ -156,8 +166,6 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     if (parse(config, argc, argv)) {
       return exit_success;
     }
-    check<ConfigError>(!config.find_lr.enabled && !config.find_batch_size.enabled, "run",
-                       "expected neither find_lr nor find_batch_size, which are not available yet");
     apply_process_settings(config);
     const SignalGuard signals;
     // Turns a full disk quota or a closed pipe into an error of the write, with a message, instead of a fatal signal.
@@ -165,6 +173,11 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     std::signal(SIGPIPE, SIG_IGN);
     try {
       runner = make();
+      if (config.find_lr.enabled || config.find_batch_size.enabled) {
+        run_finder(*runner, config);
+        runner->close();
+        return exit_success;
+      }
       if (work) {
         work(*runner);
       } else {

@@ -41,6 +41,8 @@ struct RunnerServices {
   State ranks;
   /// Whether a step has thrown since the last save or load.
   bool has_partial_step = false;
+  /// Whether a state of this process is being restored in full.
+  bool rewinding = false;
   /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
 };

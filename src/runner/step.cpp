@@ -8,6 +8,7 @@
 #include <ATen/ops/full_like.h>
 #include <danling/checkpoint/manager.hpp>
 
+#include "runner/loss_probe.hpp"
 #include "runner/services.hpp"
 #include "runner/windows.hpp"
 
@@ -96,6 +97,9 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
   OpenStep& step = current_step("runner.backward");
   learner_ = &Windows(*this).find(name, "runner.backward");
   backward_options_ = {.inputs = trainable(*learner_), .retain_graph = retain_graph};
+  if (loss_probe_ != nullptr && loss_probe_->model == name) [[unlikely]] {
+    loss_probe_->add(loss);
+  }
   step.names_model = true;
   backward(loss);  // after an exception the next step begins with new options
   step.names_model = false;

@@ -76,17 +76,21 @@ void TorchRunnerBase::Training::prepare() {
                     "expected no loop of the program in progress, got one; call finish_evaluation() after "
                     "evaluate_on_batch, finish_training() after train_on_batch");
   continue_after_error();
-  Learners(runner_).make();
-  runner_.by_steps_ = runner_.is_step_mode();
-  runner_.is_single_process_ = runner_.group().alone();
+  prepare_steps();
   runner_.save_interval_ = runner_.by_steps_ ? runner_.checkpoint_interval() : 0;
   Records(runner_).select_score();
   Records(runner_).log_guessed_score();
-  Learners(runner_).keep_gradient_accumulators();
-  runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
   runner_.requests_.end.reset();
   runner_.time_limit_.restart();
+}
+
+void TorchRunnerBase::Training::prepare_steps() {
+  Learners(runner_).make();
+  runner_.by_steps_ = runner_.is_step_mode();
+  runner_.is_single_process_ = runner_.group().alone();
+  Learners(runner_).keep_gradient_accumulators();
+  runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
 }
 
 // The splits of the round that are done stay done. The pass that an error ended restarts.

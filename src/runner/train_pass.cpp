@@ -148,25 +148,7 @@ void TorchRunnerBase::TrainPass::evaluate() {
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
   frame.data_ready();
   const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
-  OpenStep step = open_step(micro_batch, normalizer);
-  {
-    const StepScope scope(runner_, step);
-    try {
-      step.loss = runner_.run_train_step(micro_batch.batch);
-    } catch (...) {
-      runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
-      throw;
-    }
-  }
-  if (step.steps != 1) [[unlikely]] {
-    check_step_calls(step);
-  }
-  if (runner_.learners_.size() > 1) {
-    Windows(runner_).close_open(step);
-  }
-  if (step.last) {
-    Windows(runner_).align();
-  }
+  OpenStep step = run_step(micro_batch, normalizer);
 
   ++loop_.iteration;
   for (const Learner& learner : runner_.learners_) {
@@ -188,6 +170,30 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
   }
   if (!runner_.services().deferred_saves.empty() && runner_.is_settled()) [[unlikely]] {
     Saver(runner_).save_deferred();
+  }
+  return step;
+}
+
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch& micro_batch,
+                                                               std::optional<std::int64_t> normalizer) {
+  OpenStep step = open_step(micro_batch, normalizer);
+  {
+    const StepScope scope(runner_, step);
+    try {
+      step.loss = runner_.run_train_step(micro_batch.batch);
+    } catch (...) {
+      runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
+      throw;
+    }
+  }
+  if (step.steps != 1) [[unlikely]] {
+    check_step_calls(step);
+  }
+  if (runner_.learners_.size() > 1) {
+    Windows(runner_).close_open(step);
+  }
+  if (step.last) {
+    Windows(runner_).align();
   }
   return step;
 }

@@ -19,6 +19,8 @@ class TorchRunnerBase::TrainPass {
   // Used by a host's loop too, which supplies the batches.
   void begin(detail::LoopFrame& frame, bool resumed);
   OpenStep train(detail::LoopFrame& frame, const MicroBatch& micro_batch);
+  /// One micro-batch without records, events and saves; the finders use it too.
+  OpenStep run_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   /// Saves, evaluates or stops as callbacks requested: in one process at once, else as the ranks agreed.
   void apply_requests(const StepPacket& agreed);
   /// Restores the pass afterwards, generators included.

@@ -12,6 +12,8 @@ class TorchRunnerBase::Training {
   explicit Training(TorchRunnerBase& runner) : runner_(runner) {}
 
   void prepare();
+  /// The part of it that steps need; the finders call it too.
+  void prepare_steps();
   /// Every epoch is evaluated; by steps, `evaluate_interval` decides, where the windows of several models are closed.
   bool evaluation_is_due() const;
   /// Drops the open windows, notifies callbacks and ranks, and rethrows the exception in flight.

@@ -121,22 +121,24 @@ bool identical(const State& a, const State& b) { return first_difference(a, b).e
 
 std::string first_difference(const State& a, const State& b) { return difference(a, b, ""); }
 
-State clone(const State& state) {
+State clone(const State& state, std::optional<at::Device> device) {
   if (state.is_tensor()) {
     const at::Tensor& tensor = state.tensor();
-    return tensor.defined() ? tensor.detach().clone() : tensor;
+    return !tensor.defined() ? tensor
+                             : tensor.detach().to(device.value_or(tensor.device()), tensor.scalar_type(),
+                                                  /*non_blocking=*/false, /*copy=*/true);
   }
   if (state.is_list() || state.is_tuple()) {
     State::List items;
     for (const auto& item : state.items()) {
-      items.push_back(clone(item));
+      items.push_back(clone(item, device));
     }
     return state.is_list() ? State(std::move(items)) : State(State::Tuple{std::move(items)});
   }
   if (state.is_map()) {
     State::Map map;
     for (const auto& entry : state.map()) {
-      map.set(entry.key, clone(entry.value));
+      map.set(entry.key, clone(entry.value, device));
     }
     return map;
   }

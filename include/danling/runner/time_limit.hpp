@@ -23,7 +23,7 @@ class TimeLimit {
   /// @param save_seconds  duration of the last save; 0: unknown
   bool is_reached(double save_seconds, Clock::time_point now = Clock::now());
   /// Another rank has reached it.
-  void set_reached() { reached_ = limit_.has_value(); }
+  void set_reached() { reached_ = true; }
   bool reached() const { return reached_; }
   /// Once, at the second half of the limit: whether a save is needed because none was measured.
   bool needs_measured_save(double save_seconds, Clock::time_point now = Clock::now());

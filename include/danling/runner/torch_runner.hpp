@@ -213,6 +213,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     const data::Loader<B>& like = *dataloaders.at(split);
     data::LoaderOptions options = like.options();
     options.batch_size = size;
+    options.drop_last = true;  // batches of this size only
     return std::make_shared<data::Loader<B>>(like.source(), std::move(options));
   }
   data::BatchRef batch_of(data::LoaderBase& loader) final {

@@ -295,6 +295,7 @@ class TorchRunnerBase : public BaseRunner {
 
   // Parts of the loops, each in a file of src/runner with its name.
   class Averages;
+  class BatchSizes;
   class Adapters;
   class Checks;
   class Evaluator;

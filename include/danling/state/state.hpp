@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -40,7 +41,7 @@ bool identical(const State& a, const State& b);
 /// The path and the two values of the first difference, or an empty string when the states are identical.
 std::string first_difference(const State& a, const State& b);
 
-/// A deep copy: every tensor cloned on its device, views of one storage become separate tensors.
-State clone(const State& state);
+/// A deep copy: every tensor cloned, on its device or on `device`; views of one storage become separate tensors.
+State clone(const State& state, std::optional<at::Device> device = std::nullopt);
 
 }  // namespace danling::inline v0

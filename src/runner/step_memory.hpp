@@ -1,0 +1,42 @@
+// Memory that training takes: measured, and on the CPU limited.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <c10/core/Device.h>
+
+namespace danling::inline v0::detail {
+
+/// Whether `error`, or one nested in it, means that memory ran out: on a device, or on the CPU.
+bool is_memory_error(const std::exception& error);
+
+/// Bytes that this process may still allocate on the CPU: the least of what the machine, the control group and
+/// RLIMIT_AS leave.
+std::int64_t available_host_memory();
+
+/// Measures the tensors of a device while it lives. On the CPU it counts those allocated meanwhile, by an allocator
+/// around LibTorch's, which also enforces a limit: an allocation beyond it throws c10::OutOfMemoryError. Tensors may
+/// outlive it. One at a time; no other thread may begin to allocate tensors while it is constructed or destroyed.
+class StepMemory {
+ public:
+  /// @param limit  bytes, on the CPU
+  StepMemory(c10::Device device, std::optional<std::int64_t> limit);
+  ~StepMemory();
+  StepMemory(const StepMemory&) = delete;
+  StepMemory& operator=(const StepMemory&) = delete;
+
+  void reset_peak();
+  /// Largest number of bytes since reset_peak(): on a device of all tensors, on the CPU of those counted.
+  std::int64_t peak() const;
+  /// Returns unused memory of a device to its driver.
+  void release();
+
+ private:
+  c10::Device device_;
+};
+
+}  // namespace danling::inline v0::detail
