@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <utility>
 
 #include <danling/core/error.hpp>
 #include <danling/core/quantity.hpp>
@@ -29,19 +31,24 @@ PlotOptions lr_picture(const LearningRateReport& report) {
   return out;
 }
 
+// The losses up to a quarter above those before the minimum: the divergence would flatten the rest.
 std::vector<PlotSeries> lr_curves(const LearningRateReport& report) {
+  const auto& points = report.points;
+  const auto less = [](const auto& a, const auto& b) { return a.smoothed < b.smoothed; };
+  const auto lowest = std::min_element(points.begin(), points.end(), less);
+  double ceiling = std::numeric_limits<double>::infinity();
+  if (lowest != points.begin() && lowest != points.end()) {
+    const double highest = std::max_element(points.begin(), lowest, less)->smoothed;
+    ceiling = highest + 0.25 * (highest - lowest->smoothed);
+  }
   PlotSeries raw{.name = "of each update", .x = {}, .y = {}, .faint = true};
   PlotSeries smoothed{.name = "smoothed", .x = {}, .y = {}};
-  for (const LearningRatePoint& point : report.points) {
-    smoothed.x.push_back(point.lr);
-    smoothed.y.push_back(point.smoothed);
-  }
-  // One loss beyond the smoothed ones would flatten the picture.
-  const auto highest = std::max_element(smoothed.y.begin(), smoothed.y.end());
-  for (const LearningRatePoint& point : report.points) {
-    if (point.loss <= *highest) {
-      raw.x.push_back(point.lr);
-      raw.y.push_back(point.loss);
+  for (const LearningRatePoint& point : points) {
+    for (const auto& [curve, loss] : {std::pair(&raw, point.loss), std::pair(&smoothed, point.smoothed)}) {
+      if (loss <= ceiling) {
+        curve->x.push_back(point.lr);
+        curve->y.push_back(loss);
+      }
     }
   }
   return {raw, smoothed};

@@ -15,7 +15,7 @@ namespace {
 
 std::string short_number(double value) {
   std::array<char, 32> out{};
-  std::snprintf(out.data(), out.size(), "%.3g", value);
+  std::snprintf(out.data(), out.size(), "%.4g", value);
   return out.data();
 }
 

@@ -169,7 +169,12 @@ TEST_CASE("EarlyStopping: a run that min_delta has ended and that kept the model
     ended = 21;
   }
   const auto losses = losses_by_epoch({1, 0.9, 0.8, 0.7});  // the newest is always the best
-  trained(config, losses);
+  {
+    TinyRunner runner(config);
+    runner.evaluation_loss = losses;
+    runner.train();
+    runner.write_summary("finished");  // as dl::run does
+  }
   TinyRunner again(config);
   again.evaluation_loss = losses;
   again.train();
