@@ -163,7 +163,7 @@ void ElementwiseOptimizer::Impl::run_list(Group& group, const Members& members, 
   if (scale != nullptr && scale->divisor.defined()) {
     grads = grads / rules::Number(scale->divisor);
   } else if (grad_divisor != 1.0) {
-    grads = grads / rules::Number(grad_divisor);
+    grads = grads * rules::Number(1 / grad_divisor);
   }
   Slot& first = group.slots[members[0]];
   const bool on_device = scale != nullptr && uses_count(group);

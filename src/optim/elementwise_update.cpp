@@ -128,6 +128,7 @@ void ElementwiseOptimizer::Impl::update(ElementwiseOptimizer& self, const GradSc
       last_count = slot.count;
       last_scalars = next_scalars = slot.scalars;
       group.variant.constants(group.options, slot.count, next_scalars.data(), constants);
+      constants[0] /= grad_divisor;  // the sign of the gradient
       stored = spans.add_constants(constants, detail::max_constants);
       last = &slot;
     }
@@ -148,7 +149,6 @@ void ElementwiseOptimizer::Impl::update(ElementwiseOptimizer& self, const GradSc
       span.state_type = rules::Type::float32;
     }
     span.count = slot.param.numel();
-    span.divisor = grad_divisor;
     if (*group.options.stochastic_rounding && span.param_type == rules::Type::bfloat16) {
       span.rounding = rounding_key(slot.count, slot.number);
     }

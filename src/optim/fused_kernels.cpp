@@ -97,7 +97,6 @@ void update_exactly(const Rule& rule, const OptimizerOptions& options, double co
   }
   span.count = param.numel();
   span.constants = constants;
-  span.divisor = 1.0;
   span.param_type = span.grad_type = span.state_type = rules::Type::float64;
   rules::kernels().update[static_cast<std::size_t>(variant.kernel)](span);
 }

@@ -123,7 +123,6 @@ void move_averages(const std::vector<at::Tensor>& averages, const std::vector<at
     span.param = averages[i].mutable_data_ptr();
     span.grad = values[i].const_data_ptr();
     span.count = averages[i].numel();
-    span.divisor = 1.0;
     span.param_type = span.state_type = kernel_type(averages[i].scalar_type());
     span.grad_type = kernel_type(values[i].scalar_type());
     spans.add(rules::Kernel::average, constants, span);

@@ -204,45 +204,41 @@ TEST_CASE("Update rules: every instruction set gives the same bits", "[optim]") 
   };
   for (std::size_t kernel = 0; kernel < rules::kernel_count; ++kernel) {
     for (const Case& c : cases) {
-      for (const double divisor : {1.0, 3.0}) {
-        CAPTURE(kernel, static_cast<int>(c.param), c.master, c.rounding, divisor);
-        std::vector<std::vector<at::Tensor>> results;
-        for (const rules::Kernels* set : {&rules::baseline_kernels, &rules::avx2_kernels, &rules::avx512_kernels}) {
-          if (!is_supported(*set)) {
-            continue;
-          }
-          constexpr std::int64_t size = 1237;
-          std::vector<at::Tensor> tensors = {waves({size}, 0.1, dtype_of(c.param)),
-                                             waves({size}, 0.4, dtype_of(c.grad))};
-          for (int row = 0; row < 3; ++row) {
-            tensors.push_back(waves({size}, 0.7 + row, at::kDouble).abs().add(0.1).to(dtype_of(c.state)));
-          }
-          tensors.push_back(tensors[0].to(at::kFloat));
-          rules::Span span{};
-          span.param = tensors[0].mutable_data_ptr();
-          span.grad = tensors[1].const_data_ptr();
-          for (std::size_t row = 0; row < 3; ++row) {
-            span.state[row] = tensors[2 + row].mutable_data_ptr();
-          }
-          span.master = c.master ? tensors[5].mutable_data_ptr<float>() : nullptr;
-          span.count = size;
-          span.constants = constants;
-          span.divisor = divisor;
-          span.rounding = c.rounding;
-          span.param_type = c.param;
-          span.grad_type = c.grad;
-          span.state_type = c.state;
-          set->update[kernel](span);
-          const double squares = set->sum_squares(tensors[1].const_data_ptr(), c.grad, size);
-          tensors.push_back(at::full({}, squares, at::kDouble));
-          results.push_back(tensors);
+      CAPTURE(kernel, static_cast<int>(c.param), c.master, c.rounding);
+      std::vector<std::vector<at::Tensor>> results;
+      for (const rules::Kernels* set : {&rules::baseline_kernels, &rules::avx2_kernels, &rules::avx512_kernels}) {
+        if (!is_supported(*set)) {
+          continue;
         }
-        for (std::size_t set = 1; set < results.size(); ++set) {
-          for (std::size_t i = 0; i < results[set].size(); ++i) {
-            // By bytes: NaN, which some constants make, equals itself.
-            const at::Tensor a = results[set][i].contiguous(), b = results[0][i].contiguous();
-            CHECK(std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
-          }
+        constexpr std::int64_t size = 1237;
+        std::vector<at::Tensor> tensors = {waves({size}, 0.1, dtype_of(c.param)), waves({size}, 0.4, dtype_of(c.grad))};
+        for (int row = 0; row < 3; ++row) {
+          tensors.push_back(waves({size}, 0.7 + row, at::kDouble).abs().add(0.1).to(dtype_of(c.state)));
+        }
+        tensors.push_back(tensors[0].to(at::kFloat));
+        rules::Span span{};
+        span.param = tensors[0].mutable_data_ptr();
+        span.grad = tensors[1].const_data_ptr();
+        for (std::size_t row = 0; row < 3; ++row) {
+          span.state[row] = tensors[2 + row].mutable_data_ptr();
+        }
+        span.master = c.master ? tensors[5].mutable_data_ptr<float>() : nullptr;
+        span.count = size;
+        span.constants = constants;
+        span.rounding = c.rounding;
+        span.param_type = c.param;
+        span.grad_type = c.grad;
+        span.state_type = c.state;
+        set->update[kernel](span);
+        const double squares = set->sum_squares(tensors[1].const_data_ptr(), c.grad, size);
+        tensors.push_back(at::full({}, squares, at::kDouble));
+        results.push_back(tensors);
+      }
+      for (std::size_t set = 1; set < results.size(); ++set) {
+        for (std::size_t i = 0; i < results[set].size(); ++i) {
+          // By bytes: NaN, which some constants make, equals itself.
+          const at::Tensor a = results[set][i].contiguous(), b = results[0][i].contiguous();
+          CHECK(std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
         }
       }
     }
@@ -270,7 +266,6 @@ TEST_CASE("Update rules: conversions of two-byte numbers are LibTorch's, for eve
       span.grad = grad.const_data_ptr();
       span.count = param.numel();
       span.constants = constants;
-      span.divisor = 1;
       span.param_type = span.state_type = dtype == at::kHalf ? rules::Type::float16 : rules::Type::bfloat16;
       span.grad_type = rules::Type::float32;
       set->update[static_cast<std::size_t>(rules::Kernel::plain_sgd)](span);

@@ -40,10 +40,9 @@ struct Span {
   void* state[3];
   float* master;  ///< float32 copy of a narrower parameter, which is then rounded from it; or null
   std::int64_t count;
-  std::int64_t first;  ///< index of the first element in its tensor
-  const double* constants;
-  double divisor;          ///< of the gradient
-  std::uint32_t rounding;  ///< key of stochastic rounding to bfloat16; 0 rounds to nearest
+  std::int64_t first;       ///< index of the first element in its tensor
+  const double* constants;  ///< the first one multiplies the gradient, except in `average`
+  std::uint32_t rounding;   ///< key of stochastic rounding to bfloat16; 0 rounds to nearest
   Type param_type, grad_type, state_type;
 
   /// `length` elements from `offset`.

@@ -184,7 +184,7 @@ inline void follow_param(float* __restrict master, const float* __restrict param
 /// The common case: without copies of blocks.
 inline bool is_plain_bfloat16(const Span& span) {
   return span.param_type == Type::bfloat16 && span.grad_type == Type::bfloat16 && span.state_type == Type::bfloat16 &&
-         span.master == nullptr && span.divisor == 1.0 && span.rounding == 0;
+         span.master == nullptr && span.rounding == 0;
 }
 
 template <class Rule, class T>
@@ -228,13 +228,6 @@ void run(const Span& span) {
     const T* grad = static_cast<const T*>(span.grad) + at;
     if (span.grad_type != native) {
       load(span.grad, span.grad_type, at, n, grad_block);
-      grad = grad_block;
-    }
-    if (span.divisor != 1.0) {
-      const T divisor = static_cast<T>(span.divisor);
-      for (std::int64_t i = 0; i < n; ++i) {
-        grad_block[i] = grad[i] / divisor;
-      }
       grad = grad_block;
     }
     T* state[3] = {state_blocks[0], state_blocks[1], state_blocks[2]};

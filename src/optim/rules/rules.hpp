@@ -8,8 +8,8 @@
 namespace danling::inline v0::optim::rules {
 namespace {  // NOLINT(google-build-namespaces): see numbers.hpp
 
-// Constants: `sign` is -1 to maximise; `decay` times the parameter is added to the gradient; `keep` multiplies the
-// parameter (decoupled weight decay).
+// Constants: `sign` multiplies the gradient (1, or -1 to maximise, over the divisor); `decay` times the parameter is
+// added to it; `keep` multiplies the parameter (decoupled weight decay).
 
 struct Average {  // not an optimizer: the parameter moves towards the gradient, as an average does
   static constexpr int buffers = 0;
