@@ -54,6 +54,7 @@
 #include <danling/optim/adam.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/curves.hpp>
+#include <danling/optim/grad_scaler.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/sgd.hpp>
 #include <danling/optim/torch_adapter.hpp>

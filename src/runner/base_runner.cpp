@@ -3,13 +3,12 @@
 
 #include <utility>
 
-#include <ATen/Context.h>
-
 #include <danling/core/signals.hpp>
 #include <danling/runner/early_stopping.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/stacks.hpp>
 
+#include "runner/kernel_settings.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -22,9 +21,7 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
   early_stopping_ = std::make_shared<EarlyStopping>(config().patience, config().min_delta);
   logger_ = std::make_unique<Logger>(
       LoggerOptions{.console = config().console && is_main_process(), .keep = std::size_t{1} << 16});
-  if (config().deterministic) {
-    set_deterministic();
-  }
+  kernel_settings_ = detail::change_kernel_settings(config().deterministic, config().tf32);
 }
 
 BaseRunner::~BaseRunner() {
@@ -58,10 +55,6 @@ void BaseRunner::set_parallelism(std::unique_ptr<Parallelism> parallelism) {
   replace_parallelism(std::move(parallelism));
 }
 
-void BaseRunner::set_deterministic() {
-  at::globalContext().setBenchmarkCuDNN(false);
-  at::globalContext().setDeterministicCuDNN(true);
-  at::globalContext().setDeterministicAlgorithms(/*enabled=*/true, /*warn_only=*/false);
-}
+void BaseRunner::set_deterministic() { detail::select_deterministic_kernels(); }
 
 }  // namespace danling::inline v0

@@ -1,6 +1,7 @@
 // Warnings and errors about runs that would otherwise fail silently.
 #include <danling/runner/torch_runner_base.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 #include <danling/telemetry/logger.hpp>
@@ -61,8 +62,11 @@ void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
 }
 
 void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Result& averages) {
+  runner_.settle_counters();
   const double* loss = averages.number("loss");
-  if (loss != nullptr && !std::isfinite(*loss)) {
+  // A policy judges the loss of an open window at its end.
+  const bool judged = runner_.watch_ != nullptr && !runner_.is_settled();
+  if (loss != nullptr && !std::isfinite(*loss) && !judged) {
     const std::string place = concat("split ", quote(frame.split()), ", epoch ", runner_.state_.train.epoch + 1,
                                      ", by step ", runner_.state_.train.global_step);
     if (runner_.mode_ == RunnerMode::train && runner_.config().on_nonfinite == "stop") {
@@ -77,9 +81,23 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
   }
   schedules();
   if (runner_.skipped_updates_ > runner_.skips_logged_) {
-    runner_.logger().warning(concat("gradients were not finite: ", runner_.skipped_updates_ - runner_.skips_logged_,
+    const RunnerConfig& config = runner_.config();
+    const auto scaled = std::find_if(runner_.learners_.begin(), runner_.learners_.end(),
+                                     [](const Learner& learner) { return learner.scaler != nullptr; });
+    const double scale = scaled == runner_.learners_.end() ? 0.0 : scaled->scaler->get_scale();
+    const std::string text = concat("gradients were not finite: ", runner_.skipped_updates_ - runner_.skips_logged_,
                                     " updates were skipped by step ", runner_.state_.train.global_step, ", ",
-                                    runner_.skipped_updates_, " in all (skip_nonfinite_grad)"));
+                                    runner_.skipped_updates_, " in all (",
+                                    config.skip_nonfinite_grad      ? "skip_nonfinite_grad"
+                                    : scale > 0                     ? concat("the loss scale is now ", scale)
+                                    : config.on_nonfinite == "skip" ? "on_nonfinite: skip"
+                                                                    : "policy",
+                                    ")");
+    if (scale >= 1) {
+      runner_.logger().info(text);  // how the scale finds its value
+    } else {
+      runner_.logger().warning(text);
+    }
     runner_.skips_logged_ = runner_.skipped_updates_;
   }
 }

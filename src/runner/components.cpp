@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <ATen/core/grad_mode.h>
+
 #include <danling/config/tree.hpp>
 #include <danling/metrics/build.hpp>
 #include <danling/optim/build.hpp>
@@ -17,6 +19,7 @@
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
+#include "runner/watch.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -24,10 +27,32 @@ TorchRunnerBase::~TorchRunnerBase() {
   pass_ = nullptr;  // overrides are destroyed: the pass must not resume
 }
 
+// In place: the optimizer of a program that built one refers to the parameters.
+void TorchRunnerBase::convert_weights(c10::ScalarType dtype) const {
+  const at::NoGradGuard no_grad;
+  const auto convert = [dtype](const NamedTensors& tensors) {
+    for (const auto& item : tensors) {
+      at::Tensor tensor = item.second;
+      if (tensor.is_floating_point()) {
+        tensor.set_data(tensor.to(dtype));
+      }
+    }
+  };
+  convert(model.named_state());
+  convert(ema.named_state());
+  for (const auto& [name, handle] : models) {
+    convert(handle.named_state());
+  }
+  criterion.to(dtype);
+}
+
 void TorchRunnerBase::materialize_model() {
   check<StateError>(static_cast<bool>(model) || !models.empty(), "runner.materialize_model",
                     "expected a model, got none; assign `model` in the constructor of your runner");
   Adapters(*this).freeze();
+  if (input_dtype_) {
+    convert_weights(*input_dtype_);
+  }
   if (model) {
     parallelism().prepare(model, device());
   }
@@ -43,7 +68,14 @@ void TorchRunnerBase::materialize_model() {
 NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return model.named_parameters(); }
 
 void TorchRunnerBase::read_options() {
-  autocast_dtype_ = config().precision_name() == "bf16" ? std::optional(at::kBFloat16) : std::nullopt;
+  const std::string_view precision = config().precision_name();
+  autocast_dtype_ = precision == "bf16"   ? std::optional(at::kBFloat16)
+                    : precision == "fp16" ? std::optional(at::kHalf)
+                                          : std::nullopt;
+  input_dtype_ = precision == "fp64" ? std::optional(at::kDouble) : std::nullopt;
+  if (Watch::judges(config())) {
+    watch_ = std::make_shared<detail::WatchState>();
+  }
 }
 
 void TorchRunnerBase::build_optimizer() {
@@ -56,6 +88,9 @@ void TorchRunnerBase::build_optimizer() {
   std::erase(warnings, "");
   if (optimizer == nullptr && config().optim.type && model) {
     optimizer = Adapters::build_optimizer(config().optim, model, iter_optimizer_named_parameters(), warnings);
+  }
+  if (optimizer != nullptr) {
+    Learners(*this).build_scaler(scaler);
   }
   Learners(*this).build_optimizers(warnings);
   for (const auto& warning : warnings) {
@@ -129,6 +164,9 @@ State TorchRunnerBase::state_dict() {
   out["ema"] = ema ? ema.state_dict() : State();
   out["optimizer"] = optimizer ? optimizer->state_dict() : State();
   out["scheduler"] = scheduler ? scheduler->state_dict() : State();
+  if (scaler) {
+    out["scaler"] = scaler->state_dict();
+  }
   out["model"] = model || models.empty() ? model.state_dict() : State();
   Learners(*this).save(out);
   return out;
@@ -172,6 +210,9 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
   }
   if (const State* state = part("scheduler", scheduler != nullptr)) {
     load_scheduler(*state);
+  }
+  if (const State* state = part("scaler", scaler != nullptr)) {
+    scaler->load_state_dict(*state);
   }
   if (const State* state = part("models", !models.empty())) {
     Learners(*this).load(*state);

@@ -19,6 +19,26 @@ void CriterionHandle::to(at::Device device) const {
   }
 }
 
+void CriterionHandle::to(at::ScalarType dtype) const {
+  const auto convert = [dtype](const torch::nn::Module& module) {
+    for (auto tensors : {module.parameters(), module.buffers()}) {
+      for (at::Tensor& tensor : tensors) {
+        if (tensor.defined() && tensor.is_floating_point()) {
+          tensor.set_data(tensor.to(dtype));
+        }
+      }
+    }
+  };
+  if (module_) {
+    convert(*module_);
+  }
+  if (losses_) {
+    for (const auto& module : losses_->modules()) {
+      convert(*module);
+    }
+  }
+}
+
 void CriterionHandle::fail_types(const std::type_info* takes_prediction, const std::type_info* takes_target,
                                  const std::type_info& prediction, const std::type_info& target) {
   // Names the prediction's type, which is long, only when it does not fit.

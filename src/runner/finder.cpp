@@ -73,6 +73,10 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
   try {
     const detail::FlagScope call(runner_.training_);
     Training(runner_).prepare_steps();
+    for (Learner& learner : runner_.learners_) {  // numbers are read at every update
+      learner.watches_loss = learner.reads_flags_late = false;
+      learner.stats.reset();
+    }
     runner_.enter(RunnerMode::train, loaders_.front().first);
     Windows(runner_).drop();
     runner_.meters["loss"];  // meters stay in the order of their first use: a loop begins with this one

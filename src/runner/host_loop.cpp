@@ -39,7 +39,7 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
     check<ConfigError>(!runner.config().evaluate_interval || !runner.evaluate_splits().empty(), operation,
                        "expected a dataset to evaluate for evaluate_interval, got none; set one, or evaluate by "
                        "evaluate_on_batch");
-    training.prepare();
+    training.prepare(/*hosted=*/true);
     began = true;
     runner.callbacks_.notify(&Callback::on_run_begin, RunEvent{{runner}, host->splits, {}});
     runner.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner}, runner.state_.train.epoch, loop.round});

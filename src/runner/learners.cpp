@@ -11,6 +11,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
 #include "runner/adapters.hpp"
+#include "runner/gradients.hpp"
 #include "runner/learners.hpp"
 #include "runner/schedules.hpp"
 
@@ -36,6 +37,16 @@ void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warni
     if (!runner_.optimizers.contains(name) && spec.type && handle.is_trainable()) {
       runner_.optimizers[name] = Adapters::build_optimizer(spec, handle, handle.named_parameters(), warnings);
     }
+    const auto owner = runner_.optimizers.find(name);
+    if (owner != runner_.optimizers.end() && owner->second != nullptr) {
+      build_scaler(runner_.scalers[name]);
+    }
+  }
+}
+
+void TorchRunnerBase::Learners::build_scaler(std::shared_ptr<optim::GradScaler>& scaler) const {
+  if (scaler == nullptr && runner_.config().scales_loss()) {
+    scaler = std::make_shared<optim::GradScaler>(runner_.device(), runner_.config().scaler);
   }
 }
 
@@ -90,6 +101,9 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
   out.accum_steps = Schedules(runner_).window_length(name);
   out.max_grad_norm = own.max_grad_norm ? own.max_grad_norm : runner_.config().max_grad_norm;
   out.max_grad_value = own.max_grad_value ? own.max_grad_value : runner_.config().max_grad_value;
+  const auto found = runner_.scalers.find(name);
+  out.scaler = name.empty() ? runner_.scaler : found == runner_.scalers.end() ? nullptr : found->second;
+  Gradients(runner_).configure(out);
   if (out.scheduler != nullptr) {
     const auto& sched = runner_.config().sched;
     const auto spec = name.empty() ? static_cast<optim::SchedulerSpec>(sched) : sched.for_name(name);
@@ -133,6 +147,9 @@ void TorchRunnerBase::Learners::save(State& out) const {
     part["optimizer"] = owner != runner_.optimizers.end() && owner->second ? owner->second->state_dict() : State();
     part["scheduler"] =
         schedule != runner_.schedulers.end() && schedule->second ? schedule->second->state_dict() : State();
+    if (const auto scale = runner_.scalers.find(name); scale != runner_.scalers.end() && scale->second) {
+      part["scaler"] = scale->second->state_dict();
+    }
     // Until training begins, the counts are those of the checkpoint.
     if (const auto loaded = runner_.learner_counts_.find(name); loaded != runner_.learner_counts_.end()) {
       part["updates"] = loaded->second.first;
@@ -173,6 +190,9 @@ void TorchRunnerBase::Learners::load(const State& state) {
     }
     if (const auto schedule = runner_.schedulers.find(name); schedule != runner_.schedulers.end() && schedule->second) {
       load("scheduler", *schedule->second);
+    }
+    if (const auto scale = runner_.scalers.find(name); scale != runner_.scalers.end() && scale->second) {
+      load("scaler", *scale->second);
     }
     if (const State* updates = part->find("updates")) {
       const std::pair counts(updates->integer(), part->at("skipped_updates").integer());

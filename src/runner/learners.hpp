@@ -16,6 +16,8 @@ class TorchRunnerBase::Learners {
 
   void build_optimizers(std::vector<std::string>& warnings);
   void build_schedulers();
+  /// A loss scale where the config has one and the program set none.
+  void build_scaler(std::shared_ptr<optim::GradScaler>& scaler) const;
   /// Rebuilt each time that training begins: the program may have bound other optimizers.
   void make();
   void keep_gradient_accumulators();

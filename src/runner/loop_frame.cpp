@@ -6,6 +6,7 @@
 
 #include "runner/agreement.hpp"
 #include "runner/checks.hpp"
+#include "runner/gradients.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0::detail {
@@ -134,6 +135,9 @@ Result LoopFrame::collect(bool averages) const {
     if (*counts.number(counts.begin()->name) > 0) {
       result.set("losses", averages ? losses->average() : losses->batch());
     }
+  }
+  if (runner_.mode() == RunnerMode::train) {
+    TorchRunnerBase::Gradients(runner_).add_stats(result, averages);
   }
   return result;
 }

@@ -54,14 +54,16 @@ class LoopFrame {
     }
   }
 
+  /// Whether log() reads numbers at this many steps.
+  bool at_boundary(std::int64_t done) const {
+    return interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_);
+  }
+
   /// Ends the pass and logs the averages as one line.
   /// Calls `close` with the averages, then the callbacks.
   Result finish(const std::function<void(const Result&)>& close = {});
 
  private:
-  bool at_boundary(std::int64_t done) const {
-    return interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_);
-  }
   /// Progress lines of an evaluation, every few seconds, are not recorded.
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);

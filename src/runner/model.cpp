@@ -156,6 +156,8 @@ bool ModelHandle::is_trainable() const {
 
 NamedTensors ModelHandle::named_parameters() const { return concept_ ? concept_->named_parameters() : NamedTensors(); }
 
+NamedTensors ModelHandle::named_state() const { return concept_ ? concept_->named_state() : NamedTensors(); }
+
 void ModelHandle::to(at::Device device) const {
   if (concept_) {
     concept_->to(device);

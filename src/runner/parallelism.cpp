@@ -72,6 +72,9 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
     all.evaluate |= other.evaluate;
     all.save |= other.save;
     all.timed_out |= other.timed_out;
+    all.nonfinite |= other.nonfinite;
+    all.loss += other.loss;
+    all.loss_weight += other.loss_weight;
   }
   all.weight = sums_gradients() ? all.weight : mine.weight;
   return all;
@@ -79,14 +82,15 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
 
 void Parallelism::reduce_gradients(optim::Optimizer&) {}
 
-bool Parallelism::has_nonfinite(const std::vector<at::Tensor>& params) { return optim::has_nonfinite(params); }
+at::Tensor Parallelism::nonfinite_flag(const std::vector<at::Tensor>& params) { return optim::nonfinite_flag(params); }
 
 void Parallelism::clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor) {
   optim::clip_grad_value(params, max_value, divisor);
 }
 
-at::Tensor Parallelism::clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double divisor) {
-  return optim::clip_grad_norm(params, max_norm, divisor);
+at::Tensor Parallelism::clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm,
+                                       optim::GradScale& scale) {
+  return optim::clip_grad_norm(params, max_norm, scale);
 }
 
 void Parallelism::zero_grad(optim::Optimizer& optimizer) { optimizer.zero_grad(); }

@@ -24,9 +24,10 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-constexpr std::array<std::string_view, 16> parts = {
-    "runner",    "state",     "seed",          "dataloaders",     "results",   "loop",    "model", "ema",
-    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked", "ranks", "models"};
+constexpr std::array<std::string_view, 17> parts = {
+    "runner",    "state",   "seed",      "dataloaders", "results",       "loop",
+    "model",     "ema",     "optimizer", "scheduler",   "metrics_lines", "metrics_waiting",
+    "callbacks", "tracked", "ranks",     "models",      "scaler"};
 
 // Lines of metrics that were not on disk when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {
@@ -136,9 +137,16 @@ void BaseRunner::load_checkpoint(const std::filesystem::path& path) {
   if (!recording_begun_) {  // the run then continues in the checkpoint's directory
     services_->restore = {
         .path = std::filesystem::absolute(path), .lines = lines->integer(), .waiting = waiting_metrics(checkpoint)};
-  } else if (Records(*this).is_open()) {
-    services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
-    Saver(*this).reconcile_best();  // best.pth may hold a later state
+  } else {
+    Restorer(*this).roll_back_records(checkpoint);
+  }
+}
+
+void BaseRunner::Restorer::roll_back_records(const State& checkpoint) {
+  const State* lines = checkpoint.find("metrics_lines");
+  if (lines != nullptr && Records(runner_).is_open()) {
+    runner_.services_->recorder->restore_lines(lines->integer(), waiting_metrics(checkpoint));
+    Saver(runner_).reconcile_best();  // best.pth may hold a later state
   }
 }
 

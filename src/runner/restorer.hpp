@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <danling/runner/base_runner.hpp>
@@ -19,9 +20,14 @@ class BaseRunner::Restorer {
   /// Finds the checkpoint named by the config, or that of earlier runs of the same config.
   detail::RestorePoint find();
   void restore(const State& checkpoint, const std::filesystem::path& path = {});
-  /// Restores a state that this process took itself, in full: without events, whatever the config excludes from loading.
-  /// Loaders keep their positions.
+  /// Restores a state that this process took itself, in full: without events, whatever the config excludes from
+  /// loading. Loaders keep their positions.
   void rewind(const State& own);
+  /// Removes the lines of metrics after the checkpoint, which are logged again.
+  void roll_back_records(const State& checkpoint);
+  /// During training: restores the newest valid checkpoint with finite weights in the run's directory; if there is
+  /// none, `initial`. Collective. @throws CheckpointError when there is neither
+  void roll_back(const std::optional<State>& initial);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});
   void check_same_meaning(const State& stored_config) const;

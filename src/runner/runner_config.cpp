@@ -7,6 +7,7 @@
 #include <set>
 
 #include "config/field_spec.hpp"
+#include "runner/precision_config.hpp"
 #include "runner/reserved_keys.hpp"
 
 namespace danling::inline v0 {
@@ -226,6 +227,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f.group("Reproducibility");
   f("seed", seed, "seed of every generator; unset: a new one, which is logged").at_least(0);
   f("deterministic", deterministic, "use deterministic kernels only");
+  f("tf32", tf32, "TF32 in float32 products and convolutions on CUDA; unset: as LibTorch: in convolutions alone");
 
   f.group("Progress (at most one of epochs and steps)");
   f("epochs", epochs, "train until this epoch").at_least(0).non_semantic();
@@ -263,19 +265,27 @@ void RunnerConfig::base_fields(Fields& f) {
   f("metrics", metrics, "metrics to compute; with a type, replaces those that the program sets").non_semantic();
 
   f.group("Optimization");
-  f("precision", precision, "autocast precision; unset: fp32")
-      .choices({"fp32", "bf16"})
+  f("precision", precision, "bf16 and fp16: of autocast; fp64: of weights and inputs; unset: fp32")
+      .choices({"fp32", "bf16", "fp16", "fp64"})
+      .synonym("float", "fp32")
       .synonym("float32", "fp32")
       .synonym("bfloat16", "bf16")
-      .refuse("fp16", "fp16, which needs gradient scaling")
-      .refuse("float16", "fp16, which needs gradient scaling")
+      .synonym("half", "fp16")
+      .synonym("float16", "fp16")
+      .synonym("double", "fp64")
+      .synonym("float64", "fp64")
       .refuse("fp8", "fp8");
+  f("scaler", scaler, "loss scale, with precision fp16");
   f("max_grad_norm", max_grad_norm, "clip gradients to this norm; unset: no clipping").above(0);
   f("max_grad_value", max_grad_value, "clip each gradient to this magnitude; unset: no clipping").above(0);
   f("skip_nonfinite_grad", skip_nonfinite_grad, "skip updates with infinite or NaN gradients");
-  f("on_nonfinite", on_nonfinite, "on an infinite or NaN training loss: warn, or stop the run")
-      .choices({"warn", "stop"})
+  f("on_nonfinite", on_nonfinite,
+    "on an infinite or NaN training loss or gradient: warn in the log, skip the update, stop the run and save the "
+    "batch, or roll back to the last checkpoint and leave the batch out")
+      .choices({"warn", "skip", "stop", "rollback"})
       .non_semantic();
+  f("spike", spike, "the same for a training loss far above those before it").non_semantic();
+  f("max_rollbacks", max_rollbacks, "roll-backs before the run stops; unset: 3").at_least(0).non_semantic();
   f("losses", losses, "terms of the loss by name: their weights, or the losses themselves");
   f("distill", distill, "loss against the logits of the program's teacher");
   f("recompute", recompute,
@@ -316,6 +326,10 @@ void RunnerConfig::base_fields(Fields& f) {
   f("log", log, "write a log file").non_semantic();
   f("log_interval", log_interval, "steps between log lines; 0: none; unset: 1/100 of the steps")
       .at_least(0)
+      .non_semantic();
+  f("log_grad_norm", log_grad_norm, "log the norm of the gradients, before clipping").non_semantic();
+  f("log_noise_scale", log_noise_scale,
+    "log the gradient noise scale: the batch size beyond which more samples help little")
       .non_semantic();
   f("console", console, "report progress on the console").non_semantic();
   f("summary", summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit").non_semantic();
@@ -402,17 +416,13 @@ void RunnerConfig::base_validate() const {
   for (const auto& [model, spec] : optim.models) {
     check_groups(spec, concat("optim.", model));
   }
+  detail::check_precision(*this);
   check_average(ema, "ema");
   check_average(swa, "swa");
 }
 
 std::string_view RunnerConfig::stack_name() const {
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
-}
-
-std::string_view RunnerConfig::precision_name() const {
-  if (!precision) return "";
-  return *precision == "bf16" || *precision == "bfloat16" ? "bf16" : "fp32";
 }
 
 }  // namespace danling::inline v0

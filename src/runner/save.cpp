@@ -27,6 +27,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
     return true;
   }
   Records(runner_).begin();
+  runner_.settle_counters();
   const auto ranks = gather_rank_states();
   if (!runner_.is_main_process() && !manager.is_collective()) {
     return false;

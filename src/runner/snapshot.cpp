@@ -3,6 +3,10 @@
 #include <danling/runner/early_stopping.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/gradient_stats.hpp"
+#include "runner/gradients.hpp"
+#include "runner/watch.hpp"
+
 namespace danling::inline v0 {
 
 State TorchRunnerBase::Snapshot::save() const {
@@ -26,6 +30,17 @@ State TorchRunnerBase::Snapshot::save() const {
   }
   out["rounds_without_best"] = runner_.early_stopping().rounds_without_best();
   out["skipped_updates"] = runner_.skipped_updates_;
+  if (runner_.saved_gradients_.is_map()) {
+    out["gradients"] = runner_.saved_gradients_;
+  }
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.stats != nullptr) {
+      out["gradients"][learner.name] = learner.stats->state_dict();
+    }
+  }
+  if (runner_.watch_ != nullptr) {
+    out["watch"] = Watch(runner_).save();
+  }
   const bool inside = !runner_.loop_.split.empty();
   // Until the split resumes, its meters are those of the checkpoint.
   const detail::Measurements now = !inside                                       ? detail::Measurements()
@@ -86,6 +101,20 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
   }
   runner_.early_stopping().set_rounds_without_best(state.at("rounds_without_best").integer());
   runner_.skipped_updates_ = runner_.skips_logged_ = state.at("skipped_updates").integer();
+  const State* gradients = state.find("gradients");
+  runner_.saved_gradients_ = gradients != nullptr ? *gradients : State();
+  const State* watch = state.find("watch");
+  if (watch != nullptr && runner_.watch_ == nullptr) {  // windows that a roll-back leaves out stay out
+    runner_.watch_ = std::make_shared<detail::WatchState>();
+  }
+  if (runner_.watch_ != nullptr) {
+    Watch(runner_).load(watch);
+  }
+  for (Learner& learner : runner_.learners_) {
+    learner.unread_flag = learner.unread_skips = at::Tensor();
+    Gradients(runner_).restore_stats(learner);
+  }
+  runner_.unread_steps_ = at::Tensor();
   runner_.saved_measurements_.meters = state.at("meters");
   runner_.saved_measurements_.metrics = state.at("metrics");
   const State* losses = state.find("losses");  // not in the checkpoints of the first releases

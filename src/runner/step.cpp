@@ -8,8 +8,10 @@
 #include <ATen/ops/full_like.h>
 #include <danling/checkpoint/manager.hpp>
 
+#include "runner/gradients.hpp"
 #include "runner/loss_probe.hpp"
 #include "runner/services.hpp"
+#include "runner/watch.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -79,9 +81,21 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   // Seeding with the weight is free, a node `loss * weight` costs 6 microseconds.
   at::Tensor& seed = learner.seed;
   if (!seed.defined() || learner.seed_weight != weight || seed.scalar_type() != loss.scalar_type() ||
-      seed.device() != loss.device() || (loss.dim() + seed.dim() != 0 && seed.sizes() != loss.sizes())) {
-    seed = at::full_like(loss.detach(), weight);
+      seed.device() != loss.device() || (loss.dim() + seed.dim() != 0 && seed.sizes() != loss.sizes()) ||
+      (learner.scaler != nullptr && !learner.seed_scale.is_same(learner.scaler->factor()))) {
     learner.seed_weight = weight;
+    if (learner.scaler == nullptr) {
+      seed = at::full_like(loss.detach(), weight);
+    } else {
+      learner.seed_scale = learner.scaler->factor();
+      seed = learner.seed_scale.to(loss.device(), /*non_blocking=*/true)
+                 .mul(weight)
+                 .to(loss.scalar_type())
+                 .expand(loss.sizes());
+    }
+  }
+  if (learner.watches_loss) [[unlikely]] {
+    Watch(*this).add_loss(learner, loss, weight);
   }
   if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {
     // A gradient for another model would enter that model's next update.
@@ -129,30 +143,22 @@ bool TorchRunnerBase::is_settled() const {
 bool TorchRunnerBase::optimizer_step() {
   Learner& learner = *learner_;
   const double divisor = learner.window.divisor();
-  if (divisor == 0.0) {
-    return false;  // no micro-batch of the window had a valid target
+  if (divisor == 0.0) {  // no micro-batch of the window had a valid target
+    if (learner.watches_loss && !is_single_process_) {
+      Watch(*this).judge(learner, {});  // other ranks exchange their losses
+    }
+    return false;
   }
   checkpoint_manager_->maybe_wait_for_staging(std::nullopt);
-  const bool skips = config().skip_nonfinite_grad;
-  if (skips || learner.max_grad_value || learner.max_grad_norm) {
-    for (auto& group : learner.optimizer->param_groups()) {
-      clip_params_.insert(clip_params_.end(), group.params.begin(), group.params.end());
-    }
-    const bool skip = skips && parallelism().has_nonfinite(clip_params_);
-    if (!skip && learner.max_grad_value) {
-      parallelism().clip_grad_value(clip_params_, *learner.max_grad_value, divisor);
-    }
-    if (!skip && learner.max_grad_norm) {
-      parallelism().clip_grad_norm(clip_params_, *learner.max_grad_norm, divisor);
-    }
-    clip_params_.clear();
-    if (skip) {
-      ++learner.skipped;
-      ++skipped_updates_;
-      return false;
-    }
+  optim::GradScale scale{.divisor = divisor};
+  if (learner.prepares_gradients && !Gradients(*this).prepare(scale)) {
+    return false;
   }
-  learner.optimizer->step(divisor);
+  if (scale.scale.defined() || scale.found_inf.defined()) {
+    learner.optimizer->step(scale);
+  } else {
+    learner.optimizer->step(scale.divisor);
+  }
   if (autocast_dtype_) {
     clear_autocast_cache();
   }

@@ -16,6 +16,7 @@
 #include "runner/rounds.hpp"
 #include "runner/services.hpp"
 #include "runner/training.hpp"
+#include "runner/watch.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -61,7 +62,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
     Checks(*this).score_name(splits);
     began = true;
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
-    Rounds(*this, splits).run();
+    run_rounds(splits);
     callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
   } catch (...) {
     training.rethrow(began);
@@ -71,12 +72,29 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   return results_;
 }
 
-void TorchRunnerBase::Training::prepare() {
+void TorchRunnerBase::run_rounds(const Splits& splits) {
+  if (watch_ != nullptr) {
+    Watch(*this).keep_beginning();
+  }
+  for (;;) {
+    try {
+      Rounds(*this, splits).run();
+      return;
+    } catch (const detail::RollBack&) {
+      Watch(*this).roll_back();
+    }
+  }
+}
+
+void TorchRunnerBase::Training::prepare(bool hosted) {
   check<StateError>(runner_.pass_ == nullptr && runner_.host_ == nullptr, "runner.train",
                     "expected no loop of the program in progress, got one; call finish_evaluation() after "
                     "evaluate_on_batch, finish_training() after train_on_batch");
   continue_after_error();
   prepare_steps();
+  if (runner_.watch_ != nullptr) {
+    Watch(runner_).prepare(hosted);
+  }
   runner_.save_interval_ = runner_.by_steps_ ? runner_.checkpoint_interval() : 0;
   Records(runner_).select_score();
   Records(runner_).log_guessed_score();

@@ -9,11 +9,14 @@
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
 #include "runner/flag_scope.hpp"
+#include "runner/gradient_stats.hpp"
+#include "runner/gradients.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
 #include "runner/training.hpp"
+#include "runner/watch.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -64,7 +67,8 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   }
   bool counted = false;
   while (next(loader, split)) {
-    const OpenStep step = train(frame, {runner_.batch_of(loader), loader.batch_size(), loader.is_last()});
+    const OpenStep step =
+        train(frame, {runner_.batch_of(loader), loader.batch_size(), loader.is_last(), &loader.info()});
     counted = step.updated;
     if (runner_.is_settled()) {  // never inside an accumulation window
       apply_requests(step.agreed);
@@ -89,7 +93,7 @@ bool TorchRunnerBase::TrainPass::next(data::LoaderBase& loader, const std::strin
     return false;
   }
   if (!loader.next()) {
-    if (std::exchange(first_step_of_pass_, global_step_) == global_step_) {
+    if (std::exchange(first_step_of_pass_, global_step_) == global_step_ && !Gradients(runner_).adapts_scale()) {
       return false;  // a whole pass made no update
     }
     loader.start_epoch(loader.epoch() + 1);
@@ -108,6 +112,11 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
     loop_.split = frame.split();
     loop_.iteration = 0;
     loop_.first_step = global_step_;
+    for (const Learner& learner : runner_.learners_) {
+      if (learner.stats != nullptr) {
+        learner.stats->reset_mean();
+      }
+    }
     frame.start();
   }
   loop_.continuing = false;
@@ -148,9 +157,22 @@ void TorchRunnerBase::TrainPass::evaluate() {
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
   frame.data_ready();
   const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
+  if (runner_.watch_ != nullptr) [[unlikely]] {
+    if (Watch(runner_).passes_over(runner_.state_.train.micro_step)) {
+      return pass_over(frame, micro_batch, tokens);
+    }
+    Watch(runner_).begin_micro_batch(micro_batch);
+  }
   OpenStep step = run_step(micro_batch, normalizer);
+  if (runner_.watch_ != nullptr && runner_.is_settled()) [[unlikely]] {
+    Watch(runner_).settle();
+  }
 
   ++loop_.iteration;
+  Gradients(runner_).count_flags(step);
+  if (runner_.unread_steps_.defined() && reads_counters(frame)) [[unlikely]] {
+    step.updated = Gradients(runner_).settle() == 0;
+  }
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr) {
       frame.add_rate(learner);
@@ -196,6 +218,30 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch&
     Windows(runner_).align();
   }
   return step;
+}
+
+// A micro-batch of a window that a roll-back leaves out: only positions advance.
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch,
+                                                                std::int64_t tokens) {
+  ++runner_.state_.train.micro_step;
+  if (micro_batch.last) {
+    Windows(runner_).align();
+  }
+  ++loop_.iteration;
+  frame.observe(micro_batch.samples, tokens);
+  if (!runner_.by_steps_) {
+    frame.log(done());
+  }
+  return {.last = micro_batch.last};
+}
+
+// Where the number of updates decides: the device may have skipped some.
+bool TorchRunnerBase::TrainPass::reads_counters(const detail::LoopFrame& frame) const {
+  const auto interval = runner_.config().evaluate_interval;
+  return runner_.by_steps_ && (frame.at_boundary(done()) || global_step_ >= loop_.target_step ||
+                               (runner_.steps() && global_step_ >= *runner_.steps()) ||
+                               (runner_.save_interval_ > 0 && global_step_ % runner_.save_interval_ == 0) ||
+                               (interval && global_step_ % *interval == 0));
 }
 
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(const MicroBatch& micro_batch,

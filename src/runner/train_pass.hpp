@@ -32,6 +32,8 @@ class TorchRunnerBase::TrainPass {
 
   bool next(data::LoaderBase& loader, const std::string& split);
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
+  OpenStep pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch, std::int64_t tokens);
+  bool reads_counters(const detail::LoopFrame& frame) const;
   void check_step_calls(const OpenStep& step) const;
   void notify_step(const detail::LoopFrame& frame, const OpenStep& step, const MicroBatch& micro_batch);
   /// Done in the pass: micro-batches, or by steps updates.

@@ -11,7 +11,8 @@ class TorchRunnerBase::Training {
  public:
   explicit Training(TorchRunnerBase& runner) : runner_(runner) {}
 
-  void prepare();
+  /// @param hosted  in a loop of the program
+  void prepare(bool hosted = false);
   /// The part of it that steps need; the finders call it too.
   void prepare_steps();
   /// Every epoch is evaluated; by steps, `evaluate_interval` decides, where the windows of several models are closed.

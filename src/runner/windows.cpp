@@ -9,6 +9,8 @@
 #include <optim/memory.hpp>
 
 #include "runner/agreement.hpp"
+#include "runner/gradients.hpp"
+#include "runner/watch.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -60,6 +62,9 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
   if (learner.place.closes) {
     close(learner, step);
   } else {
+    if (learner.stats != nullptr && learner.place.index == 0) {
+      Gradients(runner_).record_part(learner);
+    }
     // The next backward adds to the gradients in place.
     optim::detail::separate_gradients(learner.optimizer->param_groups());
   }
@@ -71,11 +76,15 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
                       "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
                       "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
   }
+  const double own_weight = learner.window.total();
   if (runner_.is_single_process_) [[likely]] {
     step.agreed.stop = runner_.stop_requested();
   } else {
-    step.agreed = Agreement(runner_).agree(learner.window.total());
+    step.agreed = Agreement(runner_).agree(own_weight);
     learner.window.set_total(step.agreed.weight);
+  }
+  if (learner.stats != nullptr && learner.accum_steps == 1 && runner_.parallelism().sums_gradients()) {
+    Gradients(runner_).record_part(learner, own_weight);
   }
   runner_.parallelism().reduce_gradients(*learner.optimizer);
   runner_.learner_ = &learner;
@@ -85,6 +94,7 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
     ++learner.updates;
     runner_.state_.train.global_step += step.updated ? 0 : 1;
     step.updated = true;
+    Gradients(runner_).note_flag(learner, step);
   }
   runner_.parallelism().zero_grad(*learner.optimizer);
   learner.window.reset();
@@ -100,9 +110,13 @@ void TorchRunnerBase::Windows::close_open(OpenStep& step) {
 
 void TorchRunnerBase::Windows::close_last(bool counted) {
   if (!runner_.is_settled()) {
-    OpenStep tail{.last = true, .updated = counted};
+    OpenStep tail{.last = true, .updated = counted, .surely_updated = counted};
     close_open(tail);
+    Gradients(runner_).count_flags(tail);
     align();
+    if (runner_.watch_ != nullptr) {
+      Watch(runner_).settle();
+    }
   }
 }
 
@@ -110,6 +124,9 @@ void TorchRunnerBase::Windows::drop() {
   for (Learner& learner : runner_.learners_) {
     learner.window.reset();
     runner_.parallelism().zero_grad(*learner.optimizer);
+  }
+  if (runner_.watch_ != nullptr) {
+    Watch(runner_).reset();
   }
 }
 
@@ -124,6 +141,9 @@ void TorchRunnerBase::Windows::require_gradients(const Learner& learner) {
   check<StateError>(learner.window.weight() == 0.0 || has_gradient(learner), "runner.step",
                     "expected a call of backward(loss) in train_step before step(), got none, and no parameter has a "
                     "gradient");
+  check<StateError>(learner.window.weight() == 0.0 || learner.scaler == nullptr, "runner.step",
+                    "expected a call of backward(loss) in train_step before step(), which scales the loss (precision: "
+                    "fp16), got gradients without one");
   if (learner.window.weight() != 0.0 && runner_.warned_.insert("backward").second) {
     runner_.logger().warning(
         "runner.step: a train_step calls step() without backward(loss): its gradients are not weighted by the samples "

@@ -49,6 +49,21 @@ TEST_CASE("verify-resume: a run that finished after failed saves and is then fou
   CHECK(ended.code == 0);
 }
 
+TEST_CASE("verify-resume: fp16 with a loss scale, clipping, statistics and roll-backs is identical", "[reliability]") {
+  const std::string options =
+      " --precision fp16 --scaler.init_scale 16777216 --scaler.growth_interval 9 --max_grad_norm 0.5 --accum_steps 2 "
+      "--log_grad_norm true --log_noise_scale true --on_nonfinite rollback --spike.action skip --spike.window 8 "
+      "--bad 25,44 ";
+  for (const std::string length : {"--epochs 8", "--steps 24 --checkpoint.interval 4"}) {
+    const TempDir dir;
+    const auto ended = verify("--kills 12 --fault-seed 7 --dir '" + dir.path().string() + "'",
+                              forgetful("nothing") + options + length);
+    INFO(ended.output);
+    CHECK(ended.code == 0);
+    CHECK_THAT(ended.output, ContainsSubstring("identical after 12 interruptions"));
+  }
+}
+
 TEST_CASE("verify-resume: paths may have spaces", "[reliability]") {
   const TempDir dir;
   const auto folder = dir / "a folder";

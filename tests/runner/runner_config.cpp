@@ -40,7 +40,7 @@ TEST_CASE("RunnerConfig: names are accepted in any case, and average: none is a 
   CHECK(other.allocator == "system");
   CHECK(other.metrics.mode == danling::metrics::Mode::stream);
   CHECK(other.metrics.scores == danling::metrics::Scores::logits);
-  CHECK_THAT(error_of_options("--precision", "FP16"), ContainsSubstring("not available: fp16, which needs"));
+  CHECK_THAT(error_of_options("--precision", "FP8"), ContainsSubstring("not available: fp8"));
 }
 
 TEST_CASE("RunnerConfig: optimizer and scheduler are other names of optim and sched", "[runner]") {
@@ -48,8 +48,15 @@ TEST_CASE("RunnerConfig: optimizer and scheduler are other names of optim and sc
   parse_options(config, "--optimizer.lr", "0.5", "--scheduler.type", "linear");
   CHECK(config.optim.lr == 0.5);
   CHECK(config.sched.type == "linear");
-  parse_options(config, "--precision", "bfloat16");
-  CHECK(config.precision_name() == "bf16");
+  for (const auto& [given, meaning] : std::vector<std::pair<std::string, std::string>>{{"bfloat16", "bf16"},
+                                                                                       {"float32", "fp32"},
+                                                                                       {"Float16", "fp16"},
+                                                                                       {"half", "fp16"},
+                                                                                       {"float64", "fp64"},
+                                                                                       {"double", "fp64"}}) {
+    parse_options(config, "--precision", given.c_str());
+    CHECK(config.precision_name() == meaning);
+  }
   CHECK(config.stack_name() == "ddp");
 }
 

@@ -196,9 +196,9 @@ TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error 
   CHECK(error_of_options("--stack", "deepspeed") ==
         "[config.parse] expected a value that this release supports for 'stack', got 'deepspeed': not available: "
         "DeepSpeed, which is Python's (command line)");
-  CHECK(error_of_options("--precision", "fp16") ==
-        "[config.parse] expected a value that this release supports for 'precision', got 'fp16': not available: "
-        "fp16, which needs gradient scaling (command line)");
+  CHECK(error_of_options("--precision", "fp8") ==
+        "[config.parse] expected a value that this release supports for 'precision', got 'fp8': not available: fp8 "
+        "(command line)");
 
   // Every key of these sections.
   for (const auto& [key, value] : specified) {

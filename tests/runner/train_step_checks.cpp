@@ -129,9 +129,11 @@ TEST_CASE("train_step: by steps a run that skips all updates of a pass ends with
   SECTION("or as an error, with on_nonfinite: stop") {
     config.on_nonfinite = "stop";
     Broken runner(config);
-    CHECK(error_of<dl::NonFiniteError>([&] { runner.train(); }) ==
-          "[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, by step 0 (on_nonfinite: stop); "
-          "earlier checkpoints are intact");
+    const std::string error = error_of<dl::NonFiniteError>([&] { runner.train(); });
+    CHECK(error == dl::concat("[runner.loss] expected a finite loss, got nan in split 'train', epoch 1, after step 0 "
+                              "(on_nonfinite: stop); its batch is in ",
+                              (runner.workspace().dir() / "bad_batches" / "step-0.pth").string(),
+                              "; earlier checkpoints are intact"));
   }
 }
 

@@ -224,7 +224,9 @@ class BaseRunner : public RunnerPlan {
   /// Loads `resume`, `auto_resume` or `pretrained`, in this precedence. Before: all components are built.
   virtual void auto_restore();
 
-  /// Selects deterministic algorithms for the whole process. Called during construction when `deterministic` is set.
+  /// Selects deterministic algorithms for the whole process: those of LibTorch, cuDNN, oneDNN and cuBLAS, and filled
+  /// uninitialised memory. Construction does the same when `deterministic` is set, and the destructor of the last
+  /// runner that changed the settings restores those before.
   static void set_deterministic();
 
   // ---- interface to derived runners ---------------------------------------------------------------------------------
@@ -233,6 +235,8 @@ class BaseRunner : public RunnerPlan {
   virtual bool at_boundary() const = 0;
   /// Whether a checkpoint taken now resumes exactly: no step and no accumulation window is open.
   virtual bool is_settled() const { return true; }
+  /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
+  virtual void settle_counters() {}
   virtual State dataloader_state() const = 0;
   /// Restores the components, each by its hook below.
   virtual void load_components(const State& checkpoint) = 0;
@@ -302,6 +306,7 @@ class BaseRunner : public RunnerPlan {
   std::unique_ptr<CheckpointManager> own_manager_;  // set before there are services
   std::unique_ptr<detail::RunnerServices> services_;
   bool recording_begun_ = false;
+  std::shared_ptr<void> kernel_settings_;  // restores those of the process
   std::shared_ptr<EarlyStopping> early_stopping_;
   std::vector<std::pair<std::string, Tracked>> tracked_;
 };

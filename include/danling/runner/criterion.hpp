@@ -97,6 +97,8 @@ class CriterionHandle {
   /// The criterion's module, whose weights move to the device; null for callables.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   void to(at::Device device) const;
+  /// Converts the floating-point weights.
+  void to(at::ScalarType dtype) const;
 
   /// The target value that the loss ignores, if the module has one.
   std::optional<std::int64_t> ignore_index() const { return ignore_index_; }

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/core/result.hpp>
+#include <danling/data/batch_info.hpp>
 #include <danling/data/batch_ref.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/window.hpp>
@@ -39,6 +40,7 @@ struct MicroBatch {
   data::BatchRef batch;
   std::int64_t samples;
   bool last;
+  const data::BatchInfo* info = nullptr;  ///< null in a loop of the program
 };
 
 /// A training step in progress.
@@ -52,7 +54,9 @@ struct OpenStep {
   StepPacket agreed = {};  ///< with the other ranks, where a window closes
   std::int64_t steps = 0;  ///< calls of step()
   bool updated = false;
-  bool names_model = false;  ///< in a call of backward(loss, name)
+  bool surely_updated = false;  ///< an optimizer whose flag the host has read
+  at::Tensor skipped = {};      ///< on the device: not 0 if all others were skipped there
+  bool names_model = false;     ///< in a call of backward(loss, name)
 };
 
 }  // namespace danling::inline v0::detail

@@ -225,6 +225,8 @@ class ModelHandle {
   NamedTensors named_parameters() const;
   bool is_trainable() const;  ///< whether any parameter requires a gradient
   void to(at::Device device) const;
+  /// Parameters and buffers with the names and the order of Python's `state_dict()`.
+  NamedTensors named_state() const;
   void train(bool on) const;
 
   /// Parameters and buffers by name, as Python's `state_dict()`; the tensors share the model's memory.

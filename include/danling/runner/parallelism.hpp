@@ -17,7 +17,7 @@
 namespace danling::inline v0 {
 
 /// Exchanged by all ranks once per update and between rounds. The loops act on the combined packet alone, so that all
-/// ranks do the same. A flag is true when it is true on any rank. (has_nonfinite() covers gradients.)
+/// ranks do the same. A flag is true when it is true on any rank.
 struct StepPacket {
   double weight = 0.0;     ///< of the window: the sum over ranks whose gradients are summed
   bool stop = false;       ///< a stop was requested, or a time limit is reached
@@ -27,6 +27,10 @@ struct StepPacket {
   bool exhausted = false;  ///< a rank has ended its pass over the data, and skips reduce_gradients
   bool failed = false;     ///< a step threw
   bool timed_out = false;  ///< a time limit is reached
+  // In a second exchange after the gradients are summed, where a policy judges losses or gradients.
+  bool nonfinite = false;    ///< a gradient or loss is not finite
+  double loss = 0.0;         ///< sum over the window's samples, and over ranks
+  double loss_weight = 0.0;  ///< their number
 };
 
 /// Messages that a rank sends in place of a packet: after its step threw, and after the end of its pass.
@@ -103,11 +107,18 @@ class Parallelism {
   /// without a backward pass with `place.closes`: at the end of a run, or with windows of several models. The division
   /// by the window's weights comes later. On a rank without a valid target gradients may be undefined.
   virtual void reduce_gradients(optim::Optimizer& optimizer);
-  /// Whether any gradient of any rank is not finite. Waits for the device.
-  virtual bool has_nonfinite(const std::vector<at::Tensor>& params);
-  /// Clips as optim/clip.hpp does, by the norm over all shards. No device wait.
+  /// Whether backward() sums gradients before reduce_gradients() where `place.closes`. The gradient noise scale then
+  /// needs windows of two or more micro-batches.
+  virtual bool sums_in_backward() const { return false; }
+  /// 1 when any gradient of any rank is not finite, else 0: a float32 scalar on the device. Called where the norm does
+  /// not show it. No device wait.
+  virtual at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params);
+  /// Clips as optim/clip.hpp does. No device wait.
   virtual void clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor);
-  virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double divisor);
+  /// Stores the factor in `scale`, for the optimizer's pass, and sets `scale.found_inf` for a non-finite norm.
+  /// @param max_norm  infinite where only the norm is read
+  /// @return the norm of the gradients divided by `scale`, over all shards: the same on every rank. No device wait.
+  virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale);
   virtual void zero_grad(optim::Optimizer& optimizer);
   /// After the micro-batch, also when it threw: undoes begin_step.
   virtual void end_step(const WindowPlace& place) noexcept;

@@ -9,6 +9,7 @@
 #include <danling/nn/lora_options.hpp>
 #include <danling/nn/loss_options.hpp>
 #include <danling/optim/averaging_options.hpp>
+#include <danling/optim/grad_scaler_options.hpp>
 #include <danling/optim/options.hpp>
 #include <danling/runner/finder_options.hpp>
 #include <limits>
@@ -99,6 +100,20 @@ struct DistillConfig {
   void fields(Fields& f);
 };
 
+/// `scaler`: dynamic loss scaling for fp16.
+struct ScalerConfig : optim::GradScalerOptions {
+  std::optional<bool> enabled;  ///< unset: with `precision: fp16`
+  void fields(Fields& f);
+};
+
+/// `spike`: policy for a training loss far above those before it.
+struct SpikeConfig {
+  std::optional<std::string> action;   ///< warn, skip, stop or rollback; unset: none
+  std::optional<double> threshold;     ///< standard deviations above the mean; 6
+  std::optional<std::int64_t> window;  ///< updates that mean and deviation are taken from; 100
+  void fields(Fields& f);
+};
+
 /// Options of a loader. Unset: batch_size (`train_batch_size` for splits that train, `val_batch_size` for all others)
 /// and num_workers as the sample's type declares, or 1 and 0; shuffle and drop_last true for splits that train; the
 /// others as in data::LoaderOptions.
@@ -139,6 +154,7 @@ struct RunnerConfig : Config {
   // Reproducibility
   std::optional<std::int64_t> seed;  ///< unset: the runner generates one
   bool deterministic = false;
+  std::optional<bool> tf32;  ///< unset: as LibTorch has it. Not in DanLing
 
   // Progress: at most one of steps and epochs
   std::optional<std::int64_t> steps;
@@ -170,7 +186,10 @@ struct RunnerConfig : Config {
   std::vector<std::string> recompute;  ///< not in DanLing
   std::optional<double> max_grad_norm, max_grad_value;
   bool skip_nonfinite_grad = false;
-  std::string on_nonfinite = "warn";  ///< not in DanLing
+  ScalerConfig scaler;                        ///< not in DanLing, where bf16 needs none
+  std::string on_nonfinite = "warn";          ///< not in DanLing
+  SpikeConfig spike;                          ///< not in DanLing
+  std::optional<std::int64_t> max_rollbacks;  ///< 3. Not in DanLing
 
   // Data
   DataloaderConfig dataloader;
@@ -191,7 +210,8 @@ struct RunnerConfig : Config {
   // Logging
   bool record = true;  ///< not in DanLing
   bool log = true;
-  std::optional<std::int64_t> log_interval;  ///< unset: 1/100 of the steps
+  std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the steps
+  bool log_grad_norm = false, log_noise_scale = false;  ///< not in DanLing
 
   // Tools: not in DanLing; `dl::run` reads `enabled`
   FindLrConfig find_lr;
@@ -224,8 +244,10 @@ struct RunnerConfig : Config {
 
   /// `stack` without synonyms: "ddp", or a name that the program registered.
   std::string_view stack_name() const;
-  /// `precision` by its short name: "bf16", "fp32", or empty when unset.
+  /// `precision` by its short name: "fp32", "bf16", "fp16", "fp64", or empty when unset.
   std::string_view precision_name() const;
+  /// Whether losses are scaled.
+  bool scales_loss() const { return scaler.enabled.value_or(precision_name() == "fp16"); }
 };
 
 }  // namespace danling::inline v0

@@ -16,9 +16,11 @@
 #include <danling/data/loader.hpp>
 #include <danling/data/source.hpp>
 #include <danling/data/split_map.hpp>
+#include <danling/data/to_dtype.hpp>
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
 #include <danling/runner/batch_parts.hpp>
+#include <danling/runner/batch_state.hpp>
 #include <danling/runner/infer_stream.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
@@ -173,6 +175,9 @@ class BasicTorchRunner : public TorchRunnerBase {
   }
 
   void build_dataloaders() override {
+    check<ConfigError>(!input_dtype() || data::HasToDtype<B>, "runner.build_dataloaders",
+                       "expected a batch type with to(at::ScalarType), or to_dtype(batch, at::ScalarType) beside it, "
+                       "for precision fp64, got a type with neither");
     for (const auto& [split, source] : datasets) {
       check<ConfigError>(static_cast<bool>(source), "runner.build_dataloaders", "expected a dataset for split ",
                          quote(split), ", got none");
@@ -183,8 +188,14 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  /// Moves a batch to the device of the runner; does nothing when it is there already.
+  /// Moves a batch to the device of the runner; does nothing when it is there already. With `precision: fp64` also
+  /// converts its floating-point tensors.
   void move_to_device(B& batch) const {
+    if (input_dtype()) [[unlikely]] {
+      if constexpr (data::HasToDtype<B>) {
+        batch = data::to_dtype(std::move(batch), *input_dtype());
+      }
+    }
     if constexpr (requires { requires std::same_as<decltype(std::as_const(batch).is_on(device())), bool>; }) {
       if (std::as_const(batch).is_on(device())) {
         return;  // moving it out and back in costs more than the rest of the loop's look at it
@@ -248,6 +259,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     const B& batch = ref.as<B>();
     return {detail::normalizer_of(batch, criterion), detail::tokens_of(batch)};
   }
+
+  State batch_state(data::BatchRef ref) final { return detail::state_of(ref.as<B>()); }
 
   std::vector<SplitInfo> splits() const final {
     std::vector<SplitInfo> out;

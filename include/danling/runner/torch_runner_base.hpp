@@ -19,6 +19,7 @@
 #include <danling/data/loader_base.hpp>
 #include <danling/metrics/average_meters.hpp>
 #include <danling/metrics/metrics.hpp>
+#include <danling/optim/grad_scaler.hpp>
 #include <danling/optim/optimizer.hpp>
 #include <danling/optim/scheduler.hpp>
 #include <danling/runner/base_runner.hpp>
@@ -39,6 +40,7 @@ struct LearningRateReport;
 
 namespace detail {
 class LoopFrame;
+struct WatchState;
 class ModelAverages;
 struct LossProbe;
 }  // namespace detail
@@ -76,6 +78,10 @@ class TorchRunnerBase : public BaseRunner {
   /// Of `models`, by name.
   std::map<std::string, std::shared_ptr<optim::Optimizer>> optimizers;
   std::map<std::string, std::shared_ptr<optim::Scheduler>> schedulers;
+  /// Loss scales of `model`, and of `models` by name: each model has one of its own. Built from `scaler` of the config
+  /// when they are empty.
+  std::shared_ptr<optim::GradScaler> scaler;
+  std::map<std::string, std::shared_ptr<optim::GradScaler>> scalers;
   /// Metrics of training and evaluation, unless one of the two below is set. `metrics.type` of the config replaces all
   /// three. The default steps update Metrics (of predictions and targets) and BatchMetrics over the runner's batch
   /// type; your steps may update others.
@@ -190,9 +196,11 @@ class TorchRunnerBase : public BaseRunner {
   /// One update: divides by the window's weights, clips, skips non-finite gradients if configured, steps optimizer and
   /// scheduler. Called when: step() reaches the end of a window.
   /// @return whether the parameters were updated: only then is the update counted. Do not count it, zero gradients or
-  /// save here. With `max_grad_norm` nothing waits for the device; `skip_nonfinite_grad` waits once.
+  /// save here. Waits for the device only with `on_nonfinite` stop or rollback, or `spike.action`: once. Otherwise
+  /// updates that a device skips are counted until the next log line or save, which corrects the counters.
   /// An override divides the gradients by `grad_divisor()`: they are sums over the window, weighted by samples (in
-  /// units that the divisor shares).
+  /// units that the divisor shares). With a loss scale it also divides by `learner().scaler->factor()` and calls its
+  /// `update`.
   virtual bool optimizer_step();
   /// Sum of the weights of the window's micro-batches; 0 when none of them counts (then there is no update).
   double grad_divisor() const { return learner_->window.divisor(); }
@@ -226,6 +234,10 @@ class TorchRunnerBase : public BaseRunner {
   virtual void run_infer_step(data::BatchRef batch, void* prediction) = 0;
   /// Called before the batch is moved.
   virtual BatchCounts count_batch(data::BatchRef batch) = 0;
+  /// The tensors of a batch, for a file; null where its type shows none.
+  virtual State batch_state(data::BatchRef batch) = 0;
+  /// The dtype of floating-point inputs with `precision: fp64`; nothing leaves them as they are.
+  std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
   /// Begins to infer a split. @throws ConfigError for a negative number of steps, and for a `whole` split without a
   /// length when `steps` is not given.
   detail::InferBatches begin_infer(std::string_view split, std::optional<std::int64_t> steps, bool whole);
@@ -248,6 +260,7 @@ class TorchRunnerBase : public BaseRunner {
   std::optional<std::int64_t> split_length(std::string_view split) const override;
   bool at_boundary() const override { return loop_.split.empty() && loop_.round.empty(); }
   bool is_settled() const override;
+  void settle_counters() override;
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
   void load_named_model(const std::string& name, const State& state) override {
@@ -300,6 +313,7 @@ class TorchRunnerBase : public BaseRunner {
   class Checks;
   class Evaluator;
   class Finder;
+  class Gradients;
   class HostLoop;
   class InferScope;
   class Learners;
@@ -310,9 +324,11 @@ class TorchRunnerBase : public BaseRunner {
   class Snapshot;
   class TrainPass;
   class Training;
+  class Watch;
   class Windows;
 
   void enter(RunnerMode mode, std::string_view split);
+  void run_rounds(const Splits& splits);
   /// Training or evaluation mode of all models; one that is not trained stays in evaluation mode.
   void set_training(bool training);
   bool any_script() const;
@@ -320,18 +336,20 @@ class TorchRunnerBase : public BaseRunner {
   const MetricsBase* score_metrics() const;
   OpenStep& current_step(std::string_view operation);
   void read_options();
+  void convert_weights(c10::ScalarType dtype) const;
   bool pins(const std::string& split);
 
   // Progress.
   LoopState loop_;
   detail::Measurements saved_measurements_;  // of the checkpoint, until the pass resumes
+  State saved_gradients_;                    // statistics of the checkpoint, until the models train
   std::int64_t skipped_updates_ = 0;
   Result test_result_;
   std::string tested_weights_;
   bool has_trained_ = false;
 
   // Options, read once for the step path.
-  std::optional<c10::ScalarType> autocast_dtype_;
+  std::optional<c10::ScalarType> autocast_dtype_, input_dtype_;
   bool by_steps_ = false;
   bool is_single_process_ = true;
   std::int64_t save_interval_ = 0;  // updates, by steps; 0: never
@@ -363,6 +381,8 @@ class TorchRunnerBase : public BaseRunner {
   BackwardOptions backward_options_;
   detail::LossProbe* loss_probe_ = nullptr;  // of a finder
   std::vector<at::Tensor> clip_params_;
+  at::Tensor unread_steps_;                          // counted in global_step, but skipped by the device
+  std::shared_ptr<detail::WatchState> watch_;        // null without a policy that judges updates
   std::shared_ptr<detail::ModelAverages> averages_;  // EMA and SWA of the config; null without
 
   // Warnings.

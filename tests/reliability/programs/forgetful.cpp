@@ -4,7 +4,10 @@
 //                                 failures (its exit code after an error), history (a checkpoint of it, when a save
 //                                 failed); luck: two runs of it differ
 //   forgetful --scores 3,1,2      validation losses by epoch, whatever it learns
+//   forgetful --bad 12,40         micro-batches whose inputs are NaN
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <random>
 
 #include <torch/torch.h>
@@ -16,6 +19,7 @@ namespace dl = danling;
 struct ForgetfulConfig : dl::RunnerConfig {
   std::string forget = "nothing";
   std::vector<double> scores;
+  std::vector<std::int64_t> bad;
   ForgetfulConfig() {
     console = false;
     device = "cpu";
@@ -30,6 +34,7 @@ struct ForgetfulConfig : dl::RunnerConfig {
     f("forget", forget, "what is not saved")
         .choices({"nothing", "noise", "counter", "checkpoints", "failures", "history", "luck"});
     f("scores", scores, "validation losses by epoch");
+    f("bad", bad, "micro-batches whose inputs are NaN");
   }
 };
 
@@ -39,6 +44,7 @@ class ForgetfulRunner : public dl::TorchRunner {
       : TorchRunner(config),
         forget_(config.forget),
         scores_(config.scores),
+        bad_(config.bad),
         noise_(at::make_generator<at::CPUGeneratorImpl>(forget_ == "luck" ? std::random_device()() : 7)) {
     model = torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3));
     criterion = torch::nn::CrossEntropyLoss();
@@ -58,6 +64,9 @@ class ForgetfulRunner : public dl::TorchRunner {
  protected:
   dl::StepOutput train_step(dl::Batch& batch) override {
     ++counter_;
+    if (std::find(bad_.begin(), bad_.end(), state().train.micro_step) != bad_.end()) {
+      batch.input = batch.input * std::numeric_limits<double>::quiet_NaN();
+    }
     if (forget_ == "noise" || forget_ == "luck") {
       batch.input = batch.input + torch::randn(batch.input.sizes(), noise_) * 0.1;
     } else if (forget_ == "counter") {
@@ -77,6 +86,7 @@ class ForgetfulRunner : public dl::TorchRunner {
  private:
   std::string forget_;
   std::vector<double> scores_;
+  std::vector<std::int64_t> bad_;
   at::Generator noise_;
   std::int64_t counter_ = 0;
 };

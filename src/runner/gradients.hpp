@@ -1,0 +1,45 @@
+// The gradients of one update: loss scale, check, clipping, statistics, and the count of skipped updates.
+#pragma once
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase::Gradients {
+ public:
+  explicit Gradients(TorchRunnerBase& runner) : runner_(runner) {}
+
+  /// Reads the options of one model's updates. @throws ConfigError
+  void configure(Learner& learner) const;
+  /// Statistics of the checkpoint, if it has any.
+  void restore_stats(Learner& learner) const;
+  /// Checks and clips the gradients of the learner in turn, and adapts its loss scale.
+  /// @param scale  divides the gradients in the optimizer's pass
+  /// @return false when the host skips the update
+  bool prepare(optim::GradScale& scale);
+
+  /// The gradients of a part of the batch: of the window's first micro-batch, or of this rank before the sum.
+  void record_part(Learner& learner) const { record_part(learner, learner.window.total()); }
+  void record_part(Learner& learner, double weight) const;
+
+  /// Adds `grad_norm` and `noise_scale`, of one of several models `grad_norm_<name>`. Waits for the device.
+  void add_stats(Result& result, bool averages) const;
+
+  /// Whether a loss scale is on its way down, so that updates are to be expected. Waits for the device.
+  bool adapts_scale() const;
+
+  // Flags that the host has not read.
+  void note_flag(Learner& learner, OpenStep& step) const;
+  void count_flags(const OpenStep& step) const;
+  /// Reads them and corrects the counters. Waits for the device where there are any.
+  /// @return the number of steps that are not counted any more
+  std::int64_t settle() const;
+
+ private:
+  void clip(optim::GradScale& scale, at::Tensor& norm);
+  bool skip_on_host(optim::GradScale& scale);
+
+  TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,11 @@
+// Checks of the config's options of precision and of the policies for bad updates.
+#pragma once
+
+#include <danling/runner/runner_config.hpp>
+
+namespace danling::inline v0::detail {
+
+/// @throws ConfigError for options that nothing would read
+void check_precision(const RunnerConfig& config);
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,75 @@
+// Roll-back of a running training to its last sound checkpoint.
+#include <danling/runner/base_runner.hpp>
+
+#include <ATen/ops/isfinite.h>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/data/tensors.hpp>
+#include <danling/distributed/group.hpp>
+#include <danling/runner/parallelism.hpp>
+#include <danling/telemetry/logger.hpp>
+#include <danling/workspace/workspace.hpp>
+
+#include "runner/agreement.hpp"
+#include "runner/display.hpp"
+#include "runner/restorer.hpp"
+#include "runner/services.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+std::string reason_to_skip(const State& checkpoint) {
+  if (checkpoint.find("state") == nullptr) {
+    return "contains only model weights";
+  }
+  bool finite = true;
+  for (const auto* key : {"model", "models"}) {
+    if (const State* part = checkpoint.find(key)) {
+      data::each_tensor(*part, [&](const at::Tensor& tensor) {
+        finite = finite && (!tensor.is_floating_point() || at::isfinite(tensor).all().item().toBool());
+      });
+    }
+  }
+  return finite ? "" : "holds weights that are not finite";
+}
+
+}  // namespace
+
+void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
+  auto& services = *runner_.services_;
+  std::string path;
+  State checkpoint;
+  if (runner_.is_main_process()) {
+    runner_.checkpoint_manager().wait(runner_.config().checkpoint.wait_timeout);
+    auto found =
+        runner_.checkpoint_manager().load_newest_valid_from(services.workspace.checkpoint_dir(), reason_to_skip);
+    if (found) {
+      for (const auto& damaged : found->skipped) {
+        services.logger.warning(concat("roll-back: skipped ", damaged.path.string(), ": ", damaged.reason));
+      }
+      path = std::filesystem::absolute(found->path).string();
+      checkpoint = std::move(found->state);
+    }
+  }
+  if (runner_.distributed()) {
+    path = runner_.group().all_gather(path).front();
+    if (path == failed_message) {
+      Agreement::fail_with_others();
+    }
+    if (!path.empty() && !runner_.is_main_process()) {
+      checkpoint = runner_.read_checkpoint(path);
+    }
+  }
+  if (path.empty()) {
+    check<CheckpointError>(initial.has_value(), "runner.roll_back",
+                           "expected a checkpoint to roll back to, got none in ",
+                           services.workspace.checkpoint_dir().string());
+    checkpoint = clone(*initial);
+  }
+  restore(checkpoint, path);
+  roll_back_records(checkpoint);
+  services.logger.info(
+      concat("rolled back to ", path.empty() ? "the beginning of the run" : path, ", ", detail::place_in_run(runner_)));
+}
+
+}  // namespace danling::inline v0
