@@ -1,8 +1,56 @@
 #include "runner/adapters.hpp"
 
+#include <algorithm>
+#include <system_error>
+
+#include <danling/checkpoint/pretrained.hpp>
+#include <danling/config/tree.hpp>
+#include <danling/core/suggest.hpp>
+#include <danling/nn/lora.hpp>
 #include <danling/optim/build.hpp>
 
 namespace danling::inline v0 {
+
+void TorchRunnerBase::Adapters::attach() {
+  const LoraConfig& lora = runner_.config().lora;
+  const bool common = !set_keys(static_cast<const nn::LoraOptions&>(lora)).empty();
+  if (common && runner_.model) {
+    runner_.model.add_lora(lora);
+  }
+  check<ConfigError>(!common || runner_.model || !lora.models.empty(), "runner.materialize_model",
+                     "expected a section of lora for one of several models, such as lora.<model>.r, got none");
+  std::vector<std::string> known;
+  for (const auto& item : runner_.models) {
+    known.push_back(item.first);
+  }
+  for (const auto& [name, own] : lora.models) {
+    const auto found = runner_.models.find(name);
+    check<ConfigError>(found != runner_.models.end(), "runner.materialize_model",
+                       "expected sections of lora for the models (",
+                       known.empty() ? "this runner has one, without a name" : join(known), "), got ",
+                       quote(concat("lora.", name)), did_you_mean(name, known));
+    found->second.add_lora(lora.for_name(name), concat("lora.", name));
+  }
+  runner_.has_adapters_ =
+      runner_.model.lora() != nullptr || std::any_of(runner_.models.begin(), runner_.models.end(),
+                                                     [](const auto& item) { return item.second.lora() != nullptr; });
+  check<ConfigError>(!runner_.has_adapters_ || !runner_.ema, "runner.materialize_model",
+                     "expected ema.enabled for the average of a model with adapters, got an `ema` of the program");
+}
+
+void TorchRunnerBase::Adapters::update(const std::string& name) {
+  const ModelHandle& handle = name.empty() ? runner_.model : runner_.models.at(name);
+  if (handle.lora() != nullptr) {
+    handle.lora()->update();
+  }
+}
+
+void TorchRunnerBase::Adapters::update() {
+  update("");
+  for (const auto& [name, handle] : runner_.models) {
+    update(name);
+  }
+}
 
 void TorchRunnerBase::Adapters::freeze() {
   const OptimConfig& optim = runner_.config().optim;
@@ -33,6 +81,72 @@ std::shared_ptr<optim::Optimizer> TorchRunnerBase::Adapters::build_optimizer(opt
     spec.freeze.reset();  // a common pattern may match only parameters of other models
   }
   return optim::build_optimizer(spec, parameters, &warnings);
+}
+
+// ---- exports --------------------------------------------------------------------------------------------------------
+
+State TorchRunnerBase::exported_state_dict(const State& weights) const {
+  if (!has_adapters_) {
+    return weights;
+  }
+  State out = weights;
+  for (const auto* key : {"model", "ema", "swa"}) {
+    if (const State* found = weights.find(key); found != nullptr && found->is_map() && model.lora() != nullptr) {
+      out[key] = model.lora()->merge(*found);
+    }
+  }
+  if (const State* named = weights.find("models")) {
+    for (const auto& [name, parts] : named->map()) {
+      const auto& adapters = models.at(name.string()).lora();
+      for (const auto& [key, value] : parts.map()) {
+        if (adapters != nullptr && value.is_map()) {
+          out["models"][name.string()][key.string()] = adapters->merge(value);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+namespace {
+
+bool shares_tensors(const State& a, const State& b) {
+  return std::all_of(a.map().begin(), a.map().end(), [&](const auto& entry) {
+    const State* other = b.find(entry.key);
+    return other != nullptr && other->is_tensor() && other->tensor().is_alias_of(entry.value.tensor());
+  });
+}
+
+}  // namespace
+
+void TorchRunnerBase::export_files(const State& weights, const std::filesystem::path& directory) {
+  const auto export_one = [&](const ModelHandle& handle, const State& values, const std::string& suffix) {
+    if (handle.lora() != nullptr) {
+      handle.lora()->save(directory / concat("adapter", suffix), values);
+    }
+    if (!handle.is_script() || !config().checkpoint.export_script) {
+      return;
+    }
+    std::error_code exists;
+    std::filesystem::create_directories(directory, exists);
+    const State own = handle.state_dict();
+    const State kept = shares_tensors(own, values) ? State() : clone(own);
+    handle.train(false);
+    handle.load_state_dict(values);
+    try {
+      handle.save_script(directory / concat("model", suffix, ".pt"));
+    } catch (...) {
+      copy_weights(own, kept.is_null() ? own : kept);
+      throw;
+    }
+    copy_weights(own, kept.is_null() ? own : kept);
+  };
+  if (model) {
+    export_one(model, weights.at("model"), "");
+  }
+  for (const auto& [name, handle] : models) {
+    export_one(handle, weights.at("models").at(name).at("model"), concat("-", name));
+  }
 }
 
 }  // namespace danling::inline v0

@@ -9,8 +9,26 @@ class TorchRunnerBase::Adapters {
  public:
   explicit Adapters(TorchRunnerBase& runner) : runner_(runner) {}
 
-  /// Freezes what `optim.freeze` matches, once, before the models are prepared.
+  /// Adds the adapters of `lora`, then freezes what `optim.freeze` matches: once, before the models are prepared.
+  void attach();
   void freeze();
+  /// Puts the present adapters into the layers: of one model, or of all.
+  void update(const std::string& name);
+  void update();
+  /// The same before an evaluation, which may use an average: training then updates them again.
+  void use_present() {
+    if (runner_.has_adapters_) [[unlikely]] {
+      update();
+      runner_.stale_adapters_ = true;
+    }
+  }
+  /// Before a step of training.
+  void use_trained() {
+    if (runner_.stale_adapters_) [[unlikely]] {
+      update();
+      runner_.stale_adapters_ = false;
+    }
+  }
   /// The optimizer that `spec` describes, over the parameters of a model that `freeze` and adapters leave to train.
   static std::shared_ptr<optim::Optimizer> build_optimizer(optim::OptimizerSpec spec, const ModelHandle& model,
                                                            NamedTensors parameters, std::vector<std::string>& warnings);

@@ -70,12 +70,20 @@ void BaseRunner::Saver::export_best() {
   runner_.services_->exported = best ? std::optional(std::move(best->first)) : std::nullopt;
   try {
     manager.save_model_checkpoint("model");
+    export_files();
   } catch (...) {
     runner_.services_->exported.reset();
     throw;
   }
   runner_.services_->exported.reset();
   runner_.settle_checkpoints();
+}
+
+void BaseRunner::Saver::export_files() {
+  if (runner_.is_main_process() && runner_.config().record && !runner_.config().checkpoint.load_only) {
+    const auto& exported = runner_.services_->exported;
+    runner_.export_files(exported ? *exported : runner_.model_state_dict(), runner_.workspace().checkpoint_dir());
+  }
 }
 
 // Makes best.pth and best.json hold the same result; warns when it is not the best result.

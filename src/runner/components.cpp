@@ -49,6 +49,7 @@ void TorchRunnerBase::convert_weights(c10::ScalarType dtype) const {
 void TorchRunnerBase::materialize_model() {
   check<StateError>(static_cast<bool>(model) || !models.empty(), "runner.materialize_model",
                     "expected a model, got none; assign `model` in the constructor of your runner");
+  Adapters(*this).attach();
   Adapters(*this).freeze();
   if (input_dtype_) {
     convert_weights(*input_dtype_);
@@ -155,8 +156,6 @@ State TorchRunnerBase::model_state_dict() const {
   }
   return out;
 }
-
-State TorchRunnerBase::exported_state_dict(const State& weights) const { return weights; }
 
 State TorchRunnerBase::state_dict() {
   State out = BaseRunner::state_dict();

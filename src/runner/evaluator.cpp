@@ -6,6 +6,7 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
@@ -91,6 +92,7 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
                                                       std::int64_t samples) {
   const auto [normalizer, tokens] = runner_.count_batch(batch);
   frame.data_ready();
+  Adapters(runner_).use_present();
   // Not around the loader: tensors that a dataset caches here must also work in training.
   const detail::WithoutGradients guard(runner_.any_script());
   at::Tensor loss = runner_.run_evaluate_step(batch);

@@ -8,6 +8,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
 #include "runner/evaluator.hpp"
 #include "runner/without_gradients.hpp"
@@ -22,6 +23,7 @@ class TorchRunnerBase::InferScope {
       : runner_(runner), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
     runner_.mode_ = RunnerMode::infer;
     runner_.set_training(false);
+    Adapters(runner).use_present();
     if (runner_.pass_ != nullptr) {
       generators_.emplace().capture();
     }

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <danling/checkpoint/pretrained.hpp>
+#include <danling/nn/lora.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
 #include <danling/tensors/describe.hpp>
@@ -154,13 +155,30 @@ bool ModelHandle::is_trainable() const {
                      [](const auto& item) { return item.second.requires_grad(); });
 }
 
-NamedTensors ModelHandle::named_parameters() const { return concept_ ? concept_->named_parameters() : NamedTensors(); }
+NamedTensors ModelHandle::named_parameters() const {
+  NamedTensors out = concept_ ? concept_->named_parameters() : NamedTensors();
+  if (lora_ != nullptr) {
+    const auto adapters = lora_->named_parameters();
+    out.insert(out.end(), adapters.begin(), adapters.end());
+  }
+  return out;
+}
+
+void ModelHandle::add_lora(const nn::LoraOptions& options, const std::string& section) {
+  check<ConfigError>(module_ != nullptr, "runner.add_lora", "expected a torch::nn module for ", section, ", got ",
+                     is_script() ? "a TorchScript model" : "another kind of model");
+  check<StateError>(lora_ == nullptr, "runner.add_lora", "expected a model without adapters, got one with");
+  lora_ = std::make_shared<nn::LoraAdapters>(*module_, options, section);
+}
 
 NamedTensors ModelHandle::named_state() const { return concept_ ? concept_->named_state() : NamedTensors(); }
 
 void ModelHandle::to(at::Device device) const {
   if (concept_) {
     concept_->to(device);
+  }
+  if (lora_ != nullptr) {
+    lora_->to(device);
   }
 }
 
@@ -182,6 +200,11 @@ State ModelHandle::state_dict() const {
       map.set(name, tensor.detach());
     }
   }
+  if (lora_ != nullptr) {
+    for (auto& [name, tensor] : lora_->named_parameters()) {
+      map.set(name, tensor.detach());
+    }
+  }
   return map;
 }
 
@@ -189,11 +212,25 @@ void ModelHandle::load_state_dict(const State& state) const {
   constexpr auto where = "runner.load_model";
   check<StateError>(concept_ != nullptr, where, "expected a model, got none; assign `model` first");
   check<CheckpointError>(state.is_map(), where, "expected a map of tensors, got ", state.kind());
+  State own = state_dict();
+  const bool without_adapters = lora_ != nullptr && !lora_->is_in(state);
+  if (without_adapters) {
+    own = lora_->merge(own);  // its names
+    for (auto& [name, tensor] : concept_->named_state()) {
+      if (own.find(name) != nullptr) {
+        own[name] = tensor.detach();
+      }
+    }
+  }
   // Compares everything before it writes, so that a mismatch leaves the model unchanged.
-  const State own = state_dict();
   const WeightMatch match = compare_weights(own, state);
   check<CheckpointError>(match.complete(), where, "expected weights of the same architecture, got ", match.misfits());
   copy_weights(own, match.weights);
+  if (without_adapters) {
+    lora_->reset();
+  } else if (lora_ != nullptr) {
+    lora_->update();
+  }
 }
 
 }  // namespace danling::inline v0

@@ -1,6 +1,7 @@
 // Loads weights alone, from the checkpoint of another run or from any file.
 #include <danling/runner/pretrained.hpp>
 
+#include <algorithm>
 #include <utility>
 
 #include <danling/checkpoint/weights.hpp>
@@ -20,6 +21,13 @@ State fill_missing(State own, const State& loaded) {
   return own;
 }
 
+bool has_adapters(const State& weights) {
+  return weights.is_map() && std::any_of(weights.map().begin(), weights.map().end(), [](const auto& entry) {
+           return has_adapters(entry.value) ||
+                  (entry.value.is_tensor() && entry.key.is_string() && entry.key.string().ends_with("lora_A.weight"));
+         });
+}
+
 }  // namespace
 
 WeightMatch BaseRunner::load_pretrained(const std::filesystem::path& path, const PretrainedOptions& options) {
@@ -35,7 +43,9 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
                                                   const std::filesystem::path& path) {
   initialize();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
-  const State exported = runner_.model_state_dict();
+  const State present = runner_.model_state_dict();
+  // Weights without adapters are those of a model without them.
+  const State exported = has_adapters(checkpoint) ? present : runner_.exported_state_dict(present);
   if (exported.find("models") != nullptr &&
       (exported.find("model") == nullptr || checkpoint.find("models") != nullptr)) {
     return restore_weights_of_models(exported, checkpoint, options, origin);

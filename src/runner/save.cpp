@@ -54,6 +54,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
     }
     if (call.last_step && call.name == "latest" && !exports_best()) {
       services.exported_weights = weights_name();
+      export_files();
     }
     runner_.callbacks_.notify(&Callback::on_save,
                               SaveEvent{{runner_}, call.name, call.last_step, call.save_best && request.is_best});
@@ -205,6 +206,7 @@ void BaseRunner::Saver::save_finished_model() {
     } else {
       manager.save_model_checkpoint("model");
       runner_.services_->exported_weights = weights_name();
+      export_files();
       runner_.settle_checkpoints();
     }
     Records(runner_).retry_writes(/*again=*/true);

@@ -41,7 +41,8 @@ class BaseRunner::Saver {
   std::optional<std::pair<State, std::string>> best_weights(std::string_view key);
   std::string weights_name() const;  ///< of those in the model: `epoch 30 (last)`, `epoch 28 (last, best)`
   bool exports_best() const;
-  void export_best();  ///< as `model`, with `checkpoint.export_with: best`
+  void export_best();   ///< as `model`, with `checkpoint.export_with: best`
+  void export_files();  ///< beside `model`, with its weights
 
  private:
   CheckpointRequest make_request(const detail::SaveCall& call) const;

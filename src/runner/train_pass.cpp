@@ -5,6 +5,7 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
@@ -37,6 +38,7 @@ class TorchRunnerBase::TrainPass::PassScope {
 class TorchRunnerBase::TrainPass::StepScope {
  public:
   StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
+    Adapters(runner).use_trained();
     runner_.parallelism().begin_step(step_.place);
     runner_.open_step_ = &step;
   }

@@ -8,6 +8,7 @@
 #include <danling/telemetry/logger.hpp>
 #include <optim/memory.hpp>
 
+#include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
 #include "runner/gradients.hpp"
 #include "runner/watch.hpp"
@@ -92,6 +93,9 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
   runner_.learner_ = &runner_.learners_.front();
   if (updated) {
     ++learner.updates;
+    if (runner_.has_adapters_) [[unlikely]] {
+      Adapters(runner_).update(learner.name);
+    }
     runner_.state_.train.global_step += step.updated ? 0 : 1;
     step.updated = true;
     Gradients(runner_).note_flag(learner, step);

@@ -216,9 +216,10 @@ class ModelHandle {
   void save_script(const std::filesystem::path& path) const;
 
   /// Adds low-rank adapters to linear layers of a torch::nn module. All other parameters but those that the options
-  /// name are frozen. named_parameters() and state_dict() then have the adapters too, as `fc.lora_A.weight`.
-  /// @throws ConfigError for options that fit no layer.
-  void add_lora(const nn::LoraOptions& options);
+  /// name are frozen. named_parameters() and state_dict() then have the adapters too, as `fc.lora_A.weight`. Weights
+  /// loaded without adapters set these to zero. A program without a runner calls `lora()->update()` after each update.
+  /// @throws ConfigError for options that fit no layer. `section` names them in messages.
+  void add_lora(const nn::LoraOptions& options, const std::string& section = "lora");
   /// The adapters; null without.
   const std::shared_ptr<nn::LoraAdapters>& lora() const { return lora_; }
 

@@ -272,6 +272,7 @@ class TorchRunnerBase : public BaseRunner {
   virtual void load_scheduler(const State& state);
   State model_state_dict() const override;
   State exported_state_dict(const State& weights) const override;
+  void export_files(const State& weights, const std::filesystem::path& directory) override;
   void fill_summary(RunSummary& summary) const override;
 
   /// The metrics of the split in progress; null when there are none.
@@ -367,7 +368,8 @@ class TorchRunnerBase : public BaseRunner {
   MetricsBase* active_metrics_ = nullptr;
   Metrics* predicted_metrics_ = nullptr;  // the same when they are of this kind
 
-  bool has_adapters_ = false;  // of LoRA, whose weights follow each update
+  bool has_adapters_ = false;    // of LoRA, whose weights follow each update
+  bool stale_adapters_ = false;  // an evaluation may have used other weights
   // Terms of the criterion that the config sets: weights, schedules, the teacher's.
   std::shared_ptr<LossTerms> loss_terms_;
 

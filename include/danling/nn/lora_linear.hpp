@@ -1,0 +1,32 @@
+// LoraLinear: a linear layer with a low-rank adapter of its own, for models that are written with it.
+#pragma once
+
+#include <cstdint>
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <danling/nn/lora_options.hpp>
+
+namespace danling::inline v0::nn {
+
+/// y = x W^T + b + scale * dropout(x) A^T B^T (Hu et al., 2021). Unlike an adapter that `lora.target_modules` adds, it
+/// computes no gradient of the size of W, and takes `lora_dropout`. W and b are frozen unless you change that.
+/// Parameters: weight [out, in], bias [out], lora_A.weight [r, in], lora_B.weight [out, r].
+class LoraLinearImpl : public torch::nn::Module {
+ public:
+  /// Reads r, lora_alpha, use_rslora and lora_dropout of `options`.
+  LoraLinearImpl(std::int64_t in_features, std::int64_t out_features, const LoraOptions& options = {},
+                 bool with_bias = true);
+
+  /// @param input  [..., in_features]
+  at::Tensor forward(const at::Tensor& input);
+  void pretty_print(std::ostream& stream) const override;
+
+  at::Tensor weight, bias, lora_A, lora_B;
+  double scale;
+  double dropout;
+};
+TORCH_MODULE(LoraLinear);
+
+}  // namespace danling::inline v0::nn
