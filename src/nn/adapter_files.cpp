@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr auto config_name = "adapter_config.json";
 constexpr auto weights_name = "adapter_model.safetensors";
-constexpr auto prefix = "base_model.model.";
+constexpr auto peft_prefix = "base_model.model.";
 
 Json read_config(const std::filesystem::path& path) {
   const formats::InputFile file(path);
@@ -44,14 +44,14 @@ LoraAdapters::Named LoraAdapters::files_content() const {
   Named out;
   std::set<std::string> adapted;
   for (const Layer& layer : layers_) {
-    out.emplace_back(concat(prefix, name_inside(layer.name, "lora_A.weight")), layer.a);
-    out.emplace_back(concat(prefix, name_inside(layer.name, "lora_B.weight")), layer.b);
+    out.emplace_back(concat(peft_prefix, name_inside(layer.name, "lora_A.weight")), layer.a);
+    out.emplace_back(concat(peft_prefix, name_inside(layer.name, "lora_B.weight")), layer.b);
     adapted.insert(name_inside(layer.name, "bias"));
   }
   for (const auto& [name, parameter] : trained_) {
     // PEFT moves an adapted layer into a member of its own layer.
     const bool inside = adapted.contains(name);
-    out.emplace_back(concat(prefix, inside ? name.substr(0, name.size() - 4) : name, inside ? "base_layer.bias" : ""),
+    out.emplace_back(concat(peft_prefix, inside ? name.substr(0, name.size() - 4) : name, inside ? "base_layer.bias" : ""),
                      parameter);
   }
   return out;

@@ -4,6 +4,7 @@
 
 #include <danling/checkpoint/pretrained.hpp>
 #include <danling/nn/lora.hpp>
+#include <danling/nn/summary.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
 #include <danling/tensors/describe.hpp>
@@ -72,7 +73,18 @@ void fail_input(const char* expected) {
                   " in the batch for the model, got none; declare model_input(batch) beside the batch's type");
 }
 
+std::vector<nn::ModuleTensors> ModelConcept::modules() const { return {}; }
+
 namespace {
+
+// `Linear` of torch::nn::LinearImpl.
+std::string type_of(const torch::nn::Module& module) {
+  std::string name = module.name();
+  if (const std::string_view space = "torch::nn::"; name.starts_with(space)) {
+    name.erase(0, space.size());
+  }
+  return name.ends_with("Impl") ? name.substr(0, name.size() - 4) : name;
+}
 
 // Python's order: a module's parameters, then its buffers, then its children.
 void collect(const torch::nn::Module& module, const std::string& prefix, NamedTensors& out) {
@@ -127,6 +139,24 @@ class NnModel final : public ModelConcept {
     return out;
   }
 
+  std::vector<nn::ModuleTensors> modules() const override {
+    std::vector<nn::ModuleTensors> out;
+    for (const auto& item : module_->named_modules()) {
+      const torch::nn::Module& module = *item.value();
+      nn::ModuleTensors tensors{.name = item.key(), .type = type_of(module), .parameters = {}, .buffers = {}};
+      for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
+        tensors.parameters.push_back(parameter.value());
+      }
+      for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
+        tensors.buffers.push_back(buffer.value());
+      }
+      if (module.children().empty() || !tensors.parameters.empty() || !tensors.buffers.empty()) {
+        out.push_back(std::move(tensors));
+      }
+    }
+    return out;
+  }
+
   void to(at::Device device) override { module_->to(device); }
   void train(bool on) override { module_->train(on); }
   const std::type_info& type() const override { return *type_; }
@@ -160,6 +190,19 @@ NamedTensors ModelHandle::named_parameters() const {
   if (lora_ != nullptr) {
     const auto adapters = lora_->named_parameters();
     out.insert(out.end(), adapters.begin(), adapters.end());
+  }
+  return out;
+}
+
+std::vector<nn::ModuleTensors> ModelHandle::modules() const {
+  std::vector<nn::ModuleTensors> out = concept_ ? concept_->modules() : std::vector<nn::ModuleTensors>();
+  for (const auto& layer : lora_ == nullptr ? std::vector<nn::LoraAdapters::Layer>() : lora_->layers()) {
+    for (nn::ModuleTensors& module : out) {
+      if (module.name == layer.name && layer.weight != nullptr) {
+        module.parameters.insert(module.parameters.end(), {layer.a, layer.b});
+        module.derived.push_back(*layer.weight);
+      }
+    }
   }
   return out;
 }

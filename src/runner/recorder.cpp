@@ -79,7 +79,12 @@ void Recorder::copy_metrics_of(const fs::path& run) {
   taken_from_ = run / workspace_.options().checkpoint_dir_name;
 }
 
-void Recorder::write_metadata() { workspace_.write_metadata(config_.full, config_.canonical, config_.diff, code_); }
+void Recorder::write_metadata() {
+  workspace_.write_metadata(config_.full, config_.canonical, config_.diff, code_);
+  if (!config_.model.empty()) {
+    write_atomic(workspace_.dir() / "metadata" / "model.yaml", config_.model);
+  }
+}
 
 bool Recorder::reopen() {
   fs::path gone;

@@ -20,9 +20,9 @@
 
 namespace danling::inline v0::detail {
 
-/// The config in the three texts of the metadata.
+/// The texts of the metadata: the config in three forms, and the size of the model.
 struct RecordedConfig {
-  std::string full, canonical, diff;
+  std::string full, canonical, diff, model;
 };
 
 struct RecorderOptions {

@@ -32,10 +32,11 @@ void BaseRunner::Records::begin() {
   const ConfigTree full = to_tree(runner_.config());
   bool take_over = false;
   try {
-    take_over = services.recorder->open(
-        from, runner_.checkpoint_manager().is_latest(from.path),
-        {to_yaml(full), canonical(runner_.config()), to_yaml(changed(full, to_tree(runner_.config_.defaults())))},
-        runner_.code());
+    take_over =
+        services.recorder->open(from, runner_.checkpoint_manager().is_latest(from.path),
+                                {to_yaml(full), canonical(runner_.config()),
+                                 to_yaml(changed(full, to_tree(runner_.config_.defaults()))), runner_.model_metadata()},
+                                runner_.code());
   } catch (...) {
     runner_.recording_begun_ = false;  // the next start retries
     throw;

@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include <danling/core/signals.hpp>
+#include <danling/nn/summary.hpp>
 #include <danling/runner/finders.hpp>
 #include <danling/runner/torch_runner.hpp>
 #include <danling/telemetry/logger.hpp>
@@ -140,6 +141,13 @@ void run_finder(TorchRunnerBase& runner, const RunnerConfig& config) {
   }
 }
 
+void print_summary(TorchRunnerBase& runner) {
+  const std::string text = runner.summarize().text();
+  if (runner.is_main_process()) {
+    std::fputs(text.c_str(), stdout);
+  }
+}
+
 int report(TorchRunnerBase* runner, const std::string& status, const std::string& message, int signal, int code) {
   // Prints to the terminal first: the code below may fail as well.
   std::fprintf(stderr, "%s%s\n", status == "stopped" ? "" : "error: ", message.c_str());
@@ -173,8 +181,12 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     std::signal(SIGPIPE, SIG_IGN);
     try {
       runner = make();
-      if (config.find_lr.enabled || config.find_batch_size.enabled) {
-        run_finder(*runner, config);
+      if (config.summary || config.find_lr.enabled || config.find_batch_size.enabled) {
+        if (config.summary) {
+          print_summary(*runner);
+        } else {
+          run_finder(*runner, config);
+        }
         runner->close();
         return exit_success;
       }

@@ -10,6 +10,7 @@
 #include <torch/csrc/jit/serialization/export.h>
 
 #include <danling/formats/file.hpp>
+#include <danling/nn/summary.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/tensors/describe.hpp>
 
@@ -200,6 +201,23 @@ class ScriptModel final : public ModelConcept {
     }
     return out;
   }
+  std::vector<nn::ModuleTensors> modules() const override {
+    std::vector<nn::ModuleTensors> out;
+    for (const auto& item : module_.named_modules()) {
+      nn::ModuleTensors tensors{item.name, item.value.type()->name()->name(), {}, {}};
+      for (const auto& parameter : item.value.named_parameters(/*recurse=*/false)) {
+        tensors.parameters.push_back(parameter.value);
+      }
+      for (const auto& buffer : item.value.named_buffers(/*recurse=*/false)) {
+        tensors.buffers.push_back(buffer.value);
+      }
+      if (item.value.children().size() == 0 || !tensors.parameters.empty() || !tensors.buffers.empty()) {
+        out.push_back(std::move(tensors));
+      }
+    }
+    return out;
+  }
+
   void to(at::Device device) override { module_.to(device); }
   void train(bool on) override { module_.train(on); }
   const std::type_info& type() const override { return typeid(torch::jit::Module); }

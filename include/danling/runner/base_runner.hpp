@@ -256,6 +256,8 @@ class BaseRunner : public RunnerPlan {
   virtual std::string evaluated_average() const { return {}; }
   /// `weights`, in the layout of model_state_dict(), as model.pth gets them: with adapters merged into their layers.
   virtual State exported_state_dict(const State& weights) const { return weights; }
+  /// metadata/model.yaml of the run.
+  virtual std::string model_metadata() const { return {}; }
   /// Writes further files of the `model` export beside model.pth, from `weights` in the layout of model_state_dict().
   /// Called when: model.pth is written, on the rank that writes it.
   virtual void export_files(const State&, const std::filesystem::path&) {}

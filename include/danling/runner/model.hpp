@@ -29,6 +29,7 @@ struct Module;
 namespace danling::inline v0::nn {
 class LoraAdapters;
 struct LoraOptions;
+struct ModuleTensors;
 }  // namespace danling::inline v0::nn
 
 namespace danling::inline v0 {
@@ -53,6 +54,7 @@ class ModelConcept {
   virtual void* get() = 0;
   virtual bool is_script() const { return false; }
   virtual void save_script(const std::filesystem::path& path) const;
+  virtual std::vector<nn::ModuleTensors> modules() const;
 };
 
 using Forward1 = at::Tensor (*)(void*, const at::Tensor&);
@@ -223,6 +225,8 @@ class ModelHandle {
   /// The adapters; null without.
   const std::shared_ptr<nn::LoraAdapters>& lora() const { return lora_; }
 
+  /// Modules without children, and others with tensors of their own, in their order: for nn::summarize.
+  std::vector<nn::ModuleTensors> modules() const;
   NamedTensors named_parameters() const;
   bool is_trainable() const;  ///< whether any parameter requires a gradient
   void to(at::Device device) const;

@@ -273,6 +273,7 @@ class TorchRunnerBase : public BaseRunner {
   State model_state_dict() const override;
   State exported_state_dict(const State& weights) const override;
   void export_files(const State& weights, const std::filesystem::path& directory) override;
+  std::string model_metadata() const override;
   void fill_summary(RunSummary& summary) const override;
 
   /// The metrics of the split in progress; null when there are none.
