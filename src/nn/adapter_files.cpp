@@ -51,8 +51,9 @@ LoraAdapters::Named LoraAdapters::files_content() const {
   for (const auto& [name, parameter] : trained_) {
     // PEFT moves an adapted layer into a member of its own layer.
     const bool inside = adapted.contains(name);
-    out.emplace_back(concat(peft_prefix, inside ? name.substr(0, name.size() - 4) : name, inside ? "base_layer.bias" : ""),
-                     parameter);
+    out.emplace_back(
+        concat(peft_prefix, inside ? name.substr(0, name.size() - 4) : name, inside ? "base_layer.bias" : ""),
+        parameter);
   }
   return out;
 }
@@ -125,7 +126,14 @@ void LoraAdapters::load(const std::filesystem::path& directory) const {
     own[name] = tensor.detach();
   }
   const auto file = directory / weights_name;
-  const State given = load_safetensors(file);
+  State given = State::Map();
+  for (const auto& [key, value] : load_safetensors(file).map()) {
+    // With bias "all", PEFT writes those of modules_to_save again under the names of its wrapper.
+    const std::string& name = key.string();
+    if (name.find(".modules_to_save.") == std::string::npos && name.find(".original_module.") == std::string::npos) {
+      given[name] = value;
+    }
+  }
   const WeightMatch match = compare_weights(own, given);
   check<CheckpointError>(match.complete(), "nn.lora.load", "expected the adapters of this model in file ",
                          quote(file.string()), ", got ", match.misfits());

@@ -33,7 +33,7 @@ def inputs():
 
 
 def make(directory):
-    config = LoraConfig(r=2, lora_alpha=6, target_modules=["fc"], bias="all", modules_to_save=["head"])
+    config = LoraConfig(r=2, lora_alpha=6, target_modules=["fc"], bias="lora_only", modules_to_save=["head"])
     net = get_peft_model(Net(), config)
     trained = {name: value for name, value in net.named_parameters() if value.requires_grad}
     with torch.no_grad():

@@ -50,7 +50,7 @@ nn::LoraOptions options() {
   out.target_modules = Names{"fc"};
   out.r = 2;
   out.lora_alpha = 6;
-  out.bias = "all";
+  out.bias = "lora_only";
   out.modules_to_save = Names{"^head"};
   return out;
 }
@@ -129,6 +129,19 @@ TEST_CASE("LoraAdapters: PEFT's files load, and compute what PEFT computed", "[n
   const nn::LoraAdapters adapters(net, options());
   adapters.load(golden("adapter"));
   check_close(net.forward(inputs()), tensor_of(expected["outputs"]));
+}
+
+TEST_CASE("LoraAdapters: entries that PEFT writes twice are left out", "[nn]") {
+  const TempDir folder;
+  fs::copy(golden("adapter"), folder.path());
+  State weights = danling::load_safetensors(golden("adapter/adapter_model.safetensors"));
+  weights["base_model.model.head.modules_to_save.bias"] = torch::zeros({3});  // with bias "all"
+  weights["base_model.model.head.original_module.bias"] = torch::zeros({3});
+  danling::save_safetensors(weights, folder / "adapter_model.safetensors");
+  Net net, other;
+  nn::LoraAdapters(net, options()).load(folder.path());
+  nn::LoraAdapters(other, options()).load(golden("adapter"));
+  CHECK(at::equal(net.forward(inputs()), other.forward(inputs())));
 }
 
 TEST_CASE("LoraAdapters: a saved file has PEFT's names and tensors, and loads again", "[nn]") {
@@ -356,7 +369,7 @@ TEST_CASE("LoraAdapters: layers that are LoraLinear keep their adapters, and may
   CHECK(net->forward(inputs()).allclose(net->ptr<torch::nn::LinearImpl>(2)->forward(hidden.tanh()), 1e-5, 1e-6));
   settings.r = 3;
   CHECK(error_of<ConfigError>([&] { nn::LoraAdapters(*net, settings); }) ==
-        "[lora] expected the r and scale of layer '0', 2 and 3, got 3 and 2; build the layer with these options");
+        "[lora] expected the r and scale of layer '0', 2 and 3.0, got 3 and 2.0; build the layer with these options");
 }
 
 }  // namespace
