@@ -79,8 +79,10 @@
 
 #include <danling/nn/allocated_bytes.hpp>
 #include <danling/nn/distillation.hpp>
+#include <danling/nn/lora.hpp>
 #include <danling/nn/losses.hpp>
 #include <danling/nn/recompute.hpp>
+#include <danling/nn/summary.hpp>
 
 #include <danling/telemetry/logger.hpp>
 

@@ -251,9 +251,9 @@ State LoraAdapters::merge(const State& weights) const {
     const State* a = weights.find(name_inside(layer.name, "lora_A.weight"));
     const State* b = weights.find(name_inside(layer.name, "lora_B.weight"));
     const State* base = weights.find(name_inside(layer.name, "weight"));
-    if (a != nullptr && b != nullptr && base != nullptr) {
-      out[name_inside(layer.name, "weight")] =
-          merged(base->tensor().detach(), a->tensor().detach(), b->tensor().detach(), layer.scale);
+    if (a != nullptr && b != nullptr) {
+      out[name_inside(layer.name, "weight")] = merged(base != nullptr ? base->tensor().detach() : layer.base.detach(),
+                                                      a->tensor().detach(), b->tensor().detach(), layer.scale);
       out.map().erase(name_inside(layer.name, "lora_A.weight"));
       out.map().erase(name_inside(layer.name, "lora_B.weight"));
     }

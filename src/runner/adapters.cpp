@@ -141,11 +141,21 @@ void TorchRunnerBase::export_files(const State& weights, const std::filesystem::
     }
     copy_weights(own, kept.is_null() ? own : kept);
   };
+  // One file has one set of weights: the average that evaluation uses, where there is one.
+  const auto chosen = [](const State& part) {
+    State out = State::Map();
+    const State* average = part.find("ema");
+    for (const auto& entry : part.at("model").map()) {
+      const State* averaged = average != nullptr && average->is_map() ? average->find(entry.key) : nullptr;
+      out[entry.key] = averaged != nullptr ? *averaged : entry.value;
+    }
+    return out;
+  };
   if (model) {
-    export_one(model, weights.at("model"), "");
+    export_one(model, chosen(weights), "");
   }
   for (const auto& [name, handle] : models) {
-    export_one(handle, weights.at("models").at(name).at("model"), concat("-", name));
+    export_one(handle, chosen(weights.at("models").at(name)), concat("-", name));
   }
 }
 

@@ -35,7 +35,8 @@ State BaseRunner::state_dict() {
   }
   ConfigTree config_tree = to_tree(config());
   // The options that start an attempt are not part of the run.
-  for (const auto* key : {"resume", "auto_resume", "pretrained", "pretrained_strict"}) {
+  for (const auto* key : {"resume", "auto_resume", "pretrained", "pretrained_strict", "pretrained_key",
+                          "pretrained_rename", "pretrained_skip"}) {
     config_tree.map().erase(key);
   }
   State out;
