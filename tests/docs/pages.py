@@ -62,6 +62,7 @@ PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 #include <iostream>
 
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/torch.h>
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
 namespace runner_test {
 namespace {
 
-std::string metadata_of(const fs::path& run) { return danling_test::read_file(run / "metadata/model.yaml"); }
+std::string metadata_of(const fs::path& run) { return read_file(run / "metadata/model.yaml"); }
 
 template <class Runner>
 std::pair<std::string, int> run_with_summary(const Folder& folder) {

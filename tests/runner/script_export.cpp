@@ -50,7 +50,7 @@ TEST_CASE("save_script: C++ and Python open the trained model, with its code, at
   }
   const auto out = folder.path() / "found.json";
   REQUIRE(danling_test::run_python("tests/golden/script_models.py", {"check", path.string(), out.string()}));
-  const auto found = nlohmann::json::parse(danling_test::read_file(out));
+  const auto found = nlohmann::json::parse(read_file(out));
   CHECK(found["training"] == false);
   CHECK(found["names"] == std::vector<std::string>{"a", "b", "c"});
   CHECK(found["gain"] == 1.5);
