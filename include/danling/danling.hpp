@@ -55,7 +55,10 @@
 #include <danling/optim/build.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/grad_scaler.hpp>
+#include <danling/optim/layerwise.hpp>
+#include <danling/optim/lbfgs.hpp>
 #include <danling/optim/lr_scheduler.hpp>
+#include <danling/optim/muon.hpp>
 #include <danling/optim/sgd.hpp>
 #include <danling/optim/torch_adapter.hpp>
 

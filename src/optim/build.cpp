@@ -8,8 +8,12 @@
 #include <danling/optim/adagrad.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/curves.hpp>
+#include <danling/optim/layerwise.hpp>
+#include <danling/optim/lbfgs.hpp>
 #include <danling/optim/lr_scheduler.hpp>
+#include <danling/optim/muon.hpp>
 #include <danling/optim/sgd.hpp>
+#include <optim/layers.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
@@ -31,6 +35,32 @@ std::shared_ptr<Optimizer> build_kind(const OptimizerSpec& spec, const std::vect
     optimizer->add_param_group(group.params, group.options, group.names);
   }
   return optimizer;
+}
+
+/// The keys that a type must know. `fused: true`, the default of a run's config, asks for kernels where there are any.
+std::vector<std::string> keys_to_know(const OptimizerOptions& options) {
+  std::vector<std::string> keys = set_keys(options);
+  if (options.fused == true) {
+    std::erase(keys, "fused");
+  }
+  return keys;
+}
+
+/// The same for a type that knows options without a default.
+template <class Kind>
+OptimizerRegistry::Factory factory(const detail::KnownOptions& known) {
+  return [&known](const OptimizerSpec& spec, const std::vector<ResolvedGroup>& groups) {
+    auto optimizer = std::make_shared<Kind>(std::vector<at::Tensor>{});
+    for (const auto& group : groups) {
+      expect_known(group.where, *spec.type, keys_to_know(group.options), known.keys());
+      OptimizerOptions options = group.options;
+      if (options.fused == true && !known.defaults.fused) {
+        options.fused.reset();
+      }
+      optimizer->add_param_group(group.params, options, group.names);
+    }
+    return optimizer;
+  };
 }
 
 std::shared_ptr<Scheduler> build_curve(SchedulerSpec spec, Optimizer& optimizer,
@@ -65,6 +95,10 @@ OptimizerRegistry& optimizers() {
     known.add("rmsprop", build_kind<RMSprop>);
     known.add("rprop", build_kind<Rprop>);
     known.add("lion", build_kind<Lion>);
+    known.add("lamb", factory<LAMB>(detail::lamb_rule().options()));
+    known.add("adafactor", factory<Adafactor>(detail::adafactor_rule().options()));
+    known.add("muon", factory<Muon>(detail::muon_options()));
+    known.add("lbfgs", factory<LBFGS>(detail::lbfgs_options()));
     return known;
   }();
   return registry;
@@ -102,8 +136,13 @@ std::vector<std::string> scheduler_keys() {
   return keys;
 }
 
+void expect_new_scheduler(std::string_view name) {
+  check<ConfigError>(!schedulers().contains(name) && !curves().contains(name), "scheduler.register",
+                     "expected a new name, got ", quote(name), ", which is taken");
+}
+
 void expect_options(const ResolvedGroup& group, std::string_view type, std::initializer_list<std::string_view> known) {
-  expect_known(group.where, type, set_keys(group.options), {known.begin(), known.end()});
+  expect_known(group.where, type, keys_to_know(group.options), {known.begin(), known.end()});
 }
 
 void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& known) {

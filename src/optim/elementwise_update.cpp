@@ -10,25 +10,17 @@
 
 #include <danling/core/error.hpp>
 #include <optim/elementwise_impl.hpp>
+#include <optim/rounding.hpp>
 
 namespace danling::inline v0::optim {
+
+using detail::mark_changed;
+using detail::rounding_key;
+
 namespace {
 
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   return a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous());
-}
-
-/// Autograd must notice the change, as it does for LibTorch's in-place operations.
-void mark_changed(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) {
-    tensor.unsafeGetTensorImpl()->bump_version();
-  }
-}
-
-/// Key of the random bits of one update of one parameter; not 0.
-std::uint32_t rounding_key(double count, std::uint32_t number) {
-  const auto update = static_cast<std::uint64_t>(count);
-  return (static_cast<std::uint32_t>(update * 0x9E3779B1U) ^ ((number + 1) * 0x85EBCA77U)) | 1U;
 }
 
 }  // namespace

@@ -32,6 +32,24 @@ void Optimizer::step(double grad_divisor) {
   update(grad_divisor);
 }
 
+at::Tensor Optimizer::step(const Closure& closure) {
+  if (!requires_closure()) {
+    at::Tensor loss;
+    {
+      const at::AutoGradMode with_grad(true);
+      loss = closure();
+    }
+    step();
+    return loss;
+  }
+  const at::NoGradGuard no_grad;
+  return update_with_closure(closure);
+}
+
+at::Tensor Optimizer::update_with_closure(const Closure&) {
+  fail<StateError>(concat(name(), ".step"), "expected update_with_closure beside requires_closure, got none");
+}
+
 void Optimizer::step(const GradScale& scale) {
   const std::string where = concat(name(), ".step");
   for (const auto* tensor : {&scale.scale, &scale.found_inf}) {

@@ -13,6 +13,7 @@
 #include "runner/adapters.hpp"
 #include "runner/gradients.hpp"
 #include "runner/learners.hpp"
+#include "runner/repeated_step.hpp"
 #include "runner/schedules.hpp"
 
 namespace danling::inline v0 {
@@ -92,6 +93,13 @@ void TorchRunnerBase::Learners::make() {
   }
   runner_.learner_counts_.clear();
   runner_.learner_ = &runner_.learners_.front();
+  for (Learner& learner : runner_.learners_) {
+    learner.repeats_step = learner.optimizer->requires_closure();
+    if (learner.repeats_step) {
+      learner.reads_flags_late = false;  // its updates wait for the device anyway
+      StepRepeater(runner_).check_settings(learner);
+    }
+  }
 }
 
 Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::shared_ptr<optim::Optimizer> owner,

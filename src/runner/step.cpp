@@ -10,6 +10,7 @@
 
 #include "runner/gradients.hpp"
 #include "runner/loss_probe.hpp"
+#include "runner/repeated_step.hpp"
 #include "runner/services.hpp"
 #include "runner/watch.hpp"
 #include "runner/windows.hpp"
@@ -74,6 +75,10 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   if (weight == 0.0) {
     return;  // not one valid target in this micro-batch
   }
+  if (step.repeat != nullptr) [[unlikely]] {
+    at::Tensor& sum = step.repeat->loss;
+    sum = sum.defined() ? sum.add(loss.detach()) : loss.detach().clone();
+  }
   if (weight != 1.0) {
     weight = rounded_to(loss.scalar_type(), weight);
     learner.window.round_weight(weight);
@@ -94,7 +99,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
                  .expand(loss.sizes());
     }
   }
-  if (learner.watches_loss) [[unlikely]] {
+  if (learner.watches_loss && !repeats_step()) [[unlikely]] {
     Watch(*this).add_loss(learner, loss, weight);
   }
   if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {
@@ -123,9 +128,16 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
 
 void TorchRunnerBase::step() {
   OpenStep& step = current_step("runner.step");
+  if (repeats_step()) [[unlikely]] {
+    return;
+  }
   check<StateError>(learners_.front().name.empty(), "runner.step",
                     "expected the name of a model, got none in a runner with `models` alone; call step(name)");
   Windows(*this).step(learners_.front(), step);
+}
+
+bool TorchRunnerBase::repeats_step() const {
+  return open_step_ != nullptr && open_step_->repeat != nullptr && open_step_->repeat->again;
 }
 
 void TorchRunnerBase::step(const std::string& name) {
@@ -154,7 +166,9 @@ bool TorchRunnerBase::optimizer_step() {
   if (learner.prepares_gradients && !Gradients(*this).prepare(scale)) {
     return false;
   }
-  if (scale.scale.defined() || scale.found_inf.defined()) {
+  if (learner.repeats_step) [[unlikely]] {
+    StepRepeater(*this).update(learner);
+  } else if (scale.scale.defined() || scale.found_inf.defined()) {
     learner.optimizer->step(scale);
   } else {
     learner.optimizer->step(scale.divisor);

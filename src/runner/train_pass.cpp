@@ -13,6 +13,7 @@
 #include "runner/gradient_stats.hpp"
 #include "runner/gradients.hpp"
 #include "runner/loop_frame.hpp"
+#include "runner/repeated_step.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
@@ -203,8 +204,14 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch&
   OpenStep step = open_step(micro_batch, normalizer);
   {
     const StepScope scope(runner_, step);
+    std::optional<detail::RepeatedStep> repeat;
+    if (runner_.learner_->repeats_step) [[unlikely]] {
+      step.repeat = &repeat.emplace(detail::RepeatedStep{micro_batch.batch, {}});
+      repeat->generators.capture();
+    }
     try {
       step.loss = runner_.run_train_step(micro_batch.batch);
+      step.repeat = nullptr;
     } catch (...) {
       runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
       throw;

@@ -110,6 +110,7 @@ TEST_CASE("register_optimizer: options of its own are keys of optim and of its g
       "optim: {type: sign, lr: 0.5, threshold: 0.25, param_groups: [{pattern: head, threshold: 2}, {pattern: none}]}\n"
       "sched: {type: saw, teeth: 3}\n");
   danling::apply(settings, "optim.rounding", "down");
+  settings.optim.fused = true;  // the default of a run
   CHECK(settings.optim.own<SignOptions>().rounding == "down");
   const auto parameters = two_parameters();
   for (const auto& [name, parameter] : parameters) {
@@ -160,6 +161,13 @@ TEST_CASE("register_optimizer: options of its own are checked, and no other type
   const auto optimizer = optim::build_optimizer({"sgd", {.lr = 1}}, parameters);
   CHECK(error_of<ConfigError>([&] { optim::build_scheduler(settings.sched, *optimizer); }) ==
         "[sched] expected options of step (step_size, gamma), got 'teeth'");
+}
+
+TEST_CASE("register_optimizer: fused: false is refused by a type that cannot choose", "[optim]") {
+  register_once();
+  CHECK(error_of<ConfigError>([] {
+          optim::build_optimizer({"sign", {.fused = false}}, two_parameters());
+        }) == "[optim] expected options of sign (lr, threshold, rounding), got 'fused'");
 }
 
 TEST_CASE("register_optimizer: keys and names that are taken are refused", "[optim]") {

@@ -77,9 +77,13 @@ SchedulerRegistry& schedulers();
 /// The keys of `sched`.
 std::vector<std::string> scheduler_keys();
 
+/// @throws ConfigError for the name of a scheduler or a curve.
+void expect_new_scheduler(std::string_view name);
+
 /// Registers a scheduler that has options of its own, as register_optimizer does: keys of `sched`.
 template <class T>
 void register_scheduler(std::string_view name, SchedulerRegistry::Factory factory) {
+  expect_new_scheduler(name);
   own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
   schedulers().add(name, std::move(factory));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,9 @@ struct ParamGroup {
   std::optional<double> initial_lr = std::nullopt;
   double weight_decay = 0;
 };
+
+/// Computes the loss and its gradients, from zeroed ones.
+using Closure = std::function<at::Tensor()>;
 
 class Optimizer;
 namespace detail {
@@ -66,6 +70,12 @@ class Optimizer {
   /// @throws StateError for a tensor of several elements, and as above.
   void step(const GradScale& scale);
 
+  /// One update of a loss that can be evaluated again: `closure` zeroes the gradients, computes the loss and its
+  /// gradients, and returns the loss. LBFGS calls it several times, others once. Returns the loss of the first call.
+  at::Tensor step(const Closure& closure);
+  /// Whether an update evaluates the loss at several points: then step(closure) is the only update.
+  virtual bool requires_closure() const { return false; }
+
   /// The momentum of a group, which schedules may cycle: `momentum` or the first of `betas`. Nothing where the
   /// optimizer has neither.
   virtual std::optional<double> momentum(std::size_t group) const;
@@ -90,6 +100,10 @@ class Optimizer {
 
   /// One update; called by `step()` under no-grad with a checked divisor.
   virtual void update(double grad_divisor) = 0;
+
+  /// One update by step(closure), under no-grad; the closure itself needs gradients. Override it with
+  /// requires_closure().
+  virtual at::Tensor update_with_closure(const Closure& closure);
 
   /// The same with a scale or flag on a device, both of one float32 or float64 element; called only if
   /// `takes_device_scale()`, which is checked at each step.

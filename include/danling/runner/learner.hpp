@@ -27,6 +27,7 @@ struct Learner {
   std::shared_ptr<optim::Optimizer> optimizer = {};
   std::shared_ptr<optim::Scheduler> scheduler = {};
   bool scheduler_by_step = true;
+  bool repeats_step = false;  ///< the optimizer evaluates the loss of a step again
   std::int64_t accum_steps = 1;
   std::optional<double> max_grad_norm = {}, max_grad_value = {};
 

@@ -43,6 +43,8 @@ struct MicroBatch {
   const data::BatchInfo* info = nullptr;  ///< null in a loop of the program
 };
 
+struct RepeatedStep;
+
 /// A training step in progress.
 struct OpenStep {
   WindowPlace place = {};  ///< of `model`, or of all models together
@@ -57,6 +59,8 @@ struct OpenStep {
   bool surely_updated = false;  ///< an optimizer whose flag the host has read
   at::Tensor skipped = {};      ///< on the device: not 0 if all others were skipped there
   bool names_model = false;     ///< in a call of backward(loss, name)
+  /// Where the optimizer may run train_step again.
+  RepeatedStep* repeat = nullptr;
 };
 
 }  // namespace danling::inline v0::detail

@@ -206,6 +206,10 @@ class TorchRunnerBase : public BaseRunner {
   double grad_divisor() const { return learner_->window.divisor(); }
   /// The model, optimizer and window of the optimizer_step() or backward() in progress.
   Learner& learner() const { return *learner_; }
+  /// Whether train_step runs again for the same update, with the same batch and random numbers: for optimizers such as
+  /// LBFGS, which evaluate the loss at several points. step() does nothing then; meters, metrics and losses are
+  /// restored afterwards. An override skips side effects of its own.
+  bool repeats_step() const;
 
   void materialize_model() override;
   void build_optimizer() override;
@@ -324,6 +328,7 @@ class TorchRunnerBase : public BaseRunner {
   class Rounds;
   class Schedules;
   class Snapshot;
+  class StepRepeater;
   class TrainPass;
   class Training;
   class Watch;

@@ -1,4 +1,5 @@
-#include <optim/rules/kernels.hpp>
+// The tables of kernels for this CPU.
+#include <optim/rules/layerwise_kernels.hpp>
 
 #include <string>
 #include <type_traits>
@@ -24,12 +25,24 @@ Span Span::part(std::int64_t offset, std::int64_t length) const {
   return out;
 }
 
+namespace {
+
+template <class Table>
+const Table& best(const Table& baseline, const Table& avx2, const Table& avx512) {
+  const std::string cpu = at::get_cpu_capability();
+  return cpu == "AVX512" ? avx512 : cpu == "AVX2" ? avx2 : baseline;
+}
+
+}  // namespace
+
 const Kernels& kernels() {
-  static const Kernels& best = []() -> const Kernels& {
-    const std::string cpu = at::get_cpu_capability();
-    return cpu == "AVX512" ? avx512_kernels : cpu == "AVX2" ? avx2_kernels : baseline_kernels;
-  }();
-  return best;
+  static const Kernels& table = best(baseline_kernels, avx2_kernels, avx512_kernels);
+  return table;
+}
+
+const Layerwise& layerwise() {
+  static const Layerwise& table = best(baseline_layerwise, avx2_layerwise, avx512_layerwise);
+  return table;
 }
 
 }  // namespace danling::inline v0::optim::rules

@@ -1,9 +1,10 @@
 // The update rules for CPUs with AVX2. CMakeLists.txt sets the instruction set, and forbids fused products, which would
 // change bits.
-#include <optim/rules/loops.hpp>
+#include <optim/rules/layerwise.hpp>
 
 namespace danling::inline v0::optim::rules {
 
 const Kernels avx2_kernels = make_kernels("avx2");
+const Layerwise avx2_layerwise = {make_layerwise<float>(), make_layerwise<double>()};
 
 }  // namespace danling::inline v0::optim::rules

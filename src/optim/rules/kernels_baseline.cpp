@@ -1,9 +1,10 @@
 // The update rules for any CPU. CMakeLists.txt sets the instruction set, and forbids fused products, which would change
 // bits.
-#include <optim/rules/loops.hpp>
+#include <optim/rules/layerwise.hpp>
 
 namespace danling::inline v0::optim::rules {
 
 const Kernels baseline_kernels = make_kernels("baseline");
+const Layerwise baseline_layerwise = {make_layerwise<float>(), make_layerwise<double>()};
 
 }  // namespace danling::inline v0::optim::rules

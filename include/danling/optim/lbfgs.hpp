@@ -1,0 +1,47 @@
+// L-BFGS: steps along directions of an approximate Newton method, evaluating the loss several times an update.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/optim/optimizer.hpp>
+#include <danling/optim/options.hpp>
+
+namespace danling::inline v0::optim {
+
+/// Updates as torch.optim.LBFGS does: `optimizer.step(closure)`. One group, of parameters of one dtype and device.
+/// Keeps up to 2 * history_size + 3 vectors of all parameters. Waits for the device at each evaluation.
+class LBFGS final : public Optimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+
+  /// `params` may be empty if `add_param_group` follows. `names`: empty or one per parameter.
+  explicit LBFGS(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                 std::vector<std::string> names = {});
+  ~LBFGS() override;
+
+  /// @throws ConfigError as `ParamGroup` requires, for options out of range or of another kind of optimizer, and for a
+  /// second group.
+  void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
+                       std::vector<std::string> names = {});
+
+  /// All options, the current learning rate included.
+  OptimizerOptions options(std::size_t group = 0) const;
+  void set_options(std::size_t group, const OptimizerOptions& options);
+
+  std::string_view name() const override { return "LBFGS"; }
+  bool requires_closure() const override { return true; }
+  State state_dict() const override;
+  void load_state_dict(const State& state) override;
+
+ private:
+  struct Impl;
+  void update(double grad_divisor) override;
+  at::Tensor update_with_closure(const Closure& closure) override;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace danling::inline v0::optim

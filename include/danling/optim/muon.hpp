@@ -1,0 +1,52 @@
+// Muon for matrices, with AdamW for all other parameters.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <danling/optim/optimizer.hpp>
+#include <danling/optim/options.hpp>
+
+namespace danling::inline v0::optim {
+
+/// Updates matrices as torch.optim.Muon does, by their momentum made orthogonal, and all other parameters as AdamW.
+/// `use_muon = false` leaves matrices to AdamW too: for embeddings and the last layer. A group of both kinds becomes
+/// two, the matrices first; groups of AdamW have `adamw_lr`, `adamw_betas`, `adamw_eps` and `adamw_weight_decay`. The
+/// state of matrices alone is that of Python's Muon. No device wait. Real parameters only.
+class Muon final : public Optimizer {
+ public:
+  /// Its options, with their defaults.
+  static const OptimizerOptions& defaults();
+
+  /// `params` may be empty if `add_param_group` follows. `names`: empty or one per parameter.
+  explicit Muon(std::vector<at::Tensor> params, const OptimizerOptions& options = {},
+                std::vector<std::string> names = {});
+  ~Muon() override;
+
+  /// @throws ConfigError as `ParamGroup` requires, and for options out of range or of another kind of optimizer.
+  void add_param_group(std::vector<at::Tensor> params, const OptimizerOptions& options,
+                       std::vector<std::string> names = {});
+
+  /// Whether a group has matrices that Muon updates, not AdamW.
+  bool is_muon(std::size_t group) const;
+  /// All options of a group, its current learning rate and weight decay included: those of Muon or of AdamW.
+  OptimizerOptions options(std::size_t group = 0) const;
+  void set_options(std::size_t group, const OptimizerOptions& options);
+
+  std::string_view name() const override { return "Muon"; }
+  std::optional<double> momentum(std::size_t group) const override;
+  void set_momentum(std::size_t group, double value) override;
+  State state_dict() const override;
+  void load_state_dict(const State& state) override;
+
+ private:
+  struct Impl;
+  void update(double grad_divisor) override;
+  void update_on_device(const GradScale& scale) override;
+  bool takes_device_scale() const override { return true; }
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace danling::inline v0::optim

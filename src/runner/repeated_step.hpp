@@ -1,0 +1,32 @@
+// Training steps that run several times for one update: for optimizers that evaluate the loss again (LBFGS).
+#pragma once
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+/// A step in progress whose train_step can run again.
+struct detail::RepeatedStep {
+  data::BatchRef batch;
+  RunnerRNGState generators;  ///< when it began
+  at::Tensor loss = {};       ///< the sum of the losses of its backward passes
+  bool again = false;         ///< a further run: counts and updates nothing
+};
+
+class TorchRunnerBase::StepRepeater {
+ public:
+  explicit StepRepeater(TorchRunnerBase& runner) : runner_(runner) {}
+
+  /// @throws ConfigError for settings under which a second run would not give the same loss and gradients.
+  void check_settings(const Learner& learner) const;
+  /// One update. Its first evaluation is the step in progress; each further one runs train_step again, with the same
+  /// batch and random numbers, for the gradients alone: meters, metrics and losses are restored afterwards.
+  void update(Learner& learner);
+
+ private:
+  class Scope;
+
+  TorchRunnerBase& runner_;
+};
+
+}  // namespace danling::inline v0
