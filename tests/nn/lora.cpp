@@ -6,6 +6,7 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/nn/lora.hpp>
 #include <danling/nn/lora_linear.hpp>
+#include <danling/nn/recompute.hpp>
 
 #include <support/error.hpp>
 #include <support/python.hpp>
@@ -235,6 +236,30 @@ TEST_CASE("LoraAdapters: gradients of A and B are those of W + s B A, also after
   }
   CHECK(error_of<danling::StateError>([&] { late.backward(); }) ==
         "[nn.lora] expected a backward pass before the adapters change, got one after; repeat the forward pass");
+}
+
+TEST_CASE("LoraAdapters: a layer that recomputes its activations has the same gradients, bit for bit", "[nn]") {
+  const auto gradients = [](bool recomputes) {
+    Net net;
+    const nn::LoraAdapters adapters(net, options());
+    {
+      const at::NoGradGuard no_grad;
+      adapters.layers()[0].a.copy_(numbers(-0.4, 0.6, {2, 4}));
+      adapters.layers()[0].b.copy_(numbers(-1, 1, {8, 2}));
+      adapters.update();
+    }
+    for (int pass = 0; pass < 2; ++pass) {
+      const auto body = [&](const at::Tensor& x) { return torch::tanh(net.fc(x)); };
+      const at::Tensor hidden = recomputes ? nn::recompute(body, inputs()) : body(inputs());
+      net.head(hidden).pow(2).sum().backward();
+    }
+    return std::vector{adapters.layers()[0].a.grad(), adapters.layers()[0].b.grad(), net.fc->bias.grad()};
+  };
+  const auto plain = gradients(false);
+  const auto again = gradients(true);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    CHECK(at::equal(plain[i], again[i]));
+  }
 }
 
 TEST_CASE("LoraAdapters: adapters of bfloat16 layers are float32, merged once rounded", "[nn]") {

@@ -95,21 +95,30 @@ TEST_CASE("lora: accumulated gradients equal those of one batch of all records",
   CHECK(whole.at("0.lora_B.weight").tensor().abs().sum().item<double>() > 0);
 }
 
-TEST_CASE("lora: a resumed run ends as an uninterrupted one, bit for bit", "[runner]") {
+TEST_CASE("lora: a resumed run ends as an uninterrupted one, bit for bit, in each precision", "[runner]") {
+  const std::string precision = GENERATE("fp32", "bf16", "fp16");
+  CAPTURE(precision);
+  const auto with = [&](const Folder& folder) {
+    TinyConfig config = lora_config(folder);
+    config.precision = precision;
+    config.accum_steps = 2;
+    return config;
+  };
   const Folder folder;
-  TinyRunner whole(lora_config(folder));
+  TinyRunner whole(with(folder));
   whole.train();
   const Folder other;
   {
-    TinyRunner stopped(lora_config(other));
+    TinyRunner stopped(with(other));
     train_until(stopped, 10);
   }
-  TinyConfig config = lora_config(other);
+  TinyConfig config = with(other);
   config.auto_resume = true;
   TinyRunner resumed(config);
   resumed.train();
   CHECK(dl::identical(resumed.model.state_dict(), whole.model.state_dict()));
   CHECK(dl::identical(resumed.optimizer->state_dict(), whole.optimizer->state_dict()));
+  CHECK(whole.model.state_dict().at("0.lora_B.weight").tensor().abs().sum().item<double>() > 0);
 }
 
 TEST_CASE("lora: model.pth has merged weights under the names of the model, and computes the same", "[runner]") {
