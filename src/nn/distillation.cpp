@@ -31,9 +31,9 @@ std::pair<at::Tensor, at::Tensor> DistillationLoss::sum_and_count(const at::Tens
   const double scale = temperature_ * temperature_;
   if (ignore_index_ && target.defined() && !target.is_floating_point() && target.sizes() == each.sizes()) {
     const at::Tensor ignored = target.eq(*ignore_index_);
-    return {each.masked_fill(ignored, 0.0).sum().mul(scale), ignored.logical_not().sum().to(each.scalar_type())};
+    return {each.masked_fill(ignored, 0.0).sum().mul(scale), ignored.logical_not().sum()};
   }
-  return {each.sum().mul(scale), at::full({}, static_cast<double>(each.numel()), each.options())};
+  return {each.sum().mul(scale), at::full({}, each.numel(), each.options().dtype(at::kLong))};
 }
 
 at::Tensor DistillationLoss::operator()(const at::Tensor& student, const at::Tensor& teacher,

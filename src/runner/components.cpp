@@ -7,6 +7,7 @@
 
 #include <danling/config/tree.hpp>
 #include <danling/metrics/build.hpp>
+#include <danling/nn/recompute.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/runner/early_stopping.hpp>
 #include <danling/runner/parallelism.hpp>
@@ -16,6 +17,7 @@
 #include "runner/checks.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
+#include "runner/loss_terms.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
@@ -40,11 +42,38 @@ void TorchRunnerBase::convert_weights(c10::ScalarType dtype) const {
   };
   convert(model.named_state());
   convert(ema.named_state());
+  convert(teacher.named_state());
   for (const auto& [name, handle] : models) {
     convert(handle.named_state());
   }
   criterion.to(dtype);
 }
+
+namespace {
+
+void select_recompute(TorchRunnerBase& runner) {
+  const auto& patterns = runner.config().recompute;
+  if (patterns.empty()) {
+    return;
+  }
+  std::vector<std::pair<std::string, torch::nn::Module*>> modules;
+  const auto add = [&](const std::string& name, const ModelHandle& model) {
+    check<ConfigError>(model.module() != nullptr, "runner.recompute",
+                       "expected models that are torch::nn modules, got ",
+                       model.is_script() ? "a TorchScript module" : "a function", "; unset 'recompute'");
+    modules.emplace_back(name, model.module().get());
+  };
+  if (runner.model) {
+    add("", runner.model);
+  }
+  for (const auto& [name, model] : runner.models) {
+    add(name, model);
+  }
+  const auto names = nn::recompute_modules(modules, patterns);
+  runner.logger().info(concat("the activations of ", names.size(), " modules are recomputed: ", join(names)));
+}
+
+}  // namespace
 
 void TorchRunnerBase::materialize_model() {
   check<StateError>(static_cast<bool>(model) || !models.empty(), "runner.materialize_model",
@@ -63,7 +92,10 @@ void TorchRunnerBase::materialize_model() {
     parallelism().prepare(handle, device());
   }
   ema.to(device());
+  loss_terms_ = LossTerms::build(*this);
+  distills_ = loss_terms_ != nullptr && loss_terms_->has_teacher();
   criterion.to(device());
+  select_recompute(*this);
 }
 
 NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return model.named_parameters(); }

@@ -1,7 +1,5 @@
 #include <danling/runner/criterion.hpp>
 
-#include <ATen/ops/ne.h>
-#include <ATen/ops/sum.h>
 #include <torch/nn/module.h>
 
 #include <danling/tensors/describe.hpp>
@@ -55,27 +53,6 @@ at::Tensor CriterionHandle::no_prediction(const at::Tensor&, const at::Tensor&) 
   fail<StateError>("runner.criterion",
                    "expected losses of (prediction, target) or over this runner's batch type, got losses over another; "
                    "call them in your own train_step and evaluate_step");
-}
-
-std::optional<std::int64_t> CriterionHandle::loss_normalizer(const at::Tensor& target) const {
-  if (!target.defined()) {
-    return std::nullopt;
-  }
-  if (ignore_index_) {
-    const std::int64_t ignored = *ignore_index_;
-    if (target.device().is_cpu() && target.scalar_type() == at::kLong && target.is_contiguous()) {
-      // A plain loop: 64 labels take 20 ns, two dispatched kernels 2,000.
-      const auto* label = target.const_data_ptr<std::int64_t>();
-      const std::int64_t count = target.numel();
-      std::int64_t valid = 0;
-      for (std::int64_t i = 0; i < count; ++i) {
-        valid += label[i] != ignored ? 1 : 0;
-      }
-      return valid;
-    }
-    return at::ne(target, ignored).sum().item<std::int64_t>();
-  }
-  return mean_ ? std::optional(target.numel()) : std::nullopt;
 }
 
 }  // namespace danling::inline v0

@@ -6,6 +6,8 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/loss_terms.hpp"
+
 namespace danling::inline v0 {
 
 void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
@@ -24,6 +26,9 @@ void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   if (criterion.losses() != nullptr) {
     criterion.losses()->reset();
   }
+  if (loss_terms_ != nullptr) {
+    loss_terms_->set_weights(state_.train.global_step);
+  }
   predicted_metrics_ = dynamic_cast<Metrics*>(active_metrics_);
   bind_typed_components();
 }
@@ -39,7 +44,7 @@ void TorchRunnerBase::set_training(bool training) {
 }
 
 bool TorchRunnerBase::any_script() const {
-  return evaluation_model().is_script() ||
+  return evaluation_model().is_script() || teacher.is_script() ||
          std::any_of(models.begin(), models.end(), [](const auto& item) { return item.second.is_script(); });
 }
 

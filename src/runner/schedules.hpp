@@ -21,6 +21,8 @@ class TorchRunnerBase::Schedules {
                                           optim::Optimizer& optimizer) const;
   /// @throws ConfigError for `interval: step` and a schedule that needs a metric.
   static void check_interval(const optim::SchedulerSpec& spec, const optim::Scheduler& scheduler);
+  /// Optimizer steps of the run, of one of its models; unset: not known.
+  std::optional<std::int64_t> length_in_steps(const std::string& name) const;
   std::int64_t window_length(const std::string& name) const;  ///< in micro-batches
   /// From the config: known before optimizers are built.
   detail::WindowLengths window_lengths() const;
@@ -28,7 +30,6 @@ class TorchRunnerBase::Schedules {
   void step_epoch(const Result& result) const;
 
  private:
-  std::optional<std::int64_t> length_in_steps(const std::string& name) const;
   std::optional<std::int64_t> length_in_epochs() const;  // unset: not known
   double monitored(const Result& result, const std::string& name) const;
 

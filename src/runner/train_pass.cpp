@@ -13,6 +13,7 @@
 #include "runner/gradient_stats.hpp"
 #include "runner/gradients.hpp"
 #include "runner/loop_frame.hpp"
+#include "runner/loss_terms.hpp"
 #include "runner/repeated_step.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
@@ -259,6 +260,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(const MicroBatch
                 .last = micro_batch.last,
                 .number = ++runner_.step_number_,
                 .position = runner_.state_.train.micro_step};
+  if (runner_.loss_terms_ != nullptr) [[unlikely]] {
+    runner_.loss_terms_->set_weights(global_step_);
+  }
   runner_.learner_ = &runner_.learners_.front();
   if (trains_one_model()) [[likely]] {
     Windows(runner_).begin(*runner_.learner_, step);

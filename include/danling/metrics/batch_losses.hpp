@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,10 @@ class Loss : public BatchMetric<B> {
   virtual double weight() const { return 1.0; }
   /// Module of the loss, whose weights and buffers move with the runner's device; null without one.
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
+  /// How many targets the loss of a batch averages over; nothing when unknown. Read before the batch is moved.
+  virtual std::optional<std::int64_t> normalizer(const at::Tensor&) const { return std::nullopt; }
+  /// The target value that the loss ignores, if it has one.
+  virtual std::optional<std::int64_t> ignore_index() const { return std::nullopt; }
   bool higher_better() const final { return false; }
 };
 
@@ -49,9 +55,12 @@ class LossMeter : public DatasetMetric<B> {
  public:
   explicit LossMeter(const std::shared_ptr<Loss<B>>& loss) : DatasetMetric<B>(loss), loss_(loss.get()) {}
   Loss<B>& loss() const { return *loss_; }
+  double weight() const { return weight_ ? *weight_ : loss_->weight(); }
+  void set_weight(double weight) { weight_ = weight; }
 
  private:
   Loss<B>* loss_;
+  std::optional<double> weight_;
 };
 }  // namespace detail
 
@@ -60,6 +69,18 @@ class LossesBase : public MetricsBase {
  public:
   ~LossesBase() override;
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() const = 0;
+  virtual std::vector<std::string> names() const = 0;
+
+  /// The weight in force. @throws MetricError that lists the names for an unknown one.
+  virtual double weight(std::string_view name) const = 0;
+  /// Replaces the weight that the loss states, from the next batch on. Not part of the state.
+  /// @throws MetricError for an unknown name, and for a weight that is not finite
+  virtual void set_weight(std::string_view name, double weight) = 0;
+
+  /// How many targets all losses average over; nothing when one does not state it, or they differ.
+  virtual std::optional<std::int64_t> normalizer(const at::Tensor& target) const = 0;
+  /// The target value that a loss ignores: the first that has one.
+  virtual std::optional<std::int64_t> ignore_index() const = 0;
 };
 
 /// Losses over batches of type `B`. A call returns the weighted sum for backward and records each loss: `value`,
@@ -79,10 +100,15 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
   explicit BatchLosses(const std::vector<Entry>& losses) : Base("losses") {
     check<MetricError>(!losses.empty(), "losses.create", "expected at least one loss, got none");
     for (const auto& [name, loss] : losses) {
-      check<MetricError>(!name.empty(), "losses.create", "expected a loss with a name, got one without");
-      const auto& meter = this->meters_.add(name, detail::LossMeter<B>(loss));
-      detail::finite_weight(name, meter.loss().weight());
+      add(name, loss);
     }
+  }
+
+  /// @throws MetricError as the constructor does.
+  void add(const std::string& name, const std::shared_ptr<Loss<B>>& loss) {
+    check<MetricError>(!name.empty(), "losses.create", "expected a loss with a name, got one without");
+    const auto& meter = this->meters_.add(name, detail::LossMeter<B>(loss));
+    detail::finite_weight(name, meter.weight());
   }
 
   /// The weighted sum of the losses' means over the batch, a scalar with its graph, also where all weights are 0.
@@ -91,9 +117,8 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
     const std::int64_t samples = detail::samples_of(batch);
     detail::LossSum total;
     for (auto& entry : this->meters_) {
-      Loss<B>& loss = entry.meter.loss();
-      const double weight = detail::finite_weight(entry.name, loss.weight());
-      const MetricValue value = loss.compute(batch);
+      const double weight = detail::finite_weight(entry.name, entry.meter.weight());
+      const MetricValue value = entry.meter.loss().compute(batch);
       total.add(value, weight);
       const c10::NoGradGuard no_grad;
       entry.meter.record(detail::over_samples(value, samples), samples);
@@ -115,11 +140,44 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
     return out;
   }
 
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    for (const auto& entry : this->meters_) {
+      out.push_back(entry.name);
+    }
+    return out;
+  }
+
+  double weight(std::string_view name) const override { return this->at(name).weight(); }
+  void set_weight(std::string_view name, double weight) override {
+    this->at(name).set_weight(detail::finite_weight(std::string(name), weight));
+  }
+
+  std::optional<std::int64_t> normalizer(const at::Tensor& target) const override {
+    std::optional<std::int64_t> common;
+    for (const auto& entry : this->meters_) {
+      const auto own = entry.meter.loss().normalizer(target);
+      if (!own || (common && *common != *own)) {
+        return std::nullopt;
+      }
+      common = own;
+    }
+    return common;
+  }
+  std::optional<std::int64_t> ignore_index() const override {
+    for (const auto& entry : this->meters_) {
+      if (const auto own = entry.meter.loss().ignore_index()) {
+        return own;
+      }
+    }
+    return std::nullopt;
+  }
+
  private:
   std::vector<double> weights() const {
     std::vector<double> out;
     for (const auto& entry : this->meters_) {
-      out.push_back(entry.meter.loss().weight());
+      out.push_back(entry.meter.weight());
     }
     return out;
   }

@@ -4,12 +4,14 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <danling/metrics/batch_losses.hpp>
+#include <danling/tensors/loss_targets.hpp>
 
 namespace danling::inline v0 {
 
@@ -25,7 +27,8 @@ struct PredictionBatch {
 class Losses : public BatchLosses<PredictionBatch> {
  public:
   struct Entry {
-    /// `what`: a loss module (holder or shared_ptr) or a callable (prediction, target) -> tensor or MetricValue.
+    /// `what`: a loss module (holder or shared_ptr), an nn::TargetLoss (or a pointer to one), or a callable
+    /// (prediction, target) -> tensor or MetricValue.
     template <class T>
     requires(!std::convertible_to<T, std::shared_ptr<Loss<PredictionBatch>>>)
         Entry(std::string given, T what, double weight = 1.0)
@@ -55,7 +58,11 @@ class Losses : public BatchLosses<PredictionBatch> {
     Of(T what, double weight) : what_(std::move(what)), weight_(weight) {}
     double weight() const override { return weight_; }
     MetricValue compute(const PredictionBatch& batch) override {
-      if constexpr (requires { what_->forward(batch.prediction, batch.target); }) {
+      if constexpr (requires { what_.sum_and_count(batch.prediction, batch.target); }) {
+        return counted(what_, batch);
+      } else if constexpr (requires { what_->sum_and_count(batch.prediction, batch.target); }) {
+        return counted(*what_, batch);
+      } else if constexpr (requires { what_->forward(batch.prediction, batch.target); }) {
         return MetricValue(at::Tensor(what_->forward(batch.prediction, batch.target)));
       } else {
         static_assert(std::is_invocable_v<T&, const at::Tensor&, const at::Tensor&>,
@@ -73,7 +80,22 @@ class Losses : public BatchLosses<PredictionBatch> {
       }
     }
 
+    std::optional<std::int64_t> normalizer(const at::Tensor& target) const override {
+      return detail::loss_normalizer(what_, target);
+    }
+    std::optional<std::int64_t> ignore_index() const override { return detail::ignore_index_of(what_); }
+
    private:
+    // A sum with its count is averaged over targets, also where a batch has none.
+    template <class L>
+    static MetricValue counted(const L& loss, const PredictionBatch& batch) {
+      if (!loss.counts_targets()) {
+        return loss(batch.prediction, batch.target);
+      }
+      auto [sum, count] = loss.sum_and_count(batch.prediction, batch.target);
+      return MetricValue::sum(std::move(sum), std::move(count));
+    }
+
     T what_;
     double weight_;
   };

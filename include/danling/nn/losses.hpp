@@ -28,6 +28,9 @@ class TargetLoss {
   /// How many targets the mean counts: its weight in an accumulation window. Nothing where the loss is no mean. Waits
   /// for the device of `target` when targets may be ignored.
   std::optional<std::int64_t> normalizer(const at::Tensor& target) const;
+  std::optional<std::int64_t> ignore_index() const { return options_.ignore_index; }
+  /// Whether the loss is a mean whose divisor is an integer, the number of targets.
+  virtual bool counts_targets() const;
 
  protected:
   /// @param known  the names of the type's options, besides reduction
@@ -55,6 +58,7 @@ class TargetLoss {
 class CrossEntropyLoss final : public TargetLoss {
  public:
   explicit CrossEntropyLoss(const LossOptions& options = {});
+  bool counts_targets() const override;
 
  private:
   at::Tensor values(const at::Tensor& logits, const at::Tensor& target) const override;
@@ -96,9 +100,6 @@ class SigmoidFocalLoss final : public TargetLoss {
 
 /// Logits in float32 instead of a narrower type.
 at::Tensor widened(const at::Tensor& logits);
-
-/// How many targets are not `ignore_index`. Waits for the device of `target`.
-std::int64_t count_targets(const at::Tensor& target, std::int64_t ignore_index);
 
 /// Losses by `losses.<name>.type`: cross_entropy, binary_cross_entropy, focal, sigmoid_focal, mse, l1, and those of
 /// the program.

@@ -51,7 +51,8 @@ std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle&
     found = found ? found : data::loss_normalizer(danling::model_target(batch));
   }
   if (!found && criterion.losses() != nullptr) {
-    return data::batch_size(batch);  // they are means over samples
+    found = criterion.losses()->normalizer(target_tensor(batch));
+    return found ? found : data::batch_size(batch);  // they are means over samples
   }
   if constexpr (HasTensorTarget<B>) {
     found = found ? found : criterion.loss_normalizer(target_tensor(batch));

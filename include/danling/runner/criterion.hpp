@@ -15,6 +15,7 @@
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/runner/model_output.hpp>
+#include <danling/tensors/loss_targets.hpp>
 
 namespace danling::inline v0 {
 
@@ -42,7 +43,7 @@ concept TypedLoss = TypedForward<T> && std::same_as<Output<T>, at::Tensor> && st
 }  // namespace detail
 
 /// A value handle: copies share the module, or the losses with their averages. The module's options `ignore_index` and
-/// `reduction` determine the targets that the loss averages over.
+/// `reduction`, or the functions of an nn::TargetLoss, determine the targets that the loss averages over.
 class CriterionHandle {
  public:
   CriterionHandle() = default;
@@ -90,6 +91,9 @@ class CriterionHandle {
     return target_type_ != nullptr && *target_type_ == typeid(T) && *prediction_type_ == typeid(P);
   }
 
+  /// Whether it is one loss of a prediction and a target that are tensors.
+  bool takes_tensors() const { return function_ && target_type_ == nullptr && losses_ == nullptr; }
+
   /// The losses, when the criterion is Losses or BatchLosses; null otherwise. The runner resets, synchronizes, reports
   /// and saves them.
   const std::shared_ptr<LossesBase>& losses() const { return losses_; }
@@ -100,15 +104,15 @@ class CriterionHandle {
   /// Converts the floating-point weights.
   void to(at::ScalarType dtype) const;
 
-  /// The target value that the loss ignores, if the module has one.
+  /// The target value that the loss ignores, if it has one.
   std::optional<std::int64_t> ignore_index() const { return ignore_index_; }
-  /// Whether the loss is a mean over its targets.
-  bool mean() const { return mean_; }
 
   /// How many targets the loss of this batch averages over: the weight of the batch in an accumulation window and in
   /// the average. Nothing when unknown (the window is then uniform). Call it before the batch is moved: counting
   /// ignored entries of a target on a device waits for the device.
-  std::optional<std::int64_t> loss_normalizer(const at::Tensor& target) const;
+  std::optional<std::int64_t> loss_normalizer(const at::Tensor& target) const {
+    return normalizer_ ? normalizer_(target) : std::nullopt;
+  }
 
  private:
   template <class T>
@@ -125,7 +129,16 @@ class CriterionHandle {
                            requires detail::NnModule<typename C::element_type>;
                          }) {
       set(std::shared_ptr<typename C::element_type>(std::forward<T>(criterion)));
+    } else if constexpr (detail::PointsToNormalizer<C>) {
+      check<StateError>(criterion != nullptr, "runner.criterion", "expected a loss, got a null pointer");
+      set_normalizer(criterion);
+      function_ = [loss = C(std::forward<T>(criterion))](const at::Tensor& prediction, const at::Tensor& target) {
+        return (*loss)(prediction, target);
+      };
     } else if constexpr (detail::LossCallable<C>) {
+      if constexpr (detail::StatesNormalizer<C>) {
+        set_normalizer(criterion);
+      }
       function_ = std::forward<T>(criterion);
     } else if constexpr (detail::TypedLoss<C>) {
       set_typed(std::make_shared<C>(std::forward<T>(criterion)));
@@ -156,15 +169,7 @@ class CriterionHandle {
     static_assert(detail::LossModule<Impl> || detail::TypedLoss<Impl>,
                   "danling: the criterion's forward must take (prediction, target) and give a tensor");
     check<StateError>(impl != nullptr, "runner.criterion", "expected a module, got an empty holder");
-    if constexpr (requires {
-                    { impl->options.ignore_index() } -> std::convertible_to<std::int64_t>;
-                  }) {
-      ignore_index_ = impl->options.ignore_index();
-    }
-    if constexpr (requires { impl->options.reduction().index(); }) {
-      // In each of LibTorch's reduction variants the mean is the only alternative with this name.
-      mean_ = std::visit([](const auto& kind) { return is_mean(kind); }, impl->options.reduction());
-    }
+    set_normalizer(impl);
     module_ = impl;
     if constexpr (detail::LossModule<Impl>) {
       function_ = [impl](const at::Tensor& prediction, const at::Tensor& target) {
@@ -195,10 +200,10 @@ class CriterionHandle {
   [[noreturn]] static void fail_types(const std::type_info* takes_prediction, const std::type_info* takes_target,
                                       const std::type_info& prediction, const std::type_info& target);
 
-  template <class Kind>
-  static bool is_mean(const Kind&) {
-    // torch::enumtype::kMean and kBatchMean; spelt by name so that torch/enum.h is not needed here.
-    return std::string_view(typeid(Kind).name()).find("Mean") != std::string_view::npos;
+  template <class L>
+  void set_normalizer(const L& loss) {
+    ignore_index_ = detail::ignore_index_of(loss);
+    normalizer_ = [loss](const at::Tensor& target) { return detail::loss_normalizer(loss, target); };
   }
 
   std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> function_;
@@ -208,7 +213,7 @@ class CriterionHandle {
   std::shared_ptr<LossesBase> losses_;
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<std::int64_t> ignore_index_;
-  bool mean_ = false;
+  std::function<std::optional<std::int64_t>(const at::Tensor&)> normalizer_;
 };
 
 }  // namespace danling::inline v0

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/grad_mode.h>
+
 #include <danling/data/batch.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/loader.hpp>
@@ -118,6 +120,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     move_to_device(batch);
     StepOutput output = [&]() -> StepOutput {
       const auto context = train_context();
+      consult_teacher(batch);
       P prediction = predict(model, batch);
       at::Tensor loss = loss_of(prediction, batch);
       return {std::move(prediction), std::move(loss)};
@@ -135,6 +138,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     move_to_device(batch);
     StepOutput output = [&]() -> StepOutput {
       const auto context = forward_context();
+      if (criterion) {
+        consult_teacher(batch);
+      }
       P prediction = predict(evaluation_model(), batch);
       at::Tensor loss = criterion ? loss_of(prediction, batch) : at::Tensor();
       return {std::move(prediction), std::move(loss)};
@@ -202,6 +208,21 @@ class BasicTorchRunner : public TorchRunnerBase {
       }
     }
     batch = data::to_device(std::move(batch), device());
+  }
+
+  /// Runs the `teacher` on the batch, for the loss `distill` in the next call of the criterion; without a teacher it
+  /// does nothing. For custom steps: call it inside of their context, before the criterion.
+  void consult_teacher(B& batch) const {
+    if (distills()) [[unlikely]] {
+      const c10::NoGradGuard no_grad;
+      if constexpr (HasTensorOutput<P>) {
+        set_teacher_logits(detail::output_tensor(predict(teacher, batch)));
+      } else {
+        fail<StateError>("runner.distill",
+                         "expected a prediction with a tensor, the logits, got one without; declare "
+                         "model_output(prediction) beside its type");
+      }
+    }
   }
 
   // For custom steps: updates the metrics of the split in progress, if any. Update metrics of other kinds yourself.

@@ -211,6 +211,11 @@ class TorchRunnerBase : public BaseRunner {
   /// restored afterwards. An override skips side effects of its own.
   bool repeats_step() const;
 
+  /// Whether the loss has a term against the logits of the `teacher`.
+  bool distills() const { return distills_; }
+  /// For the term of the next loss.
+  void set_teacher_logits(at::Tensor logits) const;
+
   void materialize_model() override;
   void build_optimizer() override;
   void build_scheduler() override;
@@ -378,6 +383,7 @@ class TorchRunnerBase : public BaseRunner {
   bool stale_adapters_ = false;  // an evaluation may have used other weights
   // Terms of the criterion that the config sets: weights, schedules, the teacher's.
   std::shared_ptr<LossTerms> loss_terms_;
+  bool distills_ = false;
 
   // The models in training and the step in progress.
   std::vector<Learner> learners_;
