@@ -60,11 +60,10 @@ class Generators {
   std::vector<at::Tensor> states_;
 };
 
-/// Those of the CPU, of the current accelerator, and of the program.
+/// Those of the CPU, of the accelerator's devices in use, and of the program.
 std::vector<at::Generator> generators_in_use() {
   std::vector<at::Generator> out{at::detail::getDefaultCPUGenerator()};
-  const auto accelerator = at::getAccelerator();
-  if (accelerator && at::globalContext().getAcceleratorHooksInterface(accelerator).hasPrimaryContext(0)) {
+  if (const auto accelerator = at::getAccelerator()) {
     const auto& hooks = at::globalContext().getAcceleratorHooksInterface(accelerator);
     for (c10::DeviceIndex index = 0; index < hooks.deviceCount(); ++index) {
       if (hooks.hasPrimaryContext(index)) {

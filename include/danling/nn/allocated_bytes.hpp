@@ -7,8 +7,8 @@
 namespace danling::inline v0::nn {
 
 /// Counts the bytes that LibTorch's allocators give out and take back on this thread and in backward passes that begin
-/// on it, on all devices, from construction to destruction. Memory from before does not count. LibTorch's profiler
-/// cannot run meanwhile.
+/// on it, on all devices, from construction to destruction. Memory from before does not count; LibTorch logs a warning
+/// when it is freed meanwhile. LibTorch's profiler cannot run meanwhile.
 class AllocatedBytes {
  public:
   AllocatedBytes();
