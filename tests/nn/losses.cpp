@@ -10,15 +10,22 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <nlohmann/json.hpp>
 
 #include <support/error.hpp>
 
 namespace nn_test {
+
+namespace nn = danling::nn;
+
 namespace {
+
+using danling::ConfigError;
 
 using danling::DataError;
 using Json = nlohmann::json;
@@ -54,8 +61,16 @@ std::pair<at::Tensor, at::Tensor> compute(const Json& entry, const at::Tensor& l
   at::Tensor target = tensor_of(entry["target"], entry["target_shape"]);
   target = entry["classes"].get<bool>() ? target.to(at::kLong) : target;
   if (entry["type"] == "distillation") {
-    const nn::DistillationLoss loss(entry["options"]["temperature"], -100);
-    return loss.sum_and_count(logits, tensor_of(entry["teacher"], entry["shape"]).to(logits.scalar_type()), target);
+    const bool ignores = target.eq(-100).any().item<bool>();
+    const nn::DistillationLoss loss(entry["options"]["temperature"],
+                                    ignores ? std::optional<std::int64_t>(-100) : std::nullopt);
+    const at::Tensor teacher =
+        tensor_of(entry["teacher"], entry["shape"]).to(logits.scalar_type()).requires_grad_(logits.requires_grad());
+    const auto [sum, count] = loss.sum_and_count(logits, teacher, target);
+    const auto gradient = torch::autograd::grad({sum}, {teacher}, {}, /*retain_graph=*/true, /*create_graph=*/false,
+                                                /*allow_unused=*/true);
+    CHECK_FALSE(gradient[0].defined());
+    return {sum, count};
   }
   const auto loss = nn::losses().at(entry["type"].get<std::string>())(options_of(entry["options"]));
   const auto [sum, count] = loss->sum_and_count(logits, target);
@@ -131,6 +146,13 @@ TEST_CASE("losses: logits of any size give finite values and gradients", "[nn]")
       CHECK(at::allclose(classes.grad(), at::tensor({0.0, 0.0, 1.0, -1.0}, at::kDouble).view({2, 2}).to(type)));
     }
   }
+}
+
+TEST_CASE("losses: the focal factor of a target that is nearly certain has float32's precision", "[nn]") {
+  const double rest = 1.0 / (1.0 + std::exp(12.0));  // 1 - p[t]
+  const double expected = rest * rest * -std::log1p(-rest);
+  const at::Tensor loss = nn::SigmoidFocalLoss()(at::full({1}, 12.0), at::ones({1}));
+  CHECK(loss.item<double>() == Approx(expected).epsilon(1e-5));
 }
 
 TEST_CASE("losses: no target, or none that counts, gives 0 and zero gradients", "[nn]") {

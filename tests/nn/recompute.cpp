@@ -24,6 +24,9 @@
 #include <support/error.hpp>
 
 namespace nn_test {
+
+namespace nn = danling::nn;
+
 namespace {
 
 using danling::StateError;

@@ -8,10 +8,16 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include <danling/core/error.hpp>
 #include <support/error.hpp>
 
 namespace nn_test {
+
+namespace nn = danling::nn;
+
 namespace {
+
+using danling::ConfigError;
 
 struct CountedImpl : torch::nn::Module {
   explicit CountedImpl(std::int64_t width) : fc(register_module("fc", torch::nn::Linear(width, width))) {}
