@@ -312,7 +312,9 @@ class Bench {
       for (const char* how : {"fused", "foreach", "loop"}) {
         row.push_back(peer(kind, layout, place, how, calls));
       }
-      compare(row, kind.name + ", " + layout.title, place.dtype == at::kFloat ? 1e-4 : 0.1);
+      // Python adds the squares of a whole parameter in float32.
+      const double tolerance = kind.name == "lamb" || kind.name == "adafactor" ? 1e-2 : 1e-4;
+      compare(row, kind.name + ", " + layout.title, place.dtype == at::kFloat ? tolerance : 0.1);
       measure(row, rounds_);
       print_row(kind, place, elements, row);
       if (peers_) {

@@ -161,17 +161,18 @@ class AdafactorRule final : public detail::LayerRule {
       for (auto& state : layer_.state) {
         numbers_.push_back(state.to(c10::CppTypeToScalarType<T>::value));
       }
-      column_factors_.resize(static_cast<std::size_t>(factored ? columns_ * matrices : 0));
+      column_factors_.resize(static_cast<std::size_t>(columns_ * matrices));
+      row_factors_.assign(static_cast<std::size_t>(rows_ * matrices), T(1));
       for (std::int64_t m = 0; m < matrices; ++m) {
         factored ? sum_matrix(m) : sum_vector();
       }
       const auto count = static_cast<double>(layer_.param.numel());
-      const double least = eps1_ * eps1_;
+      const double most = 1 / eps1_;
       double squares = 0;
       for (std::int64_t m = 0; m < matrices; ++m) {
         squares += sum_parts(
             [&](const Part& part) {
-              return kernels_.adafactor_squares(part.matrix, part.row_factors, part.column_factors, least);
+              return kernels_.adafactor_squares(part.matrix, part.row_factors, part.column_factors, most);
             },
             m);
       }
@@ -181,7 +182,7 @@ class AdafactorRule final : public detail::LayerRule {
       for (std::int64_t m = 0; m < matrices; ++m) {
         sum_parts(
             [&](const Part& part) {
-              kernels_.adafactor_step(part.matrix, part.row_factors, part.column_factors, least, keep,
+              kernels_.adafactor_step(part.matrix, part.row_factors, part.column_factors, most, keep,
                                       alpha / length * scale_);
               return 0.0;
             },
@@ -230,15 +231,9 @@ class AdafactorRule final : public detail::LayerRule {
       return out;
     }
 
-    /// The numbers by which a row and a column vary; their product is the second moment.
-    const T* row_factors(std::int64_t m) const {
-      static constexpr T one = 1;
-      return layer_.state.size() == 2 ? numbers_[0].template const_data_ptr<T>() + m * rows_ : &one;
-    }
-    const T* column_factors(std::int64_t m) const {
-      return layer_.state.size() == 2 ? column_factors_.data() + m * columns_
-                                      : numbers_[0].template const_data_ptr<T>();
-    }
+    /// Their product is one over the root of the second moment.
+    const T* row_factors(std::int64_t m) const { return row_factors_.data() + m * rows_; }
+    const T* column_factors(std::int64_t m) const { return column_factors_.data() + m * columns_; }
 
     template <class Work>
     double sum_parts(const Work& work, std::int64_t m) {
@@ -285,6 +280,7 @@ class AdafactorRule final : public detail::LayerRule {
         const double square = row_sums[static_cast<std::size_t>(row)] * square_scale / static_cast<double>(columns_);
         rows[row] = moved(rows[row], square, weight_);
         mean += static_cast<double>(rows[row]);
+        row_factors_[static_cast<std::size_t>(m * rows_ + row)] = 1 / std::sqrt(rows[row]);
       }
       mean = std::max(mean / static_cast<double>(rows_), eps1_);
       for (std::int64_t column = 0; column < columns_; ++column) {
@@ -293,22 +289,23 @@ class AdafactorRule final : public detail::LayerRule {
           square += static_cast<double>(column_sums[static_cast<std::size_t>(i * columns_ + column)]);
         }
         columns[column] = moved(columns[column], square * square_scale / static_cast<double>(rows_), weight_);
-        column_factors_[static_cast<std::size_t>(m * columns_ + column)] = columns[column] / static_cast<T>(mean);
+        column_factors_[static_cast<std::size_t>(m * columns_ + column)] =
+            1 / std::sqrt(columns[column] / static_cast<T>(mean));
       }
     }
 
     void sum_vector() {
-      std::vector<T> squares(static_cast<std::size_t>(columns_));
       T* variance = numbers_[0].template mutable_data_ptr<T>();
       param_squares_ += sum_parts(
           [&](const Part& p) {
             double sum = 0;
             double unused = 0;
-            T* part_squares = squares.data() + p.matrix.first;
-            kernels_.adafactor_sums(p.matrix, &unused, part_squares, &sum);
+            T* squares = column_factors_.data() + p.matrix.first;
+            kernels_.adafactor_sums(p.matrix, &unused, squares, &sum);
             for (std::int64_t i = 0; i < p.matrix.columns; ++i) {
               T& element = variance[p.matrix.first + i];
-              element = moved(element, static_cast<double>(part_squares[i]) * scale_ * scale_, weight_);
+              element = moved(element, static_cast<double>(squares[i]) * scale_ * scale_, weight_);
+              squares[i] = 1 / std::sqrt(element);
             }
             return sum;
           },
@@ -324,7 +321,7 @@ class AdafactorRule final : public detail::LayerRule {
     double weight_ = 0, rate_ = 0, eps1_ = 0, param_squares_ = 0;
     double scale_ = 1;                      // of the gradient
     std::vector<at::Tensor> numbers_ = {};  // the state as T
-    std::vector<T> column_factors_ = {};    // columns over the mean of the rows
+    std::vector<T> row_factors_ = {}, column_factors_ = {};
   };
 };
 

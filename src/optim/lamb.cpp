@@ -79,8 +79,8 @@ class LambRule final : public detail::LayerRule {
                           beta2,
                           1 - beta2,
                           *options.eps,
-                          1 - std::pow(beta1, layer.count),
-                          std::sqrt(1 - std::pow(beta2, layer.count)),
+                          1 / (1 - std::pow(beta1, layer.count)),
+                          1 / std::sqrt(1 - std::pow(beta2, layer.count)),
                           *options.weight_decay,
                           0};
     const std::int64_t count = layer.param.numel();

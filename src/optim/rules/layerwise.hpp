@@ -13,12 +13,12 @@ struct LambStep {
   static constexpr int buffers = 2;
   template <class S>
   struct Constants {
-    S sign, one_minus_beta1, beta2, one_minus_beta2, eps, bias1, second_scale, decay, step_size;
+    S sign, one_minus_beta1, beta2, one_minus_beta2, eps, first_scale, second_scale, decay, step_size;
   };
   /// The direction: Adam's, plus the decay.
   template <class V, class S>
   static V direction(const V& p, const V* state, const Constants<S>& c) {
-    return state[0] / c.bias1 / (sqrt(state[1]) / c.second_scale + c.eps) + p * c.decay;
+    return state[0] * c.first_scale / (sqrt(state[1]) * c.second_scale + c.eps) + p * c.decay;
   }
   template <class V, class S>
   static void update(V& p, const V&, V* state, const Constants<S>& c) {
@@ -180,24 +180,34 @@ void adafactor_sums(const Matrix& m, double* row_sums, T* column_sums, double* p
   });
 }
 
+/// The factor of a gradient: row * column, at most `most`. NaN stays.
 template <class T>
-double adafactor_squares(const Matrix& m, const T* rows, const T* columns, double least) {
+T factor_of(T row, T column, T most) {
+  const T product = row * column;
+  return product > most ? most : product;
+}
+
+template <class T>
+double adafactor_squares(const Matrix& m, const T* rows, const T* columns, double most) {
   Reader<T> reader = reader_of<T>(m);
-  const auto floor = static_cast<T>(least);
+  const auto cap = static_cast<T>(most);
   double sum = 0;
   each_block(m, [&](std::int64_t row, std::int64_t column, std::int64_t begin, std::int64_t n) {
     const T* __restrict g = reader.grads(begin, n);
     const T* __restrict factors = columns + column;
     const T factor = rows[row];
-    sum += block_sum<T>(n, [=](std::int64_t i) { return g[i] * g[i] / maximum(factor * factors[i], floor); });
+    sum += block_sum<T>(n, [=](std::int64_t i) {
+      const T update = g[i] * factor_of(factor, factors[i], cap);
+      return update * update;
+    });
   });
   return sum;
 }
 
 template <class T>
-void adafactor_step(const Matrix& m, const T* rows, const T* columns, double least, double keep, double step) {
+void adafactor_step(const Matrix& m, const T* rows, const T* columns, double most, double keep, double step) {
   Reader<T> reader = reader_of<T>(m);
-  const auto floor = static_cast<T>(least);
+  const auto cap = static_cast<T>(most);
   const auto scale = static_cast<T>(keep);
   const auto size = static_cast<T>(step);
   each_block(m, [&](std::int64_t row, std::int64_t column, std::int64_t begin, std::int64_t n) {
@@ -206,7 +216,7 @@ void adafactor_step(const Matrix& m, const T* rows, const T* columns, double lea
     const T factor = rows[row];
     T* __restrict p = const_cast<T*>(reader.params(begin, n));
     for (std::int64_t i = 0; i < n; ++i) {
-      p[i] = p[i] * scale - g[i] / sqrt(maximum(factor * factors[i], floor)) * size;
+      p[i] = p[i] * scale - g[i] * factor_of(factor, factors[i], cap) * size;
     }
     store_param(p, n, m.param, m.param_type, begin, m.rounding, m.first);
   });

@@ -24,10 +24,10 @@ struct LayerwiseKernels {
   void (*lamb_step)(const Span& span);
   /// Adds the squares of the gradient by row and by column, and those of the parameter.
   void (*adafactor_sums)(const Matrix& m, double* row_sums, T* column_sums, double* param_squares);
-  /// The sum of the squares of gradient / sqrt(max(row * column, least)).
-  double (*adafactor_squares)(const Matrix& m, const T* rows, const T* columns, double least);
-  /// param = param * keep - step * gradient / sqrt(max(row * column, least))
-  void (*adafactor_step)(const Matrix& m, const T* rows, const T* columns, double least, double keep, double step);
+  /// The sum of the squares of gradient * min(row * column, most).
+  double (*adafactor_squares)(const Matrix& m, const T* rows, const T* columns, double most);
+  /// param = param * keep - step * gradient * min(row * column, most)
+  void (*adafactor_step)(const Matrix& m, const T* rows, const T* columns, double most, double keep, double step);
 };
 
 struct Layerwise {
