@@ -85,6 +85,7 @@ void LoraAdapters::save(const std::filesystem::path& directory) const {
   std::filesystem::create_directories(directory, error);
   check<CheckpointError>(!error, "nn.lora.save", "expected to create directory ", quote(directory.string()), ", got ",
                          error.message());
+  formats::remove_stale_temporaries(directory);  // of a process that died here
   save_safetensors(weights, directory / weights_name);
   formats::AtomicFile file(directory / config_name);
   file.write(config.dump(2) + "\n");

@@ -50,7 +50,6 @@ class TorchRunnerBase::Finder {
 
  private:
   data::LoaderBase& next_batch();
-  bool next_split();
   void combine(Update& update, double weight) const;
   void restore();
 

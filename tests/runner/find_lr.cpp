@@ -156,6 +156,22 @@ TEST_CASE("find_lr: changes no bit of the run that follows, and writes nothing",
     config.epochs.reset();
     config.steps = 12;
   }
+  SECTION("with a loss scale, policies, averages and adapters") {
+    config.precision = "fp16";
+    config.scaler.growth_interval = 3;
+    config.log_grad_norm = true;
+    config.on_nonfinite = "skip";
+    config.spike.action = "skip";
+    config.ema.enabled = true;
+    config.swa.enabled = true;
+    config.swa.start = 1;
+    config.lora.target_modules = std::vector<std::string>{"^0$"};
+    config.lora.r = 2;
+    config.sched = dl::SchedConfig();
+    config.sched.type = "reduce_on_plateau";
+    config.sched.interval = "epoch";
+    config.sched.patience = 0;
+  }
   const Outcome plain = trained_after([](CountingRunner&) {}, config);
   config.workspace_root = b.path().string();
   const Outcome after = trained_after(

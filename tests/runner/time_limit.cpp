@@ -133,6 +133,18 @@ TEST_CASE("time_limit: a run whose time is over saves before its first step", "[
   CHECK(runner.micro_batches == 0);
 }
 
+TEST_CASE("time_limit: the manager measures saves, which the margin covers", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.checkpoint.async_mode = GENERATE("disabled", "async");
+  TinyRunner runner(config);
+  runner.initialize();
+  CHECK(runner.checkpoint_manager().last_save_seconds() == 0);
+  runner.train();
+  CHECK(runner.checkpoint_manager().last_save_seconds() > 0);
+}
+
 TEST_CASE("time_limit: in a loop of the program it stops train_on_batch", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

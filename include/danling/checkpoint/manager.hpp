@@ -143,8 +143,8 @@ class CheckpointManager {
 
   /// A copy: saves may continue meanwhile.
   CheckpointHealth checkpoint_health() const;
-  /// Seconds from the request of the last successful save until it was on disk, or as long as save_checkpoint took; 0
-  /// before the first. A run with a time limit leaves time for it.
+  /// Seconds from the request of the last successful save until it was on disk; 0 before the first, and with a manager
+  /// that does not record_save_seconds(). A run with a time limit leaves time for it.
   double last_save_seconds() const { return last_save_seconds_.load(std::memory_order_relaxed); }
 
  protected:
