@@ -11,8 +11,6 @@
 // With DANLING_BENCH_KEEP set, callgrind's files are kept.
 #include <torch/torch.h>
 
-#include <linux/perf_event.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -26,6 +24,7 @@
 #include <danling/metrics/functional/accuracy.hpp>
 
 #include "../tests/allocations/count.hpp"
+#include "instructions.hpp"
 
 /// Where callgrind writes what it has counted and begins anew.
 extern "C" __attribute__((noinline)) void bench_mark() { asm volatile("" : : : "memory"); }
@@ -52,18 +51,6 @@ constexpr Case cases[] = {
     {"everything, AdamW", "adamw", true, 3000, 6000, 1},
 };
 constexpr int num_loops = 3;  // bare, tuned, runner
-
-/// The CPU's counter of instructions; -1 where it cannot be read.
-int open_counter() {
-  perf_event_attr attributes = {};
-  attributes.type = PERF_TYPE_HARDWARE;
-  attributes.size = sizeof attributes;
-  attributes.config = PERF_COUNT_HW_INSTRUCTIONS;
-  attributes.exclude_kernel = 1;
-  attributes.exclude_hv = 1;
-  attributes.inherit = 1;
-  return static_cast<int>(syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0));
-}
 
 struct Counts {
   double instructions = 0;
@@ -240,7 +227,7 @@ int fail(const std::string& message) {
 }
 
 int measure(const std::string& program, const std::string& folder, bool check) {
-  const int counter = open_counter();
+  const int counter = bench::open_instructions();
   const bool has_valgrind = std::system("valgrind --version > /dev/null 2>&1") == 0;
   const bool callgrind = counter < 0 && has_valgrind;
   if (counter >= 0) {
@@ -306,7 +293,7 @@ int main(int argc, char** argv) {
     if (report == nullptr) {
       return fail("expected to write in " + arguments[1]);
     }
-    count_all(open_counter(), arguments[1], report);
+    count_all(bench::open_instructions(), arguments[1], report);
     return 0;
   }
   if (!arguments.empty() && arguments != std::vector<std::string>{"--check"}) {

@@ -12,6 +12,9 @@ using Command = int (*)(std::span<const std::string> words);
 /// Inspects, compares, verifies and converts checkpoints of any origin.
 int ckpt(std::span<const std::string> words);
 
+/// Draws the learning rates that a config asks for.
+int schedule(std::span<const std::string> words);
+
 /// Runs a program without and with interruptions, and compares the results.
 int verify_resume(std::span<const std::string> words);
 

@@ -7,31 +7,22 @@
 #include <danling/core/suggest.hpp>
 #include <danling/optim/adagrad.hpp>
 #include <danling/optim/adam.hpp>
-#include <danling/optim/curves.hpp>
 #include <danling/optim/layerwise.hpp>
 #include <danling/optim/lbfgs.hpp>
-#include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/muon.hpp>
 #include <danling/optim/sgd.hpp>
+#include <optim/known.hpp>
 #include <optim/layers.hpp>
 
 namespace danling::inline v0::optim {
 namespace {
-
-void expect_known(const std::string& where, std::string_view type, const std::vector<std::string>& set,
-                  const std::vector<std::string>& known) {
-  for (const auto& key : set) {
-    check<ConfigError>(std::find(known.begin(), known.end(), key) != known.end(), where, "expected options of ", type,
-                       " (", join(known), "), got ", quote(key));
-  }
-}
 
 template <class Kind>
 std::shared_ptr<Optimizer> build_kind(const OptimizerSpec& spec, const std::vector<ResolvedGroup>& groups) {
   auto optimizer = std::make_shared<Kind>(std::vector<at::Tensor>{});
   const std::vector<std::string> known = set_keys(Kind::defaults());
   for (const auto& group : groups) {
-    expect_known(group.where, *spec.type, set_keys(group.options), known);
+    detail::expect_known(group.where, *spec.type, set_keys(group.options), known);
     optimizer->add_param_group(group.params, group.options, group.names);
   }
   return optimizer;
@@ -52,7 +43,7 @@ OptimizerRegistry::Factory factory(const detail::KnownOptions& known) {
   return [&known](const OptimizerSpec& spec, const std::vector<ResolvedGroup>& groups) {
     auto optimizer = std::make_shared<Kind>(std::vector<at::Tensor>{});
     for (const auto& group : groups) {
-      expect_known(group.where, *spec.type, keys_to_know(group.options), known.keys());
+      detail::expect_known(group.where, *spec.type, keys_to_know(group.options), known.keys());
       OptimizerOptions options = group.options;
       if (options.fused == true && !known.defaults.fused) {
         options.fused.reset();
@@ -61,21 +52,6 @@ OptimizerRegistry::Factory factory(const detail::KnownOptions& known) {
     }
     return optimizer;
   };
-}
-
-std::shared_ptr<Scheduler> build_curve(SchedulerSpec spec, Optimizer& optimizer,
-                                       std::optional<std::int64_t> total_steps) {
-  const auto total = spec.total_steps ? spec.total_steps : total_steps;
-  check<ConfigError>(total.has_value(), "scheduler.build", "expected the number of steps for ", *spec.type,
-                     ", got a run of unknown length; set ", spec.section, ".total_steps, epochs or steps");
-  return std::make_shared<LRScheduler>(optimizer, *total, spec);
-}
-
-std::shared_ptr<Scheduler> build_step(const SchedulerSpec& spec, Optimizer& optimizer, std::optional<std::int64_t>) {
-  expect_options(spec, {"step_size", "gamma"});
-  check<ConfigError>(spec.step_size.has_value(), "scheduler.build", "expected step_size for ", quote(*spec.type),
-                     ", got none");
-  return std::make_shared<StepLR>(optimizer, *spec.step_size, spec.gamma.value_or(0.1));
 }
 
 }  // namespace
@@ -104,15 +80,6 @@ OptimizerRegistry& optimizers() {
   return registry;
 }
 
-SchedulerRegistry& schedulers() {
-  static SchedulerRegistry registry = [] {
-    SchedulerRegistry known("scheduler");
-    known.add("step", build_step);
-    return known;
-  }();
-  return registry;
-}
-
 namespace {
 template <class Spec>
 void add_keys(std::vector<std::string>& keys) {
@@ -129,26 +96,8 @@ std::vector<std::string> optimizer_keys() {
   return keys;
 }
 
-std::vector<std::string> scheduler_keys() {
-  std::vector<std::string> keys;
-  add_keys<SchedulerSpec>(keys);
-  add_keys<SchedulerPart>(keys);
-  return keys;
-}
-
-void expect_new_scheduler(std::string_view name) {
-  check<ConfigError>(!schedulers().contains(name) && !curves().contains(name), "scheduler.register",
-                     "expected a new name, got ", quote(name), ", which is taken");
-}
-
 void expect_options(const ResolvedGroup& group, std::string_view type, std::initializer_list<std::string_view> known) {
-  expect_known(group.where, type, keys_to_know(group.options), {known.begin(), known.end()});
-}
-
-void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& known) {
-  std::vector<std::string> set = set_keys(spec);
-  std::erase_if(set, [](const std::string& key) { return key == "type" || key == "interval" || key == "monitor"; });
-  expect_known(spec.section, spec.type.value_or("LRScheduler"), set, known);
+  detail::expect_known(group.where, type, keys_to_know(group.options), {known.begin(), known.end()});
 }
 
 std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std::vector<NamedParameter>& parameters,
@@ -161,17 +110,6 @@ std::shared_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec, const std:
   check<ConfigError>(!groups.empty(), "optimizer.build", "expected parameters to train, got none that ", spec.section,
                      ".freeze leaves");
   return factory(spec, groups);
-}
-
-std::shared_ptr<Scheduler> build_scheduler(const SchedulerSpec& spec, Optimizer& optimizer,
-                                           std::optional<std::int64_t> total_steps) {
-  check<ConfigError>(!spec.type_name().empty(), "scheduler.build", "expected ", spec.section, ".type, got none");
-  SchedulerSpec named = spec;
-  named.type = spec.type_name();
-  if (curves().contains(*named.type)) {
-    return build_curve(named, optimizer, total_steps);
-  }
-  return schedulers().at(*named.type)(named, optimizer, total_steps);
 }
 
 }  // namespace danling::inline v0::optim

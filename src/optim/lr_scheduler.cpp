@@ -112,10 +112,10 @@ std::vector<double> LRScheduler::get_lr() const {
   return out;
 }
 
-void LRScheduler::compute(std::vector<double>& lrs, std::optional<double>) {
-  const double shared = fraction(step_count());
+void LRScheduler::rates_at(std::int64_t position, std::vector<double>& lrs) const {
+  const double shared = fraction(position + 1);
   for (std::size_t g = 0; g < lrs.size(); ++g) {
-    lrs[g] = rate(base_lrs()[g], step_count(), shared);
+    lrs[g] = rate(base_lrs()[g], position + 1, shared);
   }
 }
 

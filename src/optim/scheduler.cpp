@@ -1,5 +1,6 @@
 #include <danling/optim/scheduler.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -49,7 +50,9 @@ void Scheduler::apply() {
   auto& groups = optimizer_->param_groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     groups[g].lr = last_lr_[g];
-    if (const auto momentum = momentum_at(last_epoch(), g)) {
+  }
+  if (const auto momentum = momentum_at(last_epoch())) {
+    for (std::size_t g = 0; g < groups.size(); ++g) {
       optimizer_->set_momentum(g, *momentum);
     }
   }
@@ -57,19 +60,21 @@ void Scheduler::apply() {
 
 std::optional<double> Scheduler::rate_at(std::int64_t, std::size_t) const { return std::nullopt; }
 
-std::optional<double> Scheduler::momentum_at(std::int64_t, std::size_t) const { return std::nullopt; }
-
-void Scheduler::compute(std::vector<double>& lrs, std::optional<double>) {
+void Scheduler::rates_at(std::int64_t position, std::vector<double>& lrs) const {
   for (std::size_t g = 0; g < lrs.size(); ++g) {
-    const auto rate = rate_at(last_epoch(), g);
+    const auto rate = rate_at(position, g);
     check<StateError>(rate.has_value(), "scheduler.step", "expected an override of rate_at or of compute, got neither");
     lrs[g] = *rate;
   }
 }
 
+std::optional<double> Scheduler::momentum_at(std::int64_t) const { return std::nullopt; }
+
+void Scheduler::compute(std::vector<double>& lrs, std::optional<double>) { rates_at(last_epoch(), lrs); }
+
 void Scheduler::restore(std::vector<double>& lrs) {
-  for (std::size_t g = 0; g < lrs.size(); ++g) {
-    lrs[g] = rate_at(last_epoch(), g).value_or(lrs[g]);
+  if (!lrs.empty() && rate_at(last_epoch(), 0)) {
+    rates_at(last_epoch(), lrs);
   }
 }
 
@@ -93,15 +98,14 @@ void Scheduler::load_state_dict(const State& state) {
                       out.size());
     return out;
   };
-  // PyTorch saves no base rates with ReduceLROnPlateau and with schedules of schedules, and no count.
+  // PyTorch saves no base rates with ReduceLROnPlateau and with schedules of schedules, and not always the count.
   auto base_lrs = state.find("base_lrs") != nullptr ? rates("base_lrs") : base_lrs_;
   auto last_lr = rates("_last_lr");
-  const State* saved = state.find("_step_count");
-  const std::int64_t count = saved != nullptr ? saved->integer() : state.at("last_epoch").integer() + 1;
-  check<StateError>(count >= 1, where, "expected _step_count above 0, got ", count);
+  const std::int64_t position = state.at("last_epoch").integer();
+  check<StateError>(position >= 0, where, "expected last_epoch of 0 or more, got ", position);
   base_lrs_ = std::move(base_lrs);
   last_lr_ = std::move(last_lr);
-  step_count_ = count;
+  step_count_ = position + 1;
   auto& groups = optimizer_->param_groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     groups[g].initial_lr = base_lrs_[g];
@@ -121,6 +125,11 @@ std::optional<double> StepLR::rate_at(std::int64_t position, std::size_t group) 
   return base_lrs()[group] * std::pow(gamma_, static_cast<double>(position / step_size_));
 }
 
+void StepLR::rates_at(std::int64_t position, std::vector<double>& lrs) const {
+  const double factor = std::pow(gamma_, static_cast<double>(position / step_size_));
+  std::transform(base_lrs().begin(), base_lrs().end(), lrs.begin(), [=](double base) { return base * factor; });
+}
+
 LambdaLR::LambdaLR(Optimizer& optimizer, std::function<double(std::int64_t)> factor)
     : Scheduler(optimizer), factor_(std::move(factor)) {
   check<ConfigError>(static_cast<bool>(factor_), "scheduler.build", "expected a function for LambdaLR, got none");
@@ -129,6 +138,11 @@ LambdaLR::LambdaLR(Optimizer& optimizer, std::function<double(std::int64_t)> fac
 
 std::optional<double> LambdaLR::rate_at(std::int64_t position, std::size_t group) const {
   return base_lrs()[group] * factor_(position);
+}
+
+void LambdaLR::rates_at(std::int64_t position, std::vector<double>& lrs) const {
+  const double factor = factor_(position);
+  std::transform(base_lrs().begin(), base_lrs().end(), lrs.begin(), [=](double base) { return base * factor; });
 }
 
 }  // namespace danling::inline v0::optim

@@ -17,6 +17,8 @@ class TorchRunnerBase::Checks {
   // Called when training begins.
   void trainable(const Splits& splits) const;
   void score_name(const Splits& splits) const;
+  void monitors() const;  ///< of schedules that need a metric
+  void log_schedules() const;
   void disk_plan() const;
 
   // Called where numbers are read on the host anyway.
@@ -26,6 +28,8 @@ class TorchRunnerBase::Checks {
 
  private:
   void schedules();
+  /// The numbers of a split's results, as far as they are declared; null where `metrics` declare no names.
+  std::optional<std::vector<std::string>> declared_names(const MetricsBase* metrics) const;
 
   TorchRunnerBase& runner_;
 };

@@ -141,7 +141,7 @@ void TorchRunnerBase::build_scheduler() {
     scheduler = Schedules(*this).build("", sched, *optimizer);
   }
   if (scheduler != nullptr) {
-    Schedules::check_interval(sched, *scheduler);
+    Schedules(*this).check_interval(sched, *scheduler);
   }
 }
 

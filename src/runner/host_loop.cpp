@@ -10,6 +10,7 @@
 #include "runner/learners.hpp"
 #include "runner/records.hpp"
 #include "runner/saver.hpp"
+#include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/train_pass.hpp"
 #include "runner/training.hpp"
@@ -40,6 +41,8 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
                        "expected a dataset to evaluate for evaluate_interval, got none; set one, or evaluate by "
                        "evaluate_on_batch");
     training.prepare(/*hosted=*/true);
+    Schedules(runner).check_host_loop();
+    Checks(runner).monitors();
     began = true;
     runner.callbacks_.notify(&Callback::on_run_begin, RunEvent{{runner}, host->splits, {}});
     runner.callbacks_.notify(&Callback::on_round_begin, RoundEvent{{runner}, runner.state_.train.epoch, loop.round});
@@ -86,6 +89,9 @@ void TorchRunnerBase::HostLoop::evaluate_if_due() {
 }
 
 void TorchRunnerBase::HostLoop::append(const Result& row) {
+  if (frame != nullptr) {
+    Schedules(runner_).step_evaluation(row);
+  }
   Records(runner_).append(runner_.state_.train.global_step, row);
   runner_.save_checkpoint();
 }

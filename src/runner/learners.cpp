@@ -59,7 +59,7 @@ void TorchRunnerBase::Learners::build_schedulers() {
     }
     const auto found = runner_.schedulers.find(name);
     if (found != runner_.schedulers.end() && found->second != nullptr) {
-      Schedules::check_interval(spec, *found->second);
+      Schedules(runner_).check_interval(spec, *found->second);
     }
   }
 }
@@ -113,8 +113,7 @@ Learner TorchRunnerBase::Learners::make_learner(const std::string& name, std::sh
   out.scaler = name.empty() ? runner_.scaler : found == runner_.scalers.end() ? nullptr : found->second;
   Gradients(runner_).configure(out);
   if (out.scheduler != nullptr) {
-    const auto& sched = runner_.config().sched;
-    const auto spec = name.empty() ? static_cast<optim::SchedulerSpec>(sched) : sched.for_name(name);
+    const optim::SchedulerSpec spec = Schedules(runner_).spec_of(name);
     const bool metric = out.scheduler->requires_metric();
     out.scheduler_by_step = spec.interval_name() == "step" || (spec.interval_name().empty() && !metric);
     check<ConfigError>(out.scheduler_by_step || metric || !runner_.config().evaluate_interval, "runner.train",

@@ -141,7 +141,7 @@ void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
 void TorchRunnerBase::Rounds::end_round(bool evaluated) {
   const Result round = std::exchange(loop_.round, Result());
   const std::int64_t epoch = train_.epoch++;
-  Schedules(runner_).step_epoch(round);
+  Schedules(runner_).step_epoch(round, evaluated);
   loop_.last = by_steps_ && !evaluated ? round : Result();
   if (evaluated) {
     loop_.evaluated.clear();

@@ -1,3 +1,4 @@
+// Schedules of the models in training: their lengths, and their steps by epoch.
 #include "runner/schedules.hpp"
 
 #include <algorithm>
@@ -7,6 +8,19 @@
 #include <danling/optim/build.hpp>
 
 namespace danling::inline v0 {
+namespace {
+
+std::vector<std::string> splits_with(const Result& result, const std::string& metric) {
+  std::vector<std::string> out;
+  for (const auto& [split, numbers] : result) {
+    if (const auto* nested = std::get_if<Result>(&numbers); nested != nullptr && nested->number(metric) != nullptr) {
+      out.push_back(split);
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 std::shared_ptr<optim::Scheduler> TorchRunnerBase::Schedules::build(const std::string& name,
                                                                     const optim::SchedulerSpec& spec,
@@ -23,9 +37,11 @@ std::shared_ptr<optim::Scheduler> TorchRunnerBase::Schedules::build(const std::s
   return out;
 }
 
-void TorchRunnerBase::Schedules::check_interval(const optim::SchedulerSpec& spec, const optim::Scheduler& scheduler) {
+void TorchRunnerBase::Schedules::check_interval(const optim::SchedulerSpec& spec,
+                                                const optim::Scheduler& scheduler) const {
   check<ConfigError>(spec.interval_name() != "step" || !scheduler.requires_metric(), "runner.build_scheduler",
                      "expected ", spec.section, ".interval epoch for a scheduler that needs a metric, got step");
+  check_monitor(spec, scheduler);
 }
 
 std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_steps(const std::string& name) const {
@@ -73,36 +89,53 @@ detail::WindowLengths TorchRunnerBase::Schedules::window_lengths() const {
   return detail::WindowLengths(std::move(out));
 }
 
-void TorchRunnerBase::Schedules::step_epoch(const Result& result) const {
+void TorchRunnerBase::Schedules::step_epoch(const Result& result, bool evaluated) const {
   for (const Learner& learner : runner_.learners_) {
-    if (learner.scheduler != nullptr && !learner.scheduler_by_step) {
-      learner.scheduler->requires_metric() ? learner.scheduler->step(monitored(result, learner.name))
-                                           : learner.scheduler->step();
+    if (learner.scheduler == nullptr || learner.scheduler_by_step) {
+      continue;
+    }
+    if (!learner.scheduler->requires_metric()) {
+      learner.scheduler->step();
+    } else if (evaluated || !runner_.config().evaluate_interval) {
+      learner.scheduler->step(monitored(result, learner.name));
     }
   }
 }
 
-double TorchRunnerBase::Schedules::monitored(const Result& result, const std::string& name) const {
-  const std::string monitor = runner_.config().sched.for_name(name).monitor.value_or(runner_.config().score_name);
-  const double* value = nullptr;
-  if (monitor.find('.') == std::string::npos) {
-    if (const auto split = runner_.score_split()) {
-      value = result.number(concat(*split, ".", monitor));
-    }
-  }
-  value = value != nullptr ? value : result.number(monitor);
-  if (value == nullptr) {
-    // A name without its split: uses the one split that has it.
-    std::vector<std::string> found;
-    for (const auto& [split, numbers] : result) {
-      if (const auto* nested = std::get_if<Result>(&numbers); nested != nullptr && nested->number(monitor) != nullptr) {
-        found.push_back(split);
-        value = nested->number(monitor);
+void TorchRunnerBase::Schedules::step_evaluation(const Result& row) const {
+  const std::string scored = runner_.results().score_split().value_or("");
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.scheduler != nullptr && learner.scheduler->requires_metric()) {
+      const std::string monitor = monitor_of(learner.name);
+      const double* value = find_monitored(row, monitor);
+      // A name without its split is one of the split that selects the best: the program may evaluate others too.
+      if (value != nullptr && (monitor.find('.') != std::string::npos || row.contains(scored))) {
+        learner.scheduler->step(*value);
       }
     }
-    check<ConfigError>(found.size() == 1, "runner.step_scheduler", "expected one split with the metric ",
-                       quote(monitor), ", got [", join(found), "]; set sched.monitor to '<split>.<metric>'");
   }
+}
+
+const double* TorchRunnerBase::Schedules::find_monitored(const Result& result, const std::string& monitor) const {
+  if (monitor.find('.') == std::string::npos) {
+    if (const auto split = runner_.score_split()) {
+      if (const double* value = result.number(concat(*split, ".", monitor))) {
+        return value;
+      }
+    }
+  }
+  if (const double* value = result.number(monitor)) {
+    return value;
+  }
+  const auto found = splits_with(result, monitor);  // a name without its split: that of the one split that has it
+  return found.size() == 1 ? result.number(concat(found[0], ".", monitor)) : nullptr;
+}
+
+double TorchRunnerBase::Schedules::monitored(const Result& result, const std::string& name) const {
+  const std::string monitor = monitor_of(name);
+  const double* value = find_monitored(result, monitor);
+  check<ConfigError>(value != nullptr, "runner.step_scheduler", "expected one split with the metric ", quote(monitor),
+                     ", got [", join(splits_with(result, monitor)), "]; set sched.monitor to '<split>.<metric>'");
   return *value;
 }
 

@@ -35,6 +35,29 @@ bool may_hold(const std::vector<std::string>& names, std::string_view score) {
 
 }  // namespace detail
 
+std::optional<std::vector<std::string>> TorchRunnerBase::Checks::declared_names(const MetricsBase* metrics) const {
+  std::vector<std::string> names = {"loss"};
+  const auto add = [&names](const Result& counts, const std::string& prefix) {
+    for (auto& name : detail::number_names(counts, prefix)) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        names.push_back(std::move(name));
+      }
+    }
+  };
+  if (metrics != nullptr) {
+    const Result counts = metrics->n();
+    if (counts.empty()) {
+      return std::nullopt;
+    }
+    add(counts, "");
+  }
+  add(runner_.meters.n(), "");
+  if (runner_.criterion.losses() != nullptr) {
+    add(runner_.criterion.losses()->n(), "losses");
+  }
+  return names;
+}
+
 void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
   const auto split = runner_.score_split();
   const std::string& score = runner_.config().score_name;
@@ -44,29 +67,11 @@ void TorchRunnerBase::Checks::score_name(const Splits& splits) const {
   if (!split || (!is_among(splits.evaluate) && !is_among(splits.train)) || runner_.results_.latest_score()) {
     return;
   }
-  std::vector<std::string> names = {"loss"};
-  const auto add = [&names](const Result& counts, const std::string& prefix) {
-    for (auto& name : detail::number_names(counts, prefix)) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
-        names.push_back(std::move(name));
-      }
-    }
-  };
-  const MetricsBase* measured = runner_.score_metrics();
-  if (measured != nullptr) {
-    const Result counts = measured->n();
-    if (counts.empty()) {
-      return;  // a kind that declares no names
-    }
-    add(counts, "");
-  }
-  add(runner_.meters.n(), "");
-  if (runner_.criterion.losses() != nullptr) {
-    add(runner_.criterion.losses()->n(), "losses");
-  }
-  if (detail::may_hold(names, score)) {
+  const auto declared = declared_names(runner_.score_metrics());
+  if (!declared || detail::may_hold(*declared, score)) {
     return;
   }
+  const auto& names = *declared;
   const std::string suggestion = did_you_mean(score, names);
   // A custom step may feed other meters; the score may be a part of a number named as a whole.
   check<ConfigError>(score.find('.') == std::string::npos, "runner.score_name", "expected one of [", join(names),

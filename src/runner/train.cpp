@@ -14,6 +14,7 @@
 #include "runner/learners.hpp"
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
+#include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/training.hpp"
 #include "runner/watch.hpp"
@@ -60,6 +61,8 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
     Checks(*this).trainable(splits);
     training.prepare();
     Checks(*this).score_name(splits);
+    Checks(*this).monitors();
+    Schedules(*this).check_evaluations();
     began = true;
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     run_rounds(splits);
@@ -98,6 +101,7 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
   runner_.save_interval_ = runner_.by_steps_ ? runner_.checkpoint_interval() : 0;
   Records(runner_).select_score();
   Records(runner_).log_guessed_score();
+  Checks(runner_).log_schedules();
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
   runner_.requests_.end.reset();
   runner_.time_limit_.restart();

@@ -239,9 +239,9 @@ TEST_CASE("Scheduler: a state of another number of groups is refused and changes
   CHECK(error_of<danling::StateError>([&] { scheduler.load_state_dict(larger.state_dict()); }) ==
         "[scheduler.load_state_dict] expected 1 rates in base_lrs, one per parameter group, got 2");
   State broken = before;
-  broken["_step_count"] = 0;
+  broken["last_epoch"] = -1;
   CHECK(error_of<danling::StateError>([&] { scheduler.load_state_dict(broken); }) ==
-        "[scheduler.load_state_dict] expected _step_count above 0, got 0");
+        "[scheduler.load_state_dict] expected last_epoch of 0 or more, got -1");
   CHECK(danling::first_difference(scheduler.state_dict(), before).empty());
   optimizer->add_param_group({at::ones({1})}, {});
   CHECK(error_of<danling::StateError>([&] { scheduler.step(); }) ==

@@ -74,6 +74,13 @@ using SchedulerRegistry =
     Registry<std::shared_ptr<Scheduler>(const SchedulerSpec&, Optimizer&, std::optional<std::int64_t>)>;
 SchedulerRegistry& schedulers();
 
+/// All names of `sched.type`, sorted.
+std::vector<std::string> scheduler_names();
+
+/// Adds warm-up and cool-down to a factory of schedules: takes both options away before it calls the factory, and
+/// scales the rates of its schedule. Unset: none.
+SchedulerRegistry::Factory with_warmup(SchedulerRegistry::Factory factory);
+
 /// The keys of `sched`.
 std::vector<std::string> scheduler_keys();
 

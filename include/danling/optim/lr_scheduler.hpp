@@ -32,6 +32,7 @@ class LRScheduler final : public Scheduler {
   double lr_at(double base_lr, std::int64_t step_count) const;
 
   std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;
+  void rates_at(std::int64_t position, std::vector<double>& lrs) const override;
   std::optional<std::int64_t> length() const override { return total_steps(); }
   bool is_finished() const override { return step_count() > total_steps() + 1; }
   std::int64_t total_steps() const { return *options_.total_steps; }
@@ -41,7 +42,6 @@ class LRScheduler final : public Scheduler {
   std::string text() const;
 
  private:
-  void compute(std::vector<double>& lrs, std::optional<double> metric) override;
   double fraction(std::int64_t step_count) const;
   double rate(double base_lr, std::int64_t step_count, double fraction) const;
 

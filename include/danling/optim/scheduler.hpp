@@ -32,8 +32,10 @@ class Scheduler {
   /// The rate of a group at a position, 0 for the first update; null if it depends on more than the position. Changes
   /// nothing.
   virtual std::optional<double> rate_at(std::int64_t position, std::size_t group) const;
-  /// The momentum that goes with it, for a schedule that cycles momentum.
-  virtual std::optional<double> momentum_at(std::int64_t position, std::size_t group) const;
+  /// The rates of all groups: `lrs` has one element for each. Override it beside `rate_at` if groups share work.
+  virtual void rates_at(std::int64_t position, std::vector<double>& lrs) const;
+  /// The momentum of all groups that goes with them, for a schedule that cycles momentum.
+  virtual std::optional<double> momentum_at(std::int64_t position) const;
   /// Its number of updates, if it ends.
   virtual std::optional<std::int64_t> length() const { return std::nullopt; }
 
@@ -58,10 +60,10 @@ class Scheduler {
   explicit Scheduler(Optimizer& optimizer);
 
   /// The rates for the current `step_count()`: `lrs` holds the current ones on entry, one per group. By default those
-  /// of `rate_at`.
+  /// of `rates_at`.
   virtual void compute(std::vector<double>& lrs, std::optional<double> metric);
   /// Computes the rates after `load_state_dict` changed the position. `lrs` holds the saved ones on entry, which are
-  /// correct for schedules that build on the previous rate. By default those of `rate_at`, if it has them.
+  /// correct for schedules that build on the previous rate. By default those of `rates_at`, if `rate_at` has any.
   virtual void restore(std::vector<double>& lrs);
   /// Reads the base rates from the optimizer and takes the first step.
   void start();
@@ -85,6 +87,7 @@ class StepLR final : public Scheduler {
   /// @throws ConfigError for a `step_size` below 1 or a negative `gamma`.
   StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma = 0.1);
   std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;
+  void rates_at(std::int64_t position, std::vector<double>& lrs) const override;
 
  private:
   std::int64_t step_size_;
@@ -97,6 +100,7 @@ class LambdaLR final : public Scheduler {
   /// `factor` maps a position, 0 for the first update, to a factor of 0 or more.
   LambdaLR(Optimizer& optimizer, std::function<double(std::int64_t)> factor);
   std::optional<double> rate_at(std::int64_t position, std::size_t group) const override;
+  void rates_at(std::int64_t position, std::vector<double>& lrs) const override;
 
  private:
   std::function<double(std::int64_t)> factor_;

@@ -1,0 +1,104 @@
+// What a step of each schedule costs: ./dev bench schedules. Target: less than 100 ns with one parameter group.
+//
+// The best of several rounds of 100,000 steps over an optimizer with one group and with four. Instructions of the
+// process in user mode are counted where the CPU's counter can be read.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include <ATen/ops/ones.h>
+
+#include <danling/optim/build.hpp>
+#include <danling/optim/sgd.hpp>
+
+#include "instructions.hpp"
+
+namespace {
+
+namespace optim = danling::optim;
+using optim::SchedulerSpec;
+
+constexpr std::int64_t steps = 100'000;
+constexpr int rounds = 15;
+constexpr double target = 100;  // ns
+
+struct Case {
+  const char* name;
+  SchedulerSpec spec;
+};
+
+std::vector<Case> cases() {
+  return {{"linear", {.type = "linear"}},
+          {"cosine", {.type = "cosine"}},
+          {"cosine, numerical", {.type = "cosine", .scaling = "numerical"}},
+          {"constant", {.type = "constant"}},
+          {"polynomial", {.type = "polynomial", .power = 2.0}},
+          {"exponential", {.type = "exponential"}},
+          {"inverse_sqrt", {.type = "inverse_sqrt"}},
+          {"wsd", {.type = "wsd"}},
+          {"step", {.type = "step", .step_size = 30}},
+          {"multistep", {.type = "multistep", .milestones = {{100, 1000, 50'000}}}},
+          {"exponential, gamma", {.type = "exponential", .gamma = 0.9999}},
+          {"cyclic", {.type = "cyclic", .max_lr = {{0.5}}}},
+          {"one_cycle", {.type = "one_cycle"}},
+          {"cosine_annealing", {.type = "cosine_annealing"}},
+          {"cosine_warm_restarts", {.type = "cosine_warm_restarts", .T_0 = 100, .T_mult = 2}},
+          {"reduce_on_plateau", {.type = "reduce_on_plateau"}},
+          {"step with warm-up", {.type = "step", .warmup_steps = 1000, .step_size = 30}},
+          {"sequential of three",
+           {.chain = {{{.type = "LinearLR"}, 1000}, {{.type = "constant"}, 50'000}, {{.type = "cosine"}}}}},
+          {"chained of two",
+           {.type = "chained",
+            .chain = {{{.type = "step", .step_size = 30}}, {{.type = "exponential", .gamma = 0.9999}}}}}};
+}
+
+struct Cost {
+  double nanoseconds, instructions;
+};
+
+Cost measure(const SchedulerSpec& spec, int groups, int counter) {
+  optim::SGD optimizer({});
+  for (int g = 0; g < groups; ++g) {
+    optimizer.add_param_group({at::ones({1})}, {.lr = 0.1 * (g + 1), .momentum = 0.9});
+  }
+  const auto schedule = optim::build_scheduler(spec, optimizer, steps * (rounds + 1));
+  const auto count = [counter] {
+    std::int64_t value = 0;
+    return counter >= 0 && read(counter, &value, sizeof value) == sizeof value ? value : 0;
+  };
+  const bool metric = schedule->requires_metric();
+  Cost best{1e9, 0};
+  for (int round = 0; round < rounds; ++round) {
+    const std::int64_t instructions = count();
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::int64_t i = 0; i < steps; ++i) {
+      metric ? schedule->step(1.0) : schedule->step();
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best.nanoseconds = std::min(best.nanoseconds, seconds * 1e9 / static_cast<double>(steps));
+    best.instructions = static_cast<double>(count() - instructions) / static_cast<double>(steps);
+  }
+  return best;
+}
+
+}  // namespace
+
+int main() {
+  const int counter = bench::open_instructions();
+  std::printf("%-22s %12s %13s %12s\n", "a step of", "one group", "instructions", "four groups");
+  bool met = true;
+  for (const auto& [name, spec] : cases()) {
+    const Cost one = measure(spec, 1, counter), four = measure(spec, 4, counter);
+    met = met && one.nanoseconds < target;
+    std::printf("%-22s %9.1f ns %13.0f %9.1f ns%s\n", name, one.nanoseconds, counter >= 0 ? one.instructions : 0.0,
+                four.nanoseconds, one.nanoseconds < target ? "" : "  MISSED");
+  }
+  std::printf("target of %.0f ns with one group: %s\n", target, met ? "met" : "missed");
+  if (counter < 0) {
+    std::printf("instructions could not be counted\n");
+  }
+  return met ? 0 : 1;
+}

@@ -1,0 +1,30 @@
+// The first, highest and last rate of a schedule.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <danling/optim/scheduler.hpp>
+
+namespace danling::inline v0::optim {
+
+/// Rates of one parameter group; updates count from 1.
+struct ScheduleOutline {
+  double first = 0, highest = 0, last = 0;
+  std::int64_t highest_at = 1;  ///< the first update with the highest rate
+  std::int64_t updates = 0;
+
+  /// "0.001 at first, 0.0958 at most (step 110), 1e-09 at last", with four digits. `step`: the name of an update.
+  std::string text(const std::string& step = "step") const;
+};
+
+/// A rate with four digits.
+std::string short_rate(double lr);
+
+/// Of more than 100000 updates it tries that many, evenly spread, and those around the highest. Null for a schedule
+/// that depends on more than the position.
+std::optional<ScheduleOutline> outline(const Scheduler& schedule, std::int64_t updates, std::size_t group = 0);
+
+}  // namespace danling::inline v0::optim
