@@ -171,7 +171,7 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
   a.map().erase("metrics_waiting");
   b.map().erase("metrics_waiting");
   // Weights first, since users look for them. One line for each different part.
-  std::vector<std::string> parts = {"model", "ema", "optimizer", "scheduler"};
+  std::vector<std::string> parts = {"model", "ema", "swa", "optimizer", "scheduler"};
   for (const auto& entry : a.map()) {
     const std::string key = entry.key.is_string() ? entry.key.string() : entry.key.text();
     if (std::find(parts.begin(), parts.end(), key) == parts.end()) {

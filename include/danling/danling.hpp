@@ -52,6 +52,8 @@
 #include <danling/data/weighted_sampler.hpp>
 
 #include <danling/optim/adam.hpp>
+#include <danling/optim/averaging.hpp>
+#include <danling/optim/batch_norm_statistics.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/grad_scaler.hpp>
@@ -60,6 +62,7 @@
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/muon.hpp>
 #include <danling/optim/sgd.hpp>
+#include <danling/optim/swalr.hpp>
 #include <danling/optim/torch_adapter.hpp>
 
 #include <danling/metrics/average_meters.hpp>

@@ -239,6 +239,7 @@ void CheckpointDirectory::write(const Publication& what, const State& state, Pub
     if (const State* models = state.find("models"); models != nullptr && models->is_map()) {
       for (const auto& model : models->map()) {
         write(model.value.find("model"), concat("-", model.key.string()));
+        write(model.value.find("ema"), concat("-", model.key.string(), "-ema"));
       }
     }
   }

@@ -19,10 +19,23 @@ namespace {
 constexpr auto loading = "checkpoint.load_pretrained";
 
 // In search order: averages first.
-constexpr std::array<std::string_view, 16> wrapping_keys = {
-    "ema",        "ema_state_dict", "state_dict_ema", "model_ema", "ema_model",  "model_ema_state_dict",
-    "params_ema", "model",          "model_parts",    "module",    "state_dict", "model_state_dict",
-    "net",        "network",        "params",         "weights"};
+constexpr std::array<std::string_view, 17> wrapping_keys = {"ema",
+                                                            "swa",
+                                                            "ema_state_dict",
+                                                            "state_dict_ema",
+                                                            "model_ema",
+                                                            "ema_model",
+                                                            "model_ema_state_dict",
+                                                            "params_ema",
+                                                            "model",
+                                                            "model_parts",
+                                                            "module",
+                                                            "state_dict",
+                                                            "model_state_dict",
+                                                            "net",
+                                                            "network",
+                                                            "params",
+                                                            "weights"};
 // Data parallelism and averages, Lightning, and user programs.
 constexpr std::array<std::string_view, 4> wrapping_prefixes = {"module", "model", "net", "network"};
 // Inserted into names by torch.compile, FSDP and activation checkpointing.

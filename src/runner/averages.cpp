@@ -1,8 +1,282 @@
-// Averages of the weights (EMA, SWA) in a run.
-#include <danling/runner/torch_runner_base.hpp>
+#include "runner/averages.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <danling/optim/batch_norm_statistics.hpp>
+#include <danling/optim/swalr.hpp>
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/learners.hpp"
+#include "runner/schedules.hpp"
 
 namespace danling::inline v0 {
 
-std::string TorchRunnerBase::evaluated_average() const { return {}; }
+namespace detail {
+
+optim::WeightAverage* AveragesOfModel::evaluated() {
+  if (swa && swa->has_average() && (!needs_statistics || has_statistics || estimating)) {
+    return &*swa;
+  }
+  return ema && ema->has_average() ? &*ema : nullptr;
+}
+
+}  // namespace detail
+
+namespace {
+
+template <class Config>
+bool any_enabled(const Config& config) {
+  return config.enabled.value_or(false) || std::any_of(config.models.begin(), config.models.end(), [](const auto& own) {
+           return own.second.enabled.value_or(false);
+         });
+}
+
+// Options of `model`, or of one of `models`; none where the average is off.
+template <class Options>
+std::optional<Options> enabled_options(const AverageConfig<Options>& config, const std::string& model) {
+  const auto section = model.empty() ? static_cast<const AverageSection<Options>&>(config) : config.for_name(model);
+  return section.enabled.value_or(false) ? std::optional<Options>(section) : std::nullopt;
+}
+
+}  // namespace
+
+bool TorchRunnerBase::Averages::is_enabled(const RunnerConfig& config) {
+  return any_enabled(config.ema) || any_enabled(config.swa);
+}
+
+// Not before the models are on their device.
+detail::ModelAverages& TorchRunnerBase::Averages::all() {
+  if (!runner_.averages_->built) {
+    build();
+    runner_.averages_->built = true;
+  }
+  return *runner_.averages_;
+}
+
+void TorchRunnerBase::Averages::build() {
+  constexpr const char* where = "runner.averages";
+  check<ConfigError>(!runner_.ema, where,
+                     "expected either ema.enabled or swa.enabled in the config or the runner's own `ema`, got both; "
+                     "leave `ema` empty, since the runner keeps the average");
+  const auto add = [&](const std::string& name, const ModelHandle& handle) {
+    const auto bound = runner_.optimizers.find(name);
+    if (!handle.is_trainable() || (bound != runner_.optimizers.end() && bound->second == nullptr)) {
+      return;
+    }
+    detail::AveragesOfModel made;
+    if (const auto options = enabled_options(runner_.config().ema, name)) {
+      made.ema.emplace(handle.named_state(), handle.named_parameters(), *options);
+    }
+    if (const auto options = enabled_options(runner_.config().swa, name)) {
+      const auto state = handle.named_state();
+      made.swa_options = resolved(*options, units(name));
+      // Its start in this run follows when training begins: a program that evaluates has no length.
+      made.swa.emplace(state, handle.named_parameters(), made.swa_options, units(name).value_or(1));
+      const bool script_statistics =
+          handle.is_script() && std::any_of(state.begin(), state.end(),
+                                            [](const auto& item) { return item.first.ends_with("running_mean"); });
+      const bool updates = options->update_bn.value_or(true);
+      check<ConfigError>(!updates || !script_statistics, where,
+                         "expected swa.update_bn false for a TorchScript model with batch normalization, whose "
+                         "statistics cannot be estimated anew, got true");
+      made.needs_statistics = updates && handle.module() && optim::BatchNormStatistics::has_any(*handle.module());
+    }
+    if (made.ema || made.swa) {
+      runner_.averages_->models.emplace(name, std::move(made));
+    }
+  };
+  if (runner_.model) {
+    add("", runner_.model);
+  }
+  for (const auto& [name, handle] : runner_.models) {
+    add(name, handle);
+  }
+  check<ConfigError>(!runner_.averages_->models.empty(), where,
+                     "expected a model with trainable parameters for ema.enabled or swa.enabled, got none");
+}
+
+// ---- units of SWA: epochs, or updates of the model in a run by steps
+// --------------------------------------------------
+
+std::optional<std::int64_t> TorchRunnerBase::Averages::units(const std::string& name) const {
+  return by_epochs() ? runner_.epochs() : Schedules(runner_).length_in_steps(name);
+}
+
+optim::SWAOptions TorchRunnerBase::Averages::resolved(optim::SWAOptions options,
+                                                      std::optional<std::int64_t> total) const {
+  if (!options.interval) {
+    options.interval = by_epochs() ? 1 : std::max<std::int64_t>(total.value_or(1) / 100, 1);
+  }
+  if (!options.anneal) {
+    options.anneal = 10 * *options.interval;
+  }
+  return options;
+}
+
+std::int64_t TorchRunnerBase::Averages::position() const {
+  return by_epochs() ? runner_.state_.train.epoch : runner_.state_.train.global_step;
+}
+
+// ---- training -------------------------------------------------------------------------------------------------------
+
+void TorchRunnerBase::Averages::prepare() {
+  if (runner_.averages_ == nullptr) {
+    return;
+  }
+  for (auto& [name, averages] : all().models) {
+    if (!averages.swa) {
+      continue;
+    }
+    auto& swa = *averages.swa;
+    swa.set_start(optim::first_update(averages.swa_options, units(name)));
+    if (swa.updates() < swa.start() && (swa.has_average() || averages.swa_scheduler)) {
+      // The run was extended: its last part is another one.
+      State empty;
+      empty["weights"] = State();
+      swa.load_state_dict(empty);
+      averages.swa_scheduler = nullptr;
+      averages.has_statistics = false;
+      runner_.logger().info(concat("swa: begins again after ", by_epochs() ? "epoch " : "step ", swa.start(),
+                                   ", since the run is longer now"));
+    }
+  }
+  begin_schedules();
+}
+
+void TorchRunnerBase::Averages::begin_schedules() {
+  if (runner_.averages_ == nullptr) {
+    return;
+  }
+  for (Learner& learner : runner_.learners_) {
+    const auto found = all().models.find(learner.name);
+    if (found != all().models.end()) {
+      bind_schedule(learner, found->second);
+    }
+  }
+}
+
+void TorchRunnerBase::Averages::bind_schedule(Learner& learner, detail::AveragesOfModel& averages) {
+  const auto& options = averages.swa_options;
+  if (!averages.swa || !options.lr || averages.swa->updates() < averages.swa->start()) {
+    return;
+  }
+  if (averages.swa_scheduler == nullptr) {
+    averages.swa_scheduler = std::make_shared<optim::SWALR>(*learner.optimizer, *options.lr, options.anneal.value_or(0),
+                                                            options.anneal_strategy.value_or("cos"));
+  }
+  if (learner.scheduler != averages.swa_scheduler) {
+    averages.schedule = {learner.scheduler, learner.scheduler_by_step};
+  }
+  learner.scheduler = averages.swa_scheduler;
+  learner.scheduler_by_step = !by_epochs();
+}
+
+// Before the flag of an update that the device may have skipped is taken for the counters.
+void TorchRunnerBase::Averages::update(Learner& learner) {
+  const auto found = all().models.find(learner.name);
+  if (found == all().models.end()) {
+    return;
+  }
+  auto& averages = found->second;
+  if (averages.ema) {
+    averages.ema->update(learner.unread_flag);
+  }
+  if (averages.swa && !by_epochs()) {
+    averages.has_statistics = !averages.swa->update(learner.unread_flag) && averages.has_statistics;
+    bind_schedule(learner, averages);
+  }
+}
+
+// Once: a run that was stopped in the evaluation has taken the epoch already.
+void TorchRunnerBase::Averages::end_epoch() {
+  if (runner_.averages_ == nullptr || !by_epochs()) {
+    return;
+  }
+  for (auto& [name, averages] : all().models) {
+    if (averages.swa && averages.swa->updates() <= runner_.state_.train.epoch) {
+      averages.has_statistics = !averages.swa->update() && averages.has_statistics;
+    }
+  }
+}
+
+// ---- evaluation -----------------------------------------------------------------------------------------------------
+
+TorchRunnerBase::Averages::Scope::Scope(const TorchRunnerBase& runner, bool applied)
+    : runner_(const_cast<TorchRunnerBase&>(runner)) {  // the values of a model are not part of the runner's constness
+  if (runner_.averages_ != nullptr) [[unlikely]] {
+    before_ = runner_.averages_->applied;
+    Averages(runner_).set_applied(applied && !runner_.averages_->disabled);
+  }
+}
+
+TorchRunnerBase::Averages::Scope::~Scope() {
+  if (runner_.averages_ != nullptr) [[unlikely]] {
+    Averages(runner_).set_applied(before_);
+  }
+}
+
+void TorchRunnerBase::Averages::set_applied(bool applied) {
+  if (std::exchange(all().applied, applied) == applied) {
+    return;
+  }
+  for (auto& [name, averages] : all().models) {
+    if (!applied) {
+      for (auto* average : {&averages.ema, &averages.swa}) {
+        if (*average) {
+          (*average)->restore();
+        }
+      }
+    } else if (auto* average = averages.evaluated()) {
+      average->apply();
+    }
+  }
+  if (runner_.autocast_dtype_) {
+    clear_autocast_cache();
+  }
+}
+
+std::string TorchRunnerBase::Averages::evaluated() {
+  bool exponential = false;
+  for (auto& [name, averages] : all().models) {
+    const auto* average = averages.evaluated();
+    if (average != nullptr && averages.swa && average == &*averages.swa) {
+      return "swa";
+    }
+    exponential = exponential || average != nullptr;
+  }
+  return exponential ? "ema" : "";
+}
+
+void TorchRunnerBase::Averages::add_evaluated(State& weights) {
+  if (runner_.averages_ == nullptr) {
+    return;
+  }
+  for (auto& [name, averages] : all().models) {
+    if (const auto* average = averages.evaluated()) {
+      (name.empty() ? weights : weights["models"][name])["ema"] = average->weights();
+    }
+  }
+}
+
+State TorchRunnerBase::Averages::instead_of_models(State weights) {
+  const auto replace = [](State& part) {
+    if (const State* average = part.find("ema")) {
+      part["model"] = State(*average);
+      part.map().erase("ema");
+    }
+  };
+  replace(weights);
+  if (const State* models = weights.find("models")) {
+    for (const auto& entry : State(*models).map()) {
+      replace(weights["models"][entry.key]);
+    }
+  }
+  return weights;
+}
+
+std::string TorchRunnerBase::evaluated_average() const {
+  return averages_ != nullptr ? Averages(const_cast<TorchRunnerBase&>(*this)).evaluated() : ema ? "ema" : "";
+}
 
 }  // namespace danling::inline v0

@@ -9,6 +9,28 @@
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
+namespace {
+
+std::string suffix(const std::string& average) { return average.empty() ? "" : concat(", ", average); }
+
+// The weights of a model in a checkpoint, and as 'ema' the average that its evaluation used: `average`, if any.
+void add_weights(const State& saved, State& out, std::string& average) {
+  const auto copy = [&](const std::string& from, const char* to) {
+    const State* own = from.empty() ? nullptr : saved.find(from);
+    if (own != nullptr && !own->is_null()) {
+      out[to] = *own;
+    }
+    return own != nullptr && !own->is_null();
+  };
+  copy("model", "model");
+  const State* averages = saved.find("averages");
+  const std::string used = averages != nullptr ? averages->at("evaluated").string() : "ema";  // the program's
+  if (copy(used, "ema") && average != "swa") {
+    average = used;
+  }
+}
+
+}  // namespace
 
 bool BaseRunner::Saver::has_best_weights() const {
   const auto* best = runner_.results_.saved_best();
@@ -19,7 +41,8 @@ bool BaseRunner::Saver::has_best_weights() const {
 
 std::string BaseRunner::Saver::weights_name() const {
   const auto reached = runner_.is_step_mode() ? runner_.state_.train.global_step : runner_.state_.train.epoch;
-  return concat(runner_.is_step_mode() ? "step " : "epoch ", reached, has_best_weights() ? " (last, best)" : " (last)");
+  return concat(runner_.is_step_mode() ? "step " : "epoch ", reached, has_best_weights() ? " (last, best" : " (last",
+                suffix(runner_.evaluated_average()), ")");
 }
 
 std::optional<std::pair<State, std::string>> BaseRunner::Saver::best_weights(std::string_view key) {
@@ -30,22 +53,20 @@ std::optional<std::pair<State, std::string>> BaseRunner::Saver::best_weights(std
   try {
     if (const auto found = runner_.checkpoint_manager().load_best()) {
       State weights;
-      for (const auto* part : {"model", "ema"}) {
-        if (const State* own = found->find(part); own != nullptr && !own->is_null()) {
-          weights[part] = *own;
-        }
-      }
+      std::string average;
+      add_weights(*found, weights, average);
       if (const State* models = found->find("models")) {
         for (const auto& entry : models->map()) {
-          weights["models"][entry.key.string()]["model"] = entry.value.at("model");
+          add_weights(entry.value, weights["models"][entry.key.string()], average);
         }
       }
       check<CheckpointError>(weights.is_map(), "checkpoint.read", "expected 'model' or 'models', got neither");
       const State* rows = found->find("results");
       const bool has_results = rows != nullptr && rows->is_list() && !rows->list().empty();
-      return std::pair(
-          std::move(weights),
-          has_results ? concat(runner_.round_name(rows->list().back().at("index").integer()), " (best)") : "best");
+      return std::pair(std::move(weights), has_results
+                                               ? concat(runner_.round_name(rows->list().back().at("index").integer()),
+                                                        " (best", suffix(average), ")")
+                                               : "best");
     }
   } catch (const CheckpointError& error) {
     problem = concat("got ", error.what());

@@ -14,6 +14,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/adapters.hpp"
+#include "runner/averages.hpp"
 #include "runner/checks.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
@@ -101,6 +102,7 @@ void TorchRunnerBase::materialize_model() {
 NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return model.named_parameters(); }
 
 void TorchRunnerBase::read_options() {
+  averages_ = Averages::is_enabled(config()) ? std::make_shared<detail::ModelAverages>() : nullptr;
   const std::string_view precision = config().precision_name();
   autocast_dtype_ = precision == "bf16"   ? std::optional(at::kBFloat16)
                     : precision == "fp16" ? std::optional(at::kHalf)
@@ -176,6 +178,7 @@ std::optional<std::int64_t> TorchRunnerBase::split_length(std::string_view split
 // ---- state ----------------------------------------------------------------------------------------------------------
 
 State TorchRunnerBase::model_state_dict() const {
+  const Averages::Scope own(*this, false);
   State out;
   if (model || models.empty()) {
     out["model"] = model.state_dict();
@@ -186,10 +189,12 @@ State TorchRunnerBase::model_state_dict() const {
   for (const auto& [name, handle] : models) {
     out["models"][name]["model"] = handle.state_dict();
   }
+  Averages(const_cast<TorchRunnerBase&>(*this)).add_evaluated(out);
   return out;
 }
 
 State TorchRunnerBase::state_dict() {
+  const Averages::Scope own(*this, false);
   State out = BaseRunner::state_dict();
   out["loop"] = Snapshot(*this).save();
   out["ema"] = ema ? ema.state_dict() : State();
@@ -199,6 +204,7 @@ State TorchRunnerBase::state_dict() {
     out["scaler"] = scaler->state_dict();
   }
   out["model"] = model || models.empty() ? model.state_dict() : State();
+  Averages(*this).save("", out);
   Learners(*this).save(out);
   return out;
 }
@@ -221,6 +227,7 @@ void TorchRunnerBase::load_optimizer(const State& state) { optimizer->load_state
 void TorchRunnerBase::load_scheduler(const State& state) { scheduler->load_state_dict(state); }
 
 void TorchRunnerBase::load_components(const State& checkpoint) {
+  const Averages::Scope own(*this, false);
   const auto part = [&](std::string_view key, bool bound) -> const State* {
     const State* found = excluded_from_loading(key) ? nullptr : checkpoint.find(key);
     if (bound && !excluded_from_loading(key) && !is_finished()) {
@@ -248,6 +255,7 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
   if (const State* state = part("models", !models.empty())) {
     Learners(*this).load(*state);
   }
+  Averages(*this).load("", checkpoint);
 }
 
 }  // namespace danling::inline v0

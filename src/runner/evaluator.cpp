@@ -8,6 +8,7 @@
 
 #include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
+#include "runner/averages.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
@@ -65,6 +66,7 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   check_unpadded(loader, split);
   const detail::FlagScope call(runner_.evaluating_);
   const PausedPass paused(runner_);
+  const Averages::Evaluated averaged(runner_);
   runner_.enter(RunnerMode::evaluate, split);
   const auto total = steps ? steps : loader.length();
   detail::LoopFrame frame(runner_, split, total);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/averages.hpp"
 #include "runner/evaluator.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/paused_pass.hpp"
@@ -14,11 +15,13 @@ namespace danling::inline v0 {
 class TorchRunnerBase::HostLoop {
  public:
   struct Evaluation {
-    Evaluation(TorchRunnerBase& runner, const std::string& split) : paused(runner), frame(runner, split, std::nullopt) {
+    Evaluation(TorchRunnerBase& runner, const std::string& split)
+        : paused(runner), averaged(runner), frame(runner, split, std::nullopt) {
       runner.enter(RunnerMode::evaluate, split);
       frame.start();
     }
     PausedPass paused;  // outlives the frame
+    Averages::Evaluated averaged;
     detail::LoopFrame frame;
     std::int64_t done = 0;
   };

@@ -10,6 +10,7 @@
 
 #include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
+#include "runner/averages.hpp"
 #include "runner/evaluator.hpp"
 #include "runner/without_gradients.hpp"
 
@@ -20,7 +21,7 @@ namespace danling::inline v0 {
 class TorchRunnerBase::InferScope {
  public:
   InferScope(TorchRunnerBase& runner, const std::string& split)
-      : runner_(runner), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
+      : runner_(runner), averaged_(runner, true), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
     runner_.mode_ = RunnerMode::infer;
     runner_.set_training(false);
     Adapters(runner).use_present();
@@ -43,6 +44,7 @@ class TorchRunnerBase::InferScope {
 
  private:
   TorchRunnerBase& runner_;
+  Averages::Scope averaged_;
   RunnerMode mode_;
   std::string split_;
   std::optional<RunnerRNGState> generators_;

@@ -11,6 +11,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
 #include "runner/adapters.hpp"
+#include "runner/averages.hpp"
 #include "runner/gradients.hpp"
 #include "runner/learners.hpp"
 #include "runner/repeated_step.hpp"
@@ -168,6 +169,7 @@ void TorchRunnerBase::Learners::save(State& out) const {
         part["skipped_updates"] = learner.skipped;
       }
     }
+    Averages(runner_).save(name, part);
     out["models"][name] = std::move(part);
   }
 }
@@ -201,6 +203,7 @@ void TorchRunnerBase::Learners::load(const State& state) {
     if (const auto scale = runner_.scalers.find(name); scale != runner_.scalers.end() && scale->second) {
       load("scaler", *scale->second);
     }
+    Averages(runner_).load(name, *part);
     if (const State* updates = part->find("updates")) {
       const std::pair counts(updates->integer(), part->at("skipped_updates").integer());
       const auto running = std::find_if(runner_.learners_.begin(), runner_.learners_.end(),

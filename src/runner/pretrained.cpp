@@ -66,11 +66,24 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
 
 namespace {
 
+// The average of a model's weights where the file has one, as in DanLing, else the weights.
+const State* preferred_weights(const State& part) {
+  for (const char* key : {"ema", "swa", "model"}) {
+    const State* weights = part.is_map() ? part.find(key) : nullptr;
+    if (weights != nullptr && weights->is_map()) {
+      return weights;
+    }
+  }
+  return nullptr;
+}
+
 // {model: {"model": weights}} as one map, the names of models in front.
-State flattened(const State& models) {
+State flattened(const State& models, bool averages) {
   State out = State::Map();
   for (const auto& model : models.map()) {
-    const State* weights = model.value.is_map() ? model.value.find("model") : nullptr;
+    const State* weights = averages               ? preferred_weights(model.value)
+                           : model.value.is_map() ? model.value.find("model")
+                                                  : nullptr;
     if (weights != nullptr && weights->is_map()) {
       for (const auto& entry : weights->map()) {
         out[concat(model.key.string(), ".", entry.key.string())] = entry.value;
@@ -90,11 +103,11 @@ WeightMatch BaseRunner::Restorer::restore_weights_of_models(const State& exporte
                          "expected the weights of several "
                          "models under 'models' in ",
                          origin, ", got none");
-  const State own = flattened(exported.at("models"));
-  WeightMatch match = match_weights(own, flattened(*saved), options, origin);
+  const State own = flattened(exported.at("models"), /*averages=*/false);
+  WeightMatch match = match_weights(own, flattened(*saved, /*averages=*/true), options, origin);
   const State* main = exported.find("model");
   State main_weights;
-  if (const State* given = checkpoint.find("model"); main != nullptr && given != nullptr) {
+  if (const State* given = preferred_weights(checkpoint); main != nullptr && given != nullptr) {
     const WeightMatch other = match_weights(*main, *given, options, origin);
     main_weights = fill_missing(*main, other.weights);
     const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };

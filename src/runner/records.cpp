@@ -97,6 +97,9 @@ void BaseRunner::Records::log_guessed_score() const {
 
 void BaseRunner::Records::append(std::int64_t index, const Result& result) {
   runner_.results_.append(index, result);
+  if (runner_.results_.is_best()) {
+    runner_.best_average_ = runner_.evaluated_average();
+  }
   auto& services = *runner_.services_;
   const bool has_score = !runner_.results_.score_split() || runner_.results_.latest_score().has_value();
   const auto* numbers = has_score ? nullptr : result.find(*runner_.results_.score_split());

@@ -24,10 +24,10 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-constexpr std::array<std::string_view, 17> parts = {
-    "runner",    "state",   "seed",      "dataloaders", "results",       "loop",
-    "model",     "ema",     "optimizer", "scheduler",   "metrics_lines", "metrics_waiting",
-    "callbacks", "tracked", "ranks",     "models",      "scaler"};
+constexpr std::array<std::string_view, 20> parts = {
+    "runner", "state",     "seed",      "dataloaders",   "results",         "loop",      "model",
+    "ema",    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked",
+    "ranks",  "models",    "swa",       "averages",      "best_average",    "scaler"};
 
 // Lines of metrics that were not on disk when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {

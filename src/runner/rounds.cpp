@@ -7,6 +7,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/agreement.hpp"
+#include "runner/averages.hpp"
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
 #include "runner/records.hpp"
@@ -37,6 +38,7 @@ void TorchRunnerBase::Rounds::run() {
     if (!train()) {
       break;
     }
+    Averages(runner_).end_epoch();
     const bool evaluates = Training(runner_).evaluation_is_due();
     if (evaluates) {
       evaluate(loop_.round, /*whole=*/true);
@@ -142,6 +144,7 @@ void TorchRunnerBase::Rounds::end_round(bool evaluated) {
   const Result round = std::exchange(loop_.round, Result());
   const std::int64_t epoch = train_.epoch++;
   Schedules(runner_).step_epoch(round, evaluated);
+  Averages(runner_).begin_schedules();
   loop_.last = by_steps_ && !evaluated ? round : Result();
   if (evaluated) {
     loop_.evaluated.clear();

@@ -72,26 +72,33 @@ std::string message_of(const std::exception& error) {
 // Names the weights of each row, so that the best is not mistaken for the last.
 std::vector<std::pair<std::array<std::string, 2>, Result>> final_rows(const TorchRunnerBase& runner) {
   std::vector<std::pair<std::array<std::string, 2>, Result>> rows;
-  const auto add = [&rows](const Result& result, const std::string& weights) {
+  const auto evaluated = runner.evaluate_splits();
+  const auto add = [&](const Result& result, const std::string& weights, const std::string& average) {
     for (const auto& [split, numbers] : result) {
       if (const auto* nested = std::get_if<Result>(&numbers)) {
-        rows.push_back({{split, weights}, *nested});
+        // A split that only trains was measured with the weights of each step.
+        const bool averaged =
+            !average.empty() && std::find(evaluated.begin(), evaluated.end(), split) != evaluated.end();
+        rows.push_back({{split, averaged ? concat(weights, ", ", average, ")") : concat(weights, ")")}, *nested});
       }
     }
   };
   const auto* latest = runner.results().latest();
   const auto* best = runner.results().saved_best();
   if (latest != nullptr) {
-    add(latest->result, concat(runner.round_name(latest->index), best == latest ? " (last, best)" : " (last)"));
+    add(latest->result, concat(runner.round_name(latest->index), best == latest ? " (last, best" : " (last"),
+        runner.evaluated_average());
   }
   if (best != nullptr && best != latest) {
     const std::string& split = *runner.results().score_split();
     Result score_only;
     score_only[split] = std::get<Result>(*best->result.find(split));
     add(score_only,
-        concat(runner.round_name(best->index), runner.unsaved_best().empty() ? " (best)" : " (best, not saved)"));
+        concat(runner.round_name(best->index), runner.unsaved_best().empty() ? " (best" : " (best, not saved"),
+        runner.best_average());
   }
-  add(runner.test_result(), runner.tested_weights());
+  const std::string& tested = runner.tested_weights();
+  add(runner.test_result(), tested.substr(0, tested.rfind(')')), "");
   return rows;
 }
 

@@ -45,6 +45,9 @@ State BaseRunner::state_dict() {
   out["seed"] = static_cast<std::int64_t>(seed_);
   out["dataloaders"] = dataloader_state();
   out["results"] = results_.state_dict();
+  if (!best_average_.empty()) {
+    out["best_average"] = best_average_;
+  }
   out["metrics_lines"] = std::int64_t{0};
   if (services_ != nullptr && services_->recorder != nullptr) {
     services_->recorder->save_lines(out);
@@ -77,6 +80,8 @@ void BaseRunner::load_state_dict(const State& checkpoint) {
   }
   if (const State* results = checkpoint.find("results")) {
     results_.load_state_dict(*results);
+    const State* average = checkpoint.find("best_average");
+    best_average_ = average != nullptr ? average->string() : std::string();
   }
 }
 

@@ -4,6 +4,7 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
+#include "runner/averages.hpp"
 #include "runner/learners.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
@@ -17,10 +18,11 @@ Result TorchRunnerBase::test() {
   auto best =
       config().test_with == "best" && !splits.empty() ? Saver(*this).best_weights("test_with: best") : std::nullopt;
   const State last = best ? clone(model_state_dict()) : State();
+  const detail::ModelAverages::Disabled disabled(best ? averages_.get() : nullptr);  // those are the weights to test
   Result result;
   try {
     if (best) {
-      Learners(*this).load_weights(best->first);
+      Learners(*this).load_weights(averages_ ? Averages::instead_of_models(best->first) : best->first);
       tested_weights_ = best->second;
       best.reset();
     }

@@ -9,6 +9,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/averages.hpp"
 #include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
@@ -109,6 +110,7 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
 
 void TorchRunnerBase::Training::prepare_steps() {
   Learners(runner_).make();
+  Averages(runner_).prepare();
   runner_.by_steps_ = runner_.is_step_mode();
   runner_.is_single_process_ = runner_.group().alone();
   Learners(runner_).keep_gradient_accumulators();

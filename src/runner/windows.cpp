@@ -10,6 +10,7 @@
 
 #include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
+#include "runner/averages.hpp"
 #include "runner/gradients.hpp"
 #include "runner/watch.hpp"
 
@@ -95,6 +96,9 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
     ++learner.updates;
     if (runner_.has_adapters_) [[unlikely]] {
       Adapters(runner_).update(learner.name);
+    }
+    if (runner_.averages_ != nullptr) [[unlikely]] {
+      Averages(runner_).update(learner);
     }
     runner_.state_.train.global_step += step.updated ? 0 : 1;
     step.updated = true;

@@ -55,6 +55,10 @@ class BaseRunner : public RunnerPlan {
   const ResultBook& results() const { return results_; }
   /// Why the best checkpoint is not that of the best result, and which one it is; empty when it is. Known from the end
   /// of train() on, and after a resume.
+  /// The average that evaluation uses in place of the trained weights: "ema", "swa", or empty.
+  virtual std::string evaluated_average() const { return {}; }
+  /// The same at the time of the best result.
+  const std::string& best_average() const { return best_average_; }
   const std::string& unsaved_best() const { return unsaved_best_; }
 
   /// Between 0 and 1. @throws StateError when neither steps nor epochs are known.
@@ -252,8 +256,6 @@ class BaseRunner : public RunnerPlan {
   virtual void load_dataloaders(const State& state) = 0;
   /// The payload of the `model` export: {"model": ...} and the EMA when there is one.
   virtual State model_state_dict() const = 0;
-  /// The average that evaluation uses in place of the trained weights: "ema", "swa", or empty.
-  virtual std::string evaluated_average() const { return {}; }
   /// `weights`, in the layout of model_state_dict(), as model.pth gets them: with adapters merged into their layers.
   virtual State exported_state_dict(const State& weights) const { return weights; }
   /// metadata/model.yaml of the run.
@@ -306,7 +308,7 @@ class BaseRunner : public RunnerPlan {
 
   Phase phase_ = Phase::constructed;
   std::string failure_;
-  std::string unsaved_best_;
+  std::string unsaved_best_, best_average_;
   std::unique_ptr<Logger> logger_;
   std::unique_ptr<CheckpointManager> own_manager_;  // set before there are services
   std::unique_ptr<detail::RunnerServices> services_;

@@ -117,6 +117,7 @@ class TorchRunnerBase : public BaseRunner {
   const std::string& tested_weights() const { return tested_weights_; }
   /// Weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
   std::string exported_weights();
+  std::string evaluated_average() const override;
   /// Whether train() was called.
   bool has_trained() const { return has_trained_; }
 
@@ -300,7 +301,6 @@ class TorchRunnerBase : public BaseRunner {
   [[noreturn]] void fail_metrics() const;
   /// Finds the metrics and losses over the batch type. Called when: a split begins, once.
   virtual void bind_typed_components() = 0;
-  std::string evaluated_average() const override;
   /// By the metrics of the score's split.
   std::optional<bool> higher_is_better(std::string_view score) const override;
   /// `ema` when it is set, else `model`. @throws StateError when neither is.
