@@ -1,17 +1,15 @@
-// Time of an update of a weight average: ./dev bench averaging. Compared in turn with a loop that moves as many bytes
-// (the limit of memory) and with LibTorch's operations, whose averages must be the same. Exits with 1 where the update
-// takes more than 1.1 times the loop.
-#include <algorithm>
+// Time of an update of a weight average: ./dev bench averaging [--quick]. In turn with itself (the control), a loop
+// that moves as many bytes (the limit of memory) and LibTorch's operations, whose averages must be the same.
 #include <cmath>
-#include <cstdio>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
-#include <ATen/ops/allclose.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 
@@ -23,93 +21,105 @@ namespace {
 
 constexpr double decay = 0.999;
 
+using Tensors = std::vector<at::Tensor>;
+
 struct Shape {
   const char* name;
   std::int64_t tensors, rows, columns;
 };
 
-struct Work {
-  std::string name;
-  std::function<void()> run;
-  std::vector<double> seconds = {};
-};
-
-/// x += y of LibTorch over as many bytes as the update moves: two streams read, one written.
-std::function<void()> traffic_of(std::int64_t bytes) {
-  const at::Tensor x = at::ones({bytes / 12});
-  const at::Tensor y = at::ones({bytes / 12});
-  return [x, y] { x.add_(y); };
-}
-
-/// The fastest tenth: other programs on the machine only add time.
-double best_of(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 10];
-}
-
-bool run(const Shape& shape, at::ScalarType type, int rounds) {
-  danling::optim::WeightAverage::NamedTensors parameters;
-  std::vector<at::Tensor> values, averages;
-  for (std::int64_t i = 0; i < shape.tensors; ++i) {
-    const at::Tensor value = at::randn({shape.rows, shape.columns}, type).set_requires_grad(true);
-    parameters.emplace_back(std::to_string(i), value);
-    values.push_back(value.detach());
-    averages.push_back(value.detach().to(at::kFloat).clone());
+Tensors averages_of(const Tensors& values) {
+  Tensors out;
+  for (const auto& value : values) {
+    out.push_back(value.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true));
   }
-  danling::optim::WeightAverage average(parameters, parameters,
-                                        danling::optim::EMAOptions{.decay = decay, .warmup = 0});
-  average.update();
+  return out;
+}
+
+std::vector<double> sums(const Tensors& averages) {
+  double sum = 0, squares = 0;
+  for (const auto& average : averages) {
+    sum += average.abs().sum(at::kDouble).item<double>();
+    squares += average.to(at::kDouble).square().sum().item<double>();
+  }
+  return {sum, squares};
+}
+
+bench::Contestant ours(const char* name, const danling::optim::WeightAverage::NamedTensors& parameters,
+                       const std::function<void()>& move) {
+  const auto average = std::make_shared<danling::optim::WeightAverage>(
+      parameters, parameters, danling::optim::EMAOptions{.decay = decay, .warmup = 0});
+  average->update();
+  move();
+  return {name, [average] { return bench::seconds_of([&] { average->update(); }); },
+          [average] {
+            average->update();
+            Tensors weights;
+            for (const auto& entry : average->weights().map()) {
+              weights.push_back(entry.value.tensor());
+            }
+            return sums(weights);
+          }};
+}
+
+void run(const Shape& shape, at::ScalarType type, int rounds) {
   const at::NoGradGuard guard;
-  for (auto& value : values) {
-    value.add_(at::randn(value.sizes(), type));
+  danling::optim::WeightAverage::NamedTensors parameters;
+  Tensors values, starts, moved;
+  for (std::int64_t i = 0; i < shape.tensors; ++i) {
+    values.push_back(at::randn({shape.rows, shape.columns}, type));
+    starts.push_back(values.back().clone());
+    moved.push_back(values.back() + at::randn({shape.rows, shape.columns}, type));
+    parameters.emplace_back(std::to_string(i), values.back());
+    values.back().set_requires_grad(true);
   }
+  const auto put = [&](const Tensors& from) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i].detach().copy_(from[i]);
+    }
+  };
+  const auto move = [&] { put(moved); };
+  bench::Table table{.title = std::string(shape.name) + ", " + c10::toString(type)};
+  table.contestants.push_back(ours("danling", parameters, move));
+  put(starts);
+  table.contestants.push_back(ours("control", parameters, move));
   const auto bytes = shape.tensors * shape.rows * shape.columns * (8 + static_cast<std::int64_t>(elementSize(type)));
-  std::vector<Work> works = {{"x += y of as many bytes", traffic_of(bytes)},
-                             {"danling", [&] { average.update(); }},
-                             {"LibTorch", [&] {
-                                if (type == at::kFloat) {
-                                  at::_foreach_lerp_(averages, values, 1 - decay);
-                                } else {
-                                  for (std::size_t i = 0; i < values.size(); ++i) {
-                                    averages[i].lerp_(values[i].to(at::kFloat), 1 - decay);
-                                  }
-                                }
-                              }}};
-  for (int round = 0; round < rounds + 2; ++round) {
-    for (auto& work : works) {
-      const double seconds = bench::seconds_of(work.run);
-      if (round >= 2) {
-        work.seconds.push_back(seconds);
+  const at::Tensor x = at::ones({bytes / 12}), y = at::ones({bytes / 12});  // two streams read, one written
+  table.contestants.push_back({"x += y of as many bytes", [=] { return bench::seconds_of([&] { x.add_(y); }); }});
+  Tensors details;
+  for (const auto& value : values) {
+    details.push_back(value.detach());
+  }
+  const auto lerp = [=, averages = averages_of(starts)] {
+    if (type == at::kFloat) {
+      at::_foreach_lerp_(averages, details, 1 - decay);
+    } else {
+      for (std::size_t i = 0; i < averages.size(); ++i) {
+        averages[i].lerp_(details[i].to(at::kFloat), 1 - decay);
       }
     }
-  }
-  for (std::size_t i = 0; i < averages.size(); ++i) {
-    if (!at::allclose(average.weights().at(std::to_string(i)).tensor(), averages[i], 1e-5, 1e-6)) {
-      std::printf("the averages differ\n");
-      return false;
-    }
-  }
-  const double limit = best_of(works[0].seconds);
-  std::printf("%s, %s\n", shape.name, c10::toString(type));
-  for (const auto& work : works) {
-    const double seconds = best_of(work.seconds);
-    std::printf("  %-24s %8.3f ms %7.1f GB/s %6.2f of it\n", work.name.c_str(), seconds * 1e3,
-                static_cast<double>(bytes) / seconds * 1e-9, seconds / limit);
-  }
-  return best_of(works[1].seconds) <= 1.1 * limit;
+    return averages;
+  };
+  table.contestants.push_back({"LibTorch", [=] { return bench::seconds_of(lerp); }, [=] { return sums(lerp()); }});
+  table.targets = {{0, {2}, 1 / 1.1}, {0, {3}, 1}};
+  bench::run(table, rounds);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool quick = argc > 1 && std::string(argv[1]) == "--quick";
+  const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
   std::printf("%d threads\n", at::get_num_threads());
-  bool good = true;
-  for (const Shape& shape :
-       {Shape{"200 tensors of 256x256", 200, 256, 256}, Shape{"one tensor of 10 M", 1, 2500, 4000}}) {
-    for (const auto type : {at::kFloat, at::kBFloat16}) {
-      good = run(shape, type, quick ? 5 : 40) && good;
+  try {
+    for (const Shape& shape :
+         {Shape{"200 tensors of 256x256", quick ? 10 : 200, 256, 256}, Shape{"one tensor of 10 M", 1, 2500, 4000}}) {
+      for (const auto type : {at::kFloat, at::kBFloat16}) {
+        run(shape, type, quick ? 3 : 40);
+      }
     }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
   }
-  return good ? 0 : 1;
+  return bench::finish();
 }

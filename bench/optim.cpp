@@ -25,7 +25,6 @@
 #include <danling/config/config.hpp>
 #include <danling/optim/build.hpp>
 #include <danling/optim/clip.hpp>
-#include <danling/optim/lr_scheduler.hpp>
 
 #include "peers.hpp"
 #include "tables.hpp"
@@ -231,8 +230,6 @@ class Bench {
         break;
       }
     }
-    at::set_num_threads(1);
-    measure_scheduler();
   }
 
  private:
@@ -427,25 +424,6 @@ class Bench {
     if (peers_) {
       peers_->ask("drop");
     }
-  }
-
-  void measure_scheduler() const {
-    const auto params = Model({{4}}, at::kFloat).params;
-    const auto optimizer = make_optimizer({"sgd", "", "{}", 0, true}, params);
-    optim::LRScheduler scheduler(*optimizer, 1'000'000'000, {.type = "cosine"});
-    constexpr int calls = 1000;
-    std::vector<double> seconds;
-    for (int round = 0; round <= rounds_; ++round) {
-      seconds.push_back(bench::seconds_of([&] {
-                          for (int i = 0; i < calls; ++i) {
-                            scheduler.step();
-                          }
-                        }) /
-                        calls);
-    }
-    const double step = bench::median(seconds);
-    std::printf("\na step of LRScheduler (cosine, one group): %s, at most 100 ns: %s\n", bench::duration(step).c_str(),
-                met(step <= 100e-9));
   }
 
   int rounds_;

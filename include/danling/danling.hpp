@@ -61,6 +61,7 @@
 #include <danling/optim/lbfgs.hpp>
 #include <danling/optim/lr_scheduler.hpp>
 #include <danling/optim/muon.hpp>
+#include <danling/optim/outline.hpp>
 #include <danling/optim/sgd.hpp>
 #include <danling/optim/swalr.hpp>
 #include <danling/optim/torch_adapter.hpp>

@@ -63,8 +63,8 @@ SchedulerSpec spec_of(const Json& options) {
   return out;
 }
 
-struct Run {
-  explicit Run(const Json& golden, std::int64_t total = numbers()["total_steps"].get<std::int64_t>())
+struct ScheduleRun {
+  explicit ScheduleRun(const Json& golden, std::int64_t total = numbers()["total_steps"].get<std::int64_t>())
       : optimizer(0.9), scheduler(build_scheduler(spec_of(golden["options"]), optimizer, total)) {}
 
   void step(std::int64_t position) {
@@ -104,7 +104,7 @@ State python_state(const Json& json) {
   return danling_test::state_of(json);
 }
 
-void check_position(const Json& golden, const Run& run, std::int64_t position) {
+void check_position(const Json& golden, const ScheduleRun& run, std::int64_t position) {
   CAPTURE(position);
   for (std::size_t g = 0; g < 2; ++g) {
     const auto row = static_cast<std::size_t>(position);
@@ -125,7 +125,7 @@ void check_position(const Json& golden, const Run& run, std::int64_t position) {
 TEST_CASE("Scheduler: every position of every schedule equals Python's", "[optim]") {
   for (const auto& golden : numbers()["cases"]) {
     CAPTURE(golden["options"].dump());
-    Run run(golden);
+    ScheduleRun run(golden);
     for (std::int64_t position = 0; position < 205; ++position) {
       check_position(golden, run, position);
       run.step(position);
@@ -140,7 +140,7 @@ TEST_CASE("Scheduler: continues from the state that Python saved", "[optim]") {
     if (golden["options"] == Json{{"type", "one_cycle"}}) {
       continue;  // Python has no rates of the optimizer as max_lr
     }
-    Run run(golden);
+    ScheduleRun run(golden);
     run.scheduler->load_state_dict(python_state(golden["state"]));
     for (std::int64_t position = saved; position < 205; ++position) {
       check_position(golden, run, position);
@@ -184,21 +184,21 @@ TEST_CASE("Scheduler: saved and loaded anywhere, every schedule continues bit fo
   for (const auto& golden : numbers()["cases"]) {
     CAPTURE(golden["options"].dump());
     std::vector<State> optimizers, schedulers;
-    Run whole(golden);
+    ScheduleRun whole(golden);
     for (std::int64_t position = 0; position < 205; ++position) {
       optimizers.push_back(whole.optimizer.state_dict());
       schedulers.push_back(whole.scheduler->state_dict());
       whole.step(position);
     }
     // In a new object, and back in one that has run further.
-    Run back(golden);
+    ScheduleRun back(golden);
     for (std::int64_t position = 0; position < 204; ++position) {
       back.step(position);
     }
     for (const std::size_t saved : {0U, 1U, 19U, 50U, 101U, 203U}) {
       CAPTURE(saved);
-      Run fresh(golden);
-      for (Run* run : {&fresh, &back}) {
+      ScheduleRun fresh(golden);
+      for (ScheduleRun* run : {&fresh, &back}) {
         run->optimizer.load_state_dict(optimizers[saved]);
         run->scheduler->load_state_dict(schedulers[saved]);
         for (std::size_t position = saved; position < 205; ++position) {

@@ -71,7 +71,7 @@ struct SteepOptions {
   void fields(danling::Fields& f) { f("steepness", steepness, "exponent (steep)"); }
 };
 
-void register_once() {
+void register_schedules_once() {
   if (!optim::schedulers().contains("halving")) {
     const auto make = [](const SchedulerSpec& spec, optim::Optimizer& optimizer, std::optional<std::int64_t>) {
       optim::expect_options(spec, {});
@@ -91,7 +91,7 @@ void register_once() {
 }
 
 TEST_CASE("curves: a program's curve has the warm-up, cool-down and scaling of the others", "[optim]") {
-  register_once();
+  register_schedules_once();
   check_rates(rates({.type = "Square", .final_lr = 0.0, .min_lr = 0.0, .warmup_steps = 4, .cooldown_steps = 2}, 10, 11),
               {0.99 * 0.25, 0.96 * 0.5, 0.91 * 0.75, 0.84, 0.75, 0.64, 0.51, 0.36, 0.19 * 0.5, 0.0, 0.0});
   SchedulerSpec steep{.type = "steep"};
@@ -139,7 +139,7 @@ TEST_CASE("warm-up and cool-down: around PyTorch's schedules they scale its rate
 }
 
 TEST_CASE("warm-up: around a metric and around a schedule that builds on its last rate", "[optim]") {
-  register_once();
+  register_schedules_once();
   const auto optimizer = groups_of({1.0});
   const auto plateau = optim::build_scheduler(
       {.type = "reduce_on_plateau", .min_lr = 0.0, .warmup_steps = 4, .factor = 0.1, .patience = 0}, *optimizer);
@@ -201,7 +201,7 @@ TEST_CASE("chain: base rates of a saved state replace those of the parts too", "
 }
 
 TEST_CASE("chain: a schedule of the program that keeps a state takes part, saves and loads", "[optim]") {
-  register_once();
+  register_schedules_once();
   const SchedulerSpec chain{.chain = {{{.type = "constant"}, 2}, {{.type = "halving"}, 2}, {{.type = "constant"}}}};
   check_rates(rates(chain, 7, 7), {1, 1, 1, 0.5, 1, 1, 1});
   const SchedulerSpec both{.type = "chained", .chain = {{{.type = "halving"}}, {{.type = "step", .step_size = 2}}}};

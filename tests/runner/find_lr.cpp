@@ -279,7 +279,7 @@ TEST_CASE("find_lr: groups keep the proportion of their rates", "[runner]") {
 
 TEST_CASE("find_lr: of several models the rate of one grows, and its losses are those of its backward passes",
           "[runner]") {
-  struct Watched : GanRunner {
+  struct WatchedRates : GanRunner {
     using GanRunner::GanRunner;
     dl::StepOutput train_step(dl::Batch& batch) override {
       rates.emplace_back(optimizers["generator"]->param_groups().front().lr,
@@ -293,7 +293,7 @@ TEST_CASE("find_lr: of several models the rate of one grows, and its losses are 
     std::vector<double> losses;
   };
   const Folder folder;
-  Watched runner(gan_config(folder));
+  WatchedRates runner(gan_config(folder));
   runner.initialize();
   const dl::State before = dl::clone(runner.state_dict());
   const auto report = runner.find_lr({.min = 1e-4, .max = 1e-1, .steps = 4, .model = "discriminator"});
