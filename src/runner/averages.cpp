@@ -7,6 +7,7 @@
 #include <danling/optim/swalr.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/adapters.hpp"
 #include "runner/learners.hpp"
 #include "runner/schedules.hpp"
 
@@ -231,6 +232,7 @@ void TorchRunnerBase::Averages::set_applied(bool applied) {
       average->apply();
     }
   }
+  Adapters(runner_).use_present();  // the layers hold the sum of base and exchanged adapters
   if (runner_.autocast_dtype_) {
     clear_autocast_cache();
   }

@@ -214,7 +214,14 @@ void ModelHandle::add_lora(const nn::LoraOptions& options, const std::string& se
   lora_ = std::make_shared<nn::LoraAdapters>(*module_, options, section);
 }
 
-NamedTensors ModelHandle::named_state() const { return concept_ ? concept_->named_state() : NamedTensors(); }
+NamedTensors ModelHandle::named_state() const {
+  NamedTensors out = concept_ ? concept_->named_state() : NamedTensors();
+  if (lora_ != nullptr) {
+    const auto adapters = lora_->named_parameters();
+    out.insert(out.end(), adapters.begin(), adapters.end());
+  }
+  return out;
+}
 
 void ModelHandle::to(at::Device device) const {
   if (concept_) {
@@ -238,15 +245,8 @@ void ModelHandle::save_script(const std::filesystem::path& path) const {
 
 State ModelHandle::state_dict() const {
   State::Map map;
-  if (concept_) {
-    for (auto& [name, tensor] : concept_->named_state()) {
-      map.set(name, tensor.detach());
-    }
-  }
-  if (lora_ != nullptr) {
-    for (auto& [name, tensor] : lora_->named_parameters()) {
-      map.set(name, tensor.detach());
-    }
+  for (auto& [name, tensor] : named_state()) {
+    map.set(name, tensor.detach());
   }
   return map;
 }
