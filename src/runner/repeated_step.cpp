@@ -40,6 +40,14 @@ class TorchRunnerBase::StepRepeater::Scope {
   RunnerRNGState after_;
 };
 
+void TorchRunnerBase::StepRepeater::run(OpenStep& step, data::BatchRef batch) {
+  detail::RepeatedStep repeat{batch, {}};
+  repeat.generators.capture();
+  step.repeat = &repeat;
+  step.loss = runner_.run_train_step(batch);
+  step.repeat = nullptr;
+}
+
 void TorchRunnerBase::StepRepeater::check_settings(const Learner& learner) const {
   const std::string why = concat(" with ", learner.optimizer->name(), ", which evaluates the loss of a step again, ");
   const auto expect = [&](bool holds, std::string_view expected, const auto& got) {

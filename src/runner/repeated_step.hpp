@@ -19,6 +19,8 @@ class TorchRunnerBase::StepRepeater {
 
   /// @throws ConfigError for settings under which a second run would not give the same loss and gradients.
   void check_settings(const Learner& learner) const;
+  /// Runs train_step for the first time, so that the update can repeat it.
+  void run(OpenStep& step, data::BatchRef batch);
   /// One update. Its first evaluation is the step in progress; each further one runs train_step again, with the same
   /// batch and random numbers, for the gradients alone: meters, metrics and losses are restored afterwards.
   void update(Learner& learner);

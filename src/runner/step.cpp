@@ -128,7 +128,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
 
 void TorchRunnerBase::step() {
   OpenStep& step = current_step("runner.step");
-  if (repeats_step()) [[unlikely]] {
+  if (step.repeat != nullptr && step.repeat->again) [[unlikely]] {
     return;
   }
   check<StateError>(learners_.front().name.empty(), "runner.step",

@@ -99,7 +99,8 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
   if (runner_.watch_ != nullptr) {
     Watch(runner_).prepare(hosted);
   }
-  runner_.save_interval_ = runner_.by_steps_ ? runner_.checkpoint_interval() : 0;
+  runner_.save_interval_ =
+      runner_.by_steps_ && !runner_.config().checkpoint.load_only ? runner_.checkpoint_interval() : 0;
   Records(runner_).select_score();
   Records(runner_).log_guessed_score();
   Checks(runner_).log_schedules();

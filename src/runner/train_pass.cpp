@@ -173,7 +173,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
   }
 
   ++loop_.iteration;
-  Gradients(runner_).count_flags(step);
+  if (step.skipped.defined()) [[unlikely]] {
+    Gradients(runner_).count_flags(step);
+  }
   if (runner_.unread_steps_.defined() && reads_counters(frame)) [[unlikely]] {
     step.updated = Gradients(runner_).settle() == 0;
   }
@@ -205,14 +207,12 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch&
   OpenStep step = open_step(micro_batch, normalizer);
   {
     const StepScope scope(runner_, step);
-    std::optional<detail::RepeatedStep> repeat;
-    if (runner_.learner_->repeats_step) [[unlikely]] {
-      step.repeat = &repeat.emplace(detail::RepeatedStep{micro_batch.batch, {}});
-      repeat->generators.capture();
-    }
     try {
-      step.loss = runner_.run_train_step(micro_batch.batch);
-      step.repeat = nullptr;
+      if (runner_.learner_->repeats_step) [[unlikely]] {
+        StepRepeater(runner_).run(step, micro_batch.batch);
+      } else {
+        step.loss = runner_.run_train_step(micro_batch.batch);
+      }
     } catch (...) {
       runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
       throw;

@@ -102,7 +102,11 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
     }
     runner_.state_.train.global_step += step.updated ? 0 : 1;
     step.updated = true;
-    Gradients(runner_).note_flag(learner, step);
+    if (learner.reads_flags_late) {
+      Gradients(runner_).note_flag(learner, step);
+    } else {
+      step.surely_updated = true;
+    }
   }
   runner_.parallelism().zero_grad(*learner.optimizer);
   learner.window.reset();
