@@ -8,7 +8,7 @@ void LoraOptions::fields(Fields& f) {
   f("target_modules", target_modules,
     "linear layers that get adapters: regular expressions searched for in their names; unset: none");
   f("r", r, "rank of the adapters; unset: 8").at_least(1);
-  f("lora_alpha", lora_alpha, "scale of the adapters, over r; unset: 8").at_least(0);
+  f("lora_alpha", lora_alpha, "scale of the adapters, over r; unset: 8").above(0);
   f("use_rslora", use_rslora, "divide lora_alpha by the root of r; unset: false");
   f("lora_dropout", lora_dropout, "dropout of the adapters' input; only 0, except in a program's nn::LoraLinear")
       .range(0, 1);

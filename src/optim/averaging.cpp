@@ -301,6 +301,13 @@ State WeightAverage::state_dict() const {
   out["weights"] = averaged_ ? weights() : State();
   out["n_averaged"] = device_count_.defined() ? State(device_count_.to(at::kLong)) : State(count_);
   out["updates"] = updates_;
+  State::List left_out;
+  for (const auto& [name, index] : names_) {
+    if (averaged_ && !entries_[index].average.defined()) {
+      left_out.emplace_back(name);
+    }
+  }
+  out["left_out"] = std::move(left_out);
   return out;
 }
 
@@ -329,16 +336,25 @@ void WeightAverage::load_state_dict(const State& state) {
   const at::NoGradGuard guard;
   const bool was_applied = applied_;
   restore();
+  std::vector<bool> left_out(entries_.size(), false);
+  const State* listed = state.find("left_out");
+  for (const auto& [name, index] : names_) {
+    left_out[index] =
+        listed != nullptr && std::any_of(listed->items().begin(), listed->items().end(),
+                                         [&name = name](const State& item) { return item.string() == name; });
+  }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     entry.narrowed.reset();
-    if (!given[i].defined()) {
+    if (!given[i].defined() || left_out[i]) {
       entry.average.reset();
       continue;
     }
-    const bool follows = entry.is_parameter && !entry.model.requires_grad() && !entry.average.defined() &&
+    // Of a state that does not say it, a frozen parameter that equals the model's was left out.
+    const bool follows = listed == nullptr && entry.is_parameter && !entry.model.requires_grad() &&
+                         !entry.average.defined() &&
                          at::equal(entry.model.detach(), given[i].to(entry.model.options()));
-    if (!follows) {  // also of a parameter that was frozen after it was averaged
+    if (!follows) {
       if (!entry.average.defined()) {
         join(entry);
       }

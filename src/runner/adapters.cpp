@@ -1,6 +1,8 @@
 #include "runner/adapters.hpp"
 
 #include <algorithm>
+#include <regex>
+#include <set>
 #include <system_error>
 
 #include <danling/checkpoint/pretrained.hpp>
@@ -54,6 +56,7 @@ void TorchRunnerBase::Adapters::update() {
 
 void TorchRunnerBase::Adapters::freeze() {
   const OptimConfig& optim = runner_.config().optim;
+  const NamedTensors saved = modules_to_save();
   NamedTensors common = runner_.model.named_parameters();
   for (const auto& [name, handle] : runner_.models) {
     const auto own = optim.models.find(name);
@@ -67,6 +70,28 @@ void TorchRunnerBase::Adapters::freeze() {
   if (optim.freeze) {
     danling::optim::freeze(*optim.freeze, common);
   }
+  for (const auto& [name, parameter] : saved) {
+    check<ConfigError>(parameter.requires_grad(), "runner.materialize_model", "expected ", quote(name),
+                       " in lora.modules_to_save or in optim.freeze, got both");
+  }
+}
+
+NamedTensors TorchRunnerBase::Adapters::modules_to_save() const {
+  NamedTensors out;
+  const auto add = [&out](const ModelHandle& model, const nn::LoraOptions& options) {
+    for (const auto& pattern : options.modules_to_save.value_or(std::vector<std::string>())) {
+      for (const auto& item : model.lora() != nullptr ? model.named_parameters() : NamedTensors()) {
+        if (std::regex_search(item.first, std::regex(pattern))) {
+          out.push_back(item);
+        }
+      }
+    }
+  };
+  add(runner_.model, runner_.config().lora);
+  for (const auto& [name, model] : runner_.models) {
+    add(model, runner_.config().lora.for_name(name));
+  }
+  return out;
 }
 
 std::shared_ptr<optim::Optimizer> TorchRunnerBase::Adapters::build_optimizer(optim::OptimizerSpec spec,
@@ -81,6 +106,34 @@ std::shared_ptr<optim::Optimizer> TorchRunnerBase::Adapters::build_optimizer(opt
     spec.freeze.reset();  // a common pattern may match only parameters of other models
   }
   return optim::build_optimizer(spec, parameters, &warnings);
+}
+
+void TorchRunnerBase::Adapters::check_optimizers() const {
+  const auto check_one = [](const ModelHandle& model, const std::shared_ptr<optim::Optimizer>& optimizer,
+                            const std::string& member, const std::string& section) {
+    if (model.lora() == nullptr || optimizer == nullptr) {
+      return;
+    }
+    std::set<const c10::TensorImpl*> held;
+    for (const auto& group : optimizer->param_groups()) {
+      for (const at::Tensor& parameter : group.params) {
+        held.insert(parameter.unsafeGetTensorImpl());
+      }
+    }
+    for (const auto& [name, parameter] : model.lora()->named_parameters()) {
+      check<ConfigError>(!parameter.requires_grad() || held.contains(parameter.unsafeGetTensorImpl()),
+                         "runner.build_optimizer", "expected the adapter ", quote(name), " among the parameters of ",
+                         member,
+                         ", got an optimizer that the program built before the adapters; leave it unset and set ",
+                         section, ".type, or build it in build_optimizer()");
+    }
+  };
+  check_one(runner_.model, runner_.optimizer, "`optimizer`", "optim");
+  for (const auto& [name, model] : runner_.models) {
+    const auto bound = runner_.optimizers.find(name);
+    check_one(model, bound == runner_.optimizers.end() ? nullptr : bound->second, concat("optimizers[\"", name, "\"]"),
+              concat("optim.", name));
+  }
 }
 
 // ---- exports --------------------------------------------------------------------------------------------------------

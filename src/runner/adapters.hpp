@@ -29,11 +29,17 @@ class TorchRunnerBase::Adapters {
       runner_.stale_adapters_ = false;
     }
   }
+  /// Once optimizers are bound: a program may have built one before the adapters.
+  /// @throws ConfigError
+  void check_optimizers() const;
   /// The optimizer that `spec` describes, over the parameters of a model that `freeze` and adapters leave to train.
   static std::shared_ptr<optim::Optimizer> build_optimizer(optim::OptimizerSpec spec, const ModelHandle& model,
                                                            NamedTensors parameters, std::vector<std::string>& warnings);
 
  private:
+  /// The parameters that `lora.modules_to_save` names.
+  NamedTensors modules_to_save() const;
+
   TorchRunnerBase& runner_;
 };
 

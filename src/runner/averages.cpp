@@ -142,6 +142,7 @@ void TorchRunnerBase::Averages::prepare() {
                                    ", since the run is longer now"));
     }
   }
+  warn_never();
   begin_schedules();
 }
 
@@ -160,6 +161,10 @@ void TorchRunnerBase::Averages::begin_schedules() {
 void TorchRunnerBase::Averages::bind_schedule(Learner& learner, detail::AveragesOfModel& averages) {
   const auto& options = averages.swa_options;
   if (!averages.swa || !options.lr || averages.swa->updates() < averages.swa->start()) {
+    return;
+  }
+  // A run that was stopped in an evaluation has averaged its epoch: the schedule still steps at the end of it.
+  if (averages.swa_scheduler == nullptr && by_epochs() && averages.swa->updates() > runner_.state_.train.epoch) {
     return;
   }
   if (averages.swa_scheduler == nullptr) {

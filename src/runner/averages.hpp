@@ -98,6 +98,8 @@ class TorchRunnerBase::Averages {
   void end_epoch();
   /// After the schedules: SWA's own begins.
   void begin_schedules();
+  /// When training ends: warns of averages that an early end left out.
+  void end();
   /// Before an evaluation: passes over training data for SWA.
   void estimate_statistics();
 
@@ -114,6 +116,18 @@ class TorchRunnerBase::Averages {
   std::string evaluated();
 
  private:
+  struct Missing {
+    std::string section;
+    const char* unit;
+    std::int64_t start, interval;
+    std::optional<std::int64_t> total;
+    std::int64_t first() const { return start + interval; }
+    bool is_never() const { return total && first() > *total; }
+  };
+  /// The averages that have not begun.
+  std::vector<Missing> missing();
+  /// Warns of those that begin behind the end of the run.
+  void warn_never();
   detail::ModelAverages& all();
   void build();
   bool by_epochs() const { return !runner_.is_step_mode(); }

@@ -71,7 +71,7 @@ void TorchRunnerBase::Averages::load(const std::string& key, optim::WeightAverag
   own["weights"] = has_weights ? *weights : State();
   own["n_averaged"] = has_weights ? std::max<std::int64_t>(position, 1) : 0;  // of a program or another release
   own["updates"] = position;
-  for (const char* count : {"n_averaged", "updates"}) {
+  for (const char* count : {"n_averaged", "updates", "left_out"}) {
     if (const State* saved = counts != nullptr ? counts->find(count) : nullptr) {
       own[count] = *saved;
     }

@@ -128,6 +128,7 @@ void TorchRunnerBase::build_optimizer() {
     Learners(*this).build_scaler(scaler);
   }
   Learners(*this).build_optimizers(warnings);
+  Adapters(*this).check_optimizers();
   for (const auto& warning : warnings) {
     logger().warning(warning);
   }

@@ -166,6 +166,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
     host_->ended = true;
     Records(*this).append(state_.train.global_step, row);
     callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, epoch, row});
+    Averages(*this).end();
   }
   Saver(*this).save_last();
   callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});

@@ -224,8 +224,8 @@ void TorchRunnerBase::Learners::load_weights(const State& state) {
   if (runner_.ema) {
     runner_.load_ema(state.at("ema"));
   }
-  if (!runner_.models.empty()) {
-    load(state.at("models"));
+  for (const auto& [name, handle] : runner_.models) {  // the averages stay
+    runner_.load_named_model(name, state.at("models").at(name).at("model"));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <danling/optim/optimizer.hpp>
 #include <danling/runner/precision.hpp>
 
+#include "runner/adapters.hpp"
 #include "runner/snapshot.hpp"
 
 namespace danling::inline v0 {
@@ -78,6 +79,7 @@ void TorchRunnerBase::StepRepeater::update(Learner& learner) {
     }
     repeat.generators.restore();
     repeat.loss.reset();
+    Adapters(runner_).update();
     runner_.parallelism().zero_grad(*learner.optimizer);
     if (runner_.autocast_dtype_) {
       clear_autocast_cache();

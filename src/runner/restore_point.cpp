@@ -92,6 +92,8 @@ detail::RestorePoint BaseRunner::Restorer::find() {
                                 services.workspace.options().root, "; starts a new run"));
   }
   if (runner_.config().pretrained) {
+    check<ConfigError>(std::filesystem::exists(*runner_.config().pretrained, missing), "runner.load_pretrained",
+                       "expected an existing file as 'pretrained', got ", quote(*runner_.config().pretrained));
     out = read(*runner_.config().pretrained);
     out.weights_only = true;
   }

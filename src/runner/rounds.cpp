@@ -170,6 +170,7 @@ void TorchRunnerBase::Rounds::end() {
     Records(runner_).append(train_.global_step, loop_.last);
   }
   loop_.last = Result();
+  Averages(runner_).end();
   Saver(runner_).save_last();
 }
 

@@ -95,6 +95,20 @@ void check_average(const AverageConfig<Options>& config, const std::string& sect
   check_enabled(config, any, section);
 }
 
+// Only SWALR reads them.
+void check_anneal(const AverageConfig<optim::SWAOptions>& swa) {
+  const auto check_lr = [](const optim::SWAOptions& own, bool has_lr, const std::string& key) {
+    check<ConfigError>(has_lr || !(own.anneal || own.anneal_strategy), "config.validate", "expected '", key,
+                       ".lr' beside '", key, own.anneal ? ".anneal" : ".anneal_strategy", "', got none");
+  };
+  bool any = swa.lr.has_value();
+  for (const auto& [model, own] : swa.models) {
+    check_lr(own, swa.for_name(model).lr.has_value(), concat("swa.", model));
+    any = any || own.lr;
+  }
+  check_lr(swa, any, "swa");
+}
+
 }  // namespace
 
 template <class Options>
@@ -419,6 +433,7 @@ void RunnerConfig::base_validate() const {
   detail::check_precision(*this);
   check_average(ema, "ema");
   check_average(swa, "swa");
+  check_anneal(swa);
 }
 
 std::string_view RunnerConfig::stack_name() const {

@@ -79,7 +79,7 @@ class WeightAverage {
   /// The model's own tensors, whether the averages are applied or not.
   State model_weights() const;
 
-  /// {"weights": ..., "n_averaged": ..., "updates": ...}
+  /// {"weights": ..., "n_averaged": ..., "updates": ..., "left_out": names of parameters that are not averaged yet}
   State state_dict() const;
   /// Copies values. `n_averaged` may be missing: then weights count as one, and none as no average.
   /// @throws StateError and changes nothing for weights that do not fit the model's.
