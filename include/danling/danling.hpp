@@ -51,10 +51,12 @@
 #include <danling/data/vocabulary.hpp>
 #include <danling/data/weighted_sampler.hpp>
 
+#include <danling/optim/adagrad.hpp>
 #include <danling/optim/adam.hpp>
 #include <danling/optim/averaging.hpp>
 #include <danling/optim/batch_norm_statistics.hpp>
 #include <danling/optim/build.hpp>
+#include <danling/optim/clip.hpp>
 #include <danling/optim/curves.hpp>
 #include <danling/optim/grad_scaler.hpp>
 #include <danling/optim/layerwise.hpp>

@@ -29,6 +29,7 @@ void CheckpointHealth::record_failure(const std::string& error, const std::strin
 }
 
 void CheckpointHealth::record_success(const std::string& target, std::vector<std::string> aliases) {
+  ++success_count;
   last_successful_target = target;
   last_successful_aliases = std::move(aliases);
 }

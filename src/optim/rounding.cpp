@@ -32,7 +32,8 @@ at::Tensor widened(const at::Tensor& tensor) {
   return c10::elementSize(real.scalar_type()) == 2 ? real.to(at::kFloat) : real;
 }
 
-at::Tensor rounded_stochastically(const at::Tensor& wide, const at::Tensor& key) {
+at::Tensor rounded_stochastically(const at::Tensor& given, const at::Tensor& key) {
+  const at::Tensor wide = given.to(at::kFloat);  // a scalar beside a count in float64 is float64
   const auto index = at::arange(wide.numel(), at::TensorOptions().device(wide.device()).dtype(at::kLong));
   // The kernels number elements as they lie in memory.
   const at::Tensor number =

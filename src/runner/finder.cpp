@@ -51,10 +51,9 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
   state_ = clone(runner_.state_dict(), at::kCPU);
   const auto& requests = runner_.requests_;
   const auto& services = runner_.services();
-  const detail::Measurements now = Snapshot(runner_).measurements();
   before_ = std::make_shared<Before>(Before{.loop = runner_.loop_,
                                             .saved_measurements = runner_.saved_measurements_,
-                                            .measurements = {clone(now.meters), clone(now.metrics), clone(now.losses)},
+                                            .measurements = Snapshot(runner_).copied_measurements(),
                                             .mode = runner_.mode_,
                                             .split = runner_.split_,
                                             .active_metrics = runner_.active_metrics_,

@@ -13,12 +13,19 @@
 #include <optim/memory.hpp>
 
 #include "runner/gradient_stats.hpp"
+#include "runner/kept_buffers.hpp"
 #include "runner/watch.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+// Whether the policies promise that a batch changes nothing. A roll-back restores everything.
+bool leaves_out(const RunnerConfig& config) {
+  const auto leaves = [](std::string_view action) { return action == "skip" || action == "stop"; };
+  return config.skip_nonfinite_grad || leaves(config.on_nonfinite) || leaves(config.spike.action.value_or(""));
+}
 
 bool is_set(const at::Tensor& flag) { return flag.defined() && flag.item().toDouble() != 0; }
 
@@ -39,6 +46,11 @@ void TorchRunnerBase::Gradients::configure(Learner& learner) const {
   const RunnerConfig& config = runner_.config();
   learner.skips_nonfinite = learner.scaler != nullptr || config.skip_nonfinite_grad || config.on_nonfinite == "skip";
   learner.watches_loss = Watch::judges(config);
+  if (leaves_out(config)) {
+    const ModelHandle& model = learner.name.empty() ? runner_.model : runner_.models.at(learner.name);
+    const auto buffers = std::make_shared<detail::KeptBuffers>(model);
+    learner.buffers = buffers->empty() ? nullptr : buffers;
+  }
   learner.reads_flags_late = !runner_.device().is_cpu();
   if (config.log_grad_norm || config.log_noise_scale) {
     const Parallelism& parallelism = runner_.parallelism();
@@ -69,6 +81,14 @@ void TorchRunnerBase::Gradients::restore_stats(Learner& learner) const {
   }
 }
 
+void TorchRunnerBase::Gradients::begin_pass() const {
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.stats != nullptr) {
+      learner.stats->reset_mean();
+    }
+  }
+}
+
 bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
   Learner& learner = runner_.learner();
   std::vector<at::Tensor>& params = runner_.clip_params_;
@@ -85,8 +105,7 @@ bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
     learner.stats->add(norm, learner.window.total());
   }
   if (learner.watches_loss && Watch(runner_).judge(learner, scale.found_inf)) {
-    ++learner.skipped;
-    ++runner_.skipped_updates_;
+    skip(learner);
     params.clear();
     return false;
   }
@@ -142,14 +161,24 @@ bool TorchRunnerBase::Gradients::skip_on_host(optim::GradScale& scale) {
   }
   if (scale.found_inf.defined() && learner.reads_flags_late) {
     learner.unread_flag = scale.found_inf.detach().reshape({}).ne(0);
+    if (learner.buffers != nullptr) {
+      learner.buffers->restore(learner.unread_flag);
+    }
     return false;
   }
   if (is_set(std::exchange(scale.found_inf, at::Tensor()))) {
-    ++learner.skipped;
-    ++runner_.skipped_updates_;
+    skip(learner);
     return true;
   }
   return false;
+}
+
+void TorchRunnerBase::Gradients::skip(Learner& learner) const {
+  ++learner.skipped;
+  ++runner_.skipped_updates_;
+  if (learner.buffers != nullptr) {
+    learner.buffers->restore();
+  }
 }
 
 void TorchRunnerBase::Gradients::record_part(Learner& learner, double weight) const {

@@ -13,6 +13,8 @@ class TorchRunnerBase::Gradients {
   void configure(Learner& learner) const;
   /// Statistics of the checkpoint, if it has any.
   void restore_stats(Learner& learner) const;
+  /// Begins the means of a pass anew.
+  void begin_pass() const;
   /// Checks and clips the gradients of the learner in turn, and adapts its loss scale.
   /// @param scale  divides the gradients in the optimizer's pass
   /// @return false when the host skips the update
@@ -38,6 +40,7 @@ class TorchRunnerBase::Gradients {
  private:
   void clip(optim::GradScale& scale, at::Tensor& norm);
   bool skip_on_host(optim::GradScale& scale);
+  void skip(Learner& learner) const;
 
   TorchRunnerBase& runner_;
 };

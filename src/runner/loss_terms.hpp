@@ -23,10 +23,14 @@ class TorchRunnerBase::LossTerms {
 
   /// Sets the weights that are in force after `updates` optimizer steps.
   void set_weights(std::int64_t updates) {
+    updates_ = updates;
     for (const auto& scheduled : scheduled_) {
       losses_->set_weight(scheduled.name, scheduled.weight(updates));
     }
   }
+
+  /// Those for which the weights are set.
+  std::int64_t updates() const { return updates_; }
 
  private:
   struct Scheduled {
@@ -41,6 +45,7 @@ class TorchRunnerBase::LossTerms {
   std::shared_ptr<LossesBase> losses_;
   std::shared_ptr<at::Tensor> teacher_logits_;
   std::vector<Scheduled> scheduled_;
+  std::int64_t updates_ = 0;
 };
 
 }  // namespace danling::inline v0

@@ -10,8 +10,7 @@ namespace danling::inline v0 {
 TorchRunnerBase::PausedPass::PausedPass(TorchRunnerBase& runner)
     : runner_(runner), active_(runner.pass_ != nullptr && !runner.paused_) {
   if (active_) {
-    const detail::Measurements now = Snapshot(runner).measurements();
-    runner.saved_measurements_ = {clone(now.meters), clone(now.metrics), clone(now.losses)};
+    runner.saved_measurements_ = Snapshot(runner).copied_measurements();
     runner.paused_ = true;
     runner.state_.rng.capture();
     runner.rng_frozen_ = true;

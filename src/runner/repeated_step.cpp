@@ -16,8 +16,7 @@ namespace danling::inline v0 {
 class TorchRunnerBase::StepRepeater::Scope {
  public:
   explicit Scope(TorchRunnerBase& runner, Learner& learner) : runner_(runner), learner_(learner) {
-    const detail::Measurements now = Snapshot(runner).measurements();
-    measured_ = {clone(now.meters), clone(now.metrics), clone(now.losses)};
+    measured_ = Snapshot(runner).copied_measurements();
     after_.capture();
     runner.open_step_->repeat->again = true;
     learner.begun_in = runner.open_step_->number;  // the window has counted this micro-batch

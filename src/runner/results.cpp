@@ -6,7 +6,10 @@
 namespace danling::inline v0 {
 namespace {
 
-bool is_same(double score, double best) { return std::abs(score - best) < 1e-7; }
+// DanLing's tolerance, which is relative for small scores.
+bool is_same(double score, double best) {
+  return score == best || std::abs(score - best) < 1e-7 * std::min(1.0, std::max(std::abs(score), std::abs(best)));
+}
 
 }  // namespace
 
@@ -196,7 +199,9 @@ bool ResultBook::is_improved(double min_delta) const {
   std::optional<double> reference;
   for (const auto& item : finite_scores()) {
     const double gain = (higher_is_better_ ? 1 : -1) * (item.second - reference.value_or(item.second));
-    improved = !reference || (gain > min_delta && !is_same(gain, min_delta));
+    // Scores may have been float32: rounding is no improvement.
+    const double rounding = 1e-7 * std::max(std::abs(item.second), std::abs(reference.value_or(0)));
+    improved = !reference || gain > min_delta + rounding;
     reference = improved ? item.second : reference;
   }
   return improved;

@@ -18,9 +18,13 @@
 namespace danling::inline v0 {
 namespace {
 
-std::string reason_to_skip(const State& checkpoint) {
+// Why a roll-back from the micro-batch `now` leaves a checkpoint out; empty for a sound one.
+std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
   if (checkpoint.find("state") == nullptr) {
     return "contains only model weights";
+  }
+  if (checkpoint.at("state").at("train").at("micro_step").integer() > now) {
+    return "is of a later place, from before the program went back";
   }
   bool finite = true;
   for (const auto* key : {"model", "models"}) {
@@ -39,10 +43,10 @@ void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
   auto& services = *runner_.services_;
   std::string path;
   State checkpoint;
-  if (runner_.is_main_process()) {
-    runner_.checkpoint_manager().wait(runner_.config().checkpoint.wait_timeout);
-    auto found =
-        runner_.checkpoint_manager().load_newest_valid_from(services.workspace.checkpoint_dir(), reason_to_skip);
+  if (runner_.is_main_process() && !initial) {
+    auto found = runner_.checkpoint_manager().load_newest_valid_from(
+        services.workspace.checkpoint_dir(),
+        [&](const State& state) { return reason_to_skip(state, runner_.state_.train.micro_step); });
     if (found) {
       for (const auto& damaged : found->skipped) {
         services.logger.warning(concat("roll-back: skipped ", damaged.path.string(), ": ", damaged.reason));

@@ -5,6 +5,7 @@
 
 #include "runner/gradient_stats.hpp"
 #include "runner/gradients.hpp"
+#include "runner/loss_terms.hpp"
 #include "runner/watch.hpp"
 
 namespace danling::inline v0 {
@@ -49,6 +50,9 @@ State TorchRunnerBase::Snapshot::save() const {
   out["meters"] = now.meters;
   out["metrics"] = now.metrics;
   out["losses"] = now.losses;
+  if (runner_.loss_terms_ != nullptr) {
+    out["loss_updates"] = now.loss_updates;
+  }
   return out;
 }
 
@@ -61,7 +65,16 @@ detail::Measurements TorchRunnerBase::Snapshot::measurements() const {
   }
   return {.meters = std::move(own),
           .metrics = runner_.active_metrics_ != nullptr ? runner_.active_metrics_->state_dict() : State(),
-          .losses = runner_.criterion.losses() != nullptr ? runner_.criterion.losses()->state_dict() : State()};
+          .losses = runner_.criterion.losses() != nullptr ? runner_.criterion.losses()->state_dict() : State(),
+          .loss_updates = runner_.loss_terms_ != nullptr ? runner_.loss_terms_->updates() : 0};
+}
+
+detail::Measurements TorchRunnerBase::Snapshot::copied_measurements() const {
+  detail::Measurements out = measurements();
+  for (State* part : {&out.meters, &out.metrics, &out.losses}) {
+    *part = clone(*part);
+  }
+  return out;
 }
 
 void TorchRunnerBase::Snapshot::restore(const detail::Measurements& saved) {
@@ -78,6 +91,9 @@ void TorchRunnerBase::Snapshot::restore(const detail::Measurements& saved) {
   }
   if (runner_.criterion.losses() != nullptr && !saved.losses.is_null()) {
     runner_.criterion.losses()->load_state_dict(saved.losses);
+  }
+  if (runner_.loss_terms_ != nullptr) {
+    runner_.loss_terms_->set_weights(saved.loss_updates);
   }
 }
 
@@ -119,6 +135,8 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
   runner_.saved_measurements_.metrics = state.at("metrics");
   const State* losses = state.find("losses");  // not in the checkpoints of the first releases
   runner_.saved_measurements_.losses = losses != nullptr ? *losses : State();
+  const State* updates = state.find("loss_updates");
+  runner_.saved_measurements_.loss_updates = updates != nullptr ? updates->integer() : runner_.state_.train.global_step;
   runner_.loop_ = std::move(loop);
   runner_.loop_.continuing = !runner_.loop_.split.empty() || !runner_.loop_.round.empty();
 }

@@ -13,6 +13,7 @@ class TorchRunnerBase::Snapshot {
   void load(const State& state);
 
   detail::Measurements measurements() const;
+  detail::Measurements copied_measurements() const;
   void restore(const detail::Measurements& saved);
 
  private:

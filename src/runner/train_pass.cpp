@@ -10,8 +10,8 @@
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
 #include "runner/flag_scope.hpp"
-#include "runner/gradient_stats.hpp"
 #include "runner/gradients.hpp"
+#include "runner/kept_buffers.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/loss_terms.hpp"
 #include "runner/repeated_step.hpp"
@@ -116,11 +116,7 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
     loop_.split = frame.split();
     loop_.iteration = 0;
     loop_.first_step = global_step_;
-    for (const Learner& learner : runner_.learners_) {
-      if (learner.stats != nullptr) {
-        learner.stats->reset_mean();
-      }
-    }
+    Gradients(runner_).begin_pass();
     frame.start();
   }
   loop_.continuing = false;
@@ -156,8 +152,6 @@ void TorchRunnerBase::TrainPass::evaluate() {
   runner_.requests_.evaluation = false;
 }
 
-// ---- one micro-batch ------------------------------------------------------------------------------------------------
-
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
   frame.data_ready();
   const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
@@ -171,7 +165,6 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
   if (runner_.watch_ != nullptr && runner_.is_settled()) [[unlikely]] {
     Watch(runner_).settle();
   }
-
   ++loop_.iteration;
   if (step.skipped.defined()) [[unlikely]] {
     Gradients(runner_).count_flags(step);
@@ -262,6 +255,11 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(const MicroBatch
                 .position = runner_.state_.train.micro_step};
   if (runner_.loss_terms_ != nullptr) [[unlikely]] {
     runner_.loss_terms_->set_weights(global_step_);
+  }
+  for (Learner& learner : runner_.learners_) {
+    if (learner.buffers != nullptr && learner.window.count() == 0) [[unlikely]] {
+      learner.buffers->keep();
+    }
   }
   runner_.learner_ = &runner_.learners_.front();
   if (trains_one_model()) [[likely]] {

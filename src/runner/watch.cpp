@@ -13,7 +13,6 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 
@@ -58,10 +57,13 @@ void TorchRunnerBase::Watch::reset() {
 }
 
 void TorchRunnerBase::Watch::keep_beginning() {
-  if (rolls_back(runner_.config()) && runner_.state_.train.micro_step == 0) {
+  // A process that has trained before may have gone back behind all its checkpoints.
+  if (rolls_back(runner_.config()) && (runner_.state_.train.micro_step == 0 || state_.has_trained)) {
     const auto ranks = Saver(runner_).gather_rank_states();
     state_.initial = clone(runner_.state_dict());
+    state_.saves = runner_.checkpoint_manager().checkpoint_health().success_count;
   }
+  state_.has_trained = true;
 }
 
 bool TorchRunnerBase::Watch::passes_over(std::int64_t micro_step) const {
@@ -69,10 +71,14 @@ bool TorchRunnerBase::Watch::passes_over(std::int64_t micro_step) const {
                      [&](const auto& range) { return micro_step >= range.first && micro_step < range.second; });
 }
 
-void TorchRunnerBase::Watch::begin_micro_batch(const MicroBatch& micro_batch) {
-  if (state_.initial && !runner_.checkpoint_manager().checkpoint_health().last_successful_target.empty()) {
+void TorchRunnerBase::Watch::drop_beginning() {
+  if (state_.initial && runner_.checkpoint_manager().checkpoint_health().success_count > state_.saves) {
     state_.initial.reset();
   }
+}
+
+void TorchRunnerBase::Watch::begin_micro_batch(const MicroBatch& micro_batch) {
+  drop_beginning();
   if (keeps_batches(runner_.config())) {
     // Shares the tensors: those of a window live until its update.
     state_.batches.push_back(
@@ -243,55 +249,6 @@ std::string TorchRunnerBase::Watch::save_batches() const {
   } catch (const Error& error) {
     runner_.logger().warning(error.what());  // the error of the loss is thrown
     return "";
-  }
-}
-
-// ---- roll-back ------------------------------------------------------------------------------------------------------
-
-void TorchRunnerBase::Watch::roll_back() {
-  const auto passed_over = state_.passed_over;
-  const std::int64_t rollbacks = state_.rollbacks;
-  runner_.services().deferred_saves.clear();
-  runner_.training_ = false;  // load_state_dict refuses a loop in progress
-  Restorer(runner_).roll_back(state_.initial);
-  runner_.training_ = true;
-  state_.passed_over = passed_over;
-  state_.rollbacks = rollbacks;
-  state_.first = runner_.state_.train.micro_step;
-  runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
-}
-
-State TorchRunnerBase::Watch::save() const {
-  State out;
-  State::List ranges;
-  for (const auto& [first, end] : state_.passed_over) {
-    ranges.push_back(State::List{State(first), State(end)});
-  }
-  out["passed_over"] = std::move(ranges);
-  out["rollbacks"] = state_.rollbacks;
-  State::Map losses;
-  for (const auto& [model, values] : state_.losses) {
-    losses.set(model, at::tensor(std::vector<double>(values.begin(), values.end()), at::kDouble));
-  }
-  out["losses"] = std::move(losses);
-  return out;
-}
-
-void TorchRunnerBase::Watch::load(const State* state) {
-  auto initial = std::move(state_.initial);
-  state_ = {};
-  state_.initial = std::move(initial);
-  if (state == nullptr) {
-    return;
-  }
-  for (const State& range : state->at("passed_over").list()) {
-    state_.passed_over.emplace_back(range.items()[0].integer(), range.items()[1].integer());
-  }
-  state_.rollbacks = state->at("rollbacks").integer();
-  for (const auto& [model, values] : state->at("losses").map()) {
-    const at::Tensor numbers = values.tensor().contiguous();
-    const auto* first = numbers.const_data_ptr<double>();
-    state_.losses[model.string()].assign(first, first + numbers.numel());
   }
 }
 

@@ -42,7 +42,9 @@ struct WatchState {
   std::map<std::string, std::deque<double>> losses;                ///< of the last updates, by model
   std::vector<std::pair<std::int64_t, std::int64_t>> passed_over;  ///< ranges of micro_step that a roll-back leaves out
   std::int64_t rollbacks = 0;
-  std::optional<State> initial;  ///< the run at its beginning, until a checkpoint is on disk
+  std::optional<State> initial;  ///< where this training began, until a checkpoint is on disk
+  std::int64_t saves = 0;        ///< before it
+  bool has_trained = false;      ///< in this process
 };
 
 }  // namespace detail
@@ -76,6 +78,7 @@ class TorchRunnerBase::Watch {
   void load(const State* state);
 
  private:
+  void drop_beginning();
   std::optional<std::string> spike_reason(const Learner& learner, double loss);
   bool act(std::string action, const std::string& key, const std::string& reason, const StepPacket& all);
   std::string save_batches() const;

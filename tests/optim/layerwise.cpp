@@ -247,6 +247,21 @@ TEST_CASE("Layerwise: a divisor, and a scale and flag of a device, give the upda
   }
 }
 
+TEST_CASE("Layerwise: a parameter without dimensions is rounded stochastically too", "[optim]") {
+  for (const bool fused : {true, false}) {
+    Net wide("lamb", {.lr = 1e-2}, {{}}, at::kFloat);
+    Net random("lamb", {.lr = 1e-2, .fused = fused, .stochastic_rounding = true}, {{}}, at::kBFloat16);
+    {
+      const at::NoGradGuard no_grad;
+      wide.params[0].fill_(0.75);
+      random.params[0].fill_(0.75);
+    }
+    wide.run(1);
+    random.run(1);
+    CHECK(random.params[0].item().toDouble() == Approx(wide.params[0].item().toDouble()).epsilon(0x1p-7));
+  }
+}
+
 TEST_CASE("Layerwise: master weights are a float32 run, stochastic rounding loses nothing on average", "[optim]") {
   for (const char* type : {"lamb", "adafactor"}) {
     for (const bool fused : {true, false}) {

@@ -106,6 +106,18 @@ TEST_CASE("EarlyStopping: with min_delta an improvement counts when it exceeds i
   }
 }
 
+TEST_CASE("EarlyStopping: small scores improve like large ones", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 9;
+  config.patience = 2;
+  TinyRunner runner(config);
+  runner.evaluation_loss = losses_by_epoch({9e-8, 7e-8, 5e-8, 3e-8, 3e-8});
+  runner.train();
+  CHECK(runner.state().train.epoch == 6);
+  CHECK(runner.results().best_index() >= 3);
+}
+
 TEST_CASE("EarlyStopping: small improvements add up to one that counts", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

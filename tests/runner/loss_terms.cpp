@@ -105,6 +105,35 @@ TEST_CASE("losses: a run with scheduled weights resumes bit for bit", "[runner]"
   check_same(run_stopped<TermsRunner>(config, {3, 6}), run_through(config));
 }
 
+TEST_CASE("losses: a run that is stopped after the last batch of a pass reports the weights that it trained with",
+          "[runner]") {
+  class StopsAtEnd : public dl::Callback {
+   public:
+    std::string name() const override { return "stops_at_end"; }
+    void on_step(const dl::StepEvent& event) override {
+      if (event.runner.state().train.micro_step == 14) {  // of epoch 2, which ends with a short window
+        event.runner.request_stop();
+      }
+    }
+  };
+  const auto run = [](bool stops) {
+    const Folder folder;
+    auto config = config_of(folder, {{"losses.size.schedule", "linear"}, {"losses.size.weight", "1"}});
+    config.epochs = 3;
+    config.auto_resume = true;
+    if (stops) {
+      TermsRunner runner(config);
+      runner.add(StopsAtEnd());
+      CHECK_THROWS_AS(runner.train(), dl::Stopped);
+    }
+    TermsRunner runner(config);
+    runner.train();
+    CHECK(runner.close());
+    return outcome_of(runner.workspace().dir());
+  };
+  check_same(run(true), run(false));
+}
+
 TEST_CASE("losses: losses by type replace the program's criterion", "[runner]") {
   const auto train = [](bool by_config) {
     const Folder folder;

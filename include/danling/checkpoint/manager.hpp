@@ -39,6 +39,7 @@ struct CheckpointHealth {
   std::string last_error;
   std::string last_failed_target;
   std::string last_failed_alias;
+  std::int64_t success_count = 0;  ///< not in DanLing
   std::string last_successful_target;
   std::vector<std::string> last_successful_aliases;
   /// Names whose newest save failed, with the reason; only a save under the same name clears it. Contains `best` as

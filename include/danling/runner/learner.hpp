@@ -18,7 +18,8 @@ namespace danling::inline v0 {
 
 namespace detail {
 struct GradientStats;
-}
+class KeptBuffers;
+}  // namespace detail
 
 /// `model`, or one of `models` by its name, with its optimizer, its schedule and its accumulation window. The runner
 /// creates learners when training begins.
@@ -53,6 +54,7 @@ struct Learner {
   at::Tensor unread_flag = {};                        ///< of the last update: not 0 if the device skipped it
   at::Tensor unread_skips = {};                       ///< updates that the device skipped, still counted in `updates`
   std::shared_ptr<detail::GradientStats> stats = {};  ///< null unless norm or noise scale are logged
+  std::shared_ptr<detail::KeptBuffers> buffers = {};  ///< null unless a skipped update puts them back
 };
 
 }  // namespace danling::inline v0

@@ -33,6 +33,7 @@ struct LoopState {
 /// States of meters, metrics and losses in the middle of a pass.
 struct Measurements {
   State meters, metrics, losses;
+  std::int64_t loss_updates = 0;  ///< for which the weights of scheduled losses are set
 };
 
 /// One micro-batch, which may be the last of its pass.
