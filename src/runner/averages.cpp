@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <danling/optim/batch_norm_statistics.hpp>
-#include <danling/optim/swalr.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/adapters.hpp"
@@ -120,63 +119,6 @@ std::int64_t TorchRunnerBase::Averages::position() const {
 }
 
 // ---- training -------------------------------------------------------------------------------------------------------
-
-void TorchRunnerBase::Averages::prepare() {
-  if (runner_.averages_ == nullptr) {
-    return;
-  }
-  for (auto& [name, averages] : all().models) {
-    if (!averages.swa) {
-      continue;
-    }
-    auto& swa = *averages.swa;
-    swa.set_start(optim::first_update(averages.swa_options, units(name)));
-    if (swa.updates() < swa.start() && (swa.has_average() || averages.swa_scheduler)) {
-      // The run was extended: its last part is another one.
-      State empty;
-      empty["weights"] = State();
-      swa.load_state_dict(empty);
-      averages.swa_scheduler = nullptr;
-      averages.has_statistics = false;
-      runner_.logger().info(concat("swa: begins again after ", by_epochs() ? "epoch " : "step ", swa.start(),
-                                   ", since the run is longer now"));
-    }
-  }
-  warn_never();
-  begin_schedules();
-}
-
-void TorchRunnerBase::Averages::begin_schedules() {
-  if (runner_.averages_ == nullptr) {
-    return;
-  }
-  for (Learner& learner : runner_.learners_) {
-    const auto found = all().models.find(learner.name);
-    if (found != all().models.end()) {
-      bind_schedule(learner, found->second);
-    }
-  }
-}
-
-void TorchRunnerBase::Averages::bind_schedule(Learner& learner, detail::AveragesOfModel& averages) {
-  const auto& options = averages.swa_options;
-  if (!averages.swa || !options.lr || averages.swa->updates() < averages.swa->start()) {
-    return;
-  }
-  // A run that was stopped in an evaluation has averaged its epoch: the schedule still steps at the end of it.
-  if (averages.swa_scheduler == nullptr && by_epochs() && averages.swa->updates() > runner_.state_.train.epoch) {
-    return;
-  }
-  if (averages.swa_scheduler == nullptr) {
-    averages.swa_scheduler = std::make_shared<optim::SWALR>(*learner.optimizer, *options.lr, options.anneal.value_or(0),
-                                                            options.anneal_strategy.value_or("cos"));
-  }
-  if (learner.scheduler != averages.swa_scheduler) {
-    averages.schedule = {learner.scheduler, learner.scheduler_by_step};
-  }
-  learner.scheduler = averages.swa_scheduler;
-  learner.scheduler_by_step = !by_epochs();
-}
 
 // Before the flag of an update that the device may have skipped is taken for the counters.
 void TorchRunnerBase::Averages::update(Learner& learner) {

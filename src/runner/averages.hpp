@@ -20,6 +20,7 @@ struct AveragesOfModel {
   std::optional<optim::WeightAverage> ema, swa;
   optim::SWAOptions swa_options;
   std::shared_ptr<optim::Scheduler> swa_scheduler;              // from the start of SWA on, with swa.lr
+  std::vector<double> rates;                                    // of the groups before it
   std::pair<std::shared_ptr<optim::Scheduler>, bool> schedule;  // the learner's before, and whether by step
   bool needs_statistics = false;                                // of batch normalization, for SWA
   bool has_statistics = false;                                  // they are those of the present average
@@ -136,7 +137,9 @@ class TorchRunnerBase::Averages {
   std::int64_t batch_limit(const data::LoaderBase& loader) const;
   std::int64_t pass(const std::string& split, const std::vector<const ModelHandle*>& handles);
   void load(const std::string& key, optim::WeightAverage& average, const State& part, const State* counters);
-  void load_schedule(const std::string& name, detail::AveragesOfModel& averages, const State* state);
+  void load_schedule(const std::string& name, detail::AveragesOfModel& averages, const State* saved);
+  void begin_again(const std::string& name, detail::AveragesOfModel& averages);
+  void restore_rates(Learner& learner, const detail::AveragesOfModel& averages);
   void bind_schedule(Learner& learner, detail::AveragesOfModel& averages);
   std::optional<std::int64_t> units(const std::string& name) const;
   optim::SWAOptions resolved(optim::SWAOptions options, std::optional<std::int64_t> total) const;

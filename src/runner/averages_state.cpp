@@ -1,7 +1,6 @@
 // Averages of the weights in a checkpoint: the weights under 'ema' and 'swa', their counts under 'averages'.
 #include <algorithm>
 
-#include <danling/optim/swalr.hpp>
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/averages.hpp"
@@ -31,6 +30,7 @@ void TorchRunnerBase::Averages::save(const std::string& name, State& part) {
     put("swa", *averages.swa);
     counters["swa"]["has_statistics"] = averages.has_statistics;
     counters["swa"]["scheduler"] = averages.swa_scheduler ? averages.swa_scheduler->state_dict() : State();
+    counters["swa"]["rates"] = State::List(averages.rates.begin(), averages.rates.end());
   }
   const auto* evaluated = averages.evaluated();
   counters["evaluated"] = evaluated == nullptr ? "" : averages.swa && evaluated == &*averages.swa ? "swa" : "ema";
@@ -57,7 +57,7 @@ void TorchRunnerBase::Averages::load(const std::string& name, const State& part)
     const State* own = counters != nullptr ? counters->find("swa") : nullptr;
     const State* known = own != nullptr ? own->find("has_statistics") : nullptr;
     averages.has_statistics = known != nullptr ? known->boolean() : averages.swa->has_average();
-    load_schedule(name, averages, own != nullptr ? own->find("scheduler") : nullptr);
+    load_schedule(name, averages, own);
   }
 }
 
@@ -80,31 +80,6 @@ void TorchRunnerBase::Averages::load(const std::string& key, optim::WeightAverag
   if (counts == nullptr && !has_weights && position > 0) {
     runner_.logger().info(
         concat(key, ": the checkpoint has no average of the weights; a new one begins with the loaded weights"));
-  }
-}
-
-// In the middle of training (a roll-back) the learner gets its schedule of that time.
-void TorchRunnerBase::Averages::load_schedule(const std::string& name, detail::AveragesOfModel& averages,
-                                              const State* state) {
-  const auto previous = std::exchange(averages.swa_scheduler, nullptr);
-  const auto bound = runner_.optimizers.find(name);
-  const auto& optimizer = name.empty()                        ? runner_.optimizer
-                          : bound != runner_.optimizers.end() ? bound->second
-                                                              : nullptr;
-  if (state != nullptr && state->is_map() && averages.swa_options.lr && optimizer != nullptr &&
-      !runner_.excluded_from_loading("scheduler")) {
-    averages.swa_scheduler =
-        std::make_shared<optim::SWALR>(*optimizer, *averages.swa_options.lr, averages.swa_options.anneal.value_or(0),
-                                       averages.swa_options.anneal_strategy.value_or("cos"));
-    averages.swa_scheduler->load_state_dict(*state);
-  }
-  for (Learner& learner : runner_.learners_) {
-    if (learner.name == name && previous != nullptr && learner.scheduler == previous) {
-      std::tie(learner.scheduler, learner.scheduler_by_step) = averages.schedule;
-    }
-    if (learner.name == name) {
-      bind_schedule(learner, averages);
-    }
   }
 }
 

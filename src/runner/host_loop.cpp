@@ -167,6 +167,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
     Records(*this).append(state_.train.global_step, row);
     callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, epoch, row});
     Averages(*this).end();
+    Averages(*this).estimate_statistics();
   }
   Saver(*this).save_last();
   callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});

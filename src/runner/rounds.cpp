@@ -171,6 +171,7 @@ void TorchRunnerBase::Rounds::end() {
   }
   loop_.last = Result();
   Averages(runner_).end();
+  Averages(runner_).estimate_statistics();  // no evaluation may have needed them, the export does
   Saver(runner_).save_last();
 }
 

@@ -13,10 +13,13 @@ namespace danling::inline v0 {
 
 Result TorchRunnerBase::test() {
   initialize();
-  tested_weights_ = Saver(*this).weights_name();
   const auto splits = test_splits();
   auto best =
       config().test_with == "best" && !splits.empty() ? Saver(*this).best_weights("test_with: best") : std::nullopt;
+  if (!best && !splits.empty()) {
+    Averages(*this).estimate_statistics();
+  }
+  tested_weights_ = Saver(*this).weights_name();
   const State last = best ? clone(model_state_dict()) : State();
   const detail::ModelAverages::Disabled disabled(best ? averages_.get() : nullptr);  // those are the weights to test
   Result result;

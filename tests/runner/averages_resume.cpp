@@ -1,5 +1,5 @@
-// Averages that resume where it is hard: SWALR in the evaluation that it begins after, parameters that join late, tests
-// with other weights; and averages that a run never makes.
+// Averages where it is hard: stops in the evaluation that SWALR begins after, parameters that join late, tests with
+// other weights, runs without evaluations, runs that are extended; and averages that a run never makes.
 #include "fixture.hpp"
 #include "models.hpp"
 
@@ -150,6 +150,106 @@ TEST_CASE("ema and swa: test_with best of several models leaves their averages a
   runner.test();
   CHECK(runner.evaluated_average() == "swa");
   CHECK(dl::first_difference(runner.state_dict().at("models"), before.at("models")) == "");
+}
+
+// ---- a run without evaluations --------------------------------------------------------------------------------------
+
+TEST_CASE("swa: without a split to evaluate, the export and the test have the average with its statistics",
+          "[runner]") {
+  struct Unevaluated : dl::TorchRunner {
+    explicit Unevaluated(const TinyConfig& config) : TorchRunner(config) {
+      model = torch::nn::Sequential(torch::nn::Linear(4, 6), torch::nn::BatchNorm1d(6), torch::nn::Linear(6, 3));
+      criterion = torch::nn::CrossEntropyLoss();
+      datasets["train"] = Points{make_points(config.records, 0), true};
+      datasets["test"] = Points{make_points(20, 1000), false};
+    }
+    ~Unevaluated() override { close(); }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.records = 48;  // equal batches: the mean of their means is that of all
+  config.test_splits = std::vector<std::string>{"test"};
+  config.evaluate_splits = std::vector<std::string>{};
+  config.ema.enabled = true;
+  config.swa.enabled = true;
+  config.swa.start = 0.5;
+  if (GENERATE(false, true)) {
+    config.steps = 24;
+  } else {
+    config.epochs = 4;
+  }
+  Unevaluated runner(config);
+  runner.train();
+  CHECK_THAT(runner.exported_weights(), EndsWith("(last, swa)"));
+  const State state = dl::clone(runner.state_dict());
+  const State exported = dl::load_weights(runner.workspace().checkpoint_dir() / "model.pth");
+  const State& average = exported.at("ema");
+  CHECK(dl::first_difference(average, state.at("swa")) == "");
+  const at::Tensor input = make_points(48, 0).input;
+  const at::Tensor hidden = at::linear(input, average.at("0.weight").tensor(), average.at("0.bias").tensor());
+  CHECK(torch::allclose(average.at("1.running_mean").tensor(), hidden.mean(0), 1e-4, 1e-5));
+  CHECK_FALSE(torch::allclose(exported.at("model").at("1.running_mean").tensor(), hidden.mean(0), 1e-4, 1e-5));
+
+  const double loss = *runner.test().number("test.loss");
+  CHECK(runner.tested_weights() == runner.exported_weights());
+  auto net = torch::nn::Sequential(torch::nn::Linear(4, 6), torch::nn::BatchNorm1d(6), torch::nn::Linear(6, 3));
+  dl::ModelHandle handle = net;
+  handle.load_state_dict(average);
+  handle.train(false);
+  const auto points = make_points(20, 1000);
+  const at::Tensor want = torch::nn::functional::cross_entropy(handle(points.input), points.target);
+  CHECK(loss == Approx(want.item<double>()).epsilon(1e-5));
+}
+
+// ---- a run that is extended -----------------------------------------------------------------------------------------
+
+/// The rate of each epoch of seven updates.
+std::vector<double> rates_of_run(TinyRunner& runner) {
+  std::vector<double> out;
+  runner.before_step = [&out](TinyRunner& self, std::int64_t done) {
+    if (done % 7 == 0) out.push_back(self.optimizer->param_groups()[0].lr);
+  };
+  runner.train();
+  return out;
+}
+
+TEST_CASE("swa: a run that is extended trains at the rates without SWALR until its new start", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  const std::string sched = GENERATE(as<std::string>{}, "", "cosine", "step", "reduce_on_plateau");
+  CAPTURE(sched);
+  if (!sched.empty()) {
+    config.sched.type = sched;
+    config.sched.interval = "epoch";
+  }
+  if (sched == "step") config.sched.step_size = 3;
+  if (sched == "reduce_on_plateau") config.sched.patience = 100;
+  config.swa.enabled = true;
+  config.swa.start = 0.5;
+  config.swa.lr = 0.5;
+  config.swa.anneal = 1;
+  config.epochs = 6;
+  {
+    TinyRunner runner(config);
+    CHECK(rates_of_run(runner).back() == Approx(0.5).epsilon(1e-9));
+  }
+  config.epochs = GENERATE(12, 16);  // the new start is the old end, or behind it
+  config.auto_resume = true;
+  TinyRunner runner(config);
+  const auto rates = rates_of_run(runner);
+  const Folder other;
+  config.workspace_root = other.path().string();
+  config.swa = {};
+  TinyRunner plain(config);
+  const auto want = rates_of_run(plain);
+  const auto start = static_cast<std::size_t>(*config.epochs / 2);
+  REQUIRE(rates.size() == static_cast<std::size_t>(*config.epochs) - 6);
+  for (std::size_t epoch = 6; epoch <= start; ++epoch) {
+    CAPTURE(epoch);
+    CHECK(rates[epoch - 6] == Approx(want[epoch]).epsilon(1e-9));
+  }
+  CHECK(rates.back() == Approx(0.5).epsilon(1e-9));
+  CHECK(runner.state_dict().at("averages").at("swa").at("n_averaged").integer() == *config.epochs / 2);
 }
 
 // ---- averages that no run makes -------------------------------------------------------------------------------------
