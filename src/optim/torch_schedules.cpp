@@ -207,7 +207,7 @@ std::shared_ptr<Scheduler> one_cycle(Options spec, Optimizer& optimizer, Total r
   phases.push_back({number(total) - 1, 1 / (div * final_div), 0});
   const auto along = [phases = std::move(phases), total, cos = strategy == "cos"](std::int64_t position,
                                                                                   double Phase::*value) {
-    const double at = number(std::min(position, total));
+    const double at = number(std::min(position, total - 1));  // held after the end
     std::size_t next = 1;
     while (next + 1 < phases.size() && at > phases[next].end) {
       ++next;

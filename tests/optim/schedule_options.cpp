@@ -154,6 +154,30 @@ TEST_CASE("warm-up: around a metric and around a schedule that builds on its las
   check_rates(rates({.type = "warm_halving", .min_lr = 0.0, .warmup_steps = 2}, 10, 4), {0.5, 0.5, 0.25, 0.125});
 }
 
+TEST_CASE("one_cycle: past its end the last rate and momentum are held", "[optim]") {
+  const SchedulerSpec spec{.type = "one_cycle",
+                           .total_steps = 10,
+                           .anneal_strategy = GENERATE("cos", "linear"),
+                           .three_phase = GENERATE(false, true)};
+  const auto optimizer = groups_of({1.0});
+  const auto schedule = optim::build_scheduler(spec, *optimizer, 48);
+  for (int position = 0; position < 48; ++position) {
+    CAPTURE(position);
+    if (position >= 9) {  // the tenth update is the last of the cycle
+      CHECK(optimizer->param_groups()[0].lr == Approx(1.0 / (25 * 1e4)).epsilon(1e-12));
+      CHECK(optimizer->momentum(0) == Approx(0.95).epsilon(1e-12));
+    }
+    CHECK(schedule->is_finished() == (position > 10));
+    schedule->step();
+  }
+  // Inside of a chain and with warm-up too.
+  const auto chained = rates({.chain = {{{.type = "one_cycle", .total_steps = 4}}}}, 10, 10);
+  CHECK(chained[3] == Approx(4e-6).epsilon(1e-12));
+  CHECK(chained[9] == chained[3]);
+  const auto warm = rates({.type = "one_cycle", .total_steps = 4, .warmup_steps = 2}, 10, 10);
+  CHECK(warm[9] == warm[3]);
+}
+
 TEST_CASE("chain: each schedule in its turn, the last to the end of the run", "[optim]") {
   const SchedulerSpec chain{.chain = {{{.type = "LinearLR", .start_factor = 0.25, .total_iters = 3}, 3},
                                       {{.type = "constant"}, 2},
