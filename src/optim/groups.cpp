@@ -19,6 +19,11 @@ OptimizerOptions group_options(const OptimizerSpec& spec, const ParamGroupSpec& 
   const auto expect = [&](bool set, const char* option, const char* with) {
     check<ConfigError>(set, where, "expected ", spec.section, ".", option, " with ", with, ", got none");
   };
+  const auto expect_one = [&](bool both, const char* option) {
+    check<ConfigError>(!both, where, "expected one of ", option, " and ", option, "_multiplier, got both");
+  };
+  expect_one(group.lr && group.lr_multiplier, "lr");
+  expect_one(group.weight_decay && group.weight_decay_multiplier, "weight_decay");
   if (group.lr_multiplier) {
     expect(spec.lr.has_value(), "lr", "lr_multiplier");
     out.lr = *spec.lr * *group.lr_multiplier;
@@ -28,8 +33,8 @@ OptimizerOptions group_options(const OptimizerSpec& spec, const ParamGroupSpec& 
     out.weight_decay = *spec.weight_decay * *group.weight_decay_multiplier;
   }
   if (group.beta1 || group.beta2) {
-    expect(spec.betas.has_value(), "betas", "beta1 or beta2");
-    out.betas = {group.beta1.value_or(spec.betas->first), group.beta2.value_or(spec.betas->second)};
+    expect(out.betas.has_value(), "betas", "beta1 or beta2");
+    out.betas = {group.beta1.value_or(out.betas->first), group.beta2.value_or(out.betas->second)};
   }
   return out;
 }

@@ -10,12 +10,14 @@
 
 namespace danling::inline v0::optim::detail {
 
-/// @throws ConfigError for the first of `set` that is not `known`.
+/// @throws ConfigError for the first of `set` that is not `known`. A group without decay names the option behind it.
 inline void expect_known(const std::string& where, std::string_view type, const std::vector<std::string>& set,
                          const std::vector<std::string>& known) {
   for (const auto& key : set) {
-    check<ConfigError>(std::find(known.begin(), known.end(), key) != known.end(), where, "expected options of ", type,
-                       " (", join(known), "), got ", quote(key));
+    const bool implied = key == "weight_decay" && where.ends_with(".no_decay");
+    check<ConfigError>(std::find(known.begin(), known.end(), key) != known.end(),
+                       implied ? where.substr(0, where.rfind('.')) : where, "expected options of ", type, " (",
+                       join(known), "), got ", quote(implied ? std::string_view("no_decay") : std::string_view(key)));
   }
 }
 

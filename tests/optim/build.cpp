@@ -11,6 +11,8 @@
 namespace {
 
 namespace optim = danling::optim;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 using danling::ConfigError;
 using danling_test::error_of;
 using optim::NamedParameter;
@@ -52,6 +54,19 @@ TEST_CASE("build_optimizer: each type with its options, defaults where none are 
   CHECK(adam->options().eps == 1e-6);
   CHECK(adam->options().maximize == true);
   CHECK(adam->options().weight_decay == 0);
+}
+
+TEST_CASE("build_optimizer: beta1 and beta2 of a group replace one of its own betas, else of the optimizer's",
+          "[optim]") {
+  OptimizerSpec spec("adam", {}, {{"bias$", {.betas = std::pair(0.1, 0.2)}}});
+  spec.param_groups[0].beta1 = 0.5;
+  const auto own = std::dynamic_pointer_cast<optim::Adam>(optim::build_optimizer(spec, model_parameters()));
+  CHECK(own->options(0).betas == std::pair(0.5, 0.2));
+  CHECK(own->options(1).betas == std::pair(0.9, 0.999));
+  spec.betas = std::pair(0.7, 0.8);
+  spec.param_groups[0].betas.reset();
+  const auto common = std::dynamic_pointer_cast<optim::Adam>(optim::build_optimizer(spec, model_parameters()));
+  CHECK(common->options(0).betas == std::pair(0.5, 0.8));
 }
 
 TEST_CASE("build_optimizer: patterns make groups in order, the rest keeps the optimizer's options", "[optim]") {
@@ -115,6 +130,20 @@ TEST_CASE("build_optimizer: what is wrong is named", "[optim]") {
         "[optim.param_groups[0]] expected optim.weight_decay with weight_decay_multiplier, got none");
   CHECK(group_message("adam", "head", &ParamGroupSpec::beta1, 0.5) ==
         "[optim.param_groups[0]] expected optim.betas with beta1 or beta2, got none");
+  const auto both = [&](auto options, auto multiplier) {
+    return message({"sgd", {.lr = 0.5, .weight_decay = 0.5}, {[&] {
+                      ParamGroupSpec group{"head", options};
+                      group.*multiplier = 2.0;
+                      return group;
+                    }()}});
+  };
+  CHECK(both(optim::OptimizerOptions{.lr = 1.0}, &ParamGroupSpec::lr_multiplier) ==
+        "[optim.param_groups[0]] expected one of lr and lr_multiplier, got both");
+  CHECK(both(optim::OptimizerOptions{.weight_decay = 1.0}, &ParamGroupSpec::weight_decay_multiplier) ==
+        "[optim.param_groups[0]] expected one of weight_decay and weight_decay_multiplier, got both");
+  OptimizerSpec no_decay("rprop");
+  no_decay.no_decay = true;
+  CHECK_THAT(message(no_decay), StartsWith("[optim] expected options of rprop (") && EndsWith(", got 'no_decay'"));
   CHECK(message({"adam", {}, {{""}}}) == "[optim.param_groups[0]] expected a pattern, got none");
   CHECK(ContainsSubstring("[optim.param_groups[0]] expected a regular expression, got '(': ")
             .match(message({"adam", {}, {{"("}}})));
