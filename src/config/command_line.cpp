@@ -149,6 +149,9 @@ std::vector<Option> options_of(const Config& config, int argc, const char* const
   std::vector<Option> out;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
+    const bool follows_switch = !out.empty() && !out.back().value && !argument.starts_with("-");
+    check<ConfigError>(!follows_switch, "config.parse", "expected true or false for ",
+                       quote(follows_switch ? out.back().key : argument), ", got ", quote(argument), " (command line)");
     check<ConfigError>(argument.starts_with("--") && argument.size() > 2, "config.parse",
                        "expected '--key value', got ", quote(argument), " (command line)");
     const auto equals = argument.find('=');

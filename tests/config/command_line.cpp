@@ -92,7 +92,8 @@ TEST_CASE("parse: a bool takes the next word only when it says true or false", "
   CHECK(config.verbose);
   CHECK_FALSE(parse_words(config, {"--shuffle", "null"}));
   CHECK_FALSE(config.shuffle);
-  CHECK(error_of_words({"--verbose", "maybe"}) == "[config.parse] expected '--key value', got 'maybe' (command line)");
+  CHECK(error_of_words({"--verbose", "maybe"}) ==
+        "[config.parse] expected true or false for 'verbose', got 'maybe' (command line)");
 }
 
 TEST_CASE("parse: of an option given twice the last counts", "[config]") {

@@ -63,7 +63,7 @@ TEST_CASE("parse: another section needs a key or a mapping", "[config]") {
         "[config.parse] expected a value after '--plain', got none (command line)");
   const char* word[] = {"program", "--tool", "yes please"};
   CHECK(error_of<dl::ConfigError>([&] { (void)dl::parse(config, 3, word); }) ==
-        "[config.parse] expected '--key value', got 'yes please' (command line)");
+        "[config.parse] expected true or false for 'tool', got 'yes please' (command line)");
 }
 
 }  // namespace
