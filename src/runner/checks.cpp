@@ -85,14 +85,18 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
     const auto scaled = std::find_if(runner_.learners_.begin(), runner_.learners_.end(),
                                      [](const Learner& learner) { return learner.scaler != nullptr; });
     const double scale = scaled == runner_.learners_.end() ? 0.0 : scaled->scaler->get_scale();
-    const std::string text = concat("gradients were not finite: ", runner_.skipped_updates_ - runner_.skips_logged_,
-                                    " updates were skipped by step ", runner_.state_.train.global_step, ", ",
-                                    runner_.skipped_updates_, " in all (",
-                                    config.skip_nonfinite_grad      ? "skip_nonfinite_grad"
-                                    : scale > 0                     ? concat("the loss scale is now ", scale)
-                                    : config.on_nonfinite == "skip" ? "on_nonfinite: skip"
-                                                                    : "policy",
-                                    ")");
+    std::string policy = config.skip_nonfinite_grad      ? "skip_nonfinite_grad"
+                         : scale > 0                     ? concat("the loss scale is now ", scale)
+                         : config.on_nonfinite == "skip" ? "on_nonfinite: skip"
+                                                         : "";
+    const char* reason = "gradients were not finite: ";
+    if (config.spike.action == "skip") {
+      reason = policy.empty() ? "the loss spiked: " : "";
+      policy += policy.empty() ? "spike.action: skip" : ", spike.action: skip";
+    }
+    const std::string text =
+        concat(reason, runner_.skipped_updates_ - runner_.skips_logged_, " updates were skipped by step ",
+               runner_.state_.train.global_step, ", ", runner_.skipped_updates_, " in all (", policy, ")");
     if (scale >= 1) {
       runner_.logger().info(text);  // how the scale finds its value
     } else {

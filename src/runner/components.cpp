@@ -18,6 +18,7 @@
 #include "runner/checks.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
+#include "runner/load_part.hpp"
 #include "runner/loss_terms.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
@@ -120,7 +121,6 @@ void TorchRunnerBase::build_optimizer() {
   }
   config().check_model_names(names);
   std::vector<std::string> warnings{config().check_optim(optimizer != nullptr)};
-  std::erase(warnings, "");
   if (optimizer == nullptr && config().optim.type && model) {
     optimizer = Adapters::build_optimizer(config().optim, model, iter_optimizer_named_parameters(), warnings);
   }
@@ -136,10 +136,11 @@ void TorchRunnerBase::build_optimizer() {
 
 void TorchRunnerBase::build_scheduler() {
   const auto& sched = config().sched;
-  if (const std::string warning = config().check_sched(scheduler != nullptr); !warning.empty()) {
+  std::vector<std::string> warnings{config().check_sched(scheduler != nullptr)};
+  Learners(*this).build_schedulers(warnings);
+  for (const auto& warning : warnings) {
     logger().warning(warning);
   }
-  Learners(*this).build_schedulers();
   if (scheduler == nullptr && optimizer != nullptr && !sched.type_name().empty()) {
     scheduler = Schedules(*this).build("", sched, *optimizer);
   }
@@ -245,10 +246,10 @@ void TorchRunnerBase::load_components(const State& checkpoint) {
     load_ema(*state);
   }
   if (const State* state = part("optimizer", optimizer != nullptr)) {
-    load_optimizer(*state);
+    detail::load_part("optimizer", *state, [this](const State& saved) { load_optimizer(saved); });
   }
   if (const State* state = part("scheduler", scheduler != nullptr)) {
-    load_scheduler(*state);
+    detail::load_part("scheduler", *state, [this](const State& saved) { load_scheduler(saved); });
   }
   if (const State* state = part("scaler", scaler != nullptr)) {
     scaler->load_state_dict(*state);

@@ -14,8 +14,10 @@
 #include "runner/averages.hpp"
 #include "runner/gradients.hpp"
 #include "runner/learners.hpp"
+#include "runner/load_part.hpp"
 #include "runner/repeated_step.hpp"
 #include "runner/schedules.hpp"
+#include "runner/unread_options.hpp"
 
 namespace danling::inline v0 {
 
@@ -34,6 +36,12 @@ void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warni
   for (const auto& [name, owner] : runner_.schedulers) {
     check_name(name, "schedulers");
   }
+  for (const auto& [name, own] : runner_.config().optim.models) {
+    const bool typed = runner_.config().optim.for_name(name).type.has_value();
+    warnings.push_back(detail::check_unread(concat("optim.", name), "optimizer", typed, detail::keys_of_type(own),
+                                            runner_.optimizers.contains(name)));
+  }
+  std::erase(warnings, "");
   for (const auto& [name, handle] : runner_.models) {
     const auto spec = runner_.config().optim.for_name(name);
     if (!runner_.optimizers.contains(name) && spec.type && handle.is_trainable()) {
@@ -52,7 +60,14 @@ void TorchRunnerBase::Learners::build_scaler(std::shared_ptr<optim::GradScaler>&
   }
 }
 
-void TorchRunnerBase::Learners::build_schedulers() {
+void TorchRunnerBase::Learners::build_schedulers(std::vector<std::string>& warnings) {
+  for (const auto& [name, own] : runner_.config().sched.models) {
+    const bool typed = !runner_.config().sched.for_name(name).type_name().empty();
+    const bool set = runner_.schedulers.contains(name);
+    warnings.push_back(
+        detail::check_unread(concat("sched.", name), "scheduler", typed, detail::keys_of_type(own, set), set));
+  }
+  std::erase(warnings, "");
   for (const auto& [name, owner] : runner_.optimizers) {
     const auto spec = runner_.config().sched.for_name(name);
     if (owner != nullptr && !spec.type_name().empty() && !runner_.schedulers.contains(name)) {
@@ -81,6 +96,11 @@ void TorchRunnerBase::Learners::make() {
       made.push_back(make_learner(name, owner, found == runner_.schedulers.end() ? nullptr : found->second));
     }
   }
+  const bool frozen = std::any_of(runner_.models.begin(), runner_.models.end(), [this](const auto& item) {
+    return runner_.config().optim.for_name(item.first).type && !item.second.is_trainable();
+  });
+  check<ConfigError>(!made.empty() || !frozen, "runner.train",
+                     "expected a model with parameters to train, got none that optim.freeze leaves");
   check<StateError>(!made.empty(), "runner.train",
                     "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
   runner_.learners_ = std::move(made);
@@ -188,7 +208,8 @@ void TorchRunnerBase::Learners::load(const State& state) {
     const auto load = [&](const char* key, auto& object) {
       const State* own = part->find(key);
       if (own != nullptr && !own->is_null()) {
-        object.load_state_dict(*own);
+        detail::load_part(concat("models.", name, ".", key), *own,
+                          [&](const State& saved) { object.load_state_dict(saved); });
       }
     };
     if (const State* weights = part->find("model"); weights != nullptr && !weights->is_null()) {

@@ -15,7 +15,7 @@ class TorchRunnerBase::Learners {
   explicit Learners(TorchRunnerBase& runner) : runner_(runner) {}
 
   void build_optimizers(std::vector<std::string>& warnings);
-  void build_schedulers();
+  void build_schedulers(std::vector<std::string>& warnings);
   /// A loss scale where the config has one and the program set none.
   void build_scaler(std::shared_ptr<optim::GradScaler>& scaler) const;
   /// Rebuilt each time that training begins: the program may have bound other optimizers.

@@ -190,7 +190,8 @@ void TorchRunnerBase::LossTerms::build_distillation(TorchRunnerBase& runner) {
   criterion = Losses(std::move(entries));
 }
 
-void TorchRunnerBase::LossTerms::build_weights(const TorchRunnerBase& runner) {
+void TorchRunnerBase::LossTerms::build_weights(TorchRunnerBase& runner) {
+  const auto steps = Schedules(runner).length_in_steps("");
   for (const auto& [name, term] : runner.config().losses.terms) {
     check<ConfigError>(losses_ != nullptr, build_losses_at, "expected losses with names as criterion for 'losses.",
                        name, "', got one loss; assign Losses, or set 'losses.", name, ".type'");
@@ -207,11 +208,23 @@ void TorchRunnerBase::LossTerms::build_weights(const TorchRunnerBase& runner) {
       losses_->set_weight(name, final_weight);
       continue;
     }
-    const auto whole = term.length ? term.length : Schedules(runner).length_in_steps("");
-    check<ConfigError>(whole.has_value(), build_losses_at, "expected 'losses.", name,
+    check<ConfigError>(term.length || steps, build_losses_at, "expected 'losses.", name,
                        ".length' in a run without an end, got none");
-    const std::int64_t length = term.length ? *term.length : std::max<std::int64_t>(*whole - term.begin.value_or(0), 1);
+    const std::int64_t begin = term.begin.value_or(0);
+    const std::int64_t length = term.length ? *term.length : std::max<std::int64_t>(*steps - begin, 1);
     scheduled_.push_back({name, scheduled_weight(name, term, final_weight, length)});
+    if (steps && begin > 0 && begin + 1 >= *steps) {
+      runner.logger().warning(concat("losses.", name, ".begin ", begin, " is not before the last step of the run (",
+                                     *steps, " steps): the weight stays ", scheduled_.back().weight(0)));
+    }
+  }
+  const auto names = losses_ != nullptr ? losses_->names() : std::vector<std::string>();
+  const auto is_idle = [this](const std::string& name) {
+    return losses_->weight(name) == 0.0 && std::none_of(scheduled_.begin(), scheduled_.end(),
+                                                        [&](const auto& scheduled) { return scheduled.name == name; });
+  };
+  if (!runner.config().losses.terms.empty() && std::all_of(names.begin(), names.end(), is_idle)) {
+    runner.logger().warning(concat("losses: the weights of all terms (", join(names), ") are 0: nothing is learnt"));
   }
 }
 

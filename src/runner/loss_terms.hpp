@@ -40,7 +40,7 @@ class TorchRunnerBase::LossTerms {
 
   void build_losses(TorchRunnerBase& runner);
   void build_distillation(TorchRunnerBase& runner);
-  void build_weights(const TorchRunnerBase& runner);
+  void build_weights(TorchRunnerBase& runner);
 
   std::shared_ptr<LossesBase> losses_;
   std::shared_ptr<at::Tensor> teacher_logits_;

@@ -392,6 +392,8 @@ void RunnerConfig::base_validate() const {
   check<ConfigError>(
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
+  check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
+                     "expected 'patience' beside 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",
                      time_limit.value_or(Duration()).seconds);
   check<ConfigError>(find_lr.min < find_lr.max, where, "expected 'find_lr.min' below 'find_lr.max', got ", find_lr.min,

@@ -7,7 +7,7 @@
 #include <danling/runner/runner_config.hpp>
 
 #include "config/field_spec.hpp"
-#include "runner/reserved_keys.hpp"
+#include "runner/unread_options.hpp"
 
 namespace danling::inline v0 {
 
@@ -55,11 +55,8 @@ void RunnerConfig::check_model_names(const std::vector<std::string>& models) con
   }
 }
 
-namespace {
-
-// `set`: the program set the part itself. `unread`: set keys that are read only when the config builds it.
-std::string check_unread(const std::string& section, const std::string& part, bool has_type,
-                         std::vector<std::string> unread, bool set) {
+std::string detail::check_unread(const std::string& section, const std::string& part, bool has_type,
+                                 std::vector<std::string> unread, bool set) {
   if (unread.empty() || (has_type && !set)) {
     return {};
   }
@@ -70,26 +67,33 @@ std::string check_unread(const std::string& section, const std::string& part, bo
     return concat("expected no options for the ", part, " that the program set, got ", join(unread),
                   ", which danling does not read");
   }
-  fail<ConfigError>("runner.check_" + section, "expected ", section, ".type beside ", join(unread),
-                    ", got none, so that no ", part, " is built; set ", section, ".type, or leave them out");
+  fail<ConfigError>(concat("runner.check_", section.substr(0, section.find('.'))), "expected ", section,
+                    ".type beside ", join(unread), ", got none, so that no ", part, " is built; set ", section,
+                    ".type, or leave them out");
 }
 
-}  // namespace
+std::vector<std::string> detail::keys_of_type(const optim::OptimizerSpec& spec) {
+  auto keys = set_keys(spec);
+  std::erase(keys, "fused");   // it has a default
+  std::erase(keys, "freeze");  // read without an optimizer too
+  return keys;
+}
+
+std::vector<std::string> detail::keys_of_type(const optim::SchedulerSpec& spec, bool set) {
+  auto keys = set_keys(spec);
+  if (set) {
+    std::erase(keys, "interval");
+    std::erase(keys, "monitor");
+  }
+  return keys;
+}
 
 std::string RunnerConfig::check_optim(bool set) const {
-  auto unread = set_keys(static_cast<const optim::OptimizerSpec&>(optim));
-  std::erase(unread, "fused");   // it has a default
-  std::erase(unread, "freeze");  // read without an optimizer too
-  return check_unread("optim", "optimizer", optim.type.has_value(), std::move(unread), set);
+  return detail::check_unread("optim", "optimizer", optim.type.has_value(), detail::keys_of_type(optim), set);
 }
 
 std::string RunnerConfig::check_sched(bool set) const {
-  auto unread = set_keys(static_cast<const optim::SchedulerSpec&>(sched));
-  if (set) {
-    std::erase(unread, "interval");
-    std::erase(unread, "monitor");
-  }
-  return check_unread("sched", "scheduler", !sched.type_name().empty(), std::move(unread), set);
+  return detail::check_unread("sched", "scheduler", !sched.type_name().empty(), detail::keys_of_type(sched, set), set);
 }
 
 }  // namespace danling::inline v0

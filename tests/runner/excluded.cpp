@@ -1,5 +1,5 @@
 // checkpoint.exclude_from_loading: the parts of a checkpoint that a run does not load.
-#include "fixture.hpp"
+#include "models.hpp"
 
 namespace runner_test {
 namespace {
@@ -171,6 +171,71 @@ TEST_CASE("exclude_from_loading: a run resumes without the optimizer, and `pretr
     CHECK_THAT(error_of<dl::CheckpointError>([&] { runner.initialize(); }),
                ContainsSubstring("set `pretrained` to load weights"));
   }
+}
+
+TEST_CASE("exclude_from_loading: a state that does not fit the changed options names what to leave out", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.sched.type = "cosine";
+  const auto part = [](const std::string& name) {
+    return "; put '" + name +
+           "' into checkpoint.exclude_from_loading to begin it anew, or set `pretrained` to load weights alone";
+  };
+  {
+    TinyRunner runner(config);
+    runner.train();
+    config.resume = (runner.workspace().dir() / "checkpoints" / "latest.pth").string();
+  }
+  config.epochs = 2;
+  config.checkpoint.exclude_from_loading = {"runner"};
+  const auto refusal = [&] {
+    TinyRunner runner(config);
+    return error_of<dl::CheckpointError>([&] { runner.initialize(); });
+  };
+  SECTION("another type of schedule") {
+    config.sched = {};
+    config.sched.type = "reduce_on_plateau";
+    CHECK_THAT(refusal(), ContainsSubstring("expected key 'best'") && EndsWith(part("scheduler")));
+    config.checkpoint.exclude_from_loading.emplace_back("scheduler");
+  }
+  SECTION("another optimizer") {
+    config.optim.type = "adam";
+    CHECK_THAT(refusal(),
+               ContainsSubstring("expected the state of Adam, got that of AdamW") && EndsWith(part("optimizer")));
+    config.checkpoint.exclude_from_loading.emplace_back("optimizer");
+  }
+  SECTION("other parameter groups") {
+    config.optim.no_decay = true;
+    CHECK_THAT(refusal(), StartsWith("[AdamW.load_state_dict] expected ") && EndsWith(part("optimizer")));
+    config.checkpoint.exclude_from_loading = {"runner", "optimizer", "scheduler"};
+  }
+  TinyRunner runner(config);
+  runner.train();
+  CHECK(runner.state().train.epoch == 2);
+}
+
+TEST_CASE("exclude_from_loading: of several models the part of one is named", "[runner]") {
+  const Folder folder;
+  TinyConfig config = gan_config(folder);
+  config.epochs = 1;
+  {
+    GanRunner runner(config);
+    runner.train();
+    config.resume = (runner.workspace().dir() / "checkpoints" / "latest.pth").string();
+  }
+  config.epochs = 2;
+  config.checkpoint.exclude_from_loading = {"runner"};
+  config.optim.models["generator"].type = "adam";
+  {
+    GanRunner runner(config);
+    CHECK_THAT(error_of<dl::CheckpointError>([&] { runner.initialize(); }),
+               ContainsSubstring("; put 'models.generator.optimizer' into checkpoint.exclude_from_loading to begin"));
+  }
+  config.checkpoint.exclude_from_loading.emplace_back("models.generator.optimizer");
+  GanRunner runner(config);
+  runner.train();
+  CHECK(runner.state().train.epoch == 2);
 }
 
 TEST_CASE("exclude_from_loading: without 'runner' and with another learning rate the log says which rate applies",

@@ -2,21 +2,11 @@
 #include <cmath>
 #include <numbers>
 
-#include "fixture.hpp"
 #include "parse.hpp"
+#include "terms_runner.hpp"
 
 namespace runner_test {
 namespace {
-
-at::Tensor size_of(const at::Tensor& prediction, const at::Tensor&) { return prediction.square().mean(); }
-
-/// TinyRunner with two terms.
-struct TermsRunner : TinyRunner {
-  explicit TermsRunner(const TinyConfig& config) : TinyRunner(config) {
-    criterion = dl::Losses({{"ce", torch::nn::CrossEntropyLoss()}, {"size", size_of, 0.5}});
-  }
-  ~TermsRunner() override { close(); }
-};
 
 TinyConfig config_of(const Folder& folder, const std::vector<std::pair<std::string, std::string>>& keys) {
   TinyConfig config(folder);
