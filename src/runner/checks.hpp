@@ -24,6 +24,7 @@ class TorchRunnerBase::Checks {
   // Called where numbers are read on the host anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);
   void metrics_fed();
+  void evaluations_of_host() const;  ///< at the end of a program's own loop
   void models_updated(std::string_view split);
 
  private:

@@ -165,6 +165,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
     const std::int64_t epoch = state_.train.epoch++;
     host_->ended = true;
     Records(*this).append(state_.train.global_step, row);
+    Checks(*this).evaluations_of_host();
     callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, epoch, row});
     Averages(*this).end();
     Averages(*this).estimate_statistics();

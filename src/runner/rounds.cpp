@@ -143,7 +143,11 @@ void TorchRunnerBase::Rounds::evaluate(Result& round, bool whole) {
 void TorchRunnerBase::Rounds::end_round(bool evaluated) {
   const Result round = std::exchange(loop_.round, Result());
   const std::int64_t epoch = train_.epoch++;
-  Schedules(runner_).step_epoch(round, evaluated);
+  for (const auto& warning : Schedules(runner_).step_epoch(round, evaluated)) {
+    if (runner_.warned_.insert(warning).second) {
+      runner_.logger().warning(warning);
+    }
+  }
   Averages(runner_).begin_schedules();
   loop_.last = by_steps_ && !evaluated ? round : Result();
   if (evaluated) {

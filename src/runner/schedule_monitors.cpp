@@ -1,5 +1,6 @@
 // The metrics that schedules need, and the log line of each schedule.
 #include <algorithm>
+#include <cmath>
 
 #include <danling/core/suggest.hpp>
 #include <danling/optim/outline.hpp>
@@ -116,6 +117,23 @@ void TorchRunnerBase::Checks::log_schedules() const {
   }
 }
 
+void TorchRunnerBase::Checks::evaluations_of_host() const {
+  static constexpr auto advice =
+      "; call evaluate_on_batch and finish_evaluation, or set evaluate_interval and a dataset";
+  const Schedules schedules(runner_);
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.scheduler != nullptr && learner.scheduler->requires_metric() && learner.scheduler->last_epoch() == 0) {
+      runner_.logger().warning(concat("no evaluation had the metric ", quote(schedules.monitor_of(learner.name)),
+                                      ", so ", schedules.spec_of(learner.name).section,
+                                      " never changed the learning rate", advice));
+    }
+  }
+  if (std::isfinite(runner_.config().patience) && runner_.results_.scores().empty()) {
+    runner_.logger().warning(
+        concat("patience had no effect: no evaluation had the score ", quote(runner_.config().score_name), advice));
+  }
+}
+
 void TorchRunnerBase::Checks::monitors() const {
   const Schedules schedules(runner_);
   for (const Learner& learner : runner_.learners_) {
@@ -123,15 +141,22 @@ void TorchRunnerBase::Checks::monitors() const {
       continue;
     }
     const optim::SchedulerSpec spec = schedules.spec_of(learner.name);
-    const auto [split, name] = schedules.parts_of(spec.monitor.value_or(runner_.config().score_name));
+    auto [split, name] = schedules.parts_of(schedules.monitor_of(learner.name));
     const auto& own = contains(runner_.evaluate_splits(), split) ? runner_.evaluate_metrics : runner_.train_metrics;
     const MetricsBase* metrics = own != nullptr ? own.get() : runner_.metrics.get();
     const auto names = declared_names(metrics);
-    if (spec.monitor && names && !detail::may_hold(*names, name) &&
-        runner_.warned_.insert(concat("monitor ", learner.name)).second) {
-      runner_.logger().warning(concat(spec.section, ".monitor: expected one of [", join(*names),
-                                      "], or a meter that the step feeds, got ", quote(name),
-                                      did_you_mean(name, *names)));
+    if (names && !detail::may_hold(*names, name) && schedules.measured_splits().empty()) {
+      name.erase(0, name.find('.') + 1);  // of a split that the program names later
+    }
+    if (spec.monitor && names && !detail::may_hold(*names, name)) {
+      // A meter that the step feeds has a name without a dot.
+      check<ConfigError>(name.find('.') == std::string::npos, "runner.train", "expected one of [", join(*names),
+                         "] for ", spec.section, ".monitor, got ", quote(name), did_you_mean(name, *names));
+      if (runner_.warned_.insert(concat("monitor ", learner.name)).second) {
+        runner_.logger().warning(concat(spec.section, ".monitor: expected one of [", join(*names),
+                                        "], or a meter that the step feeds, got ", quote(name),
+                                        did_you_mean(name, *names)));
+      }
     }
     const bool higher =
         !name.starts_with("losses.") && metrics != nullptr && metrics->higher_is_better(name).value_or(false);

@@ -5,7 +5,10 @@
 #include <variant>
 #include <vector>
 
+#include <danling/core/suggest.hpp>
 #include <danling/optim/build.hpp>
+
+#include "runner/score_names.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -89,7 +92,8 @@ detail::WindowLengths TorchRunnerBase::Schedules::window_lengths() const {
   return detail::WindowLengths(std::move(out));
 }
 
-void TorchRunnerBase::Schedules::step_epoch(const Result& result, bool evaluated) const {
+std::vector<std::string> TorchRunnerBase::Schedules::step_epoch(const Result& result, bool evaluated) const {
+  std::vector<std::string> warnings;
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler == nullptr || learner.scheduler_by_step) {
       continue;
@@ -97,9 +101,20 @@ void TorchRunnerBase::Schedules::step_epoch(const Result& result, bool evaluated
     if (!learner.scheduler->requires_metric()) {
       learner.scheduler->step();
     } else if (evaluated || !runner_.config().evaluate_interval) {
-      learner.scheduler->step(monitored(result, learner.name));
+      const std::string monitor = monitor_of(learner.name);
+      if (const double* value = find_monitored(result, monitor)) {
+        learner.scheduler->step(*value);
+      } else {  // not an error, which would lose what was trained
+        const auto splits = splits_with(result, monitor);
+        const auto names = splits.empty() ? detail::number_names(result) : splits;
+        warnings.push_back(concat(spec_of(learner.name).section, ".monitor: expected ",
+                                  splits.empty() ? "the metric " : "one split with the metric ", quote(monitor),
+                                  ", got [", join(names), "]; the learning rate does not change",
+                                  splits.empty() ? did_you_mean(monitor, names) : "; name '<split>.<metric>'"));
+      }
     }
   }
+  return warnings;
 }
 
 void TorchRunnerBase::Schedules::step_evaluation(const Result& row) const {
@@ -109,7 +124,7 @@ void TorchRunnerBase::Schedules::step_evaluation(const Result& row) const {
       const std::string monitor = monitor_of(learner.name);
       const double* value = find_monitored(row, monitor);
       // A name without its split is one of the split that selects the best: the program may evaluate others too.
-      if (value != nullptr && (monitor.find('.') != std::string::npos || row.contains(scored))) {
+      if (value != nullptr && (row.number(monitor) != nullptr || row.contains(scored))) {
         learner.scheduler->step(*value);
       }
     }
@@ -117,7 +132,7 @@ void TorchRunnerBase::Schedules::step_evaluation(const Result& row) const {
 }
 
 const double* TorchRunnerBase::Schedules::find_monitored(const Result& result, const std::string& monitor) const {
-  if (monitor.find('.') == std::string::npos) {
+  if (parts_of(monitor).second == monitor) {
     if (const auto split = runner_.score_split()) {
       if (const double* value = result.number(concat(*split, ".", monitor))) {
         return value;
@@ -129,14 +144,6 @@ const double* TorchRunnerBase::Schedules::find_monitored(const Result& result, c
   }
   const auto found = splits_with(result, monitor);  // a name without its split: that of the one split that has it
   return found.size() == 1 ? result.number(concat(found[0], ".", monitor)) : nullptr;
-}
-
-double TorchRunnerBase::Schedules::monitored(const Result& result, const std::string& name) const {
-  const std::string monitor = monitor_of(name);
-  const double* value = find_monitored(result, monitor);
-  check<ConfigError>(value != nullptr, "runner.step_scheduler", "expected one split with the metric ", quote(monitor),
-                     ", got [", join(splits_with(result, monitor)), "]; set sched.monitor to '<split>.<metric>'");
-  return *value;
 }
 
 }  // namespace danling::inline v0

@@ -30,8 +30,8 @@ class TorchRunnerBase::Schedules {
   /// From the config: known before optimizers are built.
   detail::WindowLengths window_lengths() const;
   /// Steps the schedules with `interval: epoch` after a round. Those that need a metric wait for evaluations, where
-  /// these have an interval. @throws ConfigError where `result` lacks the monitored metric
-  void step_epoch(const Result& result, bool evaluated) const;
+  /// these have an interval. @return a warning for each whose metric `result` lacks: it does not step
+  std::vector<std::string> step_epoch(const Result& result, bool evaluated) const;
   /// Steps those that need a metric which is in `row`, where the program owns the loop.
   void step_evaluation(const Result& row) const;
   /// @throws ConfigError for a schedule by epochs where the program owns the loop.
@@ -42,17 +42,16 @@ class TorchRunnerBase::Schedules {
   optim::SchedulerSpec spec_of(const std::string& name) const;
   /// "val" and "accuracy" of "val.accuracy"; without a split of this run the first is that of the score.
   std::pair<std::string, std::string> parts_of(const std::string& monitor) const;
+  std::vector<std::string> measured_splits() const;  ///< empty where the program brings the batches
+  std::string monitor_of(const std::string& name) const;
   /// Which schedule it is, with its first, highest and last rate, or as much as is known of them.
   std::string text(const Learner& learner) const;
 
  private:
   std::optional<std::int64_t> length_in_epochs() const;  // unset: not known
-  std::string monitor_of(const std::string& name) const;
-  std::vector<std::string> measured_splits() const;
   void check_monitor(const optim::SchedulerSpec& spec, const optim::Scheduler& scheduler) const;
   /// Null unless it is in `result`, of one split.
   const double* find_monitored(const Result& result, const std::string& monitor) const;
-  double monitored(const Result& result, const std::string& name) const;
 
   const TorchRunnerBase& runner_;
 };

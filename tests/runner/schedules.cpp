@@ -2,7 +2,6 @@
 #include <danling/config/tree.hpp>
 
 #include "fixture.hpp"
-#include "hosted.hpp"
 
 namespace runner_test {
 namespace {
@@ -138,23 +137,6 @@ TEST_CASE("sched.monitor: one that no result can have is refused before training
         "[runner.build_scheduler] expected sched.interval epoch for a scheduler that needs a metric, got step");
 }
 
-TEST_CASE("sched.monitor: a metric that is not declared is a warning at the start and an error at the first round",
-          "[runner]") {
-  const Folder folder;
-  TinyConfig config = on_plateau();
-  config.workspace_root = folder.path().string();
-  config.sched.monitor = "val.los";
-  Stalling runner(config);
-  std::vector<std::string> warnings;
-  collect_warnings(runner, warnings);
-  CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
-        "[runner.step_scheduler] expected one split with the metric 'val.los', got []; set sched.monitor to "
-        "'<split>.<metric>'");
-  REQUIRE(warnings.size() == 1);
-  CHECK(warnings[0] ==
-        "sched.monitor: expected one of [loss, acc], or a meter that the step feeds, got 'los'; did you mean 'loss'?");
-}
-
 TEST_CASE("sched.mode: min for a metric that is better when it is higher is a warning", "[runner]") {
   const Folder folder;
   TinyConfig config = on_plateau();
@@ -218,35 +200,6 @@ TEST_CASE("sched.interval: all names of DanLing, with one canonical form", "[run
     CHECK(config.sched.interval_name() == "epoch");
     CHECK(dl::canonical(config) == dl::canonical(epoch));
   }
-}
-
-TEST_CASE("train_on_batch: evaluations of the program drive a schedule that needs a metric", "[runner]") {
-  const Folder folder;
-  TinyConfig config = hosted(folder);
-  config.sched = {};
-  config.sched.type = "cosine";
-  config.sched.total_steps = 3;
-  config.sched.interval = "epoch";
-  {
-    HostedRunner runner(config);
-    CHECK(error_of<dl::ConfigError>([&] { runner.train_on_batch(pushed(0)); }) ==
-          "[runner.train_on_batch] expected sched.interval step where the program brings the batches, got 'epoch'");
-  }
-  config.sched = on_plateau().sched;
-  config.sched.monitor.reset();
-  config.optim.lr = 0.0;  // so that the loss stays
-  config.sched.eps = 0.0;
-  HostedRunner runner(config);
-  std::vector<double> rates;
-  for (std::int64_t index = 0; index < 12; ++index) {
-    if (runner.train_on_batch(pushed(index)).updated && index % 4 == 3) {
-      runner.evaluate_on_batch(make_points(8, 1000), "val");
-      runner.finish_evaluation();
-      rates.push_back(static_cast<double>(runner.scheduler->last_epoch()));
-    }
-  }
-  runner.finish_training();
-  CHECK(rates == std::vector<double>{1, 2, 3});
 }
 
 }  // namespace
