@@ -145,7 +145,11 @@ void TorchRunnerBase::Checks::monitors() const {
     const auto& own = contains(runner_.evaluate_splits(), split) ? runner_.evaluate_metrics : runner_.train_metrics;
     const MetricsBase* metrics = own != nullptr ? own.get() : runner_.metrics.get();
     const auto names = declared_names(metrics);
-    if (names && !detail::may_hold(*names, name) && schedules.measured_splits().empty()) {
+    const auto measured = schedules.measured_splits();
+    check<ConfigError>(!split.empty() || measured.size() < 2 || !names || !detail::may_hold(*names, name),
+                       "runner.train", "expected ", spec.section, ".monitor <split>.<metric> with one of the splits [",
+                       join(measured), "], got ", quote(name));
+    if (names && !detail::may_hold(*names, name) && measured.empty()) {
       name.erase(0, name.find('.') + 1);  // of a split that the program names later
     }
     if (spec.monitor && names && !detail::may_hold(*names, name)) {

@@ -93,6 +93,26 @@ TEST_CASE("sched.monitor: of several splits that are not the score's, none is ch
         "change; name '<split>.<metric>'");
 }
 
+TEST_CASE("sched.monitor: without a split to evaluate, one of several training splits must be named", "[runner]") {
+  struct TwoSplits : TinyRunner {
+    explicit TwoSplits(const TinyConfig& config) : TinyRunner(config) {
+      datasets["extra"] = Points{make_points(8, 2000), true};
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 2;
+  config.evaluate_splits = std::vector<std::string>{};
+  config.sched = plateau();
+  TwoSplits runner(config);
+  CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) ==
+        "[runner.train] expected sched.monitor <split>.<metric> with one of the splits [extra, train], got 'loss'");
+  config.sched = plateau("extra.loss");
+  TwoSplits named(config);
+  named.train();
+  CHECK(named.scheduler->last_epoch() == 2);
+}
+
 TEST_CASE("sched.monitor: an unknown term of the losses is refused before training", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);
