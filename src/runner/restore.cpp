@@ -158,6 +158,9 @@ void BaseRunner::Restorer::initialize() {
 
 // The checkpoint without excluded parts; excluded entries inside parts have the values of the running objects.
 State BaseRunner::Restorer::without_excluded(const State& original) {
+  if (runner_.services_->rewinding) {
+    return original;
+  }
   State out = original;
   std::optional<State> own;
   for (const auto& item : runner_.config().checkpoint.exclude_from_loading) {

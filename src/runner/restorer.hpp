@@ -25,8 +25,8 @@ class BaseRunner::Restorer {
   void rewind(const State& own);
   /// Removes the lines of metrics after the checkpoint, which are logged again.
   void roll_back_records(const State& checkpoint);
-  /// During training: restores the newest valid checkpoint with finite weights in the run's directory; if there is
-  /// none, `initial`. Collective. @throws CheckpointError when there is neither
+  /// During training: restores `initial` where there is one, else the newest valid checkpoint with finite weights in
+  /// the run's directory, in full. Collective. @throws CheckpointError when there is neither
   void roll_back(const std::optional<State>& initial);
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});

@@ -12,6 +12,7 @@
 
 #include "runner/agreement.hpp"
 #include "runner/display.hpp"
+#include "runner/flag_scope.hpp"
 #include "runner/restorer.hpp"
 #include "runner/services.hpp"
 
@@ -70,10 +71,11 @@ void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
                            services.workspace.checkpoint_dir().string());
     checkpoint = clone(*initial);
   }
+  const detail::FlagScope all(services.rewinding);
   restore(checkpoint, path);
   roll_back_records(checkpoint);
   services.logger.info(
-      concat("rolled back to ", path.empty() ? "the beginning of the run" : path, ", ", detail::place_in_run(runner_)));
+      concat("rolled back to ", path.empty() ? "the start of training" : path, ", ", detail::place_in_run(runner_)));
 }
 
 }  // namespace danling::inline v0

@@ -57,8 +57,10 @@ void TorchRunnerBase::Watch::reset() {
 }
 
 void TorchRunnerBase::Watch::keep_beginning() {
-  // A process that has trained before may have gone back behind all its checkpoints.
-  if (rolls_back(runner_.config()) && (runner_.state_.train.micro_step == 0 || state_.has_trained)) {
+  // A process that has trained before may have gone back behind all its checkpoints; one that resumed may have left
+  // parts of its checkpoint out.
+  const bool differs = state_.has_trained || !runner_.config().checkpoint.exclude_from_loading.empty();
+  if (rolls_back(runner_.config()) && (differs || runner_.state_.train.micro_step == 0)) {
     const auto ranks = Saver(runner_).gather_rank_states();
     state_.initial = clone(runner_.state_dict());
     state_.saves = runner_.checkpoint_manager().checkpoint_health().success_count;
