@@ -1,6 +1,7 @@
 #include "runner/gradients.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -31,6 +32,9 @@ bool is_set(const at::Tensor& flag) { return flag.defined() && flag.item().toDou
 
 // torch.nn.utils clips by the norm that it finds: an infinite one leaves zeros and NaN, NaN leaves NaN.
 void scale_by_nonfinite(const std::vector<at::Tensor>& params, double max_norm, double norm) {
+  if (std::isfinite(norm)) {
+    return;  // of gradients that clipping by value has made finite
+  }
   const at::NoGradGuard no_grad;
   optim::detail::separate_gradients(params);
   for (const auto& param : params) {
@@ -101,9 +105,6 @@ bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
   }
   at::Tensor norm;
   clip(scale, norm);
-  if (learner.stats != nullptr) {
-    learner.stats->add(norm, learner.window.total());
-  }
   if (learner.watches_loss && Watch(runner_).judge(learner, scale.found_inf)) {
     skip(learner);
     params.clear();
@@ -119,13 +120,19 @@ bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
   return !skip_on_host(scale);
 }
 
-// One pass over the gradients at most, besides clipping by value: the norm shows whether they are finite.
+// One pass over the gradients at most, besides clipping by value: the norm shows whether they are finite. Statistics
+// are of the gradients before both.
 void TorchRunnerBase::Gradients::clip(optim::GradScale& scale, at::Tensor& norm) {
   Learner& learner = runner_.learner();
   Parallelism& parallelism = runner_.parallelism();
   const std::vector<at::Tensor>& params = runner_.clip_params_;
   const bool checks = learner.skips_nonfinite || learner.watches_loss;
+  at::Tensor unclipped;
   if (learner.max_grad_value) {
+    if (learner.stats != nullptr) {
+      optim::GradScale unchanged = scale;
+      unclipped = parallelism.clip_grad_norm(params, unlimited, unchanged);
+    }
     if (checks) {
       scale.found_inf = parallelism.nonfinite_flag(params);  // clamping hides infinities
     }
@@ -135,7 +142,7 @@ void TorchRunnerBase::Gradients::clip(optim::GradScale& scale, at::Tensor& norm)
     }
     parallelism.clip_grad_value(params, *learner.max_grad_value, scale.divisor);
   }
-  if (learner.max_grad_norm || learner.stats != nullptr) {
+  if (learner.max_grad_norm || (learner.stats != nullptr && !unclipped.defined())) {
     optim::GradScale clipped = scale;
     norm = parallelism.clip_grad_norm(params, learner.max_grad_norm.value_or(unlimited), clipped);
     if (learner.max_grad_norm) {
@@ -145,6 +152,9 @@ void TorchRunnerBase::Gradients::clip(optim::GradScale& scale, at::Tensor& norm)
     }
   } else if (checks && !scale.found_inf.defined()) {
     scale.found_inf = parallelism.nonfinite_flag(params);
+  }
+  if (learner.stats != nullptr) {
+    learner.stats->add(unclipped.defined() ? unclipped : norm, learner.window.total());
   }
 }
 

@@ -38,6 +38,7 @@ class TorchRunnerBase::Gradients {
   std::int64_t settle() const;
 
  private:
+  /// Also measures them. @param norm  that of clipping by norm
   void clip(optim::GradScale& scale, at::Tensor& norm);
   bool skip_on_host(optim::GradScale& scale);
   void skip(Learner& learner) const;

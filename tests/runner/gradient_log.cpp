@@ -68,8 +68,18 @@ TEST_CASE("log_grad_norm: the norm before clipping, of the last update and as th
   TinyConfig config = measured(folder);
   config.epochs = 1;
   config.log_grad_norm = true;
-  if (GENERATE(false, true)) {
-    config.max_grad_norm = 0.1;
+  switch (GENERATE(0, 1, 2, 3)) {
+    case 1:
+      config.max_grad_norm = 0.1;
+      break;
+    case 2:
+      config.max_grad_value = 0.01;
+      break;
+    case 3:
+      config.max_grad_norm = 0.1, config.max_grad_value = 0.05, config.skip_nonfinite_grad = true;
+      break;
+    default:
+      break;
   }
   Measured runner(config);
   auto& lines = runner.add(Lines());
@@ -89,7 +99,11 @@ TEST_CASE("log_noise_scale: the formula of McCandlish et al. from the first micr
   TinyConfig config = measured(folder);
   config.accum_steps = 3;
   config.log_noise_scale = true;
-  config.max_grad_norm = 0.5;  // the norms are those before
+  if (GENERATE(false, true)) {
+    config.max_grad_norm = 0.5;  // the norms are those before
+  } else {
+    config.max_grad_value = 0.01;
+  }
   if (GENERATE(false, true)) {
     config.precision = "fp16";
   }

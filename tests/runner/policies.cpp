@@ -240,6 +240,41 @@ TEST_CASE("on_nonfinite: stop finds infinite gradients of a finite loss", "[runn
   CHECK(runner.state().train.global_step == 2);
 }
 
+TEST_CASE("on_nonfinite: warn clips gradients that were infinite by value, then by norm, once", "[runner]") {
+  struct Line : TinyRunner {
+    explicit Line(const TinyConfig& config) : TinyRunner(config) {
+      model = torch::nn::Linear(torch::nn::LinearOptions(2, 1).bias(false));
+    }
+    dl::StepOutput train_step(dl::Batch&) override {
+      auto weight = model.named_parameters()[0].second;
+      const auto loss = weight.sum();
+      backward(loss);
+      weight.mutable_grad()[0][0] = std::numeric_limits<float>::infinity();
+      weight.mutable_grad()[0][1] = 8;
+      before = weight.detach().clone();
+      step();
+      change = before - weight.detach();
+      return {{}, loss};
+    }
+    dl::StepOutput evaluate_step(dl::Batch&) override { return {{}, torch::zeros({})}; }
+    at::Tensor before, change;
+  };
+  const Folder folder;
+  TinyConfig config = steady(folder);
+  config.epochs.reset();
+  config.steps = 1;
+  config.optim.type = "sgd";
+  config.optim.lr = 1.0;
+  config.spike.action = "warn";
+  config.max_grad_value = 4.0;
+  config.max_grad_norm = 1.0;
+  Line runner(config);
+  runner.metrics = nullptr;
+  runner.train();
+  // (4, 4) of norm sqrt(32)
+  CHECK(at::allclose(runner.change, at::full({1, 2}, 4 / std::sqrt(32.0))));
+}
+
 TEST_CASE("spike: a loss above the mean of the last updates by more than the threshold", "[runner]") {
   // 0 to 9, then 100: the limit is 4.5 + 6 * sqrt(8.25).
   struct Counted : TinyRunner {
