@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include <danling/core/error.hpp>
 #include <danling/core/quantity.hpp>
@@ -82,27 +83,97 @@ std::vector<PlotSeries> batch_curve(const BatchSizeReport& report) {
 
 }  // namespace
 
+namespace {
+
+constexpr std::size_t skipped = 10;  // as Lightning: the average of the first losses is not smooth yet
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// The standard deviation of each smoothed loss, from that of the losses, which are independent: with a share k of the
+/// new loss, the variance is (1 - k)^2 of that before and k^2 of one loss.
+std::vector<double> deviations(const std::vector<LearningRatePoint>& points, std::size_t end) {
+  std::vector<double> changes;
+  for (std::size_t i = 1; i < end; ++i) {
+    changes.push_back(std::abs(points[i].loss - points[i - 1].loss));
+  }
+  const double of_loss = median(std::move(changes)) / (0.6745 * std::sqrt(2.0));  // of a normal distribution
+  std::vector<double> out;
+  double share = 1.0;
+  double variance = 1.0;
+  for (std::size_t i = 0; i < end; ++i) {
+    if (i > 0 && points[i].loss != points[i - 1].smoothed) {
+      share = (points[i].smoothed - points[i - 1].smoothed) / (points[i].loss - points[i - 1].smoothed);
+    }
+    variance = i == 0 ? 1.0 : (1 - share) * (1 - share) * variance + share * share;
+    out.push_back(of_loss * std::sqrt(variance));
+  }
+  return out;
+}
+
+/// Where the smoothed loss has begun to fall, and its minimum.
+struct Valley {
+  std::size_t begin, lowest;
+};
+
+/// The first valley of the smoothed loss that is deeper than its noise: 4 standard deviations.
+std::optional<Valley> find_valley(const std::vector<LearningRatePoint>& points) {
+  if (points.size() <= skipped) {
+    return std::nullopt;
+  }
+  const auto first = points.begin() + skipped;
+  const auto bottom =
+      std::min_element(first, points.end(), [](const auto& a, const auto& b) { return a.smoothed < b.smoothed; });
+  auto lowest = static_cast<std::size_t>(bottom - points.begin());
+  std::vector<double> plateau;  // the first quarter of the way
+  for (std::size_t i = skipped; i <= skipped + (lowest - skipped) / 4; ++i) {
+    plateau.push_back(points[i].smoothed);
+  }
+  const std::vector<double> noise = deviations(points, lowest + 1);
+  const double before = noise[skipped + (lowest - skipped) / 8];
+  const double high = median(std::move(plateau));
+  const auto fall = [&](std::size_t i) { return high - points[i].smoothed; };
+  const auto is_deep = [&](std::size_t i) { return fall(i) > 4 * std::hypot(before, noise[i]); };
+  // A loss that has come back half of the way has left the valley, whatever follows the spike.
+  for (std::size_t i = skipped, low = skipped; i < lowest; ++i) {
+    low = fall(i) > fall(low) ? i : low;
+    if (is_deep(low) && fall(i) < fall(low) / 2) {
+      lowest = low;
+    }
+  }
+  if (!is_deep(lowest)) {
+    return std::nullopt;
+  }
+  const double begun = std::max(fall(lowest) / 10, 2 * std::hypot(before, noise[lowest]));
+  std::size_t begin = lowest;
+  while (begin > skipped && fall(begin) > begun) {
+    --begin;
+  }
+  return Valley{begin, lowest};
+}
+
+}  // namespace
+
 void LearningRateReport::find_suggestions() {
   steepest = minimum = std::nullopt;
-  constexpr std::size_t skipped = 10;  // as Lightning: the average of the first losses is not smooth yet
-  const std::size_t count = points.size();
+  const auto valley = find_valley(points);
+  if (!valley) {
+    return;
+  }
   double fall = 0.0;
-  for (std::size_t i = skipped; i + 1 < count; ++i) {
-    // Central differences over the logarithm of the rate, one-sided at the ends: numpy.gradient.
+  for (std::size_t i = valley->begin; i < valley->lowest; ++i) {
+    // Central differences over the logarithm of the rate, one-sided at the first: numpy.gradient.
     const std::size_t before = i > skipped ? i - 1 : i;
-    const std::size_t after = i + 2 < count ? i + 1 : i;
-    const double slope =
-        after > before ? (points[after].smoothed - points[before].smoothed) / static_cast<double>(after - before) : 0.0;
+    const double slope = (points[i + 1].smoothed - points[before].smoothed) / static_cast<double>(i + 1 - before);
     if (slope < fall) {
       fall = slope;
       steepest = points[i].lr;
     }
   }
-  const auto lowest = std::min_element(points.begin(), points.end(),
-                                       [](const auto& a, const auto& b) { return a.smoothed < b.smoothed; });
-  if (lowest != points.begin() && lowest != points.end()) {
-    minimum = lowest->lr / 10;
-  }
+  minimum = points[valley->lowest].lr / 10;
 }
 
 std::string LearningRateReport::text() const {
@@ -116,7 +187,9 @@ std::string LearningRateReport::text() const {
                   " (the smoothed loss falls fastest there; a tenth of the rate of its minimum: ",
                   minimum ? short_rate(*minimum) : "none", ")");
   } else {
-    out += "\nno suggestion: the loss does not fall; try another find_lr.min, find_lr.max or find_lr.steps";
+    out +=
+        "\nno suggestion: the loss does not fall by more than its noise; try more find_lr.steps, larger batches, or "
+        "another find_lr.min or find_lr.max";
   }
   return out;
 }

@@ -21,10 +21,12 @@ struct LearningRatePoint {
 struct LearningRateReport {
   std::vector<LearningRatePoint> points;
   bool diverged = false;  ///< ended before the last rate, since the loss grew beyond bounds
-  /// Where the smoothed loss falls fastest, per factor of the rate, without the first ten points and the last: the
-  /// suggestion of Lightning, and fastai's "steep". Nothing when it never falls.
+  // Read in the first valley of the smoothed loss, behind the first ten points. Nothing where it is no deeper than the
+  // noise of the losses.
+  /// Where the smoothed loss falls fastest, per factor of the rate, between a tenth of the fall and the minimum: the
+  /// suggestion of Lightning, and fastai's "steep".
   std::optional<double> steepest;
-  /// A tenth of the rate at the lowest smoothed loss: fastai's "minimum". Nothing when that is the first point.
+  /// A tenth of the rate at the minimum: fastai's "minimum".
   std::optional<double> minimum;
 
   std::optional<double> suggestion() const { return steepest; }
