@@ -154,6 +154,21 @@ std::string describe_wrong(const FieldSpec& spec, const Node& node) {
       spec.target);
 }
 
+/// For a message: a mapping with the first option that takes the value, numbers before texts.
+std::string example_of(const SectionMap& map, const Node& value) {
+  const OwnedSection made = map.make();
+  const Fields fields(made.section);
+  const bool is_number = value.kind == Node::Kind::scalar && !value.quoted && parse_number(value.text);
+  for (const auto& spec : fields.specs()) {
+    const bool is_text = std::holds_alternative<std::string*>(spec->target) ||
+                         std::holds_alternative<std::optional<std::string>*>(spec->target);
+    if (!value.text.empty() && is_text != is_number && read_into(*spec, value)) {
+      return concat(", such as {", spec->name, ": ", value.text, "}");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void Assignment::assign_all(const Node& root) {
@@ -212,6 +227,11 @@ void Assignment::assign_key(const Place& place, std::string_view key, const Node
         assign_key(below, rest, value, line);
       }
       return;
+    }
+    if (spec->is_map() && !head.empty() && fields.specs().size() == 1) {  // any key is a name there
+      fail<ConfigError>("config.parse", "expected a mapping for ", quote(place.path + head),
+                        example_of(std::get<SectionMap>(spec->target), value), ", got ", value.describe(), " (",
+                        origin_.at(line), ")");
     }
   }
   unknown(place, place.path + std::string(key), line);

@@ -209,6 +209,10 @@ TEST_CASE("losses: options of the config that fit no term are refused", "[runner
       }
     });
   };
+  CHECK(error_of_options("--losses.mse", "0.5") ==
+        "[config.parse] expected a mapping for 'losses.mse', such as {weight: 0.5}, got '0.5' (command line)");
+  CHECK(error_of_options("--losses.mse", "mse") ==
+        "[config.parse] expected a mapping for 'losses.mse', such as {type: mse}, got 'mse' (command line)");
   CHECK(error({{"losses.sizes.weight", "1"}}) ==
         "[runner.losses] expected one of ce, size in 'losses', got 'sizes'; did you mean 'size'?");
   CHECK(error({{"losses.ce.weight", "1"}}, false) ==
