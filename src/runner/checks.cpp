@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/checks.hpp"
 #include "runner/loop_frame.hpp"
+#include "runner/services.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -29,6 +31,17 @@ bool is_empty(const Result& counts) {
 void TorchRunnerBase::Checks::not_training(std::string_view operation) const {
   check<StateError>(!runner_.training_, operation,
                     "expected a call after train() or train_on_batch() has returned or thrown, got one inside of it");
+}
+
+// `dl::run` acts on these keys before it trains; another program would train instead.
+void TorchRunnerBase::Checks::no_tool(std::string_view operation) const {
+  const RunnerConfig& config = runner_.config();
+  for (const auto& [set, key, call] :
+       {std::tuple(config.summary, "summary", "summarize"), std::tuple(config.find_lr.enabled, "find_lr", "find_lr"),
+        std::tuple(config.find_batch_size.enabled, "find_batch_size", "find_batch_size")}) {
+    check<ConfigError>(!set || runner_.services().called_tools.contains(key), operation, "expected a call of ", call,
+                       "() before training where '", key, "' is set, got none; dl::run makes it in place of training");
+  }
 }
 
 void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
@@ -118,6 +131,23 @@ void TorchRunnerBase::Checks::models_updated(std::string_view split) {
                  ") in train_step",
                  call.empty() ? "" : concat(", or set optimizers[", call, "] = nullptr where it is not trained")));
     }
+  }
+}
+
+void TorchRunnerBase::Checks::evaluated() const {
+  if (runner_.results_.latest() != nullptr) {
+    return;
+  }
+  constexpr auto advice = ", got none; call evaluate_on_batch and finish_evaluation, or set evaluate_interval";
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.scheduler != nullptr && learner.scheduler->requires_metric()) {
+      runner_.logger().warning(concat("the schedule", learner.name.empty() ? "" : concat(" of ", learner.name),
+                                      " has not changed the learning rate: it expected results of evaluations",
+                                      advice));
+    }
+  }
+  if (std::isfinite(runner_.config().patience)) {
+    runner_.logger().warning(concat("patience had no effect: it expected results of evaluations", advice));
   }
 }
 

@@ -14,6 +14,9 @@ class TorchRunnerBase::Checks {
   /// @throws StateError inside of a call that trains
   void not_training(std::string_view operation) const;
 
+  /// @throws ConfigError for --summary, --find_lr or --find_batch_size that nothing has acted on
+  void no_tool(std::string_view operation) const;
+
   // Called when training begins.
   void trainable(const Splits& splits) const;
   void score_name(const Splits& splits) const;
@@ -26,6 +29,8 @@ class TorchRunnerBase::Checks {
   void metrics_fed();
   void evaluations_of_host() const;  ///< at the end of a program's own loop
   void models_updated(std::string_view split);
+  /// At the end of a loop of the program: warns of options that wait for evaluations, if there was none.
+  void evaluated() const;
 
  private:
   void schedules();

@@ -187,6 +187,7 @@ BatchSizeReport TorchRunnerBase::find_batch_size(const FindBatchSizeOptions& opt
                      options.min, ", ", options.max, " and ", options.steps);
   detail::check_picture(options.svg, "find_batch_size.svg", find_batch_size_name);
   Finder finder(*this, find_batch_size_name);
+  services().called_tools.insert("find_batch_size");
   check<StateError>(group().alone(), find_batch_size_name, "expected one process, got ", group().size(),
                     "; start it without a launcher: the size is that of each process");
   BatchSizeReport report;

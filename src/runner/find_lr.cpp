@@ -47,6 +47,7 @@ LearningRateReport TorchRunnerBase::find_lr(const FindLrOptions& options) {
   check<ConfigError>(options.steps >= 2, find_lr_name, "expected find_lr.steps of at least 2, got ", options.steps);
   detail::check_picture(options.svg, "find_lr.svg", find_lr_name);
   Finder finder(*this, find_lr_name);
+  services().called_tools.insert("find_lr");
   LearningRateReport report;
   finder.run([&] {
     Learner& learner = finder.select(options.model);

@@ -22,6 +22,7 @@ namespace danling::inline v0 {
 
 void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string& split) {
   static constexpr auto operation = "runner.train_on_batch";
+  Checks(runner).no_tool(operation);
   runner.has_trained_ = true;
   Training training(runner);
   bool began = false;
@@ -159,6 +160,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
     Windows(*this).close_last(host_->counted);
     Checks(*this).models_updated(host_->splits.front());
     host_->evaluate_if_due();
+    Checks(*this).evaluated();
     Result row;
     row.set(host_->splits.front(), host_->frame->finish([this](const Result&) { loop_.split.clear(); }));
     pass_ = nullptr;

@@ -101,8 +101,8 @@ void TorchRunnerBase::Learners::make() {
   });
   check<ConfigError>(!made.empty() || !frozen, "runner.train",
                      "expected a model with parameters to train, got none that optim.freeze leaves");
-  check<StateError>(!made.empty(), "runner.train",
-                    "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
+  check<ConfigError>(!made.empty(), "runner.train",
+                     "expected an optimizer, got none; set optim.type in the config or `optimizer` in the constructor");
   runner_.learners_ = std::move(made);
   runner_.accum_span_ = 1;
   for (Learner& learner : runner_.learners_) {

@@ -41,17 +41,18 @@ class CriterionTerm final : public Loss<PredictionBatch> {
 class DistillationTerm final : public Loss<PredictionBatch> {
  public:
   DistillationTerm(double temperature, std::optional<std::int64_t> ignore_index, double weight,
-                   std::shared_ptr<at::Tensor> teacher_logits)
+                   std::shared_ptr<detail::TeacherLogits> teacher_logits)
       : loss_(temperature, ignore_index),
         ignore_index_(ignore_index),
         weight_(weight),
         teacher_logits_(std::move(teacher_logits)) {}
   double weight() const override { return weight_; }
   MetricValue compute(const PredictionBatch& batch) override {
-    check<StateError>(teacher_logits_->defined(), distill_at,
+    const at::Tensor logits =
+        teacher_logits_->left_out ? batch.prediction.detach() : std::exchange(teacher_logits_->value, at::Tensor());
+    check<StateError>(logits.defined(), distill_at,
                       "expected the teacher's logits for this batch, got none; call consult_teacher(batch) in your "
                       "train_step and evaluate_step, before the criterion");
-    const at::Tensor logits = std::exchange(*teacher_logits_, at::Tensor());
     auto [sum, count] = loss_.sum_and_count(batch.prediction, logits, batch.target);
     return MetricValue::sum(std::move(sum), std::move(count));
   }
@@ -66,7 +67,7 @@ class DistillationTerm final : public Loss<PredictionBatch> {
   nn::DistillationLoss loss_;
   std::optional<std::int64_t> ignore_index_;
   double weight_;
-  std::shared_ptr<at::Tensor> teacher_logits_;
+  std::shared_ptr<detail::TeacherLogits> teacher_logits_;
 };
 
 /// The term `name` of the registry's entry; its errors name the term.
@@ -174,7 +175,7 @@ void TorchRunnerBase::LossTerms::build_distillation(TorchRunnerBase& runner) {
   check<ConfigError>(!criterion || losses != nullptr || criterion.takes_tensors(), distill_at,
                      "expected a criterion of (prediction, target), tensors, beside a teacher, got another; add "
                      "nn::DistillationLoss to your losses instead");
-  teacher_logits_ = std::make_shared<at::Tensor>();
+  teacher_logits_ = std::make_shared<detail::TeacherLogits>();
   const auto ignored = losses != nullptr ? losses->ignore_index() : criterion.ignore_index();
   const auto distillation = std::make_shared<DistillationTerm>(config.temperature.value_or(2.0), ignored,
                                                                config.weight.value_or(1.0), teacher_logits_);

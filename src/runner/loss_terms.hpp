@@ -11,6 +11,15 @@
 
 namespace danling::inline v0 {
 
+namespace detail {
+
+struct TeacherLogits {
+  at::Tensor value;       ///< for the batch of the next loss
+  bool left_out = false;  ///< the model's own logits take their place
+};
+
+}  // namespace detail
+
 class TorchRunnerBase::LossTerms {
  public:
   /// Builds the criterion that `losses` and `distill` describe, from that of the program, and prepares the teacher.
@@ -19,7 +28,27 @@ class TorchRunnerBase::LossTerms {
 
   bool has_teacher() const { return teacher_logits_ != nullptr; }
   /// The teacher's logits for the batch of the next loss.
-  void set_teacher_logits(at::Tensor logits) { *teacher_logits_ = std::move(logits); }
+  void set_teacher_logits(at::Tensor logits) { teacher_logits_->value = std::move(logits); }
+
+  /// While it lives, steps do not run the teacher.
+  class WithoutTeacher {
+   public:
+    explicit WithoutTeacher(TorchRunnerBase& runner) : runner_(runner), distills_(runner.distills_) { set(true); }
+    ~WithoutTeacher() { set(false); }
+    WithoutTeacher(const WithoutTeacher&) = delete;
+    WithoutTeacher& operator=(const WithoutTeacher&) = delete;
+
+   private:
+    void set(bool left_out) {
+      if (distills_) {
+        runner_.distills_ = !left_out;
+        runner_.loss_terms_->teacher_logits_->left_out = left_out;
+      }
+    }
+
+    TorchRunnerBase& runner_;
+    bool distills_;
+  };
 
   /// Sets the weights that are in force after `updates` optimizer steps.
   void set_weights(std::int64_t updates) {
@@ -43,7 +72,7 @@ class TorchRunnerBase::LossTerms {
   void build_weights(TorchRunnerBase& runner);
 
   std::shared_ptr<LossesBase> losses_;
-  std::shared_ptr<at::Tensor> teacher_logits_;
+  std::shared_ptr<detail::TeacherLogits> teacher_logits_;
   std::vector<Scheduled> scheduled_;
   std::int64_t updates_ = 0;
 };

@@ -6,6 +6,8 @@
 
 #include "runner/adapters.hpp"
 #include "runner/evaluator.hpp"
+#include "runner/loss_terms.hpp"
+#include "runner/services.hpp"
 #include "runner/without_gradients.hpp"
 
 namespace danling::inline v0 {
@@ -26,6 +28,7 @@ std::vector<nn::ModuleTensors> modules_of(const ModelHandle& model, const std::m
 
 nn::ModelSummary TorchRunnerBase::summarize(std::string_view split) {
   initialize();
+  services().called_tools.insert("summary");
   const auto modules = modules_of(model, models);
   const auto training = train_splits();
   const std::string name = !split.empty() ? std::string(split) : training.empty() ? std::string() : training.front();
@@ -44,6 +47,7 @@ nn::ModelSummary TorchRunnerBase::summarize(std::string_view split) {
     check<DataError>(batches.next(), "runner.summarize", "expected a batch in split ", quote(name), ", got none");
     data::BatchRef batch = batch_of(source);
     Adapters(*this).use_present();
+    const LossTerms::WithoutTeacher alone(*this);  // it is no part of the model
     out = nn::summarize(modules, [&] {
       const detail::WithoutGradients guard(any_script());
       run_evaluate_step(batch);

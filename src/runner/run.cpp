@@ -139,20 +139,24 @@ void print_results(TorchRunnerBase& runner) {
   }
 }
 
-// Prints also with `console: false`, which is about training.
-void run_finder(TorchRunnerBase& runner, const RunnerConfig& config) {
-  const std::string text = config.find_lr.enabled ? runner.find_lr().text() : runner.find_batch_size().text();
-  if (runner.is_main_process()) {
-    std::printf("%s\n", text.c_str());
-    std::fflush(stdout);
+// Works in place of training, and prints also with `console: false`, which is about training.
+int run_tool(TorchRunnerBase& runner, const RunnerConfig& config) {
+  std::string text;
+  int code = exit_success;
+  if (config.summary) {
+    text = runner.summarize().text();
+  } else if (config.find_lr.enabled) {
+    text = concat(runner.find_lr().text(), "\n");
+  } else {
+    const BatchSizeReport report = runner.find_batch_size();
+    text = concat(report.text(), "\n");
+    code = report.largest > 0 ? exit_success : exit_failure;
   }
-}
-
-void print_summary(TorchRunnerBase& runner) {
-  const std::string text = runner.summarize().text();
   if (runner.is_main_process()) {
     std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
   }
+  return code;
 }
 
 int report(TorchRunnerBase* runner, const std::string& status, const std::string& message, int signal, int code) {
@@ -189,13 +193,9 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     try {
       runner = make();
       if (config.summary || config.find_lr.enabled || config.find_batch_size.enabled) {
-        if (config.summary) {
-          print_summary(*runner);
-        } else {
-          run_finder(*runner, config);
-        }
+        const int code = run_tool(*runner, config);
         runner->close();
-        return exit_success;
+        return code;
       }
       if (work) {
         work(*runner);

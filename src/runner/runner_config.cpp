@@ -9,6 +9,7 @@
 #include "config/field_spec.hpp"
 #include "runner/precision_config.hpp"
 #include "runner/reserved_keys.hpp"
+#include "runner/tools_config.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -383,6 +384,7 @@ void RunnerConfig::base_post(const std::vector<std::string>& changed) {
   } else if (epochs && given("epochs") && !given("steps")) {
     steps.reset();
   }
+  detail::check_tools(*this, changed);
 }
 
 void RunnerConfig::base_validate() const {

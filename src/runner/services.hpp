@@ -1,8 +1,10 @@
 // Services of a runner, available after initialize().
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,8 +43,10 @@ struct RunnerServices {
   State ranks;
   /// Whether a step has thrown since the last save or load.
   bool has_partial_step = false;
-  /// Whether a state of this process is being restored in full.
+  /// Whether a state of this run is being restored in full, whatever the config excludes from loading.
   bool rewinding = false;
+  /// Keys of the tools that the program has called.
+  std::set<std::string, std::less<>> called_tools;
   /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
 };

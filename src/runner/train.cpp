@@ -47,6 +47,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
                                          const std::vector<std::string>& requested_evaluate) {
   Checks(*this).not_training("runner.train");
   initialize();
+  Checks(*this).no_tool("runner.train");
   const detail::FlagScope call(training_);
   has_trained_ = true;
   Training training(*this);

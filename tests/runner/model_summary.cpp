@@ -53,6 +53,27 @@ TEST_CASE("summarize: the model, its mode and the data are as before, and traini
   CHECK(dl::identical(summarized.model.state_dict(), plain.model.state_dict()));
 }
 
+TEST_CASE("summarize: leaves a teacher out, which is consulted again afterwards", "[runner]") {
+  struct Taught : TinyRunner {
+    explicit Taught(const TinyConfig& config) : TinyRunner(config) {
+      teacher = torch::nn::Sequential(torch::nn::Linear(4, 100), torch::nn::Tanh(), torch::nn::Linear(100, 3));
+    }
+  };
+  const Folder folder;
+  TinyConfig config(folder);
+  config.distill.weight = 1.0;
+  Taught runner(config);
+  const double before = *runner.evaluate({"val"}).number("val.losses.distill.1");
+  CHECK(before > 0);
+  const auto summary = runner.summarize();
+  CHECK(summary.problem == "");
+  CHECK(summary.flops == 896);
+  CHECK(*runner.evaluate({"val"}).number("val.losses.distill.1") == before);
+  TinyRunner alone(TinyConfig{folder});
+  // The losses keep a few numbers for each of eight samples, the teacher would a hundred.
+  CHECK(summary.output_bytes < alone.summarize().output_bytes + 8 * 50 * 4);
+}
+
 TEST_CASE("summarize: of several models, all, each under its name; without a default step, no forward pass",
           "[runner]") {
   const Folder folder;

@@ -1,0 +1,139 @@
+// Options of tools where nothing would act on them: in programs without dl::run, and without their switch.
+#include "hosted.hpp"
+#include "parse.hpp"
+#include "printed.hpp"
+
+#include <danling/nn/summary.hpp>
+
+namespace runner_test {
+namespace {
+
+std::string refusal(const std::string& operation, const std::string& call, const std::string& key) {
+  return dl::concat("[", operation, "] expected a call of ", call, "() before training where '", key,
+                    "' is set, got none; dl::run makes it in place of training");
+}
+
+TEST_CASE("summary, find_lr, find_batch_size: training without dl::run is refused and writes nothing", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  TinyConfig pushing = hosted(folder);
+  std::string call, key;
+  SECTION("summary") {
+    call = "summarize", key = "summary";
+    config.summary = pushing.summary = true;
+  }
+  SECTION("find_lr") {
+    call = key = "find_lr";
+    config.find_lr.enabled = pushing.find_lr.enabled = true;
+  }
+  SECTION("find_batch_size") {
+    call = key = "find_batch_size";
+    config.find_batch_size.enabled = pushing.find_batch_size.enabled = true;
+  }
+  TinyRunner runner(config);
+  CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) == refusal("runner.train", call, key));
+  HostedRunner host(pushing);
+  CHECK(error_of<dl::ConfigError>([&] { host.train_on_batch(pushed(0)); }) ==
+        refusal("runner.train_on_batch", call, key));
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("summary, find_lr, find_batch_size: a program that calls the tool itself may train afterwards", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.summary = true;
+  config.find_lr.enabled = true;
+  TinyRunner runner(config);
+  CHECK(runner.summarize().flops > 0);
+  CHECK(error_of<dl::ConfigError>([&] { runner.train(); }) == refusal("runner.train", "find_lr", "find_lr"));
+  runner.find_lr({.steps = 3});
+  runner.train();
+  CHECK(runner.state().train.epoch == 1);
+  const Folder other;
+  TinyConfig sizes(other);
+  sizes.epochs = 1;
+  sizes.find_batch_size.enabled = true;
+  TinyRunner sized(sizes);
+  sized.find_batch_size({.max = 2, .steps = 1});
+  sized.train();
+  CHECK(sized.state().train.epoch == 1);
+}
+
+TEST_CASE("parse: options of a tool without its switch are refused, defaults of the program are not", "[runner]") {
+  CHECK(error_of_options("--find_lr.steps", "200") ==
+        "[config.validate] expected 'find_lr' beside 'find_lr.steps', got none");
+  CHECK(error_of_options("--find_lr.svg", "x.svg") ==
+        "[config.validate] expected 'find_lr' beside 'find_lr.svg', got none");
+  CHECK(error_of_options("--find_batch_size.max", "64") ==
+        "[config.validate] expected 'find_batch_size' beside 'find_batch_size.max', got none");
+  CHECK(error_of_options("--pretrained_strict", "false") ==
+        "[config.validate] expected 'pretrained' beside 'pretrained_strict', got none");
+  RunnerConfig config;
+  parse_options(config, "--find_lr", "--find_lr.steps", "200", "--pretrained_strict", "false", "--pretrained", "x.pth");
+  CHECK(config.find_lr.steps == 200);
+  RunnerConfig program;
+  program.find_lr.steps = 300;
+  program.pretrained_strict = false;
+  parse_options(program, "--steps", "10");
+  CHECK(program.find_lr.steps == 300);
+}
+
+template <class Runner>
+int code_of(std::vector<std::string> words) {
+  words.insert(words.begin(), "program");
+  std::vector<char*> arguments;
+  for (auto& word : words) {
+    arguments.push_back(word.data());
+  }
+  int code = -1;
+  (void)printed_by([&] { code = dl::run<Runner, TinyConfig>(static_cast<int>(arguments.size()), arguments.data()); });
+  return code;
+}
+
+TEST_CASE("run: a tool that finds nothing returns 1, and one without an optimizer 2", "[runner]") {
+  struct Bare : TinyRunner {
+    explicit Bare(const TinyConfig& config) : TinyRunner(without_optimizer(config)) {}
+    static TinyConfig without_optimizer(TinyConfig config) {
+      config.optim = dl::OptimConfig();
+      return config;
+    }
+  };
+  const Folder folder;
+  const std::string root = folder.path().string();
+  CHECK(code_of<TinyRunner>({"--find_batch_size", "--find_batch_size.memory_limit", "10", "--epochs", "1",
+                             "--workspace_root", root}) == dl::exit_failure);
+  CHECK(code_of<Bare>({"--find_lr", "--epochs", "1", "--workspace_root", root}) == dl::exit_config);
+  CHECK(code_of<Bare>({"--epochs", "1", "--record", "false"}) == dl::exit_config);
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("finish_training: warns of a schedule and of patience that got no evaluation", "[runner]") {
+  const Folder folder;
+  TinyConfig config = hosted(folder);
+  config.sched = dl::SchedConfig();
+  config.sched.type = "reduce_on_plateau";
+  config.patience = 2;
+  const bool evaluates = GENERATE(false, true);
+  HostedRunner runner(config);
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    runner.train_on_batch(pushed(i));
+  }
+  if (evaluates) {
+    runner.evaluate_on_batch(pushed(0));
+    runner.finish_evaluation();
+  }
+  runner.finish_training();
+  const std::string advice =
+      ": it expected results of evaluations, got none; call evaluate_on_batch and finish_evaluation, or set "
+      "evaluate_interval";
+  CHECK(warnings == (evaluates ? std::vector<std::string>()
+                               : std::vector<std::string>{"the schedule has not changed the learning rate" + advice,
+                                                          "patience had no effect" + advice}));
+}
+
+}  // namespace
+}  // namespace runner_test
