@@ -186,6 +186,9 @@ std::string LearningRateReport::text() const {
     out += concat("\nsuggested learning rate: ", short_rate(*steepest),
                   " (the smoothed loss falls fastest there; a tenth of the rate of its minimum: ",
                   minimum ? short_rate(*minimum) : "none", ")");
+  } else if (points.size() <= skipped) {
+    out += concat("\nno suggestion: expected more than ", skipped, " updates, got ", points.size(),
+                  diverged ? "; the loss after them was not finite, or far above the others" : "");
   } else {
     out +=
         "\nno suggestion: the loss does not fall by more than its noise; try more find_lr.steps, larger batches, or "

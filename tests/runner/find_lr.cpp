@@ -108,6 +108,13 @@ TEST_CASE("find_lr: suggests where the loss falls fastest, and a tenth of the ra
   CHECK_FALSE(rise.suggestion());
   CHECK_FALSE(rise.minimum);
   CHECK_THAT(rise.text(), EndsWith(no_suggestion));
+  dl::LearningRateReport broken;
+  broken.points = {{1e-7, 2.0, 2.0}, {2e-7, 1.0, 1.5}};
+  broken.diverged = true;
+  broken.find_suggestions();
+  CHECK_FALSE(broken.suggestion());
+  CHECK_THAT(broken.text(), EndsWith("\nno suggestion: expected more than 10 updates, got 2; the loss after them was "
+                                     "not finite, or far above the others"));
 }
 
 /// Losses of 100 rates from 1e-7 to 10 with noise from -0.5 to 0.5 times `noise`, smoothed as by the finder.
