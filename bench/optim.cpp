@@ -453,6 +453,9 @@ int main(int argc, char** argv) {
         give_up("usage: bench_optim [--rounds N] [--only NAME] [--quick]");
       }
     }
+    if (!only.empty() && !optim::optimizers().contains(only)) {
+      give_up("expected an optimizer for --only, got " + only);
+    }
     // What dl::run sets for a process: blocks that are freed stay.
     mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
     mallopt(M_TRIM_THRESHOLD, 2'145'386'496);

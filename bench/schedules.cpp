@@ -80,7 +80,8 @@ Cost measure(const SchedulerSpec& spec, int groups, int counter, int rounds) {
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     best.nanoseconds = std::min(best.nanoseconds, seconds * 1e9 / static_cast<double>(steps));
-    best.instructions = static_cast<double>(count() - instructions) / static_cast<double>(steps);
+    const double counted = static_cast<double>(count() - instructions) / static_cast<double>(steps);
+    best.instructions = round == 0 ? counted : std::min(best.instructions, counted);
   }
   return best;
 }

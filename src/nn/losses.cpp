@@ -182,8 +182,8 @@ at::Tensor CrossEntropyLoss::count(const at::Tensor& logits, const at::Tensor& t
   if (!weights.defined()) {
     return TargetLoss::count(logits, target);
   }
-  const at::Tensor each = weights.index_select(0, without(target, *value).reshape(-1));
-  return zero_where_ignored(each, target.reshape(-1), *value).sum();
+  const at::Tensor each = weights.index_select(0, without(target.to(at::kLong), *value).reshape(-1));
+  return zero_where_ignored(each, target.to(at::kLong).reshape(-1), *value).sum();
 }
 
 std::int64_t CrossEntropyLoss::num_targets(const at::Tensor& target) const {
@@ -218,7 +218,7 @@ at::Tensor FocalLoss::values(const at::Tensor& logits, const at::Tensor& target)
   if (const at::Tensor weights = class_weights(logits); weights.defined()) {
     each = each.mul(weights.index_select(0, labels.reshape(-1)).view_as(each));
   }
-  return zero_where_ignored(each, target, ignore_index);
+  return zero_where_ignored(each, target.to(at::kLong), ignore_index);
 }
 
 SigmoidFocalLoss::SigmoidFocalLoss(const LossOptions& options)

@@ -28,7 +28,17 @@ namespace {
 
 using torch::autograd::Edge;
 using torch::autograd::Node;
-using NodePtr = c10::intrusive_ptr<Node>;
+using NodePtr = decltype(Edge::function);  // a std::shared_ptr before LibTorch 2.13
+
+template <class N, class... Args>
+NodePtr make_node(Args&&... args) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<Node>>) {
+    return std::make_shared<N>(std::forward<Args>(args)...);
+  } else {
+    return c10::make_intrusive<N>(std::forward<Args>(args)...);
+  }
+}
+
 using Tensors = Recompute::Tensors;
 
 std::vector<at::Generator>& own_generators() {
@@ -366,7 +376,7 @@ std::vector<std::pair<std::size_t, Edge>> RecomputeNode::cut(const std::vector<E
     if (!(Target(exits[i].to) == targets_[i])) {
       fail_other("tensors from outside");
     }
-    const Edge edge(c10::make_intrusive<ExitNode>(next_edge(i)), 0);
+    const Edge edge(make_node<ExitNode>(next_edge(i)), 0);
     exits[i].from->next_edges()[exits[i].index] = edge;
     if (task_should_compute_output(i)) {
       wanted.emplace_back(i, edge);
@@ -402,8 +412,8 @@ void Recompute::finish(const std::vector<at::Tensor*>& outputs, Tensors inputs,
     edges.push_back(exit.to);
   }
   const auto node =
-      c10::make_intrusive<RecomputeNode>(std::move(edges), inputs, std::move(again), std::move(context_->generators),
-                                         context_->autocast, std::move(context_->module));
+      make_node<RecomputeNode>(std::move(edges), inputs, std::move(again), std::move(context_->generators),
+                               context_->autocast, std::move(context_->module));
   for (at::Tensor* output : outputs) {
     if (output->requires_grad()) {
       *output = output->detach();  // lets go of the first run's graph, and so of its activations

@@ -125,7 +125,7 @@ WeightAverage::WeightAverage(const torch::nn::Module& model, const SWAOptions& o
                              std::optional<std::int64_t> total)
     : WeightAverage(module_state(model), module_parameters(model), options, total) {}
 
-WeightAverage::~WeightAverage() = default;
+WeightAverage::~WeightAverage() { restore(); }
 
 std::int64_t first_update(const SWAOptions& options, std::optional<std::int64_t> total) {
   const double start = options.start.value_or(0.75);

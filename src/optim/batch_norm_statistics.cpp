@@ -16,10 +16,12 @@ struct BatchNormStatistics::Layer {
   at::Tensor mean, var, batches;
   at::Tensor saved_mean = {}, saved_var = {}, saved_batches = {};
 
-  void reset() {
+  void save() {
     saved_mean = mean.clone();
     saved_var = var.clone();
     saved_batches = batches.clone();
+  }
+  void reset() {
     mean.zero_();
     var.fill_(1);
     batches.zero_();
@@ -69,10 +71,13 @@ BatchNormStatistics::BatchNormStatistics(const std::vector<torch::nn::Module*>& 
         if (seen.insert(&layer).second) {
           auto& momentum = layer.options.momentum();
           layers_.push_back({&momentum, momentum, layer.running_mean, layer.running_var, layer.num_batches_tracked});
-          layers_.back().reset();
+          layers_.back().save();
         }
       });
     });
+  }
+  for (Layer& layer : layers_) {  // when nothing can throw any more
+    layer.reset();
   }
 }
 

@@ -75,8 +75,9 @@ struct ElementwiseOptimizer::Impl {
   void run_lists(Group& group, double grad_divisor) const;
   void run_lists(Group& group, const GradScale& scale) const;
   void run_list(Group& group, const Members& members, double grad_divisor, const detail::DeviceScale* scale) const;
+  /// `first`: of SGD, whose first momentum is not dampened.
   void call_fused(Group& group, const Members& members, std::vector<at::Tensor> grads,
-                  const detail::OptionalTensor& grad_scale, const detail::OptionalTensor& found_inf) const;
+                  const detail::OptionalTensor& grad_scale, const detail::OptionalTensor& found_inf, bool first) const;
   void count_on_device(Group& group, const Members& members) const;
 };
 

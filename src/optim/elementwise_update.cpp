@@ -54,7 +54,8 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
     for (const std::uint8_t b : group.variant.buffers) {
       whole = whole && slot.buffers[b].defined();
     }
-    if (!whole || (*group.options.master_weights && !slot.master.defined())) [[unlikely]] {
+    if (!whole || (*group.options.master_weights && !slot.master.defined() &&
+                   state_dtype(group, slot) != param.scalar_type())) [[unlikely]] {
       begin(group, slot);
     }
     const at::ScalarType dtype = *group.options.master_weights ? state_dtype(group, slot) : param.scalar_type();
@@ -185,7 +186,7 @@ void ElementwiseOptimizer::Impl::run_fused(Group& group, double grad_divisor) co
     } else if (grad_divisor != 1.0) {
       grad_scale = at::full({}, grad_divisor, grads[0].options().dtype(at::kFloat));
     }
-    call_fused(group, members, std::move(grads), grad_scale, std::nullopt);
+    call_fused(group, members, std::move(grads), grad_scale, std::nullopt, std::get<2>(key));
   }
 }
 
@@ -220,13 +221,18 @@ void ElementwiseOptimizer::Impl::run_fused(Group& group, const GradScale& scale)
     for (const at::Tensor& count : counts) {
       on_device.found_inf.defined() ? count.add_(on_device.count_increment()) : count.add_(1);
     }
-    call_fused(group, members, std::move(grads), grad_scale, on_device.flag());
+    // Without dampening a first momentum is the gradient, also when it is added to zeros.
+    call_fused(group, members, std::move(grads), grad_scale, on_device.flag(), /*first=*/false);
+    for (const std::size_t i : members) {
+      Slot& slot = group.slots[i];
+      slot.count = slot.count == 0 ? 1 : slot.count;  // negative: only the device knows it
+    }
   }
 }
 
 void ElementwiseOptimizer::Impl::call_fused(Group& group, const Members& members, std::vector<at::Tensor> grads,
                                             const detail::OptionalTensor& grad_scale,
-                                            const detail::OptionalTensor& found_inf) const {
+                                            const detail::OptionalTensor& found_inf, bool first) const {
   std::vector<at::Tensor> params, counts;
   std::array<std::vector<at::Tensor>, detail::max_buffers> buffers;
   for (const std::size_t i : members) {
@@ -240,7 +246,6 @@ void ElementwiseOptimizer::Impl::call_fused(Group& group, const Members& members
     }
   }
   if (*rule.fused == detail::FusedKernel::sgd) {
-    const bool first = group.slots[members[0]].count == 1;
     detail::call_fused_sgd(params, grads, buffers[0], first, grad_scale, found_inf, group.options);
   } else {
     detail::call_fused_adam(*rule.fused, params, grads, buffers[0], buffers[1], buffers[2], counts, grad_scale,

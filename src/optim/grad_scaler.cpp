@@ -120,17 +120,19 @@ void GradScaler::step(Optimizer& optimizer) {
   check<StateError>(!check_of.stepped, "optim.GradScaler.step",
                     "expected one call for each optimizer before update(), got a second");
   GradScale scale;
-  if (ready) {
-    try {
+  try {
+    if (ready) {
       check_of.found_inf = nonfinite_flag(params_of(optimizer)).to(device_, /*non_blocking=*/true);
-    } catch (...) {
-      checks_.erase(found);
-      throw;
+      scale.scale = scale_;
     }
-    scale.scale = scale_;
+    scale.found_inf = check_of.found_inf;
+    optimizer.step(scale);
+  } catch (...) {
+    if (ready) {
+      checks_.erase(found);  // a later call must not take it for that of unscale()
+    }
+    throw;
   }
-  scale.found_inf = check_of.found_inf;
-  optimizer.step(scale);
   check_of.stepped = true;
 }
 

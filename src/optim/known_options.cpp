@@ -1,5 +1,7 @@
 #include <optim/known_options.hpp>
 
+#include <optim/known.hpp>
+
 #include <algorithm>
 #include <cmath>
 
@@ -15,11 +17,7 @@ std::vector<std::string> KnownOptions::keys() const {
 }
 
 void KnownOptions::check(std::string_view where, const OptimizerOptions& given) const {
-  const auto known = keys();
-  for (const auto& key : set_keys(given)) {
-    danling::check<ConfigError>(std::find(known.begin(), known.end(), key) != known.end(), where,
-                                "expected options of ", optimizer, " (", join(known), "), got ", quote(key));
-  }
+  expect_known(std::string(where), optimizer, set_keys(given), keys());
 }
 
 OptimizerOptions KnownOptions::complete(OptimizerOptions given) const {

@@ -1,5 +1,6 @@
 #include <danling/optim/layerwise.hpp>
 
+#include <optional>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -154,16 +155,21 @@ struct LayerwiseOptimizer::Impl {
   void update(const LayerwiseOptimizer& self, const GradScale& scale) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       collect(self, g, 1, /*on_device=*/true);
+      std::optional<detail::DeviceScale> on_device;
+      std::optional<at::Device> device;
       for (auto& item : others) {
         Layer& layer = *item.layer;
-        const detail::DeviceScale on_device(scale, layer.param.device());
+        if (device != layer.param.device()) {
+          device = layer.param.device();
+          on_device.emplace(scale, *device);
+        }
         if (layer.count >= 0) {
           layer.device_count = at::full({}, layer.count, layer.param.options().dtype(at::kFloat).requires_grad(false));
           layer.count = -1;
         }
-        layer.device_count = on_device.found_inf.defined() ? layer.device_count.add(on_device.count_increment())
-                                                           : layer.device_count.add(1);
-        update_tensors(groups[g].options, layer, item.grad, 1, &on_device);
+        layer.device_count = on_device->found_inf.defined() ? layer.device_count.add(on_device->count_increment())
+                                                            : layer.device_count.add(1);
+        update_tensors(groups[g].options, layer, item.grad, 1, &*on_device);
       }
     }
   }

@@ -223,8 +223,11 @@ void LBFGS::add_param_group(std::vector<at::Tensor> params, const OptimizerOptio
   OptimizerOptions options = validated_lbfgs(given);
   check<ConfigError>(groups_.empty(), where, "expected one group of parameters, got another");
   for (const auto& param : params) {
+    if (!param.defined() || !params[0].defined()) {
+      break;  // add_group names it
+    }
     const bool same = param.scalar_type() == params[0].scalar_type() && param.device() == params[0].device();
-    check<ConfigError>(!param.defined() || same, where, "expected parameters of one dtype and device, got ",
+    check<ConfigError>(same, where, "expected parameters of one dtype and device, got ",
                        c10::toString(params[0].scalar_type()), " on ", params[0].device().str(), " and ",
                        c10::toString(param.scalar_type()), " on ", param.device().str());
   }

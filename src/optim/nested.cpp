@@ -157,8 +157,8 @@ class Sequential final : public Nested {
  public:
   Sequential(Optimizer& optimizer, const SchedulerSpec& spec, std::optional<std::int64_t> total) : Nested(optimizer) {
     const auto& chain = spec.chain;
-    check<ConfigError>(!chain.empty(), "scheduler.build", "expected ", spec.section, ".chain for ", quote(*spec.type),
-                       ", got none");
+    check<ConfigError>(!chain.empty(), "scheduler.build", "expected ", spec.section, ".chain for ",
+                       quote(spec.type_name()), ", got none");
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < chain.size(); ++i) {
       const std::string where = concat(spec.section, ".chain[", i, "]");
@@ -231,8 +231,8 @@ class Chained final : public Nested {
  public:
   Chained(Optimizer& optimizer, const SchedulerSpec& spec, std::optional<std::int64_t> total) : Nested(optimizer) {
     const auto& chain = spec.chain;
-    check<ConfigError>(!chain.empty(), "scheduler.build", "expected ", spec.section, ".chain for ", quote(*spec.type),
-                       ", got none");
+    check<ConfigError>(!chain.empty(), "scheduler.build", "expected ", spec.section, ".chain for ",
+                       quote(spec.type_name()), ", got none");
     for (std::size_t i = 0; i < chain.size(); ++i) {
       const std::string where = concat(spec.section, ".chain[", i, "]");
       check<ConfigError>(!chain[i].steps, where, "expected no steps in a chain of all at once, got ",
@@ -332,7 +332,8 @@ SchedulerRegistry::Factory with_warmup(SchedulerRegistry::Factory factory) {
     ramp.total = total.value_or(0);
     ramp.min_lr = spec.min_lr.value_or(1e-9);
     inner.total_steps.reset();
-    if (*spec.type != "reduce_on_plateau" && *spec.type != "reducelronplateau") {  // whose own option it is too
+    const std::string type = spec.type_name();
+    if (type != "reduce_on_plateau" && type != "reducelronplateau") {  // whose own option it is too
       inner.min_lr.reset();
     }
     return std::make_shared<detail::Ramped>(

@@ -7,11 +7,11 @@ namespace danling::inline v0::optim {
 void OptimizerOptions::fields(Fields& f) {
   f("lr", lr, "learning rate").at_least(0);
   f("weight_decay", weight_decay, "weight decay").at_least(0);
-  f("momentum", momentum, "momentum (SGD, RMSprop)").at_least(0);
+  f("momentum", momentum, "momentum (SGD, RMSprop, Muon)").at_least(0);
   f("dampening", dampening, "dampening of momentum (SGD)");
-  f("nesterov", nesterov, "Nesterov momentum (SGD)");
-  f("betas", betas, "decay rates of the moments (Adam and its kin, Lion)").range(0, 1);
-  f("eps", eps, "added to the denominator").at_least(0);
+  f("nesterov", nesterov, "Nesterov momentum (SGD, Muon)");
+  f("betas", betas, "decay rates of the moments (Adam and its kin, LAMB, Lion)").range(0, 1);
+  f("eps", eps, "added to the denominator; Muon: least norm; Adafactor: least second moment").at_least(0);
   f("amsgrad", amsgrad, "AMSGrad variant (Adam, AdamW)");
   f("maximize", maximize, "maximise instead of minimise");
   f("fused", fused, "update in one pass over memory where there is a kernel");
@@ -88,7 +88,8 @@ void SchedulerSpec::part_fields(Fields& f) {
   f("final_lr_ratio", final_lr_ratio, "final learning rate relative to the initial one; unset: 1e-3").at_least(0);
   f("final_lr", final_lr, "final learning rate, instead of final_lr_ratio").at_least(0);
   f("min_lr", min_lr, "least learning rate; unset: 1e-9, or 0 (reduce_on_plateau)").at_least(0);
-  f("scaling", scaling, "how progress maps to a rate; unset: percentile with final_lr_ratio, else numerical")
+  f("scaling", scaling,
+    "how progress maps to a rate; unset: by the curve; linear, cosine, constant: percentile, numerical with final_lr")
       .choices({"percentile", "numerical"});
   f("power", power, "exponent (polynomial, PolynomialLR); unset: 1").above(0);
   f("timescale", timescale, "steps after which the rate falls (inverse_sqrt); unset: warmup_steps").at_least(1);

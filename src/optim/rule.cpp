@@ -7,6 +7,7 @@
 
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
+#include <optim/known.hpp>
 #include <optim/rules/constants.hpp>
 
 namespace danling::inline v0::optim::detail {
@@ -98,11 +99,7 @@ Rule adam_like(std::string_view name, double weight_decay, bool decoupled, Fused
 
 OptimizerOptions Rule::complete(const OptimizerOptions& given) const {
   const std::string where = concat(name, ".options");
-  const auto known = set_keys(defaults);
-  for (const auto& key : set_keys(given)) {
-    check<ConfigError>(std::find(known.begin(), known.end(), key) != known.end(), where, "expected options of ", name,
-                       " (", join(known), "), got ", quote(key));
-  }
+  detail::expect_known(where, name, set_keys(given), set_keys(defaults));
   OptimizerOptions out = given;
   inherit(out, defaults);
   const auto not_negative = [&](const std::optional<double>& value, const char* key) {

@@ -19,7 +19,8 @@ using Total = std::optional<std::int64_t>;
 
 template <class T>
 const T& required(const std::optional<T>& value, std::string_view key, Options spec) {
-  check<ConfigError>(value.has_value(), "scheduler.build", "expected ", key, " for ", quote(*spec.type), ", got none");
+  check<ConfigError>(value.has_value(), "scheduler.build", "expected ", key, " for ", quote(spec.type_name()),
+                     ", got none");
   return *value;
 }
 
@@ -190,7 +191,7 @@ std::shared_ptr<Scheduler> one_cycle(Options spec, Optimizer& optimizer, Total r
   expect_options(spec, {"max_lr", "total_steps", "pct_start", "anneal_strategy", "div_factor", "final_div_factor",
                         "three_phase", "cycle_momentum", "base_momentum", "max_momentum"});
   const auto steps = spec.total_steps ? spec.total_steps : run;
-  check<ConfigError>(steps.has_value(), "scheduler.build", "expected the number of steps for ", *spec.type,
+  check<ConfigError>(steps.has_value(), "scheduler.build", "expected the number of steps for ", spec.type_name(),
                      ", got a run of unknown length; set ", spec.section, ".total_steps, epochs or steps");
   const std::int64_t total = at_least_one(*steps, "total_steps");
   const double rise = share(spec.pct_start.value_or(0.3), "pct_start");

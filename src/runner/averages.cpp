@@ -96,8 +96,7 @@ void TorchRunnerBase::Averages::build() {
                      "expected a model with trainable parameters for ema.enabled or swa.enabled, got none");
 }
 
-// ---- units of SWA: epochs, or updates of the model in a run by steps
-// --------------------------------------------------
+// ---- units of SWA: epochs, or updates of the model in a run by steps ------------------------------------------------
 
 std::optional<std::int64_t> TorchRunnerBase::Averages::units(const std::string& name) const {
   return by_epochs() ? runner_.epochs() : Schedules(runner_).length_in_steps(name);

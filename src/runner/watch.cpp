@@ -146,6 +146,9 @@ std::optional<std::string> TorchRunnerBase::Watch::spike_reason(const Learner& l
   const double threshold = spike.threshold.value_or(default_threshold);
   const auto window = static_cast<std::size_t>(spike.window.value_or(default_window));
   std::deque<double>& losses = state_.losses[learner.name];
+  while (losses.size() > window) {  // of a run with a longer one
+    losses.pop_front();
+  }
   std::optional<std::string> reason;
   double entry = loss;
   if (losses.size() >= window) {

@@ -66,6 +66,20 @@ void check_weights(const State& weights, const Json& want, bool without_counts =
   }
 }
 
+TEST_CASE("WeightAverage: the model's own weights return with its end", "[optim]") {
+  torch::nn::Linear net(1, 1);
+  torch::nn::init::constant_(net->weight, 1.0);
+  {
+    optim::WeightAverage ema(*net, optim::EMAOptions{.decay = 0.5, .warmup = 0});
+    ema.update();
+    torch::nn::init::constant_(net->weight, 3.0);
+    ema.update();
+    ema.apply();
+    CHECK(net->weight.item<double>() == 2.0);
+  }
+  CHECK(net->weight.item<double>() == 3.0);
+}
+
 TEST_CASE("WeightAverage: equals AveragedModel with an exponential or an equal average, of buffers too or with copies",
           "[optim]") {
   struct Case {

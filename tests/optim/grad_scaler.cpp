@@ -122,6 +122,17 @@ TEST_CASE("GradScaler: the same on a GPU", "[optim][cuda]") {
   }
 }
 
+TEST_CASE("GradScaler: a step that threw can be repeated, and divides by the scale then too", "[optim]") {
+  const at::Tensor weight = at::zeros({2}).set_requires_grad(true);
+  optim::SGD optimizer({weight}, {.lr = 1.0, .momentum = 0.9});
+  GradScaler scaler(at::kCPU, {.init_scale = 4.0});
+  weight.mutable_grad() = at::full({2}, 4.0).to_sparse();
+  CHECK_THROWS_AS(scaler.step(optimizer), danling::StateError);
+  weight.mutable_grad() = at::full({2}, 4.0);
+  scaler.step(optimizer);
+  CHECK(weight.detach().equal(at::full({2}, -1.0)));
+}
+
 TEST_CASE("GradScaler: its state continues in another and in Python, and Python's in it", "[optim]") {
   GradScaler scaler(at::kCPU, {.init_scale = 3.0, .growth_interval = 2});
   const at::Tensor none = at::full({}, 0.0F);

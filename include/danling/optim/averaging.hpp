@@ -49,10 +49,11 @@ class WeightAverage {
   WeightAverage& operator=(WeightAverage&&) = default;
   WeightAverage(const WeightAverage&) = delete;
   WeightAverage& operator=(const WeightAverage&) = delete;
-  ~WeightAverage();
+  ~WeightAverage();  ///< puts the model's own weights back
 
   /// Takes the model's weights into the average, if `start` and `interval` ask for this update. Call it after each
-  /// update of the model: one pass over the parameters, without a device wait.
+  /// update of the model: one pass over the parameters, without a device wait. On a device where a flag may skip the
+  /// update, an operation per tensor.
   /// @param found_inf  number on the device that is not 0 after an update that was skipped: the average then stays
   /// @return whether they asked for it. @throws StateError while the average is applied
   bool update(const at::Tensor& found_inf = {});

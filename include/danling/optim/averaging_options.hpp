@@ -26,7 +26,9 @@ struct EMAOptions {
   void fields(Fields& f);
 };
 
-/// Of an equal average (SWA). A unit is an epoch in a run by epochs and an update of the model elsewhere.
+/// Of an equal average (SWA). A unit is an epoch in a run by epochs and an update of the model elsewhere. WeightAverage
+/// reads `start`, `interval` (unset: 1) and `use_buffers`; the rest is for a runner, or for SWALR and update_bn in a
+/// loop of your own.
 struct SWAOptions {
   /// Units before averaging begins; below 1, their share of the run. 0.75
   std::optional<double> start = std::nullopt;

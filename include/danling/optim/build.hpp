@@ -100,8 +100,7 @@ void expect_options(const SchedulerSpec& spec, const std::vector<std::string>& k
 
 /// The scheduler that `spec` describes, over `optimizer`, which must outlive it.
 /// @throws ConfigError for a missing or unknown type, an option that the type does not have, or a schedule over a run
-/// of
-///         unknown length.
+///         of unknown length.
 std::shared_ptr<Scheduler> build_scheduler(const SchedulerSpec& spec, Optimizer& optimizer,
                                            std::optional<std::int64_t> total_steps = std::nullopt);
 

@@ -31,9 +31,10 @@ using CurveRegistry = Registry<Curve(const SchedulerSpec& options)>;
 CurveRegistry& curves();
 
 /// Registers a curve that has options of its own, as register_scheduler does: keys of `sched`, which `Curve::options`
-/// must name too.
+/// must name too. @throws ConfigError for a name or key that is taken.
 template <class T>
 void register_curve(std::string_view name, CurveRegistry::Factory factory) {
+  expect_new_scheduler(name);
   own_scheduler_options().add<T>("scheduler.register", scheduler_keys());
   curves().add(name, std::move(factory));
 }

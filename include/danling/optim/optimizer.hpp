@@ -65,8 +65,9 @@ class Optimizer {
   void step(double grad_divisor = 1.0);
 
   /// The same with a scale and a flag that may be on a device. If the flag is not 0, updates nothing: no parameter, no
-  /// momentum, no count; the content of the gradients is then unspecified. Elementwise optimizers do not wait for a
-  /// device, except with a parameter on the host; others wait for both tensors.
+  /// momentum, no count; the content of the gradients is then unspecified. The library's optimizers do not wait
+  /// for a device, except with a parameter on the host; an adapted torch optimizer, and one without
+  /// `takes_device_scale()`, waits for both tensors.
   /// @throws StateError for a tensor of several elements, and as above.
   void step(const GradScale& scale);
 
@@ -101,14 +102,14 @@ class Optimizer {
   /// One update; called by `step()` under no-grad with a checked divisor.
   virtual void update(double grad_divisor) = 0;
 
-  /// One update by step(closure), under no-grad; the closure itself needs gradients. Override it with
-  /// requires_closure().
-  virtual at::Tensor update_with_closure(const Closure& closure);
-
-  /// The same with a scale or flag on a device, both of one float32 or float64 element; called only if
+  /// update() with a scale or flag on a device, each of one element of any dtype; called only if
   /// `takes_device_scale()`, which is checked at each step.
   virtual void update_on_device(const GradScale& scale);
   virtual bool takes_device_scale() const { return false; }
+
+  /// One update by step(closure), under no-grad; the closure itself needs gradients. Override it with
+  /// requires_closure().
+  virtual at::Tensor update_with_closure(const Closure& closure);
 
   /// Adds a group after checking its parameters. @throws ConfigError for an empty group, a non-leaf tensor, a parameter
   /// that is already in the optimizer, or a wrong number of names.

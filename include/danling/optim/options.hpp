@@ -14,12 +14,12 @@ namespace danling::inline v0::optim {
 /// Unset options keep the default of the optimizer type: that of torch.optim, except `fused`, which is on. A type
 /// refuses options that it does not have.
 struct OptimizerOptions {
-  std::optional<double> lr = std::nullopt;  ///< 1e-3
+  std::optional<double> lr = std::nullopt;  ///< by the type: docs/optim/optimizers.md
   std::optional<double> momentum = std::nullopt;
   std::optional<double> dampening = std::nullopt;
-  std::optional<std::pair<double, double>> betas = std::nullopt;  ///< 0.9, 0.999
-  std::optional<double> eps = std::nullopt;                       ///< 1e-8
-  std::optional<double> weight_decay = std::nullopt;              ///< 1e-2 (AdamW), 0 (others)
+  std::optional<std::pair<double, double>> betas = std::nullopt;  ///< 0.9, 0.999; Lion: 0.9, 0.99
+  std::optional<double> eps = std::nullopt;                       ///< by the type
+  std::optional<double> weight_decay = std::nullopt;              ///< 1e-2 (AdamW, LAMB), 0.1 (Muon), 0 (others)
   std::optional<bool> nesterov = std::nullopt;
   std::optional<bool> amsgrad = std::nullopt;
   std::optional<bool> maximize = std::nullopt;
@@ -87,10 +87,11 @@ struct ParamGroupSpec : OptimizerOptions {
       : OptimizerOptions(options), pattern(std::move(regex)) {}
 
   std::string pattern = {};  ///< regular expression (ECMAScript), searched for anywhere in the name
-  // Relative to the optimizer's option, which must then be set.
+  // Of the optimizer's option, which must then be set.
   std::optional<double> lr_multiplier = std::nullopt;
   std::optional<double> weight_decay_multiplier = std::nullopt;
-  std::optional<double> beta1 = std::nullopt;  ///< replaces the first of `betas`
+  // They replace one of the betas in force for the group.
+  std::optional<double> beta1 = std::nullopt;
   std::optional<double> beta2 = std::nullopt;
   std::optional<bool> no_decay = std::nullopt;  ///< unset: as the optimizer
 
@@ -106,7 +107,7 @@ struct OptimizerSpec : OptimizerOptions {
 
   std::optional<std::string> type = std::nullopt;
   std::vector<ParamGroupSpec> param_groups = {};  ///< a parameter belongs to the first group whose pattern matches
-  /// No weight decay for parameters of fewer than two dimensions, and for those named `bias` or inside a module whose
+  /// No weight decay for parameters of fewer than two dimensions, and for those named `bias` or of a module whose own
   /// name contains `norm`: they form groups of their own, whose other options are those of their group. false
   std::optional<bool> no_decay = std::nullopt;
   /// Regular expressions (ECMAScript), each searched for anywhere in the names: matching parameters are frozen. They

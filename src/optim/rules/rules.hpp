@@ -37,7 +37,7 @@ struct PlainSgd {
 
 struct MomentumSgd {  // momentum_buffer
   static constexpr int buffers = 1;
-  /// `momentum` is 0 and `gradient` 1 in the first update, which is not dampened.
+  /// `gradient` is 1 in the first update, which is not dampened; the momentum is then zero.
   template <class S>
   struct Constants {
     S sign, decay, lr, momentum, gradient;
