@@ -70,7 +70,7 @@ TEST_CASE("WeightAverage: the model's own weights return with its end", "[optim]
   torch::nn::Linear net(1, 1);
   torch::nn::init::constant_(net->weight, 1.0);
   {
-    optim::WeightAverage ema(*net, optim::EMAOptions{.decay = 0.5, .warmup = 0});
+    danling::optim::WeightAverage ema(*net, danling::optim::EMAOptions{.decay = 0.5, .warmup = 0});
     ema.update();
     torch::nn::init::constant_(net->weight, 3.0);
     ema.update();

@@ -14,6 +14,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <torch/cuda.h>
 #include <nlohmann/json.hpp>
 

@@ -54,15 +54,15 @@ TEST_CASE("summarize: the model, its mode and the data are as before, and traini
 }
 
 TEST_CASE("summarize: leaves a teacher out, which is consulted again afterwards", "[runner]") {
-  struct Taught : TinyRunner {
-    explicit Taught(const TinyConfig& config) : TinyRunner(config) {
+  struct TaughtSummary : TinyRunner {
+    explicit TaughtSummary(const TinyConfig& config) : TinyRunner(config) {
       teacher = torch::nn::Sequential(torch::nn::Linear(4, 100), torch::nn::Tanh(), torch::nn::Linear(100, 3));
     }
   };
   const Folder folder;
   TinyConfig config(folder);
   config.distill.weight = 1.0;
-  Taught runner(config);
+  TaughtSummary runner(config);
   const double before = *runner.evaluate({"val"}).number("val.losses.distill.1");
   CHECK(before > 0);
   const auto summary = runner.summarize();
