@@ -77,8 +77,6 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::int64_t total_steps, const S
                        " in group ", g);
   }
   percentile_ = *options_.scaling == "percentile";
-  check<ConfigError>(!percentile_ || options_.final_lr.value_or(1) * options_.final_lr_ratio.value_or(1) > 0, build,
-                     "expected a final rate above 0 with percentile scaling, got 0; set scaling: numerical");
   start();
 }
 

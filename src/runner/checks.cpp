@@ -134,23 +134,6 @@ void TorchRunnerBase::Checks::models_updated(std::string_view split) {
   }
 }
 
-void TorchRunnerBase::Checks::evaluated() const {
-  if (runner_.results_.latest() != nullptr) {
-    return;
-  }
-  constexpr auto advice = ", got none; call evaluate_on_batch and finish_evaluation, or set evaluate_interval";
-  for (const Learner& learner : runner_.learners_) {
-    if (learner.scheduler != nullptr && learner.scheduler->requires_metric()) {
-      runner_.logger().warning(concat("the schedule", learner.name.empty() ? "" : concat(" of ", learner.name),
-                                      " has not changed the learning rate: it expected results of evaluations",
-                                      advice));
-    }
-  }
-  if (std::isfinite(runner_.config().patience)) {
-    runner_.logger().warning(concat("patience had no effect: it expected results of evaluations", advice));
-  }
-}
-
 void TorchRunnerBase::Checks::schedules() {
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && learner.scheduler->is_finished() &&

@@ -29,8 +29,6 @@ class TorchRunnerBase::Checks {
   void metrics_fed();
   void evaluations_of_host() const;  ///< at the end of a program's own loop
   void models_updated(std::string_view split);
-  /// At the end of a loop of the program: warns of options that wait for evaluations, if there was none.
-  void evaluated() const;
 
  private:
   void schedules();

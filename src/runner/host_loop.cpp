@@ -160,7 +160,6 @@ const ResultBook& TorchRunnerBase::finish_training() {
     Windows(*this).close_last(host_->counted);
     Checks(*this).models_updated(host_->splits.front());
     host_->evaluate_if_due();
-    Checks(*this).evaluated();
     Result row;
     row.set(host_->splits.front(), host_->frame->finish([this](const Result&) { loop_.split.clear(); }));
     pass_ = nullptr;

@@ -88,19 +88,29 @@ void TorchRunnerBase::Schedules::check_host_loop() const {
   }
 }
 
+std::optional<optim::ScheduleOutline> TorchRunnerBase::Schedules::outline(const Learner& learner,
+                                                                          std::size_t group) const {
+  const optim::Scheduler& schedule = *learner.scheduler;
+  const auto run = learner.scheduler_by_step ? length_in_steps(learner.name) : length_in_epochs();
+  const auto updates = schedule.length() ? schedule.length() : run;
+  return updates && *updates > 0 ? optim::outline(schedule, *updates, group) : std::nullopt;
+}
+
+std::size_t TorchRunnerBase::Schedules::highest_group(const optim::Scheduler& schedule) {
+  const auto& base = schedule.base_lrs();
+  return static_cast<std::size_t>(std::max_element(base.begin(), base.end()) - base.begin());
+}
+
 std::string TorchRunnerBase::Schedules::text(const Learner& learner) const {
   const optim::Scheduler& schedule = *learner.scheduler;
   const auto& base = schedule.base_lrs();
-  const auto group = static_cast<std::size_t>(std::max_element(base.begin(), base.end()) - base.begin());
+  const std::size_t group = highest_group(schedule);
   const std::string step = learner.scheduler_by_step ? "step" : "epoch";
   const std::string type = spec_of(learner.name).type_name();
   std::string out = concat("schedule", learner.name.empty() ? "" : concat(" of ", learner.name), ": ",
                            type.empty() ? "the program's" : type);
-  const auto run = learner.scheduler_by_step ? length_in_steps(learner.name) : length_in_epochs();
-  const auto updates = schedule.length() ? schedule.length() : run;
-  const auto outlined = updates && *updates > 0 ? optim::outline(schedule, *updates, group) : std::nullopt;
-  if (outlined) {
-    out += concat(" over ", *updates, " ", step, "s, learning rate ", outlined->text(step));
+  if (const auto outlined = outline(learner, group)) {
+    out += concat(" over ", outlined->updates, " ", step, "s, learning rate ", outlined->text(step));
   } else {
     out += concat(", learning rate ", optim::short_rate(schedule.get_last_lr()[group]), " at first",
                   schedule.requires_metric() ? concat(", then by ", monitor_of(learner.name)) : "");
@@ -112,7 +122,16 @@ void TorchRunnerBase::Checks::log_schedules() const {
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr && !learner.scheduler->base_lrs().empty() &&
         runner_.warned_.insert(concat("schedule of ", learner.name)).second) {
-      runner_.logger().info(Schedules(runner_).text(learner));
+      const Schedules schedules(runner_);
+      runner_.logger().info(schedules.text(learner));
+      const std::size_t group = Schedules::highest_group(*learner.scheduler);
+      const double base = learner.scheduler->base_lrs()[group];
+      const auto outline = schedules.outline(learner, group);
+      if (outline && outline->highest < 1e-3 * base) {
+        runner_.logger().warning(concat(
+            schedules.spec_of(learner.name).section, " never reaches a thousandth of the learning rate ",
+            optim::short_rate(base), "; percentile scaling to 0 stays at 0: set scaling: numerical to decay to zero"));
+      }
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <danling/optim/outline.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 
 #include "runner/window_lengths.hpp"
@@ -46,6 +47,9 @@ class TorchRunnerBase::Schedules {
   std::string monitor_of(const std::string& name) const;
   /// Which schedule it is, with its first, highest and last rate, or as much as is known of them.
   std::string text(const Learner& learner) const;
+  /// The rates of a parameter group over the run; null where they depend on more than the position.
+  std::optional<optim::ScheduleOutline> outline(const Learner& learner, std::size_t group) const;
+  static std::size_t highest_group(const optim::Scheduler& schedule);
 
  private:
   std::optional<std::int64_t> length_in_epochs() const;  // unset: not known

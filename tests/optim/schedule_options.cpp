@@ -114,12 +114,6 @@ TEST_CASE("exponential: with gamma PyTorch's, without the curve that ends at the
   CHECK(refusal({.type = "ExponentialLR"}) == "[scheduler.build] expected gamma for 'exponentiallr', got none");
   CHECK(refusal({.type = "exponential", .final_lr = 0.0}) ==
         "[scheduler.build] expected a final rate above 0 for exponential without gamma, got 0");
-  for (const char* type : {"cosine", "linear"}) {
-    CHECK(refusal({.type = type, .final_lr_ratio = 0.0}) ==
-          "[scheduler.build] expected a final rate above 0 with percentile scaling, got 0; set scaling: numerical");
-  }
-  CHECK(refusal({.type = "cosine", .final_lr = 0.0, .scaling = "percentile"}) ==
-        "[scheduler.build] expected a final rate above 0 with percentile scaling, got 0; set scaling: numerical");
   check_rates(rates({.type = "linear",
                      .final_lr_ratio = 0.0,
                      .min_lr = 0.0,

@@ -43,6 +43,17 @@ std::string refused(const TinyConfig& config) {
   return error_of<dl::ConfigError>([&] { runner.initialize(); });
 }
 
+TEST_CASE("schedule: a decay to 0 by percentile, which is 0 throughout as in DanLing, is a warning", "[runner]") {
+  const Folder folder;
+  TinyConfig config(folder);
+  config.epochs = 1;
+  config.sched.type = "cosine";
+  config.sched.final_lr_ratio = 0.0;
+  CHECK(logged<TinyRunner>(config, "sched never") ==
+        std::vector<std::string>{"sched never reaches a thousandth of the learning rate 0.05; percentile scaling to 0 "
+                                 "stays at 0: set scaling: numerical to decay to zero"});
+}
+
 TEST_CASE("schedule: one log line at the start has its first, highest and last rate", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

@@ -109,31 +109,5 @@ TEST_CASE("run: a tool that finds nothing returns 1, and one without an optimize
   CHECK(fs::is_empty(folder.path()));
 }
 
-TEST_CASE("finish_training: warns of a schedule and of patience that got no evaluation", "[runner]") {
-  const Folder folder;
-  TinyConfig config = hosted(folder);
-  config.sched = dl::SchedConfig();
-  config.sched.type = "reduce_on_plateau";
-  config.patience = 2;
-  const bool evaluates = GENERATE(false, true);
-  HostedRunner runner(config);
-  std::vector<std::string> warnings;
-  collect_warnings(runner, warnings);
-  for (std::int64_t i = 0; i < 4; ++i) {
-    runner.train_on_batch(pushed(i));
-  }
-  if (evaluates) {
-    runner.evaluate_on_batch(pushed(0));
-    runner.finish_evaluation();
-  }
-  runner.finish_training();
-  const std::string advice =
-      ": it expected results of evaluations, got none; call evaluate_on_batch and finish_evaluation, or set "
-      "evaluate_interval";
-  CHECK(warnings == (evaluates ? std::vector<std::string>()
-                               : std::vector<std::string>{"the schedule has not changed the learning rate" + advice,
-                                                          "patience had no effect" + advice}));
-}
-
 }  // namespace
 }  // namespace runner_test
