@@ -1,6 +1,6 @@
 // Time of an update of a weight average: ./dev bench averaging [--quick]. In turn with itself (the control), a loop
 // that moves as many bytes (the limit of memory) and LibTorch's operations, whose averages must be the same.
-#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -69,7 +69,7 @@ void run(const Shape& shape, at::ScalarType type, int rounds) {
   for (std::int64_t i = 0; i < shape.tensors; ++i) {
     values.push_back(at::randn({shape.rows, shape.columns}, type));
     starts.push_back(values.back().clone());
-    moved.push_back(values.back() + at::randn({shape.rows, shape.columns}, type));
+    moved.push_back(values.back().add(at::randn({shape.rows, shape.columns}, type)));
     parameters.emplace_back(std::to_string(i), values.back());
     values.back().set_requires_grad(true);
   }
