@@ -28,6 +28,7 @@ EpochPlan::EpochPlan(std::optional<std::int64_t> size, Ranges done, Layout layou
     : layout_(layout), done_(std::move(done)), left_(size ? *size - done_.count() : endless - done_.count()) {
   if (size) {
     segments_ = {{0, left_, 0}};
+    num_batches_ = count_batches();
     return;
   }
   segments_.clear();
@@ -44,6 +45,7 @@ EpochPlan::EpochPlan(std::optional<std::int64_t> size, Ranges done, Layout layou
   }
   segment.size = left_ - segment.begin;
   segments_.push_back(segment);
+  num_batches_ = count_batches();
 }
 
 std::int64_t EpochPlan::num_steps() const {
@@ -51,7 +53,7 @@ std::int64_t EpochPlan::num_steps() const {
   return last.step + (layout_.drop_last ? last.size / layout_.global() : rounded_up(last.size, layout_.global()));
 }
 
-std::int64_t EpochPlan::num_batches() const {
+std::int64_t EpochPlan::count_batches() const {
   const std::int64_t steps = num_steps();
   if (steps == 0) {
     return 0;

@@ -54,7 +54,7 @@ class EpochPlan {
   /// Remaining global batches; very many for a stream.
   std::int64_t num_steps() const;
   /// Remaining global batches in which this rank has samples.
-  std::int64_t num_batches() const;
+  std::int64_t num_batches() const { return num_batches_; }
 
   GlobalBatch batch(std::int64_t step) const;
   /// The position of remaining sample `i`, and the end of the run of remaining positions that it begins.
@@ -76,10 +76,13 @@ class EpochPlan {
     std::int64_t step = 0;
   };
 
+  std::int64_t count_batches() const;
+
   Layout layout_;
   Ranges done_;
   std::int64_t left_ = 0;
   std::vector<Segment> segments_ = {Segment()};
+  std::int64_t num_batches_ = 0;
 };
 
 }  // namespace danling::inline v0::data::detail

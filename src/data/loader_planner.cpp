@@ -25,7 +25,7 @@ std::span<std::int64_t> part(std::vector<std::int64_t>& of, std::int64_t begin, 
 
 void check_records(std::span<const std::int64_t> records, std::int64_t size, const char* giver) {
   for (const std::int64_t record : records) {
-    if (record < 0 || record >= size) [[unlikely]] {
+    if (static_cast<std::uint64_t>(record) >= static_cast<std::uint64_t>(size)) [[unlikely]] {
       fail<DataError>("data.loader", "expected records in [0, ", size, ") from ", giver, ", got record ", record);
     }
   }
@@ -99,7 +99,9 @@ bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot) {
 
 bool Planner::plan(BatchSlot& slot) {
   BatchInfo& info = slot.info;
-  info.split = context_.split;
+  if (info.split != context_.split) {
+    info.split = context_.split;
+  }
   info.epoch = context_.epoch;
   info.batch_idx = context_.batch_idx;
   info.global_step = context_.global_step;
@@ -146,10 +148,11 @@ std::int64_t OrderPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
   };
   // Padding stands at the end of the order, and repeats its beginning.
   const std::int64_t behind = std::max<std::int64_t>(share.offset - global.size, 0);
-  info.position = share.count > 0 ? plan.position(global.begin + share.offset).begin : sampler_.size() + behind;
+  info.position = sampler_.size() + behind;
   for (std::int64_t done = 0; done < share.count;) {
     const Range run = plan.position(global.begin + share.offset + done);
     const std::int64_t size = std::min(run.size(), share.count - done);
+    info.position = done == 0 ? run.begin : info.position;
     sampler_.fill(run.begin, part(info.indices, done, size));
     for (std::int64_t i = 0; repeats && i < size; ++i) {
       key(done + i, run.begin + i);

@@ -13,9 +13,15 @@ namespace danling::inline v0::optim {
 
 namespace {
 
-void check_divisor(std::string_view optimizer, double divisor) {
+void check_divisor(const Optimizer& optimizer, double divisor) {
   if (!(divisor > 0) || !std::isfinite(divisor)) [[unlikely]] {
-    fail<StateError>(concat(optimizer, ".step"), "expected a finite grad_divisor above 0, got ", divisor);
+    fail<StateError>(concat(optimizer.name(), ".step"), "expected a finite grad_divisor above 0, got ", divisor);
+  }
+}
+
+void check_one_element(const Optimizer& optimizer, const char* what, const at::Tensor& tensor) {
+  if (tensor.defined() && tensor.numel() != 1) [[unlikely]] {
+    fail<StateError>(concat(optimizer.name(), ".step"), "expected ", what, " of one element, got ", tensor.numel());
   }
 }
 
@@ -24,7 +30,7 @@ void check_divisor(std::string_view optimizer, double divisor) {
 Optimizer::~Optimizer() = default;
 
 void Optimizer::step(double grad_divisor) {
-  check_divisor(name(), grad_divisor);
+  check_divisor(*this, grad_divisor);
   const at::NoGradGuard no_grad;
   if (grad_divisor != 1.0) {
     detail::separate_gradients(groups_);
@@ -51,12 +57,8 @@ at::Tensor Optimizer::update_with_closure(const Closure&) {
 }
 
 void Optimizer::step(const GradScale& scale) {
-  const std::string where = concat(name(), ".step");
-  for (const auto* tensor : {&scale.scale, &scale.found_inf}) {
-    check<StateError>(!tensor->defined() || tensor->numel() == 1, where, "expected ",
-                      tensor == &scale.scale ? "a scale" : "a found_inf", " of one element, got ",
-                      tensor->defined() ? tensor->numel() : 0);
-  }
+  check_one_element(*this, "a scale", scale.scale);
+  check_one_element(*this, "a found_inf", scale.found_inf);
   const auto on_host = [](const ParamGroup& group) {
     return std::any_of(group.params.begin(), group.params.end(), [](const auto& param) { return param.is_cpu(); });
   };
@@ -82,7 +84,7 @@ void Optimizer::step(const GradScale& scale) {
 }
 
 void detail::step_on_device(Optimizer& optimizer, const GradScale& scale) {
-  check_divisor(optimizer.name(), scale.divisor);
+  check_divisor(optimizer, scale.divisor);
   const at::NoGradGuard no_grad;
   separate_gradients(optimizer.groups_);
   optimizer.update_on_device(scale);

@@ -15,6 +15,7 @@
 
 #include "runner/gradient_stats.hpp"
 #include "runner/kept_buffers.hpp"
+#include "runner/repeated_step.hpp"
 #include "runner/watch.hpp"
 
 namespace danling::inline v0 {
@@ -91,6 +92,21 @@ void TorchRunnerBase::Gradients::begin_pass() const {
       learner.stats->reset_mean();
     }
   }
+}
+
+bool TorchRunnerBase::Gradients::update(Learner& learner, double divisor) {
+  optim::GradScale scale{.divisor = divisor};
+  if (learner.prepares_gradients && !prepare(scale)) {
+    return false;
+  }
+  if (learner.repeats_step) {
+    StepRepeater(runner_).update(learner);
+  } else if (scale.scale.defined() || scale.found_inf.defined()) {
+    learner.optimizer->step(scale);
+  } else {
+    learner.optimizer->step(scale.divisor);
+  }
+  return true;
 }
 
 bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {

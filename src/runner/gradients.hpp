@@ -15,10 +15,9 @@ class TorchRunnerBase::Gradients {
   void restore_stats(Learner& learner) const;
   /// Begins the means of a pass anew.
   void begin_pass() const;
-  /// Checks and clips the gradients of the learner in turn, and adapts its loss scale.
-  /// @param scale  divides the gradients in the optimizer's pass
+  /// Checks and clips the gradients of the learner in turn, adapts its loss scale, and steps its optimizer.
   /// @return false when the host skips the update
-  bool prepare(optim::GradScale& scale);
+  bool update(Learner& learner, double divisor);
 
   /// The gradients of a part of the batch: of the window's first micro-batch, or of this rank before the sum.
   void record_part(Learner& learner) const { record_part(learner, learner.window.total()); }
@@ -38,6 +37,9 @@ class TorchRunnerBase::Gradients {
   std::int64_t settle() const;
 
  private:
+  /// @param scale  divides the gradients in the optimizer's pass
+  /// @return false when the host skips the update
+  bool prepare(optim::GradScale& scale);
   /// Also measures them. @param norm  that of clipping by norm
   void clip(optim::GradScale& scale, at::Tensor& norm);
   bool skip_on_host(optim::GradScale& scale);

@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-/// What further runs change besides the gradients, for its lifetime.
+/// Restores at its end all that further runs changed, but for the gradients.
 class TorchRunnerBase::StepRepeater::Scope {
  public:
   explicit Scope(TorchRunnerBase& runner, Learner& learner) : runner_(runner), learner_(learner) {

@@ -162,16 +162,10 @@ bool TorchRunnerBase::optimizer_step() {
     return false;
   }
   checkpoint_manager_->maybe_wait_for_staging(std::nullopt);
-  optim::GradScale scale{.divisor = divisor};
-  if (learner.prepares_gradients && !Gradients(*this).prepare(scale)) {
+  if (!learner.prepares_gradients && !learner.repeats_step) {
+    learner.optimizer->step(divisor);
+  } else if (!Gradients(*this).update(learner, divisor)) {
     return false;
-  }
-  if (learner.repeats_step) [[unlikely]] {
-    StepRepeater(*this).update(learner);
-  } else if (scale.scale.defined() || scale.found_inf.defined()) {
-    learner.optimizer->step(scale);
-  } else {
-    learner.optimizer->step(scale.divisor);
   }
   if (autocast_dtype_) {
     clear_autocast_cache();

@@ -95,6 +95,47 @@ TEST_CASE("build_optimizer: patterns make groups in order, the rest keeps the op
                                              "that no earlier group has, got no match"});
 }
 
+TEST_CASE("optimizers, schedulers: DanLing's and PyTorch's names are known, and the error of an unknown one lists them",
+          "[optim]") {
+  const auto lists = [](const std::string& error, std::initializer_list<const char*> names) {
+    const std::string list = error.substr(0, error.find(", got ")) + ",";
+    for (const std::string name : names) {
+      CAPTURE(error, name);
+      CHECK(list.find(" " + name + ",") != std::string::npos);
+    }
+  };
+  lists(error_of<ConfigError>([] { optim::build_optimizer({"none"}, model_parameters()); }),
+        {"sgd", "asgd", "adam", "adamw", "adadelta", "adagrad", "adamax", "nadam", "radam", "rmsprop", "rprop", "lbfgs",
+         "adafactor", "lion", "lamb", "muon"});
+  const auto optimizer = optim::build_optimizer({"sgd"}, model_parameters());
+  lists(error_of<ConfigError>([&] { optim::build_scheduler({.type = "none"}, *optimizer, 9); }),
+        {"linear",
+         "cosine",
+         "constant",
+         "polynomial",
+         "exponential",
+         "inverse_sqrt",
+         "wsd",
+         "step",
+         "multistep",
+         "cyclic",
+         "one_cycle",
+         "cosine_annealing",
+         "cosine_warm_restarts",
+         "reduce_on_plateau",
+         "steplr",
+         "multisteplr",
+         "exponentiallr",
+         "linearlr",
+         "constantlr",
+         "polynomiallr",
+         "cosineannealinglr",
+         "cosineannealingwarmrestarts",
+         "cycliclr",
+         "onecyclelr",
+         "reducelronplateau"});
+}
+
 TEST_CASE("build_optimizer: tied weights are trained once", "[optim]") {
   auto parameters = model_parameters();
   parameters.emplace_back("decoder.weight", parameters[0].second);

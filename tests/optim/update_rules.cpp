@@ -297,11 +297,35 @@ TEST_CASE("Update rules: the number of threads does not change the bits", "[opti
   at::set_num_threads(4);
   CHECK(optim::detail::sum_squares(tensors) == one);
   at::set_num_threads(before);
-  double exact = 0;
-  for (const auto& tensor : tensors) {
-    exact += tensor.to(at::kDouble).square().sum().item().toDouble();
+}
+
+TEST_CASE("Update rules: a sum of squares is exact to 2^-20, for numbers of any size", "[optim]") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (const double size : {1.0, 1e-3, 1e-15, 1e-30, 1e15, 1e30}) {
+      CAPTURE(dtype, size);
+      if (dtype == at::kHalf && (size > 1 || size < 1e-3)) {
+        continue;  // outside of its range
+      }
+      std::vector<at::Tensor> tensors;
+      for (const std::int64_t count : {3, 100'000, 17, 513}) {
+        tensors.push_back(waves({count}, 0.3, at::kDouble).mul(size).to(dtype));
+      }
+      double exact = 0;
+      for (const auto& tensor : tensors) {
+        exact += tensor.to(at::kDouble).square().sum().item().toDouble();
+      }
+      const double error = std::abs(optim::detail::sum_squares(tensors) / exact - 1);
+      CHECK(error < (dtype == at::kDouble ? 0x1p-48 : 0x1p-20));
+    }
   }
-  CHECK(one == Approx(exact).epsilon(1e-13));
+  // One large number among small ones, and the reverse.
+  for (const double one : {1e-25, 1e25, 3e38}) {
+    const at::Tensor mixed = at::full({2000}, 1e-3, at::kFloat);
+    mixed[777] = one;
+    const double exact = mixed.to(at::kDouble).square().sum().item().toDouble();
+    CHECK(std::abs(optim::detail::sum_squares({mixed}) / exact - 1) < 0x1p-20);
+  }
+  CHECK(optim::detail::sum_squares({at::zeros({1000})}) == 0);
 }
 
 TEST_CASE("Update rules: complex parameters are updated as pairs of real numbers", "[optim]") {

@@ -10,6 +10,8 @@ namespace {  // NOLINT(google-build-namespaces)
 
 inline float sqrt(float x) { return __builtin_sqrtf(x); }
 inline double sqrt(double x) { return __builtin_sqrt(x); }
+inline float copysign(float x, float sign) { return __builtin_copysignf(x, sign); }
+inline double copysign(double x, double sign) { return __builtin_copysign(x, sign); }
 inline float abs(float x) { return __builtin_fabsf(x); }
 inline double abs(double x) { return __builtin_fabs(x); }
 
@@ -21,13 +23,14 @@ inline T maximum(T a, T b) {
 /// -1, 0 or 1; 0 for NaN, as LibTorch's sign().
 template <class T>
 inline T sign(T x) {
-  return static_cast<T>(static_cast<T>(x > 0) - static_cast<T>(x < 0));
+  return __builtin_islessgreater(x, T(0)) ? copysign(T(1), x) : T(0);
 }
 
-/// torch.lerp: exact at both ends.
+/// torch.lerp: exact at both ends. One product, since `weight` is the same for all elements.
 template <class T>
 inline T lerp(T start, T end, T weight) {
-  return weight < T(0.5) ? start + weight * (end - start) : end - (end - start) * (1 - weight);
+  const bool from_start = weight < T(0.5);
+  return (from_start ? start : end) + (end - start) * (from_start ? weight : weight - 1);
 }
 
 template <class T>
