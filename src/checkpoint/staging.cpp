@@ -10,13 +10,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Storage.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <tensors/workers.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -107,7 +108,7 @@ void copy_host_memory(const std::vector<Plan::Part>& parts, char* to) {
     }
   }
   // One piece is worth a thread, a hundred small tensors are not.
-  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 4, [&](std::int64_t begin, std::int64_t end) {
+  tensors::for_each_range(static_cast<std::int64_t>(pieces.size()), 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<std::size_t>(i)];
       copy_piece(piece.to, piece.from, piece.bytes);

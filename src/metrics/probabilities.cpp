@@ -7,12 +7,12 @@
 #include <type_traits>
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 
 #include <danling/core/error.hpp>
+#include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -48,7 +48,7 @@ void softmax_of_rows(const at::Tensor& logits, const at::Tensor& out) {
   const T* from = logits.const_data_ptr<T>();
   T* to = out.mutable_data_ptr<T>();
   constexpr std::int64_t scores_per_task = 32768;
-  at::parallel_for(0, logits.size(0), scores_per_task / size + 1, [&](std::int64_t begin, std::int64_t end) {
+  tensors::for_each_range(logits.size(0), scores_per_task / size + 1, [&](std::int64_t begin, std::int64_t end) {
     std::array<Number, longest_own_row> powers;
     for (std::int64_t row = begin; row < end; ++row) {
       const T* scores = from + row * size;
@@ -75,9 +75,10 @@ void sigmoid_of_each(const at::Tensor& logits, const at::Tensor& out) {
   using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T* from = logits.const_data_ptr<T>();
   T* to = out.mutable_data_ptr<T>();
-  constexpr std::int64_t scores_per_task = 32768;
-  at::parallel_for(0, logits.numel(), scores_per_task, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
+  constexpr std::int64_t block = 4096;
+  const std::int64_t count = logits.numel();
+  tensors::for_each_range((count + block - 1) / block, 8, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin * block; i < std::min(count, end * block); ++i) {
       to[i] = static_cast<T>(1 / (1 + std::exp(-static_cast<Number>(from[i]))));
     }
   });

@@ -9,6 +9,7 @@
 
 #include <danling/core/error.hpp>
 #include <optim/elementwise_impl.hpp>
+#include <optim/known_options.hpp>
 #include <optim/memory.hpp>
 
 namespace danling::inline v0::optim {
@@ -77,8 +78,10 @@ std::optional<double> ElementwiseOptimizer::momentum(std::size_t group) const {
 void ElementwiseOptimizer::set_momentum(std::size_t group, double value) {
   Impl::Group& own = impl_->groups.at(group);
   if (own.options.betas) {
+    detail::expect_betas(name(), "betas", {value, 0});
     own.options.betas->first = value;
   } else if (own.options.momentum) {
+    detail::expect_not_negative(name(), "momentum", value);
     own.options.momentum = value;
     own.variant = impl_->rule.variant(own.options);
   } else {

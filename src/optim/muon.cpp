@@ -276,6 +276,7 @@ std::optional<double> Muon::momentum(std::size_t group) const {
 void Muon::set_momentum(std::size_t group, double value) {
   Impl::Group& own = impl_->groups.at(group);
   if (own.is_muon()) {
+    detail::expect_not_negative(name(), "momentum", value);
     own.options.momentum = value;
   } else {
     impl_->adamw.set_momentum(own.adamw, value);

@@ -8,6 +8,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <optim/known.hpp>
+#include <optim/known_options.hpp>
 #include <optim/rules/constants.hpp>
 
 namespace danling::inline v0::optim::detail {
@@ -103,11 +104,7 @@ OptimizerOptions Rule::complete(const OptimizerOptions& given) const {
   OptimizerOptions out = given;
   inherit(out, defaults);
   const auto not_negative = [&](const std::optional<double>& value, const char* key) {
-    check<ConfigError>(!value || (*value >= 0 && std::isfinite(*value)), where, "expected ", key,
-                       " to be 0 or more, got ", value.value_or(0));
-  };
-  const auto below_one = [&](double value, const char* key) {
-    check<ConfigError>(value >= 0 && value < 1, where, "expected ", key, " from 0 to below 1, got ", value);
+    detail::expect_not_negative(name, key, value.value_or(0));
   };
   not_negative(out.lr, "lr");
   not_negative(out.momentum, "momentum");
@@ -120,8 +117,7 @@ OptimizerOptions Rule::complete(const OptimizerOptions& given) const {
   not_negative(out.t0, "t0");
   not_negative(out.momentum_decay, "momentum_decay");
   if (out.betas) {
-    below_one(out.betas->first, "betas");
-    below_one(out.betas->second, "betas");
+    detail::expect_betas(name, "betas", *out.betas);
   }
   check<ConfigError>(!out.rho || (*out.rho >= 0 && *out.rho <= 1), where, "expected rho from 0 to 1, got ",
                      out.rho.value_or(0));

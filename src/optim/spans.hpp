@@ -22,7 +22,6 @@ class SpanList {
   std::size_t add_constants(const double* values, std::size_t count);
   /// `span.constants` is set when they run.
   void add(rules::Kernel kernel, std::size_t constants, const rules::Span& span);
-  bool empty() const { return items_.empty(); }
   /// The same bits for any number of threads. Begins with the last span, whose gradient was read last.
   void run();
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include <checkpoint/save_thread.hpp>
@@ -106,6 +107,21 @@ TEST_CASE("StagingBuffer: the same memory serves states of the same size, and a 
   CHECK(larger.at("model").at("weight").tensor().equal(at::full({100000}, 3.0)));
   const State smaller = buffer.stage(counted_state(4, 10), false);
   CHECK(smaller.at("model").at("weight").tensor().equal(at::full({10}, 4.0)));
+}
+
+TEST_CASE("StagingBuffer: a copy that is split over threads is whole", "[checkpoint]") {
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);
+  danling::State::Map tensors;
+  for (const std::int64_t size : {1, 3'000'001, 5, 700'000}) {
+    tensors["t" + std::to_string(size)] = at::arange(size, at::kInt);
+  }
+  danling::StagingBuffer buffer;
+  const State copy = buffer.stage(State(tensors), /*pinned=*/false);
+  for (const auto& [name, tensor] : tensors) {
+    CHECK(copy.at(name).tensor().equal(tensor.tensor()));
+  }
+  at::set_num_threads(before);
 }
 
 TEST_CASE("SaveThread: a waiting save that nobody relies on gives way to a newer one", "[checkpoint]") {

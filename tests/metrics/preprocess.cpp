@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/_nested_tensor_from_tensor_list.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -107,6 +108,28 @@ TEST_CASE("preprocess_binary: one logit has one probability, wherever it lies", 
       CHECK(alike.eq(alike[0]).all().item().toBool());
     }
   }
+}
+
+TEST_CASE("preprocess: work that is split over threads gives the same", "[metrics]") {
+  const int before = at::get_num_threads();
+  for (const std::int64_t rows : {1, 3000, 20'011}) {
+    CAPTURE(rows);
+    const at::Tensor logits = at::randn({rows, 20}).mul(3);
+    const at::Tensor labels = at::zeros({rows}, at::kLong);
+    const auto probabilities = [&] {
+      return std::pair(preprocess_multiclass(logits, labels, 20).first,
+                       preprocess_binary(logits.view(-1), at::zeros({rows * 20}, at::kLong)).first);
+    };
+    at::set_num_threads(1);
+    const auto [softmax, sigmoid] = probabilities();
+    at::set_num_threads(3);
+    const auto [split_softmax, split_sigmoid] = probabilities();
+    CHECK(split_softmax.equal(softmax));
+    CHECK(split_sigmoid.equal(sigmoid));
+    CHECK(close(softmax, logits.softmax(1)));
+    CHECK(close(sigmoid, logits.view(-1).sigmoid()));
+  }
+  at::set_num_threads(before);
 }
 
 TEST_CASE("preprocess_multiclass: classes come last, whichever dimension held them", "[metrics]") {

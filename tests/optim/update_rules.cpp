@@ -1,6 +1,7 @@
 // The update rules: one pass over memory against operations on tensors, over instruction sets, threads, dtypes,
 // layouts.
 #include <danling/optim/build.hpp>
+#include <danling/optim/muon.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -475,6 +476,15 @@ TEST_CASE("Optimizers: momentum is what schedules cycle", "[optim]") {
   CHECK(*adamw.options().betas == std::pair(0.9, 0.99));
   optim::SGD sgd({param}, {.momentum = 0.5});
   sgd.set_momentum(0, 0.0);
+  CHECK(sgd.momentum(0) == 0.0);
+  const auto refused = [](optim::Optimizer& optimizer, double value) {
+    return error_of<danling::ConfigError>([&] { optimizer.set_momentum(0, value); });
+  };
+  CHECK(refused(adamw, 1.0) == "[AdamW.options] expected betas from 0 to below 1, got 1.0");
+  CHECK(refused(sgd, -0.5) == "[SGD.options] expected momentum to be 0 or more, got -0.5");
+  optim::Muon muon({at::zeros({3, 3}).set_requires_grad(true)});
+  CHECK(refused(muon, -0.5) == "[Muon.options] expected momentum to be 0 or more, got -0.5");
+  CHECK(adamw.momentum(0) == 0.9);
   CHECK(sgd.momentum(0) == 0.0);
   const auto adagrad = optim::build_optimizer({"adagrad"}, {{"p", param}});
   CHECK_FALSE(adagrad->momentum(0).has_value());

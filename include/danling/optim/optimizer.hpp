@@ -80,7 +80,7 @@ class Optimizer {
   /// The momentum of a group, which schedules may cycle: `momentum` or the first of `betas`. Nothing where the
   /// optimizer has neither.
   virtual std::optional<double> momentum(std::size_t group) const;
-  /// @throws StateError where momentum() returns nothing.
+  /// @throws StateError where momentum() returns nothing, ConfigError for a value out of range.
   virtual void set_momentum(std::size_t group, double value);
 
   /// Drops the gradients, or fills them with zeros if `set_to_none` is false (required for gradients that are views of

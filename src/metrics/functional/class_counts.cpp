@@ -1,15 +1,16 @@
 // Loops over scores on the host: predicted classes, and labels among the first k.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/Parallel.h>
 
 #include <danling/core/error.hpp>
 
 #include <metrics/functional/counts.hpp>
 #include <metrics/host_labels.hpp>
+#include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -66,28 +67,28 @@ std::int64_t rows_per_task(std::int64_t num_classes) { return std::max<std::int6
 template <class T>
 RightCount count_right(const at::Tensor& scores, const std::int64_t* labels, const ClassRule& rule) {
   const T* data = scores.const_data_ptr<T>();
-  return at::parallel_reduce(
-      0, scores.size(0), rows_per_task(rule.num_classes), RightCount(),
-      [&](std::int64_t begin, std::int64_t end, RightCount count) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t label = labels[row];
-          if (rule.ignore_index && label == *rule.ignore_index) {
-            continue;
-          }
-          ++count.counted;
-          count.right += rank_of(data + row * rule.num_classes, rule.num_classes, label) < rule.top_k ? 1 : 0;
-        }
-        return count;
-      },
-      [](const RightCount& a, const RightCount& b) {
-        return RightCount{a.right + b.right, a.counted + b.counted};
-      });
+  std::atomic<std::int64_t> right = 0;
+  std::atomic<std::int64_t> counted = 0;
+  tensors::for_each_range(scores.size(0), rows_per_task(rule.num_classes), [&](std::int64_t begin, std::int64_t end) {
+    RightCount count;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t label = labels[row];
+      if (rule.ignore_index && label == *rule.ignore_index) {
+        continue;
+      }
+      ++count.counted;
+      count.right += rank_of(data + row * rule.num_classes, rule.num_classes, label) < rule.top_k ? 1 : 0;
+    }
+    right += count.right;
+    counted += count.counted;
+  });
+  return {right.load(), counted.load()};
 }
 
 template <class T>
 void predict(const at::Tensor& scores, const std::int64_t* labels, const ClassRule& rule, std::int64_t* predicted) {
   const T* data = scores.const_data_ptr<T>();
-  at::parallel_for(0, scores.size(0), rows_per_task(rule.num_classes), [&](std::int64_t begin, std::int64_t end) {
+  tensors::for_each_range(scores.size(0), rows_per_task(rule.num_classes), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* first = data + row * rule.num_classes;
       const std::int64_t label = labels[row];

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 
 #include <metrics/functional/moments.hpp>
 #include <metrics/functional/vectors.hpp>
+#include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -215,7 +215,7 @@ void add_rows(const at::Tensor& preds, const at::Tensor& targets, std::int64_t n
   }
   const std::int64_t width = num_outputs * num_moments;
   std::vector<double> totals(static_cast<std::size_t>(num_parts * width), 0.0);
-  at::parallel_for(0, num_parts, 1, [&](std::int64_t begin, std::int64_t end) {
+  tensors::for_each_range(num_parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t part = begin; part < end; ++part) {
       add(part * part_rows, std::min(rows, (part + 1) * part_rows), totals.data() + part * width);
     }

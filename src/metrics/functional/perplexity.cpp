@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
@@ -17,6 +16,7 @@
 #include <metrics/functional/score_values.hpp>
 #include <metrics/ignored.hpp>
 #include <metrics/scalar.hpp>
+#include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics {
 namespace {
@@ -57,7 +57,7 @@ at::Tensor sums_on_host(const at::Tensor& rows, const at::Tensor& labels, std::o
   const auto* label = labels.const_data_ptr<std::int64_t>();
   const auto counts = [&](std::int64_t i) { return ignore_index != label[i]; };
   std::vector<double> losses(static_cast<std::size_t>(rows.size(0)));
-  at::parallel_for(0, rows.size(0), scores_per_task / vocabulary + 1, [&](std::int64_t begin, std::int64_t end) {
+  tensors::for_each_range(rows.size(0), scores_per_task / vocabulary + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (counts(i)) {
         const T* row = scores + i * vocabulary;

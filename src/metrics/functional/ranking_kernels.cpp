@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
@@ -18,6 +17,7 @@
 
 #include <metrics/functional/ranking.hpp>
 #include <metrics/functional/sorted_scores.hpp>
+#include <tensors/workers.hpp>
 
 namespace danling::inline v0::metrics::detail {
 namespace {
@@ -105,16 +105,16 @@ void rank_columns(const at::Tensor& scores, const at::Tensor& targets, const Sco
   const std::int64_t columns = task.columns();
   const std::int64_t size = scores.numel() / columns;
   constexpr std::int64_t grain_size = 16384;
-  at::parallel_for(0, columns, std::max<std::int64_t>(1, grain_size / std::max<std::int64_t>(1, size)),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t c = begin; c < end; ++c) {
-                       const Ranked ranked = rank_column(
-                           SortedScores<T>(score_data, target_data, size, column_of(task, c), task.ignore_index));
-                       out[row_positives * columns + c] = ranked.positives;
-                       out[row_auroc * columns + c] = ranked.auroc;
-                       out[row_auprc * columns + c] = ranked.auprc;
-                     }
-                   });
+  tensors::for_each_range(columns, std::max<std::int64_t>(1, grain_size / std::max<std::int64_t>(1, size)),
+                          [&](std::int64_t begin, std::int64_t end) {
+                            for (std::int64_t c = begin; c < end; ++c) {
+                              const Ranked ranked = rank_column(SortedScores<T>(score_data, target_data, size,
+                                                                                column_of(task, c), task.ignore_index));
+                              out[row_positives * columns + c] = ranked.positives;
+                              out[row_auroc * columns + c] = ranked.auroc;
+                              out[row_auprc * columns + c] = ranked.auprc;
+                            }
+                          });
 }
 
 // See the public header: average precision of classes without positives.
