@@ -202,6 +202,8 @@ TEST_CASE("metrics::build: refuses micro where no metric has it, no top_k, no be
 }
 
 TEST_CASE("metrics::build: programs add metrics and tasks of their own", "[metrics]") {
+  const auto known_metrics = by_name(Task::regression);
+  const auto known_factories = factories();
   by_name(Task::regression).add("largest_error", [](NamedOptions&) {
     return std::vector{
         MetricFunc{.name = "largest_error",
@@ -216,6 +218,8 @@ TEST_CASE("metrics::build: programs add metrics and tasks of their own", "[metri
     return binary_metrics({.mode = spec.mode}, {binary_auroc(), binary_auprc()});
   });
   CHECK(names({.type = "ranking"}) == "auroc auprc");
+  by_name(Task::regression) = known_metrics;
+  factories() = known_factories;
 }
 
 }  // namespace build_tests
