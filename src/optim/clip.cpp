@@ -67,7 +67,7 @@ at::TensorOptions norm_options(const Batches& grads) {
   return at::TensorOptions().dtype(wide ? at::kDouble : at::kFloat);
 }
 
-/// The sum of squares, which cannot overflow for narrower numbers than float64; the same for any number of threads.
+/// The sum of squares in float64, which cannot overflow for narrower numbers; the same for any number of threads.
 double squares_of(const std::vector<at::Tensor>& batch) {
   const at::ScalarType real = c10::toRealValueType(batch[0].scalar_type());
   const bool plain = detail::has_kernel(batch[0].scalar_type()) &&

@@ -38,9 +38,8 @@ class SpanList {
   std::vector<double> constants_;
 };
 
-/// The sum of squares of all elements, in an order that no number of threads changes; the relative error is below 2^-20
-/// (of float64: below 2^-48). Not finite exactly when an element is not (or float64 squares overflow). Dense tensors on
-/// the CPU with `has_kernel` types.
+/// The sum of squares of all elements in float64, in an order that no number of threads changes. Not finite exactly
+/// when an element is not (or float64 squares overflow). Dense tensors on the CPU with `has_kernel` types.
 double sum_squares(const std::vector<at::Tensor>& tensors);
 
 /// averages[i] += weight * (values[i] - averages[i]), in one pass, for dense tensors of equal strides on the CPU with

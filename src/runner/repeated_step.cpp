@@ -12,7 +12,7 @@
 
 namespace danling::inline v0 {
 
-/// Restores at its end all that further runs changed, but for the gradients.
+/// Marks further runs for its lifetime; restore() puts back what they changed besides the gradients.
 class TorchRunnerBase::StepRepeater::Scope {
  public:
   explicit Scope(TorchRunnerBase& runner, Learner& learner) : runner_(runner), learner_(learner) {

@@ -53,8 +53,7 @@ struct Span {
 struct Kernels {
   const char* name;
   void (*update[kernel_count])(const Span& span);
-  /// The sum of squares: finite exactly when all elements are (of at most 2^24 elements in float64). Of float64 in
-  /// float64; else in float32 by blocks of 512, whose sums add up in float64: a relative error below 2^-20.
+  /// The sum of squares in float64: finite exactly when all elements are (of at most 2^24 elements in float64).
   double (*sum_squares)(const void* values, Type type, std::int64_t count);
 };
 

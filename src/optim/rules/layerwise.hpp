@@ -26,6 +26,33 @@ struct LambStep {
   }
 };
 
+/// The sum of the terms of a block: side by side, then in pairs, in an order that hangs on no vector's width.
+template <class T, class Term>
+double block_sum(std::int64_t n, Term&& term) {
+  constexpr std::int64_t lanes = 64;
+  T sums[lanes] = {};
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (std::int64_t k = 0; k < lanes; ++k) {
+      sums[k] += term(i + k);
+    }
+  }
+  for (std::int64_t k = 0; i + k < n; ++k) {
+    sums[k] += term(i + k);
+  }
+  for (std::int64_t half = lanes / 2; half > 0; half /= 2) {
+    for (std::int64_t k = 0; k < half; ++k) {
+      sums[k] += sums[k + half];
+    }
+  }
+  return static_cast<double>(sums[0]);
+}
+
+template <class T>
+double block_squares(const T* __restrict x, std::int64_t n) {
+  return block_sum<T>(n, [x](std::int64_t i) { return x[i] * x[i]; });
+}
+
 /// Parts of parameters and gradients as T: in place, or converted in blocks.
 template <class T>
 struct Reader {
@@ -116,8 +143,8 @@ void lamb_moments(const Span& span, double* squares) {
         store(second, n, span.state[1], span.state_type, at);
       }
     }
-    squares[0] += block_squares<T>(p, n);
-    squares[1] += block_squares<T>(directions, n);
+    squares[0] += block_squares(p, n);
+    squares[1] += block_squares(directions, n);
   }
 }
 
@@ -143,9 +170,9 @@ template <class T>
 void adafactor_sums(const Matrix& m, double* row_sums, T* column_sums, double* param_squares) {
   Reader<T> reader = reader_of<T>(m);
   each_block(m, [&](std::int64_t row, std::int64_t column, std::int64_t begin, std::int64_t n) {
-    *param_squares += block_squares<T>(reader.params(begin, n), n);
+    *param_squares += block_squares(reader.params(begin, n), n);
     const T* __restrict g = reader.grads(begin, n);
-    row_sums[row] += block_squares<T>(g, n);
+    row_sums[row] += block_squares(g, n);
     T* __restrict sums = column_sums + column;
     for (std::int64_t i = 0; i < n; ++i) {
       sums[i] += g[i] * g[i];

@@ -294,51 +294,38 @@ void update(const Span& span) {
   span.param_type == Type::float64 ? run<Rule, double>(span) : run<Rule, float>(span);
 }
 
-/// The sum of the terms of a block: side by side, then in pairs, in an order that hangs on no vector's width. Of
-/// `block` terms that are not negative, at most 14 roundings: 8 in a lane, 6 in pairs.
-template <class T, class Term>
-double block_sum(std::int64_t n, Term&& term) {
-  constexpr std::int64_t lanes = 64;
-  T sums[lanes] = {};
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    for (std::int64_t k = 0; k < lanes; ++k) {
-      sums[k] += term(i + k);
-    }
-  }
-  for (std::int64_t k = 0; i + k < n; ++k) {
-    sums[k] += term(i + k);
-  }
-  for (std::int64_t half = lanes / 2; half > 0; half /= 2) {
-    for (std::int64_t k = 0; k < half; ++k) {
-      sums[k] += sums[k + half];
-    }
-  }
-  return static_cast<double>(sums[0]);
-}
-
-template <class T, class Element>
-double block_squares(const Element* __restrict x, std::int64_t n) {
-  return block_sum<T>(n, [x](std::int64_t i) { return static_cast<T>(x[i]) * static_cast<T>(x[i]); });
-}
-
 inline double sum_squares(const void* values, Type type, std::int64_t count) {
+  // Many sums side by side: the same additions in the same order for every width of vectors.
+  constexpr std::int64_t lanes = 32;
+  double sums[lanes] = {};
   alignas(64) float row[block];
-  double sum = 0;
-  for (std::int64_t at = 0; at < count; at += block) {
-    const std::int64_t n = count - at < block ? count - at : block;
-    if (type == Type::float64) {
-      sum += block_squares<double>(static_cast<const double*>(values) + at, n);
-      continue;
+  const auto add = [&](const auto* x, std::int64_t n) {
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      for (std::int64_t k = 0; k < lanes; ++k) {
+        const double value = x[i + k];
+        sums[k] += value * value;
+      }
     }
-    const float* x = static_cast<const float*>(values) + at;
-    if (type != Type::float32) {
+    for (std::int64_t k = 0; i + k < n; ++k) {
+      const double value = x[i + k];
+      sums[k] += value * value;
+    }
+  };
+  if (type == Type::float32) {
+    add(static_cast<const float*>(values), count);
+  } else if (type == Type::float64) {
+    add(static_cast<const double*>(values), count);
+  } else {
+    for (std::int64_t at = 0; at < count; at += block) {
+      const std::int64_t n = count - at < block ? count - at : block;
       load(values, type, at, n, row);
-      x = row;
+      add(row, n);
     }
-    // Float32 halves the time, but the square of a number above 2^63 overflows, and that of one below 2^-63 loses bits.
-    const double squares = block_squares<float>(x, n);
-    sum += squares > 0x1p-100 && squares < 0x1p127 ? squares : block_squares<double>(x, n);
+  }
+  double sum = 0;
+  for (const double lane : sums) {
+    sum += lane;
   }
   return sum;
 }
