@@ -26,15 +26,20 @@ bool BaseRunner::Agreement::is_time_over() {
   return runner_.time_limit_.is_reached(save_seconds);
 }
 
-StepPacket BaseRunner::Agreement::agree(double weight) {
+StepPacket BaseRunner::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
-  StepPacket all = runner_.parallelism().agree({.weight = weight,
+  StepPacket all = runner_.parallelism().agree({.weight = own.weight,
+                                                .learner = own.learner,
+                                                .micro_step = runner_.state_.train.micro_step,
+                                                .iteration = own.iteration,
                                                 .stop = runner_.stop_requested(),
                                                 .end = requests.end.has_value(),
                                                 .evaluate = requests.evaluation,
                                                 .save = requests.save,
+                                                .exhausted = own.ended,
                                                 .timed_out = runner_.time_limit_.reached()});
-  if (all.exhausted) [[unlikely]] {  // a rank whose pass is over cannot obey before all passes are
+  if (all.exhausted && !runner_.parallelism().sums_gradients()) [[unlikely]] {
+    // A rank whose pass is over alone cannot obey before all passes are.
     all.stop = all.end = all.evaluate = all.save = all.timed_out = false;
   }
   if (all.timed_out) [[unlikely]] {
@@ -44,17 +49,7 @@ StepPacket BaseRunner::Agreement::agree(double weight) {
     requests.ended = requests.end.value_or("another process has ended training");
     requests.end.reset();
   }
-  if (all.failed) [[unlikely]] {
-    fail_with_others();
-  }
-  check<DistributedError>(!all.exhausted || !runner_.parallelism().sums_gradients(), "runner.step",
-                          "expected the same number of batches in every process, got one that ended its pass early");
   return all;
-}
-
-void BaseRunner::Agreement::fail_with_others() {
-  fail<DistributedError>("runner.train",
-                         "expected every process to continue, got an error in another one; see its log");
 }
 
 void BaseRunner::Agreement::stop_if_requested(bool save, bool stop) {

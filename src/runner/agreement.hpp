@@ -10,9 +10,18 @@ class BaseRunner::Agreement {
  public:
   explicit Agreement(BaseRunner& runner) : runner_(runner) {}
 
-  /// Collective, once for each update and between rounds. `weight`: of this rank's accumulation window.
-  /// @throws DistributedError when another rank has failed or ended its pass
-  StepPacket agree(double weight = 0.0);
+  /// What a rank says of itself: the weight of its accumulation window, and its place.
+  struct Own {
+    double weight = 0.0;
+    std::int64_t learner = -1;  ///< number of the one whose window closes
+    std::int64_t iteration = 0;
+    bool ended = false;  ///< the pass: this rank joins the updates of the others
+  };
+
+  /// Collective, once for each update, between rounds, and when a pass ends.
+  /// @throws DistributedError when another rank has failed
+  StepPacket agree(const Own& own);
+  StepPacket agree() { return agree(Own()); }
   /// Logs failed saves; then, when the ranks agreed to `stop`, throws `Stopped`. Called where a run may end.
   /// @param save the run first; false where nothing changed since the last save
   void stop_if_requested(bool save, bool stop);
@@ -20,7 +29,6 @@ class BaseRunner::Agreement {
   void stop_if_requested(bool save) { stop_if_requested(save, agree().stop); }
   /// Whether the time limit is reached; requests a save when its duration must be known.
   bool is_time_over();
-  [[noreturn]] static void fail_with_others();
 
  private:
   BaseRunner& runner_;

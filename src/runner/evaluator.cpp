@@ -12,6 +12,7 @@
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
+#include "runner/meeting.hpp"
 #include "runner/paused_pass.hpp"
 #include "runner/services.hpp"
 #include "runner/without_gradients.hpp"
@@ -38,11 +39,7 @@ std::int64_t max_over_ranks(const Group& group, std::int64_t done) {
     return done;
   }
   std::int64_t most = 0;
-  for (const std::string& other : group.all_gather(std::to_string(done))) {
-    if (other == failed_message) {
-      fail<DistributedError>("runner.evaluate",
-                             "expected every process to continue, got an error in another one; see its log");
-    }
+  for (const std::string& other : detail::exchange(group, std::to_string(done))) {
     most = std::max(most, static_cast<std::int64_t>(std::stoll(other)));
   }
   return most;

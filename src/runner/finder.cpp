@@ -7,6 +7,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/agreement.hpp"
+#include "runner/meeting.hpp"
 #include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
@@ -224,11 +225,8 @@ void TorchRunnerBase::Finder::combine(Update& update, double weight) const {
     };
     const Part mine{update.loss, weight, update.updated ? 1 : 0};
     update.loss = weight = 0.0;
-    for (const std::string& bytes : runner_.group().all_gather(std::string(
-             reinterpret_cast<const char*>(&mine), sizeof mine))) {  // of one program on machines of one kind
-      if (bytes.size() != sizeof(Part)) {
-        Agreement::fail_with_others();
-      }
+    for (const std::string& bytes :
+         detail::exchange(runner_.group(), {reinterpret_cast<const char*>(&mine), sizeof mine})) {
       Part other{};
       std::memcpy(&other, bytes.data(), sizeof other);
       update.loss += other.loss;

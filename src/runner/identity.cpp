@@ -70,6 +70,12 @@ RunnerIdentity::RunnerIdentity(StoredConfig<RunnerConfig> stored) : config_(std:
 
 RunnerIdentity::~RunnerIdentity() = default;
 
+void RunnerIdentity::use_seed(std::uint64_t seed) {
+  if (std::exchange(seed_, seed) != seed) {
+    seed_generators(parallelism_->seed(seed_));
+  }
+}
+
 void RunnerIdentity::replace_parallelism(std::unique_ptr<Parallelism> parallelism) {
   const auto before = parallelism_->seed(seed_);
   parallelism_ = std::move(parallelism);

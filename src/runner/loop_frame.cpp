@@ -1,12 +1,13 @@
 #include "runner/loop_frame.hpp"
 
 #include <chrono>
+#include <cstring>
 
 #include <danling/metrics/metrics.hpp>
 
-#include "runner/agreement.hpp"
 #include "runner/checks.hpp"
 #include "runner/gradients.hpp"
+#include "runner/meeting.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0::detail {
@@ -59,16 +60,16 @@ void LoopFrame::send_split(void (Callback::*training)(const SplitEvent&),
                             SplitEvent{{runner_}, split_, mode, done_, total_, result});
 }
 
-void LoopFrame::add_rate(const Learner& learner) {
+void LoopFrame::add_rate(const Learner& learner, std::int64_t times) {
   const double lr = learner.optimizer->param_groups().front().lr;
   if (!learner.name.empty()) {
-    runner_.meters["lr_" + learner.name].update(lr);
+    runner_.meters["lr_" + learner.name].update(lr, times);
     return;
   }
   if (lr_ == nullptr) {
     lr_ = &runner_.meters["lr"];
   }
-  lr_->update(lr);
+  lr_->update(lr, times);
 }
 
 // In training each step sends an event.
@@ -79,11 +80,21 @@ void LoopFrame::progress(std::int64_t done) {
 }
 
 void LoopFrame::write_line() {
-  logged_ = done_;
-  next_line_ = now_ + quiet;
   if (runner_.mode() == RunnerMode::train) {
     synchronize(/*ended=*/false);
   }
+  write_synchronized();
+}
+
+void LoopFrame::join_line(std::int64_t done) {
+  done_ = done;
+  synchronize_numbers();
+  write_synchronized();
+}
+
+void LoopFrame::write_synchronized() {
+  logged_ = done_;
+  next_line_ = now_ + quiet;
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
   TorchRunnerBase::Checks(runner_).numbers(*this, averages);
@@ -99,16 +110,27 @@ bool LoopFrame::synchronize(bool ended) {
   }
   bool all_ended = true;
   bool updating = false;
-  for (const std::string& other : group.all_gather(std::string(ended ? ended_message : ""))) {
-    if (other == failed_message) {
-      TorchRunnerBase::Agreement::fail_with_others();
-    }
-    all_ended = all_ended && !other.empty();
-    updating = updating || other.size() == sizeof(StepPacket);
+  for (const Message& other : meet(group, ended ? Purpose::ended : Purpose::log, place())) {
+    all_ended = all_ended && other.purpose == Purpose::ended;
+    updating = updating || other.purpose == Purpose::update;
   }
   if (ended && updating) {
     return false;  // others exchange packets only at an update
   }
+  synchronize_numbers();
+  return all_ended;
+}
+
+// For ranks that have ended the pass and join the updates of this one.
+std::string LoopFrame::place() const {
+  const StepPacket packet{.micro_step = runner_.state_.train.micro_step, .iteration = done_, .exhausted = true};
+  std::string out(sizeof packet, '\0');
+  std::memcpy(out.data(), &packet, sizeof packet);
+  return out;
+}
+
+void LoopFrame::synchronize_numbers() {
+  const Group& group = runner_.group();
   runner_.meters.synchronize(group);
   if (MetricsBase* metrics = runner_.active_metrics()) {
     metrics->synchronize(group);
@@ -116,7 +138,6 @@ bool LoopFrame::synchronize(bool ended) {
   if (const auto& losses = runner_.criterion.losses()) {
     losses->synchronize(group);
   }
-  return all_ended;
 }
 
 Result LoopFrame::collect(bool averages) const {

@@ -29,7 +29,7 @@ class LoopFrame {
     }
   }
   /// The learning rate, as "lr", or of one of several models as "lr_<name>".
-  void add_rate(const Learner& learner);
+  void add_rate(const Learner& learner, std::int64_t times = 1);
 
   /// Requires meters reset by `enter`; progress starts at the steps already done.
   void start(std::int64_t done = 0);
@@ -54,6 +54,9 @@ class LoopFrame {
     }
   }
 
+  /// Called on a rank whose pass is over, when the others have come to log() at `done`: it joins them.
+  void join_line(std::int64_t done);
+
   /// Whether log() reads numbers at this many steps.
   bool at_boundary(std::int64_t done) const {
     return interval_ > 0 && ((done > 1 && (done - 1) % interval_ == 0) || done == total_);
@@ -68,10 +71,13 @@ class LoopFrame {
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
   void progress(std::int64_t done);
   void write_line();
+  void write_synchronized();
   void send_split(void (Callback::*training)(const SplitEvent&), void (Callback::*evaluating)(const SplitEvent&),
                   const Result& result) const;
   /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
   bool synchronize(bool ended);
+  std::string place() const;
+  void synchronize_numbers();
   /// Values of the last batch, or the averages, over all meters, metrics and losses.
   Result collect(bool averages) const;
 

@@ -12,6 +12,8 @@
 #include <danling/core/suggest.hpp>
 #include <danling/optim/clip.hpp>
 
+#include "runner/meeting.hpp"
+
 namespace danling::inline v0 {
 namespace {
 
@@ -43,6 +45,8 @@ AxisPlace Parallelism::axis(std::string_view name) const {
 
 void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(device); }
 
+void Parallelism::prepare_optimizer(optim::Optimizer&) {}
+
 void Parallelism::begin_step(const WindowPlace&) {}
 
 void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&,
@@ -56,16 +60,29 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   }
   std::string text(sizeof(StepPacket), '\0');
   std::memcpy(text.data(), &mine, sizeof(StepPacket));  // of one program on machines of one kind
-  StepPacket all;
-  for (const std::string& bytes : group_.all_gather(text)) {
-    if (bytes == failed_message || bytes == ended_message) {
-      (bytes == failed_message ? all.failed : all.exhausted) = true;
+  StepPacket all{.all_ended = true};
+  for (const detail::Message& message :
+       detail::meet(group_, mine.exhausted ? detail::Purpose::ended : detail::Purpose::update, text)) {
+    all.exhausted |= message.purpose == detail::Purpose::ended;
+    all.logs |= message.purpose == detail::Purpose::log;
+    all.all_ended &= message.purpose == detail::Purpose::ended;
+    if (message.body.size() != sizeof(StepPacket)) {
+      check<DistributedError>(message.purpose != detail::Purpose::exchange, "parallelism.agree",
+                              "expected all processes at the same step, got another message");
       continue;
     }
-    check<DistributedError>(bytes.size() == sizeof(StepPacket), "parallelism.agree",
-                            "expected all processes at the same step, got another message");
     StepPacket other;
-    std::memcpy(&other, bytes.data(), sizeof(StepPacket));
+    std::memcpy(&other, message.body.data(), sizeof(StepPacket));
+    if (!other.exhausted) {
+      check<DistributedError>(all.learner < 0 || other.learner < 0 || all.learner == other.learner, "parallelism.agree",
+                              "expected all processes to update the same model, got number ", all.learner, " and ",
+                              other.learner, "; the order of step(name) must be the same on all ranks");
+      all.learner = std::max(all.learner, other.learner);
+    }
+    all.micro_step = std::max(all.micro_step, other.micro_step);
+    all.iteration = std::max(all.iteration, other.iteration);
+    all.missing |= other.missing;
+    all.late |= other.late;
     all.weight += sums_gradients() ? other.weight : 0.0;
     all.stop |= other.stop;
     all.end |= other.end;
@@ -96,5 +113,7 @@ at::Tensor Parallelism::clip_grad_norm(const std::vector<at::Tensor>& params, do
 void Parallelism::zero_grad(optim::Optimizer& optimizer) { optimizer.zero_grad(); }
 
 void Parallelism::end_step(const WindowPlace&) noexcept {}
+
+void Parallelism::drop_gradients(optim::Optimizer& optimizer) { zero_grad(optimizer); }
 
 }  // namespace danling::inline v0

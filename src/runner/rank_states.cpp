@@ -10,7 +10,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "checkpoint/state_archive.hpp"
-#include "runner/agreement.hpp"
+#include "runner/meeting.hpp"
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
@@ -56,10 +56,7 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
   }
   State gathered;
   std::int64_t number = 0;
-  for (const auto& bytes : runner_.group().all_gather(pack_state(rank_state()))) {
-    if (bytes == failed_message) {
-      Agreement::fail_with_others();
-    }
+  for (const auto& bytes : detail::exchange(runner_.group(), pack_state(rank_state()))) {
     gathered[to_text(number++)] = unpack_state(bytes);
   }
   held = std::move(gathered);

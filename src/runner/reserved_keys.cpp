@@ -35,7 +35,6 @@ constexpr Row logging[] = {
 
 constexpr Row process[] = {
     {"", "backend init_method", processes},
-    {"comm", "init_timeout_seconds train_timeout_seconds", processes},
     {"ft",
      "enabled=false process_group=gloo process_group_timeout_ms=10000 replica_id=0 group_size=1 min_replica_size=1",
      replicas},

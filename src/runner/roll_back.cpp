@@ -10,7 +10,7 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/agreement.hpp"
+#include "runner/meeting.hpp"
 #include "runner/display.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/restorer.hpp"
@@ -57,10 +57,7 @@ void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
     }
   }
   if (runner_.distributed()) {
-    path = runner_.group().all_gather(path).front();
-    if (path == failed_message) {
-      Agreement::fail_with_others();
-    }
+    path = detail::exchange(runner_.group(), path).front();
     if (!path.empty() && !runner_.is_main_process()) {
       checkpoint = runner_.read_checkpoint(path);
     }

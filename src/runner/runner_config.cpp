@@ -364,6 +364,8 @@ void RunnerConfig::base_fields(Fields& f) {
       .refuse("deepspeed", "DeepSpeed, which is Python's")
       .refuse("ds", "DeepSpeed, which is Python's")
       .refuse("parallel", "model parallelism");
+  f("comm", comm, "how long processes wait for each other").non_semantic();
+  f("ddp", ddp, "data parallel training").non_semantic();
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
       .case_insensitive()
       .non_semantic();

@@ -12,6 +12,7 @@ namespace danling::inline v0 {
 
 void BaseRunner::Setup::run() {
   runner_.init_distributed();
+  agree_on_run();
   make_services();
   runner_.init_checkpoint_manager();
   runner_.services_->restore = Restorer(runner_).find();

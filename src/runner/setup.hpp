@@ -12,6 +12,7 @@ class BaseRunner::Setup {
   void run();
 
  private:
+  void agree_on_run();
   void make_services();
 
   BaseRunner& runner_;

@@ -1,23 +1,23 @@
 #include <danling/runner/stacks.hpp>
 
-#include <string_view>
+#include <chrono>
+
+#include <danling/runner/runner_config.hpp>
+
+#include "runner/data_parallel.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
-std::string_view size_variable(const ProcessIdentity& identity) {
-  return identity.launcher == "openmpi" ? "OMPI_COMM_WORLD_SIZE"
-         : identity.launcher == "slurm" ? "SLURM_STEP_NUM_TASKS"
-         : identity.launcher == "mpich" ? "PMI_SIZE"
-                                        : "WORLD_SIZE";
-}
-
-std::unique_ptr<Parallelism> make_ddp(const ProcessIdentity& identity, const RunnerConfig& /*config*/) {
-  const std::string_view variable = size_variable(identity);
-  check<DistributedError>(identity.world_size == 1, "runner.init_distributed", "expected one process, got ", variable,
-                          "=", identity.world_size, "; this release trains in one process: start one, or set ",
-                          variable, "=1");
-  return std::make_unique<Parallelism>(identity);
+std::unique_ptr<Parallelism> make_ddp(const ProcessIdentity& identity, const RunnerConfig& config) {
+  if (!identity.distributed()) {
+    return std::make_unique<Parallelism>(identity);
+  }
+  GroupOptions options;
+  if (const auto seconds = config.comm.init_timeout_seconds) {
+    options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+  }
+  return std::make_unique<detail::DataParallel>(Group::connect(identity, options), config.ddp, options.timeout);
 }
 
 }  // namespace

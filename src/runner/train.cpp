@@ -13,6 +13,7 @@
 #include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
+#include "runner/meeting.hpp"
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
 #include "runner/schedules.hpp"
@@ -116,6 +117,9 @@ void TorchRunnerBase::Training::prepare_steps() {
   runner_.by_steps_ = runner_.is_step_mode();
   runner_.is_single_process_ = runner_.group().alone();
   Learners(runner_).keep_gradient_accumulators();
+  for (const Learner& learner : runner_.learners_) {
+    runner_.parallelism().prepare_optimizer(*learner.optimizer);
+  }
   runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
 }
 
@@ -152,11 +156,11 @@ void TorchRunnerBase::Training::rethrow(bool began) {
       runner_.logger().warning(
           concat("an error ends this process: ", error.what()));  // logged before it waits for the others
     }
-    broadcast_failure();
+    broadcast_failure(error.what());
     throw;
   } catch (...) {
     drop_windows();
-    broadcast_failure();
+    broadcast_failure("an exception that is not a std::exception");
     throw;
   }
 }
@@ -170,10 +174,10 @@ void TorchRunnerBase::Training::notify(const std::exception& error) {
 }
 
 // The other ranks receive it at their next collective: a window's end, a line of the log.
-void TorchRunnerBase::Training::broadcast_failure() {
+void TorchRunnerBase::Training::broadcast_failure(std::string_view words) {
   if (!runner_.group().alone()) {
     try {
-      runner_.group().all_gather(std::string(failed_message));
+      detail::report_failure(runner_.group(), words);
     } catch (const std::exception& error) {
       runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));
     }

@@ -70,13 +70,16 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
     evaluate();
   }
   bool counted = false;
-  while (next(loader, split)) {
+  while (next(frame, loader)) {
     const OpenStep step =
         train(frame, {runner_.batch_of(loader), loader.batch_size(), loader.is_last(), &loader.info()});
     counted = step.updated;
     if (runner_.is_settled()) {  // never inside an accumulation window
       apply_requests(step.agreed);
     }
+  }
+  if (!runner_.by_steps_) {
+    join(frame);
   }
   Windows(runner_).close_last(counted);
   Checks(runner_).models_updated(split);
@@ -88,22 +91,83 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
 
 // By epochs the batches of one pass; by steps as many passes as the target needs, and further batches until the windows
 // of all models are closed: only the end of the run shortens one.
-bool TorchRunnerBase::TrainPass::next(data::LoaderBase& loader, const std::string& split) {
+bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase& loader) {
   if (!runner_.by_steps_) {
     return loader.next();
   }
-  const bool due = global_step_ >= loop_.target_step || runner_.requests_.ended;
-  if (due && (runner_.is_settled() || global_step_ >= *runner_.steps())) {
+  if (is_due()) {
     return false;
   }
   if (!loader.next()) {
+    join(frame);
+    if (is_due()) {
+      return false;
+    }
     if (std::exchange(first_step_of_pass_, global_step_) == global_step_ && !Gradients(runner_).adapts_scale()) {
       return false;  // a whole pass made no update
     }
     loader.start_epoch(loader.epoch() + 1);
-    check<DataError>(loader.next(), "runner.train", "expected batches in split ", quote(split), ", got none");
+    check<DataError>(loader.next(), "runner.train", "expected batches in split ", quote(frame.split()), ", got none");
   }
   return true;
+}
+
+bool TorchRunnerBase::TrainPass::is_due() const {
+  return (global_step_ >= loop_.target_step || runner_.requests_.ended) &&
+         (runner_.is_settled() || global_step_ >= *runner_.steps());
+}
+
+// Ranks may have different numbers of batches: one without takes part in the updates of the others, until all passes
+// are over. What it does not share is a loss, and the events of a step.
+void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
+  if (runner_.is_single_process_ || !runner_.parallelism().sums_gradients()) {
+    return;
+  }
+  while (!runner_.by_steps_ || !is_due()) {
+    const StepPacket all = Agreement(runner_).agree(
+        {.weight = Windows(runner_).open_weight(), .iteration = loop_.iteration, .ended = true});
+    if (all.all_ended) {
+      runner_.state_.train.micro_step = all.micro_step;
+      loop_.iteration = all.iteration;
+      return;
+    }
+    if (all.logs) {
+      loop_.iteration = all.iteration;
+      frame.join_line(done());
+    } else {
+      join_update(frame, all);
+    }
+  }
+}
+
+// With several models, a packet without one ends the micro-batch.
+void TorchRunnerBase::TrainPass::join_update(detail::LoopFrame& frame, const StepPacket& all) {
+  OpenStep step{.agreed = all};
+  const std::int64_t passed = all.iteration - loop_.iteration;  // by the others, since this rank's pass was over
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.scheduler != nullptr && passed > 0) {
+      frame.add_rate(learner, passed);
+    }
+  }
+  loop_.iteration = all.iteration;
+  runner_.state_.train.micro_step = all.micro_step;
+  if (all.learner >= 0) {
+    step.updated = joined_.updated;
+    Windows(runner_).take_part(runner_.learners_[static_cast<std::size_t>(all.learner)], step);
+    joined_ = step;
+  } else {
+    step = joined_;
+    step.agreed = all;
+  }
+  if (runner_.learners_.size() > 1 && all.learner >= 0) {
+    return;
+  }
+  end_micro_batch(frame, step);
+  save_and_log(frame, step);
+  joined_ = OpenStep();
+  if (runner_.is_settled()) {
+    apply_requests(step.agreed);
+  }
 }
 
 void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
@@ -162,6 +226,17 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
     Watch(runner_).begin_micro_batch(micro_batch);
   }
   OpenStep step = run_step(micro_batch, normalizer);
+  end_micro_batch(frame, step);
+  frame.add_loss(step.loss, normalizer);
+  frame.observe(micro_batch.samples, tokens);
+  if (runner_.callbacks_.has_step_listeners()) {
+    notify_step(frame, step, micro_batch);
+  }
+  save_and_log(frame, step);
+  return step;
+}
+
+void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenStep& step) {
   if (runner_.watch_ != nullptr && runner_.is_settled()) [[unlikely]] {
     Watch(runner_).settle();
   }
@@ -177,11 +252,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
       frame.add_rate(learner);
     }
   }
-  frame.add_loss(step.loss, normalizer);
-  frame.observe(micro_batch.samples, tokens);
-  if (runner_.callbacks_.has_step_listeners()) {
-    notify_step(frame, step, micro_batch);
-  }
+}
+
+void TorchRunnerBase::TrainPass::save_and_log(detail::LoopFrame& frame, const OpenStep& step) {
   if (!runner_.by_steps_ || step.updated) {
     frame.log(done());
   }
@@ -192,7 +265,6 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
   if (!runner_.services().deferred_saves.empty() && runner_.is_settled()) [[unlikely]] {
     Saver(runner_).save_deferred();
   }
-  return step;
 }
 
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch& micro_batch,
@@ -216,6 +288,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch&
   }
   if (runner_.learners_.size() > 1) {
     Windows(runner_).close_open(step);
+    if (step.agreed.exhausted && runner_.parallelism().sums_gradients()) [[unlikely]] {
+      step.agreed = Agreement(runner_).agree({.iteration = loop_.iteration});  // ends the micro-batch for joined ranks
+    }
   }
   if (step.last) {
     Windows(runner_).align();

@@ -30,7 +30,12 @@ class TorchRunnerBase::TrainPass {
   class PassScope;
   class StepScope;
 
-  bool next(data::LoaderBase& loader, const std::string& split);
+  bool next(detail::LoopFrame& frame, data::LoaderBase& loader);
+  bool is_due() const;
+  void join(detail::LoopFrame& frame);
+  void join_update(detail::LoopFrame& frame, const StepPacket& all);
+  void end_micro_batch(detail::LoopFrame& frame, OpenStep& step);
+  void save_and_log(detail::LoopFrame& frame, const OpenStep& step);
   OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   OpenStep pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch, std::int64_t tokens);
   bool reads_counters(const detail::LoopFrame& frame) const;
@@ -43,6 +48,7 @@ class TorchRunnerBase::TrainPass {
   TorchRunnerBase& runner_;
   LoopState& loop_;
   const std::int64_t& global_step_;
+  OpenStep joined_ = {};                  // of the micro-batch whose updates this rank joins
   std::int64_t first_step_of_pass_ = -1;  // by steps; -1: the pass began before a checkpoint or in another round
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <string_view>
 
 #include <danling/runner/torch_runner_base.hpp>
 
@@ -25,7 +26,7 @@ class TorchRunnerBase::Training {
   void continue_after_error();
   void notify(const std::exception& error);
   void drop_windows();
-  void broadcast_failure();
+  void broadcast_failure(std::string_view words);
 
   TorchRunnerBase& runner_;
 };

@@ -117,8 +117,6 @@ bool TorchRunnerBase::Watch::judge(Learner& learner, const at::Tensor& found_inf
       packet.loss_weight /= static_cast<double>(runner_.world_size());  // `samples` are those of all ranks
     }
     packet = runner_.parallelism().agree(packet);
-    check<DistributedError>(!packet.failed, "runner.train",
-                            "expected every process to continue, got an error in another one; see its log");
   }
   if (packet.loss_weight == 0) {
     return false;  // no rank had a valid target
@@ -177,8 +175,8 @@ std::string TorchRunnerBase::Watch::place() const {
 
 bool TorchRunnerBase::Watch::act(std::string action, const std::string& key, const std::string& reason,
                                  const StepPacket& all) {
-  if (action == "rollback" && all.exhausted) {
-    action = "stop";  // a rank that has ended its pass cannot roll back
+  if (action == "rollback" && all.exhausted && !runner_.parallelism().sums_gradients()) {
+    action = "stop";  // a rank that has ended its pass alone cannot roll back
   }
   const std::string policy = concat(" (", key, ": ", action, ")");
   if (action == "warn") {

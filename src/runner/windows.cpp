@@ -82,7 +82,23 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
   if (runner_.is_single_process_) [[likely]] {
     step.agreed.stop = runner_.stop_requested();
   } else {
-    step.agreed = Agreement(runner_).agree(own_weight);
+    step.agreed = Agreement(runner_).agree(
+        {.weight = own_weight, .learner = &learner - runner_.learners_.data(), .iteration = runner_.loop_.iteration});
+  }
+  update(learner, step, own_weight);
+}
+
+void TorchRunnerBase::Windows::take_part(Learner& learner, OpenStep& step) { update(learner, step, learner.window.total()); }
+
+double TorchRunnerBase::Windows::open_weight() const {
+  check<DistributedError>(runner_.learners_.size() == 1 || runner_.is_settled(), "runner.train",
+                          "expected the same number of batches in every process while windows of several models are "
+                          "open, got a process without more; set dataloader.drop_last, or train by epochs");
+  return runner_.learners_.front().window.total();
+}
+
+void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double own_weight) {
+  if (!runner_.is_single_process_) {
     learner.window.set_total(step.agreed.weight);
   }
   if (learner.stats != nullptr && learner.accum_steps == 1 && runner_.parallelism().sums_gradients()) {
@@ -135,7 +151,7 @@ void TorchRunnerBase::Windows::close_last(bool counted) {
 void TorchRunnerBase::Windows::drop() {
   for (Learner& learner : runner_.learners_) {
     learner.window.reset();
-    runner_.parallelism().zero_grad(*learner.optimizer);
+    runner_.parallelism().drop_gradients(*learner.optimizer);
   }
   if (runner_.watch_ != nullptr) {
     Watch(runner_).reset();

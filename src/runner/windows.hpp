@@ -22,6 +22,10 @@ class TorchRunnerBase::Windows {
   /// Closes open windows when training ends before the data, as by steps with windows of several lengths.
   /// @param counted  the last micro-batch updated a model
   void close_last(bool counted);
+  /// Joins the update of a rank that still has batches: `step.agreed` is its packet.
+  void take_part(Learner& learner, OpenStep& step);
+  /// Weight of the open window, of the one model.
+  double open_weight() const;
   /// Counts a short window at the end of the data as a whole one, so that the next pass begins a new window.
   void align();
   /// Drops accumulated gradients after an exception.
@@ -29,6 +33,7 @@ class TorchRunnerBase::Windows {
 
  private:
   void close(Learner& learner, OpenStep& step);
+  void update(Learner& learner, OpenStep& step, double own_weight);
   void require_gradients(const Learner& learner);
 
   TorchRunnerBase& runner_;

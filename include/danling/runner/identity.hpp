@@ -63,6 +63,8 @@ class RunnerIdentity {
 
   /// Replaces the processes and seeds the generators anew where the seed of this rank changes.
   void replace_parallelism(std::unique_ptr<Parallelism> parallelism);
+  /// The seed of the run, as rank 0 has it.
+  void use_seed(std::uint64_t seed);
   const CodeIdentity& code() const;
 
   StoredConfig<RunnerConfig> config_;

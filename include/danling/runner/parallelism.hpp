@@ -19,23 +19,25 @@ namespace danling::inline v0 {
 /// Exchanged by all ranks once per update and between rounds. The loops act on the combined packet alone, so that all
 /// ranks do the same. A flag is true when it is true on any rank.
 struct StepPacket {
-  double weight = 0.0;     ///< of the window: the sum over ranks whose gradients are summed
+  double weight = 0.0;  ///< of the window: the sum over ranks whose gradients are summed
+  /// The place of the ranks that have batches: number of the model whose window closes (-1: none), micro-batches of the
+  /// run and of the pass. Combined: those of the furthest rank.
+  std::int64_t learner = -1, micro_step = 0, iteration = 0;
   bool stop = false;       ///< a stop was requested, or a time limit is reached
   bool end = false;        ///< a callback ends training
   bool evaluate = false;   ///< a callback requests an evaluation
   bool save = false;       ///< a callback requests a save
-  bool exhausted = false;  ///< a rank has ended its pass over the data, and skips reduce_gradients
-  bool failed = false;     ///< a step threw
+  bool exhausted = false;  ///< a rank has ended its pass over the data: it joins the updates of others with weight 0
+  bool all_ended = false;  ///< every rank has
+  bool logs = false;       ///< the others are at a line of the log, not at an update
   bool timed_out = false;  ///< a time limit is reached
+  bool missing = false;    ///< a parameter has no gradient in this window
+  bool late = false;       ///< a gradient came after the sum of its bucket had begun
   // In a second exchange after the gradients are summed, where a policy judges losses or gradients.
   bool nonfinite = false;    ///< a gradient or loss is not finite
   double loss = 0.0;         ///< sum over the window's samples, and over ranks
   double loss_weight = 0.0;  ///< their number
 };
-
-/// Messages that a rank sends in place of a packet: after its step threw, and after the end of its pass.
-inline constexpr std::string_view failed_message = "failed";
-inline constexpr std::string_view ended_message = "ended";
 
 /// Options of a backward pass.
 struct BackwardOptions {
@@ -88,6 +90,8 @@ class Parallelism {
   /// Moves the model to the device, and shards or broadcasts it there. Called once per model, before the optimizer is
   /// built. Do not wrap the module: users access it through the handle.
   virtual void prepare(ModelHandle& model, at::Device device);
+  /// Called for each optimizer when training begins, after a checkpoint has been restored.
+  virtual void prepare_optimizer(optim::Optimizer& optimizer);
 
   // ---- a step -------------------------------------------------------------------------------------------------------
 
@@ -97,9 +101,9 @@ class Parallelism {
   /// The backward pass; `seed` is the gradient of the loss. May begin to communicate gradients where `place.closes`.
   virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                         const BackwardOptions& options);
-  /// Combines the packets of all ranks. Called after the last backward pass of a window, and between rounds. An
-  /// override gathers the bytes of the packet over group(), as the base does: a rank whose step threw sends
-  /// failed_message there.
+  /// Combines the packets of all ranks. Called after the last backward pass of a window, between rounds, and after the
+  /// end of a pass that others continue. An override calls the base.
+  /// @throws DistributedError with the words of a rank whose step threw.
   virtual StepPacket agree(const StepPacket& mine);
   /// Whether reduce_gradients sums over ranks; agree() then sums the weights of their windows too.
   virtual bool sums_gradients() const { return false; }
@@ -122,6 +126,8 @@ class Parallelism {
   virtual void zero_grad(optim::Optimizer& optimizer);
   /// After the micro-batch, also when it threw: undoes begin_step.
   virtual void end_step(const WindowPlace& place) noexcept;
+  /// Forgets the gradients of a window that is not closed, after an error or before a roll-back.
+  virtual void drop_gradients(optim::Optimizer& optimizer);
 
  private:
   ProcessIdentity identity_;

@@ -12,6 +12,7 @@
 #include <danling/optim/grad_scaler_options.hpp>
 #include <danling/optim/options.hpp>
 #include <danling/runner/finder_options.hpp>
+#include <danling/runner/process_options.hpp>
 #include <limits>
 #include <map>
 #include <optional>
@@ -150,6 +151,8 @@ struct CheckpointConfig : CheckpointOptions {
 struct RunnerConfig : Config {
   // Stack
   std::string stack = "auto";
+  CommConfig comm;
+  DdpConfig ddp;  ///< not in DanLing
 
   // Reproducibility
   std::optional<std::int64_t> seed;  ///< unset: the runner generates one

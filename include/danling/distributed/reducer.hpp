@@ -1,0 +1,77 @@
+// Sums of gradients over the ranks of a group, in buckets, while backward still runs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/distributed/group.hpp>
+
+namespace danling::inline v0 {
+
+struct ReducerOptions {
+  /// Size of a bucket, and of the first, which is complete first: that of the last parameters.
+  std::int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;
+  /// Begins a bucket's sum when backward has completed it; otherwise `finish` does.
+  bool overlap = true;
+  /// Uses shared memory where all ranks are on one machine.
+  bool shared_memory = true;
+  /// Element type in which float32 and float64 gradients travel: bfloat16 or float16. Undefined: their own.
+  at::ScalarType wire_dtype = at::ScalarType::Undefined;
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+};
+
+/// Sums the gradients of parameters over all ranks. It owns the memory of the gradients: after a backward pass `grad()`
+/// of a parameter is a view of a bucket. An optimizer may set the gradients to undefined; the next pass fills the
+/// buckets again.
+///
+/// A window is one or more backward passes; those before the last communicate nothing. All ranks call `finish` equally
+/// often and in the same order; the number of their backward passes may differ, and parameters may be without gradient
+/// on some ranks. Sums are the same on all ranks: through shared memory along one tree over the ranks, else in the
+/// order of the backend. Between the last backward pass and `finish` gradients must not be changed.
+///
+/// For dense gradients of one device. For one thread.
+class Reducer {
+ public:
+  /// Called by all ranks with parameters alike in number, order, shape and dtype; those that require no gradient are
+  /// left out. @throws DistributedError on all ranks when they differ.
+  Reducer(const std::vector<at::Tensor>& params, Group group, ReducerOptions options = {});
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  /// Whether these are its parameters, and the same ones require gradients.
+  bool covers(const std::vector<at::Tensor>& params) const;
+
+  /// Called before each backward pass. @param closes  the window's last micro-batch: sums may begin.
+  void begin_backward(bool closes);
+  /// Whether a parameter has no gradient in this window on this rank.
+  bool is_missing() const;
+  /// Whether a gradient came after the sum of its bucket had begun: more backward passes than in the windows before.
+  bool is_late() const;
+  /// Ends the window: `grad()` of each parameter becomes the sum over all ranks, or undefined where no rank has one.
+  /// Waits for the other ranks; on a device only its stream does.
+  /// @param any_missing  whether `is_missing` is true on any rank, any_late the same of `is_late`: the same on all
+  /// ranks
+  /// @throws DistributedError, and StateError when a gradient was changed while it was summed.
+  void finish(bool any_missing, bool any_late);
+  /// The same; asks the other ranks for both.
+  void finish();
+  /// Forgets the gradients of an open window. When its sums have begun, the next backward pass throws a StateError: the
+  /// other ranks wait for them.
+  void drop();
+
+  void set_timeout(std::chrono::milliseconds timeout);
+  /// How sums are made: "shared memory", "gloo" or "nccl"; with the reason against shared memory, for logs.
+  std::string text() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,28 @@
+// Options of a run's processes: how they meet, how long they wait, how they exchange gradients.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <danling/config/fields.hpp>
+
+namespace danling::inline v0 {
+
+/// `comm`: how long a process waits for the others, in seconds.
+struct CommConfig {
+  std::optional<double> init_timeout_seconds;   ///< until training; unset: 300
+  std::optional<double> train_timeout_seconds;  ///< after the first update; unset: as before it
+  void fields(Fields& f);
+};
+
+/// `ddp`: data parallel training. Names as in torch.nn.parallel.DistributedDataParallel where it has them.
+struct DdpConfig {
+  double bucket_cap_mb = 25.0;     ///< MiB of gradients that are summed at once
+  bool overlap = true;             ///< sums begin while backward runs
+  bool shared_memory = true;       ///< where all processes are on one machine
+  std::string comm_hook = "none";  ///< bf16_compress or fp16_compress: element type in which gradients travel
+  void fields(Fields& f);
+};
+
+}  // namespace danling::inline v0

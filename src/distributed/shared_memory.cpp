@@ -1,0 +1,267 @@
+#include "distributed/shared_memory.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::detail {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr int spins = 2000;
+constexpr std::chrono::milliseconds slice(50);  // between looks at whether the others live
+
+std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+int file_lock(int file, int command, struct flock& lock) {
+  int result = 0;
+  while ((result = fcntl(file, command, &lock)) < 0 && errno == EINTR) {
+  }
+  return result;
+}
+
+std::string random_name() {
+  std::random_device entropy;
+  return concat("/danling-", getuid(), "-", entropy(), "-", entropy());
+}
+
+/// Reserves the pages, so that no later write can fail for lack of memory. @return the file, or -1.
+int create_file(const std::string& name, std::size_t length) {
+  const int file = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) {
+    return -1;
+  }
+  int error = 0;
+  while ((error = posix_fallocate(file, 0, static_cast<off_t>(length))) == EINTR) {
+  }
+  if (error != 0) {
+    close(file);
+    shm_unlink(name.c_str());
+    errno = error;
+    return -1;
+  }
+  return file;
+}
+
+}  // namespace
+
+/// Of each rank, before its flags.
+struct alignas(64) SharedMemory::Header {
+  std::atomic<std::uint32_t> waiters;  // ranks that sleep on a flag of this rank
+  std::atomic<std::uint32_t> aborted;
+  char words[1016];
+};
+
+namespace {
+
+std::size_t header_bytes(std::size_t header, std::size_t flags) {
+  return rounded(header + flags * sizeof(std::uint32_t), page);
+}
+
+}  // namespace
+
+std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Options& options, std::string* reason) {
+  static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+  const int size = group.size();
+  const std::size_t each = header_bytes(sizeof(Header), options.flags) + rounded(options.bytes, page);
+  const std::size_t length = each * static_cast<std::size_t>(size);
+  std::string name;
+  std::string problem;
+  int file = -1;
+  if (group.rank() == 0) {
+    name = random_name();
+    file = create_file(name, length);
+    if (file < 0) {
+      problem = concat("shared memory of ", length, " bytes cannot be had: ", std::strerror(errno));
+      name.clear();
+    }
+  }
+  name = group.all_gather(name).front();
+  if (!name.empty() && file < 0) {
+    file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
+    problem = file < 0 ? concat("rank ", group.rank(), " is on another machine than rank 0") : "";
+  }
+  void* base = MAP_FAILED;
+  if (file >= 0) {
+    base = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    problem = base == MAP_FAILED ? concat("shared memory cannot be mapped: ", std::strerror(errno)) : "";
+  }
+  std::shared_ptr<SharedMemory> memory;
+  if (base != MAP_FAILED) {
+    memory.reset(new SharedMemory(file, static_cast<std::byte*>(base), length, options, group.rank(), size));
+    problem = memory->lock_own() ? "" : concat("shared memory cannot be locked: ", std::strerror(errno));
+  } else if (file >= 0) {
+    close(file);
+  }
+  const std::vector<std::string> problems = group.all_gather(problem);
+  if (group.rank() == 0 && !name.empty()) {
+    shm_unlink(name.c_str());
+  }
+  const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
+  if (first == problems.end() && !name.empty()) {
+    return memory;
+  }
+  if (reason != nullptr) {
+    *reason = first == problems.end() ? "" : *first;
+  }
+  return nullptr;
+}
+
+SharedMemory::SharedMemory(int file, std::byte* base, std::size_t length, Options options, int rank, int size)
+    : file_(file), base_(base), length_(length), options_(options), rank_(rank), size_(size) {}
+
+SharedMemory::~SharedMemory() {
+  munmap(base_, length_);
+  close(file_);
+}
+
+SharedMemory::Header& SharedMemory::header(int rank) const {
+  const std::size_t each = header_bytes(sizeof(Header), options_.flags);
+  return *reinterpret_cast<Header*>(base_ + static_cast<std::size_t>(rank) * each);
+}
+
+std::atomic<std::uint32_t>& SharedMemory::flag(int rank, std::size_t index) const {
+  return reinterpret_cast<std::atomic<std::uint32_t>*>(&header(rank) + 1)[index];
+}
+
+std::byte* SharedMemory::part(int rank) const {
+  const std::size_t headers = header_bytes(sizeof(Header), options_.flags) * static_cast<std::size_t>(size_);
+  return base_ + headers + rounded(options_.bytes, page) * static_cast<std::size_t>(rank);
+}
+
+// The lock belongs to the open file: it lives as long as this object or this process.
+bool SharedMemory::lock_own() const {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank_;
+  lock.l_len = 1;
+  return file_lock(file_, F_OFD_SETLK, lock) == 0;
+}
+
+bool SharedMemory::has_ended(int rank) const {
+  if (rank == rank_) {
+    return false;
+  }
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return file_lock(file_, F_OFD_GETLK, lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+void SharedMemory::raise(std::size_t index, std::uint32_t value) const {
+  flag(rank_, index).store(value);
+  if (header(rank_).waiters.load() != 0) [[unlikely]] {
+    syscall(SYS_futex, &flag(rank_, index), FUTEX_WAKE, size_, nullptr, nullptr, 0);
+  }
+}
+
+bool SharedMemory::is_raised(int rank, std::size_t index, std::uint32_t value) const {
+  const std::uint32_t now = flag(rank, index).load(std::memory_order_acquire);
+  return static_cast<std::int32_t>(now - value) >= 0;
+}
+
+bool SharedMemory::all_raised(std::size_t index, std::uint32_t value) const {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!is_raised(rank, index, value)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void SharedMemory::await(std::size_t index, std::uint32_t value, std::string_view operation) const {
+  const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!is_raised(rank, index, value)) {
+      await_rank(rank, index, value, deadline, operation);
+    }
+  }
+}
+
+void SharedMemory::await_rank(int rank, std::size_t index, std::uint32_t value,
+                              std::chrono::steady_clock::time_point deadline, std::string_view operation) const {
+  for (int spin = 0; spin < spins; ++spin) {
+    if (is_raised(rank, index, value)) {
+      return;
+    }
+    pause_core();
+  }
+  std::atomic<std::uint32_t>& watched = flag(rank, index);
+  while (!is_raised(rank, index, value)) {
+    header(rank).waiters.fetch_add(1);
+    if (const std::uint32_t now = watched.load(); static_cast<std::int32_t>(now - value) < 0) {
+      const timespec time = {0, std::chrono::nanoseconds(slice).count()};
+      syscall(SYS_futex, &watched, FUTEX_WAIT, now, &time, nullptr, 0);
+    }
+    header(rank).waiters.fetch_sub(1);
+    if (is_raised(rank, index, value)) {
+      return;
+    }
+    check_peers(index, value, operation);
+    if (std::chrono::steady_clock::now() > deadline) {
+      time_out(index, value, operation);
+    }
+  }
+}
+
+// A rank that has raised its flag may be done and gone.
+void SharedMemory::check_peers(std::size_t index, std::uint32_t value, std::string_view operation) const {
+  for (int rank = 0; rank < size_; ++rank) {
+    const Header& of_rank = header(rank);
+    if (of_rank.aborted.load() != 0) {
+      fail<DistributedError>("group.collective", "rank ", rank, " has failed: ",
+                             std::string_view(of_rank.words, strnlen(of_rank.words, sizeof of_rank.words)));
+    }
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    check<DistributedError>(is_raised(rank, index, value) || !has_ended(rank) || is_raised(rank, index, value),
+                            "group.collective", "expected an answer of all ", size_, " ranks to ", operation,
+                            ", got none of rank ", rank, ", which has ended; see its log (seen from rank ", rank_, ")");
+  }
+}
+
+void SharedMemory::time_out(std::size_t index, std::uint32_t value, std::string_view operation) const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!is_raised(rank, index, value)) {
+      missing.push_back(rank);
+    }
+  }
+  fail<DistributedError>("group.collective", "expected an answer of all ", size_, " ranks to ", operation, " within ",
+                         static_cast<double>(options_.timeout.count()) / 1000.0, " s, got none of rank ", join(missing),
+                         ", which lives but waits elsewhere or computes (seen from rank ", rank_, ")");
+}
+
+void SharedMemory::abort(std::string_view reason) const {
+  Header& own = header(rank_);
+  const std::size_t length = std::min(reason.size(), sizeof own.words - 1);
+  std::memcpy(own.words, reason.data(), length);
+  own.words[length] = '\0';
+  own.aborted.store(1);
+}
+
+}  // namespace danling::inline v0::detail

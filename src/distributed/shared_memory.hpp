@@ -1,0 +1,75 @@
+// Memory that the processes of a group on one machine share, and flags by which they wait for each other.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <danling/distributed/group.hpp>
+
+namespace danling::inline v0::detail {
+
+/// One part of memory per rank, readable and writable by all, and flags per rank: numbers that only this rank raises.
+/// A wait ends with an error when a rank has ended (the kernel then releases its file lock, also after SIGKILL), has
+/// aborted, or does not come within the timeout. The name is removed before `create` returns, so nothing is left behind
+/// whatever happens. For one thread at a time.
+class SharedMemory {
+ public:
+  struct Options {
+    std::size_t bytes = 0;  ///< of each rank's part
+    std::size_t flags = 1;  ///< of each rank
+    std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  };
+
+  /// Called by all ranks of `group` with the same options. Null on all of them where they are not on one machine or the
+  /// memory cannot be had; `reason` then says why.
+  static std::shared_ptr<SharedMemory> create(const Group& group, const Options& options,
+                                              std::string* reason = nullptr);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::size_t bytes() const { return options_.bytes; }
+  void set_timeout(std::chrono::milliseconds timeout) { options_.timeout = timeout; }
+
+  /// The part of `rank`, aligned to a page.
+  std::byte* part(int rank) const;
+
+  /// Sets this rank's flag, after its writes; values grow by less than 2^31 from one to the next.
+  void raise(std::size_t flag, std::uint32_t value) const;
+  /// Whether `rank` has raised its flag to `value`: its writes before are then visible.
+  bool is_raised(int rank, std::size_t flag, std::uint32_t value) const;
+  bool all_raised(std::size_t flag, std::uint32_t value) const;
+  /// Waits until all ranks have raised the flag to `value`. @throws DistributedError naming the ranks that have not.
+  void await(std::size_t flag, std::uint32_t value, std::string_view operation) const;
+
+  /// Ends the waits of the other ranks, now and later, with this rank's number and `reason`.
+  void abort(std::string_view reason) const;
+
+ private:
+  struct Header;
+  SharedMemory(int file, std::byte* base, std::size_t length, Options options, int rank, int size);
+  Header& header(int rank) const;
+  std::atomic<std::uint32_t>& flag(int rank, std::size_t index) const;
+  bool lock_own() const;
+  bool has_ended(int rank) const;
+  void await_rank(int rank, std::size_t flag, std::uint32_t value, std::chrono::steady_clock::time_point deadline,
+                  std::string_view operation) const;
+  void check_peers(std::size_t flag, std::uint32_t value, std::string_view operation) const;
+  [[noreturn]] void time_out(std::size_t flag, std::uint32_t value, std::string_view operation) const;
+
+  int file_;
+  std::byte* base_;
+  std::size_t length_;
+  Options options_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace danling::inline v0::detail
