@@ -58,4 +58,9 @@ std::unique_ptr<BucketExchange> make_group_exchange(const Group& group, const st
 std::unique_ptr<BucketExchange> make_exchange(const Group& group, const std::vector<BucketShape>& buckets, bool shared,
                                               std::chrono::milliseconds timeout, std::string& text);
 
+/// The same, always along the tree of `ranks`.
+std::unique_ptr<BucketExchange> make_tree_exchange(const Group& group, const std::vector<BucketShape>& buckets,
+                                                   std::vector<Subtree> ranks, bool shared,
+                                                   std::chrono::milliseconds timeout, std::string& text);
+
 }  // namespace danling::inline v0::detail

@@ -99,6 +99,8 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
 
 void Parallelism::reduce_gradients(optim::Optimizer&) {}
 
+void Parallelism::end_shard(optim::Optimizer&) {}
+
 at::Tensor Parallelism::nonfinite_flag(const std::vector<at::Tensor>& params) { return optim::nonfinite_flag(params); }
 
 void Parallelism::clip_grad_value(const std::vector<at::Tensor>& params, double max_value, double divisor) {

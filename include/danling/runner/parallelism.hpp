@@ -51,6 +51,7 @@ struct BackwardOptions {
 struct AxisPlace {
   std::int64_t rank = 0;
   std::int64_t size = 1;
+  std::int64_t parts = 1;  ///< neighbouring places that the process holds, from `rank` on
 };
 
 /// One process, without communication; data parallel, sharded and staged training derive from it. The runner owns one
@@ -77,7 +78,7 @@ class Parallelism {
   /// Place along an axis: `replicate`, `shard`, `context`, `pipeline`, `tensor`, `expert`, `expert_tensor`. An unused
   /// axis has size 1. @throws ConfigError that lists the axes for another name.
   virtual AxisPlace axis(std::string_view name) const;
-  /// Part of each global batch that this rank reads. Ranks that compute the same samples together (tensor, pipeline)
+  /// Part of each global batch that this rank reads, or parts. Ranks that compute the same samples together (tensor, pipeline)
   /// have the same place.
   virtual AxisPlace data_share() const { return {identity_.rank, identity_.world_size}; }
   /// Seed of this rank's generators. Called when: the runner is constructed, and in init_distributed.
@@ -111,6 +112,11 @@ class Parallelism {
   /// without a backward pass with `place.closes`: at the end of a run, or with windows of several models. The division
   /// by the window's weights comes later. On a rank without a valid target gradients may be undefined.
   virtual void reduce_gradients(optim::Optimizer& optimizer);
+  /// Whether a micro-batch comes as several shards, each computed alone by generators of its own, in as many calls of
+  /// train_step.
+  virtual bool computes_shards() const { return false; }
+  /// After the backward passes of a shard, before agree(): takes its gradients.
+  virtual void end_shard(optim::Optimizer& optimizer);
   /// Whether backward() sums gradients before reduce_gradients() where `place.closes`. The gradient noise scale then
   /// needs windows of two or more micro-batches.
   virtual bool sums_in_backward() const { return false; }

@@ -1,0 +1,13 @@
+// The same model on all ranks.
+#pragma once
+
+#include <danling/distributed/group.hpp>
+#include <danling/runner/model.hpp>
+
+namespace danling::inline v0::detail {
+
+/// Parameters and buffers become those of rank 0. Called by all ranks.
+/// @throws DistributedError on all of them when names, shapes or dtypes differ
+void make_same(const Group& group, const ModelHandle& model);
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,143 @@
+#include "runner/virtual_ranks.hpp"
+
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+
+#include <danling/core/error.hpp>
+
+#include "runner/same_model.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+std::vector<Subtree> subtrees(std::int64_t processes, std::int64_t virtual_ranks) {
+  check<ConfigError>(processes <= virtual_ranks, "runner.init_distributed", "expected at most ", virtual_ranks,
+                     " processes with parallel.virtual_ranks: ", virtual_ranks, ", got ", processes,
+                     "; start fewer, or set more virtual ranks");
+  return subtrees_of_ranks(processes, virtual_ranks);
+}
+
+}  // namespace
+
+VirtualRanks::VirtualRanks(Group group, std::int64_t virtual_ranks, const DdpConfig& ddp,
+                           std::chrono::milliseconds timeout)
+    : Parallelism(std::move(group)),
+      ranks_(subtrees(this->group().size(), virtual_ranks)),
+      shared_memory_(ddp.shared_memory),
+      timeout_(timeout) {}
+
+AxisPlace VirtualRanks::data_share() const {
+  const Subtree& own = ranks_[static_cast<std::size_t>(group().rank())];
+  return {.rank = own.begin, .size = ranks_.back().end, .parts = own.size()};
+}
+
+TreeSum::Options VirtualRanks::options() const {
+  return {.ranks = ranks_, .shared_memory = shared_memory_, .timeout = timeout_};
+}
+
+// Models have the same seed everywhere, but a program may have drawn from elsewhere.
+void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
+  Parallelism::prepare(model, device);
+  make_same(group(), model);
+  buffers_.clear();
+  for (const auto& [name, tensor] : model.named_buffers()) {
+    buffers_.push_back(tensor);
+  }
+  std::vector<at::Tensor> like;
+  for (const at::Tensor& buffer : buffers_) {
+    like.push_back(buffer.to(at::kDouble));
+  }
+  like.push_back(at::ones({}, at::TensorOptions().dtype(at::kDouble).device(device)));  // counts shards
+  buffer_sums_ = buffers_.empty() ? nullptr : std::make_unique<TreeSum>(like, group(), options());
+}
+
+void VirtualRanks::prepare_optimizer(optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> params;
+  for (const auto& param_group : optimizer.param_groups()) {
+    params.insert(params.end(), param_group.params.begin(), param_group.params.end());
+  }
+  gradients_ = std::make_unique<TreeSum>(params, group(), options());
+}
+
+void VirtualRanks::begin_step(const WindowPlace& place) {
+  if (place.index == 0) {
+    before_.clear();
+    for (const at::Tensor& buffer : buffers_) {
+      before_.push_back(buffer.clone());
+    }
+  }
+}
+
+StepPacket VirtualRanks::agree(const StepPacket& mine) {
+  StepPacket packet = mine;
+  packet.missing = gradients_ != nullptr && (gradients_->missing_shards() > 0 || gradients_->lacks_any());
+  const StepPacket all = Parallelism::agree(packet);
+  any_missing_ = all.missing;
+  return all;
+}
+
+void VirtualRanks::end_shard(optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> shard;
+  for (const auto& param_group : optimizer.param_groups()) {
+    for (const at::Tensor& param : param_group.params) {
+      shard.push_back(std::exchange(param.mutable_grad(), at::Tensor()));
+    }
+  }
+  gradients_->push(std::move(shard));
+  if (buffer_sums_ != nullptr) {
+    push_buffers();
+  }
+}
+
+// What the shard has added to the buffers; each shard begins with those of before the step. The last number counts.
+void VirtualRanks::push_buffers() {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> change;
+  for (std::size_t index = 0; index < buffers_.size(); ++index) {
+    change.push_back(buffers_[index].to(at::kDouble).sub_(before_[index].to(at::kDouble)));
+    buffers_[index].copy_(before_[index]);
+  }
+  change.push_back(at::ones({}, at::TensorOptions().dtype(at::kDouble).device(buffers_.front().device())));
+  buffer_sums_->push(std::move(change));
+}
+
+void VirtualRanks::reduce_gradients(optim::Optimizer& optimizer) {
+  const std::vector<at::Tensor> sums = gradients_->finish(any_missing_);
+  std::size_t index = 0;
+  for (const auto& param_group : optimizer.param_groups()) {
+    for (const at::Tensor& param : param_group.params) {
+      const at::Tensor& sum = sums[index++];
+      param.mutable_grad() = sum.defined() ? sum.to(param.scalar_type()) : at::Tensor();
+    }
+  }
+  if (buffer_sums_ != nullptr) {
+    combine_buffers();
+  }
+}
+
+// The mean over the shards of the step, of integers rounded.
+void VirtualRanks::combine_buffers() {
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> sums = buffer_sums_->finish(/*any_lacking=*/false);
+  for (std::size_t index = 0; index < buffers_.size(); ++index) {
+    at::Tensor mean = sums[index].div(sums.back());
+    if (!buffers_[index].is_floating_point()) {
+      mean = mean.round_();
+    }
+    buffers_[index].copy_(before_[index].to(at::kDouble).add_(mean));
+  }
+}
+
+void VirtualRanks::drop_gradients(optim::Optimizer& optimizer) {
+  if (gradients_ != nullptr) {
+    gradients_->drop();
+  }
+  if (buffer_sums_ != nullptr) {
+    buffer_sums_->drop();
+  }
+  Parallelism::drop_gradients(optimizer);
+}
+
+}  // namespace danling::inline v0::detail

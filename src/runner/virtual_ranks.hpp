@@ -1,0 +1,52 @@
+// The same bits on any number of processes: every global batch is a fixed number of shards, each computed alone.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <danling/runner/parallelism.hpp>
+#include <danling/runner/process_options.hpp>
+
+#include "distributed/tree_sum.hpp"
+
+namespace danling::inline v0::detail {
+
+/// Data parallel training over V virtual ranks, of which each process computes a subtree, one shard after another.
+/// Gradients and buffers are added along the tree of all shards; generators belong to a shard, not to a process.
+class VirtualRanks : public Parallelism {
+ public:
+  /// @throws ConfigError for more processes than virtual ranks
+  VirtualRanks(Group group, std::int64_t virtual_ranks, const DdpConfig& ddp, std::chrono::milliseconds timeout);
+
+  std::string_view name() const override { return "virtual ranks"; }
+  AxisPlace data_share() const override;
+  /// The seed of the run on every rank: a shard has its own.
+  std::uint64_t seed(std::uint64_t run_seed) const override { return run_seed; }
+  bool sums_gradients() const override { return true; }
+  bool computes_shards() const override { return true; }
+
+  void prepare(ModelHandle& model, at::Device device) override;
+  void prepare_optimizer(optim::Optimizer& optimizer) override;
+
+  void begin_step(const WindowPlace& place) override;
+  StepPacket agree(const StepPacket& mine) override;
+  void end_shard(optim::Optimizer& optimizer) override;
+  void reduce_gradients(optim::Optimizer& optimizer) override;
+  void drop_gradients(optim::Optimizer& optimizer) override;
+
+ private:
+  TreeSum::Options options() const;
+  void push_buffers();
+  void combine_buffers();
+
+  std::vector<Subtree> ranks_;
+  bool shared_memory_;
+  std::chrono::milliseconds timeout_;
+  std::unique_ptr<TreeSum> gradients_;
+  /// Buffers of the model, their values before the step, and what the shards add to them.
+  std::vector<at::Tensor> buffers_, before_;
+  std::unique_ptr<TreeSum> buffer_sums_;
+  bool any_missing_ = true;  ///< by the last packet
+};
+
+}  // namespace danling::inline v0::detail
