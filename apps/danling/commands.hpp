@@ -12,6 +12,9 @@ using Command = int (*)(std::span<const std::string> words);
 /// Inspects, compares, verifies and converts checkpoints of any origin.
 int ckpt(std::span<const std::string> words);
 
+/// Starts several processes of a program, which act as one, and ends them together.
+int launch(std::span<const std::string> words);
+
 /// Draws the learning rates that a config asks for.
 int schedule(std::span<const std::string> words);
 

@@ -1,0 +1,82 @@
+// `danling launch`: starts several processes of a program on this machine, and starts them again after a failure.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <danling/core/format.hpp>
+
+#include "commands.hpp"
+#include "launch_attempt.hpp"
+
+namespace danling_command {
+namespace {
+
+using danling::concat;
+
+/// A pipe must not take the number of a standard stream that the caller has closed.
+void hold_standard_streams() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) < 0) {
+      (void)!open("/dev/null", O_RDWR);  // takes the lowest free number
+    }
+  }
+}
+
+WorkerPlace first_place(const LaunchOptions& options) {
+  WorkerPlace place;
+  place.world_size = options.workers;
+  place.max_restarts = options.max_restarts;
+  place.run_id = concat(
+      "launch-", getpid(), "-",
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count());
+  return place;
+}
+
+int run_attempts(const LaunchOptions& options, const LaunchSignals& signals, LineQueue& output) {
+  const auto say = [&](const std::string& line) { output.add(2, "[launch] ", line); };
+  WorkerPlace place = first_place(options);
+  for (;;) {
+    place.master_port = options.master_port != 0 ? options.master_port : free_port(0);
+    const AttemptEnd end = Attempt(options, place, signals, output).run();
+    if (!end.failed || options.max_restarts == 0) {
+      return end.code;
+    }
+    if (end.final) {
+      say("not restarted: exit code 2 (an error of the config) and 75 (a time limit) would come again");
+      return end.code;
+    }
+    if (place.restart_count == options.max_restarts) {
+      say(concat("not restarted: --max-restarts ", options.max_restarts, " is used up"));
+      return end.code;
+    }
+    ++place.restart_count;
+    place.world_size = std::max(options.min_workers, place.world_size - 1);
+    say(concat("restart ", place.restart_count, " of ", options.max_restarts, ", with ", place.world_size,
+               place.world_size == 1 ? " worker" : " workers"));
+  }
+}
+
+}  // namespace
+
+int launch(std::span<const std::string> words) {
+  const auto options = read_launch_options(words);
+  if (!options) {
+    return 0;
+  }
+  hold_standard_streams();
+  const LaunchSignals signals;
+  LineQueue output;
+  int code = 0;
+  try {
+    code = run_attempts(*options, signals, output);
+  } catch (const CannotStart& error) {
+    output.add(2, "", error.what());
+    code = error.code;
+  }
+  output.finish();
+  return code;
+}
+
+}  // namespace danling_command

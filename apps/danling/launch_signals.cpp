@@ -1,0 +1,53 @@
+#include "launch_signals.hpp"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <danling/core/error.hpp>
+
+namespace danling_command {
+
+LaunchSignals::LaunchSignals() {
+  // Where SIGCHLD is ignored, as some parents leave it, the kernel would drop the exit codes.
+  signal(SIGCHLD, SIG_DFL);
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGCHLD);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) {  // a signal that is blocked arrives even if it is ignored
+      sigaddset(&wanted, number);
+    }
+  }
+  descriptor_ = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
+  danling::check<danling::StateError>(descriptor_ >= 0, "launch", "expected a descriptor of signals, got ",
+                                      std::strerror(errno));
+  sigprocmask(SIG_BLOCK, &wanted, &mask_before_);
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &pipe_before_);
+}
+
+LaunchSignals::~LaunchSignals() {
+  close(descriptor_);
+  restore();
+}
+
+int LaunchSignals::next() const {
+  signalfd_siginfo got{};
+  ssize_t size = 0;
+  while ((size = read(descriptor_, &got, sizeof got)) < 0 && errno == EINTR) {
+  }
+  return size == static_cast<ssize_t>(sizeof got) ? static_cast<int>(got.ssi_signo) : 0;
+}
+
+void LaunchSignals::restore() const {
+  sigaction(SIGPIPE, &pipe_before_, nullptr);
+  sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+}  // namespace danling_command
