@@ -182,15 +182,17 @@ void Attempt::release_ended() {
     if (worker.running() || worker.released()) {
       continue;
     }
-    if (output_.full()) {  // its output is not being read
+    if (output_.full() && !hurried()) {  // its output is not being read
       member.give_up = now_ + patience;
     }
     if (worker.has_output() && now_ < member.give_up) {
       continue;
     }
     if (worker.has_output()) {
-      say(concat("rank ", worker.rank(), " (pid ", worker.pid(), ") has ended, but a process that it started keeps ",
-                 "its output open: no longer read"));
+      if (!output_.full()) {
+        say(concat("rank ", worker.rank(), " (pid ", worker.pid(), ") has ended, but a process that it started keeps ",
+                   "its output open: no longer read"));
+      }
       for (auto& stream : worker.streams()) {
         stream.lines.finish([&](std::string_view line) { output_.add(stream.target, member.prefix, line); });
       }
@@ -227,9 +229,11 @@ void Attempt::kill_workers() {
   }
 }
 
+/// Whether the run must end although somebody who reads its output stands still.
+bool Attempt::hurried() const { return killed_ || (stop_signal_ != 0 && now_ >= *kill_at_); }
+
 bool Attempt::over() const {
-  const bool hurried = killed_ || (stop_signal_ != 0 && now_ >= *kill_at_);
-  return (output_.empty() || hurried) &&
+  return (output_.empty() || hurried()) &&
          std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.worker.released(); });
 }
 

@@ -45,6 +45,7 @@ class Attempt {
   void send(int signal);
   void end_workers(int signal);
   void kill_workers();
+  bool hurried() const;
   bool over() const;
   AttemptEnd result() const;
   void say(const std::string& line);
