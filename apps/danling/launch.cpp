@@ -74,6 +74,9 @@ int launch(std::span<const std::string> words) {
   } catch (const CannotStart& error) {
     output.add(2, "", error.what());
     code = error.code;
+  } catch (...) {
+    output.finish();
+    throw;
   }
   output.finish();
   return code;

@@ -247,14 +247,17 @@ AttemptEnd Attempt::result() const {
 void Attempt::say(const std::string& line) { output_.add(2, "[launch] ", line); }
 
 void Attempt::name_failure(Worker& worker) {
+  const std::string& last = worker.streams()[1].lines.last();
+  const std::string end = failed_signal_ == 0 ? concat("failed with exit code ", failed_code_)
+                                              : concat("was ended by ", danling::signal_name(failed_signal_), " (",
+                                                       strsignal(failed_signal_), ")");
+  say(concat("rank ", worker.rank(), " (pid ", worker.pid(), ") ", end,
+             last.empty() ? "; it wrote nothing to stderr" : concat("; its last line on stderr: ", last)));
+  if (failed_signal_ == SIGKILL) {
+    say("SIGKILL comes from a person, a batch system, or the kernel when memory runs out (dmesg names the process)");
+  }
   const bool others =
       std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.worker.running(); });
-  const std::string& last = worker.streams()[1].lines.last();
-  say(concat("rank ", worker.rank(), " (pid ", worker.pid(), ") ",
-             failed_signal_ == 0
-                 ? concat("failed with exit code ", failed_code_)
-                 : concat("was ended by ", danling::signal_name(failed_signal_), " (", strsignal(failed_signal_), ")"),
-             last.empty() ? "; it wrote nothing to stderr" : concat("; its last line on stderr: ", last)));
   if (others && stop_signal_ == 0) {
     say(concat("the other workers got SIGTERM; SIGKILL follows after ", seconds_text(options_.grace)));
   }

@@ -26,9 +26,9 @@ constexpr auto where = "launch";
 /// A pipe whose ends are closed with it, and in the programs that are started.
 struct Pipe {
   Pipe() {
-    danling::check<danling::StateError>(pipe2(ends.data(), O_CLOEXEC) == 0, where,
-                                        "expected pipes for the output of every worker, got ", std::strerror(errno),
-                                        "; ulimit -n sets how many files a process may open");
+    const int status = pipe2(ends.data(), O_CLOEXEC);
+    danling::check<danling::StateError>(status == 0, where, "expected pipes for the output of every worker, got ",
+                                        std::strerror(errno), "; ulimit -n sets how many files a process may open");
   }
   ~Pipe() {
     for (const int end : ends) {

@@ -1,5 +1,6 @@
 // `danling launch`: options, variables, exit codes and restarts.
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -185,8 +186,13 @@ TEST_CASE("launch: a worker that a signal ends counts 128 more, and is named wit
   for (const auto& line : lines_of(launched.out())) {
     pid = line.starts_with("[1] ") ? line.substr(4) : pid;
   }
-  CHECK(lines_of(launched.err()).front() ==
-        "[launch] rank 1 (pid " + pid + ") was ended by SIGKILL (Killed); it wrote nothing to stderr");
+  CHECK_THAT(
+      launched.err(),
+      Catch::Matchers::StartsWith(
+          "[launch] rank 1 (pid " + pid +
+          ") was ended by SIGKILL (Killed); it wrote nothing to stderr\n"
+          "[launch] SIGKILL comes from a person, a batch system, or the kernel when memory runs out (dmesg names the "
+          "process)\n"));
 }
 
 TEST_CASE("launch: a worker that ends with code 0 does not disturb the others, and leaves no zombie", "[launch]") {
@@ -266,6 +272,23 @@ TEST_CASE("launch: 64 workers start, meet nobody else's descriptors, and end", "
   for (const auto& line : first) {
     const int number = std::stoi(line.substr(4));
     CHECK((number <= 2 || fcntl(number, F_GETFD) == 0));
+  }
+}
+
+TEST_CASE("launch: without enough descriptors for all workers, none is left running", "[launch]") {
+  const danling_test::TempDir dir;
+  Launched launched(shell({"-n", "64"}, "echo $$ >> '" + (dir / "pids").string() + "'; exec sleep 600"), [] {
+    const rlimit limit{60, 60};
+    setrlimit(RLIMIT_NOFILE, &limit);
+  });
+  CHECK(launched.wait() == 2);
+  CHECK(launched.err() ==
+        "[launch] expected pipes for the output of every worker, got Too many open files; ulimit -n sets how many "
+        "files a process may open\n");
+  if (std::filesystem::exists(dir / "pids")) {
+    for (const auto& line : lines_of(danling_test::read_file(dir / "pids"))) {
+      CHECK(!runs(std::stoi(line)));
+    }
   }
 }
 

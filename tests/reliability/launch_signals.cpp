@@ -1,4 +1,6 @@
 // `danling launch`: signals, grace periods, and the death of the launcher.
+#include <stdlib.h>
+
 #include <string>
 
 #include "launched.hpp"
@@ -50,6 +52,24 @@ TEST_CASE("launch: each signal is passed on once, and those that ask for a stop 
     }
   }
   CHECK(launched.err() == "[launch] got " + name + ", passed on to the workers; SIGKILL follows after 30 s\n");
+}
+
+TEST_CASE("launch: Ctrl-C on a terminal reaches each worker once", "[launch]") {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(terminal >= 0);
+  REQUIRE(grantpt(terminal) == 0);
+  REQUIRE(unlockpt(terminal) == 0);
+  const std::string name = ptsname(terminal);
+  Launched launched({"-n", "2", "--", DANLING_LAUNCH_WORKER, "signals"}, [&] {
+    setsid();
+    dup2(open(name.c_str(), O_RDWR), 0);  // becomes the terminal of this session
+  });
+  launched.wait_for("ready", 2);
+  REQUIRE(write(terminal, "\x03", 1) == 1);
+  CHECK(launched.wait() == 128 + SIGINT);
+  CHECK(count_of(launched.out(), "got ") == 2);
+  CHECK(count_of(launched.out(), "got " + std::to_string(SIGINT) + "\n") == 2);
+  close(terminal);
 }
 
 TEST_CASE("launch: workers that end well after a signal make a run that ended well", "[launch]") {
@@ -117,11 +137,16 @@ TEST_CASE("launch: a second SIGINT or SIGTERM kills the workers at once", "[laun
 }
 
 TEST_CASE("launch: a signal while the workers are being ended cancels the restart", "[launch]") {
-  Launched launched(shell({"-n", "2", "--max-restarts", "1"},
+  const danling_test::TempDir dir;
+  const std::string released = (dir / "released").string();
+  Launched launched(shell({"-n", "2", "--max-restarts", "1", "--grace-seconds", "600"},
                           "[ $RANK = 1 ] && { sleep 0.3; exit 6; };"
-                          "trap 'echo asked; sleep 2; exit 0' TERM; while :; do sleep 0.05; done"));
+                          "trap 'echo asked; while [ ! -e \"" +
+                              released + "\" ]; do sleep 0.05; done; exit 0' TERM; while :; do sleep 0.05; done"));
   launched.wait_for("[0] asked");
   launched.send(SIGINT);
+  wait_until("the signal to be taken", [&] { return count_of(launched.err(), "got SIGINT") == 1; });
+  danling_test::write_file(released, "");
   CHECK(launched.wait() == 6);
   CHECK(lines_of(launched.err()).back() == "[launch] got SIGINT: the workers are ending, and are not started again");
 }
