@@ -22,12 +22,16 @@ TEST_CASE("launch: lines of many workers are whole, in order, and each has its r
     const std::string stream = line.substr(0, line.find(' ', 4));  // [rank] out, or [rank] err
     const int number = next[stream]++;
     const std::string filler(static_cast<std::size_t>(number % 211), 'x');
-    REQUIRE(line == stream + " " + std::to_string(number) + " " + filler + ".");
+    std::string expected = stream + " " + std::to_string(number);
+    expected += " " + filler + ".";
+    REQUIRE(line == expected);
   }
   REQUIRE(next.size() == 16);
   for (int rank = 0; rank < 8; ++rank) {
     for (const std::string stream : {"out", "err"}) {
-      CHECK(next["[" + std::to_string(rank) + "] " + stream] == 4000);
+      std::string name = "[" + std::to_string(rank) + "] ";
+      name += stream;
+      CHECK(next[name] == 4000);
     }
   }
 }
