@@ -9,19 +9,19 @@ namespace {
 constexpr std::int64_t endless = std::int64_t{1} << 62;
 }  // namespace
 
-Share share_of(const Layout& layout, std::int64_t global) {
-  const auto [rank, world_size, padding] = layout.shard;
+Share share_of(const Layout& layout, std::int64_t number, std::int64_t global) {
+  const std::int64_t world_size = layout.shard.world_size;
   if (global == layout.global()) {
-    return {rank * layout.batch_size, layout.batch_size, 0};
+    return {number * layout.batch_size, layout.batch_size, 0};
   }
-  if (padding) {
+  if (layout.shard.padding) {
     const std::int64_t each = rounded_up(global, world_size);
-    const std::int64_t own = std::clamp<std::int64_t>(global - rank * each, 0, each);
-    return {rank * each, own, each - own};
+    const std::int64_t own = std::clamp<std::int64_t>(global - number * each, 0, each);
+    return {number * each, own, each - own};
   }
   const std::int64_t each = global / world_size;
   const std::int64_t extra = global % world_size;
-  return {rank * each + std::min(rank, extra), each + (rank < extra ? 1 : 0), 0};
+  return {number * each + std::min(number, extra), each + (number < extra ? 1 : 0), 0};
 }
 
 EpochPlan::EpochPlan(std::optional<std::int64_t> size, Ranges done, Layout layout)
@@ -58,8 +58,7 @@ std::int64_t EpochPlan::count_batches() const {
   if (steps == 0) {
     return 0;
   }
-  const Share share = share_of(layout_, batch(steps - 1).size);
-  return share.count + share.padding > 0 ? steps : steps - 1;
+  return share_of(layout_, layout_.shard.rank, batch(steps - 1).size).size() > 0 ? steps : steps - 1;
 }
 
 GlobalBatch EpochPlan::batch(std::int64_t step) const {
@@ -95,11 +94,9 @@ Ranges EpochPlan::positions(const Ranges& steps) const {
   return out;
 }
 
-Ranges EpochPlan::positions_of_rank(std::int64_t step, std::int64_t rank) const {
-  Layout layout = layout_;
-  layout.shard.rank = rank;
+Ranges EpochPlan::positions_of_share(std::int64_t step, std::int64_t number) const {
   const GlobalBatch global = batch(step);
-  const Share share = share_of(layout, global.size);
+  const Share share = share_of(layout_, number, global.size);
   return positions(global.begin + share.offset, share.count);
 }
 

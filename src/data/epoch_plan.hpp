@@ -1,4 +1,4 @@
-// Remaining global batches of an epoch, and this rank's part of each.
+// Remaining global batches of an epoch, and the shares of each.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,15 @@ struct Layout {
   BatchShape shape() const { return {batch_size, shard.world_size, drop_last}; }
 };
 
-/// The part of this rank in a global batch of `global` samples: those from `offset` on, then `padding` repeated ones.
+/// A share of a global batch: its samples from `offset` on, then `padding` repeated ones.
 struct Share {
   std::int64_t offset = 0;
   std::int64_t count = 0;
   std::int64_t padding = 0;
+  std::int64_t size() const { return count + padding; }
 };
-Share share_of(const Layout& layout, std::int64_t global);
+/// Share `number` in [0, world_size) of a global batch of `global` samples. Shares without samples are the last ones.
+Share share_of(const Layout& layout, std::int64_t number, std::int64_t global);
 
 /// A global batch: samples [begin, begin + size) of the remaining ones.
 struct GlobalBatch {
@@ -53,7 +55,7 @@ class EpochPlan {
   std::int64_t left() const { return left_; }
   /// Remaining global batches; very many for a stream.
   std::int64_t num_steps() const;
-  /// Remaining global batches in which this rank has samples.
+  /// Remaining global batches in which this process has samples.
   std::int64_t num_batches() const { return num_batches_; }
 
   GlobalBatch batch(std::int64_t step) const;
@@ -63,9 +65,9 @@ class EpochPlan {
   Ranges positions(std::int64_t begin, std::int64_t count) const;
   /// The positions of all ranks in these steps, and those that drop_last leaves out before them.
   Ranges positions(const Ranges& steps) const;
-  /// The positions of one rank in a step, without padding.
-  Ranges positions_of_rank(std::int64_t step, std::int64_t rank) const;
-  /// Whether all ranks have samples in every step but the last.
+  /// The positions of one share in a step, without padding.
+  Ranges positions_of_share(std::int64_t step, std::int64_t number) const;
+  /// Whether all shares have samples in every step but the last.
   bool all_have_samples() const;
 
  private:

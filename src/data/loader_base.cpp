@@ -32,11 +32,14 @@ std::shared_ptr<Sampler> order_of(const LoaderOptions& options, std::int64_t siz
 
 std::unique_ptr<Pipeline> pipeline_of(const LoaderOptions& options, BatchReader& reader) {
   if (options.num_workers == 0) {
-    return std::make_unique<DirectPipeline>(reader);
+    return std::make_unique<DirectPipeline>(reader, options.shard.parts);
   }
+  // As few steps as hold the batches to read ahead, though one for each worker.
+  const std::int64_t batches = options.num_workers * options.prefetch_factor.value_or(2);
   return std::make_unique<WorkerPipeline>(
       reader, WorkerOptions{.num_workers = options.num_workers,
-                            .depth = options.num_workers * options.prefetch_factor.value_or(2),
+                            .parts = options.shard.parts,
+                            .depth = std::max(options.num_workers, rounded_up(batches, options.shard.parts)),
                             .persistent = options.persistent_workers,
                             .in_order = options.in_order,
                             .pin = options.pin_memory && can_use_pinned_memory()});
@@ -57,12 +60,13 @@ std::unique_ptr<Planner> planner_of(LoaderEngine& engine, const LoaderOptions& o
 }  // namespace
 
 // Only the loader's thread sees all batches.
-void LoaderEngine::check_end(const BatchSlot* slot) {
+void LoaderEngine::check_end(BatchSlot* slot) {
   if (slot != nullptr && is_stream()) {
     if (slot->info.global_size < slot->wanted) {
       end = std::min(end, slot->info.position - slot->before + slot->info.global_size);
     }
-    furthest = std::max(furthest, slot->info.position + slot->size);
+    const BatchSlot& last = slot->part(slot->num_parts - 1);
+    furthest = std::max(furthest, last.info.position + last.size);
   }
   if (furthest > end) [[unlikely]] {
     fail<DataError>("data.loader", "expected the end of the stream behind sample ", end,
@@ -119,9 +123,9 @@ std::optional<std::int64_t> LoaderBase::length() const {
     return detail::EpochPlan(engine.order_size(), {}, engine.layout).num_batches();
   }
   // If a batch has fewer samples, this rank may have none of them.
-  const auto& [batch_size, shard, drop_last] = engine.layout;
+  const Shard& shard = engine.layout.shard;
   return engine.batch_sampler != nullptr && (shard.world_size == 1 || shard.padding)
-             ? engine.batch_sampler->length({batch_size, shard.world_size, drop_last})
+             ? engine.batch_sampler->length(engine.layout.shape())
              : std::nullopt;
 }
 
@@ -132,6 +136,7 @@ void LoaderBase::rewind(std::int64_t epoch) {
   engine_->newest = -1;
   engine_->end = std::numeric_limits<std::int64_t>::max();
   engine_->furthest = 0;
+  step_ = nullptr;
   current_ = nullptr;
   batch_size_ = 0;
   last_ = false;
@@ -148,6 +153,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
     engine.claim_source();  // `place` outside of an epoch has released it
   }
   const bool continues = loaded_ && epoch == epoch_;
+  global_step_ += missed_steps();
   rewind(epoch);
   loaded_ = false;
   started_ = false;
@@ -227,6 +233,12 @@ bool LoaderBase::next() {
 bool LoaderBase::advance() {
   check<StateError>(started_ && !loaded_, "data.loader", "expected start_epoch() before next()");
   untouched_ = false;
+  if (!is_last_part()) {
+    current_->drop();
+    show(part_ + 1);
+    return true;
+  }
+  step_ = nullptr;
   current_ = nullptr;
   batch_size_ = 0;
   last_ = false;
@@ -238,22 +250,41 @@ bool LoaderBase::advance() {
     engine.claim.release();
     return false;
   }
-  current_ = slot;
-  batch_size_ = slot->size;
-  samples_ += slot->info.global_size;
+  step_ = slot;
+  show(0);
+  return true;
+}
+
+void LoaderBase::show(std::int64_t part) {
+  part_ = part;
+  current_ = &step_->part(part);
+  batch_size_ = current_->size;
+  if (is_last_part()) {
+    count_step();
+  }
+}
+
+// Ranks without samples in the last step count it with the next epoch, so that all count the same.
+std::int64_t LoaderBase::missed_steps() const {
+  return finished_ && engine_->planner != nullptr ? engine_->planner->num_missed() : 0;
+}
+
+// A step counts as delivered with its last part.
+void LoaderBase::count_step() {
+  detail::LoaderEngine& engine = *engine_;
+  samples_ += step_->info.global_size;
   ++batches_;
   ++global_step_;
-  engine.steps.add({slot->step, slot->step + 1});
-  if (slot->number > engine.newest) {
-    engine.newest = slot->number;
-    engine.place = slot->next_snapshot;
+  engine.steps.add({step_->step, step_->step + 1});
+  if (step_->number > engine.newest) {
+    engine.newest = step_->number;
+    engine.place = step_->next_snapshot;
   }
   last_ = engine.batches_left ? --*engine.batches_left == 0 : engine.pipeline->ended();
   finished_ = last_;
   if (finished_) {
     engine.claim.release();
   }
-  return true;
 }
 
 detail::BatchSlot& LoaderBase::current() const {

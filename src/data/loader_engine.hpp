@@ -39,17 +39,17 @@ struct LoaderEngine {
   std::unique_ptr<Planner> planner;
   std::optional<std::int64_t> batches_left;
   Ranges steps;              // delivered steps
-  std::int64_t newest = -1;  // newest number of a delivered batch
-  /// Snapshot behind that batch, of a stream or a batch sampler; null before the first epoch.
+  std::int64_t newest = -1;  // newest number of a delivered step
+  /// Snapshot behind that step, of a stream or a batch sampler; null before the first epoch.
   std::shared_ptr<const Snapshot> place;
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // end of a stream, once known
   std::unique_ptr<Pipeline> pipeline;                           // last: its threads use the others
 
   std::int64_t furthest = 0;  // furthest position delivered of a stream
 
-  /// Checks the next batch to deliver; null at the end. @throws DataError if a stream continues behind its end, and
+  /// Checks the next step to deliver; null at the end. @throws DataError if a stream continues behind its end, and
   /// from then on.
-  void check_end(const BatchSlot* slot);
+  void check_end(BatchSlot* slot);
   /// Call before the stream or batch sampler moves; see SourceClaim.
   bool claim_source();
   /// Snapshot of the source, for an epoch that begins.

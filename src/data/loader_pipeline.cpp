@@ -8,6 +8,14 @@ namespace danling::inline v0::data::detail {
 
 Pipeline::~Pipeline() = default;
 
+std::unique_ptr<BatchSlot> make_slots(const BatchReader& reader, std::int64_t parts) {
+  auto slot = reader.make_slot();
+  for (std::int64_t i = 1; i < parts; ++i) {
+    slot->others.push_back(reader.make_slot());
+  }
+  return slot;
+}
+
 void DirectPipeline::start(Planner& planner) {
   planner_ = &planner;
   planned_ = 0;
@@ -32,7 +40,7 @@ bool DirectPipeline::read_ahead() {
     }
     ahead_->stage = BatchSlot::Stage::failed;  // unless the read below returns
     if (!read_slot(reader_, *planner_, *ahead_)) {
-      ahead_->drop();
+      ahead_->drop_parts();
       ahead_->planned = false;
       ended_ = true;
       return false;
@@ -44,7 +52,7 @@ bool DirectPipeline::read_ahead() {
 
 BatchSlot* DirectPipeline::next() {
   const c10::NoGradGuard no_grad;  // as for workers
-  current_->drop();                // first, so that the new batch can reuse its memory
+  current_->drop_parts();          // first, so that the new batch can reuse its memory
   if (error_ != nullptr) {
     std::rethrow_exception(std::exchange(error_, nullptr));
   }
@@ -67,8 +75,8 @@ bool DirectPipeline::ended() {
 }
 
 void DirectPipeline::stop() {
-  current_->drop();
-  ahead_->drop();
+  current_->drop_parts();
+  ahead_->drop_parts();
   ahead_->planned = false;
   error_ = nullptr;
   ended_ = true;

@@ -11,17 +11,21 @@
 
 namespace danling::inline v0::data::detail {
 
-/// Call all functions in the loader's thread.
+/// A slot for a step of `parts` batches.
+std::unique_ptr<BatchSlot> make_slots(const BatchReader& reader, std::int64_t parts);
+
+/// Delivers steps: a batch, and those of the process's other parts of the same global batch. All are read before the
+/// first is delivered, so a failed read leaves no step half done. Call all functions in the loader's thread.
 class Pipeline {
  public:
   virtual ~Pipeline();
 
   /// Begins with the batches of this planner; nothing may be in progress.
   virtual void start(Planner& planner) = 0;
-  /// The next batch, valid until the next call; null at the end, and from then on. Rethrows an error of reading it, and
+  /// The next step, valid until the next call; null at the end, and from then on. Rethrows an error of reading it, and
   /// then retries.
   virtual BatchSlot* next() = 0;
-  /// Whether the batch that `next` returned is the last one. Never throws: an error here is thrown by the next `next`.
+  /// Whether the step that `next` returned is the last one. Never throws: an error here is thrown by the next `next`.
   virtual bool ended() = 0;
   /// Drops all batches; waits for the samples that workers are reading.
   virtual void stop() = 0;
@@ -36,8 +40,8 @@ class Pipeline {
 /// Reads in the calling thread.
 class DirectPipeline final : public Pipeline {
  public:
-  explicit DirectPipeline(BatchReader& reader)
-      : reader_(reader), current_(reader.make_slot()), ahead_(reader.make_slot()) {}
+  DirectPipeline(BatchReader& reader, std::int64_t parts)
+      : reader_(reader), current_(make_slots(reader, parts)), ahead_(make_slots(reader, parts)) {}
 
   void start(Planner& planner) override;
   BatchSlot* next() override;
@@ -54,7 +58,7 @@ class DirectPipeline final : public Pipeline {
   BatchReader& reader_;
   Planner* planner_ = nullptr;
   std::unique_ptr<BatchSlot> current_;
-  std::unique_ptr<BatchSlot> ahead_;  // holds a batch if `planned`; ready if it was also read
+  std::unique_ptr<BatchSlot> ahead_;  // holds a step if `planned`; ready if it was also read
   std::int64_t planned_ = 0;
   bool ended_ = false;
   std::exception_ptr error_;  // error of reading ahead

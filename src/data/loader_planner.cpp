@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <exception>
-#include <numeric>
 #include <span>
 #include <string_view>
 
@@ -14,6 +13,14 @@
 namespace danling::inline v0::data::detail {
 
 BatchSlot::~BatchSlot() = default;
+
+void BatchSlot::drop_parts() {
+  drop();
+  for (const auto& other : others) {
+    other->drop();
+  }
+}
+
 BatchReader::~BatchReader() = default;
 Planner::~Planner() = default;
 
@@ -82,22 +89,28 @@ void rethrow_for_batch(const BatchInfo& info, bool of_stream) {
 
 bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot) {
   const bool of_stream = !reader.size().has_value();
+  const BatchInfo* info = &slot.info;
   try {
-    slot.size = reader.read(slot);
-    const auto asked = static_cast<std::int64_t>(slot.info.indices.size());
-    check<DataError>(of_stream || slot.size == asked, "data.loader", "expected a batch of ", asked,
-                     " samples from the dataset, got ", slot.size);
+    for (std::int64_t i = 0; i < slot.num_parts; ++i) {
+      BatchSlot& part = slot.part(i);
+      info = &part.info;
+      part.size = reader.read(part);
+      const auto asked = static_cast<std::int64_t>(info->indices.size());
+      check<DataError>(of_stream || part.size == asked, "data.loader", "expected a batch of ", asked,
+                       " samples from the dataset, got ", part.size);
+    }
     const bool counts = planner.complete(slot);
-    if (counts) {
-      reader.finish(slot);
+    for (std::int64_t i = 0; counts && i < slot.num_parts; ++i) {
+      info = &slot.part(i).info;
+      reader.finish(slot.part(i));
     }
     return counts;
   } catch (...) {
-    rethrow_for_batch(slot.info, of_stream);
+    rethrow_for_batch(*info, of_stream);
   }
 }
 
-bool Planner::plan(BatchSlot& slot) {
+void Planner::describe(BatchSlot& slot, std::int64_t part) const {
   BatchInfo& info = slot.info;
   if (info.split != context_.split) {
     info.split = context_.split;
@@ -105,20 +118,34 @@ bool Planner::plan(BatchSlot& slot) {
   info.epoch = context_.epoch;
   info.batch_idx = context_.batch_idx;
   info.global_step = context_.global_step;
-  info.shard_id = context_.plan.layout().shard.rank;
+  info.shard_id = context_.plan.layout().shard.rank + part;
   info.num_padding = 0;
   info.epoch_key = context_.record_key;
   info.sample_keys.clear();
   info.entry_keys.clear();
+  slot.size = 0;
+}
+
+Share Planner::share_of_part(std::int64_t part, std::int64_t global) const {
+  const Layout& layout = context_.plan.layout();
+  return share_of(layout, layout.shard.rank + part, global);
+}
+
+bool Planner::plan(BatchSlot& slot) {
+  for (std::int64_t i = 0; i < max_parts(); ++i) {
+    describe(slot.part(i), i);
+  }
   slot.before = 0;
   slot.after = 0;
-  slot.size = 0;
   const std::int64_t step = plan_step(slot, step_);
   if (step < 0) {
     return false;
   }
   slot.step = step;
-  info.batch_key = context_.batch_key.fold_in(static_cast<std::uint64_t>(info.position));
+  for (std::int64_t i = 0; i < slot.num_parts; ++i) {
+    BatchInfo& info = slot.part(i).info;
+    info.batch_key = context_.batch_key.fold_in(static_cast<std::uint64_t>(info.position));
+  }
   step_ = step + 1;
   ++context_.batch_idx;
   ++context_.global_step;
@@ -134,8 +161,19 @@ std::int64_t OrderPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
     return -1;
   }
   const GlobalBatch global = plan.batch(step);
-  const Share share = share_of(plan.layout(), global.size);
-  BatchInfo& info = slot.info;
+  slot.num_parts = 0;
+  while (slot.num_parts < max_parts()) {
+    const Share share = share_of_part(slot.num_parts, global.size);
+    if (share.size() == 0) {
+      break;
+    }
+    fill(slot.part(slot.num_parts++).info, global, share);
+  }
+  return step;
+}
+
+void OrderPlanner::fill(BatchInfo& info, const GlobalBatch& global, const Share& share) {
+  const EpochPlan& plan = context().plan;
   info.indices.resize(static_cast<std::size_t>(share.count + share.padding));
   info.num_padding = share.padding;
   info.global_size = global.size;
@@ -166,7 +204,6 @@ std::int64_t OrderPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
     }
   }
   check_records(info.indices, context().size, "the sampler");
-  return step;
 }
 
 bool GroupPlanner::ask_sampler(bool drop_last) {
@@ -185,8 +222,9 @@ bool GroupPlanner::ask_sampler(bool drop_last) {
   return count > 0;
 }
 
-// Without padding every rank needs a sample, or it would be a step ahead of the others: records left over by a layout
-// of fewer processes join the next ones and, at the end, those that drop_last would leave out, unless there are none.
+// Without padding every share needs a sample, or its rank would be a step ahead of the others: records left over by a
+// layout of fewer shares join the next ones and, at the end, those that drop_last would leave out, unless there are
+// none.
 bool GroupPlanner::next_group() {
   const Layout& layout = context().plan.layout();
   const auto least = static_cast<std::size_t>(layout.shard.padding ? 1 : layout.shard.world_size);
@@ -226,127 +264,45 @@ void GroupPlanner::remove_group() {
   }
 }
 
+void GroupPlanner::fill(BatchInfo& info, const Share& share) const {
+  const auto global = static_cast<std::int64_t>(group_.size());
+  info.global_size = global;
+  info.num_padding = share.padding;
+  info.position = position_ + share.offset;
+  info.indices.clear();
+  for (std::int64_t i = 0; i < share.size(); ++i) {
+    const std::int64_t record = group_[static_cast<std::size_t>((share.offset + i) % global)];
+    info.indices.push_back(record);
+    if (sampler_.repeats()) {
+      info.sample_keys.push_back(info.epoch_key.fold_in(static_cast<std::uint64_t>(record))
+                                     .fold_in(static_cast<std::uint64_t>(info.position + i)));
+    }
+  }
+}
+
 std::int64_t GroupPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
-  const Layout& layout = context().plan.layout();
   while (next_group()) {
     const auto global = static_cast<std::int64_t>(group_.size());
-    const Share share = share_of(layout, global);
-    BatchInfo& info = slot.info;
-    info.global_size = global;
-    info.num_padding = share.padding;
-    info.position = position_ + share.offset;
-    info.indices.clear();
-    for (std::int64_t i = 0; i < share.count + share.padding; ++i) {
-      const std::int64_t record = group_[static_cast<std::size_t>((share.offset + i) % global)];
-      info.indices.push_back(record);
-      if (sampler_.repeats()) {
-        info.sample_keys.push_back(info.epoch_key.fold_in(static_cast<std::uint64_t>(record))
-                                       .fold_in(static_cast<std::uint64_t>(info.position + i)));
+    slot.num_parts = 0;
+    while (slot.num_parts < max_parts()) {
+      const Share share = share_of_part(slot.num_parts, global);
+      if (share.size() == 0) {
+        break;
       }
+      fill(slot.part(slot.num_parts++).info, share);
     }
     State state = clone(sampler_.state_dict());
     slot.group = group_;
     remove_group();
     position_ += global;
     slot.next_snapshot = std::make_shared<const Snapshot>(Snapshot{position_, std::move(state), pending_});
-    if (!info.indices.empty()) {
+    if (slot.num_parts > 0) {
       return step;
     }
     ++step;
+    ++missed_;
   }
   return -1;
-}
-
-bool StreamPlanner::advance(std::int64_t to) {
-  while (at_ < to) {
-    // Not all at once: a stream that skips by reading holds the samples in memory.
-    const std::int64_t wanted = std::min(to - at_, context().plan.layout().batch_size);
-    const std::int64_t skipped = reader_.skip(wanted);
-    at_ += skipped;
-    if (skipped < wanted) {
-      check<DataError>(reader_.skip(1) == 0, "data.loader", "expected the stream to pass over ", wanted,
-                       " samples, or fewer at its end, got ", skipped, " before its end");
-      return false;
-    }
-  }
-  return true;
-}
-
-std::int64_t StreamPlanner::plan_step(BatchSlot& slot, std::int64_t step) {
-  if (ended_) {
-    return -1;
-  }
-  const EpochPlan& plan = context().plan;
-  GlobalBatch global = plan.batch(step);
-  Share share = share_of(plan.layout(), global.size);
-  while (share.count == 0) {
-    global = plan.batch(++step);
-    share = share_of(plan.layout(), global.size);
-  }
-  const std::int64_t begin = plan.position(global.begin).begin;
-  slot.wanted = global.size;
-  slot.before = share.offset;
-  slot.info.position = begin + share.offset;
-  slot.info.global_size = global.size;
-  slot.info.indices.resize(static_cast<std::size_t>(share.count));
-  std::iota(slot.info.indices.begin(), slot.info.indices.end(), slot.info.position);
-  slot.snapshot = snapshot_;
-  try {
-    ended_ = !read(slot, begin, share);
-  } catch (...) {
-    position_invalid_ = true;
-    rethrow_for_batch(slot.info, /*of_stream=*/true);
-  }
-  slot.next_snapshot = snapshot_;
-  return ended_ ? -1 : step;
-}
-
-void StreamPlanner::go_to(const Snapshot& snapshot) {
-  reader_.load_state_dict(snapshot.state);
-  at_ = snapshot.position;
-}
-
-// The data for the batch are consumed: rewinds the stream; the next plan returns to this position.
-void StreamPlanner::replan(BatchSlot& slot) {
-  position_invalid_ = true;
-  try {
-    go_to(*slot.snapshot);
-    check<DataError>(advance(slot.info.position) && reader_.prepare(slot), "data.loader",
-                     "expected the stream to yield the same samples again, got its end");
-  } catch (...) {
-    rethrow_for_batch(slot.info, /*of_stream=*/true);
-  }
-}
-
-bool StreamPlanner::read(BatchSlot& slot, std::int64_t begin, const Share& share) {
-  if (position_invalid_) {
-    go_to(*snapshot_);
-    position_invalid_ = false;
-  }
-  if (!advance(begin + share.offset) || !reader_.prepare(slot)) {
-    return false;
-  }
-  at_ += share.count;
-  const std::int64_t read = at_;
-  advance(begin + slot.wanted);
-  slot.after = at_ - read;
-  // By the position, so that a resumed run takes it at the same places.
-  if ((at_ - snapshot_->position) / context().plan.layout().global() >= every_) {
-    snapshot_ = std::make_shared<const Snapshot>(Snapshot{at_, reader_.state_dict()});
-  }
-  return true;
-}
-
-bool StreamPlanner::complete(BatchSlot& slot) const {
-  BatchInfo& info = slot.info;
-  const auto asked = static_cast<std::int64_t>(info.indices.size());
-  check<DataError>(slot.size <= asked, "data.loader", "expected at most ", asked, " samples from the stream, got ",
-                   slot.size);
-  check<DataError>(slot.size == asked || slot.after == 0, "data.loader", "expected ", asked,
-                   " samples from the stream, or fewer at its end, got ", slot.size, " before its end");
-  info.indices.resize(static_cast<std::size_t>(slot.size));
-  info.global_size = slot.before + slot.size + slot.after;
-  return slot.size > 0 && !(context().plan.layout().drop_last && info.global_size < slot.wanted);
 }
 
 }  // namespace danling::inline v0::data::detail

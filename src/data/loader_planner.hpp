@@ -1,4 +1,4 @@
-// Plans the samples of each batch of an epoch: for orders, batch samplers and streams.
+// Plans the samples of each step of an epoch: for orders, batch samplers and streams.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct EpochContext {
   std::int64_t epoch = 0;
   /// Records of the dataset; 0 for a stream.
   std::int64_t size = 0;
-  /// Number of the next batch to plan.
+  /// Number of the next step to plan.
   std::int64_t batch_idx = 0;
   std::int64_t global_step = 0;
   RandomKey record_key;
@@ -30,27 +30,36 @@ struct EpochContext {
   EpochPlan plan;
 };
 
-/// One thread at a time calls `plan`, in order. After an exception it plans the same batch again.
+/// One thread at a time calls `plan`, in order. After an exception it plans the same step again.
 class Planner {
  public:
   explicit Planner(EpochContext context) : context_(std::move(context)) {}
   virtual ~Planner();
 
   const EpochContext& context() const { return context_; }
-  /// Writes this rank's next batch to the slot; false at the end, and from then on.
+  /// Writes this process's next step, one batch per part, to the slot; false at the end, and from then on.
   bool plan(BatchSlot& slot);
-  /// Prepares a failed batch for a retry. Not while `plan` is running.
+  /// Prepares a failed step for a retry. Not while `plan` is running.
   virtual void replan(BatchSlot& slot);
-  /// Call after the batch was read. In any thread. Returns false if the batch is past the end.
+  /// Call after the batches were read. In any thread. Returns false if the step is past the end.
   virtual bool complete(BatchSlot& slot) const;
-  /// Whether a batch is known to exist only after it was read.
+  /// Global batches at the end of the epoch without samples for this process, known once all others were planned.
+  virtual std::int64_t num_missed() const { return missed_; }
+  /// Whether a step is known to exist only after it was read.
   virtual bool confirmed_by_read() const { return false; }
 
  protected:
-  /// Plans global batch `step` of the plan or a later one; returns its number, or -1 at the end.
+  /// Plans global batch `step` of the plan or a later one; returns its number, or -1 at the end. Sets `num_parts`.
   virtual std::int64_t plan_step(BatchSlot& slot, std::int64_t step) = 0;
+  /// The share of part `part` in a global batch of `global` samples.
+  Share share_of_part(std::int64_t part, std::int64_t global) const;
+  std::int64_t max_parts() const { return context_.plan.layout().shard.parts; }
+
+  std::int64_t missed_ = 0;
 
  private:
+  void describe(BatchSlot& slot, std::int64_t part) const;
+
   EpochContext context_;
   std::int64_t step_ = 0;
 };
@@ -60,8 +69,11 @@ class OrderPlanner final : public Planner {
  public:
   OrderPlanner(EpochContext context, const Sampler& sampler) : Planner(std::move(context)), sampler_(sampler) {}
 
+  std::int64_t num_missed() const override { return context().plan.num_steps() - context().plan.num_batches(); }
+
  private:
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
+  void fill(BatchInfo& info, const GlobalBatch& global, const Share& share);
 
   const Sampler& sampler_;
 };
@@ -78,6 +90,7 @@ class GroupPlanner final : public Planner {
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
   /// Moves the records of the next global batch from `pending_`, where they stay, to `group_`; false at the end.
   bool next_group();
+  void fill(BatchInfo& info, const Share& share) const;
   bool ask_sampler(bool drop_last);
   void remove_group();
 
@@ -106,7 +119,7 @@ class StreamPlanner final : public Planner {
 
  private:
   std::int64_t plan_step(BatchSlot& slot, std::int64_t step) override;
-  bool read(BatchSlot& slot, std::int64_t begin, const Share& share);
+  bool read(BatchSlot& slot, std::int64_t planned, std::int64_t begin);
   void go_to(const Snapshot& snapshot);
   bool advance(std::int64_t to);
 
@@ -122,7 +135,7 @@ class StreamPlanner final : public Planner {
 /// is nested in it.
 [[noreturn]] void rethrow_for_batch(const BatchInfo& info, bool of_stream);
 
-/// Reads a planned batch; returns false if it is past the end.
+/// Reads the batches of a planned step; returns false if it is past the end.
 bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot);
 
 }  // namespace danling::inline v0::data::detail

@@ -106,7 +106,7 @@ Ranges joined(const EpochPlan& plan, const std::vector<Ranges>& steps) {
     const Ranges others = steps[rank].without(all);
     for (const Range& range : others.items()) {
       for (std::int64_t step = range.begin; step < range.end; ++step) {
-        done.add(plan.positions_of_rank(step, static_cast<std::int64_t>(rank)));
+        done.add(plan.positions_of_share(step, static_cast<std::int64_t>(rank)));
       }
     }
   }

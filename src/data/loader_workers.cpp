@@ -51,7 +51,7 @@ void use_one_thread() {
 
 WorkerPipeline::WorkerPipeline(BatchReader& reader, WorkerOptions options) : reader_(reader), options_(options) {
   for (std::int64_t i = 0; i <= options_.depth; ++i) {  // and the current one
-    slots_.push_back(reader.make_slot());
+    slots_.push_back(make_slots(reader, options_.parts));
   }
 }
 
@@ -163,7 +163,7 @@ void WorkerPipeline::interrupt(Lock& lock) {
 
 BatchSlot* WorkerPipeline::next() {
   if (current_ != nullptr) {
-    current_->drop();  // only this thread uses it: no lock needed, and the new batch can reuse its memory
+    current_->drop_parts();  // only this thread uses it: no lock needed, and the new batch can reuse its memory
   }
   start_threads();
   Lock lock(mutex_);
@@ -221,7 +221,7 @@ void WorkerPipeline::stop() {
   running_ = false;
   interrupt(lock);
   for (const auto& slot : slots_) {
-    slot->drop();
+    slot->drop_parts();
     slot->error = nullptr;
     slot->stage = Stage::free;
   }
@@ -386,7 +386,7 @@ void WorkerPipeline::read(BatchSlot& slot, Lock& lock) {
 }
 
 void WorkerPipeline::release(BatchSlot& slot) {
-  slot.drop();
+  slot.drop_parts();
   slot.error = nullptr;
   slot.stage = Stage::free;
   --in_use_;

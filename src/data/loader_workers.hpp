@@ -18,7 +18,9 @@ namespace danling::inline v0::data::detail {
 
 struct WorkerOptions {
   std::int64_t num_workers = 1;
-  /// Batches that are read, being read or waiting, besides the one delivered last.
+  /// Batches of a step.
+  std::int64_t parts = 1;
+  /// Steps that are read, being read or waiting, besides the one delivered last.
   std::int64_t depth = 2;
   bool persistent = false;
   bool in_order = true;
@@ -26,7 +28,7 @@ struct WorkerOptions {
   bool pin = false;
 };
 
-/// Workers take turns in planning a batch (which reads from a stream), and read their planned batches in parallel.
+/// Workers take turns in planning a step (which reads from a stream), and read their planned steps in parallel.
 class WorkerPipeline final : public Pipeline {
  public:
   WorkerPipeline(BatchReader& reader, WorkerOptions options);
@@ -70,11 +72,11 @@ class WorkerPipeline final : public Pipeline {
   Planner* planner_ = nullptr;
   std::vector<std::unique_ptr<BatchSlot>> slots_;
   BatchSlot* current_ = nullptr;
-  std::int64_t planned_ = 0;  // batches planned in this epoch
-  std::int64_t end_ = 0;      // the first batch past the end
+  std::int64_t planned_ = 0;  // steps planned in this epoch
+  std::int64_t end_ = 0;      // the first step past the end
   std::int64_t in_use_ = 0;   // slots, without the current one
   std::int64_t active_ = 0;   // workers that plan or read
-  bool running_ = false;      // workers may begin a batch
+  bool running_ = false;      // workers may begin a step
   bool planning_ = false;
   bool blocked_ = false;  // planning failed, and the caller has not seen it yet
   bool paused_ = false;   // workers begin nothing new

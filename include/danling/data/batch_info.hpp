@@ -26,7 +26,7 @@ struct BatchInfo {
   std::int64_t global_step = 0;
   /// Position of the first sample in the order of the epoch, which all ranks share.
   std::int64_t position = 0;
-  /// Rank of this process.
+  /// Share of the global batch: the rank of this process, plus the part with `Shard::parts`.
   std::int64_t shard_id = 0;
   /// Number of samples at the end that repeat others, so that all ranks have batches of one size.
   std::int64_t num_padding = 0;

@@ -21,7 +21,8 @@ struct Snapshot {
   std::deque<std::vector<std::int64_t>> pending = {};
 };
 
-/// One batch in the pipeline: its plan and, in a derived class, the batch.
+/// One batch in the pipeline: its plan and, in a derived class, the batch. The pipeline plans, reads and delivers whole
+/// steps: the slot of a process's first part holds those of the others.
 class BatchSlot {
  public:
   enum class Stage { free, planning, waiting, reading, ready, failed, shown };
@@ -31,14 +32,23 @@ class BatchSlot {
   virtual void drop() = 0;
 
   BatchInfo info;
+  /// Samples in the batch, once it was read.
+  std::int64_t size = 0;
+
+  // Of the step, in the slot of the first part.
+
+  /// Slots of the other parts (`Shard::parts`), and the number of parts with samples; the first parts have them.
+  std::vector<std::unique_ptr<BatchSlot>> others;
+  std::int64_t num_parts = 1;
+  BatchSlot& part(std::int64_t i) { return i == 0 ? *this : *others[static_cast<std::size_t>(i - 1)]; }
+  void drop_parts();
+
   /// Position of the batch in the plan of the epoch, which all ranks share.
   std::int64_t step = 0;
-  /// Samples requested for the global batch; samples that a stream skipped before and after those of this rank.
+  /// Samples requested for the global batch; samples that a stream skipped before and after those of this process.
   std::int64_t wanted = 0;
   std::int64_t before = 0;
   std::int64_t after = 0;
-  /// Samples in the batch, once it was read.
-  std::int64_t size = 0;
   /// State of a stream at or before the global batch.
   std::shared_ptr<const Snapshot> snapshot;
   /// State at or before the next global batch: the loader's state once this batch is delivered. It depends on the batch

@@ -39,6 +39,11 @@ class VisitCount {
 
 /// Iterates over epochs batch by batch. After `start_epoch`, each `next()` makes one batch current. For one thread. A
 /// moved-from loader can only be destroyed or assigned to; the move ends visits and iterators.
+///
+/// With `Shard::parts` a process gets several batches of each global batch, one `next()` after another. Lengths,
+/// positions, steps and states count global batches, as if a process with one share counted, so they do not depend on
+/// the number of processes. A global batch counts as delivered with the process's last part of it; all parts are read
+/// before the first is delivered.
 class LoaderBase {
  public:
   virtual ~LoaderBase();
@@ -48,7 +53,7 @@ class LoaderBase {
   const LoaderOptions& options() const { return options_; }
   /// Samples in an epoch, over all ranks; nothing if unknown, as for a stream.
   std::optional<std::int64_t> num_samples() const;
-  /// Batches of this rank in a whole epoch; nothing if unknown.
+  /// Batches of this rank in a whole epoch (global batches in which it has samples); nothing if unknown.
   std::optional<std::int64_t> length() const;
 
   /// Begins `epoch` at its first batch, or at the position of a state of this epoch loaded since the last call. Waits
@@ -63,13 +68,22 @@ class LoaderBase {
   bool next();
   /// Whether the current batch is the last of this rank in its epoch.
   bool is_last() const { return last_; }
+  /// Number of the current batch among those of this process in its global batch, in [0, `num_parts()`): share
+  /// `shard.rank` + part. 0 without `Shard::parts`.
+  std::int64_t part() const { return step_ != nullptr ? part_ : 0; }
+  /// Batches of this process in the current global batch: `shard.parts`, or fewer in the last of an epoch that has no
+  /// samples for the others. 0 when there is no current batch.
+  std::int64_t num_parts() const { return step_ != nullptr ? step_->num_parts : 0; }
+  /// Whether the current batch is this process's last one of its global batch, or there is no current batch. Then the
+  /// loader stands between global batches.
+  bool is_last_part() const { return step_ == nullptr || part_ + 1 == step_->num_parts; }
 
   /// -1 before the first `start_epoch`.
   std::int64_t epoch() const { return epoch_; }
   /// Batches delivered in this epoch. After resuming with another batch size or number of processes: samples delivered
   /// over samples in a global batch, rounded up.
   std::int64_t position() const { return batches_; }
-  /// Batches delivered over all epochs.
+  /// Batches delivered over all epochs; in those before this one, also last ones without samples for this rank.
   std::int64_t global_step() const { return global_step_; }
   /// Samples delivered in this epoch, on all ranks.
   std::int64_t samples() const { return samples_; }
@@ -85,9 +99,10 @@ class LoaderBase {
 
   /// Epoch, samples delivered (the current batch included) and the seed and settings of the order; `finished` at the
   /// end of the epoch. The same bytes for the same position, whatever workers have read ahead and however many they
-  /// are. With `in_order: false` also the samples delivered behind the first gap; with several processes these are of
-  /// this rank only, and `merge_states` combines the states of all ranks. Otherwise all ranks have the same state,
-  /// except after a last batch that not all of them have: save that of rank 0.
+  /// are. Between two parts of a global batch it is the state before that global batch. With `in_order: false` also the
+  /// samples delivered behind the first gap; with several processes these are of this rank only, and `merge_states`
+  /// combines the states of all ranks. Otherwise all ranks have the same state, except after a last batch that not all
+  /// of them have: save that of rank 0.
   State state_dict() const;
   /// Resumes behind the delivered samples, in order, at the next `start_epoch` of the state's epoch; the batch size,
   /// number of workers and number of processes may differ. Restores the seed of the order and of random transforms.
@@ -115,13 +130,18 @@ class LoaderBase {
 
   void rewind(std::int64_t epoch);
   bool advance();
+  void show(std::int64_t part);
+  void count_step();
+  std::int64_t missed_steps() const;
   std::int64_t begin_visit(std::int64_t epoch, bool keep);
   void restore_position();
   std::shared_ptr<const detail::Snapshot> load_source(const State& state, std::int64_t samples);
 
   LoaderOptions options_;
   std::unique_ptr<detail::LoaderEngine> engine_;
-  detail::BatchSlot* current_ = nullptr;
+  detail::BatchSlot* step_ = nullptr;     // slot of the first part
+  detail::BatchSlot* current_ = nullptr;  // slot of the current part
+  std::int64_t part_ = 0;
   std::int64_t epoch_ = -1;
   std::int64_t samples_ = 0;
   std::int64_t batches_ = 0;

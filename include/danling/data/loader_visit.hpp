@@ -15,7 +15,8 @@ namespace danling::inline v0::data {
 /// loader end it.
 class LoaderVisit {
  public:
-  /// @throws StateError with `keep` where one process does not know the position: `in_order: false` in several.
+  /// @throws StateError with `keep` where one process does not know the position (`in_order: false` in several), and
+  /// between two parts of a global batch.
   LoaderVisit(LoaderBase& loader, std::int64_t epoch, bool keep);
   /// Ends the visit. If restoring fails, the loader's next `start_epoch` retries and throws.
   ~LoaderVisit();

@@ -1,0 +1,498 @@
+// Processes with several shares of each global batch deliver what as many processes with one share deliver.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/data/loader_visit.hpp>
+#include <danling/data/subset_sampler.hpp>
+#include <danling/data/weighted_sampler.hpp>
+#include <support/error.hpp>
+
+#include "loader_kinds.hpp"
+
+namespace {
+
+namespace loader_parts_test {
+
+using namespace loader_test;
+using danling::first_difference;
+using danling_test::error_of;
+
+constexpr int num_sources = 11;
+
+/// What differs between the loaders of a run is its shard and its workers.
+struct PartsCase {
+  int kind = 0;
+  std::int64_t size = 1;
+  data::LoaderOptions options = {};
+  bool is_stream() const { return kind >= 7; }
+};
+
+std::unique_ptr<Loader> loader_of(const PartsCase& of, data::Shard shard, std::int64_t workers) {
+  data::LoaderOptions options = of.options;
+  options.shard = shard;
+  options.num_workers = workers;
+  const std::int64_t size = of.size;
+  const auto weather = std::make_shared<Weather>();
+  Numbers lengths(static_cast<std::size_t>(size));
+  std::generate(lengths.begin(), lengths.end(), [i = 0]() mutable { return 1 + i++ * 7 % 11; });
+  data::LengthBucketsOptions buckets{.num_buckets = 3, .shuffle = true};
+  data::Source<Records> source = std::make_shared<Computed>(size);
+  switch (of.kind) {
+    case 0:
+      break;
+    case 1:
+      options.shuffle = true;
+      break;
+    case 2:
+      options.sampler =
+          std::make_shared<data::RandomSampler>(size, data::RandomSamplerOptions{size + 3, true, 5, "train"});
+      break;
+    case 3: {
+      std::vector<double> weights(lengths.begin(), lengths.end());
+      options.sampler = std::make_shared<data::WeightedSampler>(weights);
+      break;
+    }
+    case 4: {
+      Numbers half;
+      for (std::int64_t i = 0; i < size; i += 2) {
+        half.push_back(i);
+      }
+      options.sampler = std::make_shared<data::SubsetSampler>(half);
+      break;
+    }
+    case 5:
+    case 6:
+      if (of.kind == 6) {
+        buckets.max_tokens = 30;
+      }
+      options.batch_sampler = std::make_shared<data::LengthBuckets>(lengths, buckets);
+      break;
+    case 7:
+      source = std::make_shared<Counting>(size);
+      break;
+    case 8:
+      source = data::shuffle(Ticks{weather, 0, size}, {.buffer_size = 6, .seed = 3});
+      break;
+    case 9:
+      source = data::concat(Ticks{weather, 0, size / 2}, Ticks{weather, 100, size - size / 2});
+      break;
+    default:
+      source = data::map(Ticks{weather, 0, size}, [](Number tick) { return tick; });
+  }
+  return std::make_unique<Loader>(source, options);
+}
+
+struct Delivered {
+  Records batch;
+  data::BatchInfo info;
+  std::vector<data::Metadata> metadata;
+};
+
+/// Of one epoch, by loaders with one share each.
+struct Expected {
+  std::vector<std::vector<std::optional<Delivered>>> steps;  // of each step and share
+  std::vector<State> states;                                 // of share 0: before each step, and after the last
+  Numbers samples;                                           // at these places
+  std::int64_t global_step = 0;                              // at the first of them
+  std::vector<std::optional<std::int64_t>> lengths;          // of each share
+};
+
+Delivered delivered(Loader& loader) {
+  Delivered out{loader.batch(), loader.info(), {}};
+  for (std::size_t i = 0; i < out.info.size(); ++i) {
+    out.metadata.push_back(loader.metadata(static_cast<std::int64_t>(i)));
+  }
+  return out;
+}
+
+void check_same(const data::BatchInfo& a, const data::BatchInfo& b) {
+  REQUIRE(a.indices == b.indices);
+  REQUIRE(a.split == b.split);
+  REQUIRE(a.epoch == b.epoch);
+  REQUIRE(a.batch_idx == b.batch_idx);
+  REQUIRE(a.global_step == b.global_step);
+  REQUIRE(a.position == b.position);
+  REQUIRE(a.shard_id == b.shard_id);
+  REQUIRE(a.num_padding == b.num_padding);
+  REQUIRE(a.global_size == b.global_size);
+  REQUIRE((a.epoch_key == b.epoch_key));
+  REQUIRE((a.batch_key == b.batch_key));
+  REQUIRE((a.sample_keys == b.sample_keys));
+  REQUIRE((a.entry_keys == b.entry_keys));
+}
+
+void check_same(const Delivered& a, const Delivered& b) {
+  REQUIRE(a.batch.values == b.batch.values);
+  REQUIRE((a.batch.keys == b.batch.keys));
+  check_same(a.batch.info, b.batch.info);
+  check_same(a.info, b.info);
+  REQUIRE((a.metadata == b.metadata));
+}
+
+/// `early`: the process has no samples in the last global batch, which others still deliver.
+void check_state(const Loader& loader, const State& expected, bool early) {
+  State state = loader.state_dict();
+  if (early) {
+    state.map().erase("finished");
+  }
+  REQUIRE(first_difference(state, expected) == "");
+}
+
+constexpr std::int64_t epochs_of_case = 2;
+
+std::vector<Expected> expected_of(const PartsCase& of) {
+  const std::int64_t shares = of.options.shard.world_size;
+  std::vector<std::unique_ptr<Loader>> loaders;
+  for (std::int64_t share = 0; share < shares; ++share) {
+    loaders.push_back(loader_of(of, {share, shares, of.options.shard.padding}, 0));
+  }
+  std::vector<Expected> out(epochs_of_case);
+  for (std::int64_t epoch = 0; epoch < epochs_of_case; ++epoch) {
+    Expected& expected = out[static_cast<std::size_t>(epoch)];
+    for (const auto& loader : loaders) {
+      loader->start_epoch(epoch);
+      expected.lengths.push_back(loader->length());
+    }
+    Loader& first = *loaders.front();
+    expected.global_step = first.global_step();
+    for (bool more = true; more;) {
+      expected.states.push_back(first.state_dict());
+      expected.samples.push_back(first.samples());
+      std::vector<std::optional<Delivered>> step;
+      for (const auto& loader : loaders) {
+        step.push_back(loader->next() ? std::optional(delivered(*loader)) : std::nullopt);
+        if (step.back()) {
+          check_state(*loader, first.state_dict(), loader->is_last() && !first.is_last());
+        }
+        REQUIRE(loader->is_last_part());
+        REQUIRE(loader->part() == 0);
+        REQUIRE(loader->num_parts() == (step.back() ? 1 : 0));
+      }
+      more = step.front().has_value();
+      if (more) {
+        expected.steps.push_back(std::move(step));
+      }
+    }
+  }
+  return out;
+}
+
+/// Processes that share the `shares` of every global batch.
+class Processes {
+ public:
+  Processes(const PartsCase& of, const std::vector<Expected>& expected, Draw& draw)
+      : of_(of), expected_(expected), draw_(draw) {
+    start();
+  }
+
+  /// As a run that was started anew with another number of processes.
+  void start() {
+    loaders_.clear();
+    const std::int64_t shares = of_.options.shard.world_size;
+    for (std::int64_t rank = 0; rank < shares;) {
+      const std::int64_t parts = draw_(0, 3) == 0 ? shares - rank : draw_(1, std::min<std::int64_t>(shares - rank, 4));
+      loaders_.push_back(loader_of(of_, {rank, shares, of_.options.shard.padding, parts}, draw_(0, 2)));
+      REQUIRE(loaders_.back()->length() == expected_[0].lengths[static_cast<std::size_t>(rank)]);
+      rank += parts;
+    }
+  }
+  void load(const State& state) {
+    for (const auto& loader : loaders_) {
+      loader->load_state_dict(state);
+    }
+  }
+  void start_epoch(std::int64_t epoch) {
+    epoch_ = epoch;
+    for (const auto& loader : loaders_) {
+      loader->start_epoch(epoch);
+    }
+  }
+  State state() const { return loaders_.front()->state_dict(); }
+
+  /// Delivers step `index`. Then process 0 has the state behind it.
+  void step(std::int64_t index) {
+    const Expected& expected = expected_[static_cast<std::size_t>(epoch_)];
+    for (const auto& loader : loaders_) {
+      const std::int64_t parts = parts_of(*loader, index);
+      for (std::int64_t part = 0; part < parts; ++part) {
+        REQUIRE(loader->next());
+        const bool ends = part + 1 == parts;
+        const std::int64_t place = index + (ends ? 1 : 0);
+        REQUIRE(loader->part() == part);
+        REQUIRE(loader->num_parts() == parts);
+        REQUIRE(loader->is_last_part() == ends);
+        REQUIRE(loader->is_last() == (ends && parts_of(*loader, index + 1) == 0));
+        check_same(delivered(*loader), *expected.steps[std::size_t(index)][std::size_t(loader->info().shard_id)]);
+        REQUIRE(loader->info().shard_id == loader->options().shard.rank + part);
+        REQUIRE(loader->position() == place);
+        REQUIRE(loader->global_step() == expected.global_step + place);
+        REQUIRE(loader->samples() == expected.samples[std::size_t(place)]);
+        check_state(*loader, expected.states[std::size_t(place)],
+                    loader->is_last() && place < std::int64_t(expected.steps.size()));
+      }
+      if (parts == 0) {
+        REQUIRE_FALSE(loader->next());
+      }
+    }
+  }
+  /// Delivers some parts of step `index`, as a process that is stopped between them.
+  void begin_step(std::int64_t index) {
+    for (const auto& loader : loaders_) {
+      for (std::int64_t i = draw_(0, parts_of(*loader, index)); i > 0; --i) {
+        REQUIRE(loader->next());
+      }
+    }
+  }
+  void check_end() {
+    for (const auto& loader : loaders_) {
+      REQUIRE_FALSE(loader->next());
+      REQUIRE(loader->is_last_part());
+      REQUIRE(loader->num_parts() == 0);
+    }
+  }
+
+ private:
+  /// Shares of this process that have samples in a step.
+  std::int64_t parts_of(const Loader& loader, std::int64_t index) const {
+    const Expected& expected = expected_[static_cast<std::size_t>(epoch_)];
+    const data::Shard& shard = loader.options().shard;
+    std::int64_t count = 0;
+    for (std::int64_t part = 0; index < std::int64_t(expected.steps.size()) && part < shard.parts; ++part) {
+      count += expected.steps[std::size_t(index)][std::size_t(shard.rank + part)] ? 1 : 0;
+    }
+    return count;
+  }
+
+  const PartsCase& of_;
+  const std::vector<Expected>& expected_;
+  Draw& draw_;
+  std::int64_t epoch_ = 0;
+  std::vector<std::unique_ptr<Loader>> loaders_;
+};
+
+PartsCase drawn_case(Draw& draw, int kind) {
+  PartsCase out;
+  out.kind = kind;
+  out.size = draw(1, 40);
+  out.options.batch_size = draw(1, 5);
+  out.options.drop_last = draw(0, 2) == 0;
+  out.options.seed = 8;
+  out.options.split = "train";
+  out.options.shard.world_size = draw(0, 4) == 0 ? draw(9, 24) : draw(1, 6);
+  if (out.is_stream()) {
+    out.options.snapshot_every_n_steps = draw(1, 3);
+  } else {
+    out.options.shard.padding = !out.options.drop_last && draw(0, 1) == 0;
+  }
+  return out;
+}
+
+TEST_CASE("Loader: any partition of the shares over processes delivers the same batches and saves the same bytes",
+          "[data]") {
+  Draw draw(11);
+  for (int round = 0; round < 40 * num_sources; ++round) {
+    const PartsCase of = drawn_case(draw, round % num_sources);
+    CAPTURE(round, of.kind, of.size, of.options.batch_size, of.options.drop_last, of.options.shard.world_size,
+            of.options.shard.padding);
+    const std::vector<Expected> expected = expected_of(of);
+    Processes processes(of, expected, draw);
+    for (std::int64_t epoch = 0; epoch < epochs_of_case; ++epoch) {
+      const auto steps = std::int64_t(expected[std::size_t(epoch)].steps.size());
+      processes.start_epoch(epoch);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        processes.step(step);
+      }
+      processes.check_end();
+    }
+  }
+}
+
+TEST_CASE("Loader: a state goes on in another partition, and in a running loader, at any step and between parts",
+          "[data]") {
+  Draw draw(12);
+  for (int round = 0; round < 30 * num_sources; ++round) {
+    const PartsCase of = drawn_case(draw, round % num_sources);
+    CAPTURE(round, of.kind, of.size, of.options.batch_size, of.options.drop_last, of.options.shard.world_size,
+            of.options.shard.padding);
+    const std::vector<Expected> expected = expected_of(of);
+    Processes processes(of, expected, draw);
+    for (std::int64_t epoch = 0; epoch < epochs_of_case; ++epoch) {
+      const auto steps = std::int64_t(expected[std::size_t(epoch)].steps.size());
+      processes.start_epoch(epoch);
+      std::int64_t saved = 0;
+      State state = processes.state();
+      std::int64_t back = 3;  // times
+      for (std::int64_t step = 0; step < steps;) {
+        processes.step(step++);
+        if (draw(0, 1) == 0) {
+          saved = step;
+          state = processes.state();
+          REQUIRE(first_difference(state, expected[std::size_t(epoch)].states[std::size_t(saved)]) == "");
+        }
+        if (back > 0 && draw(0, 2) == 0) {
+          --back;
+          processes.begin_step(step);
+          if (draw(0, 1) == 0) {
+            processes.start();
+          }
+          processes.load(state);
+          processes.start_epoch(epoch);
+          step = saved;
+        }
+      }
+      processes.check_end();
+      processes.load(expected[std::size_t(epoch)].states.back());  // all have it, also those without a last batch
+    }
+  }
+}
+
+TEST_CASE("Loader: four shares on three processes", "[data]") {
+  // 26 samples: three global batches of 8, then two samples, which shares 0 and 1 take.
+  const std::vector<data::Shard> shards = {{0, 4, false, 2}, {2, 4}, {3, 4}};
+  for (const std::int64_t workers : {0, 2}) {
+    for (const data::Shard& shard : shards) {
+      Loader loader(std::make_shared<Computed>(26), {.batch_size = 2, .num_workers = workers, .shard = shard});
+      CHECK(loader.length() == (shard.rank == 0 ? 4 : 3));
+      loader.start_epoch(0);
+      for (std::int64_t step = 0; step < 3; ++step) {
+        for (std::int64_t part = 0; part < shard.parts; ++part) {
+          REQUIRE(loader.next());
+          CHECK(loader.batch().values == counting(2, step * 8 + (shard.rank + part) * 2));
+          CHECK(loader.part() == part);
+        }
+      }
+      CHECK(loader.is_last() == (shard.rank > 0));
+      REQUIRE(loader.next() == (shard.rank == 0));
+      if (shard.rank == 0) {
+        CHECK(loader.batch().values == Numbers{24});
+        CHECK(loader.num_parts() == 2);
+        CHECK_FALSE(loader.is_last());
+        REQUIRE(loader.next());
+        CHECK(loader.batch().values == Numbers{25});
+        CHECK(loader.is_last());
+        CHECK_FALSE(loader.next());
+      }
+    }
+  }
+  // Eight shares on one process: of 27 samples, three are left for the first three shares.
+  Loader alone(std::make_shared<Counting>(27), {.batch_size = 1, .shard = {0, 8, false, 8}});
+  alone.start_epoch(0);
+  for (int i = 0; i < 25; ++i) {
+    REQUIRE(alone.next());
+  }
+  CHECK(alone.position() == 3);
+  CHECK(alone.num_parts() == 3);
+  CHECK(alone.global_batch_size() == 3);
+}
+
+TEST_CASE("Loader: an error in one part comes before the first part of its step, and the step is repeated whole",
+          "[data]") {
+  for (const bool stream : {false, true}) {
+    for (const std::int64_t workers : {0, 2}) {
+      CAPTURE(stream, workers);
+      const auto weather = std::make_shared<Weather>();
+      weather->set(false, {{stream ? 12 : 13, 2}});  // of part 2 of step 1: twice
+      const auto meet = [weather](std::int64_t record) { weather->meet(record); };
+      const auto meet_all = [meet](std::span<const std::int64_t> records) {
+        std::for_each(records.begin(), records.end(), meet);
+      };
+      data::Source<Records> source = std::make_shared<Computed>(24, meet_all);
+      if (stream) {
+        source = std::make_shared<Counting>(24, meet);
+      }
+      Loader loader(source, {.batch_size = 2, .num_workers = workers, .shard = {.world_size = 4, .parts = 4}});
+      loader.start_epoch(0);
+      Numbers seen;
+      std::vector<std::string> errors;
+      for (bool more = true; more;) {
+        try {
+          more = loader.next();
+          if (more) {
+            seen.insert(seen.end(), loader.batch().values.begin(), loader.batch().values.end());
+          }
+        } catch (const danling::DataError& error) {
+          errors.emplace_back(error.what());
+          CHECK(seen == counting(8));
+          CHECK(loader.position() == 1);
+        }
+      }
+      CHECK(seen == counting(24));
+      const std::string text = danling::concat(
+          "[data.read] expected a batch, got: a bad moment; while reading records ", stream ? "12 to 13" : "12, 13");
+      CHECK(errors == std::vector<std::string>{text, text});
+    }
+  }
+}
+
+TEST_CASE("Loader: a visit that keeps the position begins between global batches", "[data]") {
+  for (const std::int64_t workers : {0, 2}) {
+    Loader loader(std::make_shared<Computed>(24),
+                  {.batch_size = 2, .split = "train", .num_workers = workers, .shard = {.world_size = 3, .parts = 2}});
+    loader.start_epoch(0);
+    REQUIRE(loader.next());
+    CHECK(error_of<danling::StateError>([&] { data::LoaderVisit(loader, 0, true); }) ==
+          "[data.loader] expected a loader between global batches, got one that has delivered 1 of 2 parts (split "
+          "'train'); it could not go back there after an evaluation: read the other parts first");
+    REQUIRE(loader.next());
+    CHECK(loader.batch().values == Numbers{2, 3});
+    const State state = loader.state_dict();
+    {
+      data::LoaderVisit visit(loader, 1, true);
+      for (int i = 0; i < 3; ++i) {
+        REQUIRE(visit.next());
+      }
+      CHECK(first_difference(loader.state_dict(), state) == "");
+    }
+    REQUIRE(loader.next());
+    CHECK(loader.batch().values == Numbers{6, 7});
+  }
+}
+
+TEST_CASE("Loader: a stream whose part gives fewer samples before its end is refused, with the records of the part",
+          "[data]") {
+  /// 0, 1, ..., never over a multiple of five in one batch.
+  class Fives final : public data::Stream<Records> {
+   public:
+    std::optional<Records> next(std::int64_t) override { return std::nullopt; }
+    std::function<Records()> read(std::int64_t num_samples, const data::BatchInfo&) override {
+      const std::int64_t count = std::min(num_samples, 5 - at_ % 5);
+      at_ += count;
+      return [from = at_ - count, count] { return Records{counting(count, from), {}, {}}; };
+    }
+    void reset(std::int64_t) override { at_ = 0; }
+    State state_dict() const override { return State(at_); }
+    void load_state_dict(const State& state) override { at_ = state.integer(); }
+
+   private:
+    std::int64_t at_ = 0;
+  };
+  Loader loader(std::make_shared<Fives>(), {.batch_size = 2, .shard = {.world_size = 4, .parts = 4}});
+  loader.start_epoch(0);
+  CHECK(error_of<danling::DataError>([&] { loader.next(); }) ==
+        "[data.loader] expected 2 samples from the stream, or fewer at its end, got 1 before its end; while reading "
+        "records 4 to 5");
+}
+
+TEST_CASE("Loader: parts that do not fit the shares are refused", "[data]") {
+  const auto error = [](data::LoaderOptions options) {
+    return error_of<danling::ConfigError>([&] { Loader(std::make_shared<Computed>(9), options); });
+  };
+  CHECK(error({.shard = {.world_size = 4, .parts = 0}}) ==
+        "[data.loader] expected shard.parts in [1, world_size - rank], got 0 from rank 0 of 4");
+  CHECK(error({.split = "train", .shard = {.rank = 2, .world_size = 4, .parts = 3}}) ==
+        "[data.loader] expected shard.parts in [1, world_size - rank], got 3 from rank 2 of 4 (split 'train')");
+  CHECK(error({.in_order = false, .shard = {.world_size = 4, .parts = 2}}) ==
+        "[data.loader] expected in_order: true for a process with several parts of a global batch, got false with 2 "
+        "parts");
+  CHECK(error({.num_workers = 4, .shard = {.world_size = 100000, .parts = 20000}}) ==
+        "[data.loader] expected shard.parts of at most 16384 with 4 workers, got 20000");
+}
+
+}  // namespace loader_parts_test
+
+}  // namespace
