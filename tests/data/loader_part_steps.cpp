@@ -24,6 +24,7 @@ TEST_CASE("Loader: four shares on three processes", "[data]") {
   // 26 samples: three global batches of 8, then two samples, which shares 0 and 1 take.
   const std::vector<data::Shard> shards = {{0, 4, false, 2}, {2, 4}, {3, 4}};
   for (const std::int64_t workers : {0, 2}) {
+    std::vector<State> states;
     for (const data::Shard& shard : shards) {
       Loader loader(std::make_shared<Computed>(26), {.batch_size = 2, .num_workers = workers, .shard = shard});
       CHECK(loader.length() == (shard.rank == 0 ? 4 : 3));
@@ -35,6 +36,7 @@ TEST_CASE("Loader: four shares on three processes", "[data]") {
           CHECK(loader.part() == part);
         }
       }
+      states.push_back(loader.state_dict());
       CHECK(loader.is_last() == (shard.rank > 0));
       REQUIRE(loader.next() == (shard.rank == 0));
       if (shard.rank == 0) {
@@ -47,6 +49,9 @@ TEST_CASE("Loader: four shares on three processes", "[data]") {
         CHECK_FALSE(loader.next());
       }
     }
+    CHECK(first_difference(data::LoaderBase::merge_states(states), states.front()) == "");
+    CHECK(states.front().at("samples").integer() == 24);
+    CHECK(states.front().at("batches").integer() == 3);
   }
   // Eight shares on one process: of 27 samples, three are left for the first three shares.
   Loader alone(std::make_shared<Counting>(27), {.batch_size = 1, .shard = {0, 8, false, 8}});

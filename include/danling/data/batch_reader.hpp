@@ -37,7 +37,7 @@ class BatchSlot {
 
   // Of the step, in the slot of the first part.
 
-  /// Slots of the other parts (`Shard::parts`), and the number of parts with samples; the first parts have them.
+  /// Slots of the other parts (`Shard::parts`), and the number of parts with samples: those come first.
   std::vector<std::unique_ptr<BatchSlot>> others;
   std::int64_t num_parts = 1;
   BatchSlot& part(std::int64_t i) { return i == 0 ? *this : *others[static_cast<std::size_t>(i - 1)]; }

@@ -12,9 +12,9 @@ namespace danling::inline v0::data {
 
 /// Size of a loader's batches.
 struct BatchShape {
-  /// Samples in the batch of one process, at most.
+  /// Samples in the batch of one share, at most.
   std::int64_t batch_size = 1;
-  /// Processes that share a global batch.
+  /// Shares of a global batch: one for each process, or for each part (`Shard::parts`).
   std::int64_t world_size = 1;
   /// Leaves out the samples at the end of an epoch that do not fill a global batch.
   bool drop_last = false;
