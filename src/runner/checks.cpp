@@ -44,6 +44,24 @@ void TorchRunnerBase::Checks::no_tool(std::string_view operation) const {
   }
 }
 
+void TorchRunnerBase::Checks::shards(std::string_view operation, bool in_loop_of_runner) const {
+  if (!runner_.parallelism().computes_shards()) {
+    return;
+  }
+  const auto expect = [&](bool condition, std::string_view expected, std::string_view got) {
+    check<ConfigError>(condition, operation, "expected ", expected, " with parallel.virtual_ranks, got ", got);
+  };
+  const Learner& learner = runner_.learners_.front();
+  expect(in_loop_of_runner, "training by train()", "another loop; unset parallel.virtual_ranks for it");
+  expect(runner_.learners_.size() == 1 && learner.name.empty(), "one model",
+         "`models`, whose updates would come between the shards of a batch");
+  expect(!learner.repeats_step, "an optimizer that computes a batch once", "one that evaluates the loss again");
+  expect(learner.accum_steps == 1, "accum_steps: 1",
+         concat(learner.accum_steps, "; the shards of a process are accumulated anyway: set ", learner.accum_steps,
+                " times as many virtual ranks"));
+  expect(!runner_.config().log_noise_scale, "no log_noise_scale", "it, which compares parts of a batch by process");
+}
+
 void TorchRunnerBase::Checks::trainable(const Splits& splits) const {
   if (splits.train.empty()) {
     std::vector<std::string> names;

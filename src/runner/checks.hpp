@@ -23,6 +23,8 @@ class TorchRunnerBase::Checks {
   void monitors() const;  ///< of schedules that need a metric
   void log_schedules() const;
   void disk_plan() const;
+  /// With virtual ranks. @throws ConfigError for what depends on the number of processes
+  void shards(std::string_view operation, bool in_loop_of_runner) const;
 
   // Called where numbers are read on the host anyway.
   void numbers(const detail::LoopFrame& frame, const Result& averages);

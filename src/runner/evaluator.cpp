@@ -15,6 +15,7 @@
 #include "runner/meeting.hpp"
 #include "runner/paused_pass.hpp"
 #include "runner/services.hpp"
+#include "runner/shard_seed.hpp"
 #include "runner/without_gradients.hpp"
 
 namespace danling::inline v0 {
@@ -71,7 +72,11 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
   while ((!steps || done < *steps) && batches.next()) {
-    evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
+    if (runner_.parallelism().computes_shards()) {
+      evaluate_shards(frame, batches, loader, done);
+    } else {
+      evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
+    }
     frame.log(++done);
     // Otherwise the next step boundary saves and stops, also with several ranks, whose numbers of batches may differ.
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {
@@ -85,6 +90,26 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
                      ", got ", most);
   }
   return frame.finish();
+}
+
+void TorchRunnerBase::Evaluator::evaluate_shards(detail::LoopFrame& frame, data::LoaderVisit& batches,
+                                                 data::LoaderBase& loader, std::int64_t done) {
+  const auto seed = [&](std::int64_t shard) {
+    const std::int64_t batch = (runner_.state_.train.global_step << 32) + done;
+    seed_generators(detail::shard_seed(runner_.seed(), detail::ShardUse::evaluate, batch, shard));
+  };
+  frame.begin_batch(done);
+  for (;;) {
+    seed(loader.options().shard.rank + loader.part());
+    evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
+    if (loader.is_last_part()) {
+      break;
+    }
+    check<DataError>(batches.next(), "runner.evaluate", "expected all shards of a batch in split ",
+                     quote(frame.split()), ", got fewer");
+    frame.continue_batch();
+  }
+  seed(runner_.parallelism().data_share().size);
 }
 
 at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, data::BatchRef batch,

@@ -22,6 +22,10 @@ class TorchRunnerBase::Evaluator {
   data::LoaderVisit visit(std::string_view split);
 
  private:
+  /// The shards of global batch `done`, each with generators of its own.
+  void evaluate_shards(detail::LoopFrame& frame, data::LoaderVisit& batches, data::LoaderBase& loader,
+                       std::int64_t done);
+
   TorchRunnerBase& runner_;
 };
 

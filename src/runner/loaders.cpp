@@ -44,9 +44,13 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   out.in_order = asked.in_order.value_or(out.in_order);
   out.snapshot_every_n_steps = asked.snapshot_every_n_steps;
   out.pin_memory = asked.pin_memory.value_or(false) && pins(split);
-  // Ranks train in lockstep, so last batches are padded if they are kept; an evaluation counts each sample once.
+  // Ranks train in lockstep. Where they do not join the updates of those with more batches, last batches that are kept
+  // are padded; an evaluation counts each sample once.
   const AxisPlace share = parallelism().data_share();
-  out.shard = {.rank = share.rank, .world_size = share.size, .padding = train && !out.drop_last && !stream};
+  out.shard = {.rank = share.rank,
+               .world_size = share.size,
+               .padding = train && !out.drop_last && !stream && !parallelism().sums_gradients(),
+               .parts = share.parts};
   out.seed = seed();
   out.split = split;
   return out;

@@ -72,6 +72,9 @@ void LoopFrame::add_rate(const Learner& learner, std::int64_t times) {
   lr_->update(lr, times);
 }
 
+void LoopFrame::begin_batch(std::int64_t number) { (void)number; }
+void LoopFrame::continue_batch() {}
+
 // In training each step sends an event.
 void LoopFrame::progress(std::int64_t done) {
   if (runner_.mode() != RunnerMode::train) {

@@ -31,6 +31,11 @@ class LoopFrame {
   /// The learning rate, as "lr", or of one of several models as "lr_<name>".
   void add_rate(const Learner& learner, std::int64_t times = 1);
 
+  /// The batch of this number begins, or the next update of meters and metrics belongs to the same batch: a global
+  /// batch in shards.
+  void begin_batch(std::int64_t number);
+  void continue_batch();
+
   /// Requires meters reset by `enter`; progress starts at the steps already done.
   void start(std::int64_t done = 0);
   /// Called after an interruption by an evaluation: excludes its time from the pass.

@@ -1,6 +1,8 @@
 // The sections of RunnerConfig for several processes.
 #include <danling/runner/runner_config.hpp>
 
+#include "runner/reserved_keys.hpp"
+
 namespace danling::inline v0 {
 
 void CommConfig::fields(Fields& f) {
@@ -8,6 +10,14 @@ void CommConfig::fields(Fields& f) {
     "seconds that processes wait for each other until training begins; unset: 300")
       .above(0);
   f("train_timeout_seconds", train_timeout_seconds, "the same after the first update; unset: as before it").above(0);
+}
+
+void ParallelConfig::fields(Fields& f) {
+  f("virtual_ranks", virtual_ranks,
+    "with deterministic: a power of two of shards that a global batch is computed in, each of batch_size samples, so "
+    "that any number of processes up to it gives the same bits; unset: each process computes its part as one")
+      .above(0);
+  detail::reserve(f, detail::reserved_keys().parallel);
 }
 
 void DdpConfig::fields(Fields& f) {

@@ -92,7 +92,7 @@ State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
       (*loaders)[split] = data::LoaderBase::merge_states(states);
     }
   }
-  if (saved != runner_.world_size()) {
+  if (saved != runner_.world_size() && !runner_.parallelism_->computes_shards()) {
     runner_.logger().warning(concat("runner.load_checkpoint: the checkpoint has ", saved,
                                     " processes and this run has ", runner_.world_size(),
                                     ": ranks in the checkpoint restore their generators, others seed theirs; random ",

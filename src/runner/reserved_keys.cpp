@@ -33,17 +33,19 @@ constexpr Row logging[] = {
      "the profiler"},
     {"heartbeat", "enabled=false interval_seconds=60.0 dir_name=heartbeats", "heartbeat files"}};
 
+constexpr Row parallel_axes[] = {
+    {"axes", "replicate=1 shard=1 context=1 pipeline=1 tensor=1 expert=1 expert_tensor=1", parallelism},
+    {"",
+     "pipeline_schedule=1F1B pipeline_microbatch_size=1 pipeline_n_microbatches module_fqns_per_model_part "
+     "use_device_mesh=true mesh_device_type allow_degree_change=false loss_parallel",
+     parallelism}};
+
 constexpr Row process[] = {
     {"", "backend init_method", processes},
     {"ft",
      "enabled=false process_group=gloo process_group_timeout_ms=10000 replica_id=0 group_size=1 min_replica_size=1",
      replicas},
     {"fsdp", "enabled=false mesh reshard_after_forward shard_placement_fn mp_policy offload_policy ignored_params",
-     parallelism},
-    {"parallel",
-     "axes.replicate=1 axes.shard=1 axes.context=1 axes.pipeline=1 axes.tensor=1 axes.expert=1 axes.expert_tensor=1 "
-     "pipeline_schedule=1F1B pipeline_microbatch_size=1 pipeline_n_microbatches module_fqns_per_model_part "
-     "use_device_mesh=true mesh_device_type allow_degree_change=false loss_parallel",
      parallelism},
     {"compile",
      "enable=false backend fullgraph dynamic mode options optimize_ddp=ddp_optimizer precompile_artifact_dir "
@@ -104,7 +106,7 @@ std::vector<ReservedKey> read(std::span<const Row> rows) {
 }  // namespace
 
 const ReservedKeys& reserved_keys() {
-  static const ReservedKeys keys = {read(optim), read(checkpoint), read(logging), read(process)};
+  static const ReservedKeys keys = {read(optim), read(checkpoint), read(logging), read(process), read(parallel_axes)};
   return keys;
 }
 

@@ -33,6 +33,8 @@ namespace {
 void apply_process_settings(const RunnerConfig& config) {
   if (config.num_threads) {
     at::set_num_threads(static_cast<int>(*config.num_threads));
+  } else if (config.parallel.virtual_ranks) {
+    at::set_num_threads(1);  // kernels may add in another order with another number of threads
   }
   if (config.flush_denormals) {
     at::globalContext().setFlushDenormal(true);

@@ -1,5 +1,6 @@
 // RunnerConfig: every setting of a runner.
 #include <algorithm>
+#include <bit>
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 #include <danling/runner/runner_config.hpp>
@@ -365,6 +366,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .refuse("ds", "DeepSpeed, which is Python's")
       .refuse("parallel", "model parallelism");
   f("comm", comm, "how long processes wait for each other").non_semantic();
+  f("parallel", parallel, "how processes share the work");
   f("ddp", ddp, "data parallel training").non_semantic();
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
       .case_insensitive()
@@ -396,6 +398,12 @@ void RunnerConfig::base_validate() const {
   check<ConfigError>(
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
+  if (const auto shards = parallel.virtual_ranks) {
+    check<ConfigError>(std::has_single_bit(static_cast<std::uint64_t>(*shards)), where,
+                       "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
+    check<ConfigError>(deterministic, where,
+                       "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
+  }
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' beside 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",

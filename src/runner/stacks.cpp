@@ -5,19 +5,25 @@
 #include <danling/runner/runner_config.hpp>
 
 #include "runner/data_parallel.hpp"
+#include "runner/virtual_ranks.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
 std::unique_ptr<Parallelism> make_ddp(const ProcessIdentity& identity, const RunnerConfig& config) {
-  if (!identity.distributed()) {
+  const auto virtual_ranks = config.parallel.virtual_ranks;
+  if (!identity.distributed() && !virtual_ranks) {
     return std::make_unique<Parallelism>(identity);
   }
   GroupOptions options;
   if (const auto seconds = config.comm.init_timeout_seconds) {
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
   }
-  return std::make_unique<detail::DataParallel>(Group::connect(identity, options), config.ddp, options.timeout);
+  Group group = Group::connect(identity, options);
+  if (virtual_ranks) {
+    return std::make_unique<detail::VirtualRanks>(std::move(group), *virtual_ranks, config.ddp, options.timeout);
+  }
+  return std::make_unique<detail::DataParallel>(std::move(group), config.ddp, options.timeout);
 }
 
 }  // namespace

@@ -98,6 +98,7 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
                     "evaluate_on_batch, finish_training() after train_on_batch");
   continue_after_error();
   prepare_steps();
+  Checks(runner_).shards("runner.train", !hosted);
   if (runner_.watch_ != nullptr) {
     Watch(runner_).prepare(hosted);
   }

@@ -17,6 +17,7 @@
 #include "runner/repeated_step.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
+#include "runner/shard_seed.hpp"
 #include "runner/snapshot.hpp"
 #include "runner/training.hpp"
 #include "runner/watch.hpp"
@@ -72,7 +73,9 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   bool counted = false;
   while (next(frame, loader)) {
     const OpenStep step =
-        train(frame, {runner_.batch_of(loader), loader.batch_size(), loader.is_last(), &loader.info()});
+        runner_.parallelism().computes_shards()
+            ? train_shards(frame, loader)
+            : train(frame, {runner_.batch_of(loader), loader.batch_size(), loader.is_last(), &loader.info()});
     counted = step.updated;
     if (runner_.is_settled()) {  // never inside an accumulation window
       apply_requests(step.agreed);
@@ -153,7 +156,9 @@ void TorchRunnerBase::TrainPass::join_update(detail::LoopFrame& frame, const Ste
   runner_.state_.train.micro_step = all.micro_step;
   if (all.learner >= 0) {
     step.updated = joined_.updated;
+    runner_.parallelism().begin_step({});
     Windows(runner_).take_part(runner_.learners_[static_cast<std::size_t>(all.learner)], step);
+    runner_.parallelism().end_step({});
     joined_ = step;
   } else {
     step = joined_;
@@ -269,23 +274,8 @@ void TorchRunnerBase::TrainPass::save_and_log(detail::LoopFrame& frame, const Op
 
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch& micro_batch,
                                                                std::optional<std::int64_t> normalizer) {
-  OpenStep step = open_step(micro_batch, normalizer);
-  {
-    const StepScope scope(runner_, step);
-    try {
-      if (runner_.learner_->repeats_step) [[unlikely]] {
-        StepRepeater(runner_).run(step, micro_batch.batch);
-      } else {
-        step.loss = runner_.run_train_step(micro_batch.batch);
-      }
-    } catch (...) {
-      runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
-      throw;
-    }
-  }
-  if (step.steps != 1) [[unlikely]] {
-    check_step_calls(step);
-  }
+  OpenStep step = open_step(micro_batch.last);
+  run_train_step(step, micro_batch.batch, normalizer);
   if (runner_.learners_.size() > 1) {
     Windows(runner_).close_open(step);
     if (step.agreed.exhausted && runner_.parallelism().sums_gradients()) [[unlikely]] {
@@ -296,6 +286,83 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch&
     Windows(runner_).align();
   }
   return step;
+}
+
+void TorchRunnerBase::TrainPass::run_train_step(OpenStep& step, data::BatchRef batch,
+                                                std::optional<std::int64_t> normalizer) {
+  step.number = ++runner_.step_number_;
+  step.normalizer = normalizer;
+  step.steps = 0;
+  if (trains_one_model()) [[likely]] {
+    Windows(runner_).begin(*runner_.learner_, step);
+    step.place = runner_.learner_->place;
+  } else {
+    runner_.backward_options_ = {};  // in case a backward pass threw
+    step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
+  }
+  {
+    const StepScope scope(runner_, step);
+    try {
+      if (runner_.learner_->repeats_step) [[unlikely]] {
+        StepRepeater(runner_).run(step, batch);
+      } else {
+        step.loss = runner_.run_train_step(batch);
+      }
+    } catch (...) {
+      runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
+      throw;
+    }
+  }
+  if (step.steps != 1) [[unlikely]] {
+    check_step_calls(step);
+  }
+}
+
+// The shards of a global batch that this process computes. Each has generators of its own, so that it does not matter
+// which process computes it; after them, those of all processes are equal again.
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopFrame& frame, data::LoaderBase& loader) {
+  const bool passes_over = runner_.watch_ != nullptr && Watch(runner_).passes_over(runner_.state_.train.micro_step);
+  OpenStep step = open_step(/*last=*/false);
+  step.shards = loader.num_parts();
+  frame.begin_batch(loop_.iteration);
+  for (;;) {
+    const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), loader.is_last(), &loader.info()};
+    frame.data_ready();
+    const auto [normalizer, tokens] = runner_.count_batch(shard.batch);
+    step.shard = loader.part();
+    step.last = shard.last;
+    if (!passes_over) {
+      if (runner_.watch_ != nullptr) {
+        Watch(runner_).begin_micro_batch(shard);
+      }
+      seed_shard(step, loader.options().shard.rank + step.shard);
+      run_train_step(step, shard.batch, normalizer);
+      frame.add_loss(step.loss, normalizer);
+    }
+    frame.observe(shard.samples, tokens);
+    if (loader.is_last_part()) {
+      break;
+    }
+    check<DataError>(loader.next(), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
+                     ", got ", step.shard + 1);
+    frame.continue_batch();
+  }
+  seed_shard(step, runner_.parallelism().data_share().size);
+  if (passes_over) {
+    ++runner_.state_.train.micro_step;
+    ++loop_.iteration;
+    return step;
+  }
+  end_micro_batch(frame, step);
+  if (runner_.callbacks_.has_step_listeners()) {
+    notify_step(frame, step, {runner_.batch_of(loader), loader.batch_size(), step.last, &loader.info()});
+  }
+  save_and_log(frame, step);
+  return step;
+}
+
+void TorchRunnerBase::TrainPass::seed_shard(const OpenStep& step, std::int64_t shard) const {
+  seed_generators(detail::shard_seed(runner_.seed(), detail::ShardUse::train, step.position, shard));
 }
 
 // A micro-batch of a window that a roll-back leaves out: only positions advance.
@@ -322,12 +389,8 @@ bool TorchRunnerBase::TrainPass::reads_counters(const detail::LoopFrame& frame) 
                                (interval && global_step_ % *interval == 0));
 }
 
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(const MicroBatch& micro_batch,
-                                                                std::optional<std::int64_t> normalizer) {
-  OpenStep step{.normalizer = normalizer,
-                .last = micro_batch.last,
-                .number = ++runner_.step_number_,
-                .position = runner_.state_.train.micro_step};
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(bool last) {
+  OpenStep step{.last = last, .position = runner_.state_.train.micro_step};
   if (runner_.loss_terms_ != nullptr) [[unlikely]] {
     runner_.loss_terms_->set_weights(global_step_);
   }
@@ -337,13 +400,6 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(const MicroBatch
     }
   }
   runner_.learner_ = &runner_.learners_.front();
-  if (trains_one_model()) [[likely]] {
-    Windows(runner_).begin(*runner_.learner_, step);
-    step.place = runner_.learner_->place;
-  } else {
-    runner_.backward_options_ = {};  // in case a backward pass threw
-    step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
-  }
   return step;
 }
 

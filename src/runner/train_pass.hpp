@@ -36,7 +36,10 @@ class TorchRunnerBase::TrainPass {
   void join_update(detail::LoopFrame& frame, const StepPacket& all);
   void end_micro_batch(detail::LoopFrame& frame, OpenStep& step);
   void save_and_log(detail::LoopFrame& frame, const OpenStep& step);
-  OpenStep open_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
+  OpenStep open_step(bool last);
+  void run_train_step(OpenStep& step, data::BatchRef batch, std::optional<std::int64_t> normalizer);
+  OpenStep train_shards(detail::LoopFrame& frame, data::LoaderBase& loader);
+  void seed_shard(const OpenStep& step, std::int64_t shard) const;
   OpenStep pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch, std::int64_t tokens);
   bool reads_counters(const detail::LoopFrame& frame) const;
   void check_step_calls(const OpenStep& step) const;

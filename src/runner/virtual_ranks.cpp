@@ -1,5 +1,7 @@
 #include "runner/virtual_ranks.hpp"
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -42,8 +44,14 @@ void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
   Parallelism::prepare(model, device);
   make_same(group(), model);
   buffers_.clear();
-  for (const auto& [name, tensor] : model.named_buffers()) {
-    buffers_.push_back(tensor);
+  std::set<std::string, std::less<>> params;
+  for (const auto& [name, tensor] : model.named_parameters()) {
+    params.insert(name);
+  }
+  for (const auto& [name, tensor] : model.named_state()) {
+    if (!params.contains(name)) {
+      buffers_.push_back(tensor);
+    }
   }
   std::vector<at::Tensor> like;
   for (const at::Tensor& buffer : buffers_) {

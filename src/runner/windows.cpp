@@ -46,14 +46,14 @@ void TorchRunnerBase::Windows::begin(Learner& learner, const OpenStep& step) {
   learner.begun_in = step.number;
   learner.backwards = 0;
   const std::int64_t accum = learner.accum_steps;
-  const std::int64_t index = accum <= 1 ? 0 : step.position % accum;
-  learner.place = {.index = index, .closes = index + 1 >= accum || step.last};
+  const std::int64_t index = accum <= 1 ? step.shard : step.position % accum;
+  learner.place = {.index = index, .closes = accum <= 1 ? index + 1 >= step.shards : index + 1 >= accum || step.last};
   learner.window.begin_micro_batch(step.normalizer, /*alone=*/index == 0 && learner.place.closes);
   learner.place.weight = learner.window.weight();
 }
 
 void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
-  if (step.steps++ == 0) {
+  if (step.steps++ == 0 && step.shard == 0) {
     ++runner_.state_.train.micro_step;
   }
   begin(learner, step);
@@ -61,6 +61,10 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
     require_gradients(learner);
   }
   learner.begun_in = -1;  // the next backward starts another micro-batch
+  if (runner_.parallelism().computes_shards()) [[unlikely]] {
+    optim::detail::separate_gradients(learner.optimizer->param_groups());
+    runner_.parallelism().end_shard(*learner.optimizer);
+  }
   if (learner.place.closes) {
     close(learner, step);
   } else {
@@ -73,11 +77,6 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
 }
 
 void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
-  if (learner.updates == 0 && learner.window.total() > 0.0) [[unlikely]] {
-    check<StateError>(has_gradient(learner), "runner.step",
-                      "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
-                      "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
-  }
   const double own_weight = learner.window.total();
   if (runner_.is_single_process_) [[likely]] {
     step.agreed.stop = runner_.stop_requested();
@@ -88,7 +87,9 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
   update(learner, step, own_weight);
 }
 
-void TorchRunnerBase::Windows::take_part(Learner& learner, OpenStep& step) { update(learner, step, learner.window.total()); }
+void TorchRunnerBase::Windows::take_part(Learner& learner, OpenStep& step) {
+  update(learner, step, learner.window.total());
+}
 
 double TorchRunnerBase::Windows::open_weight() const {
   check<DistributedError>(runner_.learners_.size() == 1 || runner_.is_settled(), "runner.train",
@@ -105,6 +106,11 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
     Gradients(runner_).record_part(learner, own_weight);
   }
   runner_.parallelism().reduce_gradients(*learner.optimizer);
+  if (learner.updates == 0 && learner.window.total() > 0.0) [[unlikely]] {
+    check<StateError>(has_gradient(learner), "runner.step",
+                      "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
+                      "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
+  }
   runner_.learner_ = &learner;
   const bool updated = runner_.optimizer_step();
   runner_.learner_ = &runner_.learners_.front();

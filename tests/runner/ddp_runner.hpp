@@ -27,8 +27,8 @@ class DdpRunner : public Base {
       }
     };
     add(this->model.named_state());
-    for (const auto& [name, model] : this->models) {
-      add(model.named_state());
+    for (const auto& [name, handle] : this->models) {
+      add(handle.named_state());
     }
     if (const auto* last = this->results().latest()) {
       for (const auto& [split, numbers] : last->result) {

@@ -53,6 +53,8 @@ struct OpenStep {
   bool last = false;          ///< of its pass
   std::int64_t number = 0;    ///< of training steps in this process
   std::int64_t position = 0;  ///< micro-batches before it, by which windows are laid out
+  std::int64_t shard = 0;     ///< of this process in the micro-batch, and their number: 1 without virtual ranks
+  std::int64_t shards = 1;
   at::Tensor loss = {};
   StepPacket agreed = {};  ///< with the other ranks, where a window closes
   std::int64_t steps = 0;  ///< calls of step()

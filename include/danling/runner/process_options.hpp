@@ -16,6 +16,12 @@ struct CommConfig {
   void fields(Fields& f);
 };
 
+/// `parallel`: how processes share the work. Not in DanLing: `virtual_ranks`.
+struct ParallelConfig {
+  std::optional<std::int64_t> virtual_ranks;  ///< shards of a global batch; the same bits for any number of processes
+  void fields(Fields& f);
+};
+
 /// `ddp`: data parallel training. Names as in torch.nn.parallel.DistributedDataParallel where it has them.
 struct DdpConfig {
   double bucket_cap_mb = 25.0;     ///< MiB of gradients that are summed at once

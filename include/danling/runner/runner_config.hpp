@@ -152,6 +152,7 @@ struct RunnerConfig : Config {
   // Stack
   std::string stack = "auto";
   CommConfig comm;
+  ParallelConfig parallel;
   DdpConfig ddp;  ///< not in DanLing
 
   // Reproducibility
