@@ -12,9 +12,9 @@
 #include <distributed/wire.hpp>
 
 #ifdef USE_C10D_GLOO
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <distributed/meeting.hpp>
 #endif
 
 namespace danling::inline v0::detail {
@@ -22,12 +22,6 @@ namespace danling::inline v0::detail {
 #ifdef USE_C10D_GLOO
 
 namespace {
-
-using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return to_text(static_cast<double>(time.count()) / 1000.0) + " s";
-}
 
 /// Address of this machine on the route to `host`: the kernel's source address. Empty without a route.
 std::string address_towards(const std::string& host, int port) {
@@ -57,77 +51,20 @@ std::string address_towards(const std::string& host, int port) {
   return address;
 }
 
-std::string arrival_key(int rank) { return "rank/" + std::to_string(rank); }
-
-StorePtr open_store(const ProcessIdentity& identity, const GroupOptions& options, const std::string& address) {
-  c10d::TCPStoreOptions store_options;
-  store_options.port = static_cast<std::uint16_t>(identity.master_port);
-  store_options.isServer = identity.rank == 0 && !identity.launcher_listens;
-  store_options.waitWorkers = false;
-  store_options.timeout = options.timeout;
-  // Lets a process join several groups over one address.
-  store_options.multiTenant = true;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(identity.master_address, store_options);
-  } catch (const std::exception& error) {
-    fail<DistributedError>("group.connect", "expected rank ", identity.rank,
-                           store_options.isServer ? " to listen at " : " to reach rank 0 at ", address, " within ",
-                           seconds_text(options.timeout), ", got: ", reason_of(error),
-                           store_options.isServer ? "; choose another MASTER_PORT"
-                                                  : "; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT");
-  }
-}
-
-/// Waits until every rank has joined; throws with the missing ranks.
-void await_all(c10d::Store& store, const ProcessIdentity& identity, const GroupOptions& options,
-               const std::string& address) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < identity.world_size; ++rank) {
-    keys.push_back(arrival_key(rank));
-  }
-  std::string reason;
-  try {
-    const std::string mine = arrival_key(identity.rank);
-    store.set(mine, std::vector<std::uint8_t>{1});
-    store.wait(keys, options.timeout);
-    return;
-  } catch (const std::exception& error) {
-    reason = reason_of(error);
-  }
-  std::vector<int> missing;
-  try {
-    for (int rank = 0; rank < identity.world_size; ++rank) {
-      if (!store.check({keys[static_cast<std::size_t>(rank)]})) {
-        missing.push_back(rank);
-      }
-    }
-  } catch (const std::exception&) {
-    missing.clear();  // rank 0 has already failed
-  }
-  fail<DistributedError>("group.connect", "expected ", identity.world_size, " processes at ", address, " within ",
-                         seconds_text(options.timeout), ", got ",
-                         missing.empty()
-                             ? concat("on rank ", identity.rank, ": ", reason)
-                             : concat("none of rank ", join(missing), " (seen from rank ", identity.rank, ")"),
-                         "; see the logs of those processes, and start all again");
-}
-
 }  // namespace
 
 std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupOptions& options) {
   // Gloo's threads, which are started below, write to peers that may have died.
   const WriteSignalMask quiet(SIGPIPE);
-  const std::string address = concat(identity.master_address, ":", identity.master_port);
+  const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
+  const Meeting meeting = open_meeting(identity, options.timeout, deadline);
   // All processes join groups equally often: the number keeps the keys of one apart from those of the next.
   static std::atomic<int> joined = 0;
-  const StorePtr base = open_store(identity, options, address);
-  const auto store =
-      c10::make_intrusive<c10d::PrefixStore>(concat("danling/", identity.restart_count, "/", joined++), base);
+  const auto store = meeting.prefixed(concat("danling/", identity.restart_count, "/", joined++));
+  call_roll(*store, meeting, identity, options.timeout, deadline);
   store->setTimeout(options.timeout);
-  await_all(*store, identity, options, address);
 
-  const std::string host =
-      options.host.empty() ? address_towards(identity.master_address, identity.master_port) : options.host;
+  const std::string host = options.host.empty() ? address_towards(meeting.host, meeting.port) : options.host;
   try {
     auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
     gloo->devices = {host.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
@@ -138,7 +75,7 @@ std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupO
     }
     c10::intrusive_ptr<c10d::Backend> backend =
         c10::make_intrusive<c10d::ProcessGroupGloo>(store, identity.rank, identity.world_size, std::move(gloo));
-    auto wire = std::make_unique<Wire>(std::move(backend), address);
+    auto wire = std::make_unique<Wire>(std::move(backend), meeting.address);
     // The processes find each other through rank 0, which must not continue, and exit, before the last has connected.
     std::vector<std::string> done;
     store->set("done/" + std::to_string(identity.rank), std::vector<std::uint8_t>{1});
@@ -151,7 +88,7 @@ std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupO
     return wire;
   } catch (const std::exception& error) {
     fail<DistributedError>("group.connect", "expected rank ", identity.rank, " of ", identity.world_size, " at ",
-                           address, " to connect to the others from ", host, ", got: ", reason_of(error),
+                           meeting.address, " to connect to the others from ", host, ", got: ", reason_of(error),
                            "; set GroupOptions.host to the address by which the others reach this machine");
   }
 }

@@ -164,9 +164,6 @@ Group Group::connect(const ProcessIdentity& identity, const GroupOptions& option
     return Group();
   }
   constexpr const char* where = "group.connect";
-  check<DistributedError>(!identity.master_address.empty() && identity.master_port > 0, where,
-                          "expected MASTER_ADDR and MASTER_PORT beside a world of ", identity.world_size, ", got ",
-                          quote(identity.master_address), " and ", identity.master_port);
   check<DistributedError>(options.timeout.count() > 0, where, "expected a timeout above 0, got ",
                           options.timeout.count(), " ms");
   Group group(std::make_shared<Impl>(detail::connect_gloo(identity, options)));

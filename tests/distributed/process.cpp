@@ -95,7 +95,7 @@ TEST_CASE("read_process_identity: a Slurm rank above 0 is in a step, whose size 
   CHECK(step.launcher == "slurm");
   CHECK(refusal_of({{"SLURM_PROCID", "1"}}) ==
         "[distributed.environment] expected SLURM_STEP_NUM_TASKS to be set beside SLURM_PROCID=1, got nothing; start "
-        "every process through the launcher");
+        "every process through the launcher, or unset SLURM_PROCID");
 }
 
 TEST_CASE("read_process_identity: PMI's variables, as MPICH and Intel MPI set them", "[distributed]") {
@@ -127,12 +127,12 @@ TEST_CASE("read_process_identity: what cannot be is refused by name", "[distribu
         "[distributed.environment] expected RANK below WORLD_SIZE=2, got 2");
   CHECK(refusal_of({{"WORLD_SIZE", "2"}}) ==
         "[distributed.environment] expected RANK to be set beside WORLD_SIZE=2, got nothing; start every process "
-        "through the launcher");
+        "through the launcher, or unset WORLD_SIZE");
   CHECK(refusal_of({{"RANK", "1"}}) ==
         "[distributed.environment] expected WORLD_SIZE to be set beside RANK=1, got nothing; start every process "
-        "through the launcher");
+        "through the launcher, or unset RANK");
   CHECK(refusal_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}}) ==
-        "[distributed.environment] expected LOCAL_RANK between 0 and 1, got 2");
+        "[distributed.environment] expected LOCAL_RANK below WORLD_SIZE=2, got 2");
   CHECK(refusal_of({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "8"}}) ==
         "[distributed.environment] expected LOCAL_WORLD_SIZE between 1 and 4, got 8");
   CHECK(refusal_of({{"MASTER_PORT", "70000"}}) ==

@@ -1,0 +1,212 @@
+#include <distributed/meeting.hpp>
+
+#ifdef USE_C10D_GLOO
+
+#include <map>
+#include <mutex>
+#include <system_error>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <danling/core/error.hpp>
+
+#include <distributed/ancestors.hpp>
+#include <distributed/wire.hpp>
+
+namespace danling::inline v0::detail {
+namespace {
+
+using std::chrono::milliseconds;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// For an answer of whoever listens at a port that rank 0 wants.
+constexpr auto stranger_limit = std::chrono::seconds(5);
+
+/// What this process serves, for all its groups: processes may join the next group before this one has left the last.
+/// A process that was forked has no thread that serves, and must not wait for one at its exit.
+class Served {
+ public:
+  ~Served() {
+    if (getpid() != owner_) {
+      for (auto& [name, place] : places_) {
+        (void)place.store.release();
+      }
+    }
+  }
+
+  struct Place {
+    StorePtr store;
+    std::string host;
+    int port = 0;
+  };
+  std::mutex mutex;
+
+  Place* find(const std::string& name) {
+    const auto found = getpid() == owner_ ? places_.find(name) : places_.end();
+    return found == places_.end() ? nullptr : &found->second;
+  }
+  void add(const std::string& name, Place place) { places_[name] = std::move(place); }
+
+ private:
+  pid_t owner_ = getpid();
+  std::map<std::string, Place> places_;
+};
+
+Served& served() {
+  static Served all;
+  return all;
+}
+
+/// The name by which the processes of one machine find rank 0; empty where they are on several, or have no name.
+std::string local_name(const ProcessIdentity& identity) {
+  const bool named = !identity.job.empty() || identity.launcher == "mpich";
+  if (!named || identity.local_world_size != identity.world_size) {
+    return {};
+  }
+  // MPICH gives no name to a job; its processes have one parent on a machine.
+  const std::string launcher = identity.launcher == "mpich" ? process_name(launcher_process(identity)) : "";
+  return concat(identity.launcher, " ", identity.job, " ", launcher, " restart ", identity.restart_count);
+}
+
+StorePtr connect_store(const std::string& host, int port, milliseconds timeout, int listening = -1) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.isServer = listening >= 0;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  if (listening >= 0) {
+    options.masterListenFd = listening;
+  }
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+/// Joins the store that listens at `host`, as rank 0 does where the launcher listens.
+Meeting visit(const ProcessIdentity& identity, const std::string& host, int port, milliseconds timeout,
+              Deadline deadline) {
+  Meeting out;
+  out.port = port;
+  out.address = concat(host, ":", port);
+  try {
+    // Asks first, since LibTorch's store logs each attempt that fails.
+    out.host = reach(host, port, deadline);
+    out.store = connect_store(out.host, port, std::max(time_left(deadline), milliseconds(1)));
+  } catch (const std::exception& error) {
+    fail<DistributedError>(connect_where, "expected rank ", identity.rank, " to reach ",
+                           identity.launcher_listens ? "the launcher" : "rank 0", " at ", out.address, " within ",
+                           seconds_text(timeout), ", got: ", reason_of(error),
+                           "; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT");
+  }
+  return out;
+}
+
+/// Rank 0 listens at `host` and `port`, or any port for 0.
+Meeting serve(const std::string& name, const std::string& host, int port, milliseconds timeout, Deadline deadline) {
+  Meeting out;
+  Socket listening;
+  try {
+    listening = listen_at(host, port);
+    out.port = port_of(listening);
+  } catch (const std::system_error& error) {
+    out.address = concat(host, ":", port);
+    if (error.code() == std::errc::address_in_use) {
+      out.taken = true;
+      out.port = port;
+      return out;
+    }
+    fail<DistributedError>(connect_where, "expected rank 0 to listen at ", out.address,
+                           ", got: ", error.code().message(), "; choose another MASTER_PORT");
+  }
+  out.address = concat(host, ":", out.port);
+  try {
+    out.host = reach(host, out.port, deadline);
+    out.store = connect_store(out.host, out.port, timeout, listening.release());
+  } catch (const std::exception& error) {
+    fail<DistributedError>(connect_where, "expected MASTER_ADDR to lead to rank 0, which listens at port ", out.port,
+                           " of its machine, got at ", out.address, ": ", reason_of(error),
+                           "; set MASTER_ADDR to the host of rank 0");
+  }
+  served().add(name, {out.store, out.host, out.port});
+  return out;
+}
+
+/// Visits whoever has taken the port of this rank 0. @throws DistributedError unless that is a store.
+Meeting visit_taken(const Meeting& wanted, const std::string& host) {
+  Meeting out;
+  out.port = wanted.port;
+  out.address = wanted.address;
+  out.taken = true;
+  try {
+    const Deadline soon = std::chrono::steady_clock::now() + stranger_limit;
+    out.host = reach(host, wanted.port, soon);
+    out.store = connect_store(out.host, wanted.port, stranger_limit);
+    return out;
+  } catch (const std::exception&) {
+    fail<DistributedError>(connect_where, "expected rank 0 to listen at ", wanted.address, ", got port ", wanted.port,
+                           " in use by another program; end that program, or choose another MASTER_PORT");
+  }
+}
+
+Meeting meet_by_name(const ProcessIdentity& identity, const std::string& name, milliseconds timeout,
+                     Deadline deadline) {
+  const std::string loopback = "127.0.0.1";
+  try {
+    if (identity.rank == 0) {
+      NamedPort taken(name);
+      if (taken.open()) {
+        Meeting out = serve(name, loopback, 0, timeout, deadline);
+        out.name = std::move(taken);
+        return out;
+      }
+    }
+    if (const auto port = ask_port(name, deadline)) {
+      Meeting out = visit(identity, loopback, *port, timeout, deadline);
+      out.taken = identity.rank == 0;
+      served().add(name, {nullptr, out.host, out.port});
+      return out;
+    }
+  } catch (const DistributedError&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail<DistributedError>(connect_where, "expected rank ", identity.rank,
+                           " to find rank 0 of its job on this machine, got: ", error.what(),
+                           "; set MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port");
+  }
+  fail<DistributedError>(connect_where, "expected rank 0 of this job on this machine within ", seconds_text(timeout),
+                         ", got none (seen from rank ", identity.rank,
+                         "); see the log of rank 0, or set MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port");
+}
+
+}  // namespace
+
+std::string seconds_text(milliseconds time) { return to_text(static_cast<double>(time.count()) / 1000.0) + " s"; }
+
+StorePtr Meeting::prefixed(const std::string& prefix) const {
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+}
+
+Meeting open_meeting(const ProcessIdentity& identity, milliseconds timeout, Deadline deadline) {
+  const bool anywhere = identity.master_address.empty() && identity.master_port == 0;
+  const std::string local = anywhere ? local_name(identity) : "";
+  check<DistributedError>(!local.empty() || (!identity.master_address.empty() && identity.master_port > 0),
+                          connect_where, "expected MASTER_ADDR and MASTER_PORT beside a world of ", identity.world_size,
+                          ", got ", quote(identity.master_address), " and ", identity.master_port,
+                          "; set both on every rank: the host of rank 0, and a free port there");
+  const std::string name = local.empty() ? concat(identity.master_address, ":", identity.master_port) : local;
+  const std::lock_guard lock(served().mutex);
+  if (const auto* place = served().find(name)) {
+    return visit(identity, place->host, place->port, timeout, deadline);
+  }
+  if (!local.empty()) {
+    return meet_by_name(identity, name, timeout, deadline);
+  }
+  if (identity.rank != 0 || identity.launcher_listens) {
+    return visit(identity, identity.master_address, identity.master_port, timeout, deadline);
+  }
+  Meeting out = serve(name, identity.master_address, identity.master_port, timeout, deadline);
+  return out.taken ? visit_taken(out, identity.master_address) : std::move(out);
+}
+
+}  // namespace danling::inline v0::detail
+
+#endif

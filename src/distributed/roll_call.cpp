@@ -1,0 +1,225 @@
+// Finds out whether all ranks have come to a meeting, once each.
+#include <distributed/meeting.hpp>
+
+#ifdef USE_C10D_GLOO
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <danling/core/error.hpp>
+
+#include <distributed/packing.hpp>
+#include <distributed/wire.hpp>
+
+namespace danling::inline v0::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Keys of the store. Rank 0 writes what it expects of the others; the first to write a verdict decides for all.
+constexpr const char* expected_key = "expected";
+constexpr const char* arrived_key = "arrived";
+constexpr const char* verdict_key = "verdict";
+constexpr const char* heard_key = "heard";
+constexpr const char* complete = "complete";
+// How long rank 0 serves the others after an error, so that they learn it too.
+constexpr auto farewell = std::chrono::seconds(3);
+
+std::string here_key(int rank) { return "here/" + std::to_string(rank); }
+std::string rank_key(int rank) { return "rank/" + std::to_string(rank); }
+std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+/// What a process says about itself.
+struct Record {
+  std::int64_t world_size = 0;
+  std::string job;
+  std::string process;  ///< for messages
+  std::int64_t token = 0;
+
+  std::string packed() const {
+    Packer packer;
+    packer.number(world_size);
+    packer.number(token);
+    packer.text(job);
+    packer.text(process);
+    return packer.take();
+  }
+  static Record of(std::string_view packed) {
+    Unpacker unpacker(packed);
+    Record out;
+    out.world_size = unpacker.number();
+    out.token = unpacker.number();
+    out.job = unpacker.text();
+    out.process = unpacker.text();
+    return out;
+  }
+};
+
+Record own_record(const ProcessIdentity& identity) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  std::random_device entropy;
+  // Containers may share names and process ids.
+  const auto token = static_cast<std::int64_t>((std::uint64_t{entropy()} << 32) | entropy());
+  return {identity.world_size, identity.job, concat("process ", getpid(), " on ", host), token};
+}
+
+class Roll {
+ public:
+  Roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, milliseconds timeout,
+       Deadline deadline)
+      : store_(store), meeting_(meeting), identity_(identity), timeout_(timeout), deadline_(deadline) {}
+
+  void call() {
+    std::string refusal;
+    std::string verdict;
+    try {
+      refusal = announce();
+      verdict = refusal.empty() ? await(verdict_key) : decide(refusal);
+    } catch (const DistributedError&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail<DistributedError>(connect_where, "expected ", identity_.world_size, " processes at ", meeting_.address,
+                             " within ", seconds_text(timeout_), ", got on rank ", identity_.rank, ": ",
+                             reason_of(error), "; see the log of rank 0, and start all again");
+    }
+    if (verdict == complete && refusal.empty()) {
+      return;
+    }
+    part();
+    // A process that comes when all others have met is the only one to learn why it may not.
+    throw DistributedError(refusal.empty() ? verdict : refusal);
+  }
+
+ private:
+  /// Says that this process is here; returns why it must not be.
+  std::string announce() {
+    const Record mine = own_record(identity_);
+    store_.set(here_key(identity_.rank), bytes_of("1"));
+    Record first = mine;
+    if (identity_.rank == 0) {
+      require_rank_zero();
+      first = Record::of(claim(expected_key, mine.packed()));
+    } else {
+      const std::string verdict = await(expected_key);
+      if (!verdict.empty()) {
+        return verdict;
+      }
+      first = Record::of(text_of(store_.get(expected_key)));
+    }
+    check<DistributedError>(first.job == mine.job, connect_where, "expected rank ", identity_.rank,
+                            " to meet its job at ", meeting_.address, ", got the ranks of another job (", first.process,
+                            " is its rank 0); choose another MASTER_PORT");
+    if (first.world_size != mine.world_size) {
+      return concat("[", connect_where, "] expected the same world size on all ranks, got ", first.world_size,
+                    " on rank 0 and ", mine.world_size, " on rank ", identity_.rank,
+                    "; start all ranks with the same WORLD_SIZE");
+    }
+    if (identity_.rank != 0) {
+      first = Record::of(claim(rank_key(identity_.rank), mine.packed()));
+    }
+    if (first.token != mine.token) {
+      superfluous_ = true;
+      return concat("[", connect_where, "] expected one process of rank ", identity_.rank, " at ", meeting_.address,
+                    ", got two: ", first.process, " and ", mine.process,
+                    "; start each rank once, and each run at a MASTER_PORT that no other uses");
+    }
+    if (store_.add(arrived_key, 1) == identity_.world_size) {
+      claim(verdict_key, complete);
+    }
+    return {};
+  }
+
+  /// Throws if the port that this rank 0 wants is taken by a program that is no rank 0.
+  void require_rank_zero() {
+    const Deadline soon = std::min(deadline_, std::chrono::steady_clock::now() + farewell);
+    while (meeting_.taken && !store_.check({expected_key})) {
+      check<DistributedError>(std::chrono::steady_clock::now() < soon, connect_where, "expected rank 0 to listen at ",
+                              meeting_.address, ", got port ", meeting_.port,
+                              " in use by another program; end that program, or choose another MASTER_PORT");
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  /// Writes `value` unless there is one; returns the one that is there.
+  std::string claim(const std::string& key, const std::string& value) {
+    return text_of(store_.compareSet(key, {}, bytes_of(value)));
+  }
+
+  std::string decide(const std::string& refusal) { return claim(verdict_key, refusal); }
+
+  /// Waits for a key: the verdict, or another; returns the verdict then, or at the deadline, else an empty text.
+  std::string await(const char* key) {
+    // Asks again and again, since LibTorch logs a wait that ends without its key. Many ranks ask less often.
+    const milliseconds slowest = std::clamp(milliseconds(identity_.world_size), milliseconds(20), milliseconds(500));
+    milliseconds pause(1);
+    while (!store_.check({key})) {
+      if (std::chrono::steady_clock::now() >= deadline_) {
+        return decide(missing());
+      }
+      if (meeting_.name) {
+        meeting_.name->answer(meeting_.port, pause);
+      } else {
+        std::this_thread::sleep_for(pause);
+      }
+      pause = std::min(2 * pause, slowest);
+    }
+    return key == verdict_key ? text_of(store_.get(verdict_key)) : "";
+  }
+
+  std::string missing() {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < identity_.world_size; ++rank) {
+      if (!store_.check({here_key(rank)})) {
+        ranks.push_back(rank);
+      }
+    }
+    return concat("[", connect_where, "] expected ", identity_.world_size, " processes at ", meeting_.address,
+                  " within ", seconds_text(timeout_), ", got none of rank ", join(ranks), " (seen from rank ",
+                  identity_.rank, "); see the logs of those processes, and start all again");
+  }
+
+  /// Rank 0 keeps the store until the others have read the verdict.
+  void part() noexcept {
+    try {
+      if (identity_.rank != 0 || superfluous_) {
+        store_.add(heard_key, superfluous_ ? 0 : 1);
+        return;
+      }
+      std::int64_t others = 0;
+      for (int rank = 1; rank < identity_.world_size; ++rank) {
+        others += store_.check({here_key(rank)}) ? 1 : 0;
+      }
+      const Deadline last = std::chrono::steady_clock::now() + farewell;
+      while (!identity_.launcher_listens && std::chrono::steady_clock::now() < last &&
+             store_.add(heard_key, 0) < others) {
+        std::this_thread::sleep_for(milliseconds(10));
+      }
+    } catch (const std::exception&) {  // the error at hand says more
+    }
+  }
+
+  c10d::Store& store_;
+  const Meeting& meeting_;
+  const ProcessIdentity& identity_;
+  milliseconds timeout_;
+  Deadline deadline_;
+  bool superfluous_ = false;  ///< another process has this rank
+};
+
+}  // namespace
+
+void call_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, milliseconds timeout,
+               Deadline deadline) {
+  Roll(store, meeting, identity, timeout, deadline).call();
+}
+
+}  // namespace danling::inline v0::detail
+
+#endif
