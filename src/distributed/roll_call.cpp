@@ -181,8 +181,8 @@ class Roll {
       }
     }
     return concat("[", connect_where, "] expected ", identity_.world_size, " processes at ", meeting_.address,
-                  " within ", seconds_text(timeout_), ", got none of rank ", join(ranks), " (seen from rank ",
-                  identity_.rank, "); see the logs of those processes, and start all again");
+                  " within ", seconds_text(timeout_), ", got none of rank ", join(ranks),
+                  "; see the logs of those processes, and start all again");
   }
 
   /// Rank 0 keeps the store until the others have read the verdict.
