@@ -2,12 +2,18 @@
 
 #ifdef USE_C10D_GLOO
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <system_error>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 #include <danling/core/error.hpp>
 
@@ -81,6 +87,23 @@ StorePtr connect_store(const std::string& host, int port, milliseconds timeout, 
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
+/// Greets a store as LibTorch's client does. That one waits for an answer forever, and a stranger may give none.
+std::string greet_store(const Socket& connected, Deadline deadline) {
+  const char* const stranger = "another program listens there";
+  const std::uint32_t question = 0x64616e6c;
+  char message[10];
+  message[0] = static_cast<char>(c10d::detail::QueryType::VALIDATE);
+  std::memcpy(message + 1, &c10d::detail::validationMagicNumber, 4);
+  message[5] = static_cast<char>(c10d::detail::QueryType::PING);
+  std::memcpy(message + 6, &question, 4);
+  std::uint32_t answer = 0;
+  if (send(connected.fd(), message, sizeof message, MSG_NOSIGNAL) != sizeof message || !wait_for(connected, deadline)) {
+    return stranger;
+  }
+  const ssize_t got = recv(connected.fd(), &answer, sizeof answer, 0);
+  return got == sizeof answer && answer == question ? "" : stranger;
+}
+
 /// Joins the store that listens at `host`, as rank 0 does where the launcher listens.
 Meeting visit(const ProcessIdentity& identity, const std::string& host, int port, milliseconds timeout,
               Deadline deadline) {
@@ -89,7 +112,7 @@ Meeting visit(const ProcessIdentity& identity, const std::string& host, int port
   out.address = concat(host, ":", port);
   try {
     // Asks first, since LibTorch's store logs each attempt that fails.
-    out.host = reach(host, port, deadline);
+    out.host = reach(host, port, deadline, greet_store);
     out.store = connect_store(out.host, port, std::max(time_left(deadline), milliseconds(1)));
   } catch (const std::exception& error) {
     fail<DistributedError>(connect_where, "expected rank ", identity.rank, " to reach ",
@@ -138,7 +161,7 @@ Meeting visit_taken(const Meeting& wanted, const std::string& host) {
   out.taken = true;
   try {
     const Deadline soon = std::chrono::steady_clock::now() + stranger_limit;
-    out.host = reach(host, wanted.port, soon);
+    out.host = reach(host, wanted.port, soon, greet_store);
     out.store = connect_store(out.host, wanted.port, stranger_limit);
     return out;
   } catch (const std::exception&) {

@@ -53,11 +53,6 @@ Socket make_socket() {
   return out;
 }
 
-bool wait_for(const Socket& socket, Deadline deadline) {
-  pollfd ready = {socket.fd(), POLLIN, 0};
-  return poll(&ready, 1, static_cast<int>(time_left(deadline).count())) > 0;
-}
-
 /// The user at the other end.
 std::optional<uid_t> user_of(const Socket& socket) {
   ucred peer = {};

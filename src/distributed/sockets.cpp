@@ -77,27 +77,25 @@ Socket bind_ipv4(in_addr address, int port) {
   return out;
 }
 
-/// Connects within the time; 0 or the error.
-int try_connect(const addrinfo& to, milliseconds time) {
+std::string message_of(int error) { return std::error_code(error, std::generic_category()).message(); }
+
+/// Connects and greets; returns the reason of a failure.
+std::string try_connect(const addrinfo& to, Deadline deadline, const Greeting& greet) {
   const Socket out(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!out.open()) {
-    return errno;
-  }
-  if (connect(out.fd(), to.ai_addr, to.ai_addrlen) == 0) {
-    return 0;
-  }
-  if (errno != EINPROGRESS) {
-    return errno;
+  int error = 0;
+  if (!out.open() || (connect(out.fd(), to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS)) {
+    return message_of(errno);
   }
   pollfd ready = {out.fd(), POLLOUT, 0};
-  const Deadline deadline = std::chrono::steady_clock::now() + time;
-  int count = 0;
-  while ((count = poll(&ready, 1, static_cast<int>(time_left(deadline).count()))) < 0 && errno == EINTR) {
+  if (poll(&ready, 1, static_cast<int>(time_left(deadline).count())) <= 0) {
+    return message_of(ETIMEDOUT);
   }
-  int error = 0;
   socklen_t length = sizeof error;
   getsockopt(out.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
-  return count == 0 ? ETIMEDOUT : error;
+  if (error != 0) {
+    return message_of(error);
+  }
+  return greet ? greet(out, deadline) : "";
 }
 
 std::string numeric(const addrinfo& address) {
@@ -137,7 +135,12 @@ int port_of(const Socket& socket) {
                                           : reinterpret_cast<const sockaddr_in&>(name).sin_port);
 }
 
-std::string reach(const std::string& host, int port, Deadline deadline) {
+bool wait_for(const Socket& socket, Deadline deadline) {
+  pollfd ready = {socket.fd(), POLLIN, 0};
+  return poll(&ready, 1, static_cast<int>(time_left(deadline).count())) > 0;
+}
+
+std::string reach(const std::string& host, int port, Deadline deadline, const Greeting& greet) {
   const Deadline known_by = std::min(deadline, std::chrono::steady_clock::now() + unknown_host_limit);
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -150,11 +153,10 @@ std::string reach(const std::string& host, int port, Deadline deadline) {
       reason = "the address of host '" + host + "' is unknown (" + gai_strerror(unknown) + ")";
     }
     for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next) {
-      const int error = try_connect(*to, std::min<milliseconds>(attempt_limit, time_left(deadline)));
-      if (error == 0) {
+      reason = try_connect(*to, std::min(deadline, std::chrono::steady_clock::now() + attempt_limit), greet);
+      if (reason.empty()) {
         return numeric(*to);
       }
-      reason = std::system_error(error, std::generic_category()).code().message();
     }
     const bool temporary = unknown == 0 || unknown == EAI_AGAIN;
     if (std::chrono::steady_clock::now() + connect_pause >= (temporary ? deadline : known_by)) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,9 +49,15 @@ Socket listen_at(const std::string& host, int port);
 /// The port of a socket of `listen_at`.
 int port_of(const Socket& socket);
 
+/// Speaks with a program that has accepted a connection; returns why it is the wrong one, or an empty text.
+using Greeting = std::function<std::string(const Socket& connected, Deadline deadline)>;
+
 /// Waits until a program accepts connections at `host` and `port`; returns the numeric address that answered.
 /// @throws std::runtime_error with a reason at the deadline, or earlier if `host` stays unknown for some seconds.
-std::string reach(const std::string& host, int port, Deadline deadline);
+std::string reach(const std::string& host, int port, Deadline deadline, const Greeting& greet = {});
+
+/// Whether the socket has something to read, or its end, by the deadline.
+bool wait_for(const Socket& socket, Deadline deadline);
 
 /// Rank 0's end of a name on this machine, by which processes of the same user learn its port. The name is in the
 /// kernel's table of abstract sockets: it ends with the process, however it ends, and is as local as loopback.

@@ -1,0 +1,250 @@
+// How processes meet, and what each says when they do not: one line, and nothing on stderr.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include <danling/core/error.hpp>
+#include <danling/distributed/group.hpp>
+
+#include <distributed/sockets.hpp>
+#include <support/error.hpp>
+#include <support/ranks.hpp>
+#include <support/temp_dir.hpp>
+
+namespace meeting_test {
+
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
+using danling::concat;
+using danling::Group;
+using danling::ProcessIdentity;
+using danling_test::free_port;
+using danling_test::identity_of_rank;
+using danling_test::run_processes;
+using namespace std::chrono_literals;
+
+/// What `Group::connect` says in this process: "joined", or the error, followed by all that LibTorch wrote to stderr.
+std::string joining(const ProcessIdentity& identity, std::chrono::milliseconds timeout) {
+  const danling_test::TempDir folder;
+  const std::string log = (folder / "stderr").string();
+  const int saved = dup(STDERR_FILENO);
+  const int file = open(log.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  dup2(file, STDERR_FILENO);
+  std::string text = "joined";
+  try {
+    Group::connect(identity, {.timeout = timeout, .host = {}}).barrier();
+  } catch (const danling::DistributedError& error) {
+    text = error.what();
+  }
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(file);
+  return text + danling_test::read_file(log);
+}
+
+/// Processes of one machine without an address, as mpirun starts them.
+ProcessIdentity rank_of_job(int rank, int size, const std::string& job) {
+  ProcessIdentity identity;
+  identity.rank = identity.local_rank = rank;
+  identity.world_size = identity.local_world_size = size;
+  identity.launcher = "openmpi";
+  identity.job = job;
+  return identity;
+}
+
+/// A name that no other test of this machine uses.
+std::string unique_job() {
+  static int count = 0;
+  return concat("job ", getpid(), " ", ++count);
+}
+
+/// The same error of several processes, whose numbers differ from run to run, as `process N on H`.
+std::string without_processes(std::string text) {
+  for (std::size_t at = 0; (at = text.find("process ", at)) != std::string::npos; ++at) {
+    const std::size_t number = at + 8;
+    const std::size_t end = text.find_first_not_of("0123456789", number);
+    if (end != number && text.compare(end, 4, " on ") == 0) {
+      text.replace(number, text.find_first_of(" ;", end + 4) - number, "N on H");
+    }
+  }
+  return text;
+}
+
+TEST_CASE("Group: ranks of one machine find each other by the name of their job", "[distributed]") {
+  const std::string job = unique_job();
+  const std::string other = unique_job();
+  // Two jobs at once: ranks 0 to 2 of the one, 3 and 4 of the other.
+  const auto texts = run_processes(5, [&](int process) {
+    const bool first = process < 3;
+    const auto identity = first ? rank_of_job(process, 3, job) : rank_of_job(process - 3, 2, other);
+    const Group group = Group::connect(identity, {.timeout = 60s, .host = {}});
+    return danling::join(group.all_gather(first ? "a" : "b"), "");
+  });
+  CHECK(texts == std::vector<std::string>{"aaa", "aaa", "aaa", "bb", "bb"});
+}
+
+TEST_CASE("Group: a job that died leaves nothing behind for the next of the same name", "[distributed]") {
+  const std::string job = unique_job();
+  const auto dead = run_processes(2, [&](int rank) {
+    if (rank == 0) {
+      std::thread([] {
+        std::this_thread::sleep_for(300ms);
+        kill(getpid(), SIGKILL);
+      }).detach();
+    }
+    return joining(rank_of_job(rank, 3, job), rank == 0 ? 60s : 2s);
+  });
+  CHECK(dead[0] == "ended by 9");
+  CHECK_THAT(dead[1], ContainsSubstring("[group.connect] expected "));
+  const auto texts = run_processes(2, [&](int rank) { return joining(rank_of_job(rank, 2, job), 60s); });
+  danling_test::check_ranks(texts, "joined");
+}
+
+TEST_CASE("Group: the timeout names the missing ranks on all others", "[distributed]") {
+  const int port = free_port();
+  const std::string job = unique_job();
+  const auto texts = run_processes(3, [&](int process) {
+    const int rank = process == 1 ? 3 : process;
+    return joining(identity_of_rank(rank, 5, port), 3s) + "\n" + joining(rank_of_job(rank, 5, job), 3s);
+  });
+  for (const auto& text : {texts[0], texts[2]}) {
+    CHECK_THAT(text, StartsWith(concat("[group.connect] expected 5 processes at 127.0.0.1:", port,
+                                       " within 3.0 s, got none of rank 1, 4; see the logs of those processes, and "
+                                       "start all again\n[group.connect] expected 5 processes at 127.0.0.1:")));
+    CHECK_THAT(text, EndsWith(" within 3.0 s, got none of rank 1, 4; see the logs of those processes, and start all "
+                              "again"));
+  }
+}
+
+TEST_CASE("Group: a rank 0 that does not come is named", "[distributed]") {
+  const int port = free_port();
+  const std::string job = unique_job();
+  const auto texts = run_processes(2, [&](int process) {
+    return joining(identity_of_rank(process + 1, 3, port), 1s) + "\n" + joining(rank_of_job(process + 1, 3, job), 1s);
+  });
+  for (int process = 0; process < 2; ++process) {
+    CHECK(texts[static_cast<std::size_t>(process)] ==
+          concat("[group.connect] expected rank ", process + 1, " to reach rank 0 at 127.0.0.1:", port,
+                 " within 1.0 s, got: Connection refused; see whether rank 0 runs, and MASTER_ADDR and MASTER_PORT\n",
+                 "[group.connect] expected rank 0 of this job on this machine within 1.0 s, got none (seen from rank ",
+                 process + 1, "); see the log of rank 0, or set MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port"));
+  }
+}
+
+TEST_CASE("Group: a rank that was started twice is an error on every rank before the timeout", "[distributed]") {
+  // Ranks 0, 1, 1 of 3; then 0, 0, 1 of 3.
+  for (const int doubled : {1, 0}) {
+    for (const bool by_name : {false, true}) {
+      const int port = free_port();
+      const std::string job = unique_job();
+      const auto texts = run_processes(3, [&](int process) {
+        const int rank = doubled == 1 ? std::min(process, 1) : std::max(process - 1, 0);
+        auto identity = by_name ? rank_of_job(rank, 3, job) : identity_of_rank(rank, 3, port);
+        return without_processes(joining(identity, 60s));
+      });
+      for (const auto& text : texts) {
+        INFO("rank " << doubled << (by_name ? " by name" : " by port"));
+        CHECK_THAT(text,
+                   StartsWith(concat("[group.connect] expected one process of rank ", doubled, " at 127.0.0.1:")));
+        CHECK_THAT(text, EndsWith("got two: process N on H and process N on H; start each rank once, and each run at a "
+                                  "MASTER_PORT that no other uses"));
+      }
+    }
+  }
+}
+
+TEST_CASE("Group: worlds of different sizes are an error on every rank before the timeout", "[distributed]") {
+  const int port = free_port();
+  const auto texts =
+      run_processes(3, [&](int rank) { return joining(identity_of_rank(rank, rank == 2 ? 4 : 3, port), 60s); });
+  danling_test::check_ranks(texts,
+                            "[group.connect] expected the same world size on all ranks, got 3 on rank 0 and 4 on rank "
+                            "2; start all ranks with the same WORLD_SIZE");
+}
+
+TEST_CASE("Group: two jobs at one port do not mix, and the second is told", "[distributed]") {
+  const int port = free_port();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const auto texts = run_processes(3, [&](int process) {
+    auto identity = identity_of_rank(process == 2 ? 1 : process, 2, port);
+    identity.job = process == 2 ? "job b" : "job a";
+    char byte = 0;
+    if (process == 1) {  // joins when the stranger has been refused
+      danling_test::expect(read(ends[0], &byte, 1) == 1, "a word of the stranger");
+    }
+    const std::string text = joining(identity, 60s);
+    if (process == 2) {
+      danling_test::expect(write(ends[1], &byte, 1) == 1, "a pipe");
+    }
+    return without_processes(text);
+  });
+  close(ends[0]);
+  close(ends[1]);
+  CHECK(texts[0] == "joined");
+  CHECK(texts[1] == "joined");
+  CHECK(texts[2] ==
+        concat("[group.connect] expected rank 1 to meet its job at 127.0.0.1:", port,
+               ", got the ranks of another job (process N on H is its rank 0); choose another MASTER_PORT"));
+}
+
+TEST_CASE("Group: a port that another program uses is named by rank 0", "[distributed]") {
+  const danling::detail::Socket stranger = danling::detail::listen_at("127.0.0.1", 0);
+  const int port = danling::detail::port_of(stranger);
+  const auto texts =
+      run_processes(2, [&](int rank) { return joining(identity_of_rank(rank, 2, port), rank == 0 ? 60s : 2s); });
+  CHECK(texts[0] == concat("[group.connect] expected rank 0 to listen at 127.0.0.1:", port, ", got port ", port,
+                           " in use by another program; end that program, or choose another MASTER_PORT"));
+  CHECK(texts[1] == concat("[group.connect] expected rank 1 to reach rank 0 at 127.0.0.1:", port,
+                           " within 2.0 s, got: another program listens there; see whether rank 0 runs, and "
+                           "MASTER_ADDR and MASTER_PORT"));
+}
+
+TEST_CASE("Group: an address that is no host's is an error", "[distributed]") {
+  const int port = free_port();
+  const auto texts = run_processes(2, [&](int rank) {
+    auto identity = identity_of_rank(rank, 2, port);
+    identity.master_address = "no-such-host.invalid";
+    return joining(identity, 1s);
+  });
+  CHECK_THAT(texts[0],
+             StartsWith(concat("[group.connect] expected MASTER_ADDR to lead to rank 0, which listens at port ", port,
+                               " of its machine, got at no-such-host.invalid:", port,
+                               ": the address of host 'no-such-host.invalid' is unknown (")));
+  CHECK_THAT(texts[0], EndsWith("); set MASTER_ADDR to the host of rank 0"));
+  CHECK_THAT(texts[1], StartsWith(concat("[group.connect] expected rank 1 to reach rank 0 at no-such-host.invalid:",
+                                         port, " within 1.0 s, got: the address of host 'no-such-host.invalid' is")));
+}
+
+TEST_CASE("Group: processes on several machines without an address are an error", "[distributed]") {
+  auto identity = rank_of_job(1, 4, "job");
+  identity.local_world_size = 2;
+  CHECK(danling_test::error_of<danling::DistributedError>([&] { Group::connect(identity); }) ==
+        "[group.connect] expected MASTER_ADDR and MASTER_PORT beside a world of 4, got '' and 0; set both on every "
+        "rank: the host of rank 0, and a free port there");
+  identity.local_world_size = 4;
+  identity.master_port = 29500;
+  CHECK(danling_test::error_of<danling::DistributedError>([&] { Group::connect(identity); }) ==
+        "[group.connect] expected MASTER_ADDR and MASTER_PORT beside a world of 4, got '' and 29500; set both on every "
+        "rank: the host of rank 0, and a free port there");
+}
+
+TEST_CASE("Group: listens on loopback only for an address on loopback", "[distributed]") {
+  const auto listens_at_all = [](const std::string& host) {
+    const auto socket = danling::detail::listen_at(host, 0);
+    // 127.0.0.2 is another address of this machine.
+    try {
+      danling::detail::reach("127.0.0.2", danling::detail::port_of(socket), std::chrono::steady_clock::now() + 200ms);
+      return true;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  };
+  CHECK_FALSE(listens_at_all("127.0.0.1"));
+  CHECK_FALSE(listens_at_all("localhost"));
+  CHECK(listens_at_all("node0.example"));
+}
+
+}  // namespace meeting_test
