@@ -112,7 +112,9 @@ Meeting visit(const ProcessIdentity& identity, const std::string& host, int port
   out.address = concat(host, ":", port);
   try {
     // Asks first, since LibTorch's store logs each attempt that fails.
-    out.host = reach(host, port, deadline, greet_store);
+    Reached reached = reach(host, port, deadline, greet_store);
+    out.host = reached.host;
+    out.lifeline = std::move(reached.connection);
     out.store = connect_store(out.host, port, std::max(time_left(deadline), milliseconds(1)));
   } catch (const std::exception& error) {
     fail<DistributedError>(connect_where, "expected rank ", identity.rank, " to reach ",
@@ -142,7 +144,7 @@ Meeting serve(const std::string& name, const std::string& host, int port, millis
   }
   out.address = concat(host, ":", out.port);
   try {
-    out.host = reach(host, out.port, deadline);
+    out.host = reach(host, out.port, deadline).host;
     out.store = connect_store(out.host, out.port, timeout, listening.release());
   } catch (const std::exception& error) {
     fail<DistributedError>(connect_where, "expected MASTER_ADDR to lead to rank 0, which listens at port ", out.port,
@@ -161,7 +163,7 @@ Meeting visit_taken(const Meeting& wanted, const std::string& host) {
   out.taken = true;
   try {
     const Deadline soon = std::chrono::steady_clock::now() + stranger_limit;
-    out.host = reach(host, wanted.port, soon, greet_store);
+    out.host = reach(host, wanted.port, soon, greet_store).host;
     out.store = connect_store(out.host, wanted.port, stranger_limit);
     return out;
   } catch (const std::exception&) {

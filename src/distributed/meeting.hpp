@@ -23,6 +23,8 @@ struct Meeting {
   /// On rank 0, where the others ask for its port.
   std::optional<NamedPort> name;
   int port = 0;
+  /// On the other ranks: ends when the store does.
+  Socket lifeline;
   /// Whether rank 0 found its port taken: by another rank 0, or by a stranger.
   bool taken = false;
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -159,7 +160,7 @@ class Roll {
     // Asks again and again, since LibTorch logs a wait that ends without its key. Many ranks ask less often.
     const milliseconds slowest = std::clamp(milliseconds(identity_.world_size), milliseconds(20), milliseconds(500));
     milliseconds pause(1);
-    while (!store_.check({key})) {
+    while (require_store(), !store_.check({key})) {
       if (std::chrono::steady_clock::now() >= deadline_) {
         return decide(missing());
       }
@@ -171,6 +172,13 @@ class Roll {
       pause = std::min(2 * pause, slowest);
     }
     return key == verdict_key ? text_of(store_.get(verdict_key)) : "";
+  }
+
+  /// LibTorch would log the end of its connection with a stack.
+  void require_store() const {
+    if (meeting_.lifeline.open() && wait_for(meeting_.lifeline, {})) {
+      throw std::runtime_error(identity_.launcher_listens ? "the launcher has ended" : "rank 0 has ended");
+    }
   }
 
   std::string missing() {

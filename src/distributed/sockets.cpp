@@ -80,8 +80,8 @@ Socket bind_ipv4(in_addr address, int port) {
 std::string message_of(int error) { return std::error_code(error, std::generic_category()).message(); }
 
 /// Connects and greets; returns the reason of a failure.
-std::string try_connect(const addrinfo& to, Deadline deadline, const Greeting& greet) {
-  const Socket out(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+std::string try_connect(const addrinfo& to, Deadline deadline, const Greeting& greet, Socket& out) {
+  out = Socket(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = 0;
   if (!out.open() || (connect(out.fd(), to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS)) {
     return message_of(errno);
@@ -140,12 +140,13 @@ bool wait_for(const Socket& socket, Deadline deadline) {
   return poll(&ready, 1, static_cast<int>(time_left(deadline).count())) > 0;
 }
 
-std::string reach(const std::string& host, int port, Deadline deadline, const Greeting& greet) {
+Reached reach(const std::string& host, int port, Deadline deadline, const Greeting& greet) {
   const Deadline known_by = std::min(deadline, std::chrono::steady_clock::now() + unknown_host_limit);
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   while (true) {
     std::string reason;
+    Socket connection;
     addrinfo* found = nullptr;
     const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
     const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(unknown == 0 ? found : nullptr, freeaddrinfo);
@@ -153,9 +154,10 @@ std::string reach(const std::string& host, int port, Deadline deadline, const Gr
       reason = "the address of host '" + host + "' is unknown (" + gai_strerror(unknown) + ")";
     }
     for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next) {
-      reason = try_connect(*to, std::min(deadline, std::chrono::steady_clock::now() + attempt_limit), greet);
+      reason =
+          try_connect(*to, std::min(deadline, std::chrono::steady_clock::now() + attempt_limit), greet, connection);
       if (reason.empty()) {
-        return numeric(*to);
+        return {numeric(*to), std::move(connection)};
       }
     }
     const bool temporary = unknown == 0 || unknown == EAI_AGAIN;

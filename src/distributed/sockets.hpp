@@ -52,9 +52,14 @@ int port_of(const Socket& socket);
 /// Speaks with a program that has accepted a connection; returns why it is the wrong one, or an empty text.
 using Greeting = std::function<std::string(const Socket& connected, Deadline deadline)>;
 
-/// Waits until a program accepts connections at `host` and `port`; returns the numeric address that answered.
+struct Reached {
+  std::string host;   ///< the numeric address that answered
+  Socket connection;  ///< not used any more; ends when the program there does
+};
+
+/// Waits until a program accepts connections at `host` and `port`.
 /// @throws std::runtime_error with a reason at the deadline, or earlier if `host` stays unknown for some seconds.
-std::string reach(const std::string& host, int port, Deadline deadline, const Greeting& greet = {});
+Reached reach(const std::string& host, int port, Deadline deadline, const Greeting& greet = {});
 
 /// Whether the socket has something to read, or its end, by the deadline.
 bool wait_for(const Socket& socket, Deadline deadline);
