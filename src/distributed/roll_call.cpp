@@ -29,7 +29,7 @@ constexpr const char* verdict_key = "verdict";
 constexpr const char* heard_key = "heard";
 constexpr const char* complete = "complete";
 // How long rank 0 serves the others after an error, so that they learn it too.
-constexpr auto farewell = std::chrono::seconds(3);
+constexpr auto farewell = std::chrono::seconds(5);
 
 std::string here_key(int rank) { return "here/" + std::to_string(rank); }
 std::string rank_key(int rank) { return "rank/" + std::to_string(rank); }
@@ -93,7 +93,7 @@ class Roll {
     if (verdict == complete && refusal.empty()) {
       return;
     }
-    part();
+    part(verdict.find("got none of rank") != std::string::npos);
     // A process that comes when all others have met is the only one to learn why it may not.
     throw DistributedError(refusal.empty() ? verdict : refusal);
   }
@@ -164,11 +164,7 @@ class Roll {
       if (std::chrono::steady_clock::now() >= deadline_) {
         return decide(missing());
       }
-      if (meeting_.name) {
-        meeting_.name->answer(meeting_.port, pause);
-      } else {
-        std::this_thread::sleep_for(pause);
-      }
+      pause_for(pause);
       pause = std::min(2 * pause, slowest);
     }
     return key == verdict_key ? text_of(store_.get(verdict_key)) : "";
@@ -193,8 +189,9 @@ class Roll {
                   "; see the logs of those processes, and start all again");
   }
 
-  /// Rank 0 keeps the store until the others have read the verdict.
-  void part() noexcept {
+  /// Rank 0 serves for a while until the others have read the verdict: those that are here, or all where none is known
+  /// to be missing.
+  void part(bool some_missing) noexcept {
     try {
       if (identity_.rank != 0 || superfluous_) {
         store_.add(heard_key, superfluous_ ? 0 : 1);
@@ -202,14 +199,23 @@ class Roll {
       }
       std::int64_t others = 0;
       for (int rank = 1; rank < identity_.world_size; ++rank) {
-        others += store_.check({here_key(rank)}) ? 1 : 0;
+        others += !some_missing || store_.check({here_key(rank)}) ? 1 : 0;
       }
       const Deadline last = std::chrono::steady_clock::now() + farewell;
       while (!identity_.launcher_listens && std::chrono::steady_clock::now() < last &&
              store_.add(heard_key, 0) < others) {
-        std::this_thread::sleep_for(milliseconds(10));
+        pause_for(milliseconds(10));
       }
     } catch (const std::exception&) {  // the error at hand says more
+    }
+  }
+
+  /// Rank 0 answers meanwhile those that look for it.
+  void pause_for(milliseconds time) const {
+    if (meeting_.name) {
+      meeting_.name->answer(meeting_.port, time);
+    } else {
+      std::this_thread::sleep_for(time);
     }
   }
 
