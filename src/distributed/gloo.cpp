@@ -4,14 +4,19 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include <danling/core/error.hpp>
 
 #include <core/signal_mask.hpp>
-#include <distributed/wire.hpp>
+#include <distributed/c10d_wire.hpp>
+#include <distributed/group_impl.hpp>
 
 #ifdef USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <distributed/meeting.hpp>
@@ -22,6 +27,8 @@ namespace danling::inline v0::detail {
 #ifdef USE_C10D_GLOO
 
 namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 /// Address of this machine on the route to `host`: the kernel's source address. Empty without a route.
 std::string address_towards(const std::string& host, int port) {
@@ -51,9 +58,46 @@ std::string address_towards(const std::string& host, int port) {
   return address;
 }
 
+/// Connects the ranks of a group, which all call it with the same members and name.
+std::unique_ptr<Wire> connect_members(const StorePtr& base, const std::string& host, std::chrono::milliseconds timeout,
+                                      const std::vector<std::int64_t>& members, std::int64_t own,
+                                      const std::string& name) {
+  const WriteSignalMask quiet(SIGPIPE);
+  auto gloo = c10d::ProcessGroupGloo::Options::create(timeout);
+  gloo->devices = {host.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                : c10d::ProcessGroupGloo::createDeviceForHostname(host)};
+  gloo->group_name = "danling" + name;
+  int rank = 0;
+  for (const std::int64_t member : members) {
+    rank = member == own ? static_cast<int>(gloo->global_ranks_in_group.size()) : rank;
+    gloo->global_ranks_in_group.push_back(static_cast<std::uint64_t>(member));
+  }
+  const StorePtr store = c10::make_intrusive<c10d::PrefixStore>("group" + name, base);
+  return std::make_unique<C10dWire>(
+      c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, static_cast<int>(members.size()), std::move(gloo)));
+}
+
+/// What all groups over one store share.
+void share_store(Connection& connection, const StorePtr& store, const std::string& host,
+                 std::chrono::milliseconds timeout, Watch::Options options) {
+  const std::int64_t own = options.rank;
+  connection.watch = std::make_shared<Watch>(store, std::move(options));
+  connection.connect_part = [=](const std::vector<std::int64_t>& members, const std::string& name) {
+    return connect_members(store, host, timeout, members, own, name);
+  };
+}
+
+std::vector<std::int64_t> first_ranks(int size) {
+  std::vector<std::int64_t> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 }  // namespace
 
-std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupOptions& options) {
+Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& options) {
   // Gloo's threads, which are started below, write to peers that may have died.
   const WriteSignalMask quiet(SIGPIPE);
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
@@ -66,16 +110,10 @@ std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupO
 
   const std::string host = options.host.empty() ? address_towards(meeting.host, meeting.port) : options.host;
   try {
-    auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
-    gloo->devices = {host.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                  : c10d::ProcessGroupGloo::createDeviceForHostname(host)};
-    gloo->group_name = "danling";
-    for (int rank = 0; rank < identity.world_size; ++rank) {
-      gloo->global_ranks_in_group.push_back(static_cast<std::uint64_t>(rank));
-    }
-    c10::intrusive_ptr<c10d::Backend> backend =
-        c10::make_intrusive<c10d::ProcessGroupGloo>(store, identity.rank, identity.world_size, std::move(gloo));
-    auto wire = std::make_unique<Wire>(std::move(backend), meeting.address);
+    Connection connection;
+    connection.address = meeting.address;
+    connection.wire =
+        connect_members(store, host, options.timeout, first_ranks(identity.world_size), identity.rank, "");
     // The processes find each other through rank 0, which must not continue, and exit, before the last has connected.
     std::vector<std::string> done;
     store->set("done/" + std::to_string(identity.rank), std::vector<std::uint8_t>{1});
@@ -85,7 +123,12 @@ std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupO
       }
       store->wait(done, options.timeout);
     }
-    return wire;
+    share_store(connection, store, host, options.timeout,
+                {.rank = identity.rank,
+                 .size = identity.world_size,
+                 .serves = identity.rank == 0 && !identity.launcher_listens,
+                 .server = identity.launcher_listens ? concat("the launcher's store at ", meeting.address) : "rank 0"});
+    return connection;
   } catch (const std::exception& error) {
     fail<DistributedError>("group.connect", "expected rank ", identity.rank, " of ", identity.world_size, " at ",
                            meeting.address, " to connect to the others from ", host, ", got: ", reason_of(error),
@@ -93,13 +136,49 @@ std::unique_ptr<Wire> connect_gloo(const ProcessIdentity& identity, const GroupO
   }
 }
 
+std::vector<Connection> connect_threads(int size, const GroupOptions& options) {
+  const StorePtr store = c10::make_intrusive<c10d::HashStore>();
+  const std::string host = options.host.empty() ? "127.0.0.1" : options.host;
+  store->setTimeout(options.timeout);
+  std::vector<Connection> connections(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::exception_ptr error;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Connection& connection = connections[static_cast<std::size_t>(rank)];
+        connection.address = concat(size, " threads of one process");
+        connection.wire = connect_members(store, host, options.timeout, first_ranks(size), rank, "");
+        share_store(connection, store, host, options.timeout,
+                    {.rank = rank, .size = size, .serves = false, .server = "this process"});
+      } catch (const std::exception&) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        error = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  return connections;
+}
+
 #else
 
-std::unique_ptr<Wire> connect_gloo(const ProcessIdentity&, const GroupOptions&) {
+namespace {
+[[noreturn]] void fail_without_gloo() {
   fail<DistributedError>("group.connect",
                          "expected a LibTorch with Gloo, got one built without; make the process group with another "
                          "backend and give it to Group::over");
 }
+}  // namespace
+
+Connection connect_gloo(const ProcessIdentity&, const GroupOptions&) { fail_without_gloo(); }
+std::vector<Connection> connect_threads(int, const GroupOptions&) { fail_without_gloo(); }
 
 #endif
 

@@ -1,163 +1,94 @@
 #include <danling/distributed/group.hpp>
 
 #include <algorithm>
-#include <cstring>
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/ScalarType.h>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <thread>
 
 #include <danling/core/error.hpp>
 
+#include <distributed/group_impl.hpp>
 #include <distributed/packing.hpp>
-#include <distributed/wire.hpp>
 
 namespace danling::inline v0 {
 namespace {
 
-// Every collective begins with one packet per rank: the request, and as much of its data as fits.
-constexpr std::size_t packet_bytes = 1024;
-constexpr std::size_t header_bytes = sizeof(std::uint64_t) * 2;
-constexpr std::size_t payload_bytes = packet_bytes - header_bytes;
-// From this size on, rows travel rank by rank instead of all at once, padded to the longest.
-constexpr std::int64_t padded_bytes = 1 << 20;
-
-constexpr const char* operations[] = {"barrier", "all_reduce", "all_gather of bytes", "all_gather of rows"};
-enum Operation : std::uint64_t { barrier_operation, reduce_operation, bytes_operation, rows_operation };
-
-at::Tensor bytes_tensor(std::int64_t size) { return at::empty({size}, at::TensorOptions().dtype(at::kByte)); }
-
-/// Runs one step of a collective; an exception makes the group unusable.
-template <class Step>
-auto guarded(const Wire& wire, std::string& failure, const char* operation, Step step) {
-  check<DistributedError>(failure.empty(), "group.collective", "expected a usable group, got one that failed before (",
-                          failure, "); start all processes again");
-  try {
-    return step();
-  } catch (const std::exception& error) {
-    failure = detail::reason_of(error);
-    fail<DistributedError>("group.collective", "expected an answer of all ", wire.size(), " ranks at ", wire.address(),
-                           " to ", operation, ", got on rank ", wire.rank(), ": ", failure,
-                           "; a process has ended or waits elsewhere: see the logs of the others, and start all again");
-  }
+bool debug_by_environment() {
+  const char* const value = std::getenv("DANLING_DISTRIBUTED_DEBUG");
+  return value != nullptr && std::string_view(value) == "1";
 }
 
-/// The bytes of each rank in this operation, in the order of ranks.
-std::vector<std::string> exchange(const Wire& wire, std::string& failure, Operation operation,
-                                  std::string_view payload) {
-  const char* name = operations[operation];
-  const c10::InferenceMode normal(false);
-  const at::Tensor packet = bytes_tensor(packet_bytes);
-  auto* const data = static_cast<char*>(packet.data_ptr());
-  const std::uint64_t header[] = {operation, payload.size()};
-  std::memset(data, 0, packet_bytes);
-  std::memcpy(data, header, header_bytes);
-  payload.copy(data + header_bytes, payload_bytes);
-  const auto packets = guarded(wire, failure, name, [&] { return wire.all_gather(packet); });
-
-  std::vector<std::string> asked;
-  std::vector<std::string> gathered;
-  std::vector<std::size_t> sizes;
-  for (const at::Tensor& other : packets) {
-    std::uint64_t theirs[2] = {};
-    const auto* begin = static_cast<const char*>(other.const_data_ptr());
-    std::memcpy(theirs, begin, header_bytes);
-    asked.emplace_back(theirs[0] < std::size(operations) ? operations[theirs[0]] : "something unknown");
-    sizes.push_back(theirs[1]);
-    gathered.emplace_back(begin + header_bytes, std::min(theirs[1], payload_bytes));
-  }
-  detail::check_agreement<DistributedError>(asked, "group.collective", "the same collective");
-
-  const std::size_t longest = *std::max_element(sizes.begin(), sizes.end());
-  if (longest > payload_bytes) {
-    const at::Tensor rest = bytes_tensor(static_cast<std::int64_t>(longest - payload_bytes));
-    if (payload.size() > payload_bytes) {
-      std::memcpy(rest.data_ptr(), payload.data() + payload_bytes, payload.size() - payload_bytes);
-    }
-    const auto rests = guarded(wire, failure, name, [&] { return wire.all_gather(rest); });
-    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
-      if (sizes[rank] > payload_bytes) {
-        gathered[rank].append(static_cast<const char*>(rests[rank].const_data_ptr()), sizes[rank] - payload_bytes);
-      }
-    }
-  }
-  return gathered;
+std::vector<std::int64_t> all_ranks(int size) {
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
-std::string tensor_text(at::ScalarType type, at::IntArrayRef shape) {
-  return concat(c10::toString(type), " [", join(shape), "]");
-}
-
-/// The type in which the wire sums `type`.
-at::ScalarType sum_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kInt:
-    case at::kLong:
-    case at::kByte:
-    case at::kChar:
-      return type;
-    default:
-      check<DistributedError>(at::isIntegralType(type, /*includeBool=*/true), "group.all_reduce",
-                              "expected integers, bools or floating numbers of 16 bits and more, got ",
-                              c10::toString(type));
-      return at::kLong;
+/// Debug mode is on for all ranks or for none.
+void agree_on_debug(Group& group, bool& debug) {
+  for (const std::string& theirs : group.all_gather(debug ? "1" : "0")) {
+    debug = debug || theirs == "1";
   }
-}
-
-/// Kind and number of one rank's rows.
-struct Rows {
-  bool any = false;
-  at::ScalarType type = at::kByte;
-  std::vector<std::int64_t> shape;
-
-  std::int64_t bytes() const {
-    std::int64_t count = any ? static_cast<std::int64_t>(c10::elementSize(type)) : 0;
-    for (const std::int64_t size : shape) {
-      count *= size;
-    }
-    return count;
-  }
-  /// Without the number of rows.
-  std::string text() const {
-    std::string out = concat(c10::toString(type), " rows of shape [");
-    return out + join(std::vector<std::int64_t>(shape.begin() + 1, shape.end())) + "]";
-  }
-};
-
-std::string pack_rows(const at::Tensor& rows) {
-  detail::Packer packer;
-  packer.number(std::int64_t{rows.defined()});
-  if (rows.defined()) {
-    packer.number(static_cast<std::int64_t>(rows.scalar_type()));
-    packer.numbers(rows.sizes());
-  }
-  return packer.take();
-}
-
-Rows unpack_rows(std::string_view text) {
-  detail::Unpacker unpacker(text);
-  Rows rows;
-  rows.any = unpacker.number() != 0;
-  if (rows.any) {
-    rows.type = static_cast<at::ScalarType>(unpacker.number());
-    rows.shape = unpacker.numbers();
-  }
-  return rows;
-}
-
-/// The bytes of a contiguous tensor on the host.
-at::Tensor as_bytes(const at::Tensor& tensor) {
-  return at::from_blob(tensor.data_ptr(), {static_cast<std::int64_t>(tensor.nbytes())},
-                       at::TensorOptions().dtype(at::kByte));
 }
 
 }  // namespace
+
+Group::Impl::Impl(detail::Connection connected, std::string group_name, std::vector<std::int64_t> members,
+                  const GroupOptions& options)
+    : connection(std::move(connected)),
+      name(std::move(group_name)),
+      ranks(std::move(members)),
+      timeout(options.timeout),
+      debug(options.debug || debug_by_environment()) {
+  if (connection.watch) {
+    place = connection.watch->add(name, ranks);
+  }
+}
+
+Group::Impl::~Impl() {
+  if (connection.watch) {
+    connection.watch->remove(place);
+  }
+  if (!failure().empty() || (connection.watch && connection.watch->failed())) {
+    // A backend waits for what it has begun, which nobody will finish.
+    auto wires = std::make_shared<detail::Connection>(std::move(connection));
+    connection.watch = wires->watch;
+    wires->watch.reset();
+    detail::ends_within(detail::teardown_time, [wires = std::move(wires)]() mutable { wires.reset(); });
+  }
+  connection.device_wire.reset();
+  connection.wire.reset();
+}
+
+void Group::Impl::set_wire_timeout(std::chrono::milliseconds time) const {
+  connection.wire->set_timeout(time);
+  if (connection.device_wire) {
+    connection.device_wire->set_timeout(time);
+  }
+}
+
+void Group::Impl::check_usable() {
+  std::string reason = failure();
+  if (reason.empty() && connection.watch && connection.watch->failed()) [[unlikely]] {
+    reason = connection.watch->reason();
+    set_failure(reason);
+  }
+  if (!reason.empty()) [[unlikely]] {
+    fail<DistributedError>("group.collective", "expected a usable group, got one that failed before (", reason,
+                           "); start all processes again");
+  }
+}
+
+std::string Group::Impl::failure() const {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  return failure_;
+}
+
+void Group::Impl::set_failure(std::string text) {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  failure_ = failure_.empty() ? std::move(text) : failure_;
+}
 
 Group Group::connect(const ProcessIdentity& identity, const GroupOptions& options) {
   if (!identity.distributed()) {
@@ -166,105 +97,155 @@ Group Group::connect(const ProcessIdentity& identity, const GroupOptions& option
   constexpr const char* where = "group.connect";
   check<DistributedError>(options.timeout.count() > 0, where, "expected a timeout above 0, got ",
                           options.timeout.count(), " ms");
-  Group group(std::make_shared<Impl>(detail::connect_gloo(identity, options)));
+  Group group(
+      std::make_shared<Impl>(detail::connect_gloo(identity, options), "", all_ranks(identity.world_size), options));
+  agree_on_debug(group, group.impl_->debug);
+  return group;
+}
+
+void Group::run_threads(int size, const std::function<void(Group& group)>& body, const GroupOptions& options) {
+  check<DistributedError>(size > 0, "group.run_threads", "expected at least one thread, got ", size);
+  if (size == 1) {
+    Group alone;
+    body(alone);
+    return;
+  }
+  auto connections = detail::connect_threads(size, options);
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto keep = [&](std::exception_ptr error) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    first = first ? first : std::move(error);
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      Group group(
+          std::make_shared<Impl>(std::move(connections[static_cast<std::size_t>(rank)]), "", all_ranks(size), options));
+      try {
+        body(group);
+      } catch (const std::exception& error) {
+        keep(std::current_exception());
+        group.abort(detail::reason_of(error));
+      } catch (...) {
+        keep(std::current_exception());
+        group.abort("an exception of an unknown type");
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  if (first) {
+    std::rethrow_exception(first);
+  }
+}
+
+int Group::rank() const { return impl_ == nullptr ? 0 : impl_->rank(); }
+int Group::size() const { return impl_ == nullptr ? 1 : impl_->size(); }
+
+void Group::set_timeout(std::chrono::milliseconds timeout) const {
+  check<DistributedError>(timeout.count() > 0, "group.set_timeout", "expected a timeout above 0, got ", timeout.count(),
+                          " ms");
+  if (impl_ != nullptr) {
+    impl_->timeout = timeout;
+    impl_->set_wire_timeout(timeout);
+  }
+}
+
+void Group::abort(std::string_view reason) const {
+  if (impl_ == nullptr) {
+    return;
+  }
+  if (impl_->connection.watch) {
+    impl_->connection.watch->abort(reason);
+  } else {
+    impl_->set_failure(concat("rank ", impl_->rank(), ": ", reason));
+  }
+}
+
+Group Group::split(int color, int key) const {
+  if (impl_ == nullptr) {
+    return Group();
+  }
+  constexpr const char* where = "group.split";
+  Impl& impl = *impl_;
+  GroupCall call(impl, Collective::split);
+  detail::Packer packer;
+  packer.number(color);
+  packer.number(key);
+  std::vector<std::pair<std::int64_t, int>> members;  // key and rank
+  int rank = 0;
+  for (const std::string& packed : call.exchange(packer.take())) {
+    detail::Unpacker unpacker(packed);
+    const std::int64_t their_color = unpacker.number();
+    if (their_color == color) {
+      members.emplace_back(unpacker.number(), rank);
+    }
+    ++rank;
+  }
+  const std::int64_t part = ++impl.parts;
+  if (color < 0 || members.size() == 1) {
+    return Group();
+  }
+  check<DistributedError>(static_cast<bool>(impl.connection.connect_part), where,
+                          "expected a group of Group::connect, got one over a process group of the program; make its "
+                          "parts with LibTorch, and each a group with Group::over");
+  std::sort(members.begin(), members.end());
+  std::vector<std::int64_t> ranks;
+  for (const auto& member : members) {
+    ranks.push_back(impl.ranks[static_cast<std::size_t>(member.second)]);
+  }
+  const std::string name = concat(impl.name, "/", part, ".", color);
+  detail::Connection connection;
+  connection.address = impl.connection.address;
+  connection.watch = impl.connection.watch;
+  connection.connect_part = impl.connection.connect_part;
+  try {
+    connection.wire = connection.connect_part(ranks, name);
+  } catch (const std::exception& error) {
+    call.fail_with(error);
+  }
+  GroupOptions options;
+  options.timeout = impl.timeout;
+  options.debug = impl.debug;
+  Group group(std::make_shared<Impl>(std::move(connection), name, std::move(ranks), options));
+  group.set_timeout(impl.timeout);
   group.barrier();
   return group;
 }
 
-int Group::rank() const { return impl_ == nullptr ? 0 : impl_->wire->rank(); }
-int Group::size() const { return impl_ == nullptr ? 1 : impl_->wire->size(); }
+Group Group::subgroup(const std::vector<int>& ranks) const {
+  constexpr const char* where = "group.subgroup";
+  if (impl_ != nullptr) {
+    detail::check_agreement<DistributedError>(all_gather(join(ranks)), where, "the same ranks", impl_->ranks);
+  }
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  check<DistributedError>(!ranks.empty() && distinct && sorted.front() >= 0 && sorted.back() < size(), where,
+                          "expected different ranks of a group of ", size(), ", got ", join(ranks));
+  if (impl_ == nullptr) {
+    return Group();
+  }
+  const auto found = std::find(ranks.begin(), ranks.end(), rank());
+  return split(found == ranks.end() ? -1 : 0, static_cast<int>(found - ranks.begin()));
+}
 
 void Group::barrier() const {
   if (impl_ != nullptr) {
-    exchange(*impl_->wire, impl_->failure, barrier_operation, {});
+    GroupCall(*impl_, Collective::barrier).exchange({});
   }
 }
 
-std::vector<std::string> Group::all_gather(std::string_view bytes) const {
-  if (impl_ == nullptr) {
-    return {std::string(bytes)};
+void Group::barrier(std::chrono::milliseconds timeout) const {
+  check<DistributedError>(timeout.count() > 0, "group.barrier", "expected a timeout above 0, got ", timeout.count(),
+                          " ms");
+  if (impl_ != nullptr) {
+    GroupCall call(*impl_, Collective::barrier);
+    call.set_timeout(timeout);
+    call.exchange({});
   }
-  return exchange(*impl_->wire, impl_->failure, bytes_operation, bytes);
-}
-
-void Group::all_reduce(at::Tensor& tensor) const {
-  if (impl_ == nullptr) {
-    return;
-  }
-  const c10::NoGradGuard no_grad;
-  const auto asked = exchange(*impl_->wire, impl_->failure, reduce_operation,
-                              tensor.defined() ? tensor_text(tensor.scalar_type(), tensor.sizes()) : "nothing");
-  detail::check_agreement<DistributedError>(asked, "group.all_reduce", "tensors alike");
-  check<DistributedError>(tensor.defined(), "group.all_reduce", "expected a tensor, got an undefined one");
-  const at::ScalarType type = sum_type(tensor.scalar_type());
-  at::Tensor carried = tensor.detach().to(at::kCPU, type).contiguous();
-  if (carried.numel() == 0) {
-    return;
-  }
-  guarded(*impl_->wire, impl_->failure, "all_reduce", [&] { impl_->wire->all_reduce(carried); });
-  if (!carried.is_alias_of(tensor)) {
-    tensor.detach().copy_(carried);
-  }
-}
-
-std::vector<at::Tensor> Group::all_gather(const at::Tensor& rows) const {
-  if (impl_ == nullptr) {
-    return {rows};
-  }
-  constexpr const char* where = "group.all_gather";
-  const Wire& wire = *impl_->wire;
-  const c10::NoGradGuard no_grad;
-  std::vector<Rows> all;
-  std::vector<std::string> texts;
-  Rows some;
-  bool scalar = false;
-  for (const std::string& packed : exchange(wire, impl_->failure, rows_operation, pack_rows(rows))) {
-    all.push_back(unpack_rows(packed));
-    const Rows& theirs = all.back();
-    scalar = scalar || (theirs.any && theirs.shape.empty());
-    texts.push_back(!theirs.any ? "" : theirs.shape.empty() ? "a scalar" : theirs.text());
-    some = theirs.any ? theirs : some;
-  }
-  detail::check_agreement<DistributedError>(texts, where, "rows alike");
-  check<DistributedError>(!scalar, where, "expected at least one dimension, got scalars");
-  if (!some.any) {
-    return std::vector<at::Tensor>(all.size());
-  }
-  std::int64_t longest = 0;
-  for (Rows& theirs : all) {
-    if (!theirs.any) {
-      theirs = some;
-      theirs.shape[0] = 0;
-    }
-    longest = std::max(longest, theirs.bytes());
-  }
-
-  const c10::InferenceMode normal(false);
-  const at::Device device = rows.defined() ? rows.device() : at::Device(at::kCPU);
-  at::Tensor mine = rows.defined() ? rows.detach().to(at::kCPU).contiguous() : at::Tensor();
-  const bool at_once = longest * wire.size() <= padded_bytes;
-  std::vector<at::Tensor> padded;
-  if (at_once && longest > 0) {
-    const at::Tensor packet = bytes_tensor(longest);
-    if (mine.defined() && mine.numel() > 0) {
-      std::memcpy(packet.data_ptr(), mine.const_data_ptr(), mine.nbytes());
-    }
-    padded = guarded(wire, impl_->failure, "all_gather", [&] { return wire.all_gather(packet); });
-  }
-  std::vector<at::Tensor> gathered;
-  for (int rank = 0; rank < wire.size(); ++rank) {
-    const Rows& theirs = all[static_cast<std::size_t>(rank)];
-    const bool own = rank == wire.rank() && rows.defined();
-    at::Tensor tensor = own ? mine : at::empty(theirs.shape, at::TensorOptions().dtype(theirs.type));
-    if (theirs.bytes() > 0 && at_once && !own) {
-      std::memcpy(tensor.data_ptr(), padded[static_cast<std::size_t>(rank)].const_data_ptr(), tensor.nbytes());
-    } else if (theirs.bytes() > 0 && !at_once) {
-      at::Tensor bytes = as_bytes(tensor);
-      guarded(wire, impl_->failure, "all_gather", [&] { wire.broadcast(bytes, rank); });
-    }
-    gathered.push_back(own ? rows : tensor.to(device));
-  }
-  return gathered;
 }
 
 }  // namespace danling::inline v0

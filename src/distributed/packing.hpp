@@ -76,8 +76,11 @@ class Unpacker {
 };
 
 /// Throws unless all ranks passed the same text; an empty text agrees with any. `texts` must be the same everywhere.
+/// The ranks have other names in a part of a group.
 template <class E>
-void check_agreement(const std::vector<std::string>& texts, std::string_view where, std::string_view what) {
+void check_agreement(const std::vector<std::string>& texts, std::string_view where, std::string_view what,
+                     c10::ArrayRef<std::int64_t> names = {}) {
+  const auto name = [&](std::size_t rank) { return names.empty() ? static_cast<std::int64_t>(rank) : names[rank]; };
   std::size_t first = texts.size();
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].empty()) {
@@ -86,8 +89,8 @@ void check_agreement(const std::vector<std::string>& texts, std::string_view whe
     if (first == texts.size()) {
       first = rank;
     } else if (texts[rank] != texts[first]) {
-      fail<E>(where, "expected ", what, " on all ranks, got ", texts[first], " on rank ", first, " and ", texts[rank],
-              " on rank ", rank);
+      fail<E>(where, "expected ", what, " on all ranks, got ", texts[first], " on rank ", name(first), " and ",
+              texts[rank], " on rank ", name(rank));
     }
   }
 }
