@@ -264,8 +264,11 @@ void Work::wait() {
 }
 
 bool Work::done() const {
-  return impl_ == nullptr || impl_->waited || !impl_->transfer || impl_->transfer->done() ||
-         !impl_->group->failure().empty();
+  if (impl_ == nullptr || impl_->waited || !impl_->transfer || impl_->transfer->done()) {
+    return true;
+  }
+  const auto& watch = impl_->group->connection.watch;
+  return !impl_->group->failure().empty() || (watch && watch->failed());
 }
 
 }  // namespace danling::inline v0

@@ -312,8 +312,8 @@ std::string Watch::report(RankReport report) {
   const std::string text = report.text;
   {
     const std::lock_guard<std::mutex> lock(state.mutex);
-    if (!state.published && state.own.kind == RankReport::Kind::alive) {
-      report.places.assign(state.places.begin(), state.places.end());
+    // After the news of another's failure, the own one follows from it.
+    if (!state.failing && state.own.kind == RankReport::Kind::alive) {
       state.own = std::move(report);
     }
   }
