@@ -14,18 +14,16 @@
 #include <metrics/average_meter.hpp>
 #include <metrics/compensated.hpp>
 #include <metrics/meter_exchange.hpp>
+#include <metrics/meter_part.hpp>
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
 namespace {
 
-// MPS has no float64.
-at::ScalarType sum_type(const at::Device& device) { return device.is_mps() ? at::kFloat : at::kDouble; }
-
 at::Tensor full(at::IntArrayRef shape, double value, const at::Device& device) {
   // Tensors created in inference mode could not be changed outside of it.
   const c10::InferenceMode normal(false);
-  return at::full(shape, value, at::TensorOptions().dtype(sum_type(device)).device(device));
+  return at::full(shape, value, at::TensorOptions().dtype(detail::sum_type(device)).device(device));
 }
 
 void check_real(const at::Tensor& value, const char* where) {
@@ -131,8 +129,8 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
     fail_mixed({}, given_text(value));
   }
   // A copy: a metric may return its buffer, which it changes in place at the next batch.
-  const at::Tensor copy =
-      value.detach().to(sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
+  const at::Tensor copy = value.detach().to(detail::sum_type(value.device()), /*non_blocking=*/false, /*copy=*/true,
+                                            at::MemoryFormat::Contiguous);
   use_tensors(copy);
   if (n > 0) {
     detail::add_compensated(extra_->sum, extra_->rest, copy, n);
@@ -198,15 +196,17 @@ void AverageMeter::record(const MetricValue& value, std::int64_t n) {
 
 void AverageMeter::record_number(double value, double addend, std::int64_t n) {
   check_weight(n, "average_meter.update");
-  forget_ranks();
-  if (extra_ == nullptr) {
+  const bool elements = holds_tensors() && extra_->sum.dim() > 0;
+  if (elements && n > 0) {
+    fail_mixed(extra_->sum.sizes(), "a number");
+  }
+  begin_update();
+  if (!holds_tensors()) {
     value_ = value;
     accumulate(n > 0 ? addend : 0.0);
-  } else if (const auto shape = extra_->sum.sizes(); !shape.empty()) {
-    if (n > 0) {
-      fail_mixed(shape, "a number");
-    }
-    extra_->last = full(shape, value, extra_->sum.device());
+  } else if (elements) {
+    extra_->last = full(extra_->sum.sizes(), value, extra_->sum.device());
+    extra_->last_n = at::Tensor();
     extra_->last_is_sum = false;
   } else {
     value_ = value;
@@ -231,19 +231,18 @@ void AverageMeter::record_tensor(const at::Tensor& last, bool is_sum, std::int64
 // The sum as a tensor of the shape and on the device of `like`. Includes the sum on the host so far, so that the order
 // of additions, and with it every bit, equals that of a meter restored from a checkpoint.
 void AverageMeter::use_tensors(const at::Tensor& like) {
-  forget_ranks();
-  if (extra_ == nullptr) {
-    extra_ = std::make_unique<Extra>();
-    extra_->sum = full(like.sizes(), sum_, like.device());
+  if (holds_tensors() && extra_->sum.sizes() != like.sizes()) {
+    fail_mixed(extra_->sum.sizes(), given_text(like));
+  }
+  begin_update();
+  if (!holds_tensors()) {
+    extra().sum = full(like.sizes(), sum_, like.device());
     extra_->rest = full(like.sizes(), rest_, like.device());
     sum_ = rest_ = 0.0;
     return;
   }
-  if (extra_->sum.sizes() != like.sizes()) {
-    fail_mixed(extra_->sum.sizes(), given_text(like));
-  }
   if (extra_->sum.device() != like.device()) {
-    extra_->sum = extra_->sum.to(like.device(), sum_type(like.device()));
+    extra_->sum = extra_->sum.to(like.device(), detail::sum_type(like.device()));
     extra_->rest = extra_->rest.to(extra_->sum.options());
     if (extra_->count.defined()) {
       extra_->count = extra_->count.to(like.device());
@@ -255,13 +254,11 @@ bool AverageMeter::holds_tensors() const { return extra_ != nullptr && extra_->s
 
 const AverageMeter::Ranks* AverageMeter::ranks() const { return extra_ != nullptr ? extra_->ranks.get() : nullptr; }
 
-void AverageMeter::forget_ranks() {
-  if (ranks() != nullptr) {
-    extra_->ranks.reset();
-    if (!holds_tensors()) {
-      extra_.reset();
-    }
+AverageMeter::Extra& AverageMeter::extra() {
+  if (extra_ == nullptr) {
+    extra_ = std::make_unique<Extra>();
   }
+  return *extra_;
 }
 
 void AverageMeter::synchronize(const Group& group) {
@@ -273,11 +270,6 @@ void AverageMeter::synchronize(const Group& group) {
 std::int64_t AverageMeter::own_count() const {
   const bool on_device = extra_ != nullptr && extra_->count.defined();
   return count_ + (on_device ? extra_->count.item().toLong() : 0);
-}
-
-std::int64_t AverageMeter::own_n() const {
-  const bool on_device = extra_ != nullptr && extra_->last_n.defined();
-  return on_device ? extra_->last_n.item().toLong() : n_;
 }
 
 std::int64_t AverageMeter::count() const { return ranks() != nullptr ? ranks()->count : own_count(); }
@@ -293,30 +285,18 @@ at::Tensor AverageMeter::last_tensor() const {
   if (!extra_->last_is_sum) {
     return last;
   }
-  return extra_->last_n.defined() ? last.div(extra_->last_n) : last.div(n_);
-}
-
-at::Tensor AverageMeter::value_tensor() const {
-  const bool counted_on_device = extra_ != nullptr && extra_->count.defined();
-  if (count_ > 0 || counted_on_device) {
-    return last_tensor();
-  }
-  return holds_tensors() ? at::full(extra_->sum.sizes(), nan, extra_->sum.options())
-                         : at::scalar_tensor(nan, at::kDouble);
-}
-
-at::Tensor AverageMeter::batch_tensor() const {
-  return ranks() != nullptr ? ranks()->batch_sum.div(ranks()->n) : value_tensor();
+  return extra_->last_n.defined() ? last.div(extra_->last_n) : detail::divided(last, n_);
 }
 
 at::Tensor AverageMeter::average_tensor() const {
-  if (ranks() != nullptr) {
-    return ranks()->sum.div(ranks()->count);
-  }
+  return ranks() != nullptr ? detail::divided(ranks()->sum, ranks()->count) : own_average();
+}
+
+at::Tensor AverageMeter::own_average() const {
   if (!holds_tensors()) {
-    return at::scalar_tensor(avg(), at::kDouble);
+    return at::scalar_tensor(count_ == 0 ? nan : own_number() / static_cast<double>(count_), at::kDouble);
   }
-  return extra_->count.defined() ? own_sum().div_(extra_->count.add(count_)) : own_sum().div_(count_);
+  return extra_->count.defined() ? own_sum().div_(extra_->count.add(count_)) : detail::divided(own_sum(), count_);
 }
 
 at::Tensor AverageMeter::sum_tensor() const { return ranks() != nullptr ? ranks()->sum.clone() : own_sum(); }
@@ -339,7 +319,7 @@ Result::Value AverageMeter::value() const {
 }
 
 Result::Value AverageMeter::batch() const {
-  return extra_ != nullptr ? value_of(batch_tensor()) : Result::Value(val());
+  return extra_ != nullptr ? value_of(batch_tensor()) : Result::Value(bat());
 }
 
 Result::Value AverageMeter::average() const {
@@ -352,54 +332,6 @@ Result::Value AverageMeter::total() const {
 
 std::string AverageMeter::text(int precision) const {
   return concat(detail::value_text(value(), precision), " (", detail::value_text(average(), precision), ")");
-}
-
-State AverageMeter::state_dict() const {
-  State state;
-  if (holds_tensors() && extra_->sum.dim() > 0) {
-    state["value"] = last_tensor();
-    state["sum"] = extra_->sum.clone();
-    state["compensation"] = extra_->rest.clone();
-  } else {
-    state["value"] = detail::read_scalar(last_tensor());
-    state["sum"] = holds_tensors() ? detail::read_scalar(extra_->sum) : sum_;
-    state["compensation"] = holds_tensors() ? detail::read_scalar(extra_->rest) : rest_;
-  }
-  state["n"] = own_n();
-  state["count"] = own_count();
-  return state;
-}
-
-void AverageMeter::load_state_dict(const State& state) {
-  const State& value = state.at("value");
-  const State& sum = state.at("sum");
-  const State* rest = state.find("compensation");  // none in older states
-  AverageMeter loaded;
-  loaded.n_ = state.at("n").integer();
-  loaded.count_ = state.at("count").integer();
-  check<StateError>(loaded.n_ >= 0 && loaded.count_ >= 0, "average_meter.load_state_dict",
-                    "expected n and count of at least 0, got ", loaded.n_, " and ", loaded.count_);
-  if (!sum.is_tensor()) {
-    loaded.value_ = value.number();
-    loaded.sum_ = sum.number();
-    loaded.rest_ = rest != nullptr ? rest->number() : 0.0;
-  } else {
-    const at::Tensor& last = value.tensor();
-    check<StateError>(last.defined() && sum.tensor().defined() && last.sizes() == sum.tensor().sizes(),
-                      "average_meter.load_state_dict", "expected value and sum of one shape, got ",
-                      detail::tensor_text(last), " and ", detail::tensor_text(sum.tensor()));
-    check<StateError>(rest == nullptr || (rest->is_tensor() && rest->tensor().defined() &&
-                                          rest->tensor().sizes() == sum.tensor().sizes()),
-                      "average_meter.load_state_dict", "expected a compensation of the sum's shape, got another");
-    const c10::InferenceMode normal(false);
-    loaded.extra_ = std::make_unique<Extra>();
-    loaded.extra_->last = last.detach();
-    loaded.extra_->sum = sum.tensor().detach().to(sum_type(sum.tensor().device()), false, /*copy=*/true);
-    loaded.extra_->rest = rest != nullptr
-                              ? rest->tensor().detach().to(loaded.extra_->sum.options(), false, /*copy=*/true)
-                              : at::zeros_like(loaded.extra_->sum);
-  }
-  *this = std::move(loaded);
 }
 
 }  // namespace danling::inline v0

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -12,10 +13,53 @@ namespace danling::inline v0 {
 
 /// Values of all ranks, in float64 on the device of the meter's sum.
 struct AverageMeter::Ranks {
-  at::Tensor batch_sum;
+  at::Tensor batch;
   at::Tensor sum;
   std::int64_t n = 0;
   std::int64_t count = 0;
+};
+
+/// The parts of the last batch before its last update, and where the next update belongs.
+struct AverageMeter::Batch {
+  Batch() = default;
+  // As Extra's.
+  Batch(const Batch& other)
+      : index(other.index),
+        next_index(other.next_index),
+        continues(other.continues),
+        divided(other.divided),
+        parts(other.parts),
+        n(other.n),
+        n_on_device(other.n_on_device),
+        first(other.first),
+        number(other.number),
+        sum(other.sum),
+        rest(other.rest),
+        sums(other.sums.defined() ? other.sums.clone() : other.sums),
+        rests(other.rests.defined() ? other.rests.clone() : other.rests) {}
+  Batch& operator=(const Batch&) = delete;
+
+  /// Removes the parts.
+  void clear();
+  /// The sum of all parts and its rounding error, and their mean; of at least one part. Do not wait.
+  std::pair<at::Tensor, at::Tensor> pair() const;
+  at::Tensor mean() const;
+
+  std::int64_t index = -1;       // number of the last batch; -1: not given
+  std::int64_t next_index = -1;  // that of the next update
+  bool continues = false;        // the next update is a part of this batch
+  bool divided = false;          // some update was
+  // Without those that have no weight:
+  std::int64_t parts = 0;
+  std::int64_t n = 0;
+  at::Tensor n_on_device;  // added to `n`; undefined until a weight came from a device
+  at::Tensor first;        // the value of the first part; undefined if `number` is it
+  double number = 0.0;
+  // The sum of the parts that were numbers, and of those that were tensors; each with its rounding error.
+  double sum = 0.0;
+  double rest = 0.0;
+  at::Tensor sums;
+  at::Tensor rests;
 };
 
 struct AverageMeter::Extra {
@@ -28,15 +72,17 @@ struct AverageMeter::Extra {
         sum(other.sum.defined() ? other.sum.clone() : other.sum),
         rest(other.rest.defined() ? other.rest.clone() : other.rest),
         count(other.count.defined() ? other.count.clone() : other.count),
+        batch(other.batch),
         ranks(other.ranks) {}
   Extra& operator=(const Extra&) = delete;
 
   at::Tensor last;    // undefined when `value_` is the last
   at::Tensor last_n;  // undefined when `n_` is the last weight
   bool last_is_sum = false;
-  at::Tensor sum;    // undefined while all values were numbers on the host; never without `ranks`
+  at::Tensor sum;    // undefined while all values were numbers on the host
   at::Tensor rest;   // rounding error of the sum
   at::Tensor count;  // added to `count_`; undefined until a weight came from a device
+  Batch batch;
   std::shared_ptr<const Ranks> ranks;
 };
 

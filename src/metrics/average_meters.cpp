@@ -8,8 +8,24 @@
 namespace danling::inline v0 {
 
 AverageMeter& AverageMeters::operator[](std::string_view name) {
-  AverageMeter* found = meters_.find(name);
-  return found != nullptr ? *found : meters_.add(name, AverageMeter());
+  if (AverageMeter* found = meters_.find(name)) {
+    return *found;
+  }
+  AverageMeter& added = meters_.add(name, AverageMeter());
+  if (batch_index_ >= 0) {
+    added.begin_batch(batch_index_);
+  }
+  return added;
+}
+
+void AverageMeters::begin_batch(std::int64_t index) {
+  meters_.begin_batch(index);
+  batch_index_ = index;
+}
+
+void AverageMeters::reset() {
+  meters_.reset();
+  batch_index_ = -1;
 }
 
 void AverageMeters::update(std::initializer_list<Update> updates) {
@@ -77,10 +93,29 @@ void AverageMeters::load_state_dict(const State& state) {
   for (const auto& entry : state.map()) {
     loaded.emplace_back(entry.key.string(), AverageMeter()).second.load_state_dict(entry.value);
   }
-  meters_.reset();
+  reset();
   for (auto& [name, meter] : loaded) {
     (*this)[name] = std::move(meter);
   }
+}
+
+State AverageMeters::merge_states(std::span<const State> states) {
+  State::Map merged;
+  for (const State& first : states) {
+    for (const auto& entry : first.map()) {
+      if (merged.contains(entry.key)) {
+        continue;
+      }
+      std::vector<State> of_meter;
+      for (const State& state : states) {
+        if (const State* found = state.find(entry.key)) {
+          of_meter.push_back(*found);
+        }
+      }
+      merged.set(entry.key, AverageMeter::merge_states(of_meter));
+    }
+  }
+  return merged;
 }
 
 }  // namespace danling::inline v0

@@ -8,6 +8,19 @@
 
 namespace danling::inline v0::detail {
 
+/// The dtype of sums on a device: float64 but on MPS, which has none.
+inline at::ScalarType sum_type(const at::Device& device) { return device.is_mps() ? at::kFloat : at::kDouble; }
+
+/// `sum` / `n`, correctly rounded on all devices. Does not wait.
+at::Tensor divided(const at::Tensor& sum, std::int64_t n);
+
+inline void add_compensated(double& sum, double& rest, double addend) {
+  const double total = sum + addend;
+  const double rounded = total - sum;
+  rest += (sum - (total - rounded)) + (addend - rounded);
+  sum = total;
+}
+
 /// Adds `n` times `addend`, of the sums' shape, to `sum`; `rest` collects the rounding errors. Both may be changed in
 /// place; each must be contiguous and owned by the caller, or a result of this function. Does not wait.
 void add_compensated(at::Tensor& sum, at::Tensor& rest, const at::Tensor& addend, std::int64_t n = 1);

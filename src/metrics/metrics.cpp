@@ -1,7 +1,11 @@
 #include <danling/metrics/metrics.hpp>
 
+#include <typeinfo>
 #include <vector>
 
+#include <c10/util/Type.h>
+
+#include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 #include <danling/metrics/preprocess.hpp>
 
@@ -11,6 +15,19 @@ namespace danling::inline v0 {
 
 MetricsBase::~MetricsBase() = default;
 Metrics::~Metrics() = default;
+
+void MetricsBase::continue_batch() {}
+void MetricsBase::begin_batch(std::int64_t) {}
+
+State MetricsBase::merge_states(std::span<const State>) const {
+  fail<StateError>("metrics.merge_states", "expected metrics that can merge the states of several ranks, got ",
+                   c10::demangle(typeid(*this).name()),
+                   ", which does not override merge_states; resume with the number of processes that saved the run");
+}
+
+std::optional<State> MetricsBase::share_of_state(const State& merged, std::int64_t begin, std::int64_t) const {
+  return begin == 0 ? std::optional<State>(merged) : std::nullopt;
+}
 
 std::optional<bool> MetricsBase::higher_is_better(std::string_view) const { return std::nullopt; }
 

@@ -27,6 +27,8 @@ class MeterTask : public Metrics {
 
   void update(const at::Tensor& prediction, const at::Tensor& target) override { meter_.update(prediction, target); }
   void reset() override { meter_.reset(); }
+  void continue_batch() override { meter_.continue_batch(); }
+  void begin_batch(std::int64_t index) override { meter_.begin_batch(index); }
   Result value() const override { return named(meter_.value()); }
   Result batch() const override { return named(meter_.batch()); }
   Result average() const override { return named(meter_.average()); }
@@ -35,6 +37,7 @@ class MeterTask : public Metrics {
   void synchronize(const Group& group) override { meter_.synchronize(group); }
   State state_dict() const override { return meter_.state_dict(); }
   void load_state_dict(const State& state) override { meter_.load_state_dict(state); }
+  State merge_states(std::span<const State> states) const override { return AverageMeter::merge_states(states); }
   std::optional<bool> higher_is_better(std::string_view name) const override {
     return name == name_ ? higher_is_better_ : std::nullopt;
   }
@@ -145,6 +148,18 @@ void MultiTaskMetrics::reset() {
   }
 }
 
+void MultiTaskMetrics::continue_batch() {
+  for (auto& [task, metrics] : tasks_) {
+    metrics->continue_batch();
+  }
+}
+
+void MultiTaskMetrics::begin_batch(std::int64_t index) {
+  for (auto& [task, metrics] : tasks_) {
+    metrics->begin_batch(index);
+  }
+}
+
 Result MultiTaskMetrics::collect(Read read, Read weights) const {
   Result output;
   for (const auto& [task, metrics] : tasks_) {
@@ -221,9 +236,8 @@ State MultiTaskMetrics::state_dict() const {
   return state;
 }
 
-void MultiTaskMetrics::load_state_dict(const State& state) {
-  check<StateError>(state.is_map(), "multi_task_metrics.load_state_dict", "expected tasks [", join(tasks()), "], got ",
-                    state.kind());
+void MultiTaskMetrics::check_tasks(const State& state, const char* where) const {
+  check<StateError>(state.is_map(), where, "expected tasks [", join(tasks()), "], got ", state.kind());
   std::vector<std::string> got;
   for (const auto& entry : state.map()) {
     got.push_back(entry.key.is_string() ? entry.key.string() : entry.key.text());
@@ -232,14 +246,45 @@ void MultiTaskMetrics::load_state_dict(const State& state) {
   for (const auto& name : got) {
     same = same && contains(name);
   }
-  check<StateError>(same, "multi_task_metrics.load_state_dict", "expected tasks [", join(tasks()), "], got [",
-                    join(got), "]");
+  check<StateError>(same, where, "expected tasks [", join(tasks()), "], got [", join(got), "]");
+}
+
+State MultiTaskMetrics::merge_states(std::span<const State> states) const {
+  for (const State& state : states) {
+    check_tasks(state, "multi_task_metrics.merge_states");
+  }
+  State::Map merged;
+  for (const auto& [task, metrics] : tasks_) {
+    std::vector<State> of_task;
+    for (const State& state : states) {
+      of_task.push_back(state.at(task));
+    }
+    merged.set(task, metrics->merge_states(of_task));
+  }
+  return merged;
+}
+
+std::optional<State> MultiTaskMetrics::share_of_state(const State& merged, std::int64_t begin, std::int64_t end) const {
+  check_tasks(merged, "multi_task_metrics.share_of_state");
+  State::Map share;
+  for (const auto& [task, metrics] : tasks_) {
+    share.set(task, metrics->share_of_state(merged.at(task), begin, end).value_or(State()));
+  }
+  return State(share);
+}
+
+void MultiTaskMetrics::load_state_dict(const State& state) {
+  check_tasks(state, "multi_task_metrics.load_state_dict");
   // On an error, the tasks loaded before are restored.
   std::vector<std::pair<MetricsBase*, State>> before;
   try {
     for (auto& [task, metrics] : tasks_) {
       before.emplace_back(metrics.get(), clone(metrics->state_dict()));
-      metrics->load_state_dict(state.at(task));
+      if (const State& of_task = state.at(task); of_task.is_null()) {
+        metrics->reset();
+      } else {
+        metrics->load_state_dict(of_task);
+      }
     }
   } catch (...) {
     for (auto& [metrics, old] : before) {

@@ -1,7 +1,9 @@
 // Several running averages by name.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -52,8 +54,12 @@ class AverageMeters {
     }
   }
 
+  /// Of all meters, as AverageMeter's: meters that are added later belong to the batch too.
+  void continue_batch() { meters_.continue_batch(); }
+  void begin_batch(std::int64_t index);
+
   /// Empties the meters and keeps their names.
-  void reset() { meters_.reset(); }
+  void reset();
 
   // Results of the method of the same name by meter; `sum` are the totals. Wait for devices.
   Result value() const;
@@ -74,9 +80,12 @@ class AverageMeters {
   /// Adds missing meters; empties those that the state lacks. References stay valid.
   /// @throws StateError, changing nothing, when a part is not the state of a meter.
   void load_state_dict(const State& state);
+  /// As AverageMeter's, by name: states may have different meters, in any order.
+  static State merge_states(std::span<const State> states);
 
  private:
   MeterMap<AverageMeter> meters_;
+  std::int64_t batch_index_ = -1;  // given by begin_batch
 };
 
 }  // namespace danling::inline v0

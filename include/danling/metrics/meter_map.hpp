@@ -1,6 +1,7 @@
 // Meters by name, in the order in which they were added.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -65,6 +66,17 @@ class MeterMap {
   void reset() {
     for (auto& entry : entries_) {
       entry.meter.reset();
+    }
+  }
+
+  void continue_batch() {
+    for (auto& entry : entries_) {
+      entry.meter.continue_batch();
+    }
+  }
+  void begin_batch(std::int64_t index) {
+    for (auto& entry : entries_) {
+      entry.meter.begin_batch(index);
     }
   }
 

@@ -1,7 +1,9 @@
 // Metrics with one average meter each, independent of their input.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +21,7 @@ using NamedMeters = std::vector<std::pair<std::string_view, AverageMeter*>>;
 void synchronize_meters(const NamedMeters& meters, std::string_view component, const Group& group);
 State state_of_meters(const NamedMeters& meters);
 void load_meters(const NamedMeters& meters, std::string_view component, const State& state);
+State merge_meter_states(const NamedMeters& meters, std::string_view component, std::span<const State> states);
 }  // namespace detail
 
 /// Named meters as metrics. `Base` is MetricsBase or derives from it, `Meter` is an AverageMeter with
@@ -32,6 +35,8 @@ class MeteredMetrics : public Base {
   std::size_t size() const { return meters_.size(); }
 
   void reset() override { meters_.reset(); }
+  void continue_batch() override { meters_.continue_batch(); }
+  void begin_batch(std::int64_t index) override { meters_.begin_batch(index); }
 
   Result value() const override {
     return meters_.collect([](const Meter& meter) { return meter.value(); });
@@ -58,6 +63,9 @@ class MeteredMetrics : public Base {
   State state_dict() const override { return detail::state_of_meters(list()); }
   /// @throws StateError, changing nothing, when the names differ or a part is not the state of a meter.
   void load_state_dict(const State& state) override { detail::load_meters(list(), component_, state); }
+  State merge_states(std::span<const State> states) const override {
+    return detail::merge_meter_states(list(), component_, states);
+  }
 
   std::optional<bool> higher_is_better(std::string_view name) const override {
     const Meter* meter = meters_.find(name);

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,6 +85,8 @@ class MultiTaskMetrics : public MetricsBase {
   /// the tasks before it in the list are already updated.
   void update(std::initializer_list<Update> updates);
   void reset() override;
+  void continue_batch() override;
+  void begin_batch(std::int64_t index) override;
 
   // Wait for devices. @throws MetricError when an aggregated metric is a number in one task and a list, or a list of
   // another length, in another; with `weighted` also when the weights' tasks differ from the added ones.
@@ -97,6 +102,10 @@ class MultiTaskMetrics : public MetricsBase {
   State state_dict() const override;
   /// @throws StateError, changing nothing, when the tasks differ or the state of one does not fit.
   void load_state_dict(const State& state) override;
+  /// By task. @throws StateError also when the states' tasks differ from these, and when a task cannot merge its own.
+  State merge_states(std::span<const State> states) const override;
+  /// By task; null for tasks that are reset.
+  std::optional<State> share_of_state(const State& merged, std::int64_t begin, std::int64_t end) const override;
 
   /// `kind.acc` is answered by that task; `aggregate.acc` or `acc` by the first task that knows it.
   std::optional<bool> higher_is_better(std::string_view name) const override;
@@ -107,6 +116,7 @@ class MultiTaskMetrics : public MetricsBase {
  private:
   using Read = Result (MetricsBase::*)() const;
 
+  void check_tasks(const State& state, const char* where) const;
   const std::shared_ptr<MetricsBase>& find(std::string_view task, const char* where) const;
   Result collect(Read read, Read weights) const;
 

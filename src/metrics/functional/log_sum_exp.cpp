@@ -12,9 +12,9 @@ namespace danling::inline v0::metrics::detail {
 namespace {
 
 // Scores are added in this many columns, whatever the vector size: every CPU computes the same bits.
-constexpr std::int64_t columns = 32;
+constexpr std::int64_t sum_columns = 32;
 // Number of scores added in float32 before they join the float64 sum.
-constexpr std::int64_t block = 64 * columns;
+constexpr std::int64_t sum_block = 64 * sum_columns;
 
 // Separately, since GCC 12 does not accept a template parameter as a vector's size.
 template <std::size_t bytes>
@@ -41,7 +41,7 @@ struct VectorTypes<64> {
 template <std::size_t bytes>
 struct Vectors {
   static constexpr std::int64_t lanes = bytes / sizeof(float);
-  static constexpr std::int64_t count = columns / lanes;
+  static constexpr std::int64_t count = sum_columns / lanes;
   using Floats = typename VectorTypes<bytes>::Floats;
   using Ints = typename VectorTypes<bytes>::Ints;
   using Shorts = typename VectorTypes<bytes>::Shorts;
@@ -102,33 +102,33 @@ struct Vectors {
 template <std::size_t bytes, class T>
 [[gnu::always_inline]] inline void reduce(const T* row, std::int64_t n, float& highest, double& sum) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
-  const std::int64_t whole = n / columns * columns;
+  const std::int64_t whole = n / sum_columns * sum_columns;
   // Padded with -inf, which raises no maximum and does not change the sum.
-  T rest[columns];
-  std::fill_n(rest, columns, static_cast<T>(lowest));
+  T rest[sum_columns];
+  std::fill_n(rest, sum_columns, static_cast<T>(lowest));
   std::copy(row + whole, row + n, rest);
 
   Vectors<bytes> best;
   std::fill_n(best.all, best.count, typename Vectors<bytes>::Floats{} + lowest);
-  for (std::int64_t i = 0; i < whole; i += columns) {
+  for (std::int64_t i = 0; i < whole; i += sum_columns) {
     best.raise_to(row + i);
   }
   best.raise_to(rest);
   highest = lowest;
-  for (std::int64_t column = 0; column < columns; ++column) {
+  for (std::int64_t column = 0; column < sum_columns; ++column) {
     highest = std::max(highest, best.at(column));
   }
 
   sum = 0.0;
   Vectors<bytes> sums;
   const auto join = [&]() __attribute__((always_inline)) {
-    for (std::int64_t column = 0; column < columns; ++column) {
+    for (std::int64_t column = 0; column < sum_columns; ++column) {
       sum += static_cast<double>(sums.at(column));
     }
   };
-  for (std::int64_t begin = 0; begin < whole; begin += block) {
+  for (std::int64_t begin = 0; begin < whole; begin += sum_block) {
     sums = {};
-    for (std::int64_t i = begin; i < std::min(whole, begin + block); i += columns) {
+    for (std::int64_t i = begin; i < std::min(whole, begin + sum_block); i += sum_columns) {
       sums.add_exp(row + i, highest);
     }
     join();
