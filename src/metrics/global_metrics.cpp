@@ -1,5 +1,6 @@
 #include <danling/metrics/global_metrics.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -76,7 +77,8 @@ void GlobalMetrics::Impl::replace(Local other) {
   local = std::move(other);
   local.totals.resize(sums.size());
   local.last.resize(sums.size());
-  sent.clear();
+  sent = {};
+  sent_index = -2;
   merged.reset();
   average.reset();
   resend_all = true;
@@ -110,24 +112,78 @@ void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
 
   impl_->merged.reset();
   impl_->average.reset();
+  const bool new_batch = impl_->begin_update();
   if (impl_->keeps) {
     local.preds.append(preds, impl_->options.device);
     local.targets.append(targets, impl_->options.device);
-    local.last_rows = targets.size(0);
+    local.batches.add(local.last_index, targets.size(0));
+    local.last_rows = targets.size(0) + (new_batch ? 0 : local.last_rows);
   }
+  const auto part = static_cast<std::size_t>(local.next_part);
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    detail::merge_sums(*impl_->sums[i], local.totals[i], batch[i]);
+    detail::merge_part(*impl_->sums[i], local.totals[i], part, batch[i]);
+    if (new_batch) {
+      local.last[i].clear();
+    }
+    if (part == 0 && new_batch) {
+      local.last[i].push_back(std::move(batch[i]));
+    } else {
+      detail::merge_part(*impl_->sums[i], local.last[i], part, batch[i], /*shared=*/true);
+    }
   }
-  local.last = std::move(batch);
   local.count.add(rows);
-  local.n = std::move(rows);
+  if (new_batch) {
+    local.n = std::move(rows);
+  } else {
+    local.n.add(rows);
+  }
+}
+
+bool GlobalMetrics::Impl::begin_update() {
+  bool new_batch = local.last_index < 0;
+  if (local.next_index >= 0) {
+    new_batch = new_batch || local.next_index > local.last_index;
+    local.last_index = local.next_index;
+  } else {
+    new_batch = new_batch || !local.continues;
+    local.next_part = local.continues ? local.next_part : 0;
+    local.last_index += new_batch ? 1 : 0;
+  }
+  local.continues = false;
+  // Other ranks already have a part of such a batch.
+  resend_all = resend_all || (!new_batch && local.last_index <= sent_index);
+  return new_batch;
+}
+
+void GlobalMetrics::continue_batch() {
+  auto& local = impl_->local;
+  local.continues = true;
+  local.num_parts = std::max(local.num_parts, ++local.next_part + 1);
+}
+
+void GlobalMetrics::begin_batch(std::int64_t index) {
+  auto& local = impl_->local;
+  const std::int64_t before = std::max<std::int64_t>({local.last_index, local.next_index, 0});
+  check<MetricError>(index >= before, "global_metrics.begin_batch", "expected a number of at least ", before, ", got ",
+                     index, "; call reset() between two passes");
+  local.next_part = index == local.next_index ? local.next_part + 1 : 0;
+  local.num_parts = std::max(local.num_parts, local.next_part + 1);
+  local.next_index = index;
 }
 
 void GlobalMetrics::reset() { impl_->replace({}); }
 
 detail::MetricData GlobalMetrics::Impl::own_last_data() {
   return {local.preds.slice(local.preds.size() - local.last_rows, local.preds.size()),
-          local.targets.slice(local.targets.size() - local.last_rows, local.targets.size()), local.last};
+          local.targets.slice(local.targets.size() - local.last_rows, local.targets.size()), totals_of(local.last)};
+}
+
+detail::SumsByKey GlobalMetrics::Impl::totals_of(const std::vector<detail::PartSums>& by_key) const {
+  detail::SumsByKey out;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    out.push_back(detail::total_of(*sums[i], by_key[i]));
+  }
+  return out;
 }
 
 Result GlobalMetrics::Impl::compute(const detail::MetricData& data) const {
@@ -182,8 +238,9 @@ at::Tensor GlobalMetrics::preds() const { return impl_->all_data().preds; }
 at::Tensor GlobalMetrics::targets() const { return impl_->all_data().targets; }
 
 at::Tensor GlobalMetrics::sums(std::string_view key) const {
-  const auto& totals = impl_->merged ? impl_->merged->totals : impl_->local.totals;
-  return totals[impl_->key_index(key)];
+  const std::size_t index = impl_->key_index(key);
+  return impl_->merged ? impl_->merged->totals[index]
+                       : detail::total_of(*impl_->sums[index], impl_->local.totals[index]);
 }
 
 std::size_t GlobalMetrics::Impl::key_index(std::string_view key) const {

@@ -1,12 +1,12 @@
-// Counting rows, merging sums, and the state of GlobalMetrics.
+// Counting rows, and merging sums, of GlobalMetrics.
+#include <algorithm>
 #include <cmath>
-#include <exception>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <danling/core/error.hpp>
 
@@ -105,6 +105,75 @@ void merge_sums(const RunningSums& which, at::Tensor& total, const at::Tensor& m
   total.add_(more.to(total.device()));
 }
 
+bool is_exact(const RunningSums& which, at::ScalarType dtype) {
+  return !which.merge && at::isIntegralType(dtype, /*includeBool=*/false);
+}
+
+void merge_part(const RunningSums& which, PartSums& parts, std::size_t part, const at::Tensor& more, bool shared) {
+  const std::size_t at = is_exact(which, more.scalar_type()) ? 0 : part;
+  if (parts.size() <= at) {
+    parts.resize(at + 1);
+  }
+  if (shared && parts[at].defined()) {
+    parts[at] = kept_copy(parts[at]);
+  }
+  merge_sums(which, parts[at], more);
+}
+
+void join_parts(const RunningSums& which, PartSums& parts, const PartSums& more) {
+  for (const at::Tensor& part : more) {
+    if (part.defined() && is_exact(which, part.scalar_type())) {
+      merge_part(which, parts, 0, part);
+    } else {
+      parts.push_back(part);
+    }
+  }
+}
+
+bool keep_parts(const RunningSums& which, PartSums& parts, std::int64_t begin, std::int64_t end) {
+  const at::Tensor any = any_part(parts);
+  if (!any.defined()) {
+    return false;
+  }
+  if (is_exact(which, any.scalar_type())) {
+    if (begin > 0) {
+      parts = {at::zeros_like(any)};
+    }
+    return false;
+  }
+  PartSums kept(static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 1)));
+  for (std::int64_t part = begin; part < std::min(end, static_cast<std::int64_t>(parts.size())); ++part) {
+    kept[static_cast<std::size_t>(part - begin)] = parts[static_cast<std::size_t>(part)];
+  }
+  parts = std::move(kept);
+  return true;
+}
+
+at::Tensor any_part(const PartSums& parts) {
+  const auto found = std::find_if(parts.begin(), parts.end(), [](const at::Tensor& part) { return part.defined(); });
+  return found == parts.end() ? at::Tensor() : *found;
+}
+
+at::Tensor total_of(const RunningSums& which, const PartSums& parts) {
+  at::Tensor total;
+  bool own = false;
+  for (const at::Tensor& part : parts) {
+    if (!part.defined()) {
+      continue;
+    }
+    if (!total.defined()) {
+      total = part;
+      continue;
+    }
+    if (!own) {
+      total = kept_copy(total);
+      own = true;
+    }
+    merge_sums(which, total, part);
+  }
+  return total;
+}
+
 }  // namespace detail
 
 detail::RowCount GlobalMetrics::Impl::count_rows(const at::Tensor& targets) const {
@@ -129,171 +198,6 @@ detail::RowCount GlobalMetrics::Impl::count_rows(const at::Tensor& targets) cons
   }
   const at::Tensor count = counted.sum(at::kLong);
   return targets.is_cpu() ? detail::RowCount{count.item<std::int64_t>(), {}} : detail::RowCount{0, count};
-}
-
-namespace {
-
-constexpr const char* kLoad = "global_metrics.load_state_dict";
-
-State::Map sums_state(const std::vector<RunningSumsPtr>& keys, const detail::SumsByKey& sums) {
-  State::Map out;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (sums[i].defined()) {
-      out.set(keys[i]->key, sums[i].clone());
-    }
-  }
-  return out;
-}
-
-// Whether it is strided, as all stored numbers are.
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized();
-}
-
-// Required form of sums: as declared, else as the existing ones.
-std::optional<RunningSums::Form> form_of_sums(const RunningSums& which, const at::Tensor& present) {
-  if (which.form || !present.defined()) {
-    return which.form;
-  }
-  return RunningSums::Form{present.scalar_type(), present.sizes().vec()};
-}
-
-at::Tensor read_sums(const RunningSums& which, const State::Map& state, bool expected, const at::Tensor& present) {
-  const State* found = state.find(which.key);
-  check<StateError>((found != nullptr) == expected, kLoad, "expected ", expected ? "" : "no ", "sums ",
-                    quote(which.key), expected ? ", got none" : " of no batch, got some");
-  if (found == nullptr) {
-    return {};
-  }
-  check<StateError>(found->is_tensor() && is_plain(found->tensor()), kLoad, "expected the sums ", quote(which.key),
-                    " as a dense tensor, got ", found->is_tensor() ? "another one" : found->kind());
-  at::Tensor sums = found->tensor();
-  const auto form = form_of_sums(which, present);
-  if (form && which.upgrade && sums.sizes() != form->shape) {
-    const at::Tensor upgraded = which.upgrade(sums);
-    sums = upgraded.defined() ? upgraded : sums;
-  }
-  if (form && (sums.scalar_type() != form->dtype || sums.sizes() != form->shape)) {
-    fail<StateError>(kLoad, "expected the sums ", quote(which.key), " as ", c10::toString(form->dtype), " ",
-                     detail::shape_text(form->shape), ", got ", detail::tensor_text(sums));
-  }
-  return detail::kept_copy(sums);
-}
-
-// By key; `present` has sums of the same form, if any.
-detail::SumsByKey read_all_sums(const std::vector<RunningSumsPtr>& keys, const State::Map& state, bool expected,
-                                const detail::SumsByKey& present) {
-  detail::SumsByKey out;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    out.push_back(read_sums(*keys[i], state, expected, present[i]));
-  }
-  check<StateError>(state.size() == (expected ? keys.size() : 0), kLoad, "expected ", keys.size(), " sums, got ",
-                    state.size(), "; were they kept by other metrics?");
-  return out;
-}
-
-// Another container's state has other parts, or parts of other kinds.
-void check_parts(const State& state) {
-  check<StateError>(state.is_map(), kLoad, "expected a map, got ", state.kind());
-  constexpr const char* expected = "expected n, count, sums and last_sums, got a state ";
-  for (const char* key : {"n", "count", "last"}) {
-    const State* part = state.find(key);
-    check<StateError>(part != nullptr || key == std::string_view("last"), kLoad, expected, "without ", quote(key));
-    check<StateError>(part == nullptr || part->is_integer(), kLoad, "expected an integer ", quote(key), ", got ",
-                      part == nullptr ? "" : part->kind());
-  }
-  for (const char* key : {"sums", "last_sums"}) {
-    const State* part = state.find(key);
-    check<StateError>(part != nullptr, kLoad, expected, "without ", quote(key));
-    check<StateError>(part->is_map(), kLoad, "expected a map ", quote(key), ", got ", part->kind());
-  }
-  for (const char* key : {"preds", "targets"}) {
-    const State* part = state.find(key);
-    check<StateError>(part == nullptr || part->is_tensor(), kLoad, "expected a tensor ", quote(key), ", got ",
-                      part == nullptr ? "" : part->kind());
-  }
-}
-
-// Runs each metric on no rows of this form, on the host: the library's metrics throw for shapes that they cannot read.
-void check_readable(const std::vector<MetricFunc>& metrics, const std::vector<RunningSumsPtr>& sums,
-                    const at::Tensor& preds, const at::Tensor& targets) {
-  const auto none_like = [](const at::Tensor& rows) {
-    std::vector<std::int64_t> sizes = rows.sizes().vec();
-    sizes[0] = 0;
-    return at::zeros(sizes, rows.scalar_type());
-  };
-  const MetricState nothing(none_like(preds), none_like(targets));
-  try {
-    for (const RunningSumsPtr& which : sums) {
-      if (which->form) {
-        nothing.sums(which);
-      }
-    }
-    for (const MetricFunc& metric : metrics) {
-      if (metric.preds_targets) {
-        metric.compute(nothing);
-      }
-    }
-  } catch (const MetricError& error) {
-    fail<StateError>(kLoad, "expected predictions and targets that the metrics can read, got ",
-                     detail::tensor_text(preds), " and ", detail::tensor_text(targets), ": ", error.what());
-  } catch (const std::exception&) {
-    // A user's metric that cannot read empty data proves nothing.
-  }
-}
-
-}  // namespace
-
-State GlobalMetrics::state_dict() const {
-  auto& local = impl_->local;
-  State::Map state{{"n", local.n.read()}, {"count", local.count.read()}};
-  if (impl_->keeps) {
-    state.set("last", local.last_rows);
-    if (const at::Tensor preds = local.preds.all(); preds.defined()) {
-      state.set("preds", preds);
-      state.set("targets", local.targets.all());
-    }
-  }
-  state.set("sums", sums_state(impl_->sums, local.totals));
-  state.set("last_sums", sums_state(impl_->sums, local.last));
-  return state;
-}
-
-void GlobalMetrics::load_state_dict(const State& state) {
-  const c10::NoGradGuard no_grad;
-  check_parts(state);
-  Impl::Local loaded;
-  loaded.n.host = state.at("n").integer();
-  loaded.count.host = state.at("count").integer();
-  check<StateError>(loaded.n.host >= 0 && loaded.count.host >= loaded.n.host, kLoad,
-                    "expected counts that are not negative and n within count, got n ", loaded.n.host, " and count ",
-                    loaded.count.host);
-  const State* preds = state.find("preds");
-  const State* targets = state.find("targets");
-  check<StateError>((state.find("last") != nullptr) == impl_->keeps, kLoad, "expected metrics that ",
-                    impl_->keeps ? "keep" : "do not keep", " predictions, got the state of ones that ",
-                    impl_->keeps ? "do not" : "do");
-  check<StateError>((preds != nullptr) == (targets != nullptr) && (preds == nullptr || impl_->keeps), kLoad,
-                    "expected predictions and targets, got one of them");
-  if (preds != nullptr) {
-    const at::Tensor& rows = preds->tensor();
-    const at::Tensor& labels = targets->tensor();
-    check<StateError>(is_plain(rows) && is_plain(labels), kLoad,
-                      "expected predictions and targets as dense tensors, got others");
-    loaded.last_rows = state.at("last").integer();
-    check<StateError>(rows.dim() > 0 && labels.dim() > 0 && rows.size(0) == labels.size(0) && loaded.last_rows >= 0 &&
-                          loaded.last_rows <= rows.size(0),
-                      kLoad, "expected as many predictions as targets, and no fewer than the last ", loaded.last_rows,
-                      ", got ", detail::tensor_text(rows), " and ", detail::tensor_text(labels));
-    check_readable(impl_->metrics, impl_->sums, rows, labels);
-    loaded.preds.append(rows, impl_->options.device);
-    loaded.targets.append(labels, impl_->options.device);
-  }
-  const State::Map& totals = state.at("sums").map();
-  const bool any = impl_->keeps ? preds != nullptr : totals.size() > 0;
-  loaded.totals = read_all_sums(impl_->sums, totals, any, impl_->local.totals);
-  loaded.last = read_all_sums(impl_->sums, state.at("last_sums").map(), any, loaded.totals);
-  impl_->replace(std::move(loaded));
 }
 
 }  // namespace danling::inline v0

@@ -8,6 +8,7 @@
 
 #include <danling/metrics/global_metrics.hpp>
 
+#include <metrics/batch_rows.hpp>
 #include <metrics/row_store.hpp>
 
 namespace danling::inline v0 {
@@ -34,8 +35,26 @@ struct MetricData {
   SumsByKey sums;
 };
 
+/// The same by part of a batch; undefined for parts without data. Parts of all batches with the same place are added in
+/// the order of batches, then those of different places in the order of parts, which is the same for any number of
+/// ranks. Exact integers have one part.
+using PartSums = std::vector<at::Tensor>;
+
 /// Adds `more` to `total`, which may still be undefined; does not keep `more`.
 void merge_sums(const RunningSums& which, at::Tensor& total, const at::Tensor& more);
+/// Whether sums of this dtype are exact in any order.
+bool is_exact(const RunningSums& which, at::ScalarType dtype);
+/// Adds to one part of sums. `shared`: the tensors may be those of others, so copies them before.
+void merge_part(const RunningSums& which, PartSums& parts, std::size_t part, const at::Tensor& more,
+                bool shared = false);
+/// Appends the parts of a later rank.
+void join_parts(const RunningSums& which, PartSums& parts, const PartSums& more);
+/// Keeps only the parts [begin, end), and exact sums for `begin` 0; else these become 0. Whether there are others.
+bool keep_parts(const RunningSums& which, PartSums& parts, std::int64_t begin, std::int64_t end);
+/// One of them; undefined without any.
+at::Tensor any_part(const PartSums& parts);
+/// All parts together; undefined without any.
+at::Tensor total_of(const RunningSums& which, const PartSums& parts);
 
 }  // namespace detail
 
@@ -44,23 +63,30 @@ struct GlobalMetrics::Impl {
   struct Local {
     detail::RowStore preds;
     detail::RowStore targets;
+    detail::BatchRows batches;  // if predictions are stored
     std::int64_t last_rows = 0;
-    detail::SumsByKey totals;
-    detail::SumsByKey last;
+    std::vector<detail::PartSums> totals;  // by key
+    std::vector<detail::PartSums> last;
     detail::RowCount n;
     detail::RowCount count;
+    std::int64_t last_index = -1;  // number of the last batch
+    // Where the next update belongs:
+    std::int64_t next_index = -1;  // -1: not given
+    std::int64_t next_part = 0;
+    std::int64_t num_parts = 1;  // of any batch, with those that had no data
+    bool continues = false;
   };
-  /// Data received from one rank; for this rank, only the number of rows.
-  struct RankData {
+  /// Predictions of all ranks, in order, as of the last synchronize().
+  struct AllRows {
     detail::RowStore preds;
     detail::RowStore targets;
-    std::int64_t rows = 0;
-    std::int64_t last_rows = 0;
+    std::vector<detail::BatchRows> batches;  // by rank
   };
-  /// Data of all ranks as of the last synchronize(), besides the predictions in `sent`.
+  /// Other data of all ranks as of the last synchronize().
   struct Merged {
     detail::SumsByKey totals;
     detail::SumsByKey last;
+    std::int64_t last_rows = 0;
     std::int64_t n = 0;
     std::int64_t count = 0;
     /// No rows, in the ranks' common form, for ranks without data: metrics of sums and of predictions then read the
@@ -80,8 +106,15 @@ struct GlobalMetrics::Impl {
   detail::MetricData own_last_data();
   Result compute(const detail::MetricData& data) const;
   Result for_each_name(double number) const;
+  detail::SumsByKey totals_of(const std::vector<detail::PartSums>& by_key) const;
+  State state_of(Local& data) const;
+  Local read(const State& state) const;
   /// Replaces this rank's data.
   void replace(Local other);
+  /// Called by all ranks.
+  void gather_rows(const Group& group, const std::vector<detail::BatchRows>& added);
+  /// Moves to the batch and the part of the next update; returns whether it is a new batch.
+  bool begin_update();
 
   std::vector<MetricFunc> metrics;
   std::vector<RunningSumsPtr> sums;  // one for each key
@@ -89,10 +122,10 @@ struct GlobalMetrics::Impl {
   GlobalMetricsOptions options;
 
   Local local;
-  std::vector<RankData> sent;  // by rank
-  int own_rank = 0;
-  Group::Identity sent_by;  // of the group of these ranks
-  bool resend_all = true;   // reset or loaded since the last synchronize()
+  AllRows sent;
+  std::int64_t sent_index = -2;  // number of this rank's last batch in it
+  Group::Identity sent_by;       // of the group of these ranks
+  bool resend_all = true;        // reset or loaded since the last synchronize()
   std::optional<Merged> merged;
   std::optional<Result> average;
 };

@@ -1,15 +1,15 @@
 // GlobalMetrics over several processes.
-#include <cstring>
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
 
+#include <distributed/packing.hpp>
 #include <metrics/global_metrics_impl.hpp>
 #include <metrics/rank_reports.hpp>
 #include <metrics/scalar.hpp>
@@ -41,51 +41,49 @@ std::string form_text(const Form& form, bool rows) {
   return concat(c10::toString(static_cast<at::ScalarType>(form.front())), " [", text, "]");
 }
 
+void check_batches(bool right) {
+  check<MetricError>(right, kSynchronize, "expected the batches of a rank, got other numbers");
+}
+
 // Sent by each rank before anything else, so that all reach the same decisions and errors.
 struct Report {
   std::string metrics;  // names, keys, and whether predictions are stored
   bool resend_all = false;
-  std::int64_t rows = 0;
+  std::int64_t last_index = -1;
   std::int64_t last_rows = 0;
   std::int64_t n = 0;
   std::int64_t count = 0;
-  std::vector<Form> forms;  // of predictions, targets, and the sums of each key
+  std::vector<std::int64_t> parts;  // of the sums of each key
+  std::vector<Form> forms;          // of predictions, targets, and the sums of each key
+  detail::BatchRows batches;        // since the last call, unless all are sent again
 
   std::string encode() const {
-    std::vector<std::int64_t> numbers{
-        resend_all ? 1 : 0, rows, last_rows, n, count, static_cast<std::int64_t>(forms.size())};
-    for (const Form& form : forms) {
-      numbers.push_back(static_cast<std::int64_t>(form.size()));
-      numbers.insert(numbers.end(), form.begin(), form.end());
+    detail::Packer packer;
+    packer.text(metrics);
+    for (const std::int64_t number : {std::int64_t{resend_all}, last_index, last_rows, n, count}) {
+      packer.number(number);
     }
-    std::string bytes(numbers.size() * sizeof(std::int64_t), '\0');
-    std::memcpy(bytes.data(), numbers.data(), bytes.size());
-    return bytes + metrics;
+    packer.numbers(parts);
+    packer.numbers(batches.numbers());
+    for (const Form& form : forms) {
+      packer.numbers(form);
+    }
+    return packer.take();
   }
 
   static Report decode(const std::string& bytes) {
-    std::size_t at = 0;
-    const auto next = [&] {
-      std::int64_t number = 0;
-      check<MetricError>(at + sizeof(number) <= bytes.size(), kSynchronize,
-                         "expected the report of a GlobalMetrics, got other bytes; do all ranks call the same?");
-      std::memcpy(&number, bytes.data() + at, sizeof(number));
-      at += sizeof(number);
-      return number;
-    };
+    detail::Unpacker unpacker(bytes);
     Report report;
-    report.resend_all = next() != 0;
-    report.rows = next();
-    report.last_rows = next();
-    report.n = next();
-    report.count = next();
-    for (std::int64_t forms = next(); forms > 0; --forms) {
-      Form& form = report.forms.emplace_back();
-      for (std::int64_t size = next(); size > 0; --size) {
-        form.push_back(next());
-      }
+    report.metrics = unpacker.text();
+    report.resend_all = unpacker.number() != 0;
+    for (std::int64_t* number : {&report.last_index, &report.last_rows, &report.n, &report.count}) {
+      *number = unpacker.number();
     }
-    report.metrics = bytes.substr(at);
+    report.parts = unpacker.numbers();
+    check_batches(report.batches.read(unpacker.numbers()));
+    while (!unpacker.done()) {
+      report.forms.push_back(unpacker.numbers());
+    }
     return report;
   }
 };
@@ -131,32 +129,54 @@ std::vector<Form> common_forms(const std::vector<Report>& reports, const std::ve
   return common;
 }
 
-// The totals and the last batch's numbers of one key, together; zeros if this rank has none.
-at::Tensor total_and_last(const at::Tensor& total, const at::Tensor& last, const Form& form) {
-  if (total.defined()) {
-    return at::stack({total, last.to(total.device())});
-  }
-  std::vector<std::int64_t> sizes(form.begin() + 1, form.end());
-  sizes.insert(sizes.begin(), 2);
-  return at::zeros(sizes, static_cast<at::ScalarType>(form.front()));
-}
-
-void combine_sums(const Group& group, const RunningSums& which, const Form& form, const at::Tensor& own_total,
-                  const at::Tensor& own_last, at::Tensor& total, at::Tensor& last) {
-  if (!which.merge) {
-    at::Tensor both = total_and_last(own_total, own_last, form);
-    group.all_reduce(both);
-    total = both[0];
-    last = both[1];
-    return;
-  }
-  const at::Tensor own = own_total.defined() ? total_and_last(own_total, own_last, form).unsqueeze(0) : at::Tensor();
-  for (const at::Tensor& of_rank : group.all_gather(own)) {
-    if (of_rank.defined() && of_rank.size(0) > 0) {
-      detail::merge_sums(which, total, of_rank[0][0]);
-      detail::merge_sums(which, last, of_rank[0][1]);
+// The parts that have data, of all batches and then of the last one; undefined without any.
+at::Tensor stacked(const detail::PartSums& totals, const detail::PartSums& last) {
+  std::vector<at::Tensor> rows;
+  for (const detail::PartSums* parts : {&totals, &last}) {
+    for (const at::Tensor& part : *parts) {
+      if (part.defined()) {
+        rows.push_back(rows.empty() ? part : part.to(rows.front().device()));
+      }
     }
   }
+  return rows.empty() ? at::Tensor() : at::stack(rows);
+}
+
+// Exact integers, which need no order.
+at::Tensor sum_over_ranks(const Group& group, const Form& form, const at::Tensor& own_total,
+                          const at::Tensor& own_last) {
+  std::vector<std::int64_t> sizes(form.begin() + 1, form.end());
+  const at::Tensor none = at::zeros(sizes, static_cast<at::ScalarType>(form.front()));
+  const at::Tensor total = own_total.defined() ? own_total : none;
+  at::Tensor both = at::stack({total, (own_last.defined() ? own_last : none).to(total.device())});
+  group.all_reduce(both);
+  return both;
+}
+
+// The parts of all ranks, in the order of ranks: `totals` of each rank, then those of the last batch.
+void combine_parts(const Group& group, const RunningSums& which, const at::Tensor& own,
+                   const std::vector<std::int64_t>& totals, at::Tensor& total, at::Tensor& last) {
+  const std::vector<at::Tensor> ranks = group.all_gather(own);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (std::int64_t part = 0; ranks[rank].defined() && part < ranks[rank].size(0); ++part) {
+      detail::merge_sums(which, part < totals[rank] ? total : last, ranks[rank][part]);
+    }
+  }
+}
+
+// The batches of all ranks.
+std::vector<detail::BatchRows> all_batches(const Group& group, const detail::BatchRows& own) {
+  detail::Packer packer;
+  packer.numbers(own.numbers());
+  std::vector<detail::BatchRows> out;
+  for (const std::string& bytes : group.all_gather(packer.take())) {
+    check_batches(out.emplace_back().read(detail::Unpacker(bytes).numbers()));
+  }
+  return out;
+}
+
+std::int64_t number_of_parts(const detail::PartSums& parts) {
+  return std::count_if(parts.begin(), parts.end(), [](const at::Tensor& part) { return part.defined(); });
 }
 
 at::Tensor no_rows(const Form& form, std::optional<at::Device> device) {
@@ -169,20 +189,24 @@ at::Tensor no_rows(const Form& form, std::optional<at::Device> device) {
                    at::TensorOptions(static_cast<at::ScalarType>(form.front())).device(device.value_or(at::kCPU)));
 }
 
-// Parts in the order of ranks, on the device of `own`, else of the first; `none` without parts.
-at::Tensor join_ranks(std::vector<at::Tensor> parts, std::size_t own, const at::Tensor& none) {
-  std::optional<at::Device> device;
-  std::vector<at::Tensor> rows;
-  if (parts[own].defined()) {
-    device = parts[own].device();
+// The rows of all ranks after those that are stored, in order.
+void add_rows(detail::RowStore& store, const std::vector<at::Tensor>& gathered,
+              const std::vector<detail::RowPiece>& pieces, std::optional<at::Device> device) {
+  const std::size_t stored = gathered.size();
+  auto piece = pieces.begin();
+  detail::RowStore ordered;
+  const bool all_first = piece != pieces.end() && piece->source == stored && piece->rows == store.size();
+  const bool at_end = all_first || store.size() == 0;
+  piece += all_first ? 1 : 0;
+  detail::RowStore& to = at_end ? store : ordered;
+  for (; piece != pieces.end(); ++piece) {
+    to.append(piece->source == stored ? store.slice(piece->begin, piece->begin + piece->rows)
+                                      : gathered[piece->source].narrow(0, piece->begin, piece->rows),
+              device);
   }
-  for (const at::Tensor& part : parts) {
-    if (part.defined()) {
-      device = device.value_or(part.device());
-      rows.push_back(part.to(*device));
-    }
+  if (!at_end) {
+    store = std::move(ordered);
   }
-  return rows.empty() ? none : rows.size() == 1 ? rows.front() : at::cat(rows);
 }
 
 }  // namespace
@@ -195,112 +219,120 @@ void GlobalMetrics::synchronize(const Group& group) {
   Impl& impl = *impl_;
   Impl::Local& local = impl.local;
   const auto size = static_cast<std::size_t>(group.size());
-  const auto own = static_cast<std::size_t>(group.rank());
-  const bool other_group = impl.sent.empty() || !group.is(impl.sent_by);
+  const bool other_group = impl.sent.batches.empty() || !group.is(impl.sent_by);
 
   Report report;
   report.metrics = metrics_text(impl.metrics, impl.sums);
   report.resend_all = impl.resend_all || other_group;
-  report.rows = local.preds.size();
+  report.last_index = local.last_index;
   report.last_rows = local.last_rows;
   report.n = local.n.read();
   report.count = local.count.read();
+  report.batches = report.resend_all ? detail::BatchRows() : local.batches.after(impl.sent_index);
   report.forms = {form_of(local.preds.like(), 1), form_of(local.targets.like(), 1)};
-  for (const at::Tensor& total : local.totals) {
-    report.forms.push_back(form_of(total, 0));
+  for (std::size_t i = 0; i < impl.sums.size(); ++i) {
+    report.forms.push_back(form_of(detail::any_part(local.totals[i]), 0));
+    report.parts.push_back(number_of_parts(local.totals[i]));
   }
   std::vector<Report> reports;
+  bool resend_all = false;
+  std::int64_t last_index = -1;
   for (const std::string& bytes : detail::exchange_reports(group, "global_metrics", report.encode())) {
-    reports.push_back(Report::decode(bytes));
+    const Report& of_rank = reports.emplace_back(Report::decode(bytes));
+    resend_all = resend_all || of_rank.resend_all;
+    last_index = std::max(last_index, of_rank.last_index);
   }
   const std::vector<Form> forms = common_forms(reports, impl.sums);
 
-  bool resend_all = false;
-  for (const Report& of_rank : reports) {
-    resend_all = resend_all || of_rank.resend_all;
-  }
   // The ranks' data are valid again only if all of the following succeeds.
   impl.resend_all = true;
   impl.merged.reset();
   impl.average.reset();
   if (resend_all) {
-    impl.sent.clear();
-    impl.sent.resize(size);
-    impl.own_rank = group.rank();
+    impl.sent = {};
+    impl.sent.batches.resize(size);
+    impl.sent_index = -2;
     impl.sent_by = group.identity();
   }
-  bool any_rows = false;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    any_rows = any_rows || reports[rank].rows > impl.sent[rank].rows;
-  }
-  if (any_rows) {
-    const std::int64_t begin = impl.sent[own].rows;
-    const bool nothing = begin == report.rows;
-    // One after the other, so that at most one is duplicated.
-    for (const bool preds : {true, false}) {
-      detail::RowStore& rows = preds ? local.preds : local.targets;
-      const auto gathered = group.all_gather(nothing ? at::Tensor() : rows.slice(begin, report.rows));
-      for (std::size_t rank = 0; rank < size; ++rank) {
-        if (rank != own && gathered[rank].defined() && gathered[rank].size(0) > 0) {
-          Impl::RankData& from = impl.sent[rank];
-          (preds ? from.preds : from.targets).append(gathered[rank], impl.options.device);
-        }
-      }
+  if (impl.keeps) {
+    std::vector<detail::BatchRows> added;
+    for (Report& of_rank : reports) {
+      added.push_back(std::move(of_rank.batches));
     }
+    impl.gather_rows(group, resend_all ? all_batches(group, local.batches) : std::move(added));
   }
   Impl::Merged merged;
   merged.no_preds = no_rows(forms[0], impl.options.device);
   merged.no_targets = no_rows(forms[1], impl.options.device);
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    impl.sent[rank].rows = reports[rank].rows;
-    impl.sent[rank].last_rows = reports[rank].last_rows;
-    merged.n += reports[rank].n;
-    merged.count += reports[rank].count;
+  for (const Report& of_rank : reports) {
+    merged.count += of_rank.count;
+    if (of_rank.last_index == last_index) {
+      merged.n += of_rank.n;
+      merged.last_rows += of_rank.last_rows;
+    }
   }
-  merged.totals.resize(impl.sums.size());
-  merged.last.resize(impl.sums.size());
   for (std::size_t i = 0; i < impl.sums.size(); ++i) {
-    if (!forms[i + 2].empty()) {
-      combine_sums(group, *impl.sums[i], forms[i + 2], local.totals[i], local.last[i], merged.totals[i],
-                   merged.last[i]);
+    static const detail::PartSums none;
+    const detail::PartSums& last = local.last_index == last_index ? local.last[i] : none;
+    std::vector<std::int64_t> parts;  // of all batches, by rank
+    for (const Report& of_rank : reports) {
+      parts.push_back(of_rank.parts[i]);
+    }
+    at::Tensor& total = merged.totals.emplace_back();
+    at::Tensor& of_last = merged.last.emplace_back();
+    const Form& form = forms[i + 2];
+    if (!form.empty() && detail::is_exact(*impl.sums[i], static_cast<at::ScalarType>(form.front()))) {
+      const at::Tensor both = sum_over_ranks(group, form, detail::any_part(local.totals[i]), detail::any_part(last));
+      total = both[0];
+      of_last = both[1];
+    } else if (!form.empty()) {
+      combine_parts(group, *impl.sums[i], stacked(local.totals[i], last), parts, total, of_last);
     }
   }
   impl.merged = std::move(merged);
   impl.resend_all = false;
 }
 
+// Gathers the rows of the `added` batches of all ranks.
+void GlobalMetrics::Impl::gather_rows(const Group& group, const std::vector<detail::BatchRows>& added) {
+  const std::vector<detail::RowPiece> pieces = detail::in_order(sent.batches, added);
+  const auto own = static_cast<std::size_t>(group.rank());
+  std::int64_t new_rows = 0;
+  for (const detail::BatchRows& batches : added) {
+    new_rows += batches.rows();
+  }
+  const std::int64_t rows = added[own].rows();
+  if (new_rows > 0) {
+    // One after the other, so that at most one is duplicated.
+    for (const bool preds : {true, false}) {
+      detail::RowStore& from = preds ? local.preds : local.targets;
+      const auto gathered = group.all_gather(rows == 0 ? at::Tensor() : from.slice(from.size() - rows, from.size()));
+      add_rows(preds ? sent.preds : sent.targets, gathered, pieces, options.device);
+    }
+  }
+  for (std::size_t rank = 0; rank < added.size(); ++rank) {
+    sent.batches[rank].append(added[rank]);
+  }
+  sent_index = sent.batches[own].empty() ? -2 : sent.batches[own].last();
+}
+
 detail::MetricData GlobalMetrics::Impl::all_data() {
   if (!merged) {
-    return {local.preds.all(), local.targets.all(), local.totals};
+    return {local.preds.all(), local.targets.all(), totals_of(local.totals)};
   }
-  std::vector<at::Tensor> preds;
-  std::vector<at::Tensor> targets;
-  for (std::size_t rank = 0; rank < sent.size(); ++rank) {
-    const bool own = static_cast<int>(rank) == own_rank;
-    preds.push_back((own ? local.preds : sent[rank].preds).all());
-    targets.push_back((own ? local.targets : sent[rank].targets).all());
-  }
-  const auto own = static_cast<std::size_t>(own_rank);
-  return {join_ranks(std::move(preds), own, merged->no_preds), join_ranks(std::move(targets), own, merged->no_targets),
-          merged->totals};
+  const bool any = sent.preds.like().defined();
+  return {any ? sent.preds.all() : merged->no_preds, any ? sent.targets.all() : merged->no_targets, merged->totals};
 }
 
 detail::MetricData GlobalMetrics::Impl::last_data() {
   if (!merged) {
     return own_last_data();
   }
-  std::vector<at::Tensor> preds;
-  std::vector<at::Tensor> targets;
-  for (std::size_t rank = 0; rank < sent.size(); ++rank) {
-    const bool own = static_cast<int>(rank) == own_rank;
-    const std::int64_t end = sent[rank].rows;
-    const std::int64_t begin = end - sent[rank].last_rows;
-    preds.push_back((own ? local.preds : sent[rank].preds).slice(begin, end));
-    targets.push_back((own ? local.targets : sent[rank].targets).slice(begin, end));
-  }
-  const auto own = static_cast<std::size_t>(own_rank);
-  return {join_ranks(std::move(preds), own, merged->no_preds), join_ranks(std::move(targets), own, merged->no_targets),
-          merged->last};
+  const std::int64_t end = sent.preds.size();
+  const std::int64_t begin = end - merged->last_rows;
+  const bool any = sent.preds.like().defined();
+  return {any ? sent.preds.slice(begin, end) : merged->no_preds,
+          any ? sent.targets.slice(begin, end) : merged->no_targets, merged->last};
 }
 
 }  // namespace danling::inline v0

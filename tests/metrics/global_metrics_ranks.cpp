@@ -101,13 +101,24 @@ TEST_CASE("GlobalMetrics: over ranks with unequal counts, and one without any, i
     const auto rows_of = [](int rank, int round) -> std::int64_t {
       return (round == 0 && rank == 1) || (round == 1 && rank == 0) ? 0 : 40 + 7 * rank;
     };
+    // The batches that a rank has seen, in order: two of each round.
+    const auto batches_of = [&](int rank, int rounds) {
+      std::vector<std::pair<std::int64_t, std::int64_t>> batches;
+      for (int round = 0; round < rounds; ++round) {
+        if (const std::int64_t rows = rows_of(rank, round); rows > 0) {
+          const std::int64_t begin = begin_of(rank, round);
+          batches.insert(batches.end(), {{begin, begin + rows / 2}, {begin + rows / 2, begin + rows}});
+        }
+      }
+      return batches;
+    };
     std::vector<std::string> expected;
     for (int rounds = 1; rounds <= 3; ++rounds) {
       GlobalMetrics whole(all_metrics());
-      for (int rank = 0; rank < size; ++rank) {
-        for (int round = 0; round < rounds; ++round) {
-          if (rows_of(rank, round) > 0) {
-            feed(whole, begin_of(rank, round), begin_of(rank, round) + rows_of(rank, round));
+      for (std::size_t batch = 0; batch < 6; ++batch) {
+        for (int rank = 0; rank < size; ++rank) {
+          if (const auto batches = batches_of(rank, rounds); batch < batches.size()) {
+            feed(whole, batches[batch].first, batches[batch].second);
           }
         }
       }
@@ -147,7 +158,8 @@ TEST_CASE("GlobalMetrics: what is known of all ranks lasts until the next update
     const std::string own_value = text(metrics.value());
     metrics.synchronize(group);
     expect(text(metrics.value()) == own_value, "the rank's own last batch");
-    expect(at::equal(metrics.preds(), at::cat({samples(0, 6), samples(10, 17)})), "the predictions of all ranks");
+    expect(at::equal(metrics.preds(), at::cat({samples(0, 4), samples(10, 14), samples(4, 6), samples(14, 17)})),
+           "the predictions of all ranks, by batch");
     expect(metrics.targets().size(0) == 13, "the targets of all ranks");
     expect(metrics.sums("errors")[1].item<double>() == 13, "the sums of all ranks");
     expect(*metrics.n().number("mean") == 5 && *metrics.count().number("mean") == 13, "the counts of all ranks");
@@ -160,7 +172,17 @@ TEST_CASE("GlobalMetrics: what is known of all ranks lasts until the next update
       expect(text(metrics.batch()) == text(metrics.value()), "the rank's own last batch after an update");
     }
     metrics.synchronize(group);
-    expect(at::equal(metrics.preds(), at::cat({samples(0, 7), samples(10, 17)})), "what is new to have come");
+    expect(at::equal(metrics.preds(),
+                     at::cat({samples(0, 4), samples(10, 14), samples(4, 6), samples(14, 17), samples(6, 7)})),
+           "what is new to have come");
+    expect(
+        text(metrics.batch()) ==
+            [&] {
+              GlobalMetrics only(all_metrics());
+              feed(only, 6, 7);
+              return text(only.average());
+            }(),
+        "the last batch to be of the rank that has one more");
     metrics.load_state_dict(metrics.state_dict());
     expect(*metrics.count().number("mean") == 7, "a load to end it");
     return std::string("done");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct GlobalMetricsOptions {
 /// Stores predictions and
 /// targets only if a metric reads them, and each shared running sum once.
 ///
+/// Results have the same bits for any number of ranks that share the parts of each batch (see MetricsBase): predictions
+/// are in the order of one process that computes all parts, and sums that are not exact integers are kept by part.
+/// A custom metric must not depend on more than its input, such as the number of threads.
+///
 /// Stored data take at most 1/8 more memory than their bytes, beyond some KiB. The first read after updates joins the
 /// pieces; on a device the pieces and the result coexist for a moment. Updates copy and never wait for the device. The
 /// first batch decides dtypes and all dimensions but the first.
@@ -56,6 +61,10 @@ class GlobalMetrics : public Metrics {
   /// dtype or row shape that differs from earlier batches.
   void update(const at::Tensor& prediction, const at::Tensor& target) override;
   void reset() override;
+  /// Sums are kept by part, so the same part of each batch should have the same place among the ranks' parts.
+  void continue_batch() override;
+  /// @throws MetricError when `index` is negative or lower than before.
+  void begin_batch(std::int64_t index) override;
 
   // Metrics without data are nan. Wait for the device.
   Result value() const override;
@@ -66,8 +75,8 @@ class GlobalMetrics : public Metrics {
   Result n() const override;
   Result count() const override;
 
-  /// Predictions and targets so far, preprocessed: of all ranks if `average` is, in the order of ranks. Undefined if
-  /// none are stored. Do not change them: they may share memory with the stored ones.
+  /// Predictions and targets so far, preprocessed: of all ranks if `average` is, in the order of batches and of ranks
+  /// within a batch. Undefined if none are stored. Do not change them: they may share memory with the stored ones.
   at::Tensor preds() const;
   at::Tensor targets() const;
   /// The sums of this key, undefined before the first batch: of all ranks if `average` is.
@@ -76,13 +85,19 @@ class GlobalMetrics : public Metrics {
   const std::vector<MetricFunc>& metrics() const;
 
   /// Gathers the data added since the last call, on all ranks; all data after a reset or load on any rank,
-  /// and in another group. Each rank then stores the predictions of all, if a metric reads them. All ranks need the
-  /// same metrics, dtypes and shapes; a rank may have no data.
+  /// and in another group. Each rank then stores the predictions of all, if a metric reads them, beside its own. All
+  /// ranks need the same metrics, dtypes and shapes; a rank may have no data. The last batch is the one with the
+  /// highest number: ranks without data in it have no part in `batch`. Batches without a number are counted.
   void synchronize(const Group& group) override;
 
-  /// `count`, `n`, and the stored data: `preds`, `targets`, `last` (the rows of the last batch), `sums`, `last_sums`.
+  /// `count`, `n`, `batch_index`, and the stored data: `preds`, `targets`, `last` (the rows of the last batch),
+  /// `batches` (int64 [*, 3]: first number, batches, rows of each), `sums`, `last_sums` (lists if a batch has parts).
   State state_dict() const override;
   void load_state_dict(const State& state) override;
+  /// Joins the rows in order and the sums by part. Takes twice the memory of the rows while it runs.
+  State merge_states(std::span<const State> states) const override;
+  /// The rank with `begin` 0 gets the rows, each its parts of the sums.
+  std::optional<State> share_of_state(const State& merged, std::int64_t begin, std::int64_t end) const override;
 
   std::optional<bool> higher_is_better(std::string_view name) const override;
 
