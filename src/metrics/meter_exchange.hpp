@@ -22,7 +22,8 @@ class MeterExchange {
   /// Creates the meter of a name that only other ranks have.
   using Missing = std::function<AverageMeter&(const std::string& name)>;
 
-  /// Passes to every meter the values of its name on all ranks, added without rounding. Without `missing` all ranks must have the same names.
+  /// Passes to every meter the values of its name on all ranks, added without rounding. Without `missing` all ranks
+  /// must have the same names.
   /// @throws MetricError on all ranks, changing nothing.
   void run(const Group& group, const Missing& missing = {});
 
