@@ -11,49 +11,67 @@
 namespace danling::inline v0::detail {
 namespace {
 
+at::Tensor new_bucket(const BucketShape& shape) {
+  return at::zeros({shape.numel}, at::TensorOptions().dtype(shape.dtype).device(shape.device));
+}
+
+/// Asynchronous collectives, over connections of their own: they must not mix with those of the loops.
 class GroupExchange : public BucketExchange {
  public:
-  GroupExchange(Group group, const std::vector<BucketShape>& shapes) : group_(std::move(group)) {
+  GroupExchange(const Group& group, const std::vector<BucketShape>& shapes) : group_(group.split(0, group.rank())) {
     for (const BucketShape& shape : shapes) {
-      buckets_.push_back(at::zeros({shape.numel}, at::TensorOptions().dtype(shape.dtype).device(shape.device)));
+      buckets_.push_back(new_bucket(shape));
     }
+    works_.resize(shapes.size());
   }
 
   at::Tensor memory(std::size_t bucket) const override { return buckets_[bucket]; }
-  std::string name() const override { return "gloo"; }
-  void start(std::size_t) override {}
+  std::string name() const override { return "collectives of the group"; }
+  void start(std::size_t bucket) override { works_[bucket] = group_.start_all_reduce(buckets_[bucket]); }
   void finish_all() override {
-    for (at::Tensor& bucket : buckets_) {
-      group_.all_reduce(bucket);
+    for (Work& work : works_) {
+      work.wait();
+      work = Work();
     }
   }
-  void set_timeout(std::chrono::milliseconds) override {}
+  void set_timeout(std::chrono::milliseconds timeout) override { group_.set_timeout(timeout); }
 
  private:
   Group group_;
   std::vector<at::Tensor> buckets_;
+  std::vector<Work> works_;
 };
 
-// Each rank gathers the buckets of all and adds them along the tree: as many copies as ranks.
-class GatheredExchange : public BucketExchange {
+/// Each rank adds one part of every bucket along the tree: all send it theirs, and it sends the sum to all. As many
+/// bytes as a ring.
+class TreeExchange : public BucketExchange {
  public:
-  GatheredExchange(Group group, const std::vector<BucketShape>& shapes, std::vector<Subtree> ranks)
-      : group_(std::move(group)), ranks_(std::move(ranks)) {
+  TreeExchange(const Group& group, const std::vector<BucketShape>& shapes, std::vector<Subtree> ranks)
+      : group_(group.split(0, group.rank())), ranks_(std::move(ranks)) {
     for (const BucketShape& shape : shapes) {
-      buckets_.push_back(at::zeros({shape.numel}, at::TensorOptions().dtype(shape.dtype).device(shape.device)));
+      buckets_.push_back(new_bucket(shape));
     }
   }
 
   at::Tensor memory(std::size_t bucket) const override { return buckets_[bucket]; }
-  std::string name() const override { return "gathered"; }
+  std::string name() const override { return "collectives of the group"; }
   void start(std::size_t) override {}
   void finish_all() override {
     const at::NoGradGuard no_grad;
     for (at::Tensor& bucket : buckets_) {
-      bucket.copy_(sum(group_.all_gather(bucket), 0, ranks_.size()));
+      const std::int64_t ranks = group_.size();
+      std::vector<at::Tensor> parts;
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const std::int64_t begin = bucket.numel() * rank / ranks;
+        parts.push_back(bucket.narrow(0, begin, bucket.numel() * (rank + 1) / ranks - begin));
+      }
+      const auto sums = group_.all_gather(sum(group_.all_to_all(parts), 0, ranks_.size()));
+      for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+        parts[rank].copy_(sums[rank]);
+      }
     }
   }
-  void set_timeout(std::chrono::milliseconds) override {}
+  void set_timeout(std::chrono::milliseconds timeout) override { group_.set_timeout(timeout); }
 
  private:
   at::Tensor sum(const std::vector<at::Tensor>& all, std::size_t first, std::size_t last) const {
@@ -78,8 +96,10 @@ bool on_host(const std::vector<BucketShape>& buckets) {
 BucketExchange::~BucketExchange() = default;
 
 std::unique_ptr<BucketExchange> make_group_exchange(const Group& group, const std::vector<BucketShape>& buckets,
-                                                    std::chrono::milliseconds) {
-  return std::make_unique<GroupExchange>(group, buckets);
+                                                    std::chrono::milliseconds timeout) {
+  auto exchange = std::make_unique<GroupExchange>(group, buckets);
+  exchange->set_timeout(timeout);
+  return exchange;
 }
 
 std::unique_ptr<BucketExchange> make_tree_exchange(const Group& group, const std::vector<BucketShape>& buckets,
@@ -93,7 +113,8 @@ std::unique_ptr<BucketExchange> make_tree_exchange(const Group& group, const std
       return exchange;
     }
   }
-  auto exchange = std::make_unique<GatheredExchange>(group, buckets, std::move(ranks));
+  auto exchange = std::make_unique<TreeExchange>(group, buckets, std::move(ranks));
+  exchange->set_timeout(timeout);
   text = reason.empty() ? exchange->name() : concat(exchange->name(), " (", reason, ")");
   return exchange;
 }

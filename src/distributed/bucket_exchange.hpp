@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -38,6 +39,8 @@ class BucketExchange {
   virtual void finish_all() = 0;
   /// Waits of later steps end after this time.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  /// Ends the waits of the other ranks with `reason`, where the group does not.
+  virtual void abort(std::string_view reason) { static_cast<void>(reason); }
   /// "shared memory" or the name of the backend, for logs.
   virtual std::string name() const = 0;
 };

@@ -144,6 +144,8 @@ void Group::run_threads(int size, const std::function<void(Group& group)>& body,
 int Group::rank() const { return impl_ == nullptr ? 0 : impl_->rank(); }
 int Group::size() const { return impl_ == nullptr ? 1 : impl_->size(); }
 
+bool Group::reaches_others() const { return impl_ != nullptr && impl_->connection.watch != nullptr; }
+
 void Group::set_timeout(std::chrono::milliseconds timeout) const {
   check<DistributedError>(timeout.count() > 0, "group.set_timeout", "expected a timeout above 0, got ", timeout.count(),
                           " ms");

@@ -18,6 +18,7 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/ancestors.hpp>
+#include <distributed/rank_report.hpp>
 #include <distributed/wire.hpp>
 
 namespace danling::inline v0::detail {
@@ -203,8 +204,6 @@ Meeting meet_by_name(const ProcessIdentity& identity, const std::string& name, m
 }
 
 }  // namespace
-
-std::string seconds_text(milliseconds time) { return to_text(static_cast<double>(time.count()) / 1000.0) + " s"; }
 
 StorePtr Meeting::prefixed(const std::string& prefix) const {
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);

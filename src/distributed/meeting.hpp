@@ -48,6 +48,5 @@ void call_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity
 
 /// The start of this part's messages.
 constexpr const char* connect_where = "group.connect";
-std::string seconds_text(std::chrono::milliseconds time);
 
 }  // namespace danling::inline v0::detail

@@ -100,8 +100,9 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   }
 
   void begin_backward(bool closes) {
-    check<StateError>(!is_broken_, "reducer.backward",
-                      "expected whole windows, got one that was dropped after its sums had begun; start all ranks again");
+    check<StateError>(
+        !is_broken_, "reducer.backward",
+        "expected whole windows, got one that was dropped after its sums had begun; start all ranks again");
     ++pass_;
     closes_ = closes;
     if (started_ > 0) {
@@ -149,6 +150,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void finish(bool any_missing, bool any_late);
   void drop();
   void set_timeout(std::chrono::milliseconds timeout) { exchange_->set_timeout(timeout); }
+  void abort(std::string_view reason) { exchange_->abort(reason); }
   const Group& group() const { return group_; }
   std::string text() const { return text_; }
 
@@ -414,6 +416,7 @@ void Reducer::finish() {
   finish(missing, late);
 }
 void Reducer::drop() { impl_->drop(); }
+void Reducer::abort(std::string_view reason) { impl_->abort(reason); }
 void Reducer::set_timeout(std::chrono::milliseconds timeout) { impl_->set_timeout(timeout); }
 std::string Reducer::text() const { return impl_->text(); }
 

@@ -15,6 +15,7 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/packing.hpp>
+#include <distributed/rank_report.hpp>
 #include <distributed/wire.hpp>
 
 namespace danling::inline v0::detail {

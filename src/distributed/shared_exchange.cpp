@@ -52,6 +52,8 @@ class SharedExchange : public BucketExchange {
   std::string name() const override { return "shared memory"; }
   void set_timeout(std::chrono::milliseconds timeout) override { memory_->set_timeout(timeout); }
 
+  void abort(std::string_view reason) override { memory_->abort(reason); }
+
   void start(std::size_t index) override {
     Bucket& bucket = buckets_[index];
     ++bucket.step;

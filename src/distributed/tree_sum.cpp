@@ -135,6 +135,12 @@ void TreeSum::drop() {
   pushed_ = 0;
 }
 
+void TreeSum::abort(std::string_view reason) {
+  if (exchange_ != nullptr) {
+    exchange_->abort(reason);
+  }
+}
+
 void TreeSum::set_timeout(std::chrono::milliseconds timeout) {
   if (exchange_ != nullptr) {
     exchange_->set_timeout(timeout);

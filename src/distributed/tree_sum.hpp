@@ -43,6 +43,7 @@ class TreeSum {
   /// @param any_lacking  whether `lacks_any` is true on any rank: the same on all ranks
   std::vector<at::Tensor> finish(bool any_lacking);
   void drop();
+  void abort(std::string_view reason);
   void set_timeout(std::chrono::milliseconds timeout);
 
   /// How sums are made, for logs.

@@ -30,7 +30,7 @@ StepPacket BaseRunner::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
   StepPacket all = runner_.parallelism().agree({.weight = own.weight,
                                                 .learner = own.learner,
-                                                .micro_step = runner_.state_.train.micro_step,
+                                                .micro_step = own.micro_step,
                                                 .iteration = own.iteration,
                                                 .stop = runner_.stop_requested(),
                                                 .end = requests.end.has_value(),

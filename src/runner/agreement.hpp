@@ -13,9 +13,10 @@ class BaseRunner::Agreement {
   /// What a rank says of itself: the weight of its accumulation window, and its place.
   struct Own {
     double weight = 0.0;
-    std::int64_t learner = -1;  ///< number of the one whose window closes
-    std::int64_t iteration = 0;
-    bool ended = false;  ///< the pass: this rank joins the updates of the others
+    std::int64_t learner = -1;    ///< number of the one whose window closes
+    std::int64_t micro_step = 0;  ///< of the run, when this micro-batch is done
+    std::int64_t iteration = 0;   ///< of the pass, when it began
+    bool ended = false;           ///< the pass: this rank joins the updates of the others
   };
 
   /// Collective, once for each update, between rounds, and when a pass ends.

@@ -65,6 +65,7 @@ StepPacket DataParallel::agree(const StepPacket& mine) {
 }
 
 void DataParallel::reduce_gradients(optim::Optimizer& optimizer) {
+  const Wait wait(*this);
   reducer_of(optimizer).finish(any_missing_, any_late_);
 }
 
@@ -84,6 +85,21 @@ Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
     reducer = std::make_unique<Reducer>(params, group(), options_);
   }
   return *reducer;
+}
+
+void DataParallel::set_timeout(std::chrono::milliseconds timeout) {
+  options_.timeout = timeout;
+  for (const auto& [optimizer, reducer] : reducers_) {
+    reducer->set_timeout(timeout);
+  }
+  Parallelism::set_timeout(timeout);
+}
+
+void DataParallel::abort(std::string_view words) {
+  for (const auto& [optimizer, reducer] : reducers_) {
+    reducer->abort(words);
+  }
+  Parallelism::abort(words);
 }
 
 }  // namespace danling::inline v0::detail

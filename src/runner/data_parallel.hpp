@@ -28,6 +28,8 @@ class DataParallel : public Parallelism {
   StepPacket agree(const StepPacket& mine) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
+  void abort(std::string_view words) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
   Reducer& reducer_of(const optim::Optimizer& optimizer);

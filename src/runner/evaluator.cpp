@@ -98,8 +98,8 @@ void TorchRunnerBase::Evaluator::evaluate_shards(detail::LoopFrame& frame, data:
     const std::int64_t batch = (runner_.state_.train.global_step << 32) + done;
     seed_generators(detail::shard_seed(runner_.seed(), detail::ShardUse::evaluate, batch, shard));
   };
-  frame.begin_batch(done);
   for (;;) {
+    frame.begin_batch(done);
     seed(loader.options().shard.rank + loader.part());
     evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
     if (loader.is_last_part()) {
@@ -107,7 +107,6 @@ void TorchRunnerBase::Evaluator::evaluate_shards(detail::LoopFrame& frame, data:
     }
     check<DataError>(batches.next(), "runner.evaluate", "expected all shards of a batch in split ",
                      quote(frame.split()), ", got fewer");
-    frame.continue_batch();
   }
   seed(runner_.parallelism().data_share().size);
 }

@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include <danling/metrics/metrics.hpp>
+#include <danling/telemetry/logger.hpp>
 
 #include "runner/checks.hpp"
 #include "runner/gradients.hpp"
 #include "runner/meeting.hpp"
+#include "runner/rank_times.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0::detail {
@@ -33,6 +35,7 @@ LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optio
       split_(split),
       total_(total.value_or(0)),
       interval_(runner.log_interval()),
+      waited_before_(runner.parallelism().waited_seconds()),
       loss_(&runner.meters["loss"]) {}
 
 // Also after an exception in the loop.
@@ -61,6 +64,9 @@ void LoopFrame::send_split(void (Callback::*training)(const SplitEvent&),
 }
 
 void LoopFrame::add_rate(const Learner& learner, std::int64_t times) {
+  if (runner_.parallelism().computes_shards() && !runner_.is_main_process()) {
+    return;  // the same on all ranks; the mean over three of them would be rounded otherwise than over two
+  }
   const double lr = learner.optimizer->param_groups().front().lr;
   if (!learner.name.empty()) {
     runner_.meters["lr_" + learner.name].update(lr, times);
@@ -72,8 +78,15 @@ void LoopFrame::add_rate(const Learner& learner, std::int64_t times) {
   lr_->update(lr, times);
 }
 
-void LoopFrame::begin_batch(std::int64_t number) { (void)number; }
-void LoopFrame::continue_batch() {}
+void LoopFrame::begin_batch(std::int64_t number) const {
+  runner_.meters.begin_batch(number);
+  if (MetricsBase* metrics = runner_.active_metrics()) {
+    metrics->begin_batch(number);
+  }
+  if (const auto& losses = runner_.criterion.losses()) {
+    losses->begin_batch(number);
+  }
+}
 
 // In training each step sends an event.
 void LoopFrame::progress(std::int64_t done) {
@@ -101,7 +114,11 @@ void LoopFrame::write_synchronized() {
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
   TorchRunnerBase::Checks(runner_).numbers(*this, averages);
-  const Result rates = telemetry_.interval().result();
+  LoopCounts counts = telemetry_.interval();
+  if (runner_.mode() == RunnerMode::train) {
+    counts = RankTimes(runner_.group(), counts, 0.0).total();
+  }
+  const Result rates = counts.result();
   runner_.callbacks_.notify(&Callback::on_log,
                             LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
 }
@@ -181,7 +198,11 @@ Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
   if (close) {
     close(result);
   }
-  const Result rates = telemetry_.total().result();
+  const RankTimes times(runner_.group(), telemetry_.total(), runner_.parallelism().waited_seconds() - waited_before_);
+  const Result rates = times.total().result();
+  if (const std::string report = times.report(); !report.empty() && runner_.mode() == RunnerMode::train) {
+    runner_.logger().info(concat(split_, ": ", report));
+  }
   runner_.callbacks_.notify(&Callback::on_log,
                             LogEvent{{runner_}, split_, runner_.mode(), std::nullopt, result, result, rates});
   send_split(&Callback::on_train_end, &Callback::on_evaluate_end, result);

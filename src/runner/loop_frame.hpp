@@ -31,10 +31,8 @@ class LoopFrame {
   /// The learning rate, as "lr", or of one of several models as "lr_<name>".
   void add_rate(const Learner& learner, std::int64_t times = 1);
 
-  /// The batch of this number begins, or the next update of meters and metrics belongs to the same batch: a global
-  /// batch in shards.
-  void begin_batch(std::int64_t number);
-  void continue_batch();
+  /// Called before each shard: the next updates of meters and metrics belong to the batch of this number.
+  void begin_batch(std::int64_t number) const;
 
   /// Requires meters reset by `enter`; progress starts at the steps already done.
   void start(std::int64_t done = 0);
@@ -92,6 +90,7 @@ class LoopFrame {
   std::int64_t interval_;
   std::int64_t done_ = 0;
   std::int64_t logged_ = -1;
+  double waited_before_ = 0.0;  // for other ranks, in earlier passes
   AverageMeter* loss_ = nullptr;
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;

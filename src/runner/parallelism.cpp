@@ -58,6 +58,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   if (group_.alone()) [[likely]] {
     return mine;
   }
+  const Wait wait(*this);
   std::string text(sizeof(StepPacket), '\0');
   std::memcpy(text.data(), &mine, sizeof(StepPacket));  // of one program on machines of one kind
   StepPacket all{.all_ended = true};
@@ -115,6 +116,16 @@ at::Tensor Parallelism::clip_grad_norm(const std::vector<at::Tensor>& params, do
 void Parallelism::zero_grad(optim::Optimizer& optimizer) { optimizer.zero_grad(); }
 
 void Parallelism::end_step(const WindowPlace&) noexcept {}
+
+void Parallelism::abort(std::string_view words) {
+  if (group_.reaches_others()) {
+    group_.abort(words);
+  } else if (!group_.alone()) {
+    detail::report_failure(group_, words);
+  }
+}
+
+void Parallelism::set_timeout(std::chrono::milliseconds timeout) { group_.set_timeout(timeout); }
 
 void Parallelism::drop_gradients(optim::Optimizer& optimizer) { zero_grad(optimizer); }
 

@@ -1,12 +1,15 @@
 // The run's records: results, score, summary.
 #include <danling/runner/base_runner.hpp>
 
+#include <exception>
+#include <filesystem>
 #include <utility>
 
 #include <danling/checkpoint/manager.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/core/suggest.hpp>
 
+#include "runner/meeting.hpp"
 #include "runner/records.hpp"
 #include "runner/saver.hpp"
 #include "runner/score_names.hpp"
@@ -25,9 +28,32 @@ void BaseRunner::Records::begin() {
     return;
   }
   const auto ranks = Saver(runner_).gather_rank_states();  // a resumed run may save at once
-  if (services.recorder == nullptr) {
+  if (services.recorder != nullptr) {
+    open_recorder();
+  }
+  if (!runner_.group().alone()) {
+    open_rank_log();
+  }
+}
+
+// Beside that of rank 0, which has taken the directory.
+void BaseRunner::Records::open_rank_log() {
+  const std::string own = is_open() && runner_.config().log ? runner_.workspace().log_file().string() : std::string();
+  const std::filesystem::path first = detail::exchange(runner_.group(), own).front();
+  std::error_code missing;
+  if (first.empty() || runner_.is_main_process() || !std::filesystem::is_directory(first.parent_path(), missing)) {
     return;
   }
+  auto path = first.parent_path() / concat(first.stem().string(), ".rank", runner_.rank(), ".log");
+  try {
+    runner_.logger().open_file(path.string());
+  } catch (const std::exception& error) {
+    runner_.logger().warning(concat("the log of rank ", runner_.rank(), " is not written: ", error.what()));
+  }
+}
+
+void BaseRunner::Records::open_recorder() {
+  auto& services = *runner_.services_;
   const auto& from = services.restore;
   const ConfigTree full = to_tree(runner_.config());
   bool take_over = false;

@@ -30,6 +30,8 @@ class BaseRunner::Records {
   void log_guessed_score() const;
 
  private:
+  void open_recorder();
+  void open_rank_log();
   void adopt_history();
 
   BaseRunner& runner_;

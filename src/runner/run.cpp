@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include <danling/core/signals.hpp>
+#include <danling/distributed/threads.hpp>
 #include <danling/nn/summary.hpp>
 #include <danling/runner/finders.hpp>
 #include <danling/runner/torch_runner.hpp>
@@ -29,12 +30,18 @@ TorchRunner::~TorchRunner() = default;
 namespace detail {
 namespace {
 
-// Settings of the process, which an embedded runner does not change.
-void apply_process_settings(const RunnerConfig& config) {
+// Settings of the process, which an embedded runner does not change. @return what was decided, for the log
+std::string apply_process_settings(const RunnerConfig& config) {
+  std::string threads;
   if (config.num_threads) {
     at::set_num_threads(static_cast<int>(*config.num_threads));
   } else if (config.parallel.virtual_ranks) {
     at::set_num_threads(1);  // kernels may add in another order with another number of threads
+    threads = "threads: 1, with parallel.virtual_ranks, unless num_threads is set";
+  } else if (const ProcessIdentity identity = read_process_identity(); identity.distributed()) {
+    const ProcessThreads own = process_threads(identity);
+    at::set_num_threads(own.threads);
+    threads = concat("threads: ", own.reason);
   }
   if (config.flush_denormals) {
     at::globalContext().setFlushDenormal(true);
@@ -48,6 +55,7 @@ void apply_process_settings(const RunnerConfig& config) {
     mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024 * 1023);
   }
 #endif
+  return threads;
 }
 
 std::string one_line(std::string text) {
@@ -187,13 +195,16 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     if (parse(config, argc, argv)) {
       return exit_success;
     }
-    apply_process_settings(config);
+    const std::string threads = apply_process_settings(config);
     const SignalGuard signals;
     // Turns a full disk quota or a closed pipe into an error of the write, with a message, instead of a fatal signal.
     std::signal(SIGXFSZ, SIG_IGN);
     std::signal(SIGPIPE, SIG_IGN);
     try {
       runner = make();
+      if (!threads.empty()) {
+        runner->logger().info(threads);
+      }
       if (config.summary || config.find_lr.enabled || config.find_batch_size.enabled) {
         const int code = run_tool(*runner, config);
         runner->close();

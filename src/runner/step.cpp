@@ -147,6 +147,9 @@ void TorchRunnerBase::step(const std::string& name) {
 }
 
 bool TorchRunnerBase::is_settled() const {
+  if (joins_updates_) {  // the same on all ranks, also on one that has ended its pass
+    return open_step_ == nullptr && !in_step_event_ && state_.train.micro_step % accum_span_ == 0;
+  }
   return open_step_ == nullptr && !in_step_event_ &&
          std::all_of(learners_.begin(), learners_.end(),
                      [](const Learner& learner) { return learner.window.count() == 0; });

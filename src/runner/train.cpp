@@ -2,6 +2,7 @@
 #include <danling/runner/torch_runner_base.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <utility>
@@ -13,7 +14,6 @@
 #include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
-#include "runner/meeting.hpp"
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
 #include "runner/schedules.hpp"
@@ -117,6 +117,10 @@ void TorchRunnerBase::Training::prepare_steps() {
   Averages(runner_).prepare();
   runner_.by_steps_ = runner_.is_step_mode();
   runner_.is_single_process_ = runner_.group().alone();
+  if (const auto seconds = runner_.config().comm.train_timeout_seconds; seconds && !runner_.is_single_process_) {
+    runner_.train_timeout_ = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+  }
+  runner_.joins_updates_ = !runner_.is_single_process_ && runner_.parallelism().sums_gradients();
   Learners(runner_).keep_gradient_accumulators();
   for (const Learner& learner : runner_.learners_) {
     runner_.parallelism().prepare_optimizer(*learner.optimizer);
@@ -178,7 +182,7 @@ void TorchRunnerBase::Training::notify(const std::exception& error) {
 void TorchRunnerBase::Training::broadcast_failure(std::string_view words) {
   if (!runner_.group().alone()) {
     try {
-      detail::report_failure(runner_.group(), words);
+      runner_.parallelism().abort(words);
     } catch (const std::exception& error) {
       runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));
     }

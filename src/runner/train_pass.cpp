@@ -75,7 +75,7 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
     const OpenStep step =
         runner_.parallelism().computes_shards()
             ? train_shards(frame, loader)
-            : train(frame, {runner_.batch_of(loader), loader.batch_size(), loader.is_last(), &loader.info()});
+            : train(frame, {runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()});
     counted = step.updated;
     if (runner_.is_settled()) {  // never inside an accumulation window
       apply_requests(step.agreed);
@@ -115,6 +115,11 @@ bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase
   return true;
 }
 
+// The last micro-batch of a pass closes its windows, on all ranks together.
+bool TorchRunnerBase::TrainPass::is_last(const data::LoaderBase& loader) const {
+  return runner_.joins_updates_ ? loader.is_last_of_all() : loader.is_last();
+}
+
 bool TorchRunnerBase::TrainPass::is_due() const {
   return (global_step_ >= loop_.target_step || runner_.requests_.ended) &&
          (runner_.is_settled() || global_step_ >= *runner_.steps());
@@ -123,12 +128,14 @@ bool TorchRunnerBase::TrainPass::is_due() const {
 // Ranks may have different numbers of batches: one without takes part in the updates of the others, until all passes
 // are over. What it does not share is a loss, and the events of a step.
 void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
-  if (runner_.is_single_process_ || !runner_.parallelism().sums_gradients()) {
+  if (!runner_.joins_updates_) {
     return;
   }
   while (!runner_.by_steps_ || !is_due()) {
-    const StepPacket all = Agreement(runner_).agree(
-        {.weight = Windows(runner_).open_weight(), .iteration = loop_.iteration, .ended = true});
+    const StepPacket all = Agreement(runner_).agree({.weight = Windows(runner_).open_weight(),
+                                                     .micro_step = runner_.state_.train.micro_step,
+                                                     .iteration = loop_.iteration,
+                                                     .ended = true});
     if (all.all_ended) {
       runner_.state_.train.micro_step = all.micro_step;
       loop_.iteration = all.iteration;
@@ -278,8 +285,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch&
   run_train_step(step, micro_batch.batch, normalizer);
   if (runner_.learners_.size() > 1) {
     Windows(runner_).close_open(step);
-    if (step.agreed.exhausted && runner_.parallelism().sums_gradients()) [[unlikely]] {
-      step.agreed = Agreement(runner_).agree({.iteration = loop_.iteration});  // ends the micro-batch for joined ranks
+    if (step.agreed.exhausted && runner_.joins_updates_) [[unlikely]] {
+      step.agreed = Agreement(runner_).agree({.micro_step = Windows(runner_).next_position(step),
+                                              .iteration = loop_.iteration});  // ends the micro-batch for joined ranks
     }
   }
   if (step.last) {
@@ -324,9 +332,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   const bool passes_over = runner_.watch_ != nullptr && Watch(runner_).passes_over(runner_.state_.train.micro_step);
   OpenStep step = open_step(/*last=*/false);
   step.shards = loader.num_parts();
-  frame.begin_batch(loop_.iteration);
   for (;;) {
-    const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), loader.is_last(), &loader.info()};
+    frame.begin_batch(loop_.iteration);
+    const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
     frame.data_ready();
     const auto [normalizer, tokens] = runner_.count_batch(shard.batch);
     step.shard = loader.part();
@@ -345,7 +353,6 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     }
     check<DataError>(loader.next(), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
                      ", got ", step.shard + 1);
-    frame.continue_batch();
   }
   seed_shard(step, runner_.parallelism().data_share().size);
   if (passes_over) {

@@ -31,6 +31,7 @@ class TorchRunnerBase::TrainPass {
   class StepScope;
 
   bool next(detail::LoopFrame& frame, data::LoaderBase& loader);
+  bool is_last(const data::LoaderBase& loader) const;
   bool is_due() const;
   void join(detail::LoopFrame& frame);
   void join_update(detail::LoopFrame& frame, const StepPacket& all);

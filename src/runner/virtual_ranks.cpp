@@ -112,6 +112,7 @@ void VirtualRanks::push_buffers() {
 }
 
 void VirtualRanks::reduce_gradients(optim::Optimizer& optimizer) {
+  const Wait wait(*this);
   const std::vector<at::Tensor> sums = gradients_->finish(any_missing_);
   std::size_t index = 0;
   for (const auto& param_group : optimizer.param_groups()) {
@@ -146,6 +147,25 @@ void VirtualRanks::drop_gradients(optim::Optimizer& optimizer) {
     buffer_sums_->drop();
   }
   Parallelism::drop_gradients(optimizer);
+}
+
+void VirtualRanks::set_timeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  for (const auto& sum : {gradients_.get(), buffer_sums_.get()}) {
+    if (sum != nullptr) {
+      sum->set_timeout(timeout);
+    }
+  }
+  Parallelism::set_timeout(timeout);
+}
+
+void VirtualRanks::abort(std::string_view words) {
+  for (const auto& sum : {gradients_.get(), buffer_sums_.get()}) {
+    if (sum != nullptr) {
+      sum->abort(words);
+    }
+  }
+  Parallelism::abort(words);
 }
 
 }  // namespace danling::inline v0::detail

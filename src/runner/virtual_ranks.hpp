@@ -33,6 +33,8 @@ class VirtualRanks : public Parallelism {
   void end_shard(optim::Optimizer& optimizer) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
+  void abort(std::string_view words) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
   TreeSum::Options options() const;

@@ -1,7 +1,9 @@
 #include "runner/windows.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <danling/core/suggest.hpp>
@@ -81,14 +83,22 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
   if (runner_.is_single_process_) [[likely]] {
     step.agreed.stop = runner_.stop_requested();
   } else {
-    step.agreed = Agreement(runner_).agree(
-        {.weight = own_weight, .learner = &learner - runner_.learners_.data(), .iteration = runner_.loop_.iteration});
+    step.agreed = Agreement(runner_).agree({.weight = own_weight,
+                                            .learner = &learner - runner_.learners_.data(),
+                                            .micro_step = next_position(step),
+                                            .iteration = runner_.loop_.iteration});
   }
   update(learner, step, own_weight);
 }
 
 void TorchRunnerBase::Windows::take_part(Learner& learner, OpenStep& step) {
   update(learner, step, learner.window.total());
+}
+
+std::int64_t TorchRunnerBase::Windows::next_position(const OpenStep& step) const {
+  const std::int64_t next = runner_.state_.train.micro_step;
+  const std::int64_t over = next % runner_.accum_span_;
+  return step.last && over != 0 ? next + runner_.accum_span_ - over : next;
 }
 
 double TorchRunnerBase::Windows::open_weight() const {
@@ -115,6 +125,9 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
   const bool updated = runner_.optimizer_step();
   runner_.learner_ = &runner_.learners_.front();
   if (updated) {
+    if (runner_.train_timeout_) [[unlikely]] {
+      runner_.parallelism().set_timeout(*std::exchange(runner_.train_timeout_, std::nullopt));
+    }
     ++learner.updates;
     if (runner_.has_adapters_) [[unlikely]] {
       Adapters(runner_).update(learner.name);
@@ -136,7 +149,10 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
 
 void TorchRunnerBase::Windows::close_open(OpenStep& step) {
   for (Learner& learner : runner_.learners_) {
-    if (learner.window.count() > 0 && ((step.position + 1) % learner.accum_steps == 0 || step.last)) {
+    // A rank that has ended its pass may have nothing in a window that others have opened.
+    const bool open = learner.window.count() > 0 || (runner_.joins_updates_ && step.last &&
+                                                     runner_.state_.train.micro_step % learner.accum_steps != 0);
+    if (open && ((step.position + 1) % learner.accum_steps == 0 || step.last)) {
       close(learner, step);
     }
   }

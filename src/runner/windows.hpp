@@ -24,6 +24,8 @@ class TorchRunnerBase::Windows {
   void close_last(bool counted);
   /// Joins the update of a rank that still has batches: `step.agreed` is its packet.
   void take_part(Learner& learner, OpenStep& step);
+  /// `micro_step` after this micro-batch: the last of a pass ends a whole window.
+  std::int64_t next_position(const OpenStep& step) const;
   /// Weight of the open window, of the one model.
   double open_weight() const;
   /// Counts a short window at the end of the data as a whole one, so that the next pass begins a new window.

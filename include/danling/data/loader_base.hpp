@@ -68,6 +68,8 @@ class LoaderBase {
   bool next();
   /// Whether the current batch is the last of this rank in its epoch.
   bool is_last() const { return last_; }
+  /// Whether it is, and no other process has more batches in this epoch, as far as the source knows.
+  bool is_last_of_all() const { return last_ && missed_steps() == 0; }
   /// Number of the current batch among those of this process in its global batch, in [0, `num_parts()`): share
   /// `shard.rank` + part. 0 without `Shard::parts`.
   std::int64_t part() const { return step_ != nullptr ? part_ : 0; }

@@ -76,6 +76,8 @@ class Group {
   /// collectives throw `rank 2: <reason>`. Called by any rank, at any time, from any thread. Rank 0 returns when the
   /// others have read the reason, after at most 5 s.
   void abort(std::string_view reason) const;
+  /// Whether the other ranks hear an abort of this one: not `over` processes of the program, nor alone.
+  bool reaches_others() const;
 
   // Parts of this group, made by all of its ranks. Groups may be destroyed in any order.
   /// The ranks of the same `color`, ordered by `key`, then by rank; this process alone where `color` is negative.

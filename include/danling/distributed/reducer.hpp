@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -65,6 +66,8 @@ class Reducer {
   /// other ranks wait for them.
   void drop();
 
+  /// Ends the waits of the other ranks for this one's gradients; they throw `reason`.
+  void abort(std::string_view reason);
   void set_timeout(std::chrono::milliseconds timeout);
   /// How sums are made: "shared memory", "gloo" or "nccl"; with the reason against shared memory, for logs.
   std::string text() const;

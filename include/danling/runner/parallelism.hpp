@@ -1,6 +1,7 @@
 // Parallelism of a run: identity and share of the data of each rank, and the communication of a step.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -78,8 +79,8 @@ class Parallelism {
   /// Place along an axis: `replicate`, `shard`, `context`, `pipeline`, `tensor`, `expert`, `expert_tensor`. An unused
   /// axis has size 1. @throws ConfigError that lists the axes for another name.
   virtual AxisPlace axis(std::string_view name) const;
-  /// Part of each global batch that this rank reads, or parts. Ranks that compute the same samples together (tensor, pipeline)
-  /// have the same place.
+  /// Part of each global batch that this rank reads, or parts. Ranks that compute the same samples together (tensor,
+  /// pipeline) have the same place.
   virtual AxisPlace data_share() const { return {identity_.rank, identity_.world_size}; }
   /// Seed of this rank's generators. Called when: the runner is constructed, and in init_distributed.
   virtual std::uint64_t seed(std::uint64_t run_seed) const {
@@ -134,8 +135,31 @@ class Parallelism {
   virtual void end_step(const WindowPlace& place) noexcept;
   /// Forgets the gradients of a window that is not closed, after an error or before a roll-back.
   virtual void drop_gradients(optim::Optimizer& optimizer);
+  /// After an error of this rank that ends its training: tells the others, wherever they wait. They throw its words.
+  virtual void abort(std::string_view words);
+  /// Timeout of waits for other ranks from now on. Called on every rank.
+  virtual void set_timeout(std::chrono::milliseconds timeout);
+  /// Seconds that this rank has waited in agree() and reduce_gradients(): communication, and ranks that come later.
+  double waited_seconds() const { return waited_seconds_; }
+
+ protected:
+  /// Counts a wait for other ranks, for its lifetime.
+  class Wait {
+   public:
+    explicit Wait(Parallelism& owner) : owner_(owner), begin_(std::chrono::steady_clock::now()) {}
+    ~Wait() {
+      owner_.waited_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    Parallelism& owner_;
+    std::chrono::steady_clock::time_point begin_;
+  };
 
  private:
+  double waited_seconds_ = 0.0;
   ProcessIdentity identity_;
   Group group_;
 };

@@ -1,0 +1,35 @@
+// Times of all ranks in a loop: their sums for the records, and who is slow.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <danling/distributed/group.hpp>
+#include <danling/telemetry/loop_telemetry.hpp>
+
+namespace danling::inline v0::detail {
+
+class RankTimes {
+ public:
+  /// Collective. @param waited  seconds of this rank for the others
+  RankTimes(const Group& group, const LoopCounts& mine, double waited);
+
+  /// Samples and tokens of all ranks, steps and seconds of the one with most.
+  LoopCounts total() const;
+  /// `computing 9.8 to 14.1 ms a step (rank 3), reading data ... , waiting for others ...`; names ranks that are slower
+  /// than the median by a quarter. Empty for one process.
+  std::string report() const;
+
+ private:
+  struct Rank {
+    LoopCounts counts;
+    double waited = 0.0;
+
+    double per_step(double seconds) const;
+    double computing() const { return per_step(counts.seconds - counts.data_seconds - waited); }
+  };
+
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace danling::inline v0::detail
