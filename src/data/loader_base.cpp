@@ -129,6 +129,14 @@ std::optional<std::int64_t> LoaderBase::length() const {
              : std::nullopt;
 }
 
+std::optional<std::int64_t> LoaderBase::num_steps() const {
+  const detail::LoaderEngine& engine = detail::engine_of(engine_);
+  if (engine.sampler != nullptr) {
+    return detail::EpochPlan(engine.order_size(), {}, engine.layout).num_steps();
+  }
+  return engine.batch_sampler != nullptr ? engine.batch_sampler->length(engine.layout.shape()) : std::nullopt;
+}
+
 void LoaderBase::rewind(std::int64_t epoch) {
   engine_->pipeline->stop();
   engine_->planner = nullptr;

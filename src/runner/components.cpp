@@ -164,17 +164,17 @@ std::optional<std::int64_t> TorchRunnerBase::steps_per_epoch() const {
   std::int64_t total = 0;
   for (const auto& split : train_splits()) {
     const data::LoaderBase* loader = find_loader(split);
-    if (loader == nullptr || !loader->length()) {
+    if (loader == nullptr || !loader->num_steps()) {
       return std::nullopt;
     }
-    total += lengths.steps_in(*loader->length());
+    total += lengths.steps_in(*loader->num_steps());
   }
   return total;
 }
 
 std::optional<std::int64_t> TorchRunnerBase::split_length(std::string_view split) const {
   const data::LoaderBase* loader = find_loader(split);
-  return loader == nullptr ? std::nullopt : loader->length();
+  return loader == nullptr ? std::nullopt : loader->num_steps();
 }
 
 // ---- state ----------------------------------------------------------------------------------------------------------

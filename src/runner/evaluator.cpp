@@ -66,7 +66,7 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   const PausedPass paused(runner_);
   const Averages::Evaluated averaged(runner_);
   runner_.enter(RunnerMode::evaluate, split);
-  const auto total = steps ? steps : loader.length();
+  const auto total = steps ? steps : loader.num_steps();
   detail::LoopFrame frame(runner_, split, total);
   frame.start();
   data::LoaderVisit batches = visit(split);
@@ -154,13 +154,13 @@ Result TorchRunnerBase::evaluate_steps(std::string_view split, std::optional<std
     check<ConfigError>(total.has_value(), "runner.evaluate_steps",
                        "expected a number of batches, got none; pass `steps` or set `steps` in the config");
     steps = std::max<std::int64_t>(*total / 20, 1);
-    if (const auto length = loader(split).length()) {
+    if (const auto length = loader(split).num_steps()) {
       steps = std::min(*steps, *length);  // the default is capped by a short split
     }
   }
   check<ConfigError>(*steps >= 0, "runner.evaluate_steps", "expected a number of batches that is not negative, got ",
                      *steps);
-  const auto length = loader(split).length();
+  const auto length = loader(split).num_steps();
   check<DataError>(!length || *steps <= *length || !group().alone(), "runner.evaluate_steps", "expected ", *steps,
                    " batches in split ", quote(split), ", got ", length.value_or(0));
   return Evaluator(*this).evaluate(split, steps);

@@ -189,7 +189,7 @@ std::int64_t TorchRunnerBase::Rounds::step_budget(std::size_t remaining_splits, 
   }
   const auto splits = static_cast<std::int64_t>(remaining_splits);
   const std::int64_t fair = std::max<std::int64_t>((remaining + splits - 1) / splits, 1);
-  const auto length = loader.length();
+  const auto length = loader.num_steps();
   if (!length) {
     return fair;
   }

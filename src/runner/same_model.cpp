@@ -53,7 +53,7 @@ void make_same(const Group& group, const ModelHandle& model) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : state) {
     at::Tensor target = tensor;
-    target.copy_(group.all_gather(tensor.detach()).front());
+    group.broadcast(target, /*root=*/0);
   }
 }
 

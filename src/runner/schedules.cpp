@@ -55,7 +55,7 @@ std::optional<std::int64_t> TorchRunnerBase::Schedules::length_in_steps(const st
   std::vector<std::int64_t> passes;
   for (const auto& split : runner_.train_splits()) {
     const data::LoaderBase* loader = runner_.find_loader(split);
-    passes.push_back(loader == nullptr ? 0 : loader->length().value_or(0));
+    passes.push_back(loader == nullptr ? 0 : loader->num_steps().value_or(0));
   }
   if (std::find(passes.begin(), passes.end(), 0) != passes.end()) {
     passes.clear();

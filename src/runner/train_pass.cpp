@@ -61,7 +61,7 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   data::LoaderBase& loader = runner_.loader(split);
   const std::int64_t first_step = resumed ? loop_.first_step : global_step_;
   detail::LoopFrame frame(runner_, split,
-                          runner_.by_steps_ ? std::optional(loop_.target_step - first_step) : loader.length());
+                          runner_.by_steps_ ? std::optional(loop_.target_step - first_step) : loader.num_steps());
   const PassScope scope(runner_, frame);
   begin(frame, resumed);
   if (!runner_.by_steps_) {

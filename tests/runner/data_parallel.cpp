@@ -52,21 +52,24 @@ void compare_ddp(const DdpCase& ddp_case, int processes, std::int64_t batch_size
 }
 
 TEST_CASE("ddp: two processes with half the batch each are one with the whole", "[runner][ddp]") {
-  const auto whole_batches = [](TinyConfig& config) { config.dataloader.drop_last = true; };
+  const auto whole_batches = [](TinyConfig& config) { config.dataloader.splits["train"].drop_last = true; };
   const DdpCase cases[] = {
       {"float32", whole_batches},
       {"clipping by norm", [](TinyConfig& config) { config.max_grad_norm = 0.1; }},
       {"clipping by value", [](TinyConfig& config) { config.max_grad_value = 0.01; }},
       {"accumulation, the last window short", [](TinyConfig& config) { config.accum_steps = 3; }},
-      {"AdamW", [](TinyConfig& config) { config.optim.type = "adamw", config.optim.eps = 1e-3; }},
+      {"AdamW",
+       [](TinyConfig& config) { config.optim.type = "adamw", config.optim.momentum.reset(), config.optim.eps = 1e-3; }},
       {"an average of the weights", [](TinyConfig& config) { config.ema.enabled = true, config.ema.decay = 0.9; }},
       {"a schedule", [](TinyConfig& config) { config.sched.type = "cosine"; }},
       {"by steps", [](TinyConfig& config) { config.epochs.reset(), config.steps = 17; }},
       {"by steps, accumulation",
        [](TinyConfig& config) { config.epochs.reset(), config.steps = 9, config.accum_steps = 2; }},
       {"float64", [](TinyConfig& config) { config.precision = "fp64"; }, false, 1e-12},
-      {"bf16", [](TinyConfig& config) { config.precision = "bf16", config.dataloader.drop_last = true; }, true},
-      {"fp16", [](TinyConfig& config) { config.precision = "fp16", config.dataloader.drop_last = true; }, true},
+      {"bf16",
+       [](TinyConfig& config) { config.precision = "bf16", config.dataloader.splits["train"].drop_last = true; }, true},
+      {"fp16",
+       [](TinyConfig& config) { config.precision = "fp16", config.dataloader.splits["train"].drop_last = true; }, true},
       {"no overlap", [](TinyConfig& config) { config.ddp.overlap = false; }},
       {"no shared memory", [](TinyConfig& config) { config.ddp.shared_memory = false; }},
       {"many buckets", [](TinyConfig& config) { config.ddp.bucket_cap_mb = 1e-4; }},

@@ -6,6 +6,7 @@
 
 #include "rank_runner.hpp"
 #include "runner/data_parallel.hpp"
+#include "runner/virtual_ranks.hpp"
 
 namespace runner_test {
 
@@ -44,11 +45,13 @@ class DdpRunner : public Base {
 
  protected:
   void init_distributed() override {
-    if (group_.alone()) {
+    const std::chrono::seconds timeout(60);
+    if (const auto shards = this->config().parallel.virtual_ranks) {
+      this->set_parallelism(std::make_unique<dl::detail::VirtualRanks>(group_, *shards, this->config().ddp, timeout));
+    } else if (group_.alone()) {
       this->set_parallelism(std::make_unique<dl::Parallelism>(dl::ProcessIdentity()));
     } else {
-      this->set_parallelism(
-          std::make_unique<dl::detail::DataParallel>(group_, this->config().ddp, std::chrono::seconds(60)));
+      this->set_parallelism(std::make_unique<dl::detail::DataParallel>(group_, this->config().ddp, timeout));
     }
   }
 

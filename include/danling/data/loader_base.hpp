@@ -56,6 +56,10 @@ class LoaderBase {
   /// Batches of this rank in a whole epoch (global batches in which it has samples); nothing if unknown.
   std::optional<std::int64_t> length() const;
 
+  /// Global batches in a whole epoch: the same on all ranks, of which one may have no samples in the last. Nothing if
+  /// unknown.
+  std::optional<std::int64_t> num_steps() const;
+
   /// Begins `epoch` at its first batch, or at the position of a state of this epoch loaded since the last call. Waits
   /// for the samples of another epoch that workers are reading. Ends a visit (`LoaderVisit`). @throws StateError, and
   /// changes nothing, while another loader is in an epoch of the same stream or batch sampler.

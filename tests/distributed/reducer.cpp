@@ -1,0 +1,260 @@
+// Sums of gradients in buckets.
+#include <danling/distributed/reducer.hpp>
+
+#include <signal.h>
+
+#include <torch/nn/module.h>
+#include <torch/torch.h>
+
+#include <danling/core/error.hpp>
+
+#include <support/error.hpp>
+#include <support/ranks.hpp>
+
+#include "distributed/shared_memory.hpp"
+
+namespace reducer_test {
+
+using danling::concat;
+using danling::DistributedError;
+using danling::Group;
+using danling::Reducer;
+using danling::ReducerOptions;
+using danling::StateError;
+using danling::detail::SharedMemory;
+using danling_test::check_ranks;
+using danling_test::error_of;
+using danling_test::expect;
+using danling_test::run_ranks;
+
+/// Parameters whose gradient on rank r is r + 1 times known integers, so that sums are exact in any order.
+struct Problem {
+  std::vector<at::Tensor> params;
+  Problem() {
+    for (const auto& shape : std::vector<std::vector<std::int64_t>>{{100, 30}, {5}, {}, {1000}, {2, 3, 4}}) {
+      params.push_back(at::ones(shape).requires_grad_());
+    }
+    params.push_back(at::ones({40, 20}).t().requires_grad_());  // not contiguous
+    params.push_back(at::ones({3}, at::kDouble).requires_grad_());
+    params.push_back(at::ones({64}, at::kBFloat16).requires_grad_());
+  }
+  at::Tensor factor(std::size_t index) const {
+    const at::Tensor& param = params[index];
+    return (torch::arange(param.numel(), at::kDouble).remainder(7) + 1).view(param.sizes()).to(param.scalar_type());
+  }
+  at::Tensor loss(double scale, const std::vector<std::size_t>& used) const {
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    for (const std::size_t index : used) {
+      sum = sum + (params[index] * factor(index)).to(at::kDouble).sum() * scale;
+    }
+    return sum;
+  }
+  std::vector<std::size_t> all() const {
+    std::vector<std::size_t> out(params.size());
+    std::iota(out.begin(), out.end(), 0);
+    return out;
+  }
+  void zero_grad() {
+    for (at::Tensor& param : params) {
+      param.mutable_grad().reset();
+    }
+  }
+  void expect_gradients(double scale) const {
+    for (std::size_t index = 0; index < params.size(); ++index) {
+      expect(params[index].grad().defined() && at::equal(params[index].grad(), factor(index) * scale),
+             concat("the sum in parameter ", index, " with scale ", scale));
+      expect(params[index].grad().strides() == params[index].strides(), "the strides of the parameter");
+    }
+  }
+};
+
+std::vector<ReducerOptions> kinds() {
+  return {{}, {.overlap = false}, {.shared_memory = false}, {.bucket_bytes = 2048, .first_bucket_bytes = 256}};
+}
+
+TEST_CASE("Reducer: gradients are summed in every dtype and layout, with the memory of the buckets", "[distributed]") {
+  for (const ReducerOptions& options : kinds()) {
+    for (const int size : {2, 3}) {
+      check_ranks(run_ranks(size,
+                            [&](const Group& group) {
+                              Problem problem;
+                              Reducer reducer(problem.params, group, options);
+                              const double mine = group.rank() + 1;
+                              const double sum = size * (size + 1) / 2;
+                              for (int step = 0; step < 3; ++step) {
+                                reducer.begin_backward(/*closes=*/true);
+                                problem.loss(mine, problem.all()).backward();
+                                reducer.finish();
+                                problem.expect_gradients(sum);
+                                problem.zero_grad();
+                              }
+                              for (int part = 0; part < 3; ++part) {  // a window of three passes
+                                reducer.begin_backward(/*closes=*/part == 2);
+                                problem.loss(mine, problem.all()).backward();
+                              }
+                              reducer.finish();
+                              problem.expect_gradients(3 * sum);
+                              return std::string("ok");
+                            }),
+                  "ok");
+    }
+  }
+}
+
+TEST_CASE("Reducer: a parameter that no rank uses stays without gradient; one that some use gets their sum",
+          "[distributed]") {
+  for (const ReducerOptions& options : kinds()) {
+    check_ranks(run_ranks(3,
+                          [&](const Group& group) {
+                            Problem problem;
+                            Reducer reducer(problem.params, group, options);
+                            for (int step = 0; step < 2; ++step) {
+                              reducer.begin_backward(true);
+                              std::vector<std::size_t> used = {0, 4};
+                              if (group.rank() == 1) {
+                                used.push_back(3);
+                              }
+                              if (group.rank() != 2) {  // which has no backward pass at all
+                                problem.loss(1, used).backward();
+                              }
+                              reducer.finish();
+                              expect(at::equal(problem.params[0].grad(), problem.factor(0) * 2),
+                                     "the sum of two ranks");
+                              expect(at::equal(problem.params[3].grad(), problem.factor(3)), "that of one");
+                              expect(!problem.params[1].grad().defined(), "none");
+                              problem.zero_grad();
+                            }
+                            return std::string("ok");
+                          }),
+                "ok");
+  }
+}
+
+TEST_CASE("Reducer: another backward pass after the sums have begun is added", "[distributed]") {
+  for (const ReducerOptions& options : kinds()) {
+    check_ranks(run_ranks(2,
+                          [&](const Group& group) {
+                            Problem problem;
+                            Reducer reducer(problem.params, group, options);
+                            for (int step = 0; step < 3; ++step) {  // in the later ones two passes are expected
+                              reducer.begin_backward(true);
+                              problem.loss(1, problem.all()).backward();
+                              reducer.begin_backward(true);
+                              problem.loss(4, problem.all()).backward();
+                              reducer.finish();
+                              problem.expect_gradients(10);
+                              problem.zero_grad();
+                            }
+                            reducer.begin_backward(true);
+                            problem.loss(1, problem.all()).backward();
+                            reducer.finish();
+                            problem.expect_gradients(2);
+                            return std::string("ok");
+                          }),
+                "ok");
+  }
+}
+
+TEST_CASE("Reducer: gradients that change while they are summed, sparse ones and other parameters are errors",
+          "[distributed]") {
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          Problem problem;
+                          Reducer reducer(problem.params, group);
+                          reducer.begin_backward(true);
+                          problem.loss(1, problem.all()).backward();
+                          problem.params[0].mutable_grad().mul_(2);
+                          return error_of<StateError>([&] { reducer.finish(); });
+                        }),
+              "[reducer.finish] expected gradients that nothing changes between backward() and step(), got changed "
+              "ones, whose sum over the ranks had begun; set ddp.overlap to false, or change them in optimizer_step()");
+  check_ranks(
+      run_ranks(2,
+                [](const Group& group) {
+                  const at::Tensor table = at::ones({4, 2}).requires_grad_();
+                  Reducer reducer({table}, group);
+                  reducer.begin_backward(true);
+                  return error_of<StateError>([&] {
+                    at::embedding(table, torch::tensor({1, 2}), -1, false, /*sparse=*/true).sum().backward();
+                  });
+                }),
+      "[reducer.backward] expected dense gradients, got a sparse one of shape [4, 2]; create the embedding with "
+      "sparse(false)");
+  check_ranks(
+      run_ranks(2,
+                [](const Group& group) {
+                  return error_of<DistributedError>(
+                      [&] { Reducer({at::ones({2 + group.rank()}).requires_grad_()}, group); });
+                }),
+      "[reducer.params] expected the same parameters that require gradients on all ranks, got Float[2] on rank 0 "
+      "and Float[3] on rank 1");
+}
+
+TEST_CASE("Reducer: covers the same parameters while the same ones require gradients", "[distributed]") {
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          Problem problem;
+                          Reducer reducer(problem.params, group);
+                          expect(reducer.covers(problem.params), "its own");
+                          problem.params[1].set_requires_grad(false);
+                          expect(!reducer.covers(problem.params), "others after a freeze");
+                          return reducer.text();
+                        }),
+              "shared memory");
+}
+
+TEST_CASE("Reducer: bfloat16 on the wire rounds each rank's gradient once", "[distributed]") {
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          const at::Tensor param = at::zeros({3}).requires_grad_();
+                          Reducer reducer({param}, group, {.wire_dtype = at::kBFloat16});
+                          reducer.begin_backward(true);
+                          (param * torch::tensor({1.0, 1.00390625, 257.0})).sum().backward();  // ties to even
+                          reducer.finish();
+                          return concat(param.grad()[0].item<float>(), " ", param.grad()[1].item<float>(), " ",
+                                        param.grad()[2].item<float>());
+                        }),
+              "2.0 2.0 512.0");
+}
+
+TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the waits of the others by name",
+          "[distributed]") {
+  const std::string how = GENERATE("killed", "late", "aborts");
+  const auto texts = run_ranks(3, [&](const Group& group) {
+    const auto memory =
+        SharedMemory::create(group, {.bytes = 64, .flags = 1, .timeout = std::chrono::milliseconds(1500)});
+    memory->raise(0, 1);
+    memory->await(0, 1, "the first sum");
+    group.barrier();
+    if (group.rank() == 1) {
+      if (how == "killed") {
+        raise(SIGKILL);
+      } else if (how == "aborts") {
+        memory->abort("no room");
+      } else {
+        std::this_thread::sleep_for(std::chrono::seconds(6));
+      }
+      return std::string("gone");
+    }
+    memory->raise(0, 2);
+    return error_of<DistributedError>([&] { memory->await(0, 2, "the second sum"); });
+  });
+  for (const int rank : {0, 2}) {
+    const std::string& text = texts[static_cast<std::size_t>(rank)];
+    if (how == "killed") {
+      CHECK(text ==
+            concat("[group.collective] expected an answer of all 3 ranks to the second sum, got none of rank 1, "
+                   "which has ended; see its log (seen from rank ",
+                   rank, ")"));
+    } else if (how == "aborts") {
+      CHECK(text == "[group.collective] rank 1 has failed: no room");
+    } else {
+      CHECK(text ==
+            concat("[group.collective] expected an answer of all 3 ranks to the second sum within 1.5 s, got none "
+                   "of rank 1, which lives but waits elsewhere or computes (seen from rank ",
+                   rank, ")"));
+    }
+  }
+}
+
+}  // namespace reducer_test
