@@ -7,10 +7,10 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/agreement.hpp"
-#include "runner/meeting.hpp"
 #include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
+#include "runner/meeting.hpp"
 #include "runner/restorer.hpp"
 #include "runner/snapshot.hpp"
 #include "runner/train_pass.hpp"

@@ -1,5 +1,9 @@
 // The sections of RunnerConfig for several processes.
-#include <danling/runner/runner_config.hpp>
+#include "runner/process_config.hpp"
+
+#include <bit>
+
+#include <danling/core/error.hpp>
 
 #include "runner/reserved_keys.hpp"
 
@@ -26,6 +30,20 @@ void DdpConfig::fields(Fields& f) {
   f("shared_memory", shared_memory, "exchange gradients through shared memory where all processes are on one machine");
   f("comm_hook", comm_hook, "element type in which gradients travel: bf16_compress, fp16_compress, or none: their own")
       .choices({"none", "bf16_compress", "fp16_compress"});
+}
+
+std::string_view RunnerConfig::stack_name() const {
+  return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
+}
+
+void detail::check_processes(const RunnerConfig& config) {
+  static constexpr std::string_view where = "config.validate";
+  if (const auto shards = config.parallel.virtual_ranks) {
+    check<ConfigError>(std::has_single_bit(static_cast<std::uint64_t>(*shards)), where,
+                       "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
+    check<ConfigError>(config.deterministic, where,
+                       "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
+  }
 }
 
 }  // namespace danling::inline v0

@@ -10,9 +10,9 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
-#include "runner/meeting.hpp"
 #include "runner/display.hpp"
 #include "runner/flag_scope.hpp"
+#include "runner/meeting.hpp"
 #include "runner/restorer.hpp"
 #include "runner/services.hpp"
 

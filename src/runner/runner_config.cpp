@@ -1,6 +1,5 @@
 // RunnerConfig: every setting of a runner.
 #include <algorithm>
-#include <bit>
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 #include <danling/runner/runner_config.hpp>
@@ -9,6 +8,7 @@
 
 #include "config/field_spec.hpp"
 #include "runner/precision_config.hpp"
+#include "runner/process_config.hpp"
 #include "runner/reserved_keys.hpp"
 #include "runner/tools_config.hpp"
 
@@ -398,12 +398,7 @@ void RunnerConfig::base_validate() const {
   check<ConfigError>(
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
-  if (const auto shards = parallel.virtual_ranks) {
-    check<ConfigError>(std::has_single_bit(static_cast<std::uint64_t>(*shards)), where,
-                       "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
-    check<ConfigError>(deterministic, where,
-                       "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
-  }
+  detail::check_processes(*this);
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' beside 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",
@@ -448,10 +443,6 @@ void RunnerConfig::base_validate() const {
   check_average(ema, "ema");
   check_average(swa, "swa");
   check_anneal(swa);
-}
-
-std::string_view RunnerConfig::stack_name() const {
-  return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
 }
 
 }  // namespace danling::inline v0

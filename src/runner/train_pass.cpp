@@ -5,19 +5,14 @@
 
 #include <danling/telemetry/logger.hpp>
 
-#include "runner/adapters.hpp"
 #include "runner/agreement.hpp"
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/gradients.hpp"
-#include "runner/kept_buffers.hpp"
 #include "runner/loop_frame.hpp"
-#include "runner/loss_terms.hpp"
-#include "runner/repeated_step.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
-#include "runner/shard_seed.hpp"
 #include "runner/snapshot.hpp"
 #include "runner/training.hpp"
 #include "runner/watch.hpp"
@@ -35,26 +30,6 @@ class TorchRunnerBase::TrainPass::PassScope {
 
  private:
   TorchRunnerBase& runner_;
-};
-
-/// Registers the step for backward() and step(), for its lifetime.
-class TorchRunnerBase::TrainPass::StepScope {
- public:
-  StepScope(TorchRunnerBase& runner, OpenStep& step) : runner_(runner), step_(step) {
-    Adapters(runner).use_trained();
-    runner_.parallelism().begin_step(step_.place);
-    runner_.open_step_ = &step;
-  }
-  ~StepScope() {
-    runner_.open_step_ = nullptr;
-    runner_.parallelism().end_step(step_.place);
-  }
-  StepScope(const StepScope&) = delete;
-  StepScope& operator=(const StepScope&) = delete;
-
- private:
-  TorchRunnerBase& runner_;
-  OpenStep& step_;
 };
 
 void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
@@ -123,63 +98,6 @@ bool TorchRunnerBase::TrainPass::is_last(const data::LoaderBase& loader) const {
 bool TorchRunnerBase::TrainPass::is_due() const {
   return (global_step_ >= loop_.target_step || runner_.requests_.ended) &&
          (runner_.is_settled() || global_step_ >= *runner_.steps());
-}
-
-// Ranks may have different numbers of batches: one without takes part in the updates of the others, until all passes
-// are over. What it does not share is a loss, and the events of a step.
-void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
-  if (!runner_.joins_updates_) {
-    return;
-  }
-  while (!runner_.by_steps_ || !is_due()) {
-    const StepPacket all = Agreement(runner_).agree({.weight = Windows(runner_).open_weight(),
-                                                     .micro_step = runner_.state_.train.micro_step,
-                                                     .iteration = loop_.iteration,
-                                                     .ended = true});
-    if (all.all_ended) {
-      runner_.state_.train.micro_step = all.micro_step;
-      loop_.iteration = all.iteration;
-      return;
-    }
-    if (all.logs) {
-      loop_.iteration = all.iteration;
-      frame.join_line(done());
-    } else {
-      join_update(frame, all);
-    }
-  }
-}
-
-// With several models, a packet without one ends the micro-batch.
-void TorchRunnerBase::TrainPass::join_update(detail::LoopFrame& frame, const StepPacket& all) {
-  OpenStep step{.agreed = all};
-  const std::int64_t passed = all.iteration - loop_.iteration;  // by the others, since this rank's pass was over
-  for (const Learner& learner : runner_.learners_) {
-    if (learner.scheduler != nullptr && passed > 0) {
-      frame.add_rate(learner, passed);
-    }
-  }
-  loop_.iteration = all.iteration;
-  runner_.state_.train.micro_step = all.micro_step;
-  if (all.learner >= 0) {
-    step.updated = joined_.updated;
-    runner_.parallelism().begin_step({});
-    Windows(runner_).take_part(runner_.learners_[static_cast<std::size_t>(all.learner)], step);
-    runner_.parallelism().end_step({});
-    joined_ = step;
-  } else {
-    step = joined_;
-    step.agreed = all;
-  }
-  if (runner_.learners_.size() > 1 && all.learner >= 0) {
-    return;
-  }
-  end_micro_batch(frame, step);
-  save_and_log(frame, step);
-  joined_ = OpenStep();
-  if (runner_.is_settled()) {
-    apply_requests(step.agreed);
-  }
 }
 
 void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
@@ -279,99 +197,6 @@ void TorchRunnerBase::TrainPass::save_and_log(detail::LoopFrame& frame, const Op
   }
 }
 
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::run_step(const MicroBatch& micro_batch,
-                                                               std::optional<std::int64_t> normalizer) {
-  OpenStep step = open_step(micro_batch.last);
-  run_train_step(step, micro_batch.batch, normalizer);
-  if (runner_.learners_.size() > 1) {
-    Windows(runner_).close_open(step);
-    if (step.agreed.exhausted && runner_.joins_updates_) [[unlikely]] {
-      step.agreed = Agreement(runner_).agree({.micro_step = Windows(runner_).next_position(step),
-                                              .iteration = loop_.iteration});  // ends the micro-batch for joined ranks
-    }
-  }
-  if (step.last) {
-    Windows(runner_).align();
-  }
-  return step;
-}
-
-void TorchRunnerBase::TrainPass::run_train_step(OpenStep& step, data::BatchRef batch,
-                                                std::optional<std::int64_t> normalizer) {
-  step.number = ++runner_.step_number_;
-  step.normalizer = normalizer;
-  step.steps = 0;
-  if (trains_one_model()) [[likely]] {
-    Windows(runner_).begin(*runner_.learner_, step);
-    step.place = runner_.learner_->place;
-  } else {
-    runner_.backward_options_ = {};  // in case a backward pass threw
-    step.place.closes = step.last || (step.position + 1) % runner_.accum_span_ == 0;
-  }
-  {
-    const StepScope scope(runner_, step);
-    try {
-      if (runner_.learner_->repeats_step) [[unlikely]] {
-        StepRepeater(runner_).run(step, batch);
-      } else {
-        step.loss = runner_.run_train_step(batch);
-      }
-    } catch (...) {
-      runner_.services().has_partial_step |= step.steps > 0;  // a model may be updated already
-      throw;
-    }
-  }
-  if (step.steps != 1) [[unlikely]] {
-    check_step_calls(step);
-  }
-}
-
-// The shards of a global batch that this process computes. Each has generators of its own, so that it does not matter
-// which process computes it; after them, those of all processes are equal again.
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopFrame& frame, data::LoaderBase& loader) {
-  const bool passes_over = runner_.watch_ != nullptr && Watch(runner_).passes_over(runner_.state_.train.micro_step);
-  OpenStep step = open_step(/*last=*/false);
-  step.shards = loader.num_parts();
-  for (;;) {
-    frame.begin_batch(loop_.iteration);
-    const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
-    frame.data_ready();
-    const auto [normalizer, tokens] = runner_.count_batch(shard.batch);
-    step.shard = loader.part();
-    step.last = shard.last;
-    if (!passes_over) {
-      if (runner_.watch_ != nullptr) {
-        Watch(runner_).begin_micro_batch(shard);
-      }
-      seed_shard(step, loader.options().shard.rank + step.shard);
-      run_train_step(step, shard.batch, normalizer);
-      frame.add_loss(step.loss, normalizer);
-    }
-    frame.observe(shard.samples, tokens);
-    if (loader.is_last_part()) {
-      break;
-    }
-    check<DataError>(loader.next(), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
-                     ", got ", step.shard + 1);
-  }
-  seed_shard(step, runner_.parallelism().data_share().size);
-  if (passes_over) {
-    ++runner_.state_.train.micro_step;
-    ++loop_.iteration;
-    return step;
-  }
-  end_micro_batch(frame, step);
-  if (runner_.callbacks_.has_step_listeners()) {
-    notify_step(frame, step, {runner_.batch_of(loader), loader.batch_size(), step.last, &loader.info()});
-  }
-  save_and_log(frame, step);
-  return step;
-}
-
-void TorchRunnerBase::TrainPass::seed_shard(const OpenStep& step, std::int64_t shard) const {
-  seed_generators(detail::shard_seed(runner_.seed(), detail::ShardUse::train, step.position, shard));
-}
-
 // A micro-batch of a window that a roll-back leaves out: only positions advance.
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch,
                                                                 std::int64_t tokens) {
@@ -394,27 +219,6 @@ bool TorchRunnerBase::TrainPass::reads_counters(const detail::LoopFrame& frame) 
                                (runner_.steps() && global_step_ >= *runner_.steps()) ||
                                (runner_.save_interval_ > 0 && global_step_ % runner_.save_interval_ == 0) ||
                                (interval && global_step_ % *interval == 0));
-}
-
-TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(bool last) {
-  OpenStep step{.last = last, .position = runner_.state_.train.micro_step};
-  if (runner_.loss_terms_ != nullptr) [[unlikely]] {
-    runner_.loss_terms_->set_weights(global_step_);
-  }
-  for (Learner& learner : runner_.learners_) {
-    if (learner.buffers != nullptr && learner.window.count() == 0) [[unlikely]] {
-      learner.buffers->keep();
-    }
-  }
-  runner_.learner_ = &runner_.learners_.front();
-  return step;
-}
-
-void TorchRunnerBase::TrainPass::check_step_calls(const OpenStep& step) const {
-  check<StateError>(step.steps > 1 && !trains_one_model(), "runner.train_step",
-                    "expected one call of step() for each micro-batch, got ", step.steps,
-                    "; an override of train_step must call it exactly once",
-                    runner_.learners_.size() == 1 ? "" : " or, for one of several models, step(name)");
 }
 
 void TorchRunnerBase::TrainPass::notify_step(const detail::LoopFrame& frame, const OpenStep& step,

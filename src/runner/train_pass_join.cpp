@@ -1,0 +1,66 @@
+// The end of a pass on one rank while others have batches: it joins their updates.
+#include "runner/agreement.hpp"
+#include "runner/loop_frame.hpp"
+#include "runner/train_pass.hpp"
+#include "runner/windows.hpp"
+
+namespace danling::inline v0 {
+
+// Ranks may have different numbers of batches: one without takes part in the updates of the others, until all passes
+// are over. What it does not share is a loss, and the events of a step.
+void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
+  if (!runner_.joins_updates_) {
+    return;
+  }
+  while (!runner_.by_steps_ || !is_due()) {
+    const StepPacket all = Agreement(runner_).agree({.weight = Windows(runner_).open_weight(),
+                                                     .micro_step = runner_.state_.train.micro_step,
+                                                     .iteration = loop_.iteration,
+                                                     .ended = true});
+    if (all.all_ended) {
+      runner_.state_.train.micro_step = all.micro_step;
+      loop_.iteration = all.iteration;
+      return;
+    }
+    if (all.logs) {
+      loop_.iteration = all.iteration;
+      frame.join_line(done());
+    } else {
+      join_update(frame, all);
+    }
+  }
+}
+
+// With several models, a packet without one ends the micro-batch.
+void TorchRunnerBase::TrainPass::join_update(detail::LoopFrame& frame, const StepPacket& all) {
+  OpenStep step{.agreed = all};
+  const std::int64_t passed = all.iteration - loop_.iteration;  // by the others, since this rank's pass was over
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.scheduler != nullptr && passed > 0) {
+      frame.add_rate(learner, passed);
+    }
+  }
+  loop_.iteration = all.iteration;
+  runner_.state_.train.micro_step = all.micro_step;
+  if (all.learner >= 0) {
+    step.updated = joined_.updated;
+    runner_.parallelism().begin_step({});
+    Windows(runner_).take_part(runner_.learners_[static_cast<std::size_t>(all.learner)], step);
+    runner_.parallelism().end_step({});
+    joined_ = step;
+  } else {
+    step = joined_;
+    step.agreed = all;
+  }
+  if (runner_.learners_.size() > 1 && all.learner >= 0) {
+    return;
+  }
+  end_micro_batch(frame, step);
+  save_and_log(frame, step);
+  joined_ = OpenStep();
+  if (runner_.is_settled()) {
+    apply_requests(step.agreed);
+  }
+}
+
+}  // namespace danling::inline v0

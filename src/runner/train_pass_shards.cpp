@@ -1,0 +1,55 @@
+// A micro-batch in shards, with virtual ranks.
+#include "runner/loop_frame.hpp"
+#include "runner/shard_seed.hpp"
+#include "runner/train_pass.hpp"
+#include "runner/watch.hpp"
+
+namespace danling::inline v0 {
+
+// The shards of a global batch that this process computes. Each has generators of its own, so that it does not matter
+// which process computes it; after them, those of all processes are equal again.
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopFrame& frame, data::LoaderBase& loader) {
+  const bool passes_over = runner_.watch_ != nullptr && Watch(runner_).passes_over(runner_.state_.train.micro_step);
+  OpenStep step = open_step(/*last=*/false);
+  step.shards = loader.num_parts();
+  for (;;) {
+    frame.begin_batch(loop_.iteration);
+    const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
+    frame.data_ready();
+    const auto [normalizer, tokens] = runner_.count_batch(shard.batch);
+    step.shard = loader.part();
+    step.last = shard.last;
+    if (!passes_over) {
+      if (runner_.watch_ != nullptr) {
+        Watch(runner_).begin_micro_batch(shard);
+      }
+      seed_shard(step, loader.options().shard.rank + step.shard);
+      run_train_step(step, shard.batch, normalizer);
+      frame.add_loss(step.loss, normalizer);
+    }
+    frame.observe(shard.samples, tokens);
+    if (loader.is_last_part()) {
+      break;
+    }
+    check<DataError>(loader.next(), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
+                     ", got ", step.shard + 1);
+  }
+  seed_shard(step, runner_.parallelism().data_share().size);
+  if (passes_over) {
+    ++runner_.state_.train.micro_step;
+    ++loop_.iteration;
+    return step;
+  }
+  end_micro_batch(frame, step);
+  if (runner_.callbacks_.has_step_listeners()) {
+    notify_step(frame, step, {runner_.batch_of(loader), loader.batch_size(), step.last, &loader.info()});
+  }
+  save_and_log(frame, step);
+  return step;
+}
+
+void TorchRunnerBase::TrainPass::seed_shard(const OpenStep& step, std::int64_t shard) const {
+  seed_generators(detail::shard_seed(runner_.seed(), detail::ShardUse::train, step.position, shard));
+}
+
+}  // namespace danling::inline v0
