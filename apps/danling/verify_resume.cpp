@@ -12,6 +12,7 @@
 
 #include "arguments.hpp"
 #include "commands.hpp"
+#include "verify_resume_processes.hpp"
 #include "verify_resume_rounds.hpp"
 
 namespace danling_command {
@@ -27,6 +28,7 @@ constexpr auto where = "verify-resume";
 const std::initializer_list<Option> kOptions = {
     {"--kills", "N", "interruptions to make (40)"},
     {"--faults", "LIST", "kinds of interruptions, separated by commas (all listed below)"},
+    {"--processes", "LIST", "numbers of processes, one drawn for each start; the reference uses the first"},
     {"--fault-seed", "N", "repeats the same interruptions; times of signals vary slightly"},
     {"--seed", "N", "the program's --seed, unless its arguments set one (1)"},
     {"--timeout", "SECONDS", "for one start (20 times the reference's time, at least 60)"},
@@ -50,6 +52,9 @@ void print_help() {
   }
   std::printf(
       "\nErrors of the file system and kills at a file call are injected by libdanling_faults.so, which is preloaded.\n"
+      "With --processes 1,2,4, danling launch starts the program, and signals go to a random rank or to all. The "
+      "program\n"
+      "must set deterministic and parallel.virtual_ranks; all ranks must end soon after the end of one.\n"
       "After each interruption every checkpoint must be sound, and after two saves there must be two.\n"
       "A run that ends is compared and another one begins, until all interruptions are made.\n"
       "Where something differs, PROGRAM runs up to three times more without interruptions: one that differs from "
@@ -124,6 +129,10 @@ VerifyOptions read_options(const Arguments& arguments) {
     out.fault_seed = static_cast<std::uint64_t>(*seed);
   } else {
     out.fault_seed = std::random_device()() % 1000000;
+  }
+  if (const auto processes = arguments.value("--processes")) {
+    out.processes = parse_processes(*processes);
+    adopt_orphans();
   }
   out.timeout = static_cast<double>(arguments.integer("--timeout", 1).value_or(0));
   out.ignored = split(arguments.value("--ignore").value_or(""));

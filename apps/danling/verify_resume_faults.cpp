@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
@@ -165,7 +166,25 @@ void FaultPlan::aim(Fault& fault, std::string_view what, const std::vector<std::
       concat(" at ", window.call, " ", number, " of ", window.glob.substr(1), what == "torn" ? ", half done" : "");
 }
 
-Fault FaultPlan::next(bool must_advance) {
+Fault FaultPlan::next(bool must_advance, int processes) {
+  Fault fault = draw(must_advance);
+  if (processes > 0 && fault.blow.signal != 0) {
+    if (whole(1, 4) > 1) {
+      fault.blow.rank = static_cast<int>(whole(0, processes - 1));
+    }
+    fault.text = concat(" to ", fault.blow.rank ? concat("rank ", *fault.blow.rank) : "all ranks", fault.text);
+  }
+  return fault;
+}
+
+int FaultPlan::draw_processes(const std::vector<int>& numbers, int last) {
+  std::vector<int> others;
+  std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(others), [&](int number) { return number != last; });
+  const auto& from = others.empty() ? numbers : others;
+  return from.empty() ? 0 : from[static_cast<std::size_t>(random_() % from.size())];
+}
+
+Fault FaultPlan::draw(bool must_advance) {
   Fault fault;
   if (must_advance) {
     fault.kind = FaultKind::kill;

@@ -60,8 +60,11 @@ class FaultPlan {
   FaultPlan(std::vector<FaultKind> kinds, std::uint64_t seed, const std::vector<FileCall>& reference,
             ReferenceTimes times, const std::string& checkpoint_dir);
 
-  /// The next interruption. `must_advance`: after at least one save.
-  Fault next(bool must_advance);
+  /// The next interruption of so many processes (0: the program without `danling launch`). `must_advance`: after at
+  /// least one save.
+  Fault next(bool must_advance, int processes);
+  /// One of `numbers`, another one than `last` if there is one; 0 if there are none.
+  int draw_processes(const std::vector<int>& numbers, int last);
   /// Notes which windows the calls of a start hit.
   void note(const std::vector<FileCall>& calls);
   /// Windows of checkpoint files.
@@ -74,6 +77,7 @@ class FaultPlan {
   }
   Window window_of(const FileCall& call) const;
   FaultKind draw_kind();
+  Fault draw(bool must_advance);
   void strike_at_random(Fault& fault, int signal);
   void aim(Fault& fault, std::string_view what, const std::vector<std::string_view>& calls);
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
+#include <iterator>
 #include <set>
 
 #include <danling/core/error.hpp>
@@ -11,6 +13,7 @@
 
 #include "verify_resume_compare.hpp"
 #include "verify_resume_disk.hpp"
+#include "verify_resume_processes.hpp"
 #include "verify_resume_start.hpp"
 
 namespace danling_command {
@@ -61,11 +64,13 @@ class Verification {
   fs::path root() const { return options_.directory / "run"; }
   fs::path reference() const { return options_.directory / "reference"; }
 
-  StartEnd start(const Fault& fault) {
+  // `processes`: 0 starts the program itself.
+  StartEnd start(const Fault& fault, int processes) {
     ++starts_;
     const std::string digits = danling::to_text(starts_);
     StartOptions options{
-        .command = options_.program,
+        .command = processes == 0 ? options_.program : launched(options_.program, processes),
+        .processes = processes,
         .root = root(),
         .library = options_.library,
         .rules = fault.rules,
@@ -81,9 +86,12 @@ class Verification {
     return end;
   }
 
+  // Of the reference.
+  int first_processes() const { return options_.processes.empty() ? 0 : options_.processes.front(); }
+
   void run_reference() {
     timeout_ = 1e9;
-    const auto end = start({});
+    const auto end = start({}, first_processes());
     starts_ = 0;
     if (end.code != 0) {
       throw Verdict{2, concat("the program ", end_text(end), " without any interruption; its last output:"),
@@ -92,6 +100,9 @@ class Verification {
     if (end.calls.empty()) {
       throw Verdict{2, concat("the program made no file call that libdanling_faults.so sees below ", root().string(),
                               ": it must take --workspace_root, and its libc must be the shared one")};
+    }
+    if (!options_.processes.empty()) {
+      check_config(root(), options_.processes);
     }
     std::int64_t saves = 0;
     std::set<std::string> named;
@@ -147,13 +158,15 @@ class Verification {
       }
       // All interruptions made: run to the end without another.
       const bool undisturbed = made_ >= options_.kills;
-      const Fault fault = undisturbed ? Fault{} : plan.next(/*must_advance=*/without_save >= 3);
+      last_processes_ = plan.draw_processes(options_.processes, last_processes_);
+      const Fault fault = undisturbed ? Fault{} : plan.next(/*must_advance=*/without_save >= 3, last_processes_);
       disk.look();
       const bool had_latest = disk.has_latest();
       const auto history = disk.history();
       const auto attempts = disk.attempts();
-      const StartEnd end = start(fault);
+      const StartEnd end = start(fault, last_processes_);
       plan.note(end.calls);
+      const LaunchReport launch = last_processes_ > 0 ? read_launch_report(end.output) : LaunchReport{};
       disk.look();
 
       const bool injected = std::any_of(end.calls.begin(), end.calls.end(), [&](const FileCall& call) {
@@ -171,7 +184,12 @@ class Verification {
         ++count.made;
         count.in_save += in_save ? 1 : 0;
       }
+      if (last_processes_ > 0) {
+        process_counts_.add_start(last_processes_);
+        count_signal(fault, end, launch, interrupted);
+      }
       check_end(fault, end, injected);
+      check_ranks(end, launch);
       if (had_latest && disk.attempts() != attempts) {
         throw Verdict{2, concat("start ", starts_, " did not resume: there was a checkpoint, and it moved the run to ",
                                 *disk.attempts().rbegin())};
@@ -216,7 +234,7 @@ class Verification {
   [[noreturn]] void report_difference(const Difference& first) {
     const auto from = starts_;
     Verdict verdict{1, concat("DIFFERENT from start ", from, " on:")};
-    if (start(Fault{}).code == 0) {
+    if (start(Fault{}, last_processes_).code == 0) {
       verdict.lines = lines_of(compare_runs(reference(), root(), {.ignored = options_.ignored}));
     }
     if (verdict.lines.empty()) {
@@ -228,16 +246,24 @@ class Verification {
   // A program that differs between uninterrupted runs cannot be verified. Runs it again only after a difference, so
   // that a correct program costs no more time.
   [[noreturn]] void different(Verdict verdict) {
-    constexpr int runs = 3;
+    std::vector<int> runs(3, first_processes());
+    std::copy_if(options_.processes.begin(), options_.processes.end(), std::back_inserter(runs),
+                 [&](int processes) { return processes != first_processes(); });
     const auto interrupted = options_.directory / "interrupted";
     fs::rename(root(), interrupted);
-    for (int i = 0; i < runs; ++i) {
-      const auto end = start(Fault{});
+    for (const int processes : runs) {
+      const auto end = start(Fault{}, processes);
       if (end.code != 0) {
         throw Verdict{2, concat("the program ", end_text(end), " without any interruption; its last output:"),
                       last_lines(end.output)};
       }
       const auto differences = compare_runs(reference(), root(), {.ignored = options_.ignored});
+      if (!differences.empty() && processes != first_processes()) {
+        throw Verdict{1,
+                      concat("DEPENDS ON THE NUMBER OF PROCESSES: two uninterrupted runs differ, on ",
+                             first_processes(), " (the reference) and ", processes, " (here):"),
+                      lines_of(differences)};
+      }
       if (!differences.empty()) {
         throw Verdict{2,
                       "NOT DETERMINISTIC: two uninterrupted runs differ, so resuming cannot be verified; fix its seed, "
@@ -353,15 +379,42 @@ class Verification {
     fail(concat(end_text(end), " without an interruption"));
   }
 
+  void count_signal(const Fault& fault, const StartEnd& end, const LaunchReport& launch, bool interrupted) {
+    if (interrupted && end.struck) {
+      process_counts_.add_signal(fault.blow.rank, fault.blow.signal);
+      if (fault.blow.rank && last_processes_ > 1) {
+        process_counts_.add_end(fault.blow.signal, end.seconds - end.struck_at);
+      }
+    } else if (interrupted && launch.killed) {  // at a file call
+      process_counts_.add_signal(launch.killed, SIGKILL);
+    }
+  }
+
+  // Ranks must notice the end of another one, and nothing may outlive them.
+  void check_ranks(const StartEnd& end, const LaunchReport& launch) const {
+    if (!launch.stuck.empty()) {
+      throw Verdict{1,
+                    concat("start ", starts_, " had to be killed, 30 s after SIGTERM: rank ", launch.stuck,
+                           " did not notice the end of another one; its last output:"),
+                    last_lines(end.output)};
+    }
+    if (end.left_running > 0) {
+      throw Verdict{1,
+                    concat("start ", starts_, " left processes that still ran 10 s later, now killed: ",
+                           end.left_running, "; its last output:"),
+                    last_lines(end.output)};
+    }
+  }
+
   void log_start(const Fault& fault, const StartEnd& end, bool undisturbed, bool interrupted, bool in_save) {
     const auto& name = fault_names()[static_cast<std::size_t>(fault.kind)];
-    std::string line =
-        concat("  start ", starts_, ": ", undisturbed ? std::string("undisturbed") : concat(name.text, fault.text),
-               "; ", end_text(end), " after ", seconds_text(end.seconds),
-               undisturbed    ? ""
-               : !interrupted ? ", before the interruption"
-               : in_save      ? ", in a save"
-                              : "");
+    std::string line = concat("  start ", starts_, last_processes_ > 0 ? concat(", on ", last_processes_) : "", ": ",
+                              undisturbed ? std::string("undisturbed") : concat(name.text, fault.text), "; ",
+                              end_text(end), " after ", seconds_text(end.seconds),
+                              undisturbed    ? ""
+                              : !interrupted ? ", before the interruption"
+                              : in_save      ? ", in a save"
+                                             : "");
     if (options_.verbose) {
       std::printf("%s\n", line.c_str());
       std::fflush(stdout);
@@ -411,6 +464,10 @@ class Verification {
                     danling::to_text(window.hits).c_str());
       }
     }
+    if (!options_.processes.empty()) {
+      process_counts_.print();
+      std::printf("\n");
+    }
   }
 
   const VerifyOptions& options_;
@@ -422,6 +479,8 @@ class Verification {
   double timeout_ = 0;
   std::int64_t starts_ = 0, rounds_ = 0, made_ = 0;
   std::array<Count, 10> counts_{};
+  int last_processes_ = 0;  // of the last start after the reference
+  ProcessCounts process_counts_;
   std::vector<std::string>& round_log_;
 };
 

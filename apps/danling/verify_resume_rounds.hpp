@@ -23,6 +23,7 @@ struct VerifyOptions {
   std::vector<std::string> program;
   std::vector<FaultKind> faults;
   std::vector<std::string> ignored;
+  std::vector<int> processes;  ///< numbers of processes, the reference's first; empty: starts the program itself
   std::int64_t kills = 40;
   std::uint64_t fault_seed = 0;
   double timeout = 0;  ///< seconds for one start; 0: derived from the time of the reference

@@ -18,6 +18,8 @@
 #include <danling/core/error.hpp>
 #include <danling/core/signals.hpp>
 
+#include "verify_resume_processes.hpp"
+
 namespace danling_command {
 namespace {
 
@@ -26,6 +28,9 @@ using danling::concat;
 using danling::StateError;
 
 constexpr auto where = "verify-resume.start";
+
+/// For the orphans of a killed `danling launch` to end.
+constexpr double patience = 10;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -149,6 +154,27 @@ void parse_calls(std::string& text, double at, std::vector<FileCall>& out) {
   text.erase(0, from);
 }
 
+// Sends the signal of `blow`. Returns false if the process, or one of the ranks, does not exist yet.
+bool strike(const Blow& blow, pid_t child, int processes) {
+  if (processes == 0) {
+    return kill(child, blow.signal) == 0;
+  }
+  const std::vector<pid_t> ranks = ranks_of(child, processes);
+  if (ranks.empty()) {
+    return false;
+  }
+  if (blow.rank) {
+    return kill(ranks[static_cast<std::size_t>(*blow.rank)], blow.signal) == 0;
+  }
+  if (blow.signal != SIGKILL) {
+    return kill(child, blow.signal) == 0;  // which passes it on
+  }
+  for (const pid_t rank : ranks) {
+    kill(rank, SIGKILL);
+  }
+  return true;
+}
+
 }  // namespace
 
 bool begins_save(const FileCall& call) {
@@ -209,7 +235,8 @@ StartEnd run_start(const StartOptions& options) {
                        : !blow.after_begin ? elapsed >= blow.seconds
                                            : out.began > 0 && elapsed - out.began >= blow.seconds;
       if (due) {
-        out.struck = kill(child, blow.signal) == 0;
+        out.struck = strike(blow, child, options.processes);
+        out.struck_at = now() - start;
       }
     }
     if (elapsed > options.timeout || danling::stop_signal() != 0) {
@@ -225,6 +252,12 @@ StartEnd run_start(const StartOptions& options) {
   }
   kill(-child, SIGKILL);  // remaining child processes
   out.seconds = now() - start;
+  if (options.processes > 0) {
+    out.left_running = reap_orphans(patience);
+    if (out.code == 128 + SIGKILL) {  // as `danling launch` reports it
+      out.code = -SIGKILL;
+    }
+  }
   printed.read(text);
   traced.read(lines);
   parse_calls(lines, out.seconds, out.calls);

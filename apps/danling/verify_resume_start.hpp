@@ -23,14 +23,16 @@ struct FileCall {
 
 /// A signal sent from outside, at most once in a start.
 struct Blow {
-  int signal = 0;           ///< 0: none
-  double seconds = 0;       ///< after the event that it waits for
-  bool after_begin = true;  ///< waits for the first file call, when the program is set up
-  std::int64_t saves = 0;   ///< waits until that many checkpoints were begun; overrides the time
+  int signal = 0;                ///< 0: none
+  double seconds = 0;            ///< after the event that it waits for
+  bool after_begin = true;       ///< waits for the first file call, when the program is set up
+  std::int64_t saves = 0;        ///< waits until that many checkpoints were begun; overrides the time
+  std::optional<int> rank = {};  ///< of several processes; none: all
 };
 
 struct StartOptions {
   std::vector<std::string> command;
+  int processes = 0;                  ///< that `danling launch` starts; 0: `command` is started itself
   std::filesystem::path root;         ///< workspace root: faults apply only to files below it
   std::filesystem::path library;      ///< libdanling_faults.so
   std::string rules;                  ///< DANLING_FAULTS
@@ -43,9 +45,11 @@ struct StartOptions {
 struct StartEnd {
   int code = 0;  ///< exit code, or minus the signal that ended it
   double seconds = 0;
-  double began = 0;  ///< seconds until the first file call
+  double began = 0;      ///< seconds until the first file call
+  double struck_at = 0;  ///< seconds until the signal
   bool struck = false;
-  bool hung = false;  ///< killed after its timeout
+  bool hung = false;     ///< killed after its timeout
+  int left_running = 0;  ///< processes of several that outlived `danling launch`
   std::string output;
   std::vector<FileCall> calls;
 };

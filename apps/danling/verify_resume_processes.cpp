@@ -1,0 +1,207 @@
+#include "verify_resume_processes.hpp"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include <danling/config/tree.hpp>
+#include <danling/core/error.hpp>
+#include <danling/core/format.hpp>
+#include <danling/telemetry/text.hpp>
+
+#include "verify_resume_compare.hpp"
+
+namespace danling_command {
+namespace {
+
+namespace fs = std::filesystem;
+using danling::concat;
+using danling::ConfigError;
+
+constexpr auto where = "verify-resume";
+
+/// How long ranks may take to end after `danling launch` has sent SIGTERM, before it kills them.
+constexpr int grace_seconds = 30;
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::optional<int> number_in(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+// Children of this process or of another one, in the order of their start.
+std::vector<pid_t> children_of(pid_t parent) {
+  std::ifstream in(concat("/proc/", parent, "/task/", parent, "/children"));
+  return {std::istream_iterator<pid_t>(in), {}};
+}
+
+// Of a process that `danling launch` started; none before the process runs the program.
+std::optional<int> rank_of(pid_t process) {
+  const std::string variables = concat(std::string(1, '\0'), read(concat("/proc/", process, "/environ")));
+  const std::string name("\0RANK=", 6);
+  const auto at = variables.find(name);
+  if (at == std::string::npos) {
+    return std::nullopt;
+  }
+  const auto from = at + name.size();
+  return number_in(std::string_view(variables).substr(from, variables.find('\0', from) - from));
+}
+
+// As in YAML, on one line.
+std::string text_of(const danling::ConfigTree* value) {
+  std::string out = value != nullptr ? danling::to_yaml(*value) : "null";
+  while (out.ends_with('\n')) {
+    out.pop_back();
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<int> parse_processes(std::string_view text) {
+  std::vector<int> out;
+  for (std::size_t from = 0; from <= text.size();) {
+    const auto comma = std::min(text.find(',', from), text.size());
+    const auto value = number_in(text.substr(from, comma - from));
+    danling::check<ConfigError>(value && *value >= 1 && *value <= 1024, where,
+                                "expected --processes with numbers from 1 to 1024, separated by commas, got ",
+                                danling::quote(text));
+    out.push_back(*value);
+    from = comma + 1;
+  }
+  return out;
+}
+
+void check_config(const fs::path& root, const std::vector<int>& processes) {
+  const auto files = files_below(root);
+  const auto found = std::find_if(files.begin(), files.end(),
+                                  [](const auto& path) { return path.ends_with("/metadata/config.full.yaml"); });
+  danling::check<ConfigError>(found != files.end(), where,
+                              "expected a program that saves its config, to check parallel.virtual_ranks for "
+                              "--processes, got no metadata/config.full.yaml; set --record true");
+  const auto tree = danling::from_yaml(read(root / *found), *found);
+  const auto* parallel = tree.find("parallel");
+  const auto* deterministic = tree.find("deterministic");
+  const auto* shards = parallel != nullptr ? parallel->find("virtual_ranks") : nullptr;
+  const int most = *std::max_element(processes.begin(), processes.end());
+  danling::check<ConfigError>(
+      shards != nullptr && shards->is_integer() && deterministic != nullptr && deterministic->is_bool() &&
+          deterministic->boolean(),
+      where, "expected a program whose results do not depend on its number of processes, got parallel.virtual_ranks: ",
+      text_of(shards), ", deterministic: ", text_of(deterministic),
+      "; add --deterministic true --parallel.virtual_ranks V to its arguments, V a power of two of at least ", most);
+  danling::check<ConfigError>(shards->integer() >= most, where, "expected --processes of at most ", shards->integer(),
+                              " (parallel.virtual_ranks of the program), got ", most);
+}
+
+std::vector<std::string> launched(const std::vector<std::string>& program, int processes) {
+  std::vector<std::string> out = {fs::read_symlink("/proc/self/exe").string(), "launch",
+                                  concat("--workers=", processes), concat("--grace-seconds=", grace_seconds), "--"};
+  out.insert(out.end(), program.begin(), program.end());
+  return out;
+}
+
+std::vector<pid_t> ranks_of(pid_t launcher, int processes) {
+  std::vector<pid_t> out(static_cast<std::size_t>(processes), 0);
+  for (const pid_t child : children_of(launcher)) {
+    const auto rank = rank_of(child);
+    if (rank && *rank >= 0 && *rank < processes) {
+      out[static_cast<std::size_t>(*rank)] = child;
+    }
+  }
+  return std::find(out.begin(), out.end(), 0) == out.end() ? out : std::vector<pid_t>();
+}
+
+LaunchReport read_launch_report(const std::string& output) {
+  constexpr std::string_view stuck = "[launch] SIGKILL to the workers that still run: rank ";
+  constexpr std::string_view ended = "[launch] rank ";
+  LaunchReport out;
+  for (std::size_t from = 0; from < output.size();) {
+    const auto end = std::min(output.find('\n', from), output.size());
+    const auto line = std::string_view(output).substr(from, end - from);
+    from = end + 1;
+    if (line.starts_with(stuck)) {
+      out.stuck = line.substr(stuck.size());
+    } else if (line.starts_with(ended) && line.find(") was ended by SIGKILL (") != std::string_view::npos) {
+      const auto rest = line.substr(ended.size());
+      out.killed = number_in(rest.substr(0, rest.find(' ')));
+    }
+  }
+  return out;
+}
+
+void adopt_orphans() {
+  danling::check<danling::StateError>(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, where,
+                                      "expected a kernel that hands orphans to this process (3.4), got none");
+}
+
+int reap_orphans(double patience) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience);
+  int killed = 0;
+  for (;;) {
+    const pid_t ended = waitpid(-1, nullptr, WNOHANG);
+    if (ended < 0 && errno == ECHILD) {
+      return killed;
+    }
+    if (ended != 0) {
+      continue;
+    }
+    if (killed == 0 && std::chrono::steady_clock::now() >= deadline) {
+      for (const pid_t child : children_of(getpid())) {
+        killed += kill(child, SIGKILL) == 0 ? 1 : 0;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void ProcessCounts::add_signal(std::optional<int> rank, int signal) {
+  auto& count = ranks_[rank.value_or(-1)];
+  ++(signal == SIGKILL ? count.kills : count.stops);
+}
+
+void ProcessCounts::add_end(int signal, double seconds) {
+  double& longest = signal == SIGKILL ? longest_kill_ : longest_stop_;
+  longest = std::max(longest, seconds);
+}
+
+void ProcessCounts::print() const {
+  danling::TextTable starts({"processes", "starts"});
+  for (const auto& [processes, count] : starts_) {
+    starts.add_row({danling::to_text(std::int64_t{processes}), danling::to_text(count)});
+  }
+  danling::TextTable signals({"signal to", "SIGKILL", "SIGTERM or SIGINT"});
+  for (const auto& [rank, count] : ranks_) {
+    signals.add_row({rank < 0 ? std::string("all ranks") : concat("rank ", rank), danling::to_text(count.kills),
+                     danling::to_text(count.stops)});
+  }
+  std::printf("\n%s\n", starts.text().c_str());
+  if (!signals.empty()) {
+    std::printf("\n%s\n", signals.text().c_str());
+  }
+  if (longest_kill_ > 0) {
+    std::printf("\nall ranks had ended at most %s s after a kill of one of them\n",
+                danling::to_fixed(longest_kill_, 2).c_str());
+  }
+  if (longest_stop_ > 0) {
+    std::printf("%sall ranks had saved and ended at most %s s after a signal to one of them\n",
+                longest_kill_ > 0 ? "" : "\n", danling::to_fixed(longest_stop_, 2).c_str());
+  }
+}
+
+}  // namespace danling_command
