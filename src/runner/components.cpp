@@ -195,6 +195,8 @@ State TorchRunnerBase::model_state_dict() const {
   return out;
 }
 
+State TorchRunnerBase::pass_state() const { return Snapshot(const_cast<TorchRunnerBase&>(*this)).save_pass(); }
+
 State TorchRunnerBase::state_dict() {
   const Averages::Scope own(*this, false);
   State out = BaseRunner::state_dict();

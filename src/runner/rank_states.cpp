@@ -46,6 +46,9 @@ State BaseRunner::Saver::rank_state() {
       out["dataloaders"][split] = state;
     }
   }
+  if (State pass = runner_.pass_state(); pass.is_map()) {
+    out["pass"] = std::move(pass);
+  }
   return out;
 }
 
@@ -55,12 +58,22 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
     return nullptr;
   }
   State gathered;
+  std::vector<State>& passes = runner_.services_->passes;
   std::int64_t number = 0;
+  passes.clear();
   for (const auto& bytes : detail::exchange(runner_.group(), pack_state(rank_state()))) {
-    gathered[to_text(number++)] = unpack_state(bytes);
+    State rank = unpack_state(bytes);
+    if (const State* pass = rank.find("pass")) {
+      passes.push_back(*pass);
+      rank.map().erase("pass");  // saved as one state of all ranks
+    }
+    gathered[to_text(number++)] = std::move(rank);
   }
   held = std::move(gathered);
-  return {&held, [](State* states) { *states = State(); }};
+  return {&held, [&passes](State* states) {
+            *states = State();
+            passes.clear();
+          }};
 }
 
 State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {

@@ -41,6 +41,8 @@ struct RunnerServices {
   std::string exported_weights;
   /// States of each rank by number, during a save.
   State ranks;
+  /// BaseRunner::pass_state() of each rank that has one, during a save.
+  std::vector<State> passes;
   /// Whether a step has thrown since the last save or load.
   bool has_partial_step = false;
   /// Whether a state of this run is being restored in full, whatever the config excludes from loading.

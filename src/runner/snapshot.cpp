@@ -6,6 +6,7 @@
 #include "runner/gradient_stats.hpp"
 #include "runner/gradients.hpp"
 #include "runner/loss_terms.hpp"
+#include "runner/services.hpp"
 #include "runner/watch.hpp"
 
 namespace danling::inline v0 {
@@ -42,16 +43,68 @@ State TorchRunnerBase::Snapshot::save() const {
   if (runner_.watch_ != nullptr) {
     out["watch"] = Watch(runner_).save();
   }
-  const bool inside = !runner_.loop_.split.empty();
-  // Until the split resumes, its meters are those of the checkpoint.
-  const detail::Measurements now = !inside                                       ? detail::Measurements()
-                                   : runner_.loop_.continuing || runner_.paused_ ? runner_.saved_measurements_
-                                                                                 : measurements();
+  const detail::Measurements now = of_all_ranks();
   out["meters"] = now.meters;
   out["metrics"] = now.metrics;
   out["losses"] = now.losses;
   if (runner_.loss_terms_ != nullptr) {
     out["loss_updates"] = now.loss_updates;
+  }
+  if (now.shares.value_or(1) > 1) {
+    out["shares"] = *now.shares;
+  }
+  return out;
+}
+
+State TorchRunnerBase::Snapshot::save_pass() const {
+  const detail::Measurements own = current();
+  State out;
+  if (!runner_.loop_.split.empty() && !own.shares) {
+    out["meters"] = own.meters;
+    out["metrics"] = own.metrics;
+    out["losses"] = own.losses;
+  }
+  return out;
+}
+
+// Until the split resumes, its meters are those of the checkpoint.
+detail::Measurements TorchRunnerBase::Snapshot::current() const {
+  return runner_.loop_.split.empty()                   ? detail::Measurements()
+         : runner_.loop_.continuing || runner_.paused_ ? runner_.saved_measurements_
+                                                       : measurements();
+}
+
+detail::Measurements TorchRunnerBase::Snapshot::of_all_ranks() const {
+  detail::Measurements out = current();
+  if (runner_.loop_.split.empty() || out.shares) {
+    return out;
+  }
+  out.shares = runner_.parallelism_->data_share().size;
+  const std::vector<State>& ranks = runner_.services().passes;
+  if (ranks.empty()) {
+    return out;
+  }
+  const auto each = [&](const char* part) {
+    std::vector<State> states;
+    for (const State& rank : ranks) {
+      if (!rank.at(part).is_null()) {
+        states.push_back(rank.at(part));
+      }
+    }
+    return states;
+  };
+  out.meters = AverageMeters::merge_states(each("meters"));
+  if (runner_.criterion.losses() != nullptr) {
+    out.losses = runner_.criterion.losses()->merge_states(each("losses"));
+  }
+  const auto& metrics = runner_.train_metrics != nullptr ? runner_.train_metrics : runner_.metrics;
+  if (metrics != nullptr) {
+    try {
+      out.metrics = metrics->merge_states(each("metrics"));
+    } catch (const StateError& error) {  // of a program's class; training does not depend on them
+      runner_.logger().warning(concat("the checkpoint holds the metrics of rank 0 alone in the middle of ",
+                                      runner_.split(), ": ", error.what()));
+    }
   }
   return out;
 }
@@ -77,23 +130,50 @@ detail::Measurements TorchRunnerBase::Snapshot::copied_measurements() const {
   return out;
 }
 
+// The first rank goes on with the sums of all, and the others without; some metrics share them out by places.
+void TorchRunnerBase::Snapshot::restore_share(const detail::Measurements& saved) {
+  const AxisPlace place = runner_.parallelism_->data_share();
+  detail::Measurements own = saved;
+  own.shares.reset();
+  if (place.rank > 0) {
+    own.meters = State(State::Map());
+    own.metrics = own.losses = State();
+  }
+  const bool same = *saved.shares == place.size && place.parts < place.size;
+  if (same && runner_.active_metrics_ != nullptr && !saved.metrics.is_null()) {
+    try {
+      own.metrics = runner_.active_metrics_->share_of_state(saved.metrics, place.rank, place.rank + place.parts)
+                        .value_or(State());
+    } catch (const StateError&) {  // `restore` meets it too, and reports it
+    }
+  }
+  restore(own);
+}
+
 void TorchRunnerBase::Snapshot::restore(const detail::Measurements& saved) {
+  if (saved.shares) {
+    return restore_share(saved);
+  }
   runner_.meters.load_state_dict(saved.meters);
   if (runner_.active_metrics_ != nullptr && !saved.metrics.is_null()) {
-    try {
-      runner_.active_metrics_->load_state_dict(saved.metrics);
-    } catch (const StateError& error) {
-      // Metrics may change between two starts; training does not depend on them.
-      runner_.logger().warning(concat("the metrics differ from those of the checkpoint and restart in the middle of ",
-                                      runner_.split(), ": ", error.what()));
-      runner_.active_metrics_->reset();
-    }
+    restore_metrics(saved.metrics);
   }
   if (runner_.criterion.losses() != nullptr && !saved.losses.is_null()) {
     runner_.criterion.losses()->load_state_dict(saved.losses);
   }
   if (runner_.loss_terms_ != nullptr) {
     runner_.loss_terms_->set_weights(saved.loss_updates);
+  }
+}
+
+void TorchRunnerBase::Snapshot::restore_metrics(const State& saved) {
+  try {
+    runner_.active_metrics_->load_state_dict(saved);
+  } catch (const StateError& error) {
+    // Metrics may change between two starts; training does not depend on them.
+    runner_.logger().warning(concat("the metrics differ from those of the checkpoint and restart in the middle of ",
+                                    runner_.split(), ": ", error.what()));
+    runner_.active_metrics_->reset();
   }
 }
 
@@ -135,6 +215,8 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
   runner_.saved_measurements_.metrics = state.at("metrics");
   const State* losses = state.find("losses");  // not in the checkpoints of the first releases
   runner_.saved_measurements_.losses = losses != nullptr ? *losses : State();
+  const State* shares = state.find("shares");
+  runner_.saved_measurements_.shares = shares != nullptr ? shares->integer() : 1;
   const State* updates = state.find("loss_updates");
   runner_.saved_measurements_.loss_updates = updates != nullptr ? updates->integer() : runner_.state_.train.global_step;
   runner_.loop_ = std::move(loop);

@@ -10,6 +10,8 @@ class TorchRunnerBase::Snapshot {
   explicit Snapshot(TorchRunnerBase& runner) : runner_(runner) {}
 
   State save() const;
+  /// Of this rank, for `save` on the first one; null outside of a pass.
+  State save_pass() const;
   void load(const State& state);
 
   detail::Measurements measurements() const;
@@ -17,6 +19,11 @@ class TorchRunnerBase::Snapshot {
   void restore(const detail::Measurements& saved);
 
  private:
+  detail::Measurements current() const;
+  detail::Measurements of_all_ranks() const;
+  void restore_metrics(const State& saved);
+  void restore_share(const detail::Measurements& saved);
+
   TorchRunnerBase& runner_;
 };
 

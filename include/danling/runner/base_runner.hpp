@@ -242,6 +242,8 @@ class BaseRunner : public RunnerPlan {
   /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
   virtual void settle_counters() {}
   virtual State dataloader_state() const = 0;
+  /// Meters, metrics and losses of this rank in the middle of a pass; null outside. All ranks gather them for a save.
+  virtual State pass_state() const { return {}; }
   /// Restores the components, each by its hook below.
   virtual void load_components(const State& checkpoint) = 0;
   /// Hooks that restore one part of a checkpoint, on every rank. Called when: load_checkpoint has restored counters and

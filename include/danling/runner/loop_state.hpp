@@ -34,6 +34,8 @@ struct LoopState {
 struct Measurements {
   State meters, metrics, losses;
   std::int64_t loss_updates = 0;  ///< for which the weights of scheduled losses are set
+  /// Of a checkpoint: those of all ranks, which saved in as many shares. Each rank restores its own.
+  std::optional<std::int64_t> shares = {};
 };
 
 /// One micro-batch, which may be the last of its pass.

@@ -269,6 +269,7 @@ class TorchRunnerBase : public BaseRunner {
   std::optional<std::int64_t> steps_per_epoch() const override;
   std::optional<std::int64_t> split_length(std::string_view split) const override;
   bool at_boundary() const override { return loop_.split.empty() && loop_.round.empty(); }
+  State pass_state() const override;
   bool is_settled() const override;
   void settle_counters() override;
   void load_components(const State& checkpoint) override;
