@@ -171,8 +171,10 @@ Fault FaultPlan::next(bool must_advance, int processes) {
   if (processes > 0 && fault.blow.signal != 0) {
     if (whole(1, 4) > 1) {
       fault.blow.rank = static_cast<int>(whole(0, processes - 1));
+      fault.blow.unannounced = fault.blow.signal == SIGKILL && processes > 1 && whole(1, 2) == 1;
     }
-    fault.text = concat(" to ", fault.blow.rank ? concat("rank ", *fault.blow.rank) : "all ranks", fault.text);
+    fault.text = concat(" to ", fault.blow.rank ? concat("rank ", *fault.blow.rank) : "all ranks", fault.text,
+                        fault.blow.unannounced ? ", unnoticed by the launcher" : "");
   }
   return fault;
 }

@@ -127,6 +127,19 @@ std::vector<pid_t> ranks_of(pid_t launcher, int processes) {
   return std::find(out.begin(), out.end(), 0) == out.end() ? out : std::vector<pid_t>();
 }
 
+std::vector<int> running_ranks(const std::vector<pid_t>& ranks) {
+  std::vector<int> out;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string status = read(concat("/proc/", ranks[rank], "/stat"));  // NUMBER (NAME) STATE ...
+    const auto name_end = status.rfind(") ");
+    if (name_end != std::string::npos && name_end + 2 < status.size() && status[name_end + 2] != 'Z' &&
+        status[name_end + 2] != 'X') {
+      out.push_back(static_cast<int>(rank));
+    }
+  }
+  return out;
+}
+
 LaunchReport read_launch_report(const std::string& output) {
   constexpr std::string_view stuck = "[launch] SIGKILL to the workers that still run: rank ";
   constexpr std::string_view ended = "[launch] rank ";

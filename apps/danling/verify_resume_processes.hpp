@@ -26,6 +26,9 @@ std::vector<std::string> launched(const std::vector<std::string>& program, int p
 /// The ranks that `launcher` has started, in their order; empty until all `processes` of them run the program.
 std::vector<pid_t> ranks_of(pid_t launcher, int processes);
 
+/// The numbers of those that have not ended.
+std::vector<int> running_ranks(const std::vector<pid_t>& ranks);
+
 /// What `danling launch` has reported in its output.
 struct LaunchReport {
   std::optional<int> killed;  ///< the first failed rank, if SIGKILL ended it

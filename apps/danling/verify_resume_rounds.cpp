@@ -392,6 +392,12 @@ class Verification {
 
   // Ranks must notice the end of another one, and nothing may outlive them.
   void check_ranks(const StartEnd& end, const LaunchReport& launch) const {
+    if (!end.unaware.empty()) {
+      throw Verdict{1,
+                    concat("start ", starts_, ": rank ", end.unaware, " still ran ", seconds_text(notice_seconds),
+                           " after another one was killed, without a signal; its last output:"),
+                    last_lines(end.output)};
+    }
     if (!launch.stuck.empty()) {
       throw Verdict{1,
                     concat("start ", starts_, " had to be killed, 30 s after SIGTERM: rank ", launch.stuck,

@@ -155,15 +155,18 @@ void parse_calls(std::string& text, double at, std::vector<FileCall>& out) {
 }
 
 // Sends the signal of `blow`. Returns false if the process, or one of the ranks, does not exist yet.
-bool strike(const Blow& blow, pid_t child, int processes) {
+bool strike(const Blow& blow, pid_t child, int processes, std::vector<pid_t>& ranks) {
   if (processes == 0) {
     return kill(child, blow.signal) == 0;
   }
-  const std::vector<pid_t> ranks = ranks_of(child, processes);
+  ranks = ranks_of(child, processes);
   if (ranks.empty()) {
     return false;
   }
   if (blow.rank) {
+    if (blow.unannounced) {
+      kill(child, SIGSTOP);
+    }
     return kill(ranks[static_cast<std::size_t>(*blow.rank)], blow.signal) == 0;
   }
   if (blow.signal != SIGKILL) {
@@ -212,6 +215,8 @@ StartEnd run_start(const StartOptions& options) {
   std::size_t seen = 0;
   std::int64_t saves = 0;
   bool reading = true;
+  bool waiting = false;  // for ranks to notice the end of one, while `danling launch` stands still
+  std::vector<pid_t> ranks;
   std::array<pollfd, 2> ready{pollfd{printed.reader(), POLLIN, 0}, pollfd{traced.reader(), POLLIN, 0}};
   for (;;) {
     const double elapsed = now() - start;
@@ -235,8 +240,17 @@ StartEnd run_start(const StartOptions& options) {
                        : !blow.after_begin ? elapsed >= blow.seconds
                                            : out.began > 0 && elapsed - out.began >= blow.seconds;
       if (due) {
-        out.struck = strike(blow, child, options.processes);
+        out.struck = strike(blow, child, options.processes, ranks);
         out.struck_at = now() - start;
+        waiting = out.struck && blow.unannounced;
+      }
+    }
+    if (waiting) {
+      const std::vector<int> running = running_ranks(ranks);
+      waiting = !running.empty() && now() - start - out.struck_at < notice_seconds;
+      if (!waiting) {
+        out.unaware = danling::join(running);
+        kill(child, SIGCONT);
       }
     }
     if (elapsed > options.timeout || danling::stop_signal() != 0) {

@@ -21,6 +21,9 @@ struct FileCall {
   bool injected() const { return outcome != "ok" && outcome != "failed"; }
 };
 
+/// For the other ranks to end after an unannounced kill.
+constexpr double notice_seconds = 30;
+
 /// A signal sent from outside, at most once in a start.
 struct Blow {
   int signal = 0;                ///< 0: none
@@ -28,6 +31,8 @@ struct Blow {
   bool after_begin = true;       ///< waits for the first file call, when the program is set up
   std::int64_t saves = 0;        ///< waits until that many checkpoints were begun; overrides the time
   std::optional<int> rank = {};  ///< of several processes; none: all
+  /// Stops `danling launch` too until all ranks have ended: they must notice the end of one by themselves.
+  bool unannounced = false;
 };
 
 struct StartOptions {
@@ -49,6 +54,7 @@ struct StartEnd {
   double struck_at = 0;  ///< seconds until the signal
   bool struck = false;
   bool hung = false;     ///< killed after its timeout
+  std::string unaware;   ///< ranks that did not notice an unannounced kill within `notice_seconds`: "0, 2"
   int left_running = 0;  ///< processes of several that outlived `danling launch`
   std::string output;
   std::vector<FileCall> calls;

@@ -1,5 +1,7 @@
 // `danling verify-resume` on programs that resume and on programs that do not.
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include <support/catch.hpp>
@@ -17,6 +19,18 @@ Ended verify(const std::string& options, const std::string& program) {
 }
 
 std::string forgetful(const std::string& what) { return "'" DANLING_FORGETFUL "' --forget " + what; }
+
+// Running processes with `text` in their command line.
+int processes_that_name(const std::string& text) {
+  int found = 0;
+  std::error_code ended;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ended)) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string words{std::istreambuf_iterator<char>(file), {}};
+    found += words.find(text) != std::string::npos ? 1 : 0;
+  }
+  return found;
+}
 
 TEST_CASE("verify-resume: a program that saves all it needs is identical, and nothing is left behind",
           "[reliability]") {
@@ -62,6 +76,37 @@ TEST_CASE("verify-resume: fp16 with a loss scale, clipping, statistics and roll-
     CHECK(ended.code == 0);
     CHECK_THAT(ended.output, ContainsSubstring("identical after 12 interruptions"));
   }
+}
+
+TEST_CASE("verify-resume: a program with virtual ranks resumes on other numbers of processes", "[reliability]") {
+  const TempDir dir;
+  // Stops take effect in the middle of epochs, where meters and metrics hold the sums of all ranks.
+  const auto ended = verify("--processes 1,2,4 --kills 6 --fault-seed 4 --faults kill,term,save --verbose --dir '" +
+                                dir.path().string() + "'",
+                            forgetful("nothing") + " --deterministic true --parallel.virtual_ranks 4");
+  INFO(ended.output);
+  CHECK(ended.code == 0);
+  CHECK_THAT(ended.output, ContainsSubstring("identical after 6 interruptions"));
+  CHECK_THAT(ended.output, Catch::Matchers::Matches("(.|\n)*\nprocesses  starts\n(.|\n)*"));
+  CHECK_THAT(ended.output, Catch::Matchers::Matches("(.|\n)*\nsignal to +SIGKILL +SIGTERM or SIGINT\n(.|\n)*"));
+  CHECK(std::filesystem::is_empty(dir.path()));
+  CHECK(processes_that_name(dir.path().string()) == 0);
+}
+
+TEST_CASE("verify-resume: a program whose number of processes shows in its bits is refused", "[reliability]") {
+  const TempDir dir;
+  const auto without = verify("--processes 1,2 --dir '" + dir.path().string() + "'", forgetful("nothing"));
+  CHECK(without.code == 2);
+  CHECK_THAT(without.output,
+             ContainsSubstring("[verify-resume] expected a program whose results do not depend on its number of "
+                               "processes, got parallel.virtual_ranks: null, deterministic: false; add --deterministic "
+                               "true --parallel.virtual_ranks V to its arguments, V a power of two of at least 2\n"));
+  CHECK(std::filesystem::is_empty(dir.path()));
+  const auto few = verify("--processes 1,4 --dir '" + dir.path().string() + "'",
+                          forgetful("nothing") + " --deterministic true --parallel.virtual_ranks 2");
+  CHECK(few.code == 2);
+  CHECK_THAT(few.output, ContainsSubstring("[verify-resume] expected --processes of at most 2 (parallel.virtual_ranks "
+                                           "of the program), got 4\n"));
 }
 
 TEST_CASE("verify-resume: paths may have spaces", "[reliability]") {
@@ -188,6 +233,8 @@ TEST_CASE("verify-resume: wrong usage is one clear line", "[reliability]") {
   CHECK(verify("", "true --workspace_root=x").output ==
         "[verify-resume] expected no --workspace_root among the program's arguments, which verify-resume sets, got "
         "'--workspace_root=x'\n");
+  CHECK(verify("--processes 1,two", "true").output ==
+        "[verify-resume] expected --processes with numbers from 1 to 1024, separated by commas, got '1,two'\n");
   CHECK(verify("--kills 0", "true").output ==
         "[verify-resume] expected --kills with a whole number of at least 1, got '0'\n");
   CHECK(verify("--kills 0", "true").code == 2);
