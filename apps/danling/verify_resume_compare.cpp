@@ -161,6 +161,26 @@ std::size_t ranks_of(const State& state) {
   return ranks != nullptr && ranks->is_map() ? ranks->map().size() : 1;
 }
 
+// `state` with every sum in one form. A sum and its compensation are one number, which the merged sums of several
+// processes may divide in another way.
+State with_normal_sums(const State& state) {
+  if (!state.is_map()) {
+    return state;
+  }
+  State out = State(State::Map());
+  for (const auto& entry : state.map()) {
+    out.map().set(entry.key, with_normal_sums(entry.value));
+  }
+  const State* sum = state.find("sum");
+  const State* rest = state.find("compensation");
+  if (sum != nullptr && rest != nullptr && sum->is_double() && rest->is_double()) {
+    const double whole = sum->number() + rest->number();
+    out["sum"] = whole;
+    out["compensation"] = rest->number() - (whole - sum->number());
+  }
+  return out;
+}
+
 std::string checkpoint_difference(const fs::path& reference, const fs::path& run) {
   State a;
   State b;
@@ -176,10 +196,13 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
   // Lines not written on a full disk contain times and rates; metrics.jsonl itself is compared.
   a.map().erase("metrics_waiting");
   b.map().erase("metrics_waiting");
-  // The generators of each process: two runs have them only on the same number of processes.
   if (ranks_of(a) != ranks_of(b)) {
-    a.map().erase("ranks");
-    b.map().erase("ranks");
+    for (State* state : {&a, &b}) {
+      state->map().erase("ranks");  // the generators of each process
+      if (State* loop = state->map().find("loop")) {
+        *loop = with_normal_sums(*loop);
+      }
+    }
   }
   // Weights first, since users look for them. One line for each different part.
   std::vector<std::string> parts = {"model", "ema", "swa", "optimizer", "scheduler"};

@@ -11,6 +11,7 @@
 #include <danling/core/signals.hpp>
 #include <danling/telemetry/text.hpp>
 
+#include "verify_resume_calls.hpp"
 #include "verify_resume_compare.hpp"
 #include "verify_resume_disk.hpp"
 #include "verify_resume_processes.hpp"
@@ -175,8 +176,9 @@ class Verification {
       });
       const bool interrupted = !undisturbed && (injected || (end.struck && end.code != 0));
       const bool in_save =
-          interrupted && (disk.in_save() || first_error_in_checkpoints(end.calls, fault.size.has_value()) ||
-                          (end.struck && fault.blow.saves > 0));
+          interrupted &&
+          (disk.in_save() || first_error_in_checkpoints(end.calls, checkpoint_dir_, fault.size.has_value()) ||
+           (end.struck && fault.blow.saves > 0));
       log_start(fault, end, undisturbed, interrupted, in_save);
       if (interrupted) {
         ++made_;
@@ -217,7 +219,7 @@ class Verification {
       }
       if (fault.is_error() && injected) {
         failed = true;  // also if it ran to its end: the next start checks again
-        lost_saves += lost_history(end);
+        lost_saves += lost_history(end, checkpoint_dir_);
       } else if (end.code == 0) {
         break;
       }
@@ -292,58 +294,6 @@ class Verification {
       out.push_back(concat("  and ", differences.size() - out.size(), " more files"));
     }
     return out;
-  }
-
-  // `limited`: the file size limit, which the kernel enforces.
-  bool first_error_in_checkpoints(const std::vector<FileCall>& calls, bool limited) const {
-    for (const auto& call : calls) {
-      if ((call.injected() && call.outcome != "short") ||
-          (limited && call.outcome == "failed" && call.call == "write")) {
-        return call.path.find(concat("/", checkpoint_dir_)) != std::string::npos;
-      }
-    }
-    return false;
-  }
-
-  static bool names_history(const FileCall& call) {
-    return call.call == "rename" && call.outcome == "ok" && call.path.find("/ckpt-") != std::string::npos;
-  }
-
-  // Whether its failure can fail a save: a checkpoint's file, or a file that the checkpoint waits for.
-  bool fails_save(const FileCall& call) const {
-    return ((call.injected() && call.outcome != "short") || (call.outcome == "failed" && call.call == "write")) &&
-           (call.call == "fsync" || call.path.find(concat("/", checkpoint_dir_)) != std::string::npos);
-  }
-
-  // Number of history checkpoints that a start may have lost: one for each save with a failed call, except the last.
-  // Its state is kept and written before a later save, or at the end of the program, when no error is injected.
-  std::int64_t lost_history(const StartEnd& end) const {
-    std::int64_t failed = 0;
-    std::int64_t begun = 0;  // saves after the last failure; the kept state may have failed before the first
-    bool counted = false;
-    for (const auto& call : end.calls) {
-      if (begins_save(call)) {
-        counted = false;
-        ++begun;
-      }
-      if (fails_save(call)) {
-        failed += counted ? 0 : 1;
-        counted = true;
-        begun = 0;
-      }
-    }
-    return failed - (failed > 0 && begun >= (end.code == 0 ? 1 : 2) ? 1 : 0);
-  }
-
-  // Saves followed by a later save or by the end of the program: all calls after the rename are done too.
-  static std::int64_t completed_saves(const StartEnd& end) {
-    std::int64_t ended = 0;
-    std::int64_t completed = 0;
-    for (const auto& call : end.calls) {
-      ended += ends_save(call) ? 1 : 0;
-      completed = begins_save(call) ? ended : completed;
-    }
-    return end.code == -SIGKILL ? completed : ended;
   }
 
   void check_end(const Fault& fault, const StartEnd& end, bool injected) const {
