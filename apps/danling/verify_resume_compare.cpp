@@ -196,12 +196,14 @@ std::string checkpoint_difference(const fs::path& reference, const fs::path& run
   // Lines not written on a full disk contain times and rates; metrics.jsonl itself is compared.
   a.map().erase("metrics_waiting");
   b.map().erase("metrics_waiting");
-  if (ranks_of(a) != ranks_of(b)) {
-    for (State* state : {&a, &b}) {
+  const bool other_ranks = ranks_of(a) != ranks_of(b);
+  for (State* state : {&a, &b}) {
+    if (other_ranks) {
       state->map().erase("ranks");  // the generators of each process
-      if (State* loop = state->map().find("loop")) {
-        *loop = with_normal_sums(*loop);
-      }
+    }
+    State* loop = state->map().find("loop");
+    if (loop != nullptr && loop->is_map() && loop->find("shares") != nullptr) {
+      *loop = with_normal_sums(*loop);
     }
   }
   // Weights first, since users look for them. One line for each different part.
