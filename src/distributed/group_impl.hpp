@@ -51,6 +51,8 @@ struct Group::Impl {
   Wire& wire_of(const at::Tensor& tensor) const {
     return carries(tensor.device()) ? *connection.device_wire : *connection.wire;
   }
+  /// Small messages go through shared memory where all ranks are on one machine. Called by all ranks.
+  void share_messages(const Group& group);
   void set_wire_timeout(std::chrono::milliseconds time) const;
   /// @throws DistributedError if the group has failed.
   void check_usable();

@@ -202,25 +202,56 @@ void SharedMemory::await(std::size_t index, std::uint32_t value, std::string_vie
   }
 }
 
-void SharedMemory::await_rank(int rank, std::size_t index, std::uint32_t value,
-                              std::chrono::steady_clock::time_point deadline, std::string_view operation) const {
+bool SharedMemory::wait_for(std::size_t index, std::uint32_t value, std::chrono::milliseconds limit) const {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (int rank = 0; rank < size_; ++rank) {
+    bool raised = spin(rank, index, value);
+    while (!raised && std::chrono::steady_clock::now() < deadline) {
+      raised = sleep(rank, index, value);
+    }
+    if (!raised) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<int> SharedMemory::ended_rank(std::size_t index, std::uint32_t value) const {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!is_raised(rank, index, value) && has_ended(rank) && !is_raised(rank, index, value)) {
+      return rank;
+    }
+  }
+  return std::nullopt;
+}
+
+bool SharedMemory::spin(int rank, std::size_t index, std::uint32_t value) const {
   for (int spin = 0; spin < spins; ++spin) {
     if (is_raised(rank, index, value)) {
-      return;
+      return true;
     }
     pause_core();
   }
+  return is_raised(rank, index, value);
+}
+
+bool SharedMemory::sleep(int rank, std::size_t index, std::uint32_t value) const {
   std::atomic<std::uint32_t>& watched = flag(rank, index);
-  while (!is_raised(rank, index, value)) {
-    header(rank).waiters.fetch_add(1);
-    if (const std::uint32_t now = watched.load(); static_cast<std::int32_t>(now - value) < 0) {
-      const timespec time = {0, std::chrono::nanoseconds(slice).count()};
-      syscall(SYS_futex, &watched, FUTEX_WAIT, now, &time, nullptr, 0);
-    }
-    header(rank).waiters.fetch_sub(1);
-    if (is_raised(rank, index, value)) {
-      return;
-    }
+  header(rank).waiters.fetch_add(1);
+  if (const std::uint32_t now = watched.load(); static_cast<std::int32_t>(now - value) < 0) {
+    const timespec time = {0, std::chrono::nanoseconds(slice).count()};
+    syscall(SYS_futex, &watched, FUTEX_WAIT, now, &time, nullptr, 0);
+  }
+  header(rank).waiters.fetch_sub(1);
+  return is_raised(rank, index, value);
+}
+
+void SharedMemory::await_rank(int rank, std::size_t index, std::uint32_t value,
+                              std::chrono::steady_clock::time_point deadline, std::string_view operation) const {
+  if (spin(rank, index, value)) {
+    return;
+  }
+  while (!sleep(rank, index, value)) {
     check_peers(index, value, operation);
     if (std::chrono::steady_clock::now() > deadline) {
       time_out(index, value, operation);
@@ -237,10 +268,9 @@ void SharedMemory::check_peers(std::size_t index, std::uint32_t value, std::stri
                              std::string_view(of_rank.words, strnlen(of_rank.words, sizeof of_rank.words)));
     }
   }
-  for (int rank = 0; rank < size_; ++rank) {
-    check<DistributedError>(is_raised(rank, index, value) || !has_ended(rank) || is_raised(rank, index, value),
-                            "group.collective", "expected an answer of all ", size_, " ranks to ", operation,
-                            ", got none of rank ", rank, ", which has ended; see its log (seen from rank ", rank_, ")");
+  if (const std::optional<int> rank = ended_rank(index, value)) {
+    fail<DistributedError>("group.collective", "expected an answer of all ", size_, " ranks to ", operation,
+                           ", got none of rank ", *rank, ", which has ended; see its log (seen from rank ", rank_, ")");
   }
 }
 

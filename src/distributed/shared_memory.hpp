@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -48,6 +49,10 @@ class SharedMemory {
   bool all_raised(std::size_t flag, std::uint32_t value) const;
   /// Waits until all ranks have raised the flag to `value`. @throws DistributedError naming the ranks that have not.
   void await(std::size_t flag, std::uint32_t value, std::string_view operation) const;
+  /// The same for at most `limit`, and without a look at the ranks. @return whether all have raised it
+  bool wait_for(std::size_t flag, std::uint32_t value, std::chrono::milliseconds limit) const;
+  /// A rank that has ended and not raised the flag.
+  std::optional<int> ended_rank(std::size_t flag, std::uint32_t value) const;
 
   /// Ends the waits of the other ranks, now and later, with this rank's number and `reason`.
   void abort(std::string_view reason) const;
@@ -59,6 +64,9 @@ class SharedMemory {
   std::atomic<std::uint32_t>& flag(int rank, std::size_t index) const;
   bool lock_own() const;
   bool has_ended(int rank) const;
+  /// Whether the flag is raised after a short wait: one that keeps the core, one that gives it away.
+  bool spin(int rank, std::size_t flag, std::uint32_t value) const;
+  bool sleep(int rank, std::size_t flag, std::uint32_t value) const;
   void await_rank(int rank, std::size_t flag, std::uint32_t value, std::chrono::steady_clock::time_point deadline,
                   std::string_view operation) const;
   void check_peers(std::size_t flag, std::uint32_t value, std::string_view operation) const;
