@@ -1,3 +1,4 @@
+// Models, data and the measured process of bench/ddp.cpp.
 #include <torch/torch.h>
 
 #include <fcntl.h>
