@@ -9,11 +9,8 @@ namespace {
 constexpr std::int64_t endless = std::int64_t{1} << 62;
 }  // namespace
 
-Share share_of(const Layout& layout, std::int64_t number, std::int64_t global) {
+Share share_of_last(const Layout& layout, std::int64_t number, std::int64_t global) {
   const std::int64_t world_size = layout.shard.world_size;
-  if (global == layout.global()) {
-    return {number * layout.batch_size, layout.batch_size, 0};
-  }
   if (layout.shard.padding) {
     const std::int64_t each = rounded_up(global, world_size);
     const std::int64_t own = std::clamp<std::int64_t>(global - number * each, 0, each);

@@ -31,8 +31,13 @@ struct Share {
   std::int64_t padding = 0;
   std::int64_t size() const { return count + padding; }
 };
+/// A share of a last batch, which has fewer samples than the others.
+Share share_of_last(const Layout& layout, std::int64_t number, std::int64_t global);
 /// Share `number` in [0, world_size) of a global batch of `global` samples. Shares without samples are the last ones.
-Share share_of(const Layout& layout, std::int64_t number, std::int64_t global);
+inline Share share_of(const Layout& layout, std::int64_t number, std::int64_t global) {
+  return global == layout.global() ? Share{number * layout.batch_size, layout.batch_size, 0}
+                                   : share_of_last(layout, number, global);
+}
 
 /// A global batch: samples [begin, begin + size) of the remaining ones.
 struct GlobalBatch {

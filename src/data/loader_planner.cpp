@@ -14,13 +14,6 @@ namespace danling::inline v0::data::detail {
 
 BatchSlot::~BatchSlot() = default;
 
-void BatchSlot::drop_parts() {
-  drop();
-  for (const auto& other : others) {
-    other->drop();
-  }
-}
-
 BatchReader::~BatchReader() = default;
 Planner::~Planner() = default;
 
@@ -124,11 +117,6 @@ void Planner::describe(BatchSlot& slot, std::int64_t part) const {
   info.sample_keys.clear();
   info.entry_keys.clear();
   slot.size = 0;
-}
-
-Share Planner::share_of_part(std::int64_t part, std::int64_t global) const {
-  const Layout& layout = context_.plan.layout();
-  return share_of(layout, layout.shard.rank + part, global);
 }
 
 bool Planner::plan(BatchSlot& slot) {

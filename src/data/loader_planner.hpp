@@ -52,7 +52,9 @@ class Planner {
   /// Plans global batch `step` of the plan or a later one; returns its number, or -1 at the end. Sets `num_parts`.
   virtual std::int64_t plan_step(BatchSlot& slot, std::int64_t step) = 0;
   /// The share of part `part` in a global batch of `global` samples.
-  Share share_of_part(std::int64_t part, std::int64_t global) const;
+  Share share_of_part(std::int64_t part, std::int64_t global) const {
+    return share_of(context_.plan.layout(), context_.plan.layout().shard.rank + part, global);
+  }
   std::int64_t max_parts() const { return context_.plan.layout().shard.parts; }
 
   std::int64_t missed_ = 0;

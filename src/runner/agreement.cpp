@@ -1,6 +1,6 @@
 #include "runner/agreement.hpp"
 
-#include <csignal>
+#include <algorithm>
 #include <cstdlib>
 
 #include <danling/core/signals.hpp>
@@ -26,12 +26,18 @@ bool BaseRunner::Agreement::is_time_over() {
   return runner_.time_limit_.is_reached(save_seconds);
 }
 
+int BaseRunner::Agreement::own_signal() const {
+  const int request = std::abs(runner_.requests_.stop.load(std::memory_order_relaxed));
+  return request != 0 ? request : stop_signal();
+}
+
 StepPacket BaseRunner::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
   StepPacket all = runner_.parallelism().agree({.weight = own.weight,
                                                 .learner = own.learner,
                                                 .micro_step = own.micro_step,
                                                 .iteration = own.iteration,
+                                                .signal = own_signal(),
                                                 .stop = runner_.stop_requested(),
                                                 .end = requests.end.has_value(),
                                                 .evaluate = requests.evaluation,
@@ -40,6 +46,7 @@ StepPacket BaseRunner::Agreement::agree(const Own& own) {
                                                 .timed_out = runner_.time_limit_.reached()});
   if (all.exhausted && !runner_.parallelism().sums_gradients()) [[unlikely]] {
     // A rank whose pass is over alone cannot obey before all passes are.
+    all.signal = 0;
     all.stop = all.end = all.evaluate = all.save = all.timed_out = false;
   }
   if (all.timed_out) [[unlikely]] {
@@ -52,20 +59,16 @@ StepPacket BaseRunner::Agreement::agree(const Own& own) {
   return all;
 }
 
-void BaseRunner::Agreement::stop_if_requested(bool save, bool stop) {
+void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) {
   Saver saver(runner_);
   saver.poll();
-  if (!stop) [[likely]] {
+  if (!all.stop) [[likely]] {
     return;
   }
   std::atomic<int>& request = runner_.requests_.stop;
-  const int own = std::abs(request.load(std::memory_order_relaxed));
   const detail::TimeLimit& limit = runner_.time_limit_;
-  const int signal = own != 0             ? own
-                     : stop_signal() != 0 ? stop_signal()
-                     : limit.reached()    ? 0
-                                          : SIGTERM;  // another rank received the stop
-  const bool taken = save && saver.save({"latest", /*save_best=*/false, /*last_step=*/false, /*force=*/true});
+  const int signal = std::max(own_signal(), static_cast<int>(all.signal));  // 0: a time limit
+  const bool taken = save && saver.save({.name = "latest", .force = true, .stopping = true});
   if (save) {
     runner_.settle_checkpoints();
   }

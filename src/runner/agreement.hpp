@@ -25,13 +25,17 @@ class BaseRunner::Agreement {
   StepPacket agree() { return agree(Own()); }
   /// Logs failed saves; then, when the ranks agreed to `stop`, throws `Stopped`. Called where a run may end.
   /// @param save the run first; false where nothing changed since the last save
-  void stop_if_requested(bool save, bool stop);
+  void stop_if_requested(bool save, const StepPacket& all);
   /// The same between steps; calls agree().
-  void stop_if_requested(bool save) { stop_if_requested(save, agree().stop); }
+  void stop_if_requested(bool save) { stop_if_requested(save, agree()); }
+  /// The same of this process alone.
+  void stop_if_requested_here(bool save) { stop_if_requested(save, {.stop = runner_.stop_requested()}); }
   /// Whether the time limit is reached; requests a save when its duration must be known.
   bool is_time_over();
 
  private:
+  int own_signal() const;
+
   BaseRunner& runner_;
 };
 

@@ -107,7 +107,7 @@ std::int64_t TorchRunnerBase::Averages::pass(const std::string& split, const std
     runner_.run_evaluate_step(runner_.batch_of(loader));
     ++done;
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {
-      Agreement(runner_).stop_if_requested(/*save=*/runner_.saves_on_stop_, runner_.stop_requested());
+      Agreement(runner_).stop_if_requested_here(/*save=*/runner_.saves_on_stop_);
     }
   }
   visit.end();

@@ -7,6 +7,7 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/agreed_error.hpp"
 #include "runner/checks.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/services.hpp"
@@ -101,8 +102,8 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
     const std::string place = concat("split ", quote(frame.split()), ", epoch ", runner_.state_.train.epoch + 1,
                                      ", by step ", runner_.state_.train.global_step);
     if (runner_.mode_ == RunnerMode::train && runner_.config().on_nonfinite == "stop") {
-      fail<NonFiniteError>("runner.loss", "expected a finite loss, got ", *loss, " in ", place,
-                           " (on_nonfinite: stop); earlier checkpoints are intact");
+      detail::fail_agreed<NonFiniteError>(runner_.joins_updates_, "runner.loss", "expected a finite loss, got ", *loss,
+                                          " in ", place, " (on_nonfinite: stop); earlier checkpoints are intact");
     }
     if (runner_.warned_.insert(concat("loss ", frame.split(), runner_.state_.train.epoch)).second) {
       runner_.logger().warning(

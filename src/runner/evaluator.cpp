@@ -80,7 +80,7 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
     frame.log(++done);
     // Otherwise the next step boundary saves and stops, also with several ranks, whose numbers of batches may differ.
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {
-      Agreement(runner_).stop_if_requested(/*save=*/runner_.saves_on_stop_);
+      Agreement(runner_).stop_if_requested_here(/*save=*/runner_.saves_on_stop_);
     }
   }
   batches.end();

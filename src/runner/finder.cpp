@@ -92,9 +92,7 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
   }
   runner_.loss_probe_ = nullptr;
   restore();
-  if (stopped_) {
-    Agreement(runner_).stop_if_requested(/*save=*/false, /*stop=*/true);
-  }
+  Agreement(runner_).stop_if_requested(/*save=*/false, stopped_);
 }
 
 void TorchRunnerBase::Finder::restore() {
@@ -209,7 +207,9 @@ TorchRunnerBase::Finder::Update TorchRunnerBase::Finder::update() {
     }
     out.samples += micro_batch.samples;
     out.updated = out.updated || step.updated;
-    stopped_ = stopped_ || step.agreed.stop;
+    if (step.agreed.stop) {
+      stopped_ = step.agreed;
+    }
   } while (!runner_.is_settled());
   out.loss = sum.defined() ? sum.item<double>() : 0.0;  // a device wait
   combine(out, weight);

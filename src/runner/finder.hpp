@@ -38,7 +38,7 @@ class TorchRunnerBase::Finder {
   };
   Update update();
   /// Whether a stop was requested; `work` must then return.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return stopped_.stop; }
 
   /// The training splits, each from its first batch; those of the run until read() is called.
   void read(std::vector<std::pair<std::string, std::shared_ptr<data::LoaderBase>>> loaders);
@@ -65,7 +65,7 @@ class TorchRunnerBase::Finder {
   std::size_t split_ = 0;
   std::int64_t epoch_ = 0;
   std::optional<detail::LossProbe> probe_;
-  bool stopped_ = false;
+  StepPacket stopped_ = {};
 };
 
 }  // namespace danling::inline v0

@@ -77,7 +77,7 @@ bool detail::InferBatches::next(void* prediction) {
     return false;
   }
   if (!runner_->is_training()) {  // in training the next step boundary saves and stops
-    TorchRunnerBase::Agreement(*runner_).stop_if_requested(/*save=*/false, runner_->stop_requested());
+    TorchRunnerBase::Agreement(*runner_).stop_if_requested_here(/*save=*/false);
   }
   if (!visit_.next()) {
     visit_.end();

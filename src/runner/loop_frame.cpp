@@ -114,11 +114,8 @@ void LoopFrame::write_synchronized() {
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
   TorchRunnerBase::Checks(runner_).numbers(*this, averages);
-  LoopCounts counts = telemetry_.interval();
-  if (runner_.mode() == RunnerMode::train) {
-    counts = RankTimes(runner_.group(), counts, 0.0).total();
-  }
-  const Result rates = counts.result();
+  const Result rates = (counts_of_all_ ? *counts_of_all_ : telemetry_.interval()).result();
+  counts_of_all_.reset();
   runner_.callbacks_.notify(&Callback::on_log,
                             LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
 }
@@ -157,6 +154,9 @@ void LoopFrame::synchronize_numbers() {
   }
   if (const auto& losses = runner_.criterion.losses()) {
     losses->synchronize(group);
+  }
+  if (runner_.mode() == RunnerMode::train) {
+    counts_of_all_ = RankTimes(group, telemetry_.interval(), 0.0).total();
   }
 }
 

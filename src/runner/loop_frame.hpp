@@ -94,6 +94,7 @@ class LoopFrame {
   AverageMeter* loss_ = nullptr;
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;
+  std::optional<LoopCounts> counts_of_all_;  // ranks, since the last line
   LoopTelemetry::Clock::time_point now_;
   LoopTelemetry::Clock::time_point next_line_;
 };

@@ -85,6 +85,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
     all.missing |= other.missing;
     all.late |= other.late;
     all.weight += sums_gradients() ? other.weight : 0.0;
+    all.signal = std::max(all.signal, other.signal);
     all.stop |= other.stop;
     all.end |= other.end;
     all.evaluate |= other.evaluate;

@@ -72,7 +72,7 @@ CheckpointRequest BaseRunner::Saver::make_request(const detail::SaveCall& call) 
   const bool scored = latest != nullptr && latest->index == (by_steps ? train.global_step : train.epoch - 1) &&
                       (by_steps || runner_.at_boundary());
   // A stop follows the save of the interval, which is already in the history.
-  const bool stopping = call.force && runner_.stop_requested();
+  const bool stopping = call.stopping || (call.force && runner_.stop_requested());
   // By steps there is no score before the first evaluation: until then the newest state counts as the best.
   const bool unscored = by_steps && results.empty() && results.score_split();
   const auto score = scored ? results.score_of(*latest) : std::nullopt;

@@ -21,8 +21,9 @@ namespace danling::inline v0::detail {
 /// One call of save_checkpoint().
 struct SaveCall {
   std::string name;
-  bool save_best, last_step, force;
-  bool due = false;  ///< due by the interval, but deferred to the end of a window
+  bool save_best = false, last_step = false, force = false;
+  bool due = false;       ///< due by the interval, but deferred to the end of a window
+  bool stopping = false;  ///< on a stop of any rank
 };
 
 struct RunnerServices {

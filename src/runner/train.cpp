@@ -10,6 +10,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "runner/agreed_error.hpp"
 #include "runner/averages.hpp"
 #include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
@@ -117,6 +118,7 @@ void TorchRunnerBase::Training::prepare_steps() {
   Averages(runner_).prepare();
   runner_.by_steps_ = runner_.is_step_mode();
   runner_.is_single_process_ = runner_.group().alone();
+  runner_.computes_shards_ = runner_.parallelism().computes_shards();
   if (const auto seconds = runner_.config().comm.train_timeout_seconds; seconds && !runner_.is_single_process_) {
     runner_.train_timeout_ = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
   }
@@ -161,7 +163,9 @@ void TorchRunnerBase::Training::rethrow(bool began) {
       runner_.logger().warning(
           concat("an error ends this process: ", error.what()));  // logged before it waits for the others
     }
-    broadcast_failure(error.what());
+    if (dynamic_cast<const detail::AgreedError*>(&error) == nullptr) {
+      broadcast_failure(error.what());
+    }
     throw;
   } catch (...) {
     drop_windows();

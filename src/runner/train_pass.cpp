@@ -48,7 +48,7 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   bool counted = false;
   while (next(frame, loader)) {
     const OpenStep step =
-        runner_.parallelism().computes_shards()
+        runner_.computes_shards_
             ? train_shards(frame, loader)
             : train(frame, {runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()});
     counted = step.updated;
@@ -90,16 +90,6 @@ bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase
   return true;
 }
 
-// The last micro-batch of a pass closes its windows, on all ranks together.
-bool TorchRunnerBase::TrainPass::is_last(const data::LoaderBase& loader) const {
-  return runner_.joins_updates_ ? loader.is_last_of_all() : loader.is_last();
-}
-
-bool TorchRunnerBase::TrainPass::is_due() const {
-  return (global_step_ >= loop_.target_step || runner_.requests_.ended) &&
-         (runner_.is_settled() || global_step_ >= *runner_.steps());
-}
-
 void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
   runner_.enter(RunnerMode::train, frame.split());
   Windows(runner_).drop();
@@ -127,7 +117,7 @@ void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
       evaluate();
     }
   }
-  Agreement(runner_).stop_if_requested(/*save=*/true, agreed.stop);
+  Agreement(runner_).stop_if_requested(/*save=*/true, agreed);
 }
 
 void TorchRunnerBase::TrainPass::evaluate() {
@@ -155,6 +145,13 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
     }
     Watch(runner_).begin_micro_batch(micro_batch);
   }
+  return train_counted(frame, micro_batch, normalizer, tokens);
+}
+
+TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_counted(detail::LoopFrame& frame,
+                                                                    const MicroBatch& micro_batch,
+                                                                    std::optional<std::int64_t> normalizer,
+                                                                    std::int64_t tokens) {
   OpenStep step = run_step(micro_batch, normalizer);
   end_micro_batch(frame, step);
   frame.add_loss(step.loss, normalizer);

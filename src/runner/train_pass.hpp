@@ -31,12 +31,20 @@ class TorchRunnerBase::TrainPass {
   class StepScope;
 
   bool next(detail::LoopFrame& frame, data::LoaderBase& loader);
-  bool is_last(const data::LoaderBase& loader) const;
-  bool is_due() const;
+  /// The last micro-batch of a pass closes its windows, on all ranks together.
+  bool is_last(const data::LoaderBase& loader) const {
+    return runner_.joins_updates_ ? loader.is_last_of_all() : loader.is_last();
+  }
+  bool is_due() const {
+    return (global_step_ >= loop_.target_step || runner_.requests_.ended) &&
+           (runner_.is_settled() || global_step_ >= *runner_.steps());
+  }
   void join(detail::LoopFrame& frame);
   void join_update(detail::LoopFrame& frame, const StepPacket& all);
   void end_micro_batch(detail::LoopFrame& frame, OpenStep& step);
   void save_and_log(detail::LoopFrame& frame, const OpenStep& step);
+  OpenStep train_counted(detail::LoopFrame& frame, const MicroBatch& micro_batch,
+                         std::optional<std::int64_t> normalizer, std::int64_t tokens);
   OpenStep open_step(bool last);
   void run_train_step(OpenStep& step, data::BatchRef batch, std::optional<std::int64_t> normalizer);
   OpenStep train_shards(detail::LoopFrame& frame, data::LoaderBase& loader);

@@ -13,6 +13,7 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
 
+#include "runner/agreed_error.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 
@@ -216,9 +217,10 @@ void TorchRunnerBase::Watch::settle() {
   const std::string file = save_batches();
   state_.bad.reset();
   state_.batches.clear();
-  fail<NonFiniteError>("runner.loss", bad.reason,
-                       bad.action == "rollback" ? concat(" after ", allowed, " roll-backs (max_rollbacks)") : "",
-                       file.empty() ? "" : concat("; its batch is in ", file), "; earlier checkpoints are intact");
+  detail::fail_agreed<NonFiniteError>(
+      runner_.joins_updates_, "runner.loss", bad.reason,
+      bad.action == "rollback" ? concat(" after ", allowed, " roll-backs (max_rollbacks)") : "",
+      file.empty() ? "" : concat("; its batch is in ", file), "; earlier checkpoints are intact");
 }
 
 // Python: torch.load(file). One file for each rank.

@@ -63,7 +63,7 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
     require_gradients(learner);
   }
   learner.begun_in = -1;  // the next backward starts another micro-batch
-  if (runner_.parallelism().computes_shards()) [[unlikely]] {
+  if (runner_.computes_shards_) [[unlikely]] {
     optim::detail::separate_gradients(learner.optimizer->param_groups());
     runner_.parallelism().end_shard(*learner.optimizer);
   }

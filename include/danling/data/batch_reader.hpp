@@ -41,7 +41,12 @@ class BatchSlot {
   std::vector<std::unique_ptr<BatchSlot>> others;
   std::int64_t num_parts = 1;
   BatchSlot& part(std::int64_t i) { return i == 0 ? *this : *others[static_cast<std::size_t>(i - 1)]; }
-  void drop_parts();
+  void drop_parts() {
+    drop();
+    for (const auto& other : others) {
+      other->drop();
+    }
+  }
 
   /// Position of the batch in the plan of the epoch, which all ranks share.
   std::int64_t step = 0;

@@ -24,16 +24,17 @@ struct StepPacket {
   /// The place of the ranks that have batches: number of the model whose window closes (-1: none), micro-batches of the
   /// run and of the pass. Combined: those of the furthest rank.
   std::int64_t learner = -1, micro_step = 0, iteration = 0;
-  bool stop = false;       ///< a stop was requested, or a time limit is reached
-  bool end = false;        ///< a callback ends training
-  bool evaluate = false;   ///< a callback requests an evaluation
-  bool save = false;       ///< a callback requests a save
-  bool exhausted = false;  ///< a rank has ended its pass over the data: it joins the updates of others with weight 0
-  bool all_ended = false;  ///< every rank has
-  bool logs = false;       ///< the others are at a line of the log, not at an update
-  bool timed_out = false;  ///< a time limit is reached
-  bool missing = false;    ///< a parameter has no gradient in this window
-  bool late = false;       ///< a gradient came after the sum of its bucket had begun
+  std::int64_t signal = 0;  ///< of the stop that was requested; combined: the greatest
+  bool stop = false;        ///< a stop was requested, or a time limit is reached
+  bool end = false;         ///< a callback ends training
+  bool evaluate = false;    ///< a callback requests an evaluation
+  bool save = false;        ///< a callback requests a save
+  bool exhausted = false;   ///< a rank has ended its pass over the data: it joins the updates of others with weight 0
+  bool all_ended = false;   ///< every rank has
+  bool logs = false;        ///< the others are at a line of the log, not at an update
+  bool timed_out = false;   ///< a time limit is reached
+  bool missing = false;     ///< a parameter has no gradient in this window
+  bool late = false;        ///< a gradient came after the sum of its bucket had begun
   // In a second exchange after the gradients are summed, where a policy judges losses or gradients.
   bool nonfinite = false;    ///< a gradient or loss is not finite
   double loss = 0.0;         ///< sum over the window's samples, and over ranks

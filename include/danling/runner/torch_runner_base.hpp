@@ -365,6 +365,7 @@ class TorchRunnerBase : public BaseRunner {
   std::optional<c10::ScalarType> autocast_dtype_, input_dtype_;
   bool by_steps_ = false;
   bool is_single_process_ = true;
+  bool computes_shards_ = false;                                 // of a batch, with virtual ranks
   std::optional<std::chrono::milliseconds> train_timeout_ = {};  // until the first update
   bool joins_updates_ = false;                                   // of ranks with more batches than this one
   std::int64_t save_interval_ = 0;                               // updates, by steps; 0: never
