@@ -10,6 +10,7 @@
 
 #include "runner/kernel_settings.hpp"
 #include "runner/services.hpp"
+#include "runner/setup.hpp"
 
 namespace danling::inline v0 {
 
@@ -41,7 +42,18 @@ double BaseRunner::progress() const {
 }
 
 void BaseRunner::init_distributed() {
-  set_parallelism(stacks().at(config().stack_name())(parallelism_->identity(), config()));
+  if (config().ft.enabled) {
+    replace_parallelism(Setup(*this).join_members());
+    logger_->show(config().console && is_main_process());
+  } else {
+    set_parallelism(stacks().at(config().stack_name())(parallelism_->identity(), config()));
+  }
+}
+
+void BaseRunner::init_fault_tolerance() {
+  check<ConfigError>(!config().ft.enabled || fault_ != nullptr, "runner.init_fault_tolerance",
+                     "expected the base's init_distributed with ft.enabled, got an override; call it there, or unset "
+                     "ft.enabled");
 }
 
 void BaseRunner::set_parallelism(std::unique_ptr<Parallelism> parallelism) {

@@ -50,8 +50,6 @@ void BaseRunner::init_checkpoint_manager() {
       [this] { return exported_state_dict(services_->exported ? *services_->exported : model_state_dict()); }));
 }
 
-void BaseRunner::init_fault_tolerance() {}
-
 bool BaseRunner::close(std::optional<double> timeout) {
   if (phase_ == Phase::closed) {
     return true;

@@ -32,6 +32,21 @@ void DdpConfig::fields(Fields& f) {
       .choices({"none", "bf16_compress", "fp16_compress"});
 }
 
+void FtConfig::fields(Fields& f) {
+  f("enabled", enabled, "train on with the processes that are left when one dies, and take in others");
+  f("process_group", process_group, "how they communicate").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
+  f("process_group_timeout_ms", process_group_timeout_ms,
+    "milliseconds that a process waits in a collective, and for one that lives and does not come")
+      .at_least(1);
+  f("replica_id", replica_id, "number of this process from 0, where no launcher gives it a rank").at_least(0);
+  f("group_size", group_size, "processes that start together, where no launcher says how many").at_least(1);
+  f("min_replica_size", min_replica_size, "processes without which training waits for others").at_least(1);
+  f("directory", directory, "where the processes meet, on a file system with locks; unset: .ft in workspace_root");
+  f("snapshot_interval", snapshot_interval,
+    "updates between two states that each process keeps in memory: as many are redone at most")
+      .at_least(1);
+}
+
 std::string_view RunnerConfig::stack_name() const {
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
 }
@@ -43,6 +58,13 @@ void detail::check_processes(const RunnerConfig& config) {
                        "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
     check<ConfigError>(config.deterministic, where,
                        "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
+  }
+  if (const FtConfig& ft = config.ft; ft.enabled) {
+    check<ConfigError>(ft.replica_id < ft.group_size, where, "expected 'ft.replica_id' below 'ft.group_size' (",
+                       ft.group_size, "), got ", ft.replica_id);
+    check<ConfigError>(ft.group_size == 1 || ft.min_replica_size <= ft.group_size, where,
+                       "expected 'ft.min_replica_size' of at most 'ft.group_size' (", ft.group_size, "), got ",
+                       ft.min_replica_size);
   }
 }
 

@@ -49,6 +49,9 @@ State BaseRunner::Saver::rank_state() {
   if (State pass = runner_.pass_state(); pass.is_map()) {
     out["pass"] = std::move(pass);
   }
+  if (runner_.fault_ != nullptr && runner_.services_->recorder != nullptr) {
+    runner_.services_->recorder->save_lines(out["records"]);
+  }
   return out;
 }
 
@@ -66,6 +69,10 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
     if (const State* pass = rank.find("pass")) {
       passes.push_back(*pass);
       rank.map().erase("pass");  // saved as one state of all ranks
+    }
+    if (const State* records = rank.find("records")) {
+      runner_.services_->records = *records;
+      rank.map().erase("records");
     }
     gathered[to_text(number++)] = std::move(rank);
   }

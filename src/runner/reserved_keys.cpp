@@ -42,9 +42,6 @@ constexpr Row parallel_axes[] = {
 
 constexpr Row process[] = {
     {"", "backend init_method", processes},
-    {"ft",
-     "enabled=false process_group=gloo process_group_timeout_ms=10000 replica_id=0 group_size=1 min_replica_size=1",
-     replicas},
     {"fsdp", "enabled=false mesh reshard_after_forward shard_placement_fn mp_policy offload_policy ignored_params",
      parallelism},
     {"compile",

@@ -368,6 +368,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("comm", comm, "how long processes wait for each other").non_semantic();
   f("parallel", parallel, "how processes share the work");
   f("ddp", ddp, "data parallel training").non_semantic();
+  f("ft", ft, "training that goes on when a process dies").non_semantic();
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
       .case_insensitive()
       .non_semantic();

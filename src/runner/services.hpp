@@ -44,6 +44,10 @@ struct RunnerServices {
   State ranks;
   /// BaseRunner::pass_state() of each rank that has one, during a save.
   std::vector<State> passes;
+  /// With `ft`: whether this process has become the main one since the last generation.
+  bool took_over = false;
+  /// With `ft`: the lines of metrics that the main process counted at the last gathering of `ranks`.
+  State records;
   /// Whether a step has thrown since the last save or load.
   bool has_partial_step = false;
   /// Whether a state of this run is being restored in full, whatever the config excludes from loading.

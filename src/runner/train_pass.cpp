@@ -8,6 +8,7 @@
 #include "runner/agreement.hpp"
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
+#include "runner/fault_tolerance.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/gradients.hpp"
 #include "runner/loop_frame.hpp"
@@ -107,6 +108,9 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
 }
 
 void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
+  if (runner_.fault_ != nullptr) [[unlikely]] {
+    FaultTolerance(runner_).end_step(agreed);
+  }
   detail::Requests& requests = runner_.requests_;
   if (!runner_.is_single_process_ || requests.save || requests.evaluation) [[unlikely]] {
     if (runner_.is_single_process_ ? requests.save : agreed.save) {

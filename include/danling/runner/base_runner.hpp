@@ -35,6 +35,7 @@ class EarlyStopping;
 struct RunSummary;
 
 namespace detail {
+struct FaultState;
 struct RunnerServices;
 }  // namespace detail
 
@@ -212,7 +213,8 @@ class BaseRunner : public RunnerPlan {
   /// Binds the checkpoint manager, through set_checkpoint_manager(), unless there is one. Before: processes joined,
   /// paths known; the run's directory is not taken yet, so write nothing.
   virtual void init_checkpoint_manager();
-  /// Sets up fault tolerance; the base does nothing. Before: the checkpoint manager is bound.
+  /// Checks that `ft` applies: init_distributed of this class joins its processes. Before: the checkpoint manager is
+  /// bound.
   virtual void init_fault_tolerance();
   /// Builds loaders for the datasets that have none. Before: the checkpoint to restore is read. After: the length of an
   /// epoch is known.
@@ -296,6 +298,7 @@ class BaseRunner : public RunnerPlan {
   std::string split_;
   /// During an evaluation inside training: checkpoints hold the generators as of its beginning.
   bool rng_frozen_ = false;
+  std::shared_ptr<detail::FaultState> fault_;  ///< null without `ft`
 
  private:
   explicit BaseRunner(StoredConfig<RunnerConfig> config);

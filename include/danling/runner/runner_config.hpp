@@ -154,6 +154,7 @@ struct RunnerConfig : Config {
   CommConfig comm;
   ParallelConfig parallel;
   DdpConfig ddp;  ///< not in DanLing
+  FtConfig ft;
 
   // Reproducibility
   std::optional<std::int64_t> seed;  ///< unset: the runner generates one

@@ -324,6 +324,7 @@ class TorchRunnerBase : public BaseRunner {
   class Adapters;
   class Checks;
   class Evaluator;
+  class FaultTolerance;
   class Finder;
   class Gradients;
   class HostLoop;
