@@ -58,6 +58,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
   }
   if (services_ != nullptr) {
     auto& services = *services_;
+    services.watchdog.reset();
     std::exception_ptr failure;
     try {
       if (services.checkpoint_manager != nullptr &&

@@ -14,6 +14,11 @@ void CommConfig::fields(Fields& f) {
     "seconds that processes wait for each other until training begins; unset: 300")
       .above(0);
   f("train_timeout_seconds", train_timeout_seconds, "the same after the first update; unset: as before it").above(0);
+  f("step_timeout_seconds", step_timeout_seconds,
+    "seconds after which a process ends with code 70 and the stacks of its threads when no micro-batch, evaluation "
+    "batch or save has ended; unset: never")
+      .above(0);
+  f("debug", debug, "compare the collectives that ranks start, also asynchronous ones: order, shape and dtype");
 }
 
 void ParallelConfig::fields(Fields& f) {
