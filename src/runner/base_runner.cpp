@@ -9,6 +9,7 @@
 #include <danling/runner/stacks.hpp>
 
 #include "runner/kernel_settings.hpp"
+#include "runner/process_config.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -41,7 +42,8 @@ double BaseRunner::progress() const {
 }
 
 void BaseRunner::init_distributed() {
-  set_parallelism(stacks().at(config().stack_name())(parallelism_->identity(), config()));
+  const ProcessIdentity identity = detail::apply_init_method(parallelism_->identity(), config());
+  set_parallelism(stacks().at(config().stack_name())(identity, config()));
 }
 
 void BaseRunner::set_parallelism(std::unique_ptr<Parallelism> parallelism) {
