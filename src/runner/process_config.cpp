@@ -76,6 +76,16 @@ std::string_view RunnerConfig::stack_name() const {
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
 }
 
+void detail::add_meeting_fields(Fields& f, RunnerConfig& config) {
+  f("backend", config.backend, "transport between processes: gloo; unset: gloo")
+      .choices({"gloo", "nccl"})
+      .non_semantic();
+  f("init_method", config.init_method,
+    "where rank 0 listens: env:// (the launcher's variables) or tcp://host:port; unset: the variable INIT_METHOD, else "
+    "env://")
+      .non_semantic();
+}
+
 ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const RunnerConfig& config,
                                           const Environment& environment) {
   static constexpr std::string_view where = "runner.init_distributed";

@@ -6,6 +6,9 @@
 
 namespace danling::inline v0::detail {
 
+/// `backend` and `init_method`.
+void add_meeting_fields(Fields& f, RunnerConfig& config);
+
 /// @throws ConfigError
 void check_processes(const RunnerConfig& config);
 

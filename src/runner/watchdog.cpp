@@ -108,7 +108,7 @@ void Watchdog::watch() {
   while (!stopped_.wait_for(lock, turn, [this] { return stopping_; })) {
     const auto now = Clock::now();
     const std::int64_t ended = ended_.load(std::memory_order_relaxed);
-    const bool moves = !runs_.load(std::memory_order_relaxed) || ended != seen;
+    const bool moves = !runs() || ended != seen;
     idle = moves ? Seconds(0) : idle + std::min<Seconds>(now - last, 2 * turn);
     seen = ended;
     last = now;

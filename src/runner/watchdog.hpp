@@ -45,6 +45,7 @@ class Watchdog {
   /// @param log  path of this rank's log; empty without one
   void begin_loop(const std::string& log);
   void end_loop();
+  bool runs() const { return runs_.load(std::memory_order_relaxed); }
   void enter(RunnerMode mode, std::string_view split);
   void mark(LoopPhase phase, std::int64_t epoch, std::int64_t step, std::int64_t batch) {
     epoch_.store(epoch, std::memory_order_relaxed);
