@@ -82,16 +82,17 @@ class WatchedProcesses {
   }
   /// Waits until a rank has written this to stderr.
   void wait_for(int rank, const std::string& text) const {
+    std::stringstream all;
     for (int turn = 0; turn < 6000; ++turn) {
       std::ifstream file(path(rank));
-      std::stringstream all;
+      all = std::stringstream();
       all << file.rdbuf();
       if (all.str().find(text) != std::string::npos) {
         return;
       }
       usleep(10'000);
     }
-    FAIL("expected '" << text << "' of rank " << rank << " within a minute");
+    FAIL("expected '" << text << "' of rank " << rank << " within a minute, got '" << all.str() << "'");
   }
   std::string path(int rank) const { return (folder_.path() / dl::concat("err", rank)).string(); }
 
@@ -346,6 +347,9 @@ TEST_CASE("watchdog: slow steps, pauses of the program and stops of the process 
       TinyRunner runner(watched_config(folder));
       danling_test::expect(!has_thread("watchdog"), "no thread before a loop");
       runner.evaluate_epoch("val");
+      for (int turn = 0; turn < 3000 && !has_thread("watchdog"); ++turn) {
+        usleep(10'000);  // it names itself when it first runs
+      }
       danling_test::expect(has_thread("watchdog"), "a thread after one");
       std::this_thread::sleep_for(std::chrono::duration<double>(step_limit * 1.5));
       runner.before_step = [](TinyRunner&, std::int64_t done) {
