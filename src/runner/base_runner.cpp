@@ -9,6 +9,7 @@
 #include <danling/runner/stacks.hpp>
 
 #include "runner/kernel_settings.hpp"
+#include "runner/process_config.hpp"
 #include "runner/services.hpp"
 #include "runner/setup.hpp"
 
@@ -46,7 +47,8 @@ void BaseRunner::init_distributed() {
     replace_parallelism(Setup(*this).join_members());
     logger_->show(config().console && is_main_process());
   } else {
-    set_parallelism(stacks().at(config().stack_name())(parallelism_->identity(), config()));
+    const ProcessIdentity identity = detail::apply_init_method(parallelism_->identity(), config());
+    set_parallelism(stacks().at(config().stack_name())(identity, config()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/pending.hpp"
 #include "runner/same_model.hpp"
 
 namespace danling::inline v0::detail {
@@ -66,6 +67,7 @@ StepPacket DataParallel::agree(const StepPacket& mine) {
 
 void DataParallel::reduce_gradients(optim::Optimizer& optimizer) {
   const Wait wait(*this);
+  const PendingScope pending("the sum of gradients");
   reducer_of(optimizer).finish(any_missing_, any_late_);
 }
 

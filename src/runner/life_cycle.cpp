@@ -56,6 +56,9 @@ bool BaseRunner::close(std::optional<double> timeout) {
   }
   if (services_ != nullptr) {
     auto& services = *services_;
+    if (services.watchdog != nullptr && !services.watchdog->runs()) {  // else a callback closes the runner
+      services.watchdog.reset();
+    }
     std::exception_ptr failure;
     try {
       if (services.checkpoint_manager != nullptr &&

@@ -2,6 +2,9 @@
 #include "runner/process_config.hpp"
 
 #include <bit>
+#include <charconv>
+
+#include <ATen/Context.h>
 
 #include <danling/core/error.hpp>
 
@@ -14,6 +17,11 @@ void CommConfig::fields(Fields& f) {
     "seconds that processes wait for each other until training begins; unset: 300")
       .above(0);
   f("train_timeout_seconds", train_timeout_seconds, "the same after the first update; unset: as before it").above(0);
+  f("step_timeout_seconds", step_timeout_seconds,
+    "seconds after which a process ends with code 70 and the stacks of its threads when no micro-batch, evaluation "
+    "batch or save has ended; unset: never")
+      .above(0);
+  f("debug", debug, "compare the collectives that ranks start, also asynchronous ones: order, shape and dtype");
 }
 
 void ParallelConfig::fields(Fields& f) {
@@ -47,12 +55,84 @@ void FtConfig::fields(Fields& f) {
       .at_least(1);
 }
 
+namespace {
+
+struct MasterAddress {
+  std::string host;  ///< empty with env://
+  int port = 0;
+};
+
+/// @param where  of the message, @param name  of the key or variable
+MasterAddress parse_init_method(std::string_view where, std::string_view name, const std::string& text) {
+  const std::string_view tcp = "tcp://";
+  MasterAddress out;
+  if (text == "env://") {
+    return out;
+  }
+  const auto colon = text.rfind(':');
+  bool valid = text.starts_with(tcp) && colon > tcp.size();
+  if (valid) {
+    out.host = text.substr(tcp.size(), colon - tcp.size());
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, out.port);
+    const bool six = out.host.starts_with('[') && out.host.ends_with(']');  // an address of IPv6
+    out.host = six ? out.host.substr(1, out.host.size() - 2) : out.host;
+    valid = error == std::errc() && stop == end && out.port > 0 && out.port <= 65535 && !out.host.empty() &&
+            out.host.find('/') == out.host.npos && (six || out.host.find(':') == out.host.npos);
+  }
+  check<ConfigError>(valid, where, "expected ", name,
+                     " to be env:// or tcp://host:port with a port of 1 to 65535, got ", quote(text));
+  return out;
+}
+
+}  // namespace
+
 std::string_view RunnerConfig::stack_name() const {
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
 }
 
+void detail::add_meeting_fields(Fields& f, RunnerConfig& config) {
+  f("backend", config.backend, "transport between processes: gloo; unset: gloo")
+      .choices({"gloo", "nccl"})
+      .non_semantic();
+  f("init_method", config.init_method,
+    "where rank 0 listens: env:// (the launcher's variables) or tcp://host:port; unset: the variable INIT_METHOD, else "
+    "env://")
+      .non_semantic();
+}
+
+ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const RunnerConfig& config,
+                                          const Environment& environment) {
+  static constexpr std::string_view where = "runner.init_distributed";
+  if (!identity.distributed()) {
+    return identity;
+  }
+  check<ConfigError>(config.backend != "nccl", where, "expected 'backend: gloo', got 'nccl', ",
+                     at::hasCUDA()
+                         ? "which this release does not join: create the process group with LibTorch, and pass its "
+                           "dl::Group::over to set_parallelism in an override of init_distributed"
+                         : "which this LibTorch lacks: it is built without CUDA; unset 'backend'");
+  const auto variable = environment("INIT_METHOD");
+  if (!config.init_method && (!variable || variable->empty())) {
+    return identity;
+  }
+  const MasterAddress master = config.init_method ? parse_init_method(where, "'init_method'", *config.init_method)
+                                                  : parse_init_method(where, "the variable INIT_METHOD", *variable);
+  if (!master.host.empty()) {
+    // The launcher listens at the address of its own variables alone.
+    identity.launcher_listens =
+        identity.launcher_listens && master.host == identity.master_address && master.port == identity.master_port;
+    identity.master_address = master.host;
+    identity.master_port = master.port;
+  }
+  return identity;
+}
+
 void detail::check_processes(const RunnerConfig& config) {
   static constexpr std::string_view where = "config.validate";
+  if (config.init_method) {
+    parse_init_method(where, "'init_method'", *config.init_method);
+  }
   if (const auto shards = config.parallel.virtual_ranks) {
     check<ConfigError>(std::has_single_bit(static_cast<std::uint64_t>(*shards)), where,
                        "expected a power of two for 'parallel.virtual_ranks', got ", *shards);

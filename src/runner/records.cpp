@@ -83,6 +83,7 @@ void BaseRunner::Records::open_rank_log() {
   auto path = first.parent_path() / concat(first.stem().string(), ".rank", runner_.rank(), ".log");
   try {
     runner_.logger().open_file(path.string());
+    runner_.services_->rank_log = path.string();
   } catch (const std::exception& error) {
     runner_.logger().warning(concat("the log of rank ", runner_.rank(), " is not written: ", error.what()));
   }

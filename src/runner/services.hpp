@@ -15,6 +15,7 @@
 #include "runner/console.hpp"
 #include "runner/recorder.hpp"
 #include "runner/restore_point.hpp"
+#include "runner/watchdog.hpp"
 
 namespace danling::inline v0::detail {
 
@@ -56,6 +57,9 @@ struct RunnerServices {
   std::set<std::string, std::less<>> called_tools;
   /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
+  std::string rank_log;  ///< path of this rank's own log; empty on the first rank
+  /// Null without `comm.step_timeout_seconds`, and before the first loop. Destroyed first: its thread logs.
+  std::unique_ptr<Watchdog> watchdog;
 };
 
 }  // namespace danling::inline v0::detail

@@ -22,6 +22,7 @@
 #include "runner/services.hpp"
 #include "runner/training.hpp"
 #include "runner/watch.hpp"
+#include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -72,6 +73,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
     Checks(*this).monitors();
     Schedules(*this).check_evaluations();
     began = true;
+    const WatchedLoop watched(*this);
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     run_rounds(splits);
     callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});

@@ -205,7 +205,8 @@ class BaseRunner : public RunnerPlan {
   /// identity. Do not build the model or data here. An override that joins processes itself calls set_parallelism() in
   /// place of the base. All ranks must run the same loops over the same splits with the same `log_interval`; their
   /// numbers of batches may differ where gradients are not summed.
-  /// @throws DistributedError from `ddp` of this release when a launcher started several processes
+  /// The launcher's variables say who joins; `init_method` of the config, else the variable INIT_METHOD, where.
+  /// @throws DistributedError when others do not join, ConfigError for a `backend` that cannot join them
   virtual void init_distributed();
   /// Replaces the Parallelism of the run, and seeds the generators anew where the seed of this rank changes.
   /// @throws StateError anywhere but in init_distributed.

@@ -9,10 +9,12 @@
 
 namespace danling::inline v0 {
 
-/// `comm`: how long a process waits for the others, in seconds.
+/// `comm`: how long a process waits, in seconds. Not in DanLing: `step_timeout_seconds`, `debug`.
 struct CommConfig {
   std::optional<double> init_timeout_seconds;   ///< until training; unset: 300
   std::optional<double> train_timeout_seconds;  ///< after the first update; unset: as before it
+  std::optional<double> step_timeout_seconds;  ///< of training and evaluation, for any number of processes; unset: none
+  bool debug = false;                          ///< ranks compare asynchronous collectives too
   void fields(Fields& f);
 };
 
