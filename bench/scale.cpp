@@ -81,27 +81,30 @@ void compare(const std::string& what, int ranks, double counted, double form, do
   }
 }
 
-/// Bytes of an entry in the store, which holds the machine's name: from the count of two ranks.
+const char* name_of(Mesh mesh) {
+  return mesh == Mesh::plain ? "as it comes" : mesh == Mesh::numbered ? "numbered by rank" : "numbered, in batches";
+}
+constexpr Mesh meshes[] = {Mesh::plain, Mesh::numbered, Mesh::batched};
+
+/// Returns the bytes of an entry in the store, which holds the machine's name: from the count of two ranks.
 double compare_joins(const std::vector<int>& sizes) {
   title("second mesh of Gloo, ranks as processes: bytes that rank 0 writes", {"", "ranks", "counted", "form", "ratio"});
-  double entries[2] = {};
-  for (const bool numbered : {false, true}) {
+  double entry = 0.0;
+  for (const Mesh mesh : meshes) {
     for (const int ranks : sizes) {
-      const Joined joined = count_join(ranks, numbered);
-      double& entry = entries[numbered ? 1 : 0];
+      const Joined joined = count_join(ranks, mesh);
       if (entry == 0.0) {
-        entry = (joined.split_bytes - mesh_bytes(ranks, 0.0, numbered)) / (ranks * ranks);
+        entry = (joined.split_bytes - mesh_bytes(ranks, 0.0, mesh)) / (ranks * ranks);
       }
-      const std::string mode = numbered ? "numbered by rank, multi_get" : "as it comes";
-      compare(mode, ranks, joined.split_bytes, mesh_bytes(ranks, entry, numbered), 0.1);
-      if (!numbered) {
-        compare("requests to its store", ranks, joined.split_reads, mesh_requests(ranks, false), 0.3);
-        compare("sockets of rank 0", ranks, joined.sockets, 4 * ranks + 3, 0.2);
+      compare(name_of(mesh), ranks, joined.split_bytes, mesh_bytes(ranks, entry, mesh), 0.1);
+      if (mesh == Mesh::plain) {
+        compare("  requests to its store", ranks, joined.split_reads, mesh_requests(ranks, mesh), 0.3);
+        compare("  its sockets", ranks, joined.sockets, 4 * ranks + 3, 0.2);
       }
     }
   }
-  std::printf("an entry of the store: %.0f bytes\n", entries[0]);
-  return entries[0];
+  std::printf("an entry of the store: %.0f bytes\n", entry);
+  return entry;
 }
 
 void compare_counts(const std::vector<int>& sizes) {
@@ -122,6 +125,17 @@ void compare_counts(const std::vector<int>& sizes) {
   }
 }
 
+/// Ranks as threads share the cores of this machine: their times are those of links only while cores are free.
+void show_times(const std::vector<int>& sizes, const Link& loopback) {
+  title("agree() on this machine, over loopback", {"", "ranks", "measured", "form", "cores busy"});
+  for (const int ranks : sizes) {
+    const Counts counts = count_agreement(ranks, 50);
+    char cores[32];
+    std::snprintf(cores, sizeof cores, "%.1f", counts.cpu * ranks / counts.seconds);
+    row({"", std::to_string(ranks), text(counts.seconds), text(exchange(loopback, ranks, 128)), cores});
+  }
+}
+
 void compare_simulation(const std::vector<std::int64_t>& sizes) {
   title("agree() over Ethernet, message by message", {"", "ranks", "simulated", "form", "random hops"});
   for (const std::int64_t ranks : sizes) {
@@ -135,22 +149,22 @@ void compare_simulation(const std::vector<std::int64_t>& sizes) {
   }
 }
 
-double mesh_time(double n, double entry, double store_rate, bool numbered) {
-  return mesh_requests(n, numbered) / store_rate + mesh_bytes(n, entry, numbered) / ethernet.bandwidth;
+double mesh_time(double n, double entry, double store_rate, Mesh mesh) {
+  return mesh_requests(n, mesh) / store_rate + mesh_bytes(n, entry, mesh) / ethernet.bandwidth;
 }
 
 /// Beside what Gloo's developers report for the time in which all ranks connect.
 void compare_published(double entry, double store_rate) {
   title("a mesh: time of the store, and the published time of all", {"", "ranks", "form", "published"});
   const struct {
-    double ranks, plain, numbered;
-  } reports[] = {{2048, 82, 18}, {4096, 393, 25}, {8192, 55 * 60, 85}};  // github.com/pytorch/gloo/pull/408
-  for (const bool numbered : {false, true}) {
-    for (const auto& report : reports) {
-      row({numbered ? "numbered by rank, multi_get" : "as it comes", whole(report.ranks),
-           text(mesh_time(report.ranks, entry, store_rate, numbered)),
-           text(numbered ? report.numbered : report.plain)});
-    }
+    Mesh mesh;
+    double ranks, seconds;
+  } reports[] = {{Mesh::plain, 2048, 82},         {Mesh::plain, 4096, 393},  {Mesh::plain, 8192, 55 * 60},
+                 {Mesh::numbered, 8192, 20 * 60}, {Mesh::batched, 2048, 18}, {Mesh::batched, 4096, 25},
+                 {Mesh::batched, 8192, 85}};  // github.com/pytorch/gloo/pull/407 and 408
+  for (const auto& report : reports) {
+    row({name_of(report.mesh), whole(report.ranks), text(mesh_time(report.ranks, entry, store_rate, report.mesh)),
+         text(report.seconds)});
   }
 }
 
@@ -200,11 +214,10 @@ void show_start(const std::vector<std::int64_t>& sizes, double entry, double sto
   cells("sockets of rank 0", [](double n) { return whole(4 * n + 3); });
   cells("sockets of another rank", [](double n) { return whole(2 * (n - 1) + 5); });
   cells("polls of the roll call, 1/s", [](double n) { return whole(n / std::min(std::max(n, 20.0), 500.0) * 1000); });
-  for (const bool numbered : {false, true}) {
-    const std::string mode = numbered ? ", numbered" : "";
-    cells("store: requests of a mesh" + mode, [&](double n) { return whole(mesh_requests(n, numbered)); });
-    cells("store: bytes of a mesh" + mode, [&](double n) { return size_text(mesh_bytes(n, entry, numbered)); });
-    cells("store: time of a mesh" + mode, [&](double n) { return text(mesh_time(n, entry, store_rate, numbered)); });
+  for (const Mesh mesh : meshes) {
+    cells(std::string("a mesh, ") + name_of(mesh), [&](double n) { return size_text(mesh_bytes(n, entry, mesh)); });
+    cells("  requests to the store", [&](double n) { return whole(mesh_requests(n, mesh)); });
+    cells("  time of the store", [&](double n) { return text(mesh_time(n, entry, store_rate, mesh)); });
   }
   cells("agree(): bytes to a rank", [](double n) { return size_text(exchange_bytes(n, 128)); });
   cells("tree: bytes of requests to a rank",
@@ -249,10 +262,12 @@ int run(bool quick) {
   compare_counts(counted);
   compare_simulation(quick ? std::vector<std::int64_t>{8, 64} : std::vector<std::int64_t>{8, 64, 1000, 10000});
 
-  const Measured loopback = measure_link(quick ? 50 : 500);
+  const Measured measured = measure_link(quick ? 50 : 500);
+  const Link loopback = {"loopback", measured.alpha, measured.bandwidth};
+  show_times(counted, loopback);
   const double store_rate = measure_store(8, quick ? 0.2 : 1.0);
   const double state = generator_state_bytes();
-  std::printf("\nthis machine, loopback, Gloo: %s to another rank, %.2f GB/s; a store answers %.0f requests a second\n",
+  std::printf("\nloopback, Gloo: %s to another rank, %.2f GB/s; a store answers %.0f requests a second\n",
               text(loopback.alpha).c_str(), loopback.bandwidth / 1e9, store_rate);
 
   const std::vector<std::int64_t> sizes =

@@ -232,7 +232,7 @@ double measure_store(int clients, double seconds) {
   return sum;
 }
 
-Joined count_join(int ranks, bool numbered) {
+Joined count_join(int ranks, Mesh mesh) {
   const int port = free_port();
   std::vector<pid_t> processes;
   std::vector<int> pipes;
@@ -247,10 +247,8 @@ Joined count_join(int ranks, bool numbered) {
     }
     if (process == 0) {
       close(ends[0]);
-      if (numbered) {
-        setenv("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "1", 1);
-        setenv("GLOO_ENABLE_STORE_V2_API", "1", 1);
-      }
+      setenv("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", mesh == Mesh::plain ? "0" : "1", 1);
+      setenv("GLOO_ENABLE_STORE_V2_API", mesh == Mesh::batched ? "1" : "0", 1);
       int status = 1;
       try {
         const Report report = join(rank, ranks, port);

@@ -1,8 +1,7 @@
 // Bytes, messages and seconds of this library's communications, counted by the kernel and measured on this machine.
 #pragma once
 
-#include <string>
-#include <vector>
+#include "scale_model.hpp"
 
 namespace bench::scale {
 
@@ -38,9 +37,8 @@ struct Joined {
   double split_reads = 0.0;  ///< system calls of the same that read: requests of the store's clients
   int sockets = 0;           ///< most of a process, after both
 };
-/// @param numbered sets Gloo's GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER and GLOO_ENABLE_STORE_V2_API
 /// Forks: called before this process has threads.
-Joined count_join(int ranks, bool numbered);
+Joined count_join(int ranks, Mesh mesh);
 
 double generator_state_bytes();
 

@@ -157,21 +157,31 @@ constexpr double writes_per_message = 3;
 /// What a rank writes to sockets for `messages` that carry `bytes` together.
 inline double on_sockets(double bytes, double messages) { return bytes + header_bytes * writes_per_message * messages; }
 
+/// How Gloo's ranks learn each other's addresses from the store.
+enum class Mesh {
+  plain,
+  numbered,  ///< GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER=1: connections have the numbers of ranks
+  batched    ///< and GLOO_ENABLE_STORE_V2_API=1: 128 entries in one request
+};
+
 /// What rank 0, who has the store, writes while n ranks connect each with each: every rank reads an entry of every
-/// rank, which holds a host and an address (`entry` bytes, with the protocol), and 8 bytes for each rank unless Gloo
-/// numbers connections by rank. Then the barrier of Group::split.
-inline double mesh_bytes(double n, double entry, bool numbered) {
-  return n * n * (entry + (numbered ? 0.0 : 8 * n)) + on_sockets((n - 1) * packet_bytes, 2 * (n - 1));
+/// rank, which holds a host and an address (`entry` bytes, with the protocol), and 8 bytes for each rank where
+/// connections have numbers of their own. Then the barrier of Group::split.
+inline double mesh_bytes(double n, double entry, Mesh mesh) {
+  return n * n * (entry + (mesh == Mesh::plain ? 8 * n : 0.0)) + on_sockets((n - 1) * packet_bytes, 2 * (n - 1));
 }
-/// Requests of the same to the store: each rank sets its entry, and waits twice and gets once for each other's; or once
-/// and once for 128 entries together.
-inline double mesh_requests(double n, bool numbered) { return n + (numbered ? 2 * n * std::ceil(n / 128) : 3 * n * n); }
+/// Requests of the same to the store: each rank sets its entry, then waits twice and gets once for each entry of all,
+/// or waits once and gets once for 128.
+inline double mesh_requests(double n, Mesh mesh) {
+  return n + (mesh == Mesh::batched ? 2 * n * std::ceil(n / 128) : 3 * n * n);
+}
 
 /// NCCL's own model of an all-reduce over machines of eight GPUs: src/graph/tuning.cc at 01afd20, protocol Simple, the
-/// faster of ring and tree. `bandwidth` of the network, for each machine.
-inline double nccl_sum(double n, double bytes, double bandwidth) {
-  constexpr double us = 1e-6, local = 8;
+/// faster of ring and tree. `network` bytes per second of each machine; NVLink as that file limits an A100.
+inline double nccl_sum(double n, double bytes, double network) {
+  constexpr double us = 1e-6, local = 8, nvlink = 235e9;
   const double machines = std::ceil(n / local), steps = 2 * (n - 1), far = machines > 1 ? 2 * (machines - 1) : 0;
+  const double bandwidth = machines > 1 ? network : nvlink;
   const double ring = 8.4 * us + (steps - far) * 3.4 * us + far * 9.6 * us + bytes * steps / n / bandwidth;
   const double tree = 2 * ((std::min(n, local) - 1) * 28 * us + std::floor(std::log2(machines)) * 50 * us) +
                       bytes / (0.5 * 0.9 * bandwidth);
