@@ -99,7 +99,8 @@ double compare_joins(const std::vector<int>& sizes) {
       compare(name_of(mesh), ranks, joined.split_bytes, mesh_bytes(ranks, entry, mesh), 0.1);
       if (mesh == Mesh::plain) {
         compare("  requests to its store", ranks, joined.split_reads, mesh_requests(ranks, mesh), 0.3);
-        compare("  its sockets", ranks, joined.sockets, 4 * ranks + 3, 0.2);
+        compare("  its sockets", ranks, joined.sockets, sockets_of_first(ranks), 0.2);
+        compare("  those of another rank", ranks, joined.others, sockets_of_others(ranks), 0.2);
       }
     }
   }
@@ -201,7 +202,6 @@ void show_steps(const Link& link, const std::vector<Model>& models, const std::v
   }
   times("  of it requests", [&](double n) { return tree_sum(link, static_cast<std::int64_t>(n), 4).requests; });
   times("line of the log, 4 meetings", [&](double n) { return 4 * exchange(link, n, 128); });
-  times("  of it meters", [&](double n) { return exchange(link, n, 128); });
   times("save: states of ranks", [&](double n) { return exchange(link, n, state); });
 }
 
@@ -211,8 +211,8 @@ void show_start(const std::vector<std::int64_t>& sizes, double entry, double sto
     line(name, sizes, [&](std::int64_t ranks) { return cell(static_cast<double>(ranks)); });
   };
   cells("connections, two meshes", [](double n) { return whole(n * (n - 1)); });
-  cells("sockets of rank 0", [](double n) { return whole(4 * n + 3); });
-  cells("sockets of another rank", [](double n) { return whole(2 * (n - 1) + 5); });
+  cells("sockets of rank 0", [](double n) { return whole(sockets_of_first(n)); });
+  cells("sockets of another rank", [](double n) { return whole(sockets_of_others(n)); });
   cells("polls of the roll call, 1/s", [](double n) { return whole(n / std::min(std::max(n, 20.0), 500.0) * 1000); });
   for (const Mesh mesh : meshes) {
     cells(std::string("a mesh, ") + name_of(mesh), [&](double n) { return size_text(mesh_bytes(n, entry, mesh)); });

@@ -1,5 +1,6 @@
 #include "scale_counts.hpp"
 
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -119,7 +120,8 @@ struct Report {
   int sockets = 0;
 };
 
-Report join(int rank, int ranks, int port) {
+/// Joins, reports, and keeps the group until this process is killed.
+void join(int rank, int ranks, int port, int pipe) {
   danling::ProcessIdentity identity;
   identity.rank = identity.local_rank = rank;
   identity.world_size = identity.local_world_size = ranks;
@@ -141,7 +143,9 @@ Report join(int rank, int ranks, int port) {
   out.reads = split.reads - joined.reads;
   out.sockets = sockets();
   group.barrier();
-  return out;
+  while (write(pipe, &out, sizeof out) == sizeof out) {
+    pause();
+  }
 }
 
 }  // namespace
@@ -249,14 +253,12 @@ Joined count_join(int ranks, Mesh mesh) {
       close(ends[0]);
       setenv("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", mesh == Mesh::plain ? "0" : "1", 1);
       setenv("GLOO_ENABLE_STORE_V2_API", mesh == Mesh::batched ? "1" : "0", 1);
-      int status = 1;
       try {
-        const Report report = join(rank, ranks, port);
-        status = write(ends[1], &report, sizeof report) == sizeof report ? 0 : 1;
+        join(rank, ranks, port, ends[1]);
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
       }
-      _exit(status);
+      _exit(1);
     }
     close(ends[1]);
     processes.push_back(process);
@@ -269,14 +271,17 @@ Joined count_join(int ranks, Mesh mesh) {
     Report report;
     complete = read(pipes[at], &report, sizeof report) == sizeof report && complete;
     close(pipes[at]);
-    waitpid(processes[at], nullptr, 0);
     out.seconds = std::max(out.seconds, report.seconds);
-    out.sockets = std::max(out.sockets, report.sockets);
+    (rank == 0 ? out.sockets : out.others) = std::max(rank == 0 ? 0 : out.others, report.sockets);
     if (rank == 0) {
       out.store_bytes = report.joined;
       out.split_bytes = report.split;
       out.split_reads = report.reads;
     }
+  }
+  for (std::size_t left = processes.size(); left > 0; --left) {  // rank 0 last: the others use its store
+    kill(processes[left - 1], SIGKILL);
+    waitpid(processes[left - 1], nullptr, 0);
   }
   if (!complete) {
     give_up("expected all ranks to join, got one that did not; its words are above");

@@ -35,7 +35,8 @@ struct Joined {
   double store_bytes = 0.0;  ///< written by rank 0, whose process holds the store
   double split_bytes = 0.0;  ///< the same while the second mesh is made
   double split_reads = 0.0;  ///< system calls of the same that read: requests of the store's clients
-  int sockets = 0;           ///< most of a process, after both
+  int sockets = 0;           ///< of rank 0, after both
+  int others = 0;            ///< most of another rank
 };
 /// Forks: called before this process has threads.
 Joined count_join(int ranks, Mesh mesh);

@@ -12,12 +12,11 @@
 
 namespace bench::scale {
 
-/// A message of `b` bytes takes `alpha + b / bandwidth` seconds; a rank spends `cpu` seconds on each.
+/// A message of `b` bytes takes `alpha + b / bandwidth` seconds.
 struct Link {
   std::string name;
   double alpha = 0.0;      ///< seconds
   double bandwidth = 1.0;  ///< bytes per second, in each direction
-  double cpu = 0.0;        ///< seconds
 
   double of(double bytes) const { return alpha + bytes / bandwidth; }
 };
@@ -47,9 +46,7 @@ inline double exchange(const Link& link, double n, double body) {
 inline double ring_sum_bytes(double n, double bytes) { return 2 * (n - 1) * bytes / n; }
 inline double ring_sum(const Link& link, double n, double bytes) { return 2 * (n - 1) * link.of(bytes / n); }
 
-inline double all_to_all(const Link& link, double n, double bytes) {
-  return link.of(bytes * (n - 1) / n) + (n - 1) * link.cpu;
-}
+inline double all_to_all(const Link& link, double n, double bytes) { return link.of(bytes * (n - 1) / n); }
 
 /// Message by message: a ring in which each hop takes `link.of(bytes)`, or random times of the same mean: half of it
 /// fixed, half exponential. Rank r has its s-th packet when it has the one before and its neighbour had the s-1-th.
@@ -72,7 +69,7 @@ inline double simulate_ring_gather(const Link& link, std::int64_t n, double byte
 /// broadcast when it has received this one and its own messages have left.
 inline double simulate_broadcasts(const Link& link, std::int64_t n, double bytes) {
   const auto size = static_cast<std::size_t>(n);
-  const double leaves = std::max(bytes / link.bandwidth, link.cpu);
+  const double leaves = bytes / link.bandwidth;
   std::vector<double> clock(size, 0.0), arrived(size, 0.0);
   for (std::size_t root = 0; root < size; ++root) {
     arrived[0] = clock[root];
@@ -163,6 +160,10 @@ enum class Mesh {
   numbered,  ///< GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER=1: connections have the numbers of ranks
   batched    ///< and GLOO_ENABLE_STORE_V2_API=1: 128 entries in one request
 };
+
+/// Two meshes, what is listened at, and two connections of each process to the store of rank 0.
+inline double sockets_of_first(double n) { return 2 * (n - 1) + 2 * n + 5; }
+inline double sockets_of_others(double n) { return 2 * (n - 1) + 4; }
 
 /// What rank 0, who has the store, writes while n ranks connect each with each: every rank reads an entry of every
 /// rank, which holds a host and an address (`entry` bytes, with the protocol), and 8 bytes for each rank where
