@@ -266,11 +266,14 @@ Watch::~Watch() {
     state.stopping = true;
     announce = !state.failing && !state.lost && !state.closed;
   }
+  const auto ended = [&] { return state.ended; };
   if (announce) {
     state.wake_own_thread();
+    if (!state.options.serves) {  // the store ends once this rank has left, and the thread reads from it
+      state.wait_for(teardown_time, ended);
+    }
     state.announce_leave();
   }
-  const auto ended = [&] { return state.ended; };
   const bool read_here = state.options.serves && state.failing;
   state.wait_for(read_here ? answer_time + reading_time : teardown_time, ended) ? thread_.join() : thread_.detach();
 }

@@ -18,43 +18,15 @@
 #include <support/temp_dir.hpp>
 
 #include "launched.hpp"
-#include "program.hpp"
+#include "same_run.hpp"
 
 namespace {
 
 namespace fs = std::filesystem;
 using danling_test::TempDir;
-using reliability::lines_of;
+using reliability::content;
+using reliability::lines_in;
 using reliability::wait_until;
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-fs::path find_file(const fs::path& root, const std::string& name) {
-  for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.path().filename() == name) {
-      return entry.path();
-    }
-  }
-  return {};
-}
-
-/// The lines of a file without times, which two runs do not share.
-std::vector<std::string> lines_without_times(const fs::path& file) {
-  auto out = lines_of(content(file));
-  std::erase_if(out, [](const std::string& line) { return line.find("\"timestamp\"") != line.npos; });
-  for (std::string& line : out) {
-    line = line.substr(0, std::min(line.find(",\"telemetry\""), line.find_last_not_of('}') + 1));
-  }
-  return out;
-}
-
-std::size_t lines_in(const fs::path& root) {
-  const fs::path file = fs::exists(root) ? find_file(root, "metrics.jsonl") : fs::path();
-  return file.empty() ? 0 : lines_of(content(file)).size();
-}
 
 /// A process of the run.
 class Replica {
@@ -146,18 +118,7 @@ class Replicas {
     words.insert(words.end(), {"--workspace_root", reference.string()});
     Replica one(words, dir_ / "out-reference");
     REQUIRE(one.wait() == 0);
-    const std::string weights = "model.safetensors";
-    CHECK((content(find_file(root(), weights)) == content(find_file(reference, weights))));
-    for (const std::string name : {"metrics.jsonl", "results.json"}) {
-      INFO(name);
-      const auto expected = lines_without_times(find_file(reference, name));
-      const auto got = lines_without_times(find_file(root(), name));
-      CHECK_FALSE(expected.empty());
-      REQUIRE(got.size() == expected.size());
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        REQUIRE(got[i] == expected[i]);
-      }
-    }
+    reliability::check_same_run(root(), reference);
     CHECK_FALSE(fs::exists(root() / ".ft"));
   }
 

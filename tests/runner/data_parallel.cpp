@@ -14,15 +14,17 @@ struct DdpCase {
   double tolerance = 1e-6;
 };
 
+template <class Base>
 std::string train_ddp(const TinyConfig& config, const dl::Group& group) {
   const Folder folder;
   TinyConfig own = config;
   own.workspace_root = folder.path().string();
-  DdpRunner<> runner(own, group);
+  DdpRunner<Base> runner(own, group);
   runner.train();
   return runner.numbers();
 }
 
+template <class Base = TinyRunner>
 void compare_ddp(const DdpCase& ddp_case, int processes, std::int64_t batch_size) {
   INFO(ddp_case.name << ", " << processes << " processes");
   TinyConfig config;
@@ -36,9 +38,9 @@ void compare_ddp(const DdpCase& ddp_case, int processes, std::int64_t batch_size
   whole.dataloader.batch_size = ddp_case.by_parts ? batch_size : batch_size * processes;
   whole.accum_steps = ddp_case.by_parts ? config.accum_steps * processes : config.accum_steps;
   config.dataloader.batch_size = batch_size;
-  const std::string reference = train_ddp(whole, dl::Group());
+  const std::string reference = train_ddp<Base>(whole, dl::Group());
   const auto texts =
-      danling_test::run_ranks(processes, [&](const dl::Group& group) { return train_ddp(config, group); });
+      danling_test::run_ranks(processes, [&](const dl::Group& group) { return train_ddp<Base>(config, group); });
   for (const std::string& text : texts) {
     CHECK(text == texts.front());
   }
@@ -99,6 +101,79 @@ TEST_CASE("ddp: processes with other numbers of batches join the updates of the 
   };
   for (const DdpCase& ddp_case : cases) {
     compare_ddp(ddp_case, 3, 3);
+  }
+}
+
+/// Some targets are not valid, and some batches of one process have none.
+struct MaskedRunner : TinyRunner {
+  explicit MaskedRunner(const TinyConfig& config) : TinyRunner(config) {
+    dl::Batch points = make_points(config.records, 0);
+    for (std::int64_t i = 0; i < config.records; ++i) {
+      const bool valid = i < 8 ? i % 2 == 1 : i < 12 ? false : i < 16 || i % 5 != 0;
+      points.target[i] = valid ? points.target[i].item<std::int64_t>() : -100;  // ignored by CrossEntropyLoss
+    }
+    datasets["train"] = Points{points, true};
+    metrics = nullptr;
+  }
+  ~MaskedRunner() override { close(); }
+};
+
+TEST_CASE("ddp: micro-batches count by their valid targets, also where a process has none", "[runner][ddp]") {
+  const auto in_order = [](TinyConfig& config) { config.dataloader.splits["train"].shuffle = false; };
+  const DdpCase cases[] = {
+      {"valid targets", in_order},
+      {"valid targets of an accumulation window",
+       [&](TinyConfig& config) { in_order(config), config.accum_steps = 3, config.log_interval = 1; }},
+      {"valid targets in float64", [&](TinyConfig& config) { in_order(config), config.precision = "fp64"; }, false,
+       1e-12},
+  };
+  for (const DdpCase& ddp_case : cases) {
+    compare_ddp<MaskedRunner>(ddp_case, 2, 4);
+    compare_ddp<MaskedRunner>(ddp_case, 3, 2);
+  }
+}
+
+/// A generator and a discriminator, whose noise is that of each record.
+struct AdversaryRunner : GanRunner {
+  using GanRunner::GanRunner;
+  ~AdversaryRunner() override { close(); }
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    const auto real = batch.input.to(config().precision == "fp64" ? at::kDouble : at::kFloat);
+    const auto noise = real.flip(1);
+    for (int i = 0; i < 2; ++i) {
+      const at::Tensor fake = models["generator"](noise);
+      backward(score(models["discriminator"](real), 1.0) + score(models["discriminator"](fake.detach()), 0.0),
+               "discriminator");
+      step("discriminator");
+    }
+    const at::Tensor fake = models["generator"](noise);
+    const auto loss = score(models["discriminator"](fake), 1.0);
+    backward(loss, "generator");
+    step("generator");
+    return {fake, loss};
+  }
+};
+
+TEST_CASE("ddp: several models with their own optimizers, windows and averages are those of one process",
+          "[runner][ddp]") {
+  const auto models = [](TinyConfig& config) {
+    config.optim.momentum.reset();
+    config.optim.models["generator"].lr = 0.05;
+    config.optim.models["generator"].momentum = 0.9;
+    config.optim.models["discriminator"].type = "adamw";
+    config.optim.models["discriminator"].eps = 1e-3;
+    config.dataloader.splits["train"].drop_last = true;
+  };
+  const DdpCase cases[] = {
+      {"two models", models},
+      {"two models, clipped", [&](TinyConfig& config) { models(config), config.max_grad_norm = 0.05; }},
+      {"two models, windows of one",
+       [&](TinyConfig& config) { models(config), config.optim.models["generator"].accum_steps = 2; }},
+      {"two models, averages", [&](TinyConfig& config) { models(config), config.ema.enabled = true; }},
+      {"two models in float64", [&](TinyConfig& config) { models(config), config.precision = "fp64"; }, false, 1e-12},
+  };
+  for (const DdpCase& ddp_case : cases) {
+    compare_ddp<AdversaryRunner>(ddp_case, 2, 4);
   }
 }
 
