@@ -35,6 +35,7 @@ class BaseRunner::Restorer {
  private:
   void load_extras(const State& checkpoint);
   State of_this_rank(const State& checkpoint);
+  void load_parallelism(const State* ranks);
   State without_excluded(const State& original);
   WeightMatch restore_weights_of_models(const State& exported, const State& checkpoint,
                                         const PretrainedOptions& options, const std::string& origin);
