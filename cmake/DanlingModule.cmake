@@ -27,6 +27,8 @@ function(danling_module name)
   target_include_directories(danling_${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(danling_${name} PRIVATE danling_flags ${arg_LINK} ${arg_HEADERS})
   target_compile_definitions(danling_${name} PRIVATE ${arg_DEFINES})
+  # Nobody replaces single functions of the shared library: g++ may inline them.
+  target_compile_options(danling_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   if(arg_TORCH)
     target_link_libraries(danling_${name} PRIVATE torch)
     if(DANLING_UNITY)

@@ -38,7 +38,8 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 class Pipe {
  public:
   Pipe() {
-    check<StateError>(pipe2(ends_.data(), O_CLOEXEC) == 0, where, "expected a pipe, got ", std::strerror(errno));
+    const int failure = pipe2(ends_.data(), O_CLOEXEC) == 0 ? 0 : errno;
+    check<StateError>(failure == 0, where, "expected a pipe, got ", std::strerror(failure));
     fcntl(ends_[0], F_SETFL, O_NONBLOCK);
   }
   ~Pipe() {
@@ -116,8 +117,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   if (getppid() != parent) {
     _exit(127);
   }
-  const int nothing = open("/dev/null", O_RDONLY);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, 0);
+  fcntl(0, F_SETFD, 0);  // it may be `nothing` itself
   dup2(printed, 1);
   dup2(printed, 2);
   fcntl(trace, F_SETFD, 0);

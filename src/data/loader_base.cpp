@@ -151,6 +151,17 @@ void LoaderBase::rewind(std::int64_t epoch) {
   epoch_ = epoch;
 }
 
+void LoaderBase::reshard(const Shard& shard) {
+  detail::LoaderEngine& engine = detail::engine_of(engine_);
+  LoaderOptions options = options_;
+  options.shard = shard;
+  detail::check_options(options, engine.is_stream(), /*can_pin=*/true);
+  rewind(epoch_);
+  started_ = loaded_ = false;
+  options_.shard = engine.layout.shard = shard;
+  engine.pipeline = detail::pipeline_of(options_, *engine.reader);
+}
+
 void LoaderBase::start_epoch(std::int64_t epoch) {
   check<StateError>(epoch >= 0, "data.loader", "expected an epoch of at least 0, got ", epoch);
   detail::LoaderEngine& engine = detail::engine_of(engine_);

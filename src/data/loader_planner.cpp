@@ -105,7 +105,7 @@ bool read_slot(BatchReader& reader, const Planner& planner, BatchSlot& slot) {
 
 void Planner::describe(BatchSlot& slot, std::int64_t part) const {
   BatchInfo& info = slot.info;
-  if (info.split != context_.split) {
+  if (info.split.empty()) {  // a slot is of one loader
     info.split = context_.split;
   }
   info.epoch = context_.epoch;

@@ -7,7 +7,7 @@
 
 namespace danling::inline v0::data::detail {
 
-void Ranges::add(Range range) {
+void Ranges::insert(Range range) {
   if (range.begin >= range.end) {
     return;
   }

@@ -18,7 +18,13 @@ struct Range {
 /// A set of integers of at least 0, as sorted ranges that do not touch.
 class Ranges {
  public:
-  void add(Range range);
+  void add(Range range) {
+    if (!items_.empty() && items_.back().end == range.begin && range.size() > 0) {  // in their order
+      items_.back().end = range.end;
+    } else {
+      insert(range);
+    }
+  }
   void add(const Ranges& other);
 
   const std::vector<Range>& items() const { return items_; }
@@ -42,6 +48,8 @@ class Ranges {
   bool operator==(const Ranges&) const = default;
 
  private:
+  void insert(Range range);
+
   std::vector<Range> items_;
 };
 

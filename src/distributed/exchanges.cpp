@@ -130,7 +130,7 @@ at::Tensor Group::all_to_all_single(const at::Tensor& rows, at::IntArrayRef spli
     return rows;
   }
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::all_to_all_single);
+  GroupCall call(*impl_, Collective::all_to_all_single, rows);
   detail::Packer packer;
   detail::pack_shape(packer, rows, rows.defined() && impl_->carries(rows.device()));
   packer.numbers(counts);

@@ -76,7 +76,7 @@ std::vector<at::Tensor> Group::all_gather(const at::Tensor& rows) const {
     return {rows};
   }
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::all_gather_rows);
+  GroupCall call(*impl_, Collective::all_gather_rows, rows);
   const bool carries = rows.defined() && impl_->carries(rows.device());
   const RowShapes all = exchange_rows(call, "group.all_gather", rows, carries);
   if (!all.any) {
@@ -125,7 +125,7 @@ void Group::broadcast(at::Tensor& tensor, int root) const {
   }
   constexpr const char* where = "group.broadcast";
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::broadcast);
+  GroupCall call(*impl_, Collective::broadcast, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
   const std::string request = concat(detail::request_text(tensor), " of rank ", root,
                                      stays ? concat(" on ", c10::DeviceTypeName(tensor.device().type(), true)) : "");
@@ -179,7 +179,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& rows, int root) const {
     return {rows};
   }
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::gather_rows);
+  GroupCall call(*impl_, Collective::gather_rows, rows);
   const bool carries = rows.defined() && impl_->carries(rows.device());
   const RowShapes all = exchange_rows(call, where, rows, carries, root_text(root));
   detail::check_root(where, root, size());

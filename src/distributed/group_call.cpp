@@ -57,15 +57,27 @@ GroupCall::GroupCall(Group::Impl& group, Collective collective) : GroupCall(grou
   }
 }
 
+GroupCall::GroupCall(Group::Impl& group, Collective collective, const at::Tensor& data) : GroupCall(group, collective) {
+  set_bytes(data);
+}
+
 GroupCall::GroupCall(Group::Impl& group, Collective collective, std::int64_t number)
-    : group_(group), number_(number), collective_(collective), limit_(group.timeout) {
+    : group_(group),
+      number_(number),
+      collective_(collective),
+      limit_(group.timeout),
+      pending_(name_of_collective(collective), number) {
   group.check_usable();
 }
 
 GroupCall::GroupCall(Group::Impl& group, std::string text, int peer)
-    : group_(group), text_(std::move(text)), limit_(group.timeout) {
+    : group_(group), text_(std::move(text)), limit_(group.timeout), pending_(text_.c_str()) {
   group.check_usable();
   ranks_ = peer < 0 ? group.ranks : std::vector<std::int64_t>{group.ranks[static_cast<std::size_t>(peer)]};
+}
+
+std::shared_ptr<detail::Watch> GroupCall::watch_of(const Group& group) {
+  return group.impl_ == nullptr ? nullptr : group.impl_->connection.watch;
 }
 
 GroupCall::~GroupCall() {
@@ -82,6 +94,7 @@ void GroupCall::set_timeout(std::chrono::milliseconds limit) {
 
 std::vector<std::string> GroupCall::exchange(std::string_view payload) {
   const c10::InferenceMode normal(false);
+  pending_.set_bytes(static_cast<std::int64_t>(payload.size()));
   Wire& wire = *group_.connection.wire;
   const auto gather = [&](const at::Tensor& mine) {
     std::vector<at::Tensor> all;

@@ -12,6 +12,7 @@
 
 #include <danling/distributed/group.hpp>
 
+#include <distributed/pending.hpp>
 #include <distributed/watch.hpp>
 #include <distributed/wire.hpp>
 
@@ -98,6 +99,8 @@ class GroupCall {
  public:
   /// Numbers the collective. @throws DistributedError if the group has failed.
   GroupCall(Group::Impl& group, Collective collective);
+  /// The same with the tensor of this rank, for messages.
+  GroupCall(Group::Impl& group, Collective collective, const at::Tensor& data);
   /// Waits for one that has its number.
   GroupCall(Group::Impl& group, Collective collective, std::int64_t number);
   /// A message between two ranks, `text` says which, without an article; `peer` is negative for any.
@@ -106,8 +109,17 @@ class GroupCall {
   GroupCall(const GroupCall&) = delete;
   GroupCall& operator=(const GroupCall&) = delete;
 
+  /// The first group's watch, which outlives the group; null over a process group of the program and alone.
+  static std::shared_ptr<detail::Watch> watch_of(const Group& group);
+
   std::int64_t number() const { return number_; }
   void set_timeout(std::chrono::milliseconds limit);
+  /// Of this rank's data, for messages.
+  void set_bytes(const at::Tensor& data) {
+    if (data.defined()) {
+      pending_.set_bytes(data.numel() * static_cast<std::int64_t>(data.element_size()));
+    }
+  }
 
   /// The first step of a collective: each rank's `payload`, of any length, in the order of ranks.
   /// @throws DistributedError on all ranks if they called different collectives.
@@ -143,6 +155,7 @@ class GroupCall {
   std::vector<std::int64_t> ranks_;
   std::chrono::milliseconds limit_;
   bool restore_timeout_ = false;
+  detail::PendingScope pending_;
 };
 
 }  // namespace danling::inline v0

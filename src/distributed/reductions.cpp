@@ -125,7 +125,7 @@ void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
   }
   constexpr const char* where = "group.all_reduce";
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::all_reduce);
+  GroupCall call(*impl_, Collective::all_reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
   call.check_agreement(call.exchange(reduction_request(tensor, op, stays)), where, "tensors alike");
   detail::Reduction reduction(where, tensor, op, stays);
@@ -141,7 +141,7 @@ void Group::reduce(at::Tensor& tensor, int root, ReduceOp op) const {
   }
   constexpr const char* where = "group.reduce";
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::reduce);
+  GroupCall call(*impl_, Collective::reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
   const std::string request = concat(reduction_request(tensor, op, stays), " to rank ", root);
   call.check_agreement(call.exchange(request), where, "tensors alike");
@@ -180,7 +180,7 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
     return rows;
   }
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::reduce_scatter);
+  GroupCall call(*impl_, Collective::reduce_scatter, rows);
   const bool stays = rows.defined() && impl_->carries(rows.device());
   const std::string request =
       concat(reduction_request(rows, op, stays), splits.empty() ? "" : concat(" in ", join(splits)));
@@ -235,7 +235,7 @@ Work Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   }
   constexpr const char* where = "group.start_all_reduce";
   const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::start_all_reduce);
+  GroupCall call(*impl_, Collective::start_all_reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
   if (impl_->debug) {
     call.check_agreement(call.exchange(reduction_request(tensor, op, stays)), where, "tensors alike");
@@ -255,7 +255,9 @@ void Work::wait() {
     return;
   }
   if (impl_->transfer) {
-    GroupCall(*impl_->group, Collective::start_all_reduce, impl_->number).wait(*impl_->transfer);
+    GroupCall call(*impl_->group, Collective::start_all_reduce, impl_->number);
+    call.set_bytes(impl_->reduction.carried());
+    call.wait(*impl_->transfer);
     const c10::NoGradGuard no_grad;
     impl_->reduction.finish(impl_->group->size());
   }

@@ -363,6 +363,8 @@ void Watch::on_failure(std::function<void()> cancel) {
   }
 }
 
+StorePtr Watch::new_client() const { return state_->writes->clone(); }
+
 #else
 
 struct Watch::State {};
@@ -378,6 +380,7 @@ std::string Watch::report(RankReport report) { return std::move(report.text); }
 std::string Watch::reason() { return {}; }
 void Watch::abort(std::string_view) {}
 void Watch::on_failure(std::function<void()>) {}
+StorePtr Watch::new_client() const { return {}; }
 
 #endif
 

@@ -64,6 +64,8 @@ class Watch {
 
   /// Runs `cancel` when a rank reports a failure, at once if one has. An empty one removes it.
   void on_failure(std::function<void()> cancel);
+  /// A connection of the caller's own to the store. Using it blocks while the store's server is stopped.
+  c10::intrusive_ptr<c10d::Store> new_client() const;
 
  private:
   struct State;

@@ -41,6 +41,7 @@ struct ElementwiseOptimizer::Impl {
     detail::Variant variant;
     std::vector<Slot> slots;
     std::vector<Route> routes;
+    bool by_kernels = false;  ///< of LibTorch: a route that is neither `pass` nor `skip`
   };
 
   explicit Impl(const detail::Rule& given) : rule(given) {}

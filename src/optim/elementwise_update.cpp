@@ -41,6 +41,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
     detail::throw_replaced(self.name(), g);
   }
   group.routes.assign(group.slots.size(), Route::skip);
+  group.by_kernels = false;
   for (std::size_t i = 0; i < group.slots.size(); ++i) {
     Slot& slot = group.slots[i];
     const at::Tensor& param = slot.param;
@@ -68,9 +69,12 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
     if (dense && param.is_cpu() && !on_device && detail::has_kernel(param.scalar_type()) &&
         detail::has_kernel(grad.scalar_type())) {
       group.routes[i] = Route::pass;
-    } else if (dense && rule.fused && !param.is_cpu() && dtype == param.scalar_type() && grad.scalar_type() == dtype &&
-               !*group.options.stochastic_rounding && (rule.counts || !on_device || !uses_count(group)) &&
-               detail::is_usable(*rule.fused, param.device(), dtype)) {
+      continue;
+    }
+    group.by_kernels = true;
+    if (dense && rule.fused && !param.is_cpu() && dtype == param.scalar_type() && grad.scalar_type() == dtype &&
+        !*group.options.stochastic_rounding && (rule.counts || !on_device || !uses_count(group)) &&
+        detail::is_usable(*rule.fused, param.device(), dtype)) {
       group.routes[i] = Route::fused;
     } else {
       group.routes[i] = Route::lists;
@@ -86,8 +90,10 @@ void ElementwiseOptimizer::Impl::update(ElementwiseOptimizer& self, double grad_
   }
   spans.run();
   for (Group& group : groups) {
-    run_fused(group, grad_divisor);
-    run_lists(group, grad_divisor);
+    if (group.by_kernels) {
+      run_fused(group, grad_divisor);
+      run_lists(group, grad_divisor);
+    }
   }
 }
 

@@ -14,23 +14,6 @@ constexpr std::int64_t chunks_to_share = 4;
 
 }  // namespace
 
-bool has_kernel(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf;
-}
-
-rules::Type kernel_type(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return rules::Type::float64;
-    case at::kBFloat16:
-      return rules::Type::bfloat16;
-    case at::kHalf:
-      return rules::Type::float16;
-    default:
-      return rules::Type::float32;
-  }
-}
-
 void SpanList::clear() {
   items_.clear();
   constants_.clear();

@@ -11,8 +11,15 @@
 namespace danling::inline v0::optim::detail {
 
 /// The element types that kernels take.
-bool has_kernel(at::ScalarType dtype);
-rules::Type kernel_type(at::ScalarType dtype);
+inline bool has_kernel(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+inline rules::Type kernel_type(at::ScalarType dtype) {
+  return dtype == at::kDouble     ? rules::Type::float64
+         : dtype == at::kBFloat16 ? rules::Type::bfloat16
+         : dtype == at::kHalf     ? rules::Type::float16
+                                  : rules::Type::float32;
+}
 
 /// Spans with their kernels, run together. Reused between updates, so that they allocate nothing.
 class SpanList {

@@ -6,6 +6,7 @@
 #include <danling/core/signals.hpp>
 
 #include "runner/display.hpp"
+#include "runner/fault_state.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 
@@ -31,6 +32,16 @@ int BaseRunner::Agreement::own_signal() const {
   return request != 0 ? request : stop_signal();
 }
 
+bool BaseRunner::Agreement::is_joined_by() {
+  detail::FaultState* fault = runner_.fault_.get();
+  const auto now = std::chrono::steady_clock::now();
+  if (fault == nullptr || !runner_.is_main_process() || now - fault->looked < std::chrono::milliseconds(200)) {
+    return false;
+  }
+  fault->looked = now;
+  return fault->members.someone_waits();
+}
+
 StepPacket BaseRunner::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
   StepPacket all = runner_.parallelism().agree({.weight = own.weight,
@@ -43,11 +54,12 @@ StepPacket BaseRunner::Agreement::agree(const Own& own) {
                                                 .evaluate = requests.evaluation,
                                                 .save = requests.save,
                                                 .exhausted = own.ended,
-                                                .timed_out = runner_.time_limit_.reached()});
+                                                .timed_out = runner_.time_limit_.reached(),
+                                                .regroup = is_joined_by()});
   if (all.exhausted && !runner_.parallelism().sums_gradients()) [[unlikely]] {
     // A rank whose pass is over alone cannot obey before all passes are.
     all.signal = 0;
-    all.stop = all.end = all.evaluate = all.save = all.timed_out = false;
+    all.regroup = all.stop = all.end = all.evaluate = all.save = all.timed_out = false;
   }
   if (all.timed_out) [[unlikely]] {
     runner_.time_limit_.set_reached();

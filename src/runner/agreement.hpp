@@ -30,6 +30,8 @@ class BaseRunner::Agreement {
   void stop_if_requested(bool save) { stop_if_requested(save, agree()); }
   /// The same of this process alone.
   void stop_if_requested_here(bool save) { stop_if_requested(save, {.stop = runner_.stop_requested()}); }
+  /// Whether this is the main process of a run with `ft`, and another one waits to join. Looks five times a second.
+  bool is_joined_by();
   /// Whether the time limit is reached; requests a save when its duration must be known.
   bool is_time_over();
 

@@ -9,7 +9,9 @@
 #include <danling/runner/stacks.hpp>
 
 #include "runner/kernel_settings.hpp"
+#include "runner/process_config.hpp"
 #include "runner/services.hpp"
+#include "runner/setup.hpp"
 
 namespace danling::inline v0 {
 
@@ -41,7 +43,19 @@ double BaseRunner::progress() const {
 }
 
 void BaseRunner::init_distributed() {
-  set_parallelism(stacks().at(config().stack_name())(parallelism_->identity(), config()));
+  if (config().ft.enabled) {
+    replace_parallelism(Setup(*this).join_members());
+    logger_->show(config().console && is_main_process());
+  } else {
+    const ProcessIdentity identity = detail::apply_init_method(parallelism_->identity(), config());
+    set_parallelism(stacks().at(config().stack_name())(identity, config()));
+  }
+}
+
+void BaseRunner::init_fault_tolerance() {
+  check<ConfigError>(!config().ft.enabled || fault_ != nullptr, "runner.init_fault_tolerance",
+                     "expected the base's init_distributed with ft.enabled, got an override; call it there, or unset "
+                     "ft.enabled");
 }
 
 void BaseRunner::set_parallelism(std::unique_ptr<Parallelism> parallelism) {

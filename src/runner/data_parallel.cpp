@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/pending.hpp"
 #include "runner/same_model.hpp"
 
 namespace danling::inline v0::detail {
@@ -144,6 +145,7 @@ StepPacket DataParallel::agree(const StepPacket& mine) {
 
 void DataParallel::reduce_gradients(optim::Optimizer& optimizer) {
   const Wait wait(*this);
+  const PendingScope pending("the sum of gradients");
   reducer_of(optimizer).finish(any_missing_, any_late_);
   // So the next window begins with the same buffers on all ranks, as do evaluations and checkpoints before it.
   if (source_ >= 0) {

@@ -7,12 +7,16 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/loss_terms.hpp"
+#include "runner/watchdog.hpp"
 
 namespace danling::inline v0 {
 
 void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   mode_ = mode;
   split_ = split;
+  if (watchdog_ != nullptr) {
+    watchdog_->enter(mode, split);
+  }
   if (!pin_warning_.empty()) {
     logger().warning(std::exchange(pin_warning_, std::string()));
   }

@@ -16,6 +16,8 @@
 #include "runner/paused_pass.hpp"
 #include "runner/services.hpp"
 #include "runner/shard_seed.hpp"
+#include "runner/watchdog.hpp"
+#include "runner/watched_loop.hpp"
 #include "runner/without_gradients.hpp"
 
 namespace danling::inline v0 {
@@ -63,6 +65,7 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
                     "from a training event");
   check_unpadded(loader, split);
   const detail::FlagScope call(runner_.evaluating_);
+  const WatchedLoop watched(runner_);
   const PausedPass paused(runner_);
   const Averages::Evaluated averaged(runner_);
   runner_.enter(RunnerMode::evaluate, split);
@@ -71,7 +74,16 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   frame.start();
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
-  while ((!steps || done < *steps) && batches.next()) {
+  const auto next = [&] {
+    if (runner_.watchdog_ != nullptr) {
+      WatchedLoop::mark_reading(runner_, done);
+    }
+    return batches.next();
+  };
+  while ((!steps || done < *steps) && next()) {
+    if (runner_.watchdog_ != nullptr) {
+      WatchedLoop::mark_computing(runner_, done);
+    }
     if (runner_.parallelism().computes_shards()) {
       evaluate_shards(frame, batches, loader, done);
     } else {
@@ -121,6 +133,9 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
   at::Tensor loss = runner_.run_evaluate_step(batch);
   frame.add_loss(loss, normalizer);
   frame.observe(samples, tokens);
+  if (runner_.watchdog_ != nullptr) {
+    runner_.watchdog_->end_step();
+  }
   return loss;
 }
 

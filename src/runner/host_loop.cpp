@@ -14,6 +14,8 @@
 #include "runner/services.hpp"
 #include "runner/train_pass.hpp"
 #include "runner/training.hpp"
+#include "runner/watchdog.hpp"
+#include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -106,6 +108,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
   if (host_ == nullptr) {
     HostLoop::begin(*this, split);
   }
+  const WatchedLoop watched(*this);
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got a training batch");
   check<ConfigError>(split == host_->splits.front(), operation, "expected batches of split ",
@@ -156,6 +159,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
     return results_;
   }
   const detail::FlagScope call(training_);
+  const WatchedLoop watched(*this);
   if (!host_->ended) {  // the code below may throw on a full disk; the program then calls again
     Windows(*this).close_last(host_->counted);
     Checks(*this).models_updated(host_->splits.front());
@@ -193,6 +197,10 @@ TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_host_batch(data::BatchRef
   }
   check<ConfigError>(split == evaluation->frame.split(), operation, "expected batches of split ",
                      quote(evaluation->frame.split()), " until finish_evaluation(), got one of ", quote(split));
+  const WatchedLoop watched(*this);
+  if (watchdog_ != nullptr) {
+    WatchedLoop::mark_computing(*this, evaluation->done);
+  }
   at::Tensor loss = Evaluator(*this).evaluate_batch(evaluation->frame, batch, samples);
   evaluation->frame.log(++evaluation->done);
   return {std::move(loss), false, false};

@@ -50,14 +50,15 @@ void BaseRunner::init_checkpoint_manager() {
       [this] { return exported_state_dict(services_->exported ? *services_->exported : model_state_dict()); }));
 }
 
-void BaseRunner::init_fault_tolerance() {}
-
 bool BaseRunner::close(std::optional<double> timeout) {
   if (phase_ == Phase::closed) {
     return true;
   }
   if (services_ != nullptr) {
     auto& services = *services_;
+    if (services.watchdog != nullptr && !services.watchdog->runs()) {  // else a callback closes the runner
+      services.watchdog.reset();
+    }
     std::exception_ptr failure;
     try {
       if (services.checkpoint_manager != nullptr &&

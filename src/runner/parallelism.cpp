@@ -112,6 +112,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
     }
     all.micro_step = std::max(all.micro_step, other.micro_step);
     all.iteration = std::max(all.iteration, other.iteration);
+    all.regroup |= other.regroup;
     all.missing |= other.missing;
     all.late |= other.late;
     all.weight += sums_gradients() ? other.weight : 0.0;

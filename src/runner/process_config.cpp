@@ -2,6 +2,9 @@
 #include "runner/process_config.hpp"
 
 #include <bit>
+#include <charconv>
+
+#include <ATen/Context.h>
 
 #include <danling/core/error.hpp>
 
@@ -14,6 +17,11 @@ void CommConfig::fields(Fields& f) {
     "seconds that processes wait for each other until training begins; unset: 300")
       .above(0);
   f("train_timeout_seconds", train_timeout_seconds, "the same after the first update; unset: as before it").above(0);
+  f("step_timeout_seconds", step_timeout_seconds,
+    "seconds after which a process ends with code 70 and the stacks of its threads when no micro-batch, evaluation "
+    "batch or save has ended; unset: never")
+      .above(0);
+  f("debug", debug, "compare the collectives that ranks start, also asynchronous ones: order, shape and dtype");
 }
 
 void ParallelConfig::fields(Fields& f) {
@@ -49,12 +57,99 @@ void DdpConfig::fields(Fields& f) {
   f("powersgd", powersgd, "approximation of gradients with comm_hook: powerSGD");
 }
 
+void FtConfig::fields(Fields& f) {
+  f("enabled", enabled, "train on with the processes that are left when one dies, and take in others");
+  f("process_group", process_group, "how they communicate").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
+  f("process_group_timeout_ms", process_group_timeout_ms,
+    "milliseconds that a process waits in a collective, and for one that lives and does not come")
+      .at_least(1);
+  f("replica_id", replica_id, "number of this process from 0, where no launcher gives it a rank").at_least(0);
+  f("group_size", group_size, "processes that start together, where no launcher says how many").at_least(1);
+  f("min_replica_size", min_replica_size, "processes without which training waits for others").at_least(1);
+  f("directory", directory, "where the processes meet, on a file system with locks; unset: .ft in workspace_root");
+  f("snapshot_interval", snapshot_interval,
+    "updates between two states that each process keeps in memory: as many are redone at most")
+      .at_least(1);
+}
+
+namespace {
+
+struct MasterAddress {
+  std::string host;  ///< empty with env://
+  int port = 0;
+};
+
+/// @param where  of the message, @param name  of the key or variable
+MasterAddress parse_init_method(std::string_view where, std::string_view name, const std::string& text) {
+  const std::string_view tcp = "tcp://";
+  MasterAddress out;
+  if (text == "env://") {
+    return out;
+  }
+  const auto colon = text.rfind(':');
+  bool valid = text.starts_with(tcp) && colon > tcp.size();
+  if (valid) {
+    out.host = text.substr(tcp.size(), colon - tcp.size());
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, out.port);
+    const bool six = out.host.starts_with('[') && out.host.ends_with(']');  // an address of IPv6
+    out.host = six ? out.host.substr(1, out.host.size() - 2) : out.host;
+    valid = error == std::errc() && stop == end && out.port > 0 && out.port <= 65535 && !out.host.empty() &&
+            out.host.find('/') == out.host.npos && (six || out.host.find(':') == out.host.npos);
+  }
+  check<ConfigError>(valid, where, "expected ", name,
+                     " to be env:// or tcp://host:port with a port of 1 to 65535, got ", quote(text));
+  return out;
+}
+
+}  // namespace
+
 std::string_view RunnerConfig::stack_name() const {
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
 }
 
+void detail::add_meeting_fields(Fields& f, RunnerConfig& config) {
+  f("backend", config.backend, "transport between processes: gloo; unset: gloo")
+      .choices({"gloo", "nccl"})
+      .non_semantic();
+  f("init_method", config.init_method,
+    "where rank 0 listens: env:// (the launcher's variables) or tcp://host:port; unset: the variable INIT_METHOD, else "
+    "env://")
+      .non_semantic();
+}
+
+ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const RunnerConfig& config,
+                                          const Environment& environment) {
+  static constexpr std::string_view where = "runner.init_distributed";
+  if (!identity.distributed()) {
+    return identity;
+  }
+  check<ConfigError>(config.backend != "nccl", where, "expected 'backend: gloo', got 'nccl', ",
+                     at::hasCUDA()
+                         ? "which this release does not join: create the process group with LibTorch, and pass its "
+                           "dl::Group::over to set_parallelism in an override of init_distributed"
+                         : "which this LibTorch lacks: it is built without CUDA; unset 'backend'");
+  const auto variable = environment("INIT_METHOD");
+  if (!config.init_method && (!variable || variable->empty())) {
+    return identity;
+  }
+  const MasterAddress master = config.init_method ? parse_init_method(where, "'init_method'", *config.init_method)
+                                                  : parse_init_method(where, "the variable INIT_METHOD", *variable);
+  if (!master.host.empty()) {
+    // The launcher listens at the address of its own variables alone.
+    identity.launcher_listens =
+        identity.launcher_listens && master.host == identity.master_address && master.port == identity.master_port;
+    identity.master_address = master.host;
+    identity.master_port = master.port;
+  }
+  return identity;
+}
+
 void detail::check_processes(const RunnerConfig& config) {
   static constexpr std::string_view where = "config.validate";
+  if (config.init_method) {
+    parse_init_method(where, "'init_method'", *config.init_method);
+  }
   const bool approximates = config.ddp.comm_hook == "powerSGD";
   check<ConfigError>(approximates || static_cast<const PowerSGDOptions&>(config.ddp.powersgd) == PowerSGDOptions(),
                      where, "expected 'ddp.comm_hook: powerSGD' beside 'ddp.powersgd', got ", config.ddp.comm_hook);
@@ -66,6 +161,13 @@ void detail::check_processes(const RunnerConfig& config) {
                        "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
     check<ConfigError>(config.deterministic, where,
                        "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
+  }
+  if (const FtConfig& ft = config.ft; ft.enabled) {
+    check<ConfigError>(ft.replica_id < ft.group_size, where, "expected 'ft.replica_id' below 'ft.group_size' (",
+                       ft.group_size, "), got ", ft.replica_id);
+    check<ConfigError>(ft.group_size == 1 || ft.min_replica_size <= ft.group_size, where,
+                       "expected 'ft.min_replica_size' of at most 'ft.group_size' (", ft.group_size, "), got ",
+                       ft.min_replica_size);
   }
 }
 

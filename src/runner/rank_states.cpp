@@ -52,6 +52,9 @@ State BaseRunner::Saver::rank_state() {
   if (State exchange = runner_.parallelism_->state_dict(); !exchange.is_null()) {
     out["parallelism"] = std::move(exchange);
   }
+  if (runner_.fault_ != nullptr && runner_.services_->recorder != nullptr) {
+    runner_.services_->recorder->save_lines(out["records"]);
+  }
   return out;
 }
 
@@ -69,6 +72,10 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
     if (const State* pass = rank.find("pass")) {
       passes.push_back(*pass);
       rank.map().erase("pass");  // saved as one state of all ranks
+    }
+    if (const State* records = rank.find("records")) {
+      runner_.services_->records = *records;
+      rank.map().erase("records");
     }
     gathered[to_text(number++)] = std::move(rank);
   }

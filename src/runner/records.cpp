@@ -1,8 +1,10 @@
 // The run's records: results, score, summary.
 #include <danling/runner/base_runner.hpp>
 
+#include <chrono>
 #include <exception>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include <danling/checkpoint/manager.hpp>
@@ -14,6 +16,7 @@
 #include "runner/saver.hpp"
 #include "runner/score_names.hpp"
 #include "runner/services.hpp"
+#include "runner/setup.hpp"
 
 namespace danling::inline v0 {
 
@@ -36,33 +39,69 @@ void BaseRunner::Records::begin() {
   }
 }
 
+void BaseRunner::Records::enter_generation() {
+  if (runner_.is_main_process() && runner_.config().record && runner_.services_->recorder == nullptr) {
+    take_over();
+  }
+  if (!runner_.group().alone()) {
+    open_rank_log();
+  }
+  runner_.recording_begun_ = true;
+}
+
+// The kernel releases the directory a moment after the connections of a process that is killed.
+void BaseRunner::Records::take_over() {
+  auto& services = *runner_.services_;
+  Setup(runner_).make_recorder();
+  services.logger.close();  // the log of its former rank
+  services.logger.show(runner_.config().console);
+  services.restore = {.path = services.workspace.checkpoint_dir() / "latest.pth"};
+  const auto last = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+    try {
+      services.recorder->open(services.restore, /*newest=*/true, recorded_config(), runner_.code());
+      break;
+    } catch (const StateError&) {
+      if (std::chrono::steady_clock::now() > last) {
+        throw;
+      }
+    }
+  }
+  services.recorder->taken_over();
+  services.took_over = true;
+}
+
 // Beside that of rank 0, which has taken the directory.
 void BaseRunner::Records::open_rank_log() {
   const std::string own = is_open() && runner_.config().log ? runner_.workspace().log_file().string() : std::string();
   const std::filesystem::path first = detail::exchange(runner_.group(), own).front();
   std::error_code missing;
-  if (first.empty() || runner_.is_main_process() || !std::filesystem::is_directory(first.parent_path(), missing)) {
+  if (first.empty() || runner_.is_main_process() || runner_.logger().has_file() ||
+      !std::filesystem::is_directory(first.parent_path(), missing)) {
     return;
   }
   auto path = first.parent_path() / concat(first.stem().string(), ".rank", runner_.rank(), ".log");
   try {
     runner_.logger().open_file(path.string());
+    runner_.services_->rank_log = path.string();
   } catch (const std::exception& error) {
     runner_.logger().warning(concat("the log of rank ", runner_.rank(), " is not written: ", error.what()));
   }
 }
 
+detail::RecordedConfig BaseRunner::Records::recorded_config() const {
+  const ConfigTree full = to_tree(runner_.config());
+  return {to_yaml(full), canonical(runner_.config()), to_yaml(changed(full, to_tree(runner_.config_.defaults()))),
+          runner_.model_metadata()};
+}
+
 void BaseRunner::Records::open_recorder() {
   auto& services = *runner_.services_;
   const auto& from = services.restore;
-  const ConfigTree full = to_tree(runner_.config());
   bool take_over = false;
   try {
-    take_over =
-        services.recorder->open(from, runner_.checkpoint_manager().is_latest(from.path),
-                                {to_yaml(full), canonical(runner_.config()),
-                                 to_yaml(changed(full, to_tree(runner_.config_.defaults()))), runner_.model_metadata()},
-                                runner_.code());
+    take_over = services.recorder->open(from, runner_.checkpoint_manager().is_latest(from.path), recorded_config(),
+                                        runner_.code());
   } catch (...) {
     runner_.recording_begun_ = false;  // the next start retries
     throw;

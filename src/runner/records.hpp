@@ -6,6 +6,8 @@
 
 #include <danling/runner/base_runner.hpp>
 
+#include "runner/recorder.hpp"
+
 namespace danling::inline v0 {
 
 class BaseRunner::Records {
@@ -15,6 +17,8 @@ class BaseRunner::Records {
   /// Takes the run's directory, once: creates log, metadata and results, and moves an earlier attempt aside. Does
   /// nothing on ranks that write nothing and with `record: false`.
   void begin();
+  /// With `ft`, in a new generation: the main process takes over the records of one that died. Collective.
+  void enter_generation();
   bool is_open() const;
   /// Appends a result, writes the result files and logs a line. Warns on a write error and retries with the next
   /// result; with `checkpoint.on_error: stop` throws Error.
@@ -30,8 +34,10 @@ class BaseRunner::Records {
   void log_guessed_score() const;
 
  private:
+  detail::RecordedConfig recorded_config() const;
   void open_recorder();
   void open_rank_log();
+  void take_over();
   void adopt_history();
 
   BaseRunner& runner_;

@@ -13,7 +13,6 @@ struct Row {
   std::string_view section, keys, feature;
 };
 
-constexpr std::string_view processes = "several processes";
 constexpr std::string_view parallelism = "model parallelism";
 constexpr std::string_view replicas = "fault tolerance across replica groups (TorchFT)";
 
@@ -41,10 +40,6 @@ constexpr Row parallel_axes[] = {
      parallelism}};
 
 constexpr Row process[] = {
-    {"", "backend init_method", processes},
-    {"ft",
-     "enabled=false process_group=gloo process_group_timeout_ms=10000 replica_id=0 group_size=1 min_replica_size=1",
-     replicas},
     {"fsdp", "enabled=false mesh reshard_after_forward shard_placement_fn mp_policy offload_policy ignored_params",
      parallelism},
     {"compile",

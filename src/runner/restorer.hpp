@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <danling/runner/base_runner.hpp>
 
@@ -28,6 +30,9 @@ class BaseRunner::Restorer {
   /// During training: restores `initial` where there is one, else the newest valid checkpoint with finite weights in
   /// the run's directory, in full. Collective. @throws CheckpointError when there is neither
   void roll_back(const std::optional<State>& initial);
+  /// During training: restores the newest valid checkpoint in the run's directory, in full. Collective. @return its
+  /// path; empty where there is none
+  std::string return_to_newest();
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});
   void check_same_meaning(const State& stored_config) const;
@@ -36,6 +41,7 @@ class BaseRunner::Restorer {
   void load_extras(const State& checkpoint);
   State of_this_rank(const State& checkpoint);
   void load_parallelism(const State* ranks);
+  std::pair<std::string, State> newest(const std::function<std::string(const State& checkpoint)>& reason_to_skip);
   State without_excluded(const State& original);
   WeightMatch restore_weights_of_models(const State& exported, const State& checkpoint,
                                         const PretrainedOptions& options, const std::string& origin);

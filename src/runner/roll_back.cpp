@@ -1,6 +1,8 @@
 // Roll-back of a running training to its last sound checkpoint.
 #include <danling/runner/base_runner.hpp>
 
+#include <tuple>
+
 #include <ATen/ops/isfinite.h>
 
 #include <danling/checkpoint/manager.hpp>
@@ -40,14 +42,15 @@ std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
 
 }  // namespace
 
-void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
+// Of the run's directory, as the main process finds it.
+std::pair<std::string, State> BaseRunner::Restorer::newest(
+    const std::function<std::string(const State& checkpoint)>& reason_to_skip) {
   auto& services = *runner_.services_;
   std::string path;
   State checkpoint;
-  if (runner_.is_main_process() && !initial) {
-    auto found = runner_.checkpoint_manager().load_newest_valid_from(
-        services.workspace.checkpoint_dir(),
-        [&](const State& state) { return reason_to_skip(state, runner_.state_.train.micro_step); });
+  if (runner_.is_main_process()) {
+    auto found =
+        runner_.checkpoint_manager().load_newest_valid_from(services.workspace.checkpoint_dir(), reason_to_skip);
     if (found) {
       for (const auto& damaged : found->skipped) {
         services.logger.warning(concat("roll-back: skipped ", damaged.path.string(), ": ", damaged.reason));
@@ -61,6 +64,28 @@ void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
     if (!path.empty() && !runner_.is_main_process()) {
       checkpoint = runner_.read_checkpoint(path);
     }
+  }
+  return {path, std::move(checkpoint)};
+}
+
+std::string BaseRunner::Restorer::return_to_newest() {
+  const auto [path, checkpoint] =
+      newest([](const State& state) { return state.find("state") != nullptr ? "" : "contains only model weights"; });
+  if (!path.empty()) {
+    const detail::FlagScope all(runner_.services_->rewinding);
+    restore(checkpoint, path);
+    roll_back_records(checkpoint);
+  }
+  return path;
+}
+
+void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
+  auto& services = *runner_.services_;
+  std::string path;
+  State checkpoint;
+  if (!initial) {
+    std::tie(path, checkpoint) =
+        newest([&](const State& state) { return reason_to_skip(state, runner_.state_.train.micro_step); });
   }
   if (path.empty()) {
     check<CheckpointError>(initial.has_value(), "runner.roll_back",

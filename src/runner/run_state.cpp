@@ -51,6 +51,10 @@ State BaseRunner::state_dict() {
   out["metrics_lines"] = std::int64_t{0};
   if (services_ != nullptr && services_->recorder != nullptr) {
     services_->recorder->save_lines(out);
+  } else if (services_ != nullptr && services_->records.is_map()) {
+    for (const auto& [key, value] : services_->records.map()) {
+      out[key.string()] = value;
+    }
   }
   if (State callbacks = callbacks_.state_dict(); !callbacks.map().empty()) {
     out["callbacks"] = std::move(callbacks);

@@ -365,9 +365,11 @@ void RunnerConfig::base_fields(Fields& f) {
       .refuse("deepspeed", "DeepSpeed, which is Python's")
       .refuse("ds", "DeepSpeed, which is Python's")
       .refuse("parallel", "model parallelism");
-  f("comm", comm, "how long processes wait for each other").non_semantic();
+  f("comm", comm, "how long a process waits, and checks of what processes exchange").non_semantic();
   f("parallel", parallel, "how processes share the work");
   f("ddp", ddp, "data parallel training").non_semantic();
+  f("ft", ft, "training that goes on when a process dies").non_semantic();
+  detail::add_meeting_fields(f, *this);
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
       .case_insensitive()
       .non_semantic();

@@ -18,8 +18,8 @@ namespace danling::inline v0 {
 namespace {
 
 // Those of a process: ranks may differ.
-const std::set<std::string, std::less<>> of_process = {"device", "num_threads", "console", "workspace_root",
-                                                       "time_limit"};
+const std::set<std::string, std::less<>> of_process = {"device",         "num_threads", "console",
+                                                       "workspace_root", "time_limit",  "ft.replica_id"};
 
 void check_configs(const std::string& of_rank_0, const std::string& other, std::size_t rank) {
   if (other == of_rank_0) {

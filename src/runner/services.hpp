@@ -15,6 +15,7 @@
 #include "runner/console.hpp"
 #include "runner/recorder.hpp"
 #include "runner/restore_point.hpp"
+#include "runner/watchdog.hpp"
 
 namespace danling::inline v0::detail {
 
@@ -44,6 +45,10 @@ struct RunnerServices {
   State ranks;
   /// BaseRunner::pass_state() of each rank that has one, during a save.
   std::vector<State> passes;
+  /// With `ft`: whether this process has become the main one since the last generation.
+  bool took_over = false;
+  /// With `ft`: the lines of metrics that the main process counted at the last gathering of `ranks`.
+  State records;
   /// Whether a step has thrown since the last save or load.
   bool has_partial_step = false;
   /// Whether a state of this run is being restored in full, whatever the config excludes from loading.
@@ -52,6 +57,9 @@ struct RunnerServices {
   std::set<std::string, std::less<>> called_tools;
   /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
+  std::string rank_log;  ///< path of this rank's own log; empty on the first rank
+  /// Null without `comm.step_timeout_seconds`, and before the first loop. Destroyed first: its thread logs.
+  std::unique_ptr<Watchdog> watchdog;
 };
 
 }  // namespace danling::inline v0::detail

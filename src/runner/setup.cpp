@@ -41,17 +41,23 @@ void BaseRunner::Setup::make_services() {
   auto& services = *runner_.services_;
   services.checkpoint_manager = std::move(runner_.own_manager_);
   if (runner_.is_main_process() && config.record) {
-    services.recorder = std::make_shared<detail::Recorder>(
-        services.workspace, services.logger,
-        detail::RecorderOptions{.log = config.log,
-                                .stop_on_error = config.checkpoint.on_error == "stop",
-                                .may_fail = config.checkpoint.load_only,
-                                .by_path = config.resume.has_value(),
-                                .first = runner_.round_number(0)});
-    runner_.callbacks_.add_own(services.recorder, /*steps=*/false);
+    make_recorder();
   }
   runner_.callbacks_.add_own(services.console, /*steps=*/runner_.logger_->console().live());
   runner_.callbacks_.add_own(runner_.early_stopping_, /*steps=*/false);
+}
+
+void BaseRunner::Setup::make_recorder() {
+  const RunnerConfig& config = runner_.config();
+  auto& services = *runner_.services_;
+  services.recorder =
+      std::make_shared<detail::Recorder>(services.workspace, services.logger,
+                                         detail::RecorderOptions{.log = config.log,
+                                                                 .stop_on_error = config.checkpoint.on_error == "stop",
+                                                                 .may_fail = config.checkpoint.load_only,
+                                                                 .by_path = config.resume.has_value(),
+                                                                 .first = runner_.round_number(0)});
+  runner_.callbacks_.add_own(services.recorder, /*steps=*/false);
 }
 
 }  // namespace danling::inline v0

@@ -10,6 +10,10 @@ class BaseRunner::Setup {
   explicit Setup(BaseRunner& runner) : runner_(runner) {}
 
   void run();
+  /// With `ft`: the processes that start together; while others train already, a place outside.
+  std::unique_ptr<Parallelism> join_members();
+  /// For the main process.
+  void make_recorder();
 
  private:
   void agree_on_run();

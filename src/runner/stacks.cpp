@@ -16,6 +16,7 @@ std::unique_ptr<Parallelism> make_ddp(const ProcessIdentity& identity, const Run
     return std::make_unique<Parallelism>(identity);
   }
   GroupOptions options;
+  options.debug = config.comm.debug;
   if (const auto seconds = config.comm.init_timeout_seconds) {
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
   }

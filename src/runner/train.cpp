@@ -13,6 +13,7 @@
 #include "runner/agreed_error.hpp"
 #include "runner/averages.hpp"
 #include "runner/checks.hpp"
+#include "runner/fault_tolerance.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
 #include "runner/records.hpp"
@@ -21,6 +22,7 @@
 #include "runner/services.hpp"
 #include "runner/training.hpp"
 #include "runner/watch.hpp"
+#include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -55,6 +57,9 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   Training training(*this);
   bool began = false;
   try {
+    if (fault_ != nullptr && fault_->joins) {
+      FaultTolerance(*this).join();
+    }
     Records(*this).begin();
     if (is_finished()) {
       logger().info("train: nothing to do, the run is finished");
@@ -68,6 +73,7 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
     Checks(*this).monitors();
     Schedules(*this).check_evaluations();
     began = true;
+    const WatchedLoop watched(*this);
     callbacks_.notify(&Callback::on_run_begin, RunEvent{{*this}, splits.train, splits.evaluate});
     run_rounds(splits);
     callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
@@ -83,12 +89,23 @@ void TorchRunnerBase::run_rounds(const Splits& splits) {
   if (watch_ != nullptr) {
     Watch(*this).keep_beginning();
   }
+  bool began = fault_ == nullptr;
   for (;;) {
     try {
+      if (!std::exchange(began, true)) {
+        FaultTolerance(*this).begin_training();
+      }
       Rounds(*this, splits).run();
       return;
     } catch (const detail::RollBack&) {
       Watch(*this).roll_back();
+    } catch (const detail::Regroup&) {
+      FaultTolerance(*this).regroup("");
+    } catch (const DistributedError& error) {
+      if (fault_ == nullptr) {
+        throw;
+      }
+      FaultTolerance(*this).regroup(error.what());
     }
   }
 }
@@ -186,6 +203,9 @@ void TorchRunnerBase::Training::notify(const std::exception& error) {
 void TorchRunnerBase::Training::broadcast_failure(std::string_view words) {
   if (!runner_.group().alone()) {
     try {
+      if (runner_.fault_ != nullptr) {
+        runner_.fault_->members.fail(words);
+      }
       runner_.parallelism().abort(words);
     } catch (const std::exception& error) {
       runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));

@@ -8,6 +8,7 @@
 #include "runner/agreement.hpp"
 #include "runner/checks.hpp"
 #include "runner/evaluator.hpp"
+#include "runner/fault_tolerance.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/gradients.hpp"
 #include "runner/loop_frame.hpp"
@@ -16,6 +17,8 @@
 #include "runner/snapshot.hpp"
 #include "runner/training.hpp"
 #include "runner/watch.hpp"
+#include "runner/watchdog.hpp"
+#include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -70,6 +73,9 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
 // By epochs the batches of one pass; by steps as many passes as the target needs, and further batches until the windows
 // of all models are closed: only the end of the run shortens one.
 bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase& loader) {
+  if (runner_.watchdog_ != nullptr) [[unlikely]] {
+    WatchedLoop::mark_reading(runner_, loop_.iteration);
+  }
   if (!runner_.by_steps_) {
     return loader.next();
   }
@@ -107,6 +113,9 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
 }
 
 void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
+  if (runner_.fault_ != nullptr) [[unlikely]] {
+    FaultTolerance(runner_).end_step(agreed);
+  }
   detail::Requests& requests = runner_.requests_;
   if (!runner_.is_single_process_ || requests.save || requests.evaluation) [[unlikely]] {
     if (runner_.is_single_process_ ? requests.save : agreed.save) {
@@ -138,6 +147,9 @@ void TorchRunnerBase::TrainPass::evaluate() {
 
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
   frame.data_ready();
+  if (runner_.watchdog_ != nullptr) [[unlikely]] {
+    WatchedLoop::mark_computing(runner_, loop_.iteration);
+  }
   const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
   if (runner_.watch_ != nullptr) [[unlikely]] {
     if (Watch(runner_).passes_over(runner_.state_.train.micro_step)) {
@@ -168,6 +180,9 @@ void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenS
     Watch(runner_).settle();
   }
   ++loop_.iteration;
+  if (runner_.watchdog_ != nullptr) [[unlikely]] {
+    runner_.watchdog_->end_step();
+  }
   if (step.skipped.defined()) [[unlikely]] {
     Gradients(runner_).count_flags(step);
   }
@@ -202,6 +217,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFram
     Windows(runner_).align();
   }
   ++loop_.iteration;
+  if (runner_.watchdog_ != nullptr) {
+    runner_.watchdog_->end_step();
+  }
   frame.observe(micro_batch.samples, tokens);
   if (!runner_.by_steps_) {
     frame.log(done());

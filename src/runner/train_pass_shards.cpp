@@ -3,6 +3,8 @@
 #include "runner/shard_seed.hpp"
 #include "runner/train_pass.hpp"
 #include "runner/watch.hpp"
+#include "runner/watchdog.hpp"
+#include "runner/watched_loop.hpp"
 
 namespace danling::inline v0 {
 
@@ -16,6 +18,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     frame.begin_batch(loop_.iteration);
     const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
     frame.data_ready();
+    if (runner_.watchdog_ != nullptr) {
+      WatchedLoop::mark_computing(runner_, loop_.iteration);
+    }
     const auto [normalizer, tokens] = runner_.count_batch(shard.batch);
     step.shard = loader.part();
     step.last = shard.last;
@@ -31,6 +36,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     if (loader.is_last_part()) {
       break;
     }
+    if (runner_.watchdog_ != nullptr) {
+      WatchedLoop::mark_reading(runner_, loop_.iteration);
+    }
     check<DataError>(loader.next(), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
                      ", got ", step.shard + 1);
   }
@@ -38,6 +46,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   if (passes_over) {
     ++runner_.state_.train.micro_step;
     ++loop_.iteration;
+    if (runner_.watchdog_ != nullptr) {
+      runner_.watchdog_->end_step();
+    }
     return step;
   }
   end_micro_batch(frame, step);

@@ -9,6 +9,7 @@
 
 #include <danling/core/error.hpp>
 
+#include "distributed/pending.hpp"
 #include "runner/data_parallel_layers.hpp"
 #include "runner/same_model.hpp"
 
@@ -115,6 +116,7 @@ void VirtualRanks::push_buffers() {
 
 void VirtualRanks::reduce_gradients(optim::Optimizer& optimizer) {
   const Wait wait(*this);
+  const PendingScope pending("the sum of gradients");
   const std::vector<at::Tensor> sums = gradients_->finish(any_missing_);
   std::size_t index = 0;
   for (const auto& param_group : optimizer.param_groups()) {

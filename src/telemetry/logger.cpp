@@ -18,6 +18,11 @@ Logger::Logger(LoggerOptions options, ConsoleOptions console) : options_(std::mo
 
 Logger::~Logger() { close(); }
 
+bool Logger::has_file() {
+  const std::lock_guard lock(mutex_);
+  return file_ != nullptr;
+}
+
 const char* Logger::backend() {
 #if DANLING_WITH_SPDLOG
   return "spdlog";

@@ -154,6 +154,13 @@ TEST_CASE("SignalGuard: a signal that cannot be handled is refused and frees the
 TEST_CASE("signal_name: usual names, and numbers for the rest", "[core][signals]") {
   CHECK(danling::signal_name(SIGTERM) == "SIGTERM");
   CHECK(danling::signal_name(SIGINT) == "SIGINT");
+  // Those that end a program by its own mistake.
+  CHECK(danling::signal_name(SIGBUS) == "SIGBUS");
+  CHECK(danling::signal_name(SIGFPE) == "SIGFPE");
+  CHECK(danling::signal_name(SIGILL) == "SIGILL");
+  CHECK(danling::signal_name(SIGTRAP) == "SIGTRAP");
+  CHECK(danling::signal_name(SIGSYS) == "SIGSYS");
+  CHECK(danling::signal_name(SIGSEGV) == "SIGSEGV");
   CHECK(danling::signal_name(60) == "signal 60");
 }
 

@@ -84,6 +84,11 @@ class LoaderBase {
   /// loader stands between global batches.
   bool is_last_part() const { return step_ == nullptr || part_ + 1 == step_->num_parts; }
 
+  /// Takes another share of the global batches: after the number of processes has changed. Ends the epoch in progress;
+  /// call `load_state_dict` or `start_epoch` next. Waits for the samples that workers are reading.
+  /// @throws ConfigError for an invalid share, and changes nothing.
+  void reshard(const Shard& shard);
+
   /// -1 before the first `start_epoch`.
   std::int64_t epoch() const { return epoch_; }
   /// Batches delivered in this epoch. After resuming with another batch size or number of processes: samples delivered

@@ -35,6 +35,7 @@ class EarlyStopping;
 struct RunSummary;
 
 namespace detail {
+struct FaultState;
 struct RunnerServices;
 }  // namespace detail
 
@@ -204,7 +205,8 @@ class BaseRunner : public RunnerPlan {
   /// identity. Do not build the model or data here. An override that joins processes itself calls set_parallelism() in
   /// place of the base. All ranks must run the same loops over the same splits with the same `log_interval`; their
   /// numbers of batches may differ where gradients are not summed.
-  /// @throws DistributedError from `ddp` of this release when a launcher started several processes
+  /// The launcher's variables say who joins; `init_method` of the config, else the variable INIT_METHOD, where.
+  /// @throws DistributedError when others do not join, ConfigError for a `backend` that cannot join them
   virtual void init_distributed();
   /// Replaces the Parallelism of the run, and seeds the generators anew where the seed of this rank changes.
   /// @throws StateError anywhere but in init_distributed.
@@ -212,7 +214,8 @@ class BaseRunner : public RunnerPlan {
   /// Binds the checkpoint manager, through set_checkpoint_manager(), unless there is one. Before: processes joined,
   /// paths known; the run's directory is not taken yet, so write nothing.
   virtual void init_checkpoint_manager();
-  /// Sets up fault tolerance; the base does nothing. Before: the checkpoint manager is bound.
+  /// Checks that `ft` applies: init_distributed of this class joins its processes. Before: the checkpoint manager is
+  /// bound.
   virtual void init_fault_tolerance();
   /// Builds loaders for the datasets that have none. Before: the checkpoint to restore is read. After: the length of an
   /// epoch is known.
@@ -296,6 +299,7 @@ class BaseRunner : public RunnerPlan {
   std::string split_;
   /// During an evaluation inside training: checkpoints hold the generators as of its beginning.
   bool rng_frozen_ = false;
+  std::shared_ptr<detail::FaultState> fault_;  ///< null without `ft`
 
  private:
   explicit BaseRunner(StoredConfig<RunnerConfig> config);

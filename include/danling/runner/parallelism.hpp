@@ -37,6 +37,7 @@ struct StepPacket {
   bool all_ended = false;   ///< every rank has
   bool logs = false;        ///< the others are at a line of the log, not at an update
   bool timed_out = false;   ///< a time limit is reached
+  bool regroup = false;     ///< processes wait to join: see ft
   bool missing = false;     ///< a parameter has no gradient in this window
   bool late = false;        ///< a gradient came after the sum of its bucket had begun
   // In a second exchange after the gradients are summed, where a policy judges losses or gradients.

@@ -10,10 +10,12 @@
 
 namespace danling::inline v0 {
 
-/// `comm`: how long a process waits for the others, in seconds.
+/// `comm`: how long a process waits, in seconds. Not in DanLing: `step_timeout_seconds`, `debug`.
 struct CommConfig {
   std::optional<double> init_timeout_seconds;   ///< until training; unset: 300
   std::optional<double> train_timeout_seconds;  ///< after the first update; unset: as before it
+  std::optional<double> step_timeout_seconds;  ///< of training and evaluation, for any number of processes; unset: none
+  bool debug = false;                          ///< ranks compare asynchronous collectives too
   void fields(Fields& f);
 };
 
@@ -36,6 +38,21 @@ struct DdpConfig {
   bool broadcast_buffers = true;   ///< after each update the buffers of the first rank with data on all ranks
   std::string comm_hook = "none";  ///< bf16_compress, fp16_compress or powerSGD: how gradients travel
   PowerSGDConfig powersgd;
+  void fields(Fields& f);
+};
+
+/// `ft`: training that goes on with the processes that are left when one dies, and takes in others. Names as in
+/// DanLing, whose replicas are groups of processes; here a replica is one process. Not in DanLing: `directory`,
+/// `snapshot_interval`.
+struct FtConfig {
+  bool enabled = false;
+  std::string process_group = "gloo";
+  std::int64_t process_group_timeout_ms = 10000;  ///< in a collective, and for one that lives and does not come
+  std::int64_t replica_id = 0;                    ///< number of this process, where no launcher gives one
+  std::int64_t group_size = 1;                    ///< processes that start together, where no launcher says so
+  std::int64_t min_replica_size = 1;              ///< fewer do not train: they wait for others
+  std::optional<std::string> directory;           ///< where they meet; unset: `.ft` in the workspace root
+  std::int64_t snapshot_interval = 1;             ///< updates that are at most redone after a failure
   void fields(Fields& f);
 };
 

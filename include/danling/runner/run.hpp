@@ -11,8 +11,8 @@ namespace danling::inline v0 {
 
 /// Exit codes of `run`; a stop by a signal returns 128 + its number. After a stop at `time_limit` the run is saved and
 /// the same command with `auto_resume` continues: the code is EX_TEMPFAIL of sysexits.h, by which a batch system may
-/// requeue.
-enum ExitCode : int { exit_success = 0, exit_failure = 1, exit_config = 2, exit_time_limit = 75 };
+/// requeue. Where no step ends within `comm.step_timeout_seconds`, the process ends at once: EX_SOFTWARE.
+enum ExitCode : int { exit_success = 0, exit_failure = 1, exit_config = 2, exit_hung = 70, exit_time_limit = 75 };
 
 namespace detail {
 

@@ -153,7 +153,10 @@ struct RunnerConfig : Config {
   std::string stack = "auto";
   CommConfig comm;
   ParallelConfig parallel;
-  DdpConfig ddp;  ///< not in DanLing
+  DdpConfig ddp;                           ///< not in DanLing
+  std::optional<std::string> backend;      ///< gloo; unset: gloo
+  std::optional<std::string> init_method;  ///< env:// or tcp://host:port; unset: INIT_METHOD, else env://
+  FtConfig ft;
 
   // Reproducibility
   std::optional<std::int64_t> seed;  ///< unset: the runner generates one

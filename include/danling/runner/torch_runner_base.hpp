@@ -42,6 +42,7 @@ namespace detail {
 class LoopFrame;
 struct WatchState;
 class ModelAverages;
+class Watchdog;
 struct LossProbe;
 }  // namespace detail
 namespace nn {
@@ -324,6 +325,7 @@ class TorchRunnerBase : public BaseRunner {
   class Adapters;
   class Checks;
   class Evaluator;
+  class FaultTolerance;
   class Finder;
   class Gradients;
   class HostLoop;
@@ -338,6 +340,7 @@ class TorchRunnerBase : public BaseRunner {
   class TrainPass;
   class Training;
   class Watch;
+  class WatchedLoop;
   class Windows;
 
   void enter(RunnerMode mode, std::string_view split);
@@ -371,6 +374,7 @@ class TorchRunnerBase : public BaseRunner {
   std::int64_t save_interval_ = 0;                               // updates, by steps; 0: never
   std::int64_t accum_span_ = 1;                                  // micro-batches after which all windows are closed
   CheckpointManager* checkpoint_manager_ = nullptr;
+  detail::Watchdog* watchdog_ = nullptr;  // of a loop that runs under one
 
   // The loop in progress.
   bool training_ = false;              // inside of a call that trains

@@ -64,6 +64,9 @@ class Logger {
   void set_sink(LogSink sink);
 
   Console& console() { return console_; }
+  bool has_file();
+  /// Whether later lines go to the console as well.
+  void show(bool on_console) { options_.console = on_console; }
   void flush();
   /// Flushes and closes the file; later lines go to the console only. Safe to call twice.
   void close();

@@ -1,0 +1,177 @@
+#include "runner/fault_tolerance.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/checkpoint/manager.hpp>
+#include <danling/runner/stacks.hpp>
+#include <danling/telemetry/logger.hpp>
+#include <danling/workspace/workspace.hpp>
+
+#include "checkpoint/state_archive.hpp"
+#include "distributed/packing.hpp"
+#include "runner/agreement.hpp"
+#include "runner/display.hpp"
+#include "runner/flag_scope.hpp"
+#include "runner/meeting.hpp"
+#include "runner/records.hpp"
+#include "runner/restorer.hpp"
+#include "runner/saver.hpp"
+#include "runner/services.hpp"
+#include "runner/training.hpp"
+#include "runner/windows.hpp"
+
+namespace danling::inline v0 {
+void TorchRunnerBase::FaultTolerance::begin_training() {
+  if (!state_.point.is_map()) {
+    keep_state();
+  }
+}
+
+void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
+  const bool opens = runner_.is_single_process_ ? Agreement(runner_).is_joined_by() : agreed.regroup;
+  if (++state_.updates >= runner_.config().ft.snapshot_interval || opens) {
+    keep_state();
+  }
+  if (opens) {
+    throw detail::Regroup();
+  }
+}
+
+// What a save would write, on every rank.
+void TorchRunnerBase::FaultTolerance::keep_state() {
+  const auto ranks = Saver(runner_).gather_rank_states();
+  state_.point = clone(runner_.state_dict());
+  state_.updates = 0;
+}
+
+void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
+  const AxisPlace before = runner_.parallelism().data_share();
+  std::string news(reason);
+  for (;;) {
+    if (!news.empty()) {
+      runner_.logger().warning(concat("fault tolerance: a process is gone (", news, "); the others form a new group"));
+    }
+    const detail::Generation generation = state_.members.next();
+    try {
+      connect(generation);
+      share_state();
+      enter_generation();
+      reshard(before);
+      restore();
+      state_.joins = false;
+      return;
+    } catch (const DistributedError& error) {
+      news = error.what();
+    }
+  }
+}
+
+void TorchRunnerBase::FaultTolerance::connect(const detail::Generation& generation) {
+  const RunnerConfig& config = runner_.config();
+  const ProcessIdentity identity = detail::identity_in(generation, read_process_identity());
+  runner_.gradient_accumulators_.clear();
+  runner_.replace_parallelism(std::make_unique<Parallelism>(ProcessIdentity()));  // ends the old connections first
+  runner_.replace_parallelism(stacks().at(config.stack_name())(identity, config));
+  runner_.parallelism().set_timeout(std::chrono::milliseconds(config.ft.process_group_timeout_ms));
+  runner_.logger().info(
+      concat("fault tolerance: generation ", generation.number, ", rank ", generation.rank, " of ", generation.size));
+}
+
+// The state of the furthest rank goes to those that have another one, or none.
+void TorchRunnerBase::FaultTolerance::share_state() {
+  std::int64_t position = -1;
+  if (state_.point.is_map()) {
+    position = state_.point.at("state").at("train").at("micro_step").integer();
+  }
+  detail::Packer mine;
+  mine.number(position);
+  std::vector<std::int64_t> positions;
+  for (const std::string& packed : detail::exchange(runner_.group(), mine.take())) {
+    positions.push_back(detail::Unpacker(packed).number());
+  }
+  const auto furthest = std::max_element(positions.begin(), positions.end());
+  if (std::all_of(positions.begin(), positions.end(), [&](std::int64_t other) { return other == *furthest; })) {
+    return;
+  }
+  const auto source = static_cast<int>(furthest - positions.begin());
+  const bool sends = runner_.rank() == source;
+  const std::string bytes = runner_.group().broadcast(sends ? pack_state(state_.point) : std::string(), source);
+  if (position != *furthest) {
+    state_.point = unpack_state(bytes);
+  }
+}
+
+void TorchRunnerBase::FaultTolerance::enter_generation() {
+  if (runner_.model) {
+    runner_.parallelism().prepare(runner_.model, runner_.device());
+  }
+  for (auto& [name, handle] : runner_.models) {
+    runner_.parallelism().prepare(handle, runner_.device());
+  }
+  Records(runner_).enter_generation();
+}
+
+// Loaders that had the share of this process get its new one.
+void TorchRunnerBase::FaultTolerance::reshard(const AxisPlace& before) {
+  const AxisPlace now = runner_.parallelism().data_share();
+  for (const SplitInfo& split : runner_.splits()) {
+    if (runner_.find_loader(split.name) == nullptr) {
+      continue;
+    }
+    data::LoaderBase& loader = runner_.loader(split.name);
+    data::Shard shard = loader.options().shard;
+    if (shard.rank == before.rank && shard.world_size == before.size && shard.parts == before.parts) {
+      shard.rank = now.rank;
+      shard.world_size = now.size;
+      shard.parts = now.parts;
+      loader.reshard(shard);
+    }
+  }
+}
+
+void TorchRunnerBase::FaultTolerance::restore() {
+  runner_.services().deferred_saves.clear();
+  runner_.checkpoint_manager().wait(runner_.config().checkpoint.wait_timeout);
+  const bool training = std::exchange(runner_.training_, false);  // load_state_dict refuses a loop in progress
+  BaseRunner::Restorer restorer(runner_);
+  std::string from;
+  if (!state_.point.is_map() || lacks_saves()) {
+    from = restorer.return_to_newest();
+  }
+  if (state_.point.is_map() && from.empty()) {
+    const detail::FlagScope all(runner_.services().rewinding);
+    restorer.restore(clone(state_.point));
+    restorer.roll_back_records(state_.point);
+  } else {
+    state_.point = State();
+  }
+  runner_.training_ = training;
+  runner_.logger().info(concat("fault tolerance: goes on ", detail::place_in_run(runner_),
+                               from.empty() ? std::string() : concat(", from ", from)));
+  runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
+  if (!state_.joins) {  // else training has not begun here
+    Training(runner_).prepare_steps();
+    Windows(runner_).drop();
+  }
+}
+
+// A main process that died may have taken its last save with it: then those who are left go back behind it.
+bool TorchRunnerBase::FaultTolerance::lacks_saves() {
+  const bool took_over = std::exchange(runner_.services().took_over, false);
+  const std::int64_t interval = runner_.checkpoint_interval();
+  std::string answer;
+  if (took_over && interval > 0 && !runner_.config().checkpoint.load_only) {
+    const std::string_view unit = runner_.is_step_mode() ? "global_step" : "epoch";
+    const auto due = [&](const State& run) { return run.at("state").at("train").at(unit).integer() / interval; };
+    const auto saved = runner_.checkpoint_manager().load_newest_valid_from(
+        runner_.workspace().checkpoint_dir(),
+        [](const State& state) { return state.find("state") != nullptr ? "" : "a model"; });
+    answer = saved && due(saved->state) < due(state_.point) ? "1" : "";
+  }
+  return !detail::exchange(runner_.group(), answer).front().empty();
+}
+
+}  // namespace danling::inline v0

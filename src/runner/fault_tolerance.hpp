@@ -1,0 +1,42 @@
+// Training that goes on when processes die and when others come.
+#pragma once
+
+#include <string_view>
+
+#include <danling/runner/torch_runner_base.hpp>
+
+#include "runner/fault_state.hpp"
+
+namespace danling::inline v0 {
+
+/// After every `ft.snapshot_interval` updates each rank keeps the state of the run in memory. When a process dies, the
+/// others form a group without it, return to that state and go on; a process that comes gets it from them.
+class TorchRunnerBase::FaultTolerance {
+ public:
+  explicit FaultTolerance(TorchRunnerBase& runner) : runner_(runner), state_(*runner.fault_) {}
+
+  /// Called before the first round: collective.
+  void begin_training();
+  /// Called on every rank after each update, where all windows are closed: collective where a snapshot is due.
+  /// @throws detail::Regroup when a process waits to join
+  void end_step(const StepPacket& agreed);
+  /// Goes on with those who are there. `reason`: the failure; empty when processes join.
+  /// @throws DistributedError when it cannot
+  void regroup(std::string_view reason);
+  /// Joins those who train already.
+  void join() { regroup(""); }
+
+ private:
+  void keep_state();
+  void enter_generation();
+  void connect(const detail::Generation& generation);
+  void share_state();
+  void restore();
+  bool lacks_saves();
+  void reshard(const AxisPlace& before);
+
+  TorchRunnerBase& runner_;
+  detail::FaultState& state_;
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,58 @@
+// The start of a fault-tolerant run: this process meets those that start with it, or finds that others train already.
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include <torch/version.h>
+
+#include <danling/runner/parallelism.hpp>
+#include <danling/runner/stacks.hpp>
+#include <danling/version.hpp>
+
+#include "runner/fault_state.hpp"
+#include "runner/setup.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+constexpr const char* where = "runner.init_fault_tolerance";
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+}  // namespace
+
+std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
+  const RunnerConfig& config = runner_.config();
+  const FtConfig& ft = config.ft;
+  const ProcessIdentity own = runner_.parallelism().identity();
+  const bool launched = own.distributed();
+  check<ConfigError>(!launched || ft.group_size == 1 || ft.group_size == own.world_size, where,
+                     "expected ft.group_size: ", own.world_size, ", as the launcher started, got ", ft.group_size,
+                     "; leave it out");
+  detail::MembersOptions options;
+  options.directory = ft.directory ? std::filesystem::path(*ft.directory)
+                                   : std::filesystem::path(config.workspace_root) / ".ft" /
+                                         concat(runner_.name(), "-", runner_.config_id());
+  options.number = launched ? own.rank : ft.replica_id;
+  options.size = launched ? own.world_size : ft.group_size;
+  options.least = ft.min_replica_size;
+  options.program = concat("danling ", version, " with LibTorch ", TORCH_VERSION, ", code ", runner_.code_id());
+  options.timestamp = runner_.timestamp();
+  options.start_limit = milliseconds_of(config.comm.init_timeout_seconds.value_or(300.0));
+  options.absence_limit = std::chrono::milliseconds(ft.process_group_timeout_ms);
+  runner_.fault_ = std::make_shared<detail::FaultState>(std::move(options));
+  detail::FaultState& state = *runner_.fault_;
+  if (state.members.is_late()) {
+    state.joins = true;
+    runner_.timestamp_ = state.members.timestamp();
+    ProcessIdentity outside = own;
+    outside.rank = 1;  // not the one that writes
+    outside.world_size = 2;
+    return std::make_unique<Parallelism>(outside);
+  }
+  return stacks().at(config.stack_name())(detail::identity_in(state.members.next(), own), config);
+}
+
+}  // namespace danling::inline v0

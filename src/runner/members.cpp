@@ -1,0 +1,365 @@
+#include "runner/members.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include <danling/core/error.hpp>
+#include <danling/workspace/files.hpp>
+
+#include "distributed/packing.hpp"
+#include "distributed/rank_report.hpp"
+#include "distributed/sockets.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* where = "runner.init_fault_tolerance";
+constexpr auto pause = milliseconds(5);
+constexpr std::string_view life_prefix = "life-";
+constexpr std::string_view entry_prefix = "entry-";
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+/// The same for processes that reach each other over loopback.
+std::string machine_name() {
+  try {
+    return concat(host_name(), " ", read_text("/proc/sys/kernel/random/boot_id"));
+  } catch (const Error&) {
+    return host_name();
+  }
+}
+
+std::string random_token() {
+  std::random_device entropy;
+  std::string out;
+  for (int i = 0; i < 16; ++i) {
+    out += "0123456789abcdef"[entropy() % 16];
+  }
+  return out;
+}
+
+int open_file(const fs::path& path) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  check<ConfigError>(file >= 0, where, "expected a directory for the processes of the run, got ", path.string(), ": ",
+                     std::strerror(errno), "; set ft.directory to one that all of them can write");
+  return file;
+}
+
+/// Whether the process that holds the file's lock has ended. The file may be gone.
+bool has_ended(const fs::path& life) {
+  const int file = open(life.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return true;
+  }
+  const bool free = flock(file, LOCK_EX | LOCK_NB) == 0;
+  close(file);
+  return free;
+}
+
+/// One process at a time changes the plan; it never waits while it holds the lock.
+class PlanLock {
+ public:
+  explicit PlanLock(const fs::path& directory) : file_(open_file(directory / "lock")) {
+    while (flock(file_, LOCK_EX) != 0) {
+      check<ConfigError>(errno == EINTR, where, "expected a file system with locks (flock) at ", directory.string(),
+                         ", got ", std::strerror(errno), "; set ft.directory");
+    }
+  }
+  ~PlanLock() { close(file_); }
+  PlanLock(const PlanLock&) = delete;
+  PlanLock& operator=(const PlanLock&) = delete;
+
+ private:
+  int file_;
+};
+
+}  // namespace
+
+ProcessIdentity identity_in(const Generation& generation, ProcessIdentity own) {
+  own.rank = static_cast<int>(generation.rank);
+  own.world_size = static_cast<int>(generation.size);
+  own.master_address = generation.host;
+  own.master_port = generation.port;
+  own.job = concat(generation.run, " generation ", generation.number);
+  own.launcher_listens = false;
+  return own;
+}
+
+/// What a living process says of itself.
+struct Members::Entry {
+  std::string token;
+  std::int64_t wanted = 0;  ///< the generation that it waits for, or is in
+  std::int64_t generation = 0;
+  std::int64_t order = 0;
+  std::int64_t port = 0;
+  std::int64_t late = 0;  ///< came when others trained
+  std::string machine, host;
+
+  std::string packed() const {
+    Packer packer;
+    packer.text(token);
+    for (const std::int64_t value : {wanted, generation, order, port, late}) {
+      packer.number(value);
+    }
+    packer.text(machine);
+    packer.text(host);
+    return packer.take();
+  }
+  static Entry of(std::string_view text) {
+    Unpacker unpacker(text);
+    Entry out;
+    out.token = unpacker.text();
+    for (std::int64_t* value : {&out.wanted, &out.generation, &out.order, &out.port, &out.late}) {
+      *value = unpacker.number();
+    }
+    out.machine = unpacker.text();
+    out.host = unpacker.text();
+    return out;
+  }
+};
+
+struct Members::Plan {
+  std::int64_t number = 0;
+  std::string run, program, timestamp, host;
+  std::int64_t port = 0;
+  std::vector<std::string> tokens = {};  ///< by rank
+
+  bool contains(const std::string& token) const {
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  }
+  std::string packed() const {
+    Packer packer;
+    packer.number(number);
+    for (const std::string* text : {&run, &program, &timestamp, &host}) {
+      packer.text(*text);
+    }
+    packer.number(port);
+    packer.number(std::ssize(tokens));
+    for (const std::string& token : tokens) {
+      packer.text(token);
+    }
+    return packer.take();
+  }
+  static Plan of(std::string_view packed) {
+    Unpacker unpacker(packed);
+    Plan out;
+    out.number = unpacker.number();
+    for (std::string* text : {&out.run, &out.program, &out.timestamp, &out.host}) {
+      *text = unpacker.text();
+    }
+    out.port = unpacker.number();
+    for (std::int64_t left = unpacker.number(); left > 0; --left) {
+      out.tokens.push_back(unpacker.text());
+    }
+    return out;
+  }
+};
+
+Members::Members(MembersOptions options)
+    : options_(std::move(options)), token_(random_token()), machine_(machine_name()), order_(options_.number) {
+  ensure_dir(options_.directory);
+  const PlanLock lock(options_.directory);
+  const auto plan = read_plan();
+  const auto all = entries();
+  // Those that wait to join train without the set-up of a start, also where the last member has died meanwhile.
+  late_ = plan && std::any_of(all.begin(), all.end(),
+                              [&](const Entry& entry) { return entry.late != 0 || plan->contains(entry.token); });
+  if (late_) {
+    check<DistributedError>(plan->program == options_.program, where, "expected the program of the run in ",
+                            options_.directory.string(), " (", plan->program, "), got ", options_.program,
+                            "; start the same program, or wait until that run has ended");
+    options_.timestamp = plan->timestamp;
+  } else if (all.empty()) {  // nobody is left of an earlier run
+    for (const char* file : {"plan", "failed"}) {
+      std::error_code missing;
+      fs::remove(options_.directory / file, missing);
+    }
+  }
+  const fs::path life = options_.directory / concat(life_prefix, token_);
+  life_ = open_file(life);
+  check<ConfigError>(flock(life_, LOCK_EX | LOCK_NB) == 0, where, "expected a file system with locks (flock) at ",
+                     options_.directory.string(), ", got ", std::strerror(errno), "; set ft.directory");
+  announce();
+}
+
+Members::~Members() {
+  std::error_code ignored;
+  fs::remove(options_.directory / concat(entry_prefix, token_), ignored);
+  fs::remove(options_.directory / concat(life_prefix, token_), ignored);
+  close(life_);
+  try {
+    const PlanLock lock(options_.directory);
+    if (entries().empty()) {
+      fs::remove_all(options_.directory, ignored);
+      fs::remove(options_.directory.parent_path(), ignored);  // unless other runs meet there
+    }
+  } catch (const std::exception&) {  // somebody else may have removed it
+  }
+}
+
+std::vector<Members::Entry> Members::entries() const {
+  std::vector<Entry> out;
+  std::error_code gone;
+  for (const auto& file : fs::directory_iterator(options_.directory, gone)) {
+    const std::string name = file.path().filename().string();
+    if (!name.starts_with(entry_prefix)) {
+      continue;
+    }
+    const std::string token = name.substr(entry_prefix.size());
+    if (token.find('.') != std::string::npos) {
+      continue;  // being written
+    }
+    const fs::path life = options_.directory / concat(life_prefix, token);
+    if (token != token_ && has_ended(life)) {
+      fs::remove(file.path(), gone);
+      fs::remove(life, gone);
+      continue;
+    }
+    try {
+      out.push_back(Entry::of(read_text(file.path())));
+    } catch (const std::exception&) {  // left meanwhile
+    }
+  }
+  return out;
+}
+
+std::optional<Members::Plan> Members::read_plan() const {
+  std::error_code missing;
+  const fs::path path = options_.directory / "plan";
+  if (!fs::exists(path, missing)) {
+    return std::nullopt;
+  }
+  return Plan::of(read_text(path));
+}
+
+void Members::announce() {
+  const Entry mine{token_, wanted_, generation_, order_, port_, late_ ? 1 : 0, machine_, host_name()};
+  write_atomic(options_.directory / concat(entry_prefix, token_), mine.packed());
+}
+
+void Members::check_failed() const {
+  std::error_code missing;
+  if (const fs::path file = options_.directory / "failed"; fs::exists(file, missing)) {
+    throw DistributedError(read_text(file));
+  }
+}
+
+void Members::fail(std::string_view words) noexcept {
+  try {
+    write_atomic(
+        options_.directory / "failed",
+        concat("[runner.train] expected every process to continue, got an error on rank ", order_, ": ", words));
+  } catch (const std::exception&) {  // the others find a dead member
+  }
+}
+
+bool Members::someone_waits() const {
+  const auto all = entries();
+  return std::any_of(all.begin(), all.end(), [&](const Entry& entry) { return entry.wanted > generation_; });
+}
+
+// Under the lock. `last`: the plan that is to be replaced, of which somebody lives; members of it decide.
+bool Members::make_plan(const std::vector<Entry>& all, const std::optional<Plan>& last, bool overdue) {
+  std::vector<Entry> here;
+  bool awaits = false;
+  for (const Entry& entry : all) {
+    if (entry.wanted == wanted_) {
+      here.push_back(entry);
+    } else {
+      awaits = awaits || (last && last->contains(entry.token));
+    }
+  }
+  const auto enough = static_cast<std::size_t>(last || late_ ? options_.least : options_.size);
+  const bool complete = here.size() >= enough && !awaits;
+  if (!complete && !(overdue && here.size() >= static_cast<std::size_t>(options_.least))) {
+    return false;
+  }
+  // Members keep their order; those that join come behind them.
+  std::sort(here.begin(), here.end(), [](const Entry& a, const Entry& b) {
+    return std::tuple(a.generation == 0, a.order, a.token) < std::tuple(b.generation == 0, b.order, b.token);
+  });
+  const bool one_machine =
+      std::all_of(here.begin(), here.end(), [&](const Entry& entry) { return entry.machine == here.front().machine; });
+  Plan plan{.number = wanted_,
+            .run = last ? last->run : token_,
+            .program = options_.program,
+            .timestamp = options_.timestamp,
+            .host = one_machine ? "127.0.0.1" : here.front().host,
+            .port = here.front().port};
+  for (const Entry& entry : here) {
+    plan.tokens.push_back(entry.token);
+  }
+  write_atomic(options_.directory / "plan", plan.packed());
+  return true;
+}
+
+Generation Members::next() {
+  const Clock::time_point begin = Clock::now();
+  const bool is_member = generation_ > 0;
+  wanted_ = 0;
+  for (;; std::this_thread::sleep_for(pause)) {
+    check_failed();
+    auto plan = read_plan();
+    if (plan && plan->number > generation_ && plan->contains(token_)) {
+      const auto place = std::find(plan->tokens.begin(), plan->tokens.end(), token_);
+      generation_ = wanted_ = plan->number;
+      order_ = place - plan->tokens.begin();
+      announce();
+      return {.number = generation_,
+              .rank = order_,
+              .size = std::ssize(plan->tokens),
+              .host = plan->host,
+              .port = static_cast<int>(plan->port),
+              .timestamp = plan->timestamp,
+              .run = plan->run};
+    }
+    check<DistributedError>(!is_member || !plan || plan->number <= generation_, where, "expected a part in generation ",
+                            generation_ + 1, " of the run, got none: the others went on without this process after ",
+                            seconds_text(options_.absence_limit), " (ft.process_group_timeout_ms); start it again");
+    const std::int64_t target = std::max(generation_, plan ? plan->number : 0) + 1;
+    if (target != wanted_) {
+      wanted_ = target;
+      port_ = port_of(listen_at("127.0.0.1", 0));  // a free one; another program may take it: then all meet again
+      announce();
+    }
+    const PlanLock lock(options_.directory);
+    plan = read_plan();
+    if (plan && plan->number >= wanted_) {
+      continue;
+    }
+    const auto all = entries();
+    const bool continues =
+        plan && std::any_of(all.begin(), all.end(), [&](const Entry& entry) { return plan->contains(entry.token); });
+    if (continues && !is_member) {
+      continue;  // its members decide
+    }
+    const auto waited = Clock::now() - begin;
+    const bool overdue = waited > (continues ? options_.absence_limit : options_.start_limit);
+    if (make_plan(all, continues ? plan : std::nullopt, overdue)) {
+      continue;
+    }
+    check<DistributedError>(waited < options_.start_limit + options_.absence_limit, where, "expected at least ",
+                            options_.least, " of ", options_.size, " processes in ", options_.directory.string(),
+                            " within ", seconds_text(options_.start_limit), ", got ", all.size(),
+                            "; start the missing ones (ft.min_replica_size, comm.init_timeout_seconds)");
+  }
+}
+
+}  // namespace danling::inline v0::detail

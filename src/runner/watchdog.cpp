@@ -1,0 +1,194 @@
+#include "runner/watchdog.hpp"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include <danling/core/error.hpp>
+#include <danling/runner/run.hpp>
+
+#include "core/signal_mask.hpp"
+#include "core/stack_traces.hpp"
+#include "distributed/pending.hpp"
+#include "distributed/watch.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// Bounds of a report, whose parts may need a lock that the hanging thread holds.
+constexpr auto trace_time = std::chrono::seconds(2);
+constexpr auto report_time = std::chrono::seconds(30);
+
+/// `3 s`, `0.5 s`
+std::string text_of(Seconds time) {
+  const double tenths = std::round(time.count() * 10.0);
+  const bool whole = std::fmod(tenths, 10.0) == 0.0;
+  return concat(whole ? to_text(static_cast<std::int64_t>(tenths / 10.0)) : to_text(tenths / 10.0), " s");
+}
+
+// Without the locks of stdio.
+void write_to_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t sent = ::write(STDERR_FILENO, text.data(), text.size());
+    if (sent < 0 && errno != EINTR) {
+      return;
+    }
+    text.remove_prefix(sent > 0 ? static_cast<std::size_t>(sent) : 0);
+  }
+}
+
+const char* text_of(LoopPhase phase) {
+  switch (phase) {
+    case LoopPhase::reading:
+      return "reading data";
+    case LoopPhase::computing:
+      return "in the step";
+    case LoopPhase::saving:
+      return "saving";
+    case LoopPhase::between:
+      break;
+  }
+  return "between two steps";
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Options options) : options_(std::move(options)), notes_(options_.group) {
+  const SignalMask quiet;
+  thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    stopped_.notify_all();
+  }
+  thread_.join();
+}
+
+void Watchdog::begin_loop(const std::string& log) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    log_ = log;
+    loop_thread_ = static_cast<pid_t>(syscall(SYS_gettid));
+  }
+  end_step();
+  runs_.store(true, std::memory_order_relaxed);
+}
+
+void Watchdog::end_loop() { runs_.store(false, std::memory_order_relaxed); }
+
+void Watchdog::enter(RunnerMode mode, std::string_view split) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  mode_ = mode;
+  split_ = split;
+}
+
+// Of each interval between two looks at most twice the planned length counts: after SIGCONT the loop has the time that
+// it had left.
+void Watchdog::watch() {
+  pthread_setname_np(pthread_self(), "watchdog");
+  prepare_stack_traces();
+  const auto turn = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(options_.limit / 10),
+                               std::chrono::milliseconds(10), std::chrono::milliseconds(1000));
+  Seconds idle(0);
+  std::int64_t seen = -1;
+  auto last = Clock::now();
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stopped_.wait_for(lock, turn, [this] { return stopping_; })) {
+    const auto now = Clock::now();
+    const std::int64_t ended = ended_.load(std::memory_order_relaxed);
+    const bool moves = !runs() || ended != seen;
+    idle = moves ? Seconds(0) : idle + std::min<Seconds>(now - last, 2 * turn);
+    seen = ended;
+    last = now;
+    if (idle >= options_.limit) {
+      lock.unlock();
+      end_process(idle.count());
+    }
+  }
+}
+
+std::string Watchdog::who() const {
+  return options_.group.alone() ? std::string() : concat("rank ", options_.group.rank(), " of ", options_.group.size());
+}
+
+std::string Watchdog::place(bool waits) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::string name = who();
+  std::string activity = text_of(phase());
+  for (const PendingCall& call : pending_calls()) {
+    if (call.thread == loop_thread_) {
+      activity = waits ? concat("waiting for other ranks in ", pending_text(call)) : "waiting for other ranks";
+    }
+  }
+  return concat(name.empty() ? "" : name + ", ", to_string(mode_), ", split ", quote(split_), ", epoch ",
+                epoch_.load(std::memory_order_relaxed), ", step ", step_.load(std::memory_order_relaxed), ", batch ",
+                batch_.load(std::memory_order_relaxed), ": ", activity);
+}
+
+void Watchdog::write_report(double seconds) {
+  const std::string own = place(/*waits=*/true);
+  const auto places = notes_.exchange(own, options_.answer_time);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    places_ = places;
+  }
+  std::string report =
+      concat("[runner.watchdog] no step has ended for ", text_of(Seconds(seconds)), " (comm.step_timeout_seconds)\n");
+  for (std::int64_t rank = 0; rank < options_.group.size(); ++rank) {
+    const auto found = places.find(rank);
+    report += concat(found == places.end() ? concat("rank ", rank, " of ", options_.group.size(), ": no answer within ",
+                                                    text_of(options_.answer_time))
+                                           : found->second,
+                     "\n");
+  }
+  pid_t loop = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    loop = loop_thread_;
+  }
+  report += concat("threads", options_.group.alone() ? "" : " of " + who(), ":\n",
+                   traces_text(capture_stack_traces(trace_time), loop));
+  write_to_stderr(report);
+  options_.logger.log_to_file(report);
+  options_.logger.flush();
+}
+
+void Watchdog::end_process(double seconds) {
+  const std::string at = place(/*waits=*/false);
+  std::string log;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    log = log_;
+  }
+  ends_within(report_time, [this, seconds] { write_report(seconds); });
+  // A rank that ends takes its store with it, and looks like the cause to the others.
+  std::map<std::int64_t, std::string> places;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    places = places_;
+  }
+  notes_.leave(places, options_.answer_time);
+  const std::string line =
+      concat("[runner.watchdog] expected a step within ", text_of(options_.limit), ", got none for ",
+             text_of(Seconds(seconds)), " in ", at, "; ", log.empty() ? "see above" : "see " + log);
+  ends_within(std::chrono::seconds(1), [this, line] {
+    options_.logger.log_to_file(line);
+    options_.logger.flush();
+  });
+  write_to_stderr(line + "\n");
+  _exit(exit_hung);
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,26 @@
+// A loop under the watchdog, with `comm.step_timeout_seconds`.
+#pragma once
+
+#include <danling/runner/torch_runner_base.hpp>
+
+namespace danling::inline v0 {
+
+/// Starts the watchdog's thread when needed, and lets it expect steps for the lifetime of the outermost scope: a pause
+/// between two calls of the program is not a hang.
+class TorchRunnerBase::WatchedLoop {
+ public:
+  explicit WatchedLoop(TorchRunnerBase& runner);
+  ~WatchedLoop();
+  WatchedLoop(const WatchedLoop&) = delete;
+  WatchedLoop& operator=(const WatchedLoop&) = delete;
+
+  /// The place in a pass, counted from 1. Called where `watchdog_` is set.
+  static void mark_reading(TorchRunnerBase& runner, std::int64_t done);
+  static void mark_computing(TorchRunnerBase& runner, std::int64_t done);
+
+ private:
+  TorchRunnerBase& runner_;
+  bool outermost_;
+};
+
+}  // namespace danling::inline v0

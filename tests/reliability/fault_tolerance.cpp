@@ -1,0 +1,222 @@
+// `ft`: processes that are killed, stopped and started while others train.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <support/catch.hpp>
+#include <support/temp_dir.hpp>
+
+#include "launched.hpp"
+#include "program.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using danling_test::TempDir;
+using reliability::lines_of;
+using reliability::wait_until;
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+fs::path find_file(const fs::path& root, const std::string& name) {
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.path().filename() == name) {
+      return entry.path();
+    }
+  }
+  return {};
+}
+
+/// The lines of metrics.jsonl without the times of steps.
+std::vector<std::string> metrics_of(const fs::path& root) {
+  auto out = lines_of(content(find_file(root, "metrics.jsonl")));
+  for (std::string& line : out) {
+    line = line.substr(0, line.find(",\"telemetry\""));
+  }
+  return out;
+}
+
+std::size_t lines_in(const fs::path& root) {
+  const fs::path file = fs::exists(root) ? find_file(root, "metrics.jsonl") : fs::path();
+  return file.empty() ? 0 : lines_of(content(file)).size();
+}
+
+/// A process of the run.
+class Replica {
+ public:
+  Replica(const std::vector<std::string>& arguments, const fs::path& output) : output_(output) {
+    std::vector<std::string> words = {DANLING_FORGETFUL, "--forget", "nothing"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (auto& word : words) {
+      argv.push_back(word.data());
+    }
+    argv.push_back(nullptr);
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        signal(number, SIG_DFL);
+      }
+      const int file = open(output_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+      dup2(file, 1);
+      dup2(file, 2);
+      execv(argv[0], argv.data());
+      _exit(99);
+    }
+  }
+  ~Replica() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  void send(int signal) const { REQUIRE(kill(pid_, signal) == 0); }
+  std::string output() const { return content(output_); }
+  bool ended() {
+    if (pid_ > 0 && waitpid(pid_, &status_, WNOHANG) == pid_) {
+      pid_ = -1;
+    }
+    return pid_ < 0;
+  }
+  /// The exit code, or minus the signal that ended it.
+  int wait() {
+    wait_until("the end of a process", [&] { return ended(); });
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
+  }
+
+ private:
+  fs::path output_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+};
+
+/// The processes of a run, and the same run by one process without interruptions.
+class Replicas {
+ public:
+  Replicas(std::vector<std::string> program, std::vector<std::string> ft, int size)
+      : program_(std::move(program)), ft_(std::move(ft)), size_(size) {
+    for (int number = 0; number < size; ++number) {
+      start(number);
+    }
+  }
+
+  void start(int number) {
+    auto words = program_;
+    words.insert(words.end(), {"--workspace_root", root().string(), "--ft.enabled", "true", "--ft.replica_id",
+                               std::to_string(number), "--ft.group_size", std::to_string(size_), "--auto_resume",
+                               "true", "--comm.init_timeout_seconds", "20"});
+    words.insert(words.end(), ft_.begin(), ft_.end());
+    replicas.push_back(std::make_unique<Replica>(words, dir_ / ("out-" + std::to_string(started_++))));
+  }
+  void wait_for_lines(std::size_t count) const {
+    wait_until("lines of metrics", [&] { return lines_in(root()) >= count; });
+  }
+  fs::path root() const { return dir_ / "run"; }
+
+  void check_finished_like_one() {
+    for (const auto& replica : replicas) {
+      const int code = replica->wait();
+      INFO(replica->output());
+      CHECK(code == 0);
+    }
+    const fs::path reference = dir_ / "reference";
+    auto words = program_;
+    words.insert(words.end(), {"--workspace_root", reference.string()});
+    Replica one(words, dir_ / "out-reference");
+    REQUIRE(one.wait() == 0);
+    CHECK(metrics_of(root()) == metrics_of(reference));
+    for (const std::string name : {"model.safetensors", "results.json"}) {
+      INFO(name);
+      CHECK_FALSE(content(find_file(reference, name)).empty());
+      CHECK((content(find_file(root(), name)) == content(find_file(reference, name))));
+    }
+    CHECK_FALSE(fs::exists(root() / ".ft"));
+  }
+
+  std::vector<std::unique_ptr<Replica>> replicas;
+
+ private:
+  TempDir dir_;
+  std::vector<std::string> program_, ft_;
+  int size_;
+  int started_ = 0;
+};
+
+const std::vector<std::string> program = {"--seed",   "1",   "--deterministic", "true", "--parallel.virtual_ranks", "4",
+                                          "--epochs", "250", "--log_interval",  "1"};
+
+TEST_CASE("ft: processes that are killed at any moment and replaced leave the bits of an undisturbed run",
+          "[reliability]") {
+  Replicas run(program, {}, 3);
+  run.wait_for_lines(1);
+  std::mt19937 random(5);
+  int number = 2;
+  for (int kills = 0; kills < 10; ++kills) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + random() % 400));
+    auto& all = run.replicas;
+    if (std::any_of(all.begin(), all.end(), [](const auto& replica) { return replica->ended(); })) {
+      break;  // finished, on a fast machine
+    }
+    const auto victim = all.begin() + static_cast<std::ptrdiff_t>(random() % all.size());
+    (*victim)->send(SIGKILL);
+    (*victim)->wait();
+    all.erase(victim);
+    if (all.size() < 2 || random() % 4 != 0) {
+      run.start(++number % 3);
+    }
+  }
+  run.check_finished_like_one();
+}
+
+TEST_CASE("ft: training waits while fewer than min_replica_size processes are left", "[reliability]") {
+  Replicas run(program, {"--ft.min_replica_size", "2"}, 2);
+  run.wait_for_lines(6);
+  run.replicas.back()->send(SIGKILL);
+  run.replicas.back()->wait();
+  run.replicas.pop_back();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const std::size_t lines = lines_in(run.root());
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(lines_in(run.root()) == lines);
+  CHECK_FALSE(run.replicas.front()->ended());
+  run.start(1);
+  run.check_finished_like_one();
+}
+
+TEST_CASE("ft: the others go on without a process that stands still, and it ends when it wakes", "[reliability]") {
+  Replicas run(program, {"--ft.process_group_timeout_ms", "1500"}, 2);
+  run.wait_for_lines(6);
+  const auto stopped = std::move(run.replicas.back());
+  run.replicas.pop_back();
+  stopped->send(SIGSTOP);
+  const std::size_t lines = lines_in(run.root());
+  run.wait_for_lines(lines + 10);
+  stopped->send(SIGCONT);
+  CHECK(stopped->wait() == 1);
+  CHECK_THAT(
+      stopped->output(),
+      ContainsSubstring("[runner.init_fault_tolerance] expected a part in generation 2 of the run, got none: the "
+                        "others went on without this process after 1.5 s (ft.process_group_timeout_ms); start "
+                        "it again"));
+  run.check_finished_like_one();
+}
+
+}  // namespace

@@ -1,0 +1,96 @@
+// init_method and backend of the config: where the processes of a run meet, and over what.
+#include <support/ranks.hpp>
+
+#include "fixture.hpp"
+#include "parse.hpp"
+#include "runner/process_config.hpp"
+
+namespace runner_test {
+namespace {
+
+/// A rank of two that torchrun's agent started; it listens at its address.
+dl::ProcessIdentity agent_identity() {
+  dl::ProcessIdentity identity;
+  identity.rank = 1;
+  identity.world_size = 2;
+  identity.master_address = "node1";
+  identity.master_port = 29500;
+  identity.launcher_listens = true;
+  return identity;
+}
+
+std::string place_of(const std::optional<std::string>& init_method, const std::string& variable = "") {
+  dl::RunnerConfig config;
+  config.init_method = init_method;
+  const auto identity = dl::detail::apply_init_method(
+      agent_identity(), config, [&](const std::string& name) -> std::optional<std::string> {
+        return name == "INIT_METHOD" ? std::optional(variable) : std::nullopt;
+      });
+  CHECK(identity.rank == 1);
+  CHECK(identity.world_size == 2);
+  return dl::concat(identity.master_address, " ", identity.master_port, identity.launcher_listens ? " agent" : "");
+}
+
+TEST_CASE("init_method: an address replaces the launcher's, whose store is at its own address alone", "[runner]") {
+  CHECK(place_of(std::nullopt) == "node1 29500 agent");
+  CHECK(place_of("env://") == "node1 29500 agent");
+  CHECK(place_of("tcp://node1:29500") == "node1 29500 agent");
+  CHECK(place_of("tcp://node1:29501") == "node1 29501");
+  CHECK(place_of("tcp://10.0.0.2:29500") == "10.0.0.2 29500");
+  CHECK(place_of("tcp://[::1]:7") == "::1 7");
+  // DanLing's variable counts where the key is unset.
+  CHECK(place_of(std::nullopt, "tcp://node2:7") == "node2 7");
+  CHECK(place_of("env://", "tcp://node2:7") == "node1 29500 agent");
+  CHECK(
+      error_of<ConfigError>([] { place_of(std::nullopt, "file:///shared"); }) ==
+      "[runner.init_distributed] expected the variable INIT_METHOD to be env:// or tcp://host:port with a port of 1 to "
+      "65535, got 'file:///shared'");
+}
+
+TEST_CASE("init_method: another text is an error before any process waits", "[runner]") {
+  for (const char* const text : {"file:///shared", "tcp://node1", "tcp://node1:0", "tcp://node1:65536", "tcp://:7",
+                                 "tcp://node1:7/", "tcp://node1:seven", "tcp://::1:7", "tcp://[]:7", "node1:7", ""}) {
+    CHECK(error_of_options("--init_method", text) ==
+          dl::concat("[config.validate] expected 'init_method' to be env:// or tcp://host:port with a port of 1 to "
+                     "65535, got '",
+                     text, "'"));
+  }
+}
+
+TEST_CASE("backend: gloo joins processes, and nccl is refused where several would use it", "[runner]") {
+  dl::RunnerConfig config;
+  parse_options(config, "--backend", "gloo");
+  CHECK(dl::detail::apply_init_method(agent_identity(), config).master_address == "node1");
+  parse_options(config, "--backend", "nccl");
+  CHECK(dl::detail::apply_init_method(dl::ProcessIdentity(), config).world_size == 1);
+  const std::string error = error_of<ConfigError>([&] { dl::detail::apply_init_method(agent_identity(), config); });
+  CHECK(error == std::string("[runner.init_distributed] expected 'backend: gloo', got 'nccl', ") +
+                     (at::hasCUDA() ? "which this release does not join: create the process group with LibTorch, and "
+                                      "pass its dl::Group::over to set_parallelism in an override of init_distributed"
+                                    : "which this LibTorch lacks: it is built without CUDA; unset 'backend'"));
+  CHECK_THAT(error_of_options("--backend", "mpi"), StartsWith("[config.parse] expected one of gloo, nccl"));
+}
+
+TEST_CASE("init_method: processes without MASTER_ADDR meet at the address of the config", "[runner]") {
+  const Folder folder;
+  const int port = danling_test::free_port();
+  const auto texts = danling_test::run_processes(2, [&](int rank) {
+    for (const char* const name : {"MASTER_ADDR", "MASTER_PORT", "INIT_METHOD"}) {
+      unsetenv(name);
+    }
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("WORLD_SIZE", "2", 1);
+    TinyConfig config(folder);
+    config.epochs = 1;
+    config.backend = "gloo";
+    config.init_method = dl::concat("tcp://127.0.0.1:", port);
+    TinyRunner runner(config);
+    runner.train();
+    return dl::concat(runner.world_size(), " ranks, ", runner.parallelism().name(), ", step ",
+                      runner.state().train.global_step);
+  });
+  danling_test::check_ranks(texts, "2 ranks, ddp, step 4");  // 25 records each in batches of 8
+}
+
+}  // namespace
+}  // namespace runner_test
