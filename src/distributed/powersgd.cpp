@@ -51,19 +51,25 @@ BucketPiece piece_of(const at::Tensor& param, std::size_t position, std::int64_t
   return out;
 }
 
-// Modified Gram-Schmidt. Without epsilon, each column twice: what is left of one that depends on the others is noise,
-// and not orthogonal at first.
+// Modified Gram-Schmidt. Without epsilon each column twice, since rounding leaves a remainder of one that depends on
+// those before; the second pass takes most of such a remainder away, and then the column is set to zero.
 void orthonormalize(const at::Tensor& matrix, double epsilon) {
   const at::NoGradGuard no_grad;
   for (std::int64_t i = 0; i < matrix.size(1); ++i) {
     const at::Tensor column = matrix.select(1, i);
-    for (int pass = epsilon > 0 ? 1 : 0; pass < 2; ++pass) {
+    const auto project = [&] {
       for (std::int64_t j = 0; j < i; ++j) {
         const at::Tensor before = matrix.select(1, j);
         column.sub_(before.mul(before.dot(column)));
       }
-      const at::Tensor norm = column.norm().add_(epsilon);
-      column.div_(at::where(norm.eq(0), 1.0, norm));
+    };
+    project();
+    const at::Tensor norm = column.norm().add_(epsilon);
+    column.div_(at::where(norm.eq(0), 1.0, norm));
+    if (epsilon == 0.0) {
+      project();
+      const at::Tensor rest = column.norm();
+      column.copy_(at::where(rest.lt(0.5), 0.0, column.div(rest)));  // NaN stays
     }
   }
 }
@@ -191,9 +197,9 @@ void PowerSGDExchange::finish(Bucket& bucket) {
       const at::Tensor before = matrix.error.defined() ? matrix.error : at::zeros_like(sum);
       matrix.error = at::where(finite, matrix.sent.sub(sum, 1.0 / ranks_), before);
     }
-    // A column of zeros would stay one.
+    // A column of zeros would stay one. The mean over ranks, as epsilon is relative to it.
     const at::Tensor keeps = finite.logical_and(matrix.right.abs().sum(0, /*keepdim=*/true).gt(0));
-    matrix.factor = at::where(keeps, matrix.right, matrix.factor);
+    matrix.factor = at::where(keeps, matrix.right.div(ranks_), matrix.factor);
     matrix.gradient.copy_(sum);
     matrix.sent.reset();
   }
