@@ -36,6 +36,12 @@ std::int64_t layer_of(const std::string& message) {
   return number;
 }
 
+[[noreturn]] void fail_elsewhere(std::int64_t number, std::size_t rank, const std::string& place) {
+  fail<DistributedError>("nn.SyncBatchNorm", "expected all ranks with a batch at the same layer, number ", number + 1,
+                         ", got rank ", rank, place,
+                         "; all ranks must call the layers equally often and in the same order, forward and backward");
+}
+
 }  // namespace
 
 struct SyncedLayers::Meetings {
@@ -55,12 +61,11 @@ struct SyncedLayers::Meetings {
         shares.emplace_back();
         continue;
       }
-      check<DistributedError>(
-          other.purpose == Purpose::statistics && layer_of(other.body) == number, "nn.SyncBatchNorm",
-          "expected all ranks with a batch at the same layer, number ", number + 1, ", got rank ", shares.size(),
-          other.purpose == Purpose::statistics ? concat(" at number ", layer_of(other.body) + 1)
-                                               : std::string(" elsewhere in its step"),
-          "; all ranks must call the layers equally often and in the same order, forward and backward");
+      if (other.purpose != Purpose::statistics) {
+        fail_elsewhere(number, shares.size(), " elsewhere in its step");
+      } else if (layer_of(other.body) != number) {
+        fail_elsewhere(number, shares.size(), concat(" at number ", layer_of(other.body) + 1));
+      }
       shares.push_back(other.body.substr(number_size));
     }
     return shares;
@@ -97,7 +102,12 @@ void SyncedLayers::follow(const std::vector<std::string>& shares) {
   std::int64_t number = -1;
   std::vector<std::string> of_layer;
   for (const std::string& message : shares) {
-    number = message.empty() ? number : layer_of(message);
+    if (!message.empty()) {
+      if (number >= 0 && layer_of(message) != number) {  // then the others fail too
+        fail_elsewhere(number, of_layer.size(), concat(" at number ", layer_of(message) + 1));
+      }
+      number = layer_of(message);
+    }
     of_layer.push_back(message.empty() ? std::string() : message.substr(number_size));
   }
   if (number >= 0 && number < std::ssize(layers_)) {

@@ -28,9 +28,14 @@ ProcessIdentity identity_of(const Group& group) {
   return out;
 }
 
-bool is_inside_step(const std::vector<detail::Message>& messages) {
-  return std::any_of(messages.begin(), messages.end(),
-                     [](const auto& message) { return message.purpose == detail::Purpose::statistics; });
+// Whether those that have not ended their pass exchange statistics inside a step.
+bool are_inside_step(const std::vector<detail::Message>& messages) {
+  const auto is = [](detail::Purpose purpose) {
+    return [purpose](const detail::Message& message) { return message.purpose == purpose; };
+  };
+  const auto inside = std::count_if(messages.begin(), messages.end(), is(detail::Purpose::statistics));
+  const auto ended = std::count_if(messages.begin(), messages.end(), is(detail::Purpose::ended));
+  return inside > 0 && inside + ended == std::ssize(messages);
 }
 
 std::vector<std::string> shares_of(const std::vector<detail::Message>& messages) {
@@ -63,7 +68,9 @@ void Parallelism::prepare_optimizer(optim::Optimizer&) {}
 State Parallelism::state_dict() const { return {}; }
 
 std::string Parallelism::load_state_dict(const State& state) {
-  return state.is_null() ? "" : concat("that of the checkpoint, which ", quote(name()), " does not use");
+  return state.is_null()
+             ? ""
+             : concat("the state of gradients between processes, which stack ", quote(name()), " does not use");
 }
 
 void Parallelism::begin_step(const WindowPlace&) {}
@@ -82,10 +89,11 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   std::memcpy(text.data(), &mine, sizeof(StepPacket));  // of one program on machines of one kind
   const auto purpose = mine.exhausted ? detail::Purpose::ended : detail::Purpose::update;
   std::vector<detail::Message> messages = detail::meet(group_, purpose, text);
-  while (mine.exhausted && is_inside_step(messages)) {
+  while (mine.exhausted && are_inside_step(messages)) {
     follow(shares_of(messages));
     messages = detail::meet(group_, purpose, text);
   }
+  detail::check_outside_step(messages, "parallelism.agree");
   StepPacket all{.all_ended = true};
   std::int64_t rank = -1;
   for (const detail::Message& message : messages) {
@@ -94,9 +102,6 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
     all.logs |= message.purpose == detail::Purpose::log;
     all.all_ended &= message.purpose == detail::Purpose::ended;
     if (message.body.size() != sizeof(StepPacket)) {
-      check<DistributedError>(message.purpose != detail::Purpose::statistics, "parallelism.agree",
-                              "expected all processes at the end of their step, got rank ", rank,
-                              " in a SyncBatchNorm; all ranks must call it equally often, forward and backward");
       check<DistributedError>(message.purpose != detail::Purpose::exchange, "parallelism.agree",
                               "expected all processes at the same step, got another message");
       continue;

@@ -93,10 +93,7 @@ void BaseRunner::Restorer::load_parallelism(const State* ranks) {
   const State* own = rank != nullptr ? rank->find("parallelism") : nullptr;
   const std::string left_out = runner_.parallelism_->load_state_dict(own != nullptr ? *own : State());
   if (!left_out.empty()) {
-    runner_.logger().warning(
-        concat("runner.load_checkpoint: the state of the exchange between processes begins anew, "
-               "without ",
-               left_out));
+    runner_.logger().warning(concat("runner.load_checkpoint: does not restore ", left_out));
   }
 }
 

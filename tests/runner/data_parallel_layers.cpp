@@ -67,6 +67,8 @@ TEST_CASE("ddp: processes with SyncBatchNorm are one process with the whole batc
       {"a process without the last batch", 3, without_last, 1e-12},
       {"the same without a broadcast", 3,
        [](TinyConfig& config) { without_last(config), config.ddp.broadcast_buffers = false; }, 1e-12},
+      {"the same by collectives of the group", 3,
+       [](TinyConfig& config) { without_last(config), config.ddp.shared_memory = false; }, 1e-12},
       {"the same inside an accumulation window, by steps, with lines of the log", 3,
        [](TinyConfig& config) {
          without_last(config), config.accum_steps = 3;
@@ -115,6 +117,71 @@ TEST_CASE("ddp: a rank that calls SyncBatchNorm less often ends all ranks with w
                            "forward and backward"));
   CHECK_THAT(texts[1], Catch::Matchers::Contains("in a SyncBatchNorm; all ranks must call it equally often") ||
                            Catch::Matchers::Contains("rank 0"));
+}
+
+/// What each of three processes throws, of which the last has ended its pass when the fifth micro-batch begins.
+std::vector<std::string> errors_in_last_batch(const std::function<void(TinyRunner& self, int rank)>& in_last_batch) {
+  return danling_test::run_ranks(3, [&](const dl::Group& group) {
+    const Folder folder;
+    TinyConfig config = norm_config();
+    config.workspace_root = folder.path().string();
+    config.records = 50;
+    config.dataloader.splits["train"].drop_last = false;
+    SyncedRunner runner(config, group);
+    runner.before_step = [&](TinyRunner& self, std::int64_t done) {
+      if (done == 4) {
+        in_last_batch(self, group.rank());
+      }
+    };
+    try {
+      runner.train();
+      return std::string("no error");
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+  });
+}
+
+TEST_CASE("ddp: a rank that leaves out SyncBatchNorm while another has ended its pass ends all with words",
+          "[runner][ddp]") {
+  const auto texts = errors_in_last_batch([](TinyRunner& self, int rank) { self.model.train(rank != 1); });
+  CHECK_THAT(texts[0], Catch::Matchers::Contains("number 1, got rank 1 elsewhere in its step"));
+  for (const std::size_t rank : {1, 2}) {
+    CHECK_THAT(texts[rank], StartsWith("[parallelism.agree] expected all processes at the end of their step, got rank "
+                                       "0 in a SyncBatchNorm; all ranks must call it equally often"));
+  }
+}
+
+TEST_CASE("ddp: an error of a rank reaches those that are inside a SyncBatchNorm", "[runner][ddp]") {
+  const auto texts = errors_in_last_batch([](TinyRunner&, int rank) {
+    if (rank == 1) {
+      throw std::runtime_error("no such record");
+    }
+  });
+  CHECK_THAT(texts[1], StartsWith("no such record"));
+  for (const std::size_t rank : {0, 2}) {
+    CHECK_THAT(texts[rank], Catch::Matchers::Contains("an abort of rank 1: no such record; in train_step"));
+  }
+}
+
+TEST_CASE("ddp: too few values for SyncBatchNorm are one error on all ranks", "[runner][ddp]") {
+  const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
+    const Folder folder;
+    TinyConfig config = norm_config();
+    config.workspace_root = folder.path().string();
+    config.records = 9;  // the last batch: one record, of rank 0
+    config.dataloader.splits["train"].drop_last = false;
+    SyncedRunner runner(config, group);
+    try {
+      runner.train();
+      return std::string("no error");
+    } catch (const dl::DataError& error) {
+      return std::string(error.what());
+    }
+  });
+  CHECK(texts[0].substr(0, texts[0].find(';')) == texts[1].substr(0, texts[1].find(';')));
+  CHECK_THAT(texts[0], StartsWith("[nn.SyncBatchNorm] expected more than one value per channel over all ranks in "
+                                  "training, got 1; use larger batches, or set dataloader.drop_last"));
 }
 
 TEST_CASE("ddp: SyncBatchNorm with virtual ranks is refused by name", "[runner][ddp]") {
@@ -185,17 +252,27 @@ class OwnDataParallel : public dl::detail::DataParallel {
   dl::AxisPlace data_share() const override { return {}; }
 };
 
+/// Rank 0 has two batches, the others six.
+template <class Norm>
+struct UnevenBufferedRunner : BufferedRunner<Norm> {
+  UnevenBufferedRunner(const TinyConfig& config, dl::Group of) : BufferedRunner<Norm>(config), group(std::move(of)) {
+    this->datasets["train"] = Points{make_points(group.rank() == 0 ? 8 : 24, 50 * group.rank()), true};
+  }
+  void init_distributed() override {
+    this->set_parallelism(std::make_unique<OwnDataParallel>(group, this->config().ddp, std::chrono::seconds(60)));
+  }
+  dl::StepOutput train_step(dl::Batch& batch) override {
+    if (bad_batches.contains(this->micro_batches)) {
+      batch.input = batch.input * std::numeric_limits<double>::quiet_NaN();
+    }
+    return BufferedRunner<Norm>::train_step(batch);
+  }
+  dl::Group group;
+  std::set<std::int64_t> bad_batches = {};
+};
+
 TEST_CASE("ddp: after the first rank has ended its pass, buffers are those of the next one with data",
           "[runner][ddp]") {
-  struct UnevenBufferedRunner : BufferedRunner<torch::nn::BatchNorm1d> {
-    UnevenBufferedRunner(const TinyConfig& config, dl::Group of) : BufferedRunner(config), group(std::move(of)) {
-      datasets["train"] = Points{make_points(group.rank() == 0 ? 8 : 24, 50 * group.rank()), true};
-    }
-    void init_distributed() override {
-      set_parallelism(std::make_unique<OwnDataParallel>(group, config().ddp, std::chrono::seconds(60)));
-    }
-    dl::Group group;
-  };
   const auto trained = [](bool broadcasts) {
     return danling_test::run_ranks(2, [&](const dl::Group& group) {
       const Folder folder;
@@ -203,7 +280,7 @@ TEST_CASE("ddp: after the first rank has ended its pass, buffers are those of th
       config.workspace_root = folder.path().string();
       config.ddp.broadcast_buffers = broadcasts;
       BufferedRunner<torch::nn::BatchNorm1d>::momentum = 1.0;  // statistics of the last batch alone
-      UnevenBufferedRunner runner(config, group);
+      UnevenBufferedRunner<torch::nn::BatchNorm1d> runner(config, group);
       runner.train();
       return exact_text(runner.running_mean());
     });
@@ -212,6 +289,37 @@ TEST_CASE("ddp: after the first rank has ended its pass, buffers are those of th
   CHECK(shared[0] == separate[1]);
   CHECK(shared[1] == separate[1]);
   CHECK(separate[0] != separate[1]);
+}
+
+template <class Norm>
+void check_skips_without_rank_0() {
+  const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
+    const Folder folder;
+    TinyConfig config = norm_config();
+    config.workspace_root = folder.path().string();
+    config.epochs = 1;
+    config.on_nonfinite = "skip";
+    BufferedRunner<Norm>::momentum = 0.5;
+    UnevenBufferedRunner<Norm> runner(config, group);
+    std::string before;
+    runner.before_step = [&](TinyRunner&, std::int64_t done) {
+      if (done == 5) {
+        before = exact_text(runner.running_mean());
+      }
+    };
+    runner.bad_batches = group.rank() == 1 ? std::set<std::int64_t>{5} : std::set<std::int64_t>{};
+    runner.train();
+    const std::string after = exact_text(runner.running_mean());
+    return dl::concat(before.empty() || before == after ? "" : "changed: ", after);
+  });
+  CHECK(texts[0] == texts[1]);
+  CHECK(texts[0].find("nan") == std::string::npos);
+  CHECK_THAT(texts[1], !StartsWith("changed"));
+}
+
+TEST_CASE("ddp: a skipped update leaves no trace in the buffers of a rank that has ended its pass", "[runner][ddp]") {
+  check_skips_without_rank_0<torch::nn::BatchNorm1d>();
+  check_skips_without_rank_0<dl::nn::SyncBatchNorm>();
 }
 
 TEST_CASE("ddp: one message per dtype of buffers, none without buffers", "[runner][ddp]") {
