@@ -102,9 +102,10 @@ Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& opt
   const WriteSignalMask quiet(SIGPIPE);
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   const Meeting meeting = open_meeting(identity, options.timeout, deadline);
-  // All processes join groups equally often: the number keeps the keys of one apart from those of the next.
+  // Where all processes join groups equally often, their number keeps the keys of one apart from those of the next.
   static std::atomic<int> joined = 0;
-  const auto store = meeting.prefixed(concat("danling/", identity.restart_count, "/", joined++));
+  const std::string name = identity.meeting.empty() ? concat(joined++) : identity.meeting;
+  const auto store = meeting.prefixed(concat("danling/", identity.restart_count, "/", name));
   call_roll(*store, meeting, identity, options.timeout, deadline);
   store->setTimeout(options.timeout);
 

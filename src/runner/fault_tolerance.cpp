@@ -45,10 +45,11 @@ void TorchRunnerBase::FaultTolerance::keep_state() {
   const auto ranks = Saver(runner_).gather_rank_states();
   state_.point = clone(runner_.state_dict());
   state_.updates = 0;
+  runner_.services().took_over = false;
 }
 
 void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
-  const AxisPlace before = runner_.parallelism().data_share();
+  AxisPlace share = runner_.parallelism().data_share();  // the loaders', whatever fails below
   std::string news(reason);
   for (;;) {
     if (!news.empty()) {
@@ -59,7 +60,7 @@ void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
       connect(generation);
       share_state();
       enter_generation();
-      reshard(before);
+      reshard(std::exchange(share, runner_.parallelism().data_share()));
       restore();
       state_.joins = false;
       return;
@@ -135,7 +136,7 @@ void TorchRunnerBase::FaultTolerance::reshard(const AxisPlace& before) {
 void TorchRunnerBase::FaultTolerance::restore() {
   runner_.services().deferred_saves.clear();
   runner_.checkpoint_manager().wait(runner_.config().checkpoint.wait_timeout);
-  const bool training = std::exchange(runner_.training_, false);  // load_state_dict refuses a loop in progress
+  const detail::Unset between(runner_.training_);  // load_state_dict refuses a loop in progress
   BaseRunner::Restorer restorer(runner_);
   std::string from;
   if (!state_.point.is_map() || lacks_saves()) {
@@ -148,7 +149,6 @@ void TorchRunnerBase::FaultTolerance::restore() {
   } else {
     state_.point = State();
   }
-  runner_.training_ = training;
   runner_.logger().info(concat("fault tolerance: goes on ", detail::place_in_run(runner_),
                                from.empty() ? std::string() : concat(", from ", from)));
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
@@ -160,10 +160,9 @@ void TorchRunnerBase::FaultTolerance::restore() {
 
 // A main process that died may have taken its last save with it: then those who are left go back behind it.
 bool TorchRunnerBase::FaultTolerance::lacks_saves() {
-  const bool took_over = std::exchange(runner_.services().took_over, false);
   const std::int64_t interval = runner_.checkpoint_interval();
   std::string answer;
-  if (took_over && interval > 0 && !runner_.config().checkpoint.load_only) {
+  if (runner_.services().took_over && interval > 0 && !runner_.config().checkpoint.load_only) {
     const std::string_view unit = runner_.is_step_mode() ? "global_step" : "epoch";
     const auto due = [&](const State& run) { return run.at("state").at("train").at(unit).integer() / interval; };
     const auto saved = runner_.checkpoint_manager().load_newest_valid_from(

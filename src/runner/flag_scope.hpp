@@ -1,5 +1,7 @@
-// Scope that sets a flag and clears it at its end.
+// Scopes that set or unset a flag.
 #pragma once
+
+#include <utility>
 
 namespace danling::inline v0::detail {
 
@@ -12,6 +14,19 @@ class FlagScope {
 
  private:
   bool& flag_;
+};
+
+/// Unsets a flag as long as it lives.
+class Unset {
+ public:
+  explicit Unset(bool& flag) : flag_(flag), before_(std::exchange(flag, false)) {}
+  ~Unset() { flag_ = before_; }
+  Unset(const Unset&) = delete;
+  Unset& operator=(const Unset&) = delete;
+
+ private:
+  bool& flag_;
+  bool before_;
 };
 
 }  // namespace danling::inline v0::detail

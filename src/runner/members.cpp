@@ -97,7 +97,8 @@ ProcessIdentity identity_in(const Generation& generation, ProcessIdentity own) {
   own.world_size = static_cast<int>(generation.size);
   own.master_address = generation.host;
   own.master_port = generation.port;
-  own.job = concat(generation.run, " generation ", generation.number);
+  own.job = generation.run;
+  own.meeting = concat("generation ", generation.number);  // members have met more often than those that join
   own.launcher_listens = false;
   return own;
 }

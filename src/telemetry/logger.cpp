@@ -100,7 +100,7 @@ void Logger::write_file(LogLevel level, std::string_view text) {
     } else {
       reason = file_->write(level, concat("[", options_.context, "] ", text));
     }
-    if (level == LogLevel::error && reason == 0) {
+    if (level != LogLevel::info && reason == 0) {  // what follows a warning may take long, or never end
       reason = file_->flush();
     }
     if (reason == 0 || std::exchange(complained_, true)) {
