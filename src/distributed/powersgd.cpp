@@ -66,7 +66,7 @@ void orthonormalize(const at::Tensor& matrix, double epsilon) {
     project();
     const at::Tensor norm = column.norm().add_(epsilon);
     column.div_(at::where(norm.eq(0), 1.0, norm));
-    if (epsilon == 0.0) {
+    if (epsilon == 0.0 && i > 0) {
       project();
       const at::Tensor rest = column.norm();
       column.copy_(at::where(rest.lt(0.5), 0.0, column.div(rest)));  // NaN stays
