@@ -144,7 +144,7 @@ std::string explain(const RankReports& reports) {
     sentences.push_back(concat("no ", at.operation, limit));
   }
   const std::string text = join(sentences, "; ");
-  return text.empty() ? failure->text : concat(text, ": ", failure->text);
+  return text.empty() || text == failure->text ? failure->text : concat(text, ": ", failure->text);
 }
 
 }  // namespace danling::inline v0::detail

@@ -54,7 +54,7 @@ LoopCounts RankTimes::total() const {
 }
 
 std::string RankTimes::report() const {
-  if (ranks_.size() == 1) {
+  if (ranks_.size() == 1 || total().steps == 0) {  // none was measured after a regrouping
     return {};
   }
   std::vector<double> computing, data, waited, busy;

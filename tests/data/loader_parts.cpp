@@ -188,13 +188,12 @@ class Processes {
   /// As a run that was started anew with another number of processes.
   void start() {
     loaders_.clear();
-    const std::int64_t shares = of_.options.shard.world_size;
-    for (std::int64_t rank = 0; rank < shares;) {
-      const std::int64_t parts = draw_(0, 3) == 0 ? shares - rank : draw_(1, std::min<std::int64_t>(shares - rank, 4));
-      loaders_.push_back(loader_of(of_, {rank, shares, of_.options.shard.padding, parts}, draw_(0, 2)));
-      REQUIRE(loaders_.back()->length() == expected_[0].lengths[static_cast<std::size_t>(rank)]);
-      rank += parts;
-    }
+    divide();
+  }
+  /// As processes that go on when others have ended, and some that join them.
+  void regroup() {
+    std::erase_if(loaders_, [&](const auto&) { return draw_(0, 2) == 0; });
+    divide();
   }
   void load(const State& state) {
     for (const auto& loader : loaders_) {
@@ -252,6 +251,24 @@ class Processes {
   }
 
  private:
+  /// Gives the shares to the loaders that there are, and to new ones.
+  void divide() {
+    const std::int64_t shares = of_.options.shard.world_size;
+    std::size_t count = 0;
+    for (std::int64_t rank = 0; rank < shares; ++count) {
+      const std::int64_t parts = draw_(0, 3) == 0 ? shares - rank : draw_(1, std::min<std::int64_t>(shares - rank, 4));
+      const data::Shard shard{rank, shares, of_.options.shard.padding, parts};
+      if (count < loaders_.size()) {
+        loaders_[count]->reshard(shard);
+      } else {
+        loaders_.push_back(loader_of(of_, shard, draw_(0, 2)));
+      }
+      REQUIRE(loaders_[count]->length() == expected_[0].lengths[static_cast<std::size_t>(rank)]);
+      rank += parts;
+    }
+    loaders_.resize(count);
+  }
+
   /// Shares of this process that have samples in a step.
   std::int64_t parts_of(const Loader& loader, std::int64_t index) const {
     const Expected& expected = expected_[static_cast<std::size_t>(epoch_)];
@@ -307,8 +324,9 @@ TEST_CASE("Loader: any partition of the shares over processes delivers the same 
   }
 }
 
-TEST_CASE("Loader: a state goes on in another partition, and in a running loader, at any step and between parts",
-          "[data]") {
+TEST_CASE(
+    "Loader: a state goes on in another partition, in a running loader, and in one that is resharded, at any step",
+    "[data]") {
   Draw draw(12);
   for (int round = 0; round < 30 * num_sources; ++round) {
     const PartsCase of = drawn_case(draw, round % num_sources);
@@ -332,8 +350,10 @@ TEST_CASE("Loader: a state goes on in another partition, and in a running loader
         if (back > 0 && draw(0, 2) == 0) {
           --back;
           processes.begin_step(step);
-          if (draw(0, 1) == 0) {
+          if (const auto change = draw(0, 2); change == 0) {
             processes.start();
+          } else if (change == 1) {
+            processes.regroup();
           }
           processes.load(state);
           processes.start_epoch(epoch);
@@ -344,6 +364,21 @@ TEST_CASE("Loader: a state goes on in another partition, and in a running loader
       processes.load(expected[std::size_t(epoch)].states.back());  // all have it, also those without a last batch
     }
   }
+}
+
+TEST_CASE("Loader: reshard refuses a share that does not exist, and changes nothing", "[data]") {
+  Loader loader(std::make_shared<Computed>(8), {.batch_size = 2, .shard = {0, 2}});
+  Loader other(std::make_shared<Computed>(8), {.batch_size = 2, .shard = {0, 2}});
+  loader.start_epoch(0);
+  other.start_epoch(0);
+  REQUIRE(loader.next());
+  REQUIRE(other.next());
+  CHECK_THROWS_WITH(loader.reshard({2, 2}), "[data.loader] expected a rank in [0, world_size), got rank 2 of 2");
+  CHECK(loader.options().shard.rank == 0);
+  check_same(delivered(loader), delivered(other));
+  REQUIRE(loader.next());
+  REQUIRE(other.next());
+  check_same(delivered(loader), delivered(other));
 }
 
 }  // namespace loader_parts_test

@@ -343,7 +343,7 @@ TEST_CASE("Parts: a failure in a part names the ranks as the first group does, a
   CHECK(texts[3] == "ended by 9");
   for (const int rank : {0, 1, 2}) {
     CHECK_THAT(texts[static_cast<std::size_t>(rank)],
-               ContainsSubstring(concat("got on rank ", rank, ": rank 3 has ended: ")));
+               ContainsSubstring(concat("got on rank ", rank, ": rank 3 has ended")));
   }
 }
 

@@ -29,11 +29,13 @@ namespace fs = std::filesystem;
 using danling_test::read_file;
 using danling_test::TempDir;
 
-/// A running example; ended with its test.
+/// A running command; ended with its test.
 class Process {
  public:
-  Process(std::vector<std::string> arguments, const fs::path& log, const fs::path& directory) {
-    arguments.insert(arguments.begin(), DANLING_MNIST_BINARY);
+  /// The example, without a command of its own.
+  Process(std::vector<std::string> arguments, const fs::path& log, const fs::path& directory,
+          const std::vector<std::string>& command = {DANLING_MNIST_BINARY}) {
+    arguments.insert(arguments.begin(), command.begin(), command.end());
     pid_ = fork();
     REQUIRE(pid_ >= 0);
     if (pid_ == 0) {
@@ -92,6 +94,17 @@ Ended run(const TempDir& dir, std::vector<std::string> arguments) {
   const int code = process.wait();
   return {code, read_file(log)};
 }
+
+#ifdef DANLING_COMMAND_BINARY
+/// Runs the example in `dir` by several processes.
+Ended launch(const TempDir& dir, int processes, std::vector<std::string> arguments) {
+  const auto log = dir / "output.txt";
+  Process process(std::move(arguments), log, dir.path(),
+                  {DANLING_COMMAND_BINARY, "launch", "-n", std::to_string(processes), "--", DANLING_MNIST_BINARY});
+  const int code = process.wait();
+  return {code, read_file(log)};
+}
+#endif
 
 /// The only run below a workspace.
 fs::path run_dir(const fs::path& root) {
@@ -153,6 +166,38 @@ TEST_CASE("mnist: its defaults reach 98 % on the test images and end with a tabl
   CHECK(best.contains("val"));
   CHECK_FALSE(best.contains("test"));
 }
+
+#ifdef DANLING_COMMAND_BINARY
+TEST_CASE("mnist: two processes under danling launch train as one and print one table", "[mnist]") {
+  const TempDir dir;
+  const auto [code, output] = launch(dir, 2, {});
+  INFO(output);
+  REQUIRE(code == 0);
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    CHECK(line.starts_with("[0] "));
+  }
+  CHECK_THAT(output, ContainsSubstring("[0] │ test  │ epoch 20 (last"));
+  const auto summary = nlohmann::json::parse(read_file(run_dir(dir / "experiments") / "summary.json"));
+  CHECK(summary["status"] == "finished");
+  CHECK(summary["details"]["test"]["test"]["acc"].get<double>() >= 0.97);
+}
+
+TEST_CASE("mnist: one process and four write the same model and metrics with virtual ranks", "[mnist]") {
+  std::vector<Trace> traces;
+  for (const int processes : {1, 4}) {
+    const TempDir dir;
+    const auto [code, output] = launch(
+        dir, processes,
+        {"--deterministic", "true", "--parallel.virtual_ranks", "4", "--epochs", "2", "--dataloader.batch_size", "16"});
+    INFO(output);
+    REQUIRE(code == 0);
+    traces.push_back(trace_of(run_dir(dir / "experiments")));
+  }
+  CHECK(traces[0].model == traces[1].model);
+  CHECK(traces[0].metrics == traces[1].metrics);
+}
+#endif
 
 TEST_CASE("mnist: the same seed twice gives the same model.pth, another seed another", "[mnist]") {
   const TempDir dir;

@@ -73,6 +73,9 @@ class Replica {
       for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         signal(number, SIG_DFL);
       }
+      if (chdir(output_.parent_path().c_str()) != 0) {  // not in a repository, whose state would name the run
+        _exit(98);
+      }
       const int file = open(output_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
       dup2(file, 1);
       dup2(file, 2);
