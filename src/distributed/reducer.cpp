@@ -14,6 +14,7 @@
 
 #include "distributed/bucket_exchange.hpp"
 #include "distributed/packing.hpp"
+#include "distributed/powersgd.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -24,7 +25,8 @@ using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declva
 
 struct Param {
   at::Tensor tensor;
-  at::Tensor view = {};  // of its bucket, with the parameter's shape and strides
+  std::size_t position = 0;  // among those given, frozen ones too
+  at::Tensor view = {};      // of its bucket, with the parameter's shape and strides
   std::size_t bucket = 0;
   Accumulator accumulator = {};
   std::uintptr_t hook = 0;
@@ -49,25 +51,22 @@ std::string describe(const std::vector<at::Tensor>& params) {
   return out;
 }
 
-std::vector<at::Tensor> trainable(const std::vector<at::Tensor>& params) {
-  std::vector<at::Tensor> out;
-  std::copy_if(params.begin(), params.end(), std::back_inserter(out),
-               [](const at::Tensor& param) { return param.requires_grad(); });
-  return out;
-}
-
 }  // namespace
 
 class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
  public:
   Impl(const std::vector<at::Tensor>& params, Group group, ReducerOptions options)
-      : group_(std::move(group)), options_(options) {
-    for (const at::Tensor& param : trainable(params)) {
+      : group_(std::move(group)), options_(options), given_(params.size()) {
+    for (std::size_t position = 0; position < given_; ++position) {
+      const at::Tensor& param = params[position];
+      if (!param.requires_grad()) {
+        continue;
+      }
       if (!params_.empty() && param.device() != params_.front().tensor.device()) {
         fail<DistributedError>("reducer.params", "expected parameters on one device, got ",
                                c10::str(params_.front().tensor.device()), " and ", c10::str(param.device()));
       }
-      params_.push_back({.tensor = param});
+      params_.push_back({.tensor = param, .position = position});
     }
     check_alike();
     make_buckets();
@@ -151,6 +150,15 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void drop();
   void set_timeout(std::chrono::milliseconds timeout) { exchange_->set_timeout(timeout); }
   void abort(std::string_view reason) { exchange_->abort(reason); }
+  PowerSGDState powersgd_state() const {
+    const auto* powersgd = dynamic_cast<const detail::PowerSGDExchange*>(exchange_.get());
+    return powersgd != nullptr ? powersgd->state(given_) : PowerSGDState();
+  }
+  void load_powersgd_state(const PowerSGDState& state) {
+    if (auto* powersgd = dynamic_cast<detail::PowerSGDExchange*>(exchange_.get())) {
+      powersgd->load_state(state);
+    }
+  }
   const Group& group() const { return group_; }
   std::string text() const { return text_; }
 
@@ -166,6 +174,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   Group group_;
   ReducerOptions options_;
+  std::size_t given_;  // parameters, frozen ones too
   std::vector<Param> params_;
   std::vector<Bucket> buckets_;
   std::unique_ptr<detail::BucketExchange> exchange_;
@@ -245,7 +254,21 @@ void Reducer::Impl::make_buckets() {
                          c10::elementSize(dtypes[i]) > c10::elementSize(options_.wire_dtype);
     shapes.push_back({sizes[i], narrows ? options_.wire_dtype : dtypes[i], device});
   }
-  exchange_ = detail::make_exchange(group_, shapes, options_.shared_memory, options_.timeout, text_);
+  if (options_.powersgd) {
+    std::vector<std::vector<detail::BucketPiece>> pieces;
+    for (const auto& of_bucket : places) {
+      auto& out = pieces.emplace_back();
+      for (const auto& [index, offset] : of_bucket) {
+        out.push_back(detail::piece_of(params_[index].tensor, params_[index].position, offset));
+      }
+    }
+    auto powersgd = std::make_unique<detail::PowerSGDExchange>(group_, shapes, std::move(pieces), *options_.powersgd,
+                                                               options_.shared_memory, options_.timeout);
+    text_ = powersgd->name();
+    exchange_ = std::move(powersgd);
+  } else {
+    exchange_ = detail::make_exchange(group_, shapes, options_.shared_memory, options_.timeout, text_);
+  }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     Bucket bucket;
     bucket.wire = exchange_->memory(i);
@@ -302,9 +325,9 @@ void Reducer::Impl::start(std::size_t index) {
     bucket.wire.copy_(bucket.gradients);
   }
   bucket.started = true;
-  bucket.version = bucket.gradients._version();
   ++started_;
   exchange_->start(index);
+  bucket.version = bucket.gradients._version();  // PowerSGD adds its feedback
 }
 
 void Reducer::Impl::finish(bool any_missing, bool any_late) {
@@ -416,6 +439,8 @@ void Reducer::finish() {
   finish(missing, late);
 }
 void Reducer::drop() { impl_->drop(); }
+PowerSGDState Reducer::powersgd_state() const { return impl_->powersgd_state(); }
+void Reducer::load_powersgd_state(const PowerSGDState& state) { impl_->load_powersgd_state(state); }
 void Reducer::abort(std::string_view reason) { impl_->abort(reason); }
 void Reducer::set_timeout(std::chrono::milliseconds timeout) { impl_->set_timeout(timeout); }
 std::string Reducer::text() const { return impl_->text(); }

@@ -1,5 +1,7 @@
 #include "runner/data_parallel.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +18,34 @@ at::ScalarType wire_dtype(const std::string& comm_hook) {
                                         : at::ScalarType::Undefined;
 }
 
+std::optional<PowerSGDOptions> powersgd(const DdpConfig& ddp) {
+  return ddp.comm_hook == "powerSGD" ? std::optional<PowerSGDOptions>(ddp.powersgd) : std::nullopt;
+}
+
 std::vector<at::Tensor> params_of(const optim::Optimizer& optimizer) {
   std::vector<at::Tensor> out;
   for (const auto& group : optimizer.param_groups()) {
     out.insert(out.end(), group.params.begin(), group.params.end());
+  }
+  return out;
+}
+
+State state_of(const std::vector<at::Tensor>& tensors) {
+  State out{State::Map()};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined()) {
+      out.map()[i] = tensors[i].detach().cpu();
+    }
+  }
+  return out;
+}
+
+std::vector<at::Tensor> tensors_of(const State& state) {
+  std::vector<at::Tensor> out;
+  for (const auto& [key, value] : state.map()) {
+    const auto at = static_cast<std::size_t>(key.integer());
+    out.resize(std::max(out.size(), at + 1));
+    out[at] = value.tensor();
   }
   return out;
 }
@@ -32,18 +58,69 @@ DataParallel::DataParallel(Group group, const DdpConfig& ddp, std::chrono::milli
                .overlap = ddp.overlap,
                .shared_memory = ddp.shared_memory,
                .wire_dtype = wire_dtype(ddp.comm_hook),
-               .timeout = timeout} {
+               .powersgd = powersgd(ddp),
+               .timeout = timeout},
+      layers_(this->group()),
+      broadcasts_buffers_(ddp.broadcast_buffers) {
   options_.first_bucket_bytes = std::min(options_.first_bucket_bytes, options_.bucket_bytes);
 }
 
 void DataParallel::prepare(ModelHandle& model, at::Device device) {
   Parallelism::prepare(model, device);
   make_same(group(), model);
+  layers_.add(model);
+  if (broadcasts_buffers_) {
+    buffers_.add(model);
+  }
 }
 
 void DataParallel::prepare_optimizer(optim::Optimizer& optimizer) { reducer_of(optimizer); }
 
-void DataParallel::begin_step(const WindowPlace& place) { closes_ = place.closes; }
+State DataParallel::state_dict() const {
+  if (!options_.powersgd) {
+    return {};
+  }
+  State::List list;
+  for (std::size_t i = 0; i < std::max(order_.size(), restored_.size()); ++i) {
+    const PowerSGDState state = i < order_.size() ? reducers_.at(order_[i])->powersgd_state() : restored_[i];
+    State item;
+    item["iteration"] = state.iteration;
+    item["errors"] = state_of(state.errors);
+    item["factors"] = state_of(state.factors);
+    list.push_back(std::move(item));
+  }
+  State out;
+  out["world_size"] = group().size();
+  out["powersgd"] = std::move(list);
+  return out;
+}
+
+// The errors of all ranks together are what the sum has lost; those of some of them are not.
+std::string DataParallel::load_state_dict(const State& state) {
+  if (!options_.powersgd && !state.is_null()) {
+    return Parallelism::load_state_dict(state);
+  }
+  restored_.clear();
+  const bool fits = state.is_null() || state.at("world_size").integer() == group().size();
+  if (!state.is_null()) {
+    for (const State& item : state.at("powersgd").list()) {
+      restored_.push_back({.iteration = item.at("iteration").integer(),
+                           .errors = fits ? tensors_of(item.at("errors")) : std::vector<at::Tensor>(),
+                           .factors = tensors_of(item.at("factors"))});
+    }
+  }
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    reducers_.at(order_[i])->load_powersgd_state(i < restored_.size() ? restored_[i] : PowerSGDState());
+  }
+  return fits ? "" : "the error feedback of PowerSGD, which is that of another number of processes";
+}
+
+void DataParallel::begin_step(const WindowPlace& place) {
+  closes_ = place.closes;
+  layers_.set_in_step(true);
+}
+
+void DataParallel::end_step(const WindowPlace&) noexcept { layers_.set_in_step(false); }
 
 void DataParallel::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                             const BackwardOptions& options) {
@@ -62,6 +139,7 @@ StepPacket DataParallel::agree(const StepPacket& mine) {
   const StepPacket all = Parallelism::agree(packet);
   any_missing_ = all.missing;
   any_late_ = all.late;
+  source_ = all.source;
   return all;
 }
 
@@ -69,6 +147,10 @@ void DataParallel::reduce_gradients(optim::Optimizer& optimizer) {
   const Wait wait(*this);
   const PendingScope pending("the sum of gradients");
   reducer_of(optimizer).finish(any_missing_, any_late_);
+  // So the next window begins with the same buffers on all ranks, as do evaluations and checkpoints before it.
+  if (source_ >= 0) {
+    buffers_.broadcast(group(), static_cast<int>(source_));
+  }
 }
 
 void DataParallel::drop_gradients(optim::Optimizer& optimizer) {
@@ -82,10 +164,19 @@ void DataParallel::drop_gradients(optim::Optimizer& optimizer) {
 Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
   const auto params = params_of(optimizer);
   std::unique_ptr<Reducer>& reducer = reducers_[&optimizer];
-  if (reducer == nullptr || !reducer->covers(params)) {
-    reducer.reset();
-    reducer = std::make_unique<Reducer>(params, group(), options_);
+  if (reducer != nullptr && reducer->covers(params)) {
+    return *reducer;
   }
+  PowerSGDState state;
+  if (reducer != nullptr) {
+    state = reducer->powersgd_state();
+    reducer.reset();
+  } else {
+    order_.push_back(&optimizer);
+    state = order_.size() <= restored_.size() ? restored_[order_.size() - 1] : state;
+  }
+  reducer = std::make_unique<Reducer>(params, group(), options_);
+  reducer->load_powersgd_state(state);
   return *reducer;
 }
 

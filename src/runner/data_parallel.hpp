@@ -3,10 +3,15 @@
 
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <danling/distributed/reducer.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/process_options.hpp>
+
+#include "runner/data_parallel_buffers.hpp"
+#include "runner/data_parallel_layers.hpp"
 
 namespace danling::inline v0::detail {
 
@@ -22,7 +27,11 @@ class DataParallel : public Parallelism {
   void prepare(ModelHandle& model, at::Device device) override;
   void prepare_optimizer(optim::Optimizer& optimizer) override;
 
+  State state_dict() const override;
+  std::string load_state_dict(const State& state) override;
+
   void begin_step(const WindowPlace& place) override;
+  void end_step(const WindowPlace& place) noexcept override;
   void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                 const BackwardOptions& options) override;
   StepPacket agree(const StepPacket& mine) override;
@@ -31,13 +40,22 @@ class DataParallel : public Parallelism {
   void abort(std::string_view words) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
 
+ protected:
+  void follow(const std::vector<std::string>& shares) override { layers_.follow(shares); }
+
  private:
   Reducer& reducer_of(const optim::Optimizer& optimizer);
 
   ReducerOptions options_;
   std::map<const optim::Optimizer*, std::unique_ptr<Reducer>> reducers_;
+  std::vector<const optim::Optimizer*> order_;  // in which their reducers were made: the same on all ranks
+  std::vector<PowerSGDState> restored_;         // for reducers that are still to be made, in this order
+  SyncedLayers layers_;
+  SharedBuffers buffers_;
+  bool broadcasts_buffers_;
   bool any_missing_ = false;  // by the last packet
   bool any_late_ = false;
+  std::int64_t source_ = -1;
   bool closes_ = false;
 };
 

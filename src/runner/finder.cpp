@@ -25,6 +25,7 @@ struct TorchRunnerBase::Finder::Before {
   RunnerMode mode;
   std::string split;
   MetricsBase* active_metrics;
+  State parallelism;
   std::vector<Learner> learners;
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> learner_counts;
   std::int64_t accum_span, step_number, skips_logged;
@@ -58,6 +59,7 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
                                             .mode = runner_.mode_,
                                             .split = runner_.split_,
                                             .active_metrics = runner_.active_metrics_,
+                                            .parallelism = clone(runner_.parallelism().state_dict(), at::kCPU),
                                             .learners = runner_.learners_,
                                             .learner_counts = runner_.learner_counts_,
                                             .accum_span = runner_.accum_span_,
@@ -100,6 +102,7 @@ void TorchRunnerBase::Finder::restore() {
   Windows(runner_).drop();
   Restorer(runner_).rewind(state_);
   Before& before = *before_;
+  runner_.parallelism().load_state_dict(before.parallelism);
   auto& requests = runner_.requests_;
   auto& services = runner_.services();
   runner_.loop_ = std::move(before.loop);

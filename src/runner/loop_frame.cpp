@@ -127,7 +127,9 @@ bool LoopFrame::synchronize(bool ended) {
   }
   bool all_ended = true;
   bool updating = false;
-  for (const Message& other : meet(group, ended ? Purpose::ended : Purpose::log, place())) {
+  const std::vector<Message> messages = meet(group, ended ? Purpose::ended : Purpose::log, place());
+  check_outside_step(messages, "runner.train");
+  for (const Message& other : messages) {
     all_ended = all_ended && other.purpose == Purpose::ended;
     updating = updating || other.purpose == Purpose::update;
   }

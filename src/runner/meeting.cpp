@@ -40,6 +40,14 @@ std::vector<std::string> exchange(const Group& group, std::string_view body) {
   return out;
 }
 
+void check_outside_step(const std::vector<Message>& messages, std::string_view where) {
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    check<DistributedError>(messages[rank].purpose != Purpose::statistics, where,
+                            "expected all processes at the end of their step, got rank ", rank,
+                            " in a SyncBatchNorm; all ranks must call it equally often, forward and backward");
+  }
+}
+
 void report_failure(const Group& group, std::string_view words) { group.all_gather(tagged(failed, words)); }
 
 }  // namespace danling::inline v0::detail

@@ -12,10 +12,11 @@ namespace danling::inline v0::detail {
 /// Why a rank comes to a meeting. Ranks at different places of the loop may meet: one that has ended its pass meets
 /// those that update or log.
 enum class Purpose : char {
-  update = 'u',   ///< a window closes, or a round ends: with a StepPacket
-  log = 'l',      ///< a line of the log
-  ended = 'e',    ///< this rank's pass is over: with a StepPacket, or waiting for the end of the pass
-  exchange = 'x'  ///< all ranks are at the same place
+  update = 'u',      ///< a window closes, or a round ends: with a StepPacket
+  log = 'l',         ///< a line of the log
+  ended = 'e',       ///< this rank's pass is over: with a StepPacket, or waiting for the end of the pass
+  statistics = 's',  ///< inside a step: a layer's share of statistics over all ranks
+  exchange = 'x'     ///< all ranks are at the same place
 };
 
 struct Message {
@@ -28,6 +29,8 @@ struct Message {
 std::vector<Message> meet(const Group& group, Purpose purpose, std::string_view body);
 /// The bodies, where all ranks are at the same place.
 std::vector<std::string> exchange(const Group& group, std::string_view body);
+/// @throws DistributedError if a rank is inside a step, when ranks meet outside.
+void check_outside_step(const std::vector<Message>& messages, std::string_view where);
 /// Comes to the next meeting of the others, wherever it is, and tells them why this rank ends.
 void report_failure(const Group& group, std::string_view words);
 

@@ -28,6 +28,24 @@ ProcessIdentity identity_of(const Group& group) {
   return out;
 }
 
+// Whether those that have not ended their pass exchange statistics inside a step.
+bool are_inside_step(const std::vector<detail::Message>& messages) {
+  const auto is = [](detail::Purpose purpose) {
+    return [purpose](const detail::Message& message) { return message.purpose == purpose; };
+  };
+  const auto inside = std::count_if(messages.begin(), messages.end(), is(detail::Purpose::statistics));
+  const auto ended = std::count_if(messages.begin(), messages.end(), is(detail::Purpose::ended));
+  return inside > 0 && inside + ended == std::ssize(messages);
+}
+
+std::vector<std::string> shares_of(const std::vector<detail::Message>& messages) {
+  std::vector<std::string> out;
+  for (const detail::Message& message : messages) {
+    out.push_back(message.purpose == detail::Purpose::statistics ? message.body : std::string());
+  }
+  return out;
+}
+
 }  // namespace
 
 Parallelism::Parallelism(Group group) : identity_(identity_of(group)), group_(std::move(group)) {}
@@ -47,6 +65,14 @@ void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(devi
 
 void Parallelism::prepare_optimizer(optim::Optimizer&) {}
 
+State Parallelism::state_dict() const { return {}; }
+
+std::string Parallelism::load_state_dict(const State& state) {
+  return state.is_null()
+             ? ""
+             : concat("the state of gradients between processes, which stack ", quote(name()), " does not use");
+}
+
 void Parallelism::begin_step(const WindowPlace&) {}
 
 void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&,
@@ -61,9 +87,17 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   const Wait wait(*this);
   std::string text(sizeof(StepPacket), '\0');
   std::memcpy(text.data(), &mine, sizeof(StepPacket));  // of one program on machines of one kind
+  const auto purpose = mine.exhausted ? detail::Purpose::ended : detail::Purpose::update;
+  std::vector<detail::Message> messages = detail::meet(group_, purpose, text);
+  while (mine.exhausted && are_inside_step(messages)) {
+    follow(shares_of(messages));
+    messages = detail::meet(group_, purpose, text);
+  }
+  detail::check_outside_step(messages, "parallelism.agree");
   StepPacket all{.all_ended = true};
-  for (const detail::Message& message :
-       detail::meet(group_, mine.exhausted ? detail::Purpose::ended : detail::Purpose::update, text)) {
+  std::int64_t rank = -1;
+  for (const detail::Message& message : messages) {
+    ++rank;
     all.exhausted |= message.purpose == detail::Purpose::ended;
     all.logs |= message.purpose == detail::Purpose::log;
     all.all_ended &= message.purpose == detail::Purpose::ended;
@@ -79,6 +113,7 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
                               "expected all processes to update the same model, got number ", all.learner, " and ",
                               other.learner, "; the order of step(name) must be the same on all ranks");
       all.learner = std::max(all.learner, other.learner);
+      all.source = all.source < 0 ? rank : all.source;
     }
     all.micro_step = std::max(all.micro_step, other.micro_step);
     all.iteration = std::max(all.iteration, other.iteration);
@@ -99,6 +134,8 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   all.weight = sums_gradients() ? all.weight : mine.weight;
   return all;
 }
+
+void Parallelism::follow(const std::vector<std::string>&) {}
 
 void Parallelism::reduce_gradients(optim::Optimizer&) {}
 

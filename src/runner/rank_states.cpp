@@ -49,6 +49,9 @@ State BaseRunner::Saver::rank_state() {
   if (State pass = runner_.pass_state(); pass.is_map()) {
     out["pass"] = std::move(pass);
   }
+  if (State exchange = runner_.parallelism_->state_dict(); !exchange.is_null()) {
+    out["parallelism"] = std::move(exchange);
+  }
   if (runner_.fault_ != nullptr && runner_.services_->recorder != nullptr) {
     runner_.services_->recorder->save_lines(out["records"]);
   }
@@ -83,12 +86,24 @@ std::shared_ptr<State> BaseRunner::Saver::gather_rank_states() {
           }};
 }
 
+// The exchange of gradients may have a state, such as PowerSGD's. It belongs to a rank among as many others.
+void BaseRunner::Restorer::load_parallelism(const State* ranks) {
+  const bool fits = ranks != nullptr && std::ssize(ranks->map()) == runner_.world_size();
+  const State* rank = ranks != nullptr ? ranks->find(to_text(fits ? runner_.rank() : 0)) : nullptr;
+  const State* own = rank != nullptr ? rank->find("parallelism") : nullptr;
+  const std::string left_out = runner_.parallelism_->load_state_dict(own != nullptr ? *own : State());
+  if (!left_out.empty()) {
+    runner_.logger().warning(concat("runner.load_checkpoint: does not restore ", left_out));
+  }
+}
+
 State BaseRunner::Restorer::of_this_rank(const State& checkpoint) {
   const State* ranks = runner_.excluded_from_loading("ranks") ? nullptr : checkpoint.find("ranks");
   if (ranks == nullptr && !runner_.distributed()) {
     return checkpoint;
   }
   State out = checkpoint;
+  load_parallelism(ranks);
   const auto saved = ranks != nullptr ? std::ssize(std::as_const(*ranks).map()) : 1;
   if (State* state = out.map().find("state"); state != nullptr && state->find("rng") != nullptr) {
     if (const State* own = ranks != nullptr ? ranks->find(to_text(runner_.rank())) : nullptr) {

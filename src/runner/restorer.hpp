@@ -40,6 +40,7 @@ class BaseRunner::Restorer {
  private:
   void load_extras(const State& checkpoint);
   State of_this_rank(const State& checkpoint);
+  void load_parallelism(const State* ranks);
   std::pair<std::string, State> newest(const std::function<std::string(const State& checkpoint)>& reason_to_skip);
   State without_excluded(const State& original);
   WeightMatch restore_weights_of_models(const State& exported, const State& checkpoint,

@@ -42,13 +42,13 @@ std::string reason_to_skip(const State& checkpoint, std::int64_t now) {
 
 }  // namespace
 
-// Of the run's directory, as the main process finds it; without `reason_to_skip` there it takes none.
+// Of the run's directory, as the main process finds it: none without a function there.
 std::pair<std::string, State> BaseRunner::Restorer::newest(
     const std::function<std::string(const State& checkpoint)>& reason_to_skip) {
   auto& services = *runner_.services_;
   std::string path;
   State checkpoint;
-  if (runner_.is_main_process() && reason_to_skip) {
+  if (runner_.is_main_process() && reason_to_skip != nullptr) {
     auto found =
         runner_.checkpoint_manager().load_newest_valid_from(services.workspace.checkpoint_dir(), reason_to_skip);
     if (found) {
@@ -81,9 +81,12 @@ std::string BaseRunner::Restorer::return_to_newest() {
 
 void BaseRunner::Restorer::roll_back(const std::optional<State>& initial) {
   auto& services = *runner_.services_;
-  const auto skips = [&](const State& state) { return reason_to_skip(state, runner_.state_.train.micro_step); };
-  // The main process alone knows of saves, and whether the beginning still counts.
-  auto [path, checkpoint] = newest(initial ? std::function<std::string(const State&)>() : skips);
+  // Only the main process counts saves, and has dropped its beginning after one: all do as it does.
+  std::function<std::string(const State& checkpoint)> skips;
+  if (!initial) {
+    skips = [&](const State& state) { return reason_to_skip(state, runner_.state_.train.micro_step); };
+  }
+  auto [path, checkpoint] = newest(skips);
   if (path.empty()) {
     check<CheckpointError>(initial.has_value(), "runner.roll_back",
                            "expected a checkpoint to roll back to, got none in ",

@@ -46,6 +46,7 @@ class TorchRunnerBase::TrainPass {
   OpenStep train_counted(detail::LoopFrame& frame, const MicroBatch& micro_batch,
                          std::optional<std::int64_t> normalizer, std::int64_t tokens);
   OpenStep open_step(bool last);
+  void keep_buffers();
   void run_train_step(OpenStep& step, data::BatchRef batch, std::optional<std::int64_t> normalizer);
   OpenStep train_shards(detail::LoopFrame& frame, data::LoaderBase& loader);
   void seed_shard(const OpenStep& step, std::int64_t shard) const;

@@ -12,6 +12,7 @@ void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
   if (!runner_.joins_updates_) {
     return;
   }
+  keep_buffers();
   while (!runner_.by_steps_ || !is_due()) {
     const StepPacket all = Agreement(runner_).agree({.weight = Windows(runner_).open_weight(),
                                                      .micro_step = runner_.state_.train.micro_step,
@@ -27,6 +28,7 @@ void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
       frame.join_line(done());
     } else {
       join_update(frame, all);
+      keep_buffers();
     }
   }
 }

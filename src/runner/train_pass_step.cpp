@@ -82,13 +82,18 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::open_step(bool last) {
   if (runner_.loss_terms_ != nullptr) [[unlikely]] {
     runner_.loss_terms_->set_weights(global_step_);
   }
+  keep_buffers();
+  runner_.learner_ = &runner_.learners_.front();
+  return step;
+}
+
+// Those at the beginning of each window, which a skipped update puts back.
+void TorchRunnerBase::TrainPass::keep_buffers() {
   for (Learner& learner : runner_.learners_) {
     if (learner.buffers != nullptr && learner.window.count() == 0) [[unlikely]] {
       learner.buffers->keep();
     }
   }
-  runner_.learner_ = &runner_.learners_.front();
-  return step;
 }
 
 void TorchRunnerBase::TrainPass::check_step_calls(const OpenStep& step) const {

@@ -10,6 +10,7 @@
 #include <danling/core/error.hpp>
 
 #include "distributed/pending.hpp"
+#include "runner/data_parallel_layers.hpp"
 #include "runner/same_model.hpp"
 
 namespace danling::inline v0::detail {
@@ -42,6 +43,7 @@ TreeSum::Options VirtualRanks::options() const {
 
 // Models have the same seed everywhere, but a program may have drawn from elsewhere.
 void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
+  refuse_synced_layers(model);
   Parallelism::prepare(model, device);
   make_same(group(), model);
   buffers_.clear();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <danling/distributed/group.hpp>
+#include <danling/distributed/powersgd.hpp>
 
 namespace danling::inline v0 {
 
@@ -23,7 +25,16 @@ struct ReducerOptions {
   bool shared_memory = true;
   /// Element type in which float32 and float64 gradients travel: bfloat16 or float16. Undefined: their own.
   at::ScalarType wire_dtype = at::ScalarType::Undefined;
+  /// Sums approximations in place of gradients; not with `wire_dtype`.
+  std::optional<PowerSGDOptions> powersgd = std::nullopt;
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+};
+
+/// State of PowerSGD between updates. The lists have an entry per parameter; undefined where there is none.
+struct PowerSGDState {
+  std::int64_t iteration = 0;       ///< updates that are done
+  std::vector<at::Tensor> errors;   ///< of this rank, [rows, columns]
+  std::vector<at::Tensor> factors;  ///< for the next update, [columns, rank]; the same on all ranks
 };
 
 /// Sums the gradients of parameters over all ranks. It owns the memory of the gradients: after a backward pass `grad()`
@@ -65,6 +76,11 @@ class Reducer {
   /// Forgets the gradients of an open window. When its sums have begun, the next backward pass throws a StateError: the
   /// other ranks wait for them.
   void drop();
+
+  /// State of PowerSGD between windows, by the position of parameters; nothing without it.
+  PowerSGDState powersgd_state() const;
+  /// Entries of other shapes are left out. Called by all ranks with the same `iteration` and `factors`.
+  void load_powersgd_state(const PowerSGDState& state);
 
   /// Ends the waits of the other ranks for this one's gradients; they throw `reason`.
   void abort(std::string_view reason);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include <danling/optim/optimizer.hpp>
 #include <danling/runner/model.hpp>
 #include <danling/runner/window.hpp>
+#include <danling/state/state.hpp>
 
 namespace danling::inline v0 {
 
@@ -24,6 +26,8 @@ struct StepPacket {
   /// The place of the ranks that have batches: number of the model whose window closes (-1: none), micro-batches of the
   /// run and of the pass. Combined: those of the furthest rank.
   std::int64_t learner = -1, micro_step = 0, iteration = 0;
+  /// Combined: the first rank that has batches.
+  std::int64_t source = -1;
   std::int64_t signal = 0;  ///< of the stop that was requested; combined: the greatest
   bool stop = false;        ///< a stop was requested, or a time limit is reached
   bool end = false;         ///< a callback ends training
@@ -97,6 +101,15 @@ class Parallelism {
   /// Called for each optimizer when training begins, after a checkpoint has been restored.
   virtual void prepare_optimizer(optim::Optimizer& optimizer);
 
+  // ---- checkpoints --------------------------------------------------------------------------------------------------
+
+  /// State of this rank that a checkpoint keeps; null: none. Called by all ranks, between steps.
+  virtual State state_dict() const;
+  /// Restores a state of this rank, or that of rank 0 where the number of ranks has changed; null: begins anew. Called
+  /// before prepare_optimizer, and for a roll-back between steps.
+  /// @return what does not fit and is left out, for the log; empty: nothing
+  virtual std::string load_state_dict(const State& state);
+
   // ---- a step -------------------------------------------------------------------------------------------------------
 
   /// Before the forward pass of a micro-batch. Gradients are communicated only where `place.closes` (else no-sync);
@@ -145,6 +158,10 @@ class Parallelism {
   double waited_seconds() const { return waited_seconds_; }
 
  protected:
+  /// In agree(), on a rank that has ended its pass: what the others exchange inside a step. One entry per rank; those
+  /// of ranks without a batch are empty.
+  virtual void follow(const std::vector<std::string>& shares);
+
   /// Counts a wait for other ranks, for its lifetime.
   class Wait {
    public:

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <danling/config/fields.hpp>
+#include <danling/distributed/powersgd.hpp>
 
 namespace danling::inline v0 {
 
@@ -24,12 +25,19 @@ struct ParallelConfig {
   void fields(Fields& f);
 };
 
+/// `ddp.powersgd`: options of `comm_hook: powerSGD`.
+struct PowerSGDConfig : PowerSGDOptions {
+  void fields(Fields& f);
+};
+
 /// `ddp`: data parallel training. Names as in torch.nn.parallel.DistributedDataParallel where it has them.
 struct DdpConfig {
   double bucket_cap_mb = 25.0;     ///< MiB of gradients that are summed at once
   bool overlap = true;             ///< sums begin while backward runs
   bool shared_memory = true;       ///< where all processes are on one machine
-  std::string comm_hook = "none";  ///< bf16_compress or fp16_compress: element type in which gradients travel
+  bool broadcast_buffers = true;   ///< after each update the buffers of the first rank with data on all ranks
+  std::string comm_hook = "none";  ///< bf16_compress, fp16_compress or powerSGD: how gradients travel
+  PowerSGDConfig powersgd;
   void fields(Fields& f);
 };
 

@@ -1,0 +1,66 @@
+// Sums of gradient buckets by low-rank approximations.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <danling/distributed/powersgd.hpp>
+#include <danling/distributed/reducer.hpp>
+
+#include "distributed/bucket_exchange.hpp"
+
+namespace danling::inline v0::detail {
+
+/// A parameter's place in a bucket; its memory is a matrix in the order of rows.
+struct BucketPiece {
+  std::size_t param = 0;
+  std::int64_t offset = 0, numel = 0;
+  std::int64_t rows = 0, columns = 0;  // 0: not a matrix
+};
+
+/// Of a parameter: its outermost dimension in memory and the others are rows and columns.
+BucketPiece piece_of(const at::Tensor& param, std::size_t position, std::int64_t offset);
+
+class PowerSGDExchange : public BucketExchange {
+ public:
+  /// @param pieces  of each bucket
+  PowerSGDExchange(const Group& group, const std::vector<BucketShape>& shapes,
+                   std::vector<std::vector<BucketPiece>> pieces, const PowerSGDOptions& options, bool shared,
+                   std::chrono::milliseconds timeout);
+  ~PowerSGDExchange() override;
+
+  at::Tensor memory(std::size_t bucket) const override { return exact_->memory(bucket); }
+  void start(std::size_t bucket) override;
+  void poll() override;
+  void finish_all() override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
+  void abort(std::string_view reason) override;
+  std::string name() const override;
+
+  /// With an entry for each of `params` parameters.
+  PowerSGDState state(std::size_t params) const;
+  /// Entries of other shapes are left out.
+  void load_state(const PowerSGDState& state);
+
+ private:
+  struct Matrix;
+  struct Bucket;
+
+  bool compresses() const { return iteration_ >= options_.start_iter; }
+  at::Tensor initial_factor(const Matrix& matrix) const;
+  void finish(Bucket& bucket);
+
+  PowerSGDOptions options_;
+  std::int64_t iteration_ = 0;
+  double ranks_;
+  std::vector<Bucket> buckets_;
+  std::string text_;
+  /// Of whole gradients; of the left factors and the gradients that are not compressed; of the right factors.
+  std::unique_ptr<BucketExchange> exact_, left_, right_;
+};
+
+/// Makes the columns orthonormal, in place, dividing them by their norms and `epsilon`. Columns of zeros stay.
+void orthonormalize(const at::Tensor& matrix, double epsilon);
+
+}  // namespace danling::inline v0::detail

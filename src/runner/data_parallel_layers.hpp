@@ -1,0 +1,44 @@
+// Layers whose statistics are those of all ranks: their exchange inside the steps of data parallel training.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <danling/distributed/group.hpp>
+#include <danling/runner/model.hpp>
+
+namespace danling::inline v0::nn {
+class SyncBatchNormImpl;
+}
+
+namespace danling::inline v0::detail {
+
+/// Gives the SyncBatchNorm layers of models an exchange through the meetings of the loop, so that ranks which have
+/// ended their pass take part without a batch. Outside of steps each rank is alone: evaluations and other passes may
+/// differ in their number of batches.
+class SyncedLayers {
+ public:
+  explicit SyncedLayers(Group group);
+  /// The layers get a group of one again.
+  ~SyncedLayers();
+  SyncedLayers(const SyncedLayers&) = delete;
+  SyncedLayers& operator=(const SyncedLayers&) = delete;
+
+  /// Called by all ranks in the same order of models.
+  void add(const ModelHandle& model);
+  void set_in_step(bool in_step) noexcept;
+  /// Shares of the other ranks, on a rank that has ended its pass.
+  void follow(const std::vector<std::string>& shares);
+
+ private:
+  struct Meetings;
+
+  std::shared_ptr<Meetings> meetings_;
+  std::vector<std::weak_ptr<nn::SyncBatchNormImpl>> layers_;
+};
+
+/// @throws ConfigError that names the first SyncBatchNorm: the shards of virtual ranks are computed one after another.
+void refuse_synced_layers(const ModelHandle& model);
+
+}  // namespace danling::inline v0::detail
