@@ -79,6 +79,20 @@ std::size_t header_bytes(std::size_t header, std::size_t flags) {
   return rounded(header + flags * sizeof(std::uint32_t), page);
 }
 
+/// A file until all ranks have mapped it, or one has died meanwhile: then its name is gone.
+struct Opening {
+  std::string name = {};  ///< on rank 0
+  int file = -1;
+  ~Opening() {
+    if (file >= 0) {
+      close(file);
+    }
+    if (!name.empty()) {
+      shm_unlink(name.c_str());
+    }
+  }
+};
+
 }  // namespace
 
 std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Options& options, std::string* reason) {
@@ -86,38 +100,33 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Opt
   const int size = group.size();
   const std::size_t each = header_bytes(sizeof(Header), options.flags) + rounded(options.bytes, page);
   const std::size_t length = each * static_cast<std::size_t>(size);
-  std::string name;
+  Opening opening;
   std::string problem;
-  int file = -1;
   if (group.rank() == 0) {
-    name = random_name();
-    file = create_file(name, length);
-    if (file < 0) {
+    opening.name = random_name();
+    opening.file = create_file(opening.name, length);
+    if (opening.file < 0) {
       problem = concat("shared memory of ", length, " bytes cannot be had: ", std::strerror(errno));
-      name.clear();
+      opening.name.clear();
     }
   }
-  name = group.all_gather(name).front();
-  if (!name.empty() && file < 0) {
-    file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
-    problem = file < 0 ? concat("rank ", group.rank(), " is on another machine than rank 0") : "";
+  const std::string name = group.all_gather(opening.name).front();
+  if (!name.empty() && opening.file < 0) {
+    opening.file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
+    problem = opening.file < 0 ? concat("rank ", group.rank(), " is on another machine than rank 0") : "";
   }
   void* base = MAP_FAILED;
-  if (file >= 0) {
-    base = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (opening.file >= 0) {
+    base = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, opening.file, 0);
     problem = base == MAP_FAILED ? concat("shared memory cannot be mapped: ", std::strerror(errno)) : "";
   }
   std::shared_ptr<SharedMemory> memory;
   if (base != MAP_FAILED) {
-    memory.reset(new SharedMemory(file, static_cast<std::byte*>(base), length, options, group.rank(), size));
+    memory.reset(new SharedMemory(std::exchange(opening.file, -1), static_cast<std::byte*>(base), length, options,
+                                  group.rank(), size));
     problem = memory->lock_own() ? "" : concat("shared memory cannot be locked: ", std::strerror(errno));
-  } else if (file >= 0) {
-    close(file);
   }
   const std::vector<std::string> problems = group.all_gather(problem);
-  if (group.rank() == 0 && !name.empty()) {
-    shm_unlink(name.c_str());
-  }
   const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
   if (first == problems.end() && !name.empty()) {
     return memory;

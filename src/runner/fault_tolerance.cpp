@@ -21,13 +21,25 @@
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/training.hpp"
+#include "runner/watch.hpp"
+#include "runner/watchdog.hpp"
+#include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
+namespace {
+
+constexpr std::int64_t most_failures = 3;  // an error that all ranks meet again is none of the network
+
+}  // namespace
+
 void TorchRunnerBase::FaultTolerance::begin_training() {
-  if (!state_.point.is_map()) {
-    keep_state();
-  }
+  runner_.parallelism().set_timeout(timeout());
+  keep_state();
+}
+
+std::chrono::milliseconds TorchRunnerBase::FaultTolerance::timeout() const {
+  return std::chrono::milliseconds(runner_.config().ft.process_group_timeout_ms);
 }
 
 void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
@@ -44,25 +56,36 @@ void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
 void TorchRunnerBase::FaultTolerance::keep_state() {
   const auto ranks = Saver(runner_).gather_rank_states();
   state_.point = clone(runner_.state_dict());
-  state_.updates = 0;
+  state_.updates = state_.failures = 0;
   runner_.services().took_over = false;
 }
 
 void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
   AxisPlace share = runner_.parallelism().data_share();  // the loaders', whatever fails below
   std::string news(reason);
+  const bool watched = runner_.watchdog_ != nullptr;
+  runner_.watchdog_ = nullptr;
+  runner_.services().watchdog.reset();  // it keeps connections of the group
   for (;;) {
     if (!news.empty()) {
       runner_.logger().warning(concat("fault tolerance: a process is gone (", news, "); the others form a new group"));
     }
     const detail::Generation generation = state_.members.next();
+    state_.failures += !news.empty() && generation.same_members ? 1 : 0;
+    check<DistributedError>(state_.failures <= most_failures, "runner.init_fault_tolerance",
+                            "expected an update after a new group has formed, got the same failure ", state_.failures,
+                            " times while all ", generation.size, " processes live: ", news);
     try {
       connect(generation);
       share_state();
       enter_generation();
       reshard(std::exchange(share, runner_.parallelism().data_share()));
       restore();
+      state_.joined = state_.joined || state_.joins;
       state_.joins = false;
+      if (watched) {
+        WatchedLoop::begin(runner_);
+      }
       return;
     } catch (const DistributedError& error) {
       news = error.what();
@@ -75,8 +98,10 @@ void TorchRunnerBase::FaultTolerance::connect(const detail::Generation& generati
   const ProcessIdentity identity = detail::identity_in(generation, read_process_identity());
   runner_.gradient_accumulators_.clear();
   runner_.replace_parallelism(std::make_unique<Parallelism>(ProcessIdentity()));  // ends the old connections first
-  runner_.replace_parallelism(stacks().at(config.stack_name())(identity, config));
-  runner_.parallelism().set_timeout(std::chrono::milliseconds(config.ft.process_group_timeout_ms));
+  RunnerConfig soon = config;                                                     // all are there
+  soon.comm.init_timeout_seconds = std::chrono::duration<double>(timeout()).count();
+  runner_.replace_parallelism(stacks().at(config.stack_name())(identity, soon));
+  runner_.parallelism().set_timeout(timeout());
   runner_.logger().info(
       concat("fault tolerance: generation ", generation.number, ", rank ", generation.rank, " of ", generation.size));
 }
@@ -135,12 +160,18 @@ void TorchRunnerBase::FaultTolerance::reshard(const AxisPlace& before) {
 
 void TorchRunnerBase::FaultTolerance::restore() {
   runner_.services().deferred_saves.clear();
-  runner_.checkpoint_manager().wait(runner_.config().checkpoint.wait_timeout);
+  try {
+    runner_.checkpoint_manager().wait(runner_.config().checkpoint.wait_timeout);
+  } catch (const CheckpointError& error) {
+    Saver(runner_).on_failure(error.what());
+  }
   const detail::Unset between(runner_.training_);  // load_state_dict refuses a loop in progress
   BaseRunner::Restorer restorer(runner_);
   std::string from;
-  if (!state_.point.is_map() || lacks_saves()) {
+  if (const Saves saves = saves_of_main(); !state_.point.is_map() || saves == Saves::behind) {
     from = restorer.return_to_newest();
+  } else if (saves == Saves::missing) {
+    runner_.requests_.save = true;
   }
   if (state_.point.is_map() && from.empty()) {
     const detail::FlagScope all(runner_.services().rewinding);
@@ -152,25 +183,32 @@ void TorchRunnerBase::FaultTolerance::restore() {
   runner_.logger().info(concat("fault tolerance: goes on ", detail::place_in_run(runner_),
                                from.empty() ? std::string() : concat(", from ", from)));
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
+  state_.updates = 0;
+  if (runner_.watch_ != nullptr) {
+    Watch(runner_).begin_anew(state_.point);
+  }
   if (!state_.joins) {  // else training has not begun here
     Training(runner_).prepare_steps();
     Windows(runner_).drop();
   }
 }
 
-// A main process that died may have taken its last save with it: then those who are left go back behind it.
-bool TorchRunnerBase::FaultTolerance::lacks_saves() {
+// A main process that died may not have finished a save that was due. Then those who are left go back behind it, or
+// save anew where it was the first.
+TorchRunnerBase::FaultTolerance::Saves TorchRunnerBase::FaultTolerance::saves_of_main() {
   const std::int64_t interval = runner_.checkpoint_interval();
-  std::string answer;
-  if (runner_.services().took_over && interval > 0 && !runner_.config().checkpoint.load_only) {
+  Saves answer = Saves::complete;
+  if (runner_.services().took_over && state_.point.is_map() && interval > 0 && !runner_.config().checkpoint.load_only) {
     const std::string_view unit = runner_.is_step_mode() ? "global_step" : "epoch";
     const auto due = [&](const State& run) { return run.at("state").at("train").at(unit).integer() / interval; };
     const auto saved = runner_.checkpoint_manager().load_newest_valid_from(
         runner_.workspace().checkpoint_dir(),
         [](const State& state) { return state.find("state") != nullptr ? "" : "a model"; });
-    answer = saved && due(saved->state) < due(state_.point) ? "1" : "";
+    if (due(state_.point) > (saved ? due(saved->state) : 0)) {
+      answer = saved ? Saves::behind : Saves::missing;
+    }
   }
-  return !detail::exchange(runner_.group(), answer).front().empty();
+  return static_cast<Saves>(detail::exchange(runner_.group(), std::string(1, static_cast<char>(answer))).front()[0]);
 }
 
 }  // namespace danling::inline v0

@@ -1,6 +1,7 @@
 // Training that goes on when processes die and when others come.
 #pragma once
 
+#include <chrono>
 #include <string_view>
 
 #include <danling/runner/torch_runner_base.hpp>
@@ -15,24 +16,26 @@ class TorchRunnerBase::FaultTolerance {
  public:
   explicit FaultTolerance(TorchRunnerBase& runner) : runner_(runner), state_(*runner.fault_) {}
 
-  /// Called before the first round: collective.
+  /// Called before the first round by those who start the run: collective.
   void begin_training();
   /// Called on every rank after each update, where all windows are closed: collective where a snapshot is due.
   /// @throws detail::Regroup when a process waits to join
   void end_step(const StepPacket& agreed);
   /// Goes on with those who are there. `reason`: the failure; empty when processes join.
-  /// @throws DistributedError when it cannot
+  /// @throws DistributedError when it cannot, and when the same failure comes again and again while all live
   void regroup(std::string_view reason);
   /// Joins those who train already.
   void join() { regroup(""); }
 
  private:
+  std::chrono::milliseconds timeout() const;
   void keep_state();
   void enter_generation();
   void connect(const detail::Generation& generation);
   void share_state();
   void restore();
-  bool lacks_saves();
+  enum class Saves : char { complete, behind, missing };
+  Saves saves_of_main();
   void reshard(const AxisPlace& before);
 
   TorchRunnerBase& runner_;

@@ -1,5 +1,6 @@
 // The start of a fault-tolerant run: this process meets those that start with it, or finds that others train already.
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -38,7 +39,13 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   options.number = launched ? own.rank : ft.replica_id;
   options.size = launched ? own.world_size : ft.group_size;
   options.least = ft.min_replica_size;
-  options.program = concat("danling ", version, " with LibTorch ", TORCH_VERSION, ", code ", runner_.code_id());
+  options.most = config.parallel.virtual_ranks.value_or(std::numeric_limits<std::int64_t>::max());
+  check<ConfigError>(options.least <= options.size && options.size <= options.most, where,
+                     "expected at least ft.min_replica_size: ", options.least,
+                     config.parallel.virtual_ranks ? concat(" and at most parallel.virtual_ranks: ", options.most) : "",
+                     " processes, got ", options.size);
+  options.program = concat("danling ", version, " with LibTorch ", TORCH_VERSION, ", code ", runner_.code_id(),
+                           ", config ", common_config_id());
   options.timestamp = runner_.timestamp();
   options.start_limit = milliseconds_of(config.comm.init_timeout_seconds.value_or(300.0));
   options.absence_limit = std::chrono::milliseconds(ft.process_group_timeout_ms);

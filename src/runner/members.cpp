@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,11 +63,11 @@ int open_file(const fs::path& path) {
   return file;
 }
 
-/// Whether the process that holds the file's lock has ended. The file may be gone.
+/// Whether the process that holds the file's lock has ended. The file may be gone; in doubt the process lives.
 bool has_ended(const fs::path& life) {
-  const int file = open(life.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(life.c_str(), O_RDWR | O_CLOEXEC);  // on NFS only a writable file can be locked
   if (file < 0) {
-    return true;
+    return errno == ENOENT;
   }
   const bool free = flock(file, LOCK_EX | LOCK_NB) == 0;
   close(file);
@@ -76,18 +77,39 @@ bool has_ended(const fs::path& life) {
 /// One process at a time changes the plan; it never waits while it holds the lock.
 class PlanLock {
  public:
-  explicit PlanLock(const fs::path& directory) : file_(open_file(directory / "lock")) {
-    while (flock(file_, LOCK_EX) != 0) {
-      check<ConfigError>(errno == EINTR, where, "expected a file system with locks (flock) at ", directory.string(),
-                         ", got ", std::strerror(errno), "; set ft.directory");
-    }
+  explicit PlanLock(const fs::path& directory) {
+    const fs::path path = directory / "lock";
+    do {  // the last process of a run may have removed the directory meanwhile
+      close_file();
+      ensure_dir(directory);
+      file_ = open_file(path);
+      while (flock(file_, LOCK_EX) != 0) {
+        if (errno != EINTR) {
+          const int reason = errno;
+          close_file();
+          fail<ConfigError>(where, "expected a file system with locks (flock) at ", directory.string(), ", got ",
+                            std::strerror(reason), "; set ft.directory");
+        }
+      }
+    } while (!is_at(path));
   }
-  ~PlanLock() { close(file_); }
+  ~PlanLock() { close_file(); }
   PlanLock(const PlanLock&) = delete;
   PlanLock& operator=(const PlanLock&) = delete;
 
  private:
-  int file_;
+  void close_file() {
+    if (file_ >= 0) {
+      close(std::exchange(file_, -1));
+    }
+  }
+  bool is_at(const fs::path& path) const {
+    struct stat own = {}, there = {};
+    return fstat(file_, &own) == 0 && stat(path.c_str(), &there) == 0 && own.st_dev == there.st_dev &&
+           own.st_ino == there.st_ino;
+  }
+
+  int file_ = -1;
 };
 
 }  // namespace
@@ -195,9 +217,16 @@ Members::Members(MembersOptions options)
   }
   const fs::path life = options_.directory / concat(life_prefix, token_);
   life_ = open_file(life);
-  check<ConfigError>(flock(life_, LOCK_EX | LOCK_NB) == 0, where, "expected a file system with locks (flock) at ",
-                     options_.directory.string(), ", got ", std::strerror(errno), "; set ft.directory");
-  announce();
+  try {
+    check<ConfigError>(flock(life_, LOCK_EX | LOCK_NB) == 0, where, "expected a file system with locks (flock) at ",
+                       options_.directory.string(), ", got ", std::strerror(errno), "; set ft.directory");
+    announce();
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(life, ignored);
+    close(life_);
+    throw;
+  }
 }
 
 Members::~Members() {
@@ -272,6 +301,9 @@ void Members::fail(std::string_view words) noexcept {
 }
 
 bool Members::someone_waits() const {
+  if (std::ssize(tokens_) >= options_.most) {
+    return false;
+  }
   const auto all = entries();
   return std::any_of(all.begin(), all.end(), [&](const Entry& entry) { return entry.wanted > generation_; });
 }
@@ -296,6 +328,9 @@ bool Members::make_plan(const std::vector<Entry>& all, const std::optional<Plan>
   std::sort(here.begin(), here.end(), [](const Entry& a, const Entry& b) {
     return std::tuple(a.generation == 0, a.order, a.token) < std::tuple(b.generation == 0, b.order, b.token);
   });
+  if (std::ssize(here) > options_.most) {
+    here.resize(static_cast<std::size_t>(options_.most));
+  }
   const bool one_machine =
       std::all_of(here.begin(), here.end(), [&](const Entry& entry) { return entry.machine == here.front().machine; });
   Plan plan{.number = wanted_,
@@ -323,13 +358,17 @@ Generation Members::next() {
       generation_ = wanted_ = plan->number;
       order_ = place - plan->tokens.begin();
       announce();
+      auto tokens = plan->tokens;
+      std::sort(tokens.begin(), tokens.end());
+      const bool same_members = tokens == std::exchange(tokens_, tokens);
       return {.number = generation_,
               .rank = order_,
               .size = std::ssize(plan->tokens),
               .host = plan->host,
               .port = static_cast<int>(plan->port),
               .timestamp = plan->timestamp,
-              .run = plan->run};
+              .run = plan->run,
+              .same_members = same_members};
     }
     check<DistributedError>(!is_member || !plan || plan->number <= generation_, where, "expected a part in generation ",
                             generation_ + 1, " of the run, got none: the others went on without this process after ",
@@ -337,7 +376,7 @@ Generation Members::next() {
     const std::int64_t target = std::max(generation_, plan ? plan->number : 0) + 1;
     if (target != wanted_) {
       wanted_ = target;
-      port_ = port_of(listen_at("127.0.0.1", 0));  // a free one; another program may take it: then all meet again
+      port_ = port_of(listen_at("127.0.0.1", 0));  // a free one; if another program takes it, all meet again
       announce();
     }
     const PlanLock lock(options_.directory);

@@ -19,10 +19,11 @@ struct MembersOptions {
   std::int64_t number = 0;                    ///< of this process among those that start the run: their order
   std::int64_t size = 1;                      ///< processes that the first generation waits for
   std::int64_t least = 1;                     ///< no generation has fewer
-  std::string program;                        ///< version and code: others may not join
+  std::int64_t most = 1;                      ///< no generation has more; further processes wait
+  std::string program;                        ///< version, code and config: others may not join
   std::string timestamp;                      ///< of the start
   std::chrono::milliseconds start_limit{};    ///< how long a generation waits for `size` at first, and `least` later
-  std::chrono::milliseconds absence_limit{};  ///< how long one waits for a process that lives and does not come
+  std::chrono::milliseconds absence_limit{};  ///< how long one waits for a process that is alive but does not come
 };
 
 /// A generation: the processes that train together until one of them dies or another comes.
@@ -32,8 +33,9 @@ struct Generation {
   std::int64_t size = 1;
   std::string host;  ///< of rank 0, which listens at `port`
   int port = 0;
-  std::string timestamp;  ///< of the start of the run's first member
-  std::string run;        ///< the same for all generations of a run
+  std::string timestamp;      ///< of the start of the run's first member
+  std::string run;            ///< the same for all generations of a run
+  bool same_members = false;  ///< nobody has gone or come since the generation before
 };
 
 /// The process in a generation, for the group of its members.
@@ -82,7 +84,8 @@ class Members {
   std::int64_t wanted_ = 0;
   std::int64_t order_ = 0;
   int port_ = 0;
-  int life_ = -1;  // the locked file
+  std::vector<std::string> tokens_;  // of the last generation, sorted
+  int life_ = -1;                    // the locked file
   bool late_ = false;
 };
 

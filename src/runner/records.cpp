@@ -1,6 +1,8 @@
 // The run's records: results, score, summary.
 #include <danling/runner/base_runner.hpp>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -71,7 +73,7 @@ void BaseRunner::Records::take_over() {
   services.took_over = true;
 }
 
-// Beside that of rank 0, which has taken the directory.
+// Beside that of rank 0, which has taken the directory. Fault-tolerant processes change their ranks.
 void BaseRunner::Records::open_rank_log() {
   const std::string own = is_open() && runner_.config().log ? runner_.workspace().log_file().string() : std::string();
   const std::filesystem::path first = detail::exchange(runner_.group(), own).front();
@@ -80,7 +82,8 @@ void BaseRunner::Records::open_rank_log() {
       !std::filesystem::is_directory(first.parent_path(), missing)) {
     return;
   }
-  auto path = first.parent_path() / concat(first.stem().string(), ".rank", runner_.rank(), ".log");
+  auto path = first.parent_path() / concat(first.stem().string(), runner_.fault_ == nullptr ? ".rank" : ".pid",
+                                           runner_.fault_ == nullptr ? runner_.rank() : getpid(), ".log");
   try {
     runner_.logger().open_file(path.string());
     runner_.services_->rank_log = path.string();

@@ -35,6 +35,20 @@ void check_configs(const std::string& of_rank_0, const std::string& other, std::
 
 }  // namespace
 
+std::string BaseRunner::Setup::common_config_id() const {
+  ConfigTree tree = to_tree(runner_.config());
+  for (const std::string& key : of_process) {
+    ConfigTree* section = &tree;
+    std::string_view name = key;
+    for (auto dot = name.find('.'); dot != name.npos; dot = name.find('.')) {
+      section = section->map().find(std::string(name.substr(0, dot)));
+      name.remove_prefix(dot + 1);
+    }
+    section->map().erase(std::string(name));
+  }
+  return danling::config_id(to_yaml(tree));
+}
+
 // All ranks read the same list and throw alike.
 void BaseRunner::Setup::agree_on_run() {
   if (runner_.group().alone()) {

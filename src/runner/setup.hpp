@@ -17,6 +17,8 @@ class BaseRunner::Setup {
 
  private:
   void agree_on_run();
+  /// Of the config but for what ranks may set differently.
+  std::string common_config_id() const;
   void make_services();
 
   BaseRunner& runner_;

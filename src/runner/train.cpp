@@ -85,27 +85,41 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
   return results_;
 }
 
-void TorchRunnerBase::run_rounds(const Splits& splits) {
+void TorchRunnerBase::begin_rounds() {
   if (watch_ != nullptr) {
     Watch(*this).keep_beginning();
   }
-  bool began = fault_ == nullptr;
+  if (fault_ != nullptr) {
+    FaultTolerance(*this).begin_training();
+  }
+}
+
+void TorchRunnerBase::run_rounds(const Splits& splits) {
+  bool begins = fault_ == nullptr || !fault_->joined;
+  bool rolls_back = false;
+  std::optional<std::string> regroups;
   for (;;) {
+    if (regroups) {
+      FaultTolerance(*this).regroup(*std::exchange(regroups, std::nullopt));
+    }
     try {
-      if (!std::exchange(began, true)) {
-        FaultTolerance(*this).begin_training();
+      if (std::exchange(begins, false)) {
+        begin_rounds();
+      }
+      if (std::exchange(rolls_back, false)) {
+        Watch(*this).roll_back();
       }
       Rounds(*this, splits).run();
       return;
     } catch (const detail::RollBack&) {
-      Watch(*this).roll_back();
+      rolls_back = true;
     } catch (const detail::Regroup&) {
-      FaultTolerance(*this).regroup("");
+      regroups = "";
     } catch (const DistributedError& error) {
       if (fault_ == nullptr) {
         throw;
       }
-      FaultTolerance(*this).regroup(error.what());
+      regroups = error.what();
     }
   }
 }
@@ -136,7 +150,8 @@ void TorchRunnerBase::Training::prepare_steps() {
   runner_.by_steps_ = runner_.is_step_mode();
   runner_.is_single_process_ = runner_.group().alone();
   runner_.computes_shards_ = runner_.parallelism().computes_shards();
-  if (const auto seconds = runner_.config().comm.train_timeout_seconds; seconds && !runner_.is_single_process_) {
+  if (const auto seconds = runner_.config().comm.train_timeout_seconds;
+      seconds && !runner_.is_single_process_ && runner_.fault_ == nullptr) {
     runner_.train_timeout_ = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
   }
   runner_.joins_updates_ = !runner_.is_single_process_ && runner_.parallelism().sums_gradients();

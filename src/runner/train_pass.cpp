@@ -113,14 +113,23 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
 }
 
 void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
+  detail::Requests& requests = runner_.requests_;
   if (runner_.fault_ != nullptr) [[unlikely]] {
+    if (!runner_.is_single_process_) {  // those who redo what a death interrupts must all know of it
+      requests.save = agreed.save;
+      requests.evaluation = agreed.evaluate;
+    }
     FaultTolerance(runner_).end_step(agreed);
   }
-  detail::Requests& requests = runner_.requests_;
   if (!runner_.is_single_process_ || requests.save || requests.evaluation) [[unlikely]] {
     if (runner_.is_single_process_ ? requests.save : agreed.save) {
       requests.save = false;
-      runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
+      try {
+        runner_.save_checkpoint("latest", /*save_best=*/true, /*last_step=*/false, /*force=*/true);
+      } catch (const DistributedError&) {  // those who go on without a process that died save again
+        requests.save = true;
+        throw;
+      }
     }
     if (runner_.is_single_process_ ? requests.evaluation : agreed.evaluate) {
       evaluate();

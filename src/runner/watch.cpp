@@ -69,6 +69,15 @@ void TorchRunnerBase::Watch::keep_beginning() {
   state_.has_trained = true;
 }
 
+void TorchRunnerBase::Watch::begin_anew(const State& point) {
+  state_.initial.reset();
+  if (rolls_back(runner_.config()) && point.is_map()) {
+    state_.initial = clone(point);
+    state_.saves = runner_.checkpoint_manager().checkpoint_health().success_count;
+  }
+  state_.has_trained = true;
+}
+
 bool TorchRunnerBase::Watch::passes_over(std::int64_t micro_step) const {
   return std::any_of(state_.passed_over.begin(), state_.passed_over.end(),
                      [&](const auto& range) { return micro_step >= range.first && micro_step < range.second; });

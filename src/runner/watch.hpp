@@ -73,6 +73,8 @@ class TorchRunnerBase::Watch {
   void settle();
   /// Restores the last sound checkpoint. Called where the loops have ended.
   void roll_back();
+  /// With `ft`, in a new group: roll-backs without a checkpoint return to `point`; null: there is a checkpoint.
+  void begin_anew(const State& point);
 
   State save() const;
   void load(const State* state);

@@ -15,8 +15,14 @@ void mark(TorchRunnerBase& runner, detail::Watchdog& watchdog, detail::LoopPhase
 
 TorchRunnerBase::WatchedLoop::WatchedLoop(TorchRunnerBase& runner)
     : runner_(runner), outermost_(runner.watchdog_ == nullptr) {
+  if (outermost_) {
+    begin(runner);
+  }
+}
+
+void TorchRunnerBase::WatchedLoop::begin(TorchRunnerBase& runner) {
   const auto limit = runner.config().comm.step_timeout_seconds;
-  if (!limit || !outermost_) {
+  if (!limit) {
     return;
   }
   auto& services = runner.services();

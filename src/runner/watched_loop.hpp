@@ -14,6 +14,8 @@ class TorchRunnerBase::WatchedLoop {
   WatchedLoop(const WatchedLoop&) = delete;
   WatchedLoop& operator=(const WatchedLoop&) = delete;
 
+  /// Watches `runner`, whose group is a new one. Called where `watchdog_` is null.
+  static void begin(TorchRunnerBase& runner);
   /// The place in a pass, counted from 1. Called where `watchdog_` is set.
   static void mark_reading(TorchRunnerBase& runner, std::int64_t done);
   static void mark_computing(TorchRunnerBase& runner, std::int64_t done);

@@ -344,6 +344,7 @@ class TorchRunnerBase : public BaseRunner {
   class Windows;
 
   void enter(RunnerMode mode, std::string_view split);
+  void begin_rounds();
   void run_rounds(const Splits& splits);
   /// Training or evaluation mode of all models; one that is not trained stays in evaluation mode.
   void set_training(bool training);
