@@ -45,8 +45,10 @@ void PowerSGDConfig::fields(Fields& f) {
 }
 
 void DdpConfig::fields(Fields& f) {
-  f("bucket_cap_mb", bucket_cap_mb, "MiB of gradients that processes sum at once").above(0);
-  f("overlap", overlap, "begin to sum gradients while the backward pass runs");
+  f("bucket_cap_mb", bucket_cap_mb,
+    "MiB of gradients that processes sum at once; no effect with parallel.virtual_ranks")
+      .above(0);
+  f("overlap", overlap, "begin to sum gradients while the backward pass runs; no effect with parallel.virtual_ranks");
   f("shared_memory", shared_memory, "exchange gradients through shared memory where all processes are on one machine");
   f("broadcast_buffers", broadcast_buffers,
     "after each update, all processes get the buffers (running statistics) of the first one that has batches");
@@ -157,6 +159,12 @@ void detail::check_processes(const RunnerConfig& config) {
     check<ConfigError>(!approximates, where,
                        "expected exact gradients with 'parallel.virtual_ranks', got 'ddp.comm_hook: powerSGD', whose "
                        "sums depend on the number of processes; unset one of the two");
+    check<ConfigError>(config.ddp.comm_hook == "none", where,
+                       "expected exact gradients with 'parallel.virtual_ranks', got 'ddp.comm_hook: ",
+                       config.ddp.comm_hook, "', which rounds them; unset one of the two");
+    check<ConfigError>(config.ddp.broadcast_buffers, where,
+                       "expected 'ddp.broadcast_buffers: true' with 'parallel.virtual_ranks', whose buffers are the "
+                       "mean over the shards on every process, got false; unset one of the two");
     check<ConfigError>(std::has_single_bit(static_cast<std::uint64_t>(*shards)), where,
                        "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
     check<ConfigError>(config.deterministic, where,
