@@ -1,6 +1,7 @@
 // The sections of RunnerConfig for several processes.
 #include "runner/process_config.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 
@@ -105,6 +106,12 @@ MasterAddress parse_init_method(std::string_view where, std::string_view name, c
 }
 
 }  // namespace
+
+std::chrono::milliseconds detail::timeout_of(double seconds) {
+  constexpr double longest = 20 * 24 * 3600;  // c10d's store counts milliseconds in 32 bits
+  return std::chrono::milliseconds(
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(seconds, longest) * 1000)));
+}
 
 std::string_view RunnerConfig::stack_name() const {
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
