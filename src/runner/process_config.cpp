@@ -64,7 +64,8 @@ void FtConfig::fields(Fields& f) {
   f("enabled", enabled, "train on with the processes that are left when one dies, and take in others");
   f("process_group", process_group, "how they communicate").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
   f("process_group_timeout_ms", process_group_timeout_ms,
-    "milliseconds that a process waits in a collective, and for one that lives and does not come")
+    "milliseconds: the longest wait in a collective, and for a process that is alive but does not join the next "
+    "generation")
       .at_least(1);
   f("replica_id", replica_id, "number of this process from 0, where no launcher gives it a rank").at_least(0);
   f("group_size", group_size, "processes that start together, where no launcher says how many").at_least(1);
@@ -135,8 +136,9 @@ ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const Runner
   }
   check<ConfigError>(config.backend != "nccl", where, "expected 'backend: gloo', got 'nccl', ",
                      at::hasCUDA()
-                         ? "which this release does not join: create the process group with LibTorch, and pass its "
-                           "dl::Group::over to set_parallelism in an override of init_distributed"
+                         ? "which this release does not join: create the process group with LibTorch, and pass a "
+                           "Parallelism of your own over its dl::Group::over to set_parallelism in an override of "
+                           "init_distributed"
                          : "which this LibTorch lacks: it is built without CUDA; unset 'backend'");
   const auto variable = environment("INIT_METHOD");
   if (!config.init_method && (!variable || variable->empty())) {
