@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <thread>
 
 #include <danling/config/tree.hpp>
@@ -165,18 +166,21 @@ void adopt_orphans() {
 
 int reap_orphans(double patience) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience);
-  int killed = 0;
+  std::set<pid_t> killed;
   for (;;) {
     const pid_t ended = waitpid(-1, nullptr, WNOHANG);
     if (ended < 0 && errno == ECHILD) {
-      return killed;
+      return static_cast<int>(killed.size());
     }
     if (ended != 0) {
       continue;
     }
-    if (killed == 0 && std::chrono::steady_clock::now() >= deadline) {
+    // In each turn: the death of one may leave its children to this process.
+    if (std::chrono::steady_clock::now() >= deadline) {
       for (const pid_t child : children_of(getpid())) {
-        killed += kill(child, SIGKILL) == 0 ? 1 : 0;
+        if (kill(child, SIGKILL) == 0) {
+          killed.insert(child);
+        }
       }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -43,8 +43,6 @@ constexpr auto longest_wait = std::chrono::hours(24 * 20);
 
 }  // namespace
 
-#ifdef USE_DISTRIBUTED
-
 bool ends_within(std::chrono::milliseconds limit, std::function<void()> action) {
   std::packaged_task<void()> task(std::move(action));
   auto ended = task.get_future();
@@ -52,6 +50,8 @@ bool ends_within(std::chrono::milliseconds limit, std::function<void()> action) 
   std::thread(std::move(task)).detach();
   return ended.wait_for(limit) == std::future_status::ready;
 }
+
+#ifdef USE_DISTRIBUTED
 
 /// Shared with the thread, which may outlive the watch.
 struct Watch::State {
@@ -174,7 +174,7 @@ void Watch::State::announce_leave() {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
     }
-  } catch (const std::exception&) {  // without a store there is nobody to tell
+  } catch (const std::exception&) {  // without a store nobody can read it
   }
 }
 
@@ -371,7 +371,6 @@ StorePtr Watch::new_client() const { return state_->writes->clone(); }
 #else
 
 struct Watch::State {};
-bool ends_within(std::chrono::milliseconds, std::function<void()>) { return false; }
 Watch::Watch(const StorePtr&, Options) {}
 Watch::~Watch() = default;
 Watch::Entry Watch::add(std::string, std::vector<std::int64_t>) { return {}; }

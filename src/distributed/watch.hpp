@@ -1,4 +1,4 @@
-// Ranks that tell each other, through the store, that one has failed.
+// Failures of ranks: each is published in the store and ends the waits of the others.
 #pragma once
 
 #include <chrono>

@@ -31,7 +31,7 @@ std::vector<Message> meet(const Group& group, Purpose purpose, std::string_view 
 std::vector<std::string> exchange(const Group& group, std::string_view body);
 /// @throws DistributedError if a rank is inside a step, when ranks meet outside.
 void check_outside_step(const std::vector<Message>& messages, std::string_view where);
-/// Comes to the next meeting of the others, wherever it is, and tells them why this rank ends.
+/// Joins the next meeting of the others, at any place of the loop, with the reason why this rank ends.
 void report_failure(const Group& group, std::string_view words);
 
 }  // namespace danling::inline v0::detail

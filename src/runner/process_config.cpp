@@ -1,6 +1,7 @@
 // The sections of RunnerConfig for several processes.
 #include "runner/process_config.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 
@@ -45,8 +46,10 @@ void PowerSGDConfig::fields(Fields& f) {
 }
 
 void DdpConfig::fields(Fields& f) {
-  f("bucket_cap_mb", bucket_cap_mb, "MiB of gradients that processes sum at once").above(0);
-  f("overlap", overlap, "begin to sum gradients while the backward pass runs");
+  f("bucket_cap_mb", bucket_cap_mb,
+    "MiB of gradients that processes sum at once; no effect with parallel.virtual_ranks")
+      .above(0);
+  f("overlap", overlap, "begin to sum gradients while the backward pass runs; no effect with parallel.virtual_ranks");
   f("shared_memory", shared_memory, "exchange gradients through shared memory where all processes are on one machine");
   f("broadcast_buffers", broadcast_buffers,
     "after each update, all processes get the buffers (running statistics) of the first one that has batches");
@@ -61,7 +64,8 @@ void FtConfig::fields(Fields& f) {
   f("enabled", enabled, "train on with the processes that are left when one dies, and take in others");
   f("process_group", process_group, "how they communicate").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
   f("process_group_timeout_ms", process_group_timeout_ms,
-    "milliseconds that a process waits in a collective, and for one that lives and does not come")
+    "milliseconds: the longest wait in a collective, and for a process that is alive but does not join the next "
+    "generation")
       .at_least(1);
   f("replica_id", replica_id, "number of this process from 0, where no launcher gives it a rank").at_least(0);
   f("group_size", group_size, "processes that start together, where no launcher says how many").at_least(1);
@@ -104,6 +108,12 @@ MasterAddress parse_init_method(std::string_view where, std::string_view name, c
 
 }  // namespace
 
+std::chrono::milliseconds detail::timeout_of(double seconds) {
+  constexpr double longest = 20 * 24 * 3600;  // c10d's store counts milliseconds in 32 bits
+  return std::chrono::milliseconds(
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(seconds, longest) * 1000)));
+}
+
 std::string_view RunnerConfig::stack_name() const {
   return stack == "auto" || stack == "torch" ? std::string_view("ddp") : std::string_view(stack);
 }
@@ -126,8 +136,9 @@ ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const Runner
   }
   check<ConfigError>(config.backend != "nccl", where, "expected 'backend: gloo', got 'nccl', ",
                      at::hasCUDA()
-                         ? "which this release does not join: create the process group with LibTorch, and pass its "
-                           "dl::Group::over to set_parallelism in an override of init_distributed"
+                         ? "which this release does not join: create the process group with LibTorch, and pass a "
+                           "Parallelism of your own over its dl::Group::over to set_parallelism in an override of "
+                           "init_distributed"
                          : "which this LibTorch lacks: it is built without CUDA; unset 'backend'");
   const auto variable = environment("INIT_METHOD");
   if (!config.init_method && (!variable || variable->empty())) {
@@ -157,6 +168,12 @@ void detail::check_processes(const RunnerConfig& config) {
     check<ConfigError>(!approximates, where,
                        "expected exact gradients with 'parallel.virtual_ranks', got 'ddp.comm_hook: powerSGD', whose "
                        "sums depend on the number of processes; unset one of the two");
+    check<ConfigError>(config.ddp.comm_hook == "none", where,
+                       "expected exact gradients with 'parallel.virtual_ranks', got 'ddp.comm_hook: ",
+                       config.ddp.comm_hook, "', which rounds them; unset one of the two");
+    check<ConfigError>(config.ddp.broadcast_buffers, where,
+                       "expected 'ddp.broadcast_buffers: true' with 'parallel.virtual_ranks', whose buffers are the "
+                       "mean over the shards on every process, got false; unset one of the two");
     check<ConfigError>(std::has_single_bit(static_cast<std::uint64_t>(*shards)), where,
                        "expected a power of two for 'parallel.virtual_ranks', got ", *shards);
     check<ConfigError>(config.deterministic, where,

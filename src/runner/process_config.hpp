@@ -1,6 +1,8 @@
 // Checks of the options of several processes.
 #pragma once
 
+#include <chrono>
+
 #include <danling/distributed/process.hpp>
 #include <danling/runner/runner_config.hpp>
 
@@ -8,6 +10,9 @@ namespace danling::inline v0::detail {
 
 /// `backend` and `init_method`.
 void add_meeting_fields(Fields& f, RunnerConfig& config);
+
+/// Timeout of waits for other processes: at least 1 ms, at most 20 days, `.inf` too. @param seconds  above 0
+std::chrono::milliseconds timeout_of(double seconds);
 
 /// @throws ConfigError
 void check_processes(const RunnerConfig& config);

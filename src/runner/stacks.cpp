@@ -1,10 +1,9 @@
 #include <danling/runner/stacks.hpp>
 
-#include <chrono>
-
 #include <danling/runner/runner_config.hpp>
 
 #include "runner/data_parallel.hpp"
+#include "runner/process_config.hpp"
 #include "runner/virtual_ranks.hpp"
 
 namespace danling::inline v0 {
@@ -18,7 +17,7 @@ std::unique_ptr<Parallelism> make_ddp(const ProcessIdentity& identity, const Run
   GroupOptions options;
   options.debug = config.comm.debug;
   if (const auto seconds = config.comm.init_timeout_seconds) {
-    options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+    options.timeout = detail::timeout_of(*seconds);
   }
   Group group = Group::connect(identity, options);
   if (virtual_ranks) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include <danling/core/error.hpp>
@@ -27,6 +28,7 @@ using Seconds = std::chrono::duration<double>;
 // Bounds of a report, whose parts may need a lock that the hanging thread holds.
 constexpr auto trace_time = std::chrono::seconds(2);
 constexpr auto report_time = std::chrono::seconds(30);
+constexpr auto part_time = std::chrono::seconds(1);
 
 /// `3 s`, `0.5 s`
 std::string text_of(Seconds time) {
@@ -124,10 +126,11 @@ std::string Watchdog::who() const {
 }
 
 std::string Watchdog::place(bool waits) {
+  const auto calls = pending_calls();  // waits for its lock without holding that of this object
   const std::lock_guard<std::mutex> lock(mutex_);
   const std::string name = who();
   std::string activity = text_of(phase());
-  for (const PendingCall& call : pending_calls()) {
+  for (const PendingCall& call : calls) {
     if (call.thread == loop_thread_) {
       activity = waits ? concat("waiting for other ranks in ", pending_text(call)) : "waiting for other ranks";
     }
@@ -166,7 +169,9 @@ void Watchdog::write_report(double seconds) {
 }
 
 void Watchdog::end_process(double seconds) {
-  const std::string at = place(/*waits=*/false);
+  const auto found = std::make_shared<std::string>();
+  const bool answers = ends_within(part_time, [this, found] { *found = place(/*waits=*/false); });
+  const std::string at = answers ? *found : "an unknown place";
   std::string log;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -183,11 +188,11 @@ void Watchdog::end_process(double seconds) {
   const std::string line =
       concat("[runner.watchdog] expected a step within ", text_of(options_.limit), ", got none for ",
              text_of(Seconds(seconds)), " in ", at, "; ", log.empty() ? "see above" : "see " + log);
-  ends_within(std::chrono::seconds(1), [this, line] {
+  ends_within(part_time, [this, line] {
     options_.logger.log_to_file(line);
     options_.logger.flush();
   });
-  write_to_stderr(line + "\n");
+  ends_within(part_time, [line] { write_to_stderr(line + "\n"); });  // its reader may stand still
   _exit(exit_hung);
 }
 

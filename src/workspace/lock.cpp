@@ -37,15 +37,22 @@ std::string host_name() {
   return host.data();
 }
 
-// Hint for a process started by a launcher whose variables do not determine its rank.
+bool is_set(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+// Hint for a process started by a launcher whose variables give it no rank: all of them train the same run.
 std::string launcher_hint() {
-  for (const char* name : {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK",
-                           "PALS_RANKID", "ALPS_APP_PE"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') {
-      return concat("; ", name, "=", std::string_view(value),
-                    " is set: where a launcher started this program several times, start it once, since this release "
-                    "trains in one process");
+  for (const char* const size : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    if (is_set(size)) {  // read_process_identity knows the launcher: another run has the directory
+      return {};
+    }
+  }
+  for (const char* const name : {"PMIX_RANK", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK", "PALS_RANKID", "ALPS_APP_PE"}) {
+    if (is_set(name)) {
+      return concat("; ", name, "=", std::string_view(std::getenv(name)),
+                    " is set, but does not give this process a rank: set RANK and WORLD_SIZE, or start it once");
     }
   }
   return {};

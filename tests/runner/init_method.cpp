@@ -1,4 +1,6 @@
 // init_method and backend of the config: where the processes of a run meet, and over what.
+#include <limits>
+
 #include <support/ranks.hpp>
 
 #include "fixture.hpp"
@@ -66,9 +68,18 @@ TEST_CASE("backend: gloo joins processes, and nccl is refused where several woul
   const std::string error = error_of<ConfigError>([&] { dl::detail::apply_init_method(agent_identity(), config); });
   CHECK(error == std::string("[runner.init_distributed] expected 'backend: gloo', got 'nccl', ") +
                      (at::hasCUDA() ? "which this release does not join: create the process group with LibTorch, and "
-                                      "pass its dl::Group::over to set_parallelism in an override of init_distributed"
+                                      "pass a Parallelism of your own over its dl::Group::over to set_parallelism in "
+                                      "an override of init_distributed"
                                     : "which this LibTorch lacks: it is built without CUDA; unset 'backend'"));
   CHECK_THAT(error_of_options("--backend", "mpi"), StartsWith("[config.parse] expected one of gloo, nccl"));
+}
+
+TEST_CASE("timeouts of the config: a part of a millisecond waits, and no end is 20 days", "[runner]") {
+  CHECK(dl::detail::timeout_of(0.5) == std::chrono::milliseconds(500));
+  CHECK(dl::detail::timeout_of(1e-6) == std::chrono::milliseconds(1));
+  for (const double seconds : {1e300, std::numeric_limits<double>::infinity()}) {
+    CHECK(dl::detail::timeout_of(seconds) == std::chrono::hours(20 * 24));
+  }
 }
 
 TEST_CASE("init_method: processes without MASTER_ADDR meet at the address of the config", "[runner]") {

@@ -141,6 +141,18 @@ TEST_CASE("virtual ranks: what depends on the number of processes is an error th
     config.parallel.virtual_ranks = 3;
     CHECK(refusal() == "[config.validate] expected a power of two for 'parallel.virtual_ranks', got 3");
   }
+  SECTION("rounded gradients") {
+    config.ddp.comm_hook = "bf16_compress";
+    CHECK(refusal() ==
+          "[config.validate] expected exact gradients with 'parallel.virtual_ranks', got 'ddp.comm_hook: "
+          "bf16_compress', which rounds them; unset one of the two");
+  }
+  SECTION("buffers that differ between processes") {
+    config.ddp.broadcast_buffers = false;
+    CHECK(refusal() ==
+          "[config.validate] expected 'ddp.broadcast_buffers: true' with 'parallel.virtual_ranks', whose buffers are "
+          "the mean over the shards on every process, got false; unset one of the two");
+  }
   SECTION("more processes than shards") {
     config.parallel.virtual_ranks = 1;
     const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {

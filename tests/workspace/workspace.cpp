@@ -212,12 +212,17 @@ TEST_CASE("Workspace: where a launcher started a program several times, the lock
   ::setenv("PMIX_RANK", "1", 1);
   Workspace workspace(options_in(dir));
   const auto refusal = error_of<danling::StateError>([&] { workspace.open(false); });
+  ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);  // Open MPI sets both
+  const auto with_rank = error_of<danling::StateError>([&] { workspace.open(false); });
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
   ::unsetenv("PMIX_RANK");
-  CHECK(refusal == "[workspace.lock] expected " + workspace.dir().string() + " to be free, got process " +
-                       std::to_string(other.pid()) + " on " + host +
-                       " running in it; wait for it, stop it, or change the config; PMIX_RANK=1 is set: where a "
-                       "launcher started this program several times, start it once, since this release trains in one "
-                       "process");
+  const std::string text = "[workspace.lock] expected " + workspace.dir().string() + " to be free, got process " +
+                           std::to_string(other.pid()) + " on " + host +
+                           " running in it; wait for it, stop it, or change the config";
+  CHECK(with_rank == text);
+  CHECK(refusal == text +
+                       "; PMIX_RANK=1 is set, but does not give this process a rank: set RANK and WORLD_SIZE, or "
+                       "start it once");
 }
 
 TEST_CASE("Workspace: two in one process exclude each other until one is closed", "[workspace]") {

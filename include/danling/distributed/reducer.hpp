@@ -85,7 +85,8 @@ class Reducer {
   /// Ends the waits of the other ranks for this one's gradients; they throw `reason`.
   void abort(std::string_view reason);
   void set_timeout(std::chrono::milliseconds timeout);
-  /// How sums are made: "shared memory", "gloo" or "nccl"; with the reason against shared memory, for logs.
+  /// How sums are made, for logs: "shared memory", "collectives of the group" with the reason against shared memory in
+  /// parentheses, or "PowerSGD of rank 2 by " one of them.
   std::string text() const;
 
  private:

@@ -15,11 +15,11 @@ struct ProcessThreads {
 };
 
 /// The number of threads with which the processes of this machine use its cores once. MKL_NUM_THREADS or
-/// OMP_NUM_THREADS decides where the user sets it (LibTorch prefers the former), as does SLURM_CPUS_PER_TASK. Else this
-/// process's share of the cores: those on which its launcher may run, at most a cgroup's CPU quota, divided by
-/// `local_world_size`; but no more than those on which this process may run, if the launcher has bound it. Cores are
-/// physical: two hardware threads of a core count once. Where the launcher does not say how many processes are on this
-/// machine, all may be.
+/// OMP_NUM_THREADS decides where the user sets it (LibTorch prefers the former). In a Slurm step SLURM_CPUS_PER_TASK
+/// does, up to the number of cores on which this process may run. Else this process's share of the cores: those on
+/// which its launcher may run, at most a cgroup's CPU quota, divided by `local_world_size`; but no more than those on
+/// which this process may run, if the launcher has bound it. Cores are physical: two hardware threads of a core count
+/// once. Where the launcher does not say how many processes are on this machine, all may be.
 ///
 /// Reads /proc and /sys; changes nothing. Called by any process at any time.
 ProcessThreads process_threads(const ProcessIdentity& identity, const Environment& environment = process_environment());

@@ -33,13 +33,14 @@ struct StepPacket {
   bool end = false;         ///< a callback ends training
   bool evaluate = false;    ///< a callback requests an evaluation
   bool save = false;        ///< a callback requests a save
-  bool exhausted = false;   ///< a rank has ended its pass over the data: it joins the updates of others with weight 0
-  bool all_ended = false;   ///< every rank has
-  bool logs = false;        ///< the others are at a line of the log, not at an update
-  bool timed_out = false;   ///< a time limit is reached
-  bool regroup = false;     ///< processes wait to join: see ft
-  bool missing = false;     ///< a parameter has no gradient in this window
-  bool late = false;        ///< a gradient came after the sum of its bucket had begun
+  /// This rank has ended its pass over the data: it joins the updates of others with weight 0. Combined: some rank has.
+  bool exhausted = false;
+  bool all_ended = false;  ///< combined: every rank has ended its pass
+  bool logs = false;       ///< the others are at a line of the log, not at an update
+  bool timed_out = false;  ///< a time limit is reached
+  bool regroup = false;    ///< processes wait to join: see ft
+  bool missing = false;    ///< a parameter has no gradient in this window
+  bool late = false;       ///< a gradient came after the sum of its bucket had begun
   // In a second exchange after the gradients are summed, where a policy judges losses or gradients.
   bool nonfinite = false;    ///< a gradient or loss is not finite
   double loss = 0.0;         ///< sum over the window's samples, and over ranks
@@ -96,7 +97,8 @@ class Parallelism {
   // ---- model --------------------------------------------------------------------------------------------------------
 
   /// Moves the model to the device, and shards or broadcasts it there. Called once per model, before the optimizer is
-  /// built. Do not wrap the module: users access it through the handle.
+  /// built; with `ft` again, on a new object, for each generation of processes. Do not wrap the module: users access it
+  /// through the handle.
   virtual void prepare(ModelHandle& model, at::Device device);
   /// Called for each optimizer when training begins, after a checkpoint has been restored.
   virtual void prepare_optimizer(optim::Optimizer& optimizer);
@@ -150,7 +152,7 @@ class Parallelism {
   virtual void end_step(const WindowPlace& place) noexcept;
   /// Forgets the gradients of a window that is not closed, after an error or before a roll-back.
   virtual void drop_gradients(optim::Optimizer& optimizer);
-  /// After an error of this rank that ends its training: tells the others, wherever they wait. They throw its words.
+  /// After an error of this rank that ends its training: ends the waits of the others, who throw its words.
   virtual void abort(std::string_view words);
   /// Timeout of waits for other ranks from now on. Called on every rank.
   virtual void set_timeout(std::chrono::milliseconds timeout);

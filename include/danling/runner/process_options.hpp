@@ -32,8 +32,8 @@ struct PowerSGDConfig : PowerSGDOptions {
 
 /// `ddp`: data parallel training. Names as in torch.nn.parallel.DistributedDataParallel where it has them.
 struct DdpConfig {
-  double bucket_cap_mb = 25.0;     ///< MiB of gradients that are summed at once
-  bool overlap = true;             ///< sums begin while backward runs
+  double bucket_cap_mb = 25.0;     ///< MiB of gradients that are summed at once; not with virtual ranks
+  bool overlap = true;             ///< sums begin while backward runs; not with virtual ranks
   bool shared_memory = true;       ///< where all processes are on one machine
   bool broadcast_buffers = true;   ///< after each update the buffers of the first rank with data on all ranks
   std::string comm_hook = "none";  ///< bf16_compress, fp16_compress or powerSGD: how gradients travel
@@ -47,12 +47,13 @@ struct DdpConfig {
 struct FtConfig {
   bool enabled = false;
   std::string process_group = "gloo";
-  std::int64_t process_group_timeout_ms = 10000;  ///< in a collective, and for one that lives and does not come
-  std::int64_t replica_id = 0;                    ///< number of this process, where no launcher gives one
-  std::int64_t group_size = 1;                    ///< processes that start together, where no launcher says so
-  std::int64_t min_replica_size = 1;              ///< fewer do not train: they wait for others
-  std::optional<std::string> directory;           ///< where they meet; unset: `.ft` in the workspace root
-  std::int64_t snapshot_interval = 1;             ///< updates that are at most redone after a failure
+  /// Longest wait in a collective, and for a process that is alive but does not join the next generation.
+  std::int64_t process_group_timeout_ms = 10000;
+  std::int64_t replica_id = 0;           ///< number of this process, where no launcher gives one
+  std::int64_t group_size = 1;           ///< processes that start together, where no launcher says so
+  std::int64_t min_replica_size = 1;     ///< fewer do not train: they wait for others
+  std::optional<std::string> directory;  ///< where they meet; unset: `.ft` in the workspace root
+  std::int64_t snapshot_interval = 1;    ///< updates that are at most redone after a failure
   void fields(Fields& f);
 };
 

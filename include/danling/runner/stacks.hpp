@@ -14,7 +14,7 @@ struct RunnerConfig;
 using StackRegistry = Registry<std::unique_ptr<Parallelism>(const ProcessIdentity&, const RunnerConfig&)>;
 
 /// The factories by `stack`: "ddp" and those that a program adds before it reads its config. Called in
-/// init_distributed, once on every rank.
+/// init_distributed, once on every rank; with `ft` again for each generation of processes.
 StackRegistry& stacks();
 
 }  // namespace danling::inline v0
