@@ -11,16 +11,13 @@
 #include <danling/version.hpp>
 
 #include "runner/fault_state.hpp"
+#include "runner/process_config.hpp"
 #include "runner/setup.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
 constexpr const char* where = "runner.init_fault_tolerance";
-
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
 
 }  // namespace
 
@@ -47,7 +44,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   options.program = concat("danling ", version, " with LibTorch ", TORCH_VERSION, ", code ", runner_.code_id(),
                            ", config ", common_config_id());
   options.timestamp = runner_.timestamp();
-  options.start_limit = milliseconds_of(config.comm.init_timeout_seconds.value_or(300.0));
+  options.start_limit = detail::timeout_of(config.comm.init_timeout_seconds.value_or(300.0));
   options.absence_limit = std::chrono::milliseconds(ft.process_group_timeout_ms);
   runner_.fault_ = std::make_shared<detail::FaultState>(std::move(options));
   detail::FaultState& state = *runner_.fault_;

@@ -16,6 +16,7 @@
 #include "runner/fault_tolerance.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
+#include "runner/process_config.hpp"
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
 #include "runner/schedules.hpp"
@@ -152,7 +153,7 @@ void TorchRunnerBase::Training::prepare_steps() {
   runner_.computes_shards_ = runner_.parallelism().computes_shards();
   if (const auto seconds = runner_.config().comm.train_timeout_seconds;
       seconds && !runner_.is_single_process_ && runner_.fault_ == nullptr) {
-    runner_.train_timeout_ = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+    runner_.train_timeout_ = detail::timeout_of(*seconds);
   }
   runner_.joins_updates_ = !runner_.is_single_process_ && runner_.parallelism().sums_gradients();
   Learners(runner_).keep_gradient_accumulators();

@@ -94,12 +94,13 @@ class Replicas {
     }
   }
 
-  void start(int number) {
+  void start(int number, const std::vector<std::string>& more = {}) {
     auto words = program_;
     words.insert(words.end(), {"--workspace_root", root().string(), "--ft.enabled", "true", "--ft.replica_id",
                                std::to_string(number), "--ft.group_size", std::to_string(size_), "--auto_resume",
                                "true", "--comm.init_timeout_seconds", "20"});
     words.insert(words.end(), ft_.begin(), ft_.end());
+    words.insert(words.end(), more.begin(), more.end());
     replicas.push_back(std::make_unique<Replica>(words, dir_ / ("out-" + std::to_string(started_++))));
   }
   void wait_for_lines(std::size_t count) const {
@@ -187,6 +188,21 @@ TEST_CASE("ft: the others go on without a process that stands still, and it ends
       ContainsSubstring("[runner.init_fault_tolerance] expected a part in generation 2 of the run, got none: the "
                         "others went on without this process after 1.5 s (ft.process_group_timeout_ms); start "
                         "it again"));
+  run.check_finished_like_one();
+}
+
+TEST_CASE("ft: a process with another config is refused, and those beyond virtual_ranks wait", "[reliability]") {
+  Replicas run(program, {}, 2);
+  run.wait_for_lines(3);
+  run.start(1, {"--ft.snapshot_interval", "2"});
+  auto& other = *run.replicas.back();
+  CHECK(other.wait() == 1);
+  CHECK_THAT(other.output(), ContainsSubstring("[runner.init_fault_tolerance] expected the program of the run in "));
+  CHECK_THAT(other.output(), ContainsSubstring("; start the same program, or wait until that run has ended"));
+  run.replicas.pop_back();
+  for (int number = 0; number < 4; ++number) {  // six for four shards
+    run.start(number % 2);
+  }
   run.check_finished_like_one();
 }
 
