@@ -81,6 +81,9 @@ void TorchRunnerBase::Averages::build() {
                          "expected swa.update_bn false for a TorchScript model with batch normalization, whose "
                          "statistics cannot be estimated anew, got true");
       made.needs_statistics = updates && handle.module() && optim::BatchNormStatistics::has_any(*handle.module());
+      check<ConfigError>(!made.needs_statistics || !runner_.parallelism().computes_shards(), "runner.averages",
+                         "expected swa.update_bn: false with parallel.virtual_ranks, got true for a model with batch "
+                         "normalization, whose statistics over the data would depend on the number of processes");
     }
     if (made.ema || made.swa) {
       runner_.averages_->models.emplace(name, std::move(made));

@@ -146,10 +146,10 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
 }
 
 void TorchRunnerBase::Training::prepare_steps() {
+  runner_.is_single_process_ = runner_.group().alone();
   Learners(runner_).make();
   Averages(runner_).prepare();
   runner_.by_steps_ = runner_.is_step_mode();
-  runner_.is_single_process_ = runner_.group().alone();
   runner_.computes_shards_ = runner_.parallelism().computes_shards();
   if (const auto seconds = runner_.config().comm.train_timeout_seconds;
       seconds && !runner_.is_single_process_ && runner_.fault_ == nullptr) {

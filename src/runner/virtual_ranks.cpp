@@ -5,7 +5,10 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/where.h>
 
 #include <danling/core/error.hpp>
 
@@ -21,6 +24,27 @@ std::vector<Subtree> subtrees(std::int64_t processes, std::int64_t virtual_ranks
                      " processes with parallel.virtual_ranks: ", virtual_ranks, ", got ", processes,
                      "; start fewer, or set more virtual ranks");
   return subtrees_of_ranks(processes, virtual_ranks);
+}
+
+/// What a change is added to: zero where the buffer was not finite, so that the change is the new value.
+at::Tensor base_of(const at::Tensor& before) {
+  const at::Tensor wide = before.to(at::kDouble);
+  return at::where(at::isfinite(wide), wide, 0.0);
+}
+
+/// What a shard has added to a buffer; of integers exact beyond 2^53.
+at::Tensor change_of(const at::Tensor& after, const at::Tensor& before) {
+  return before.is_floating_point() ? after.to(at::kDouble).sub(base_of(before))
+                                    : after.to(at::kLong).sub(before.to(at::kLong)).to(at::kDouble);
+}
+
+/// The buffer with a mean change; of integers rounded. One that no shard changes keeps its bits.
+at::Tensor changed_by(const at::Tensor& mean, const at::Tensor& before) {
+  if (!before.is_floating_point()) {
+    return before.to(at::kLong).add(mean.round().to(at::kLong));
+  }
+  const at::Tensor unchanged = mean.eq(0).logical_and(at::isfinite(before));
+  return at::where(unchanged, before.to(at::kDouble), base_of(before).add(mean));
 }
 
 }  // namespace
@@ -53,7 +77,7 @@ void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
   }
   for (const auto& [name, tensor] : model.named_state()) {
     if (!params.contains(name)) {
-      buffers_.push_back(tensor);
+      buffers_.push_back(tensor.is_complex() ? at::view_as_real(tensor) : tensor);
     }
   }
   std::vector<at::Tensor> like;
@@ -107,7 +131,7 @@ void VirtualRanks::push_buffers() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> change;
   for (std::size_t index = 0; index < buffers_.size(); ++index) {
-    change.push_back(buffers_[index].to(at::kDouble).sub_(before_[index].to(at::kDouble)));
+    change.push_back(change_of(buffers_[index], before_[index]));
     buffers_[index].copy_(before_[index]);
   }
   change.push_back(at::ones({}, at::TensorOptions().dtype(at::kDouble).device(buffers_.front().device())));
@@ -130,16 +154,12 @@ void VirtualRanks::reduce_gradients(optim::Optimizer& optimizer) {
   }
 }
 
-// The mean over the shards of the step, of integers rounded.
+// The mean over the shards of the step.
 void VirtualRanks::combine_buffers() {
   const at::NoGradGuard no_grad;
   const std::vector<at::Tensor> sums = buffer_sums_->finish(/*any_lacking=*/false);
   for (std::size_t index = 0; index < buffers_.size(); ++index) {
-    at::Tensor mean = sums[index].div(sums.back());
-    if (!buffers_[index].is_floating_point()) {
-      mean = mean.round_();
-    }
-    buffers_[index].copy_(before_[index].to(at::kDouble).add_(mean));
+    buffers_[index].copy_(changed_by(sums[index].div(sums.back()), before_[index]));
   }
 }
 

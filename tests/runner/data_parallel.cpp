@@ -177,5 +177,20 @@ TEST_CASE("ddp: several models with their own optimizers, windows and averages a
   }
 }
 
+TEST_CASE("ddp: an optimizer that evaluates the loss again is refused with several processes", "[runner][ddp]") {
+  const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
+    TinyConfig config;
+    config.record = false;
+    config.optim.type = "lbfgs";
+    return error_of<dl::ConfigError>([&] {
+      DdpRunner<> runner(config, group);
+      runner.train();
+    });
+  });
+  for (const std::string& text : texts) {
+    CHECK(text == "[runner.train] expected one process with lbfgs, which evaluates the loss of a step again, got 2");
+  }
+}
+
 }  // namespace
 }  // namespace runner_test

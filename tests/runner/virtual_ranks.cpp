@@ -94,6 +94,50 @@ TEST_CASE("virtual ranks: 1, 2, 3 and 4 processes write the same weights, metric
   }
 }
 
+TEST_CASE(
+    "virtual ranks: buffers of any type become the mean of the shards, and those that nobody changes keep their bits",
+    "[runner][ddp]") {
+  const auto texts = [&] {
+    std::vector<std::string> out;
+    for (const int processes : {1, 2}) {
+      for (const std::string& text : danling_test::run_ranks(processes, [&](const dl::Group& group) {
+             const Folder folder;
+             TinyConfig config = sharded_config();
+             config.workspace_root = folder.path().string();
+             config.record = false;
+             ShardedRunner runner(config, group);
+             const auto module = runner.model.module();
+             const double infinity = std::numeric_limits<double>::infinity();
+             const auto mask = module->register_buffer("mask", torch::full({3}, -infinity));
+             const auto large = module->register_buffer("large", torch::tensor((std::int64_t{1} << 60) + 1));
+             const auto count = module->register_buffer("count", torch::zeros({2}, at::kDouble));
+             const auto steps = module->register_buffer("steps", torch::zeros({}, at::kLong));
+             const auto phase = module->register_buffer("phase", torch::zeros({2}, at::kComplexDouble));
+             const auto peak = module->register_buffer("peak", torch::full({}, -infinity, at::kDouble));
+             runner.before_step = [&](TinyRunner&, std::int64_t) {
+               const at::NoGradGuard no_grad;
+               count.add_(0.5);
+               steps.add_(1);
+               phase.add_(c10::complex<double>(1, 2));
+               peak.copy_(torch::maximum(peak, torch::tensor(3.0, at::kDouble)));
+             };
+             runner.train();
+             const auto done = runner.state().train.global_step;
+             return dl::concat(done > 2, mask.eq(-infinity).all().item<bool>(), large.item<std::int64_t>(), " ",
+                               count.eq(0.5 * static_cast<double>(done)).all().item<bool>(),
+                               steps.item<std::int64_t>() == done, torch::real(phase).eq(done).all().item<bool>(),
+                               torch::imag(phase).eq(2 * done).all().item<bool>(), " ", peak.item<double>());
+           })) {
+        out.push_back(text);
+      }
+    }
+    return out;
+  }();
+  for (const std::string& text : texts) {
+    CHECK(text == "truetrue1152921504606846977 truetruetruetrue 3");
+  }
+}
+
 TEST_CASE("virtual ranks: a run goes on with another number of processes, bit for bit", "[runner][ddp]") {
   TinyConfig config = sharded_config();
   config.epochs = 4;
