@@ -44,9 +44,9 @@ static_assert(std::atomic<Slots*>::is_always_lock_free && std::atomic<int>::is_a
 void* program_counter(const void* context) {
   const auto* const machine = &static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
-  return reinterpret_cast<void*>(machine->gregs[REG_RIP]);
+  return reinterpret_cast<void*>(machine->gregs[REG_RIP]);  // NOLINT(performance-no-int-to-ptr): a register
 #elif defined(__aarch64__)
-  return reinterpret_cast<void*>(machine->pc);
+  return reinterpret_cast<void*>(machine->pc);  // NOLINT(performance-no-int-to-ptr)
 #else
   (void)machine;
   return nullptr;

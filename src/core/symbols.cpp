@@ -119,7 +119,7 @@ std::string hex(std::size_t number) {
 std::string symbol_text(const void* address, bool returns) {
   const auto number = reinterpret_cast<std::size_t>(address);
   // A call may be the last instruction of its function.
-  const auto* const inside = reinterpret_cast<const void*>(number - (returns ? 1 : 0));
+  const auto* const inside = static_cast<const char*>(address) - (returns ? 1 : 0);
   Dl_info info{};
   link_map* map = nullptr;
   if (dladdr1(inside, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || info.dli_fname == nullptr) {

@@ -209,7 +209,7 @@ void GroupCall::fail_with(const std::exception& error) {
   fail_for(watch->report(std::move(report)));
 }
 
-void GroupCall::fail_for(std::string reason) {
+void GroupCall::fail_for(const std::string& reason) {
   const auto& watch = group_.connection.watch;
   const std::int64_t rank = group_.ranks[static_cast<std::size_t>(group_.rank())];
   const std::string wanted = number_ == 0 ? "a " + text_

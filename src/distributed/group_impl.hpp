@@ -146,7 +146,7 @@ class GroupCall {
  private:
   void wait_in_turns(Transfer& transfer);
   void wait_for_message(Transfer& transfer);
-  [[noreturn]] void fail_for(std::string reason);
+  [[noreturn]] void fail_for(const std::string& reason);
 
   Group::Impl& group_;
   std::string text_;

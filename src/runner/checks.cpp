@@ -7,9 +7,11 @@
 
 #include <danling/telemetry/logger.hpp>
 
+#include "distributed/packing.hpp"
 #include "runner/agreed_error.hpp"
 #include "runner/checks.hpp"
 #include "runner/loop_frame.hpp"
+#include "runner/meeting.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {
@@ -61,6 +63,31 @@ void TorchRunnerBase::Checks::shards(std::string_view operation, bool in_loop_of
          concat(learner.accum_steps, "; the shards of a process are accumulated anyway: set ", learner.accum_steps,
                 " times as many virtual ranks"));
   expect(!runner_.config().log_noise_scale, "no log_noise_scale", "it, which compares parts of a batch by process");
+}
+
+// All ranks read the same list and throw alike.
+void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
+  if (runner_.group().alone()) {
+    return;
+  }
+  std::vector<std::string> names = splits.train;
+  names.insert(names.end(), splits.evaluate.begin(), splits.evaluate.end());
+  detail::Packer mine;
+  for (const std::string& name : names) {
+    const data::LoaderBase* loader = runner_.find_loader(name);
+    const bool shared = loader != nullptr && loader->options().shard.world_size > 1;
+    mine.number(shared ? loader->num_samples().value_or(-1) : -1);
+  }
+  const auto all = detail::exchange(runner_.group(), mine.take());
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    detail::Unpacker first(all[0]), theirs(all[rank]);
+    for (const std::string& name : names) {
+      const std::int64_t of_first = first.number(), own = theirs.number();
+      check<ConfigError>(of_first == own, "runner.train", "expected as many samples in split ", quote(name),
+                         " on all ranks, which each read a part of them, got ", of_first, " on rank 0 and ", own,
+                         " on rank ", rank, "; give every process the whole dataset");
+    }
+  }
 }
 
 void TorchRunnerBase::Checks::trainable(const Splits& splits) const {

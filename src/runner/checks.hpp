@@ -19,6 +19,8 @@ class TorchRunnerBase::Checks {
 
   // Called when training begins.
   void trainable(const Splits& splits) const;
+  /// Collective.
+  void same_data(const Splits& splits) const;
   void score_name(const Splits& splits) const;
   void monitors() const;  ///< of schedules that need a metric
   void log_schedules() const;

@@ -35,6 +35,10 @@ constexpr std::int64_t most_failures = 3;  // an error that all ranks meet again
 
 void TorchRunnerBase::FaultTolerance::begin_training() {
   runner_.parallelism().set_timeout(timeout());
+  if (const std::int64_t started = runner_.config().ft.group_size; runner_.world_size() < started) {
+    runner_.logger().warning(concat("fault tolerance: training begins with ", runner_.world_size(), " of ", started,
+                                    " processes (ft.group_size); others may join"));
+  }
   keep_state();
 }
 

@@ -69,6 +69,9 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
     const Splits splits{resolve_splits(requested_train, this->train_splits(), "runner.train"),
                         resolve_splits(requested_evaluate, this->evaluate_splits(), "runner.train")};
     Checks(*this).trainable(splits);
+    if (fault_ == nullptr || !fault_->joined) {
+      Checks(*this).same_data(splits);
+    }
     training.prepare();
     Checks(*this).score_name(splits);
     Checks(*this).monitors();

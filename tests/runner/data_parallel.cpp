@@ -181,6 +181,7 @@ TEST_CASE("ddp: an optimizer that evaluates the loss again is refused with sever
   const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
     TinyConfig config;
     config.record = false;
+    config.epochs = 1;
     config.optim.type = "lbfgs";
     return error_of<dl::ConfigError>([&] {
       DdpRunner<> runner(config, group);
@@ -188,8 +189,22 @@ TEST_CASE("ddp: an optimizer that evaluates the loss again is refused with sever
     });
   });
   for (const std::string& text : texts) {
-    CHECK(text == "[runner.train] expected one process with lbfgs, which evaluates the loss of a step again, got 2");
+    CHECK(text == "[runner.train] expected one process with LBFGS, which evaluates the loss of a step again, got 2");
   }
+}
+
+TEST_CASE("ddp: datasets of other sizes on the ranks are an error before training", "[runner][ddp]") {
+  const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
+    TinyConfig config;
+    config.record = false;
+    config.epochs = 1;
+    DdpRunner<> runner(config, group);
+    runner.datasets["train"] = Points{make_points(group.rank() == 0 ? 40 : 48, 0), true};
+    return error_of<dl::ConfigError>([&] { runner.train(); });
+  });
+  danling_test::check_ranks(texts,
+                            "[runner.train] expected as many samples in split 'train' on all ranks, which each read a "
+                            "part of them, got 40 on rank 0 and 48 on rank 1; give every process the whole dataset");
 }
 
 }  // namespace
