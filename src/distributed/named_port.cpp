@@ -115,6 +115,7 @@ std::optional<int> ask_port(const std::string& name, Deadline deadline) {
         return std::atoi(text.c_str());
       }
     }
+    check_no_signal();
     // Not there yet, or it has just ended.
     std::this_thread::sleep_for(ask_pause);
   }

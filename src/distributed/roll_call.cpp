@@ -16,6 +16,7 @@
 
 #include <distributed/packing.hpp>
 #include <distributed/rank_report.hpp>
+#include <distributed/sockets.hpp>
 #include <distributed/wire.hpp>
 
 namespace danling::inline v0::detail {
@@ -173,6 +174,7 @@ class Roll {
 
   /// LibTorch would log the end of its connection with a stack.
   void require_store() const {
+    check_no_signal();
     if (meeting_.lifeline.open() && wait_for(meeting_.lifeline, {})) {
       throw std::runtime_error(identity_.launcher_listens ? "the launcher has ended" : "rank 0 has ended");
     }

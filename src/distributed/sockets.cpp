@@ -14,6 +14,8 @@
 #include <system_error>
 #include <thread>
 
+#include <danling/core/signals.hpp>
+
 namespace danling::inline v0::detail {
 namespace {
 
@@ -140,6 +142,12 @@ bool wait_for(const Socket& socket, Deadline deadline) {
   return poll(&ready, 1, static_cast<int>(time_left(deadline).count())) > 0;
 }
 
+void check_no_signal() {
+  if (const int signal = v0::stop_signal(); signal != 0) {
+    throw std::runtime_error("stopped by " + signal_name(signal));
+  }
+}
+
 Reached reach(const std::string& host, int port, Deadline deadline, const Greeting& greet) {
   const Deadline known_by = std::min(deadline, std::chrono::steady_clock::now() + unknown_host_limit);
   addrinfo hints = {};
@@ -164,6 +172,7 @@ Reached reach(const std::string& host, int port, Deadline deadline, const Greeti
     if (std::chrono::steady_clock::now() + connect_pause >= (temporary ? deadline : known_by)) {
       throw std::runtime_error(reason);
     }
+    check_no_signal();
     std::this_thread::sleep_for(connect_pause);
   }
 }

@@ -84,4 +84,7 @@ class NamedPort {
 /// @throws std::runtime_error if the process is another user's.
 std::optional<int> ask_port(const std::string& name, Deadline deadline);
 
+/// @throws std::runtime_error when a signal asks this process to stop, which waits for others.
+void check_no_signal();
+
 }  // namespace danling::inline v0::detail
