@@ -228,6 +228,13 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     } catch (const Stopped& stopped) {
       const int code = stopped.signal() == 0 ? exit_time_limit : 128 + stopped.signal();
       return report(runner.get(), "stopped", stopped.what(), stopped.signal(), code);
+    } catch (const DistributedError& error) {
+      const int signal = v0::stop_signal();
+      const bool met = runner != nullptr && !runner->parallelism().group().alone();
+      if (met || signal == 0) {
+        throw;
+      }
+      return report(runner.get(), "stopped", message_of(error), signal, 128 + signal);
     }
   } catch (const ConfigError& error) {
     return report(runner.get(), "crashed", one_line(error.what()), 0, exit_config);
