@@ -171,7 +171,9 @@ Fault FaultPlan::next(bool must_advance, int processes) {
   if (processes > 0 && fault.blow.signal != 0) {
     if (whole(1, 4) > 1) {
       fault.blow.rank = static_cast<int>(whole(0, processes - 1));
-      fault.blow.unannounced = fault.blow.signal == SIGKILL && processes > 1 && whole(1, 2) == 1;
+      // Not during the set-up: until all have met, a process cannot know of one that has died.
+      const bool met = fault.blow.after_begin || fault.blow.saves > 0;
+      fault.blow.unannounced = fault.blow.signal == SIGKILL && processes > 1 && whole(1, 2) == 1 && met;
     }
     fault.text = concat(" to ", fault.blow.rank ? concat("rank ", *fault.blow.rank) : "all ranks", fault.text,
                         fault.blow.unannounced ? ", unnoticed by the launcher" : "");

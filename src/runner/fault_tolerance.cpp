@@ -29,7 +29,8 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr std::int64_t most_failures = 3;  // an error that all ranks meet again is none of the network
+// In groups that lost nobody. More of them come from the program, not from the network.
+constexpr std::int64_t most_failures = 3;
 
 }  // namespace
 
@@ -56,7 +57,7 @@ void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
   }
 }
 
-// What a save would write, on every rank.
+// Every rank keeps what the main process would save.
 void TorchRunnerBase::FaultTolerance::keep_state() {
   const auto ranks = Saver(runner_).gather_rank_states();
   state_.point = clone(runner_.state_dict());
@@ -101,9 +102,10 @@ void TorchRunnerBase::FaultTolerance::connect(const detail::Generation& generati
   const RunnerConfig& config = runner_.config();
   const ProcessIdentity identity = detail::identity_in(generation, read_process_identity());
   runner_.gradient_accumulators_.clear();
-  runner_.replace_parallelism(std::make_unique<Parallelism>(ProcessIdentity()));  // ends the old connections first
-  RunnerConfig soon = config;                                                     // all are there
+  // All processes of the generation are there: none is waited for as long as at the start.
+  RunnerConfig soon = config;
   soon.comm.init_timeout_seconds = std::chrono::duration<double>(timeout()).count();
+  runner_.replace_parallelism(std::make_unique<Parallelism>(ProcessIdentity()));  // ends the old connections first
   runner_.replace_parallelism(stacks().at(config.stack_name())(identity, soon));
   runner_.parallelism().set_timeout(timeout());
   runner_.logger().info(

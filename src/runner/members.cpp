@@ -125,7 +125,7 @@ ProcessIdentity identity_in(const Generation& generation, ProcessIdentity own) {
   return own;
 }
 
-/// What a living process says of itself.
+/// The file by which a living process is known to the others.
 struct Members::Entry {
   std::string token;
   std::int64_t wanted = 0;  ///< the generation that it waits for, or is in

@@ -115,11 +115,15 @@ void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {
 void TorchRunnerBase::TrainPass::apply_requests(const StepPacket& agreed) {
   detail::Requests& requests = runner_.requests_;
   if (runner_.fault_ != nullptr) [[unlikely]] {
-    if (!runner_.is_single_process_) {  // those who redo what a death interrupts must all know of it
-      requests.save = agreed.save;
-      requests.evaluation = agreed.evaluate;
+    if (runner_.is_single_process_) {
+      FaultTolerance(runner_).end_step(agreed);
+    } else {
+      // Those who redo what a death interrupts must all know of what was agreed, and of nothing else.
+      const bool asked = std::exchange(requests.evaluation, agreed.evaluate);
+      requests.save = requests.save || agreed.save;
+      FaultTolerance(runner_).end_step(agreed);
+      requests.evaluation = requests.evaluation || asked;
     }
-    FaultTolerance(runner_).end_step(agreed);
   }
   if (!runner_.is_single_process_ || requests.save || requests.evaluation) [[unlikely]] {
     if (runner_.is_single_process_ ? requests.save : agreed.save) {

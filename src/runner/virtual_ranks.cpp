@@ -26,13 +26,13 @@ std::vector<Subtree> subtrees(std::int64_t processes, std::int64_t virtual_ranks
   return subtrees_of_ranks(processes, virtual_ranks);
 }
 
-/// What a change is added to: zero where the buffer was not finite, so that the change is the new value.
+/// The number to which changes are added. It is zero where the buffer was not finite: the change is then the new value.
 at::Tensor base_of(const at::Tensor& before) {
   const at::Tensor wide = before.to(at::kDouble);
   return at::where(at::isfinite(wide), wide, 0.0);
 }
 
-/// What a shard has added to a buffer; of integers exact beyond 2^53.
+/// The difference that a shard has made to a buffer. Integers are subtracted as such: double is exact to 2^53 only.
 at::Tensor change_of(const at::Tensor& after, const at::Tensor& before) {
   return before.is_floating_point() ? after.to(at::kDouble).sub(base_of(before))
                                     : after.to(at::kLong).sub(before.to(at::kLong)).to(at::kDouble);

@@ -206,4 +206,16 @@ TEST_CASE("ft: a process with another config is refused, and those beyond virtua
   run.check_finished_like_one();
 }
 
+TEST_CASE("ft: a failure that comes again while all live ends them, with its words", "[reliability]") {
+  Replicas run(program, {"--forget", "others"}, 2);
+  std::string output;
+  for (const auto& replica : run.replicas) {
+    CHECK(replica->wait() == 1);
+    output += replica->output();
+  }
+  CHECK_THAT(output, ContainsSubstring("[runner.init_fault_tolerance] expected an update after a new group has formed, "
+                                       "got the same failure 4 times while all 2 processes live: "));
+  CHECK_THAT(output, ContainsSubstring("[group.collective] expected the same collective on all ranks"));
+}
+
 }  // namespace

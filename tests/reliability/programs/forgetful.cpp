@@ -2,7 +2,7 @@
 //
 //   forgetful --forget noise      nothing, noise (a generator of its own), counter (of its own), checkpoints (all), or
 //                                 failures (its exit code after an error), history (a checkpoint of it, when a save
-//                                 failed); luck: two runs of it differ
+//                                 failed); luck: two runs of it differ; others (rank 1 calls a collective alone)
 //   forgetful --scores 3,1,2      validation losses by epoch, whatever it learns
 //   forgetful --bad 12,40         micro-batches whose inputs are NaN
 #include <algorithm>
@@ -32,7 +32,7 @@ struct ForgetfulConfig : dl::RunnerConfig {
   }
   void fields(dl::Fields& f) override {
     f("forget", forget, "what is not saved")
-        .choices({"nothing", "noise", "counter", "checkpoints", "failures", "history", "luck"});
+        .choices({"nothing", "noise", "counter", "checkpoints", "failures", "history", "luck", "others"});
     f("scores", scores, "validation losses by epoch");
     f("bad", bad, "micro-batches whose inputs are NaN");
   }
@@ -66,6 +66,9 @@ class ForgetfulRunner : public dl::TorchRunner {
     ++counter_;
     if (std::find(bad_.begin(), bad_.end(), state().train.micro_step) != bad_.end()) {
       batch.input = batch.input * std::numeric_limits<double>::quiet_NaN();
+    }
+    if (forget_ == "others" && rank() == 1 && state().train.global_step == 6) {
+      group().all_gather(std::string("alone"));
     }
     if (forget_ == "noise" || forget_ == "luck") {
       batch.input = batch.input + torch::randn(batch.input.sizes(), noise_) * 0.1;
