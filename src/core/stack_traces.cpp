@@ -33,9 +33,11 @@ struct Slot {
   std::atomic<int> count{pending};
 };
 
+/// Of one capture. None is ever freed, since a handler may be late.
 struct Slots {
   std::unique_ptr<Slot[]> all;
   std::size_t size = 0;
+  Slots* before = nullptr;
 };
 
 std::atomic<Slots*> slots{nullptr};
@@ -146,7 +148,7 @@ std::vector<ThreadTrace> capture_stack_traces(std::chrono::milliseconds limit) {
   static const int signal = free_signal();
   prepare_stack_traces();
   const auto threads = other_threads();
-  auto* const asked = new Slots{std::make_unique<Slot[]>(threads.size()), threads.size()};  // a handler may be late
+  auto* const asked = new Slots{std::make_unique<Slot[]>(threads.size()), threads.size(), slots.load()};
   std::vector<ThreadTrace> out;
   for (std::size_t i = 0; i < threads.size(); ++i) {
     const std::string folder = concat("/proc/self/task/", threads[i]);

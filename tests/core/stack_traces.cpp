@@ -81,8 +81,9 @@ TEST_CASE("stack traces: threads with the same trace share one", "[core]") {
 }
 
 TEST_CASE("symbol_text: names exported functions by their symbol, and unknown addresses by number", "[core]") {
-  CHECK_THAT(detail::symbol_text(dlsym(RTLD_DEFAULT, "qsort"), false),
-             Catch::Matchers::StartsWith("qsort + 0x0 (libc"));
+  // A function that no sanitizer puts its own in place of.
+  CHECK_THAT(detail::symbol_text(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), false),
+             Catch::Matchers::StartsWith("gnu_get_libc_version + 0x0 (libc"));
   CHECK(detail::symbol_text(reinterpret_cast<const void*>(0x10), false) == "0x10");
 }
 
