@@ -105,6 +105,13 @@ Group Group::connect(const ProcessIdentity& identity, const GroupOptions& option
   return group;
 }
 
+void Group::decline(const ProcessIdentity& identity, std::string_view reason,
+                    std::chrono::milliseconds timeout) noexcept {
+  if (identity.distributed()) {
+    detail::decline_gloo(identity, reason, timeout);
+  }
+}
+
 // A message over the loopback address wakes two threads on each side: half a millisecond on busy cores, in every step.
 void Group::Impl::share_messages(const Group& group) {
   const std::int64_t number_of_last = number;

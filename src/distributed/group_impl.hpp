@@ -35,6 +35,7 @@ struct Connection {
 
 /// Joins the other processes at the master's address and connects to each over Gloo.
 Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& options);
+void decline_gloo(const ProcessIdentity& identity, std::string_view reason, std::chrono::milliseconds timeout) noexcept;
 /// One connection for each of `size` threads of this process.
 std::vector<Connection> connect_threads(int size, const GroupOptions& options);
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -45,6 +46,11 @@ Meeting open_meeting(const ProcessIdentity& identity, std::chrono::milliseconds 
 /// @throws DistributedError
 void call_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity,
                std::chrono::milliseconds timeout, Deadline deadline);
+
+/// In place of `call_roll`, for a process that cannot take part: the others throw with `reason`. Rank 0 waits until
+/// they have read it. @throws DistributedError as above
+void decline_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, std::string_view reason,
+                  std::chrono::milliseconds timeout, Deadline deadline);
 
 /// The start of this part's messages.
 constexpr const char* connect_where = "group.connect";

@@ -83,7 +83,10 @@ class Roll {
     std::string refusal;
     std::string verdict;
     try {
-      refusal = announce();
+      refusal = introduce();
+      if (refusal.empty() && store_.add(arrived_key, 1) == identity_.world_size) {
+        claim(verdict_key, complete);
+      }
       verdict = refusal.empty() ? await(verdict_key) : decide(refusal);
     } catch (const DistributedError&) {
       throw;
@@ -95,14 +98,24 @@ class Roll {
     if (verdict == complete && refusal.empty()) {
       return;
     }
-    part(verdict.find("got none of rank") != std::string::npos);
+    part(verdict.find("got none of rank") != std::string::npos, std::chrono::steady_clock::now() + farewell);
     // A process that comes when all others have met is the only one to learn why it may not.
     throw DistributedError(refusal.empty() ? verdict : refusal);
   }
 
+  /// Tells the others that this process does not take part.
+  void decline(std::string_view reason) {
+    declines_ = concat("[", connect_where, "] expected all ranks to start, got an error on rank ", identity_.rank, ": ",
+                       reason);
+    if (introduce().empty()) {
+      decide(declines_);
+    }
+    part(false, deadline_);
+  }
+
  private:
   /// Says that this process is here; returns why it must not be.
-  std::string announce() {
+  std::string introduce() {
     const Record mine = own_record(identity_);
     store_.set(here_key(identity_.rank), bytes_of("1"));
     Record first = mine;
@@ -133,9 +146,6 @@ class Roll {
                     ", got two: ", first.process, " and ", mine.process,
                     "; start each rank once, and each run at a MASTER_PORT that no other uses");
     }
-    if (store_.add(arrived_key, 1) == identity_.world_size) {
-      claim(verdict_key, complete);
-    }
     return {};
   }
 
@@ -164,7 +174,7 @@ class Roll {
     milliseconds pause(1);
     while (require_store(), !store_.check({key})) {
       if (std::chrono::steady_clock::now() >= deadline_) {
-        return decide(missing());
+        return decide(declines_.empty() ? missing() : declines_);
       }
       pause_for(pause);
       pause = std::min(2 * pause, slowest);
@@ -194,7 +204,7 @@ class Roll {
 
   /// Rank 0 serves for a while until the others have read the verdict: those that are here, or all where none is known
   /// to be missing.
-  void part(bool some_missing) noexcept {
+  void part(bool some_missing, Deadline last) noexcept {
     try {
       if (identity_.rank != 0 || superfluous_) {
         store_.add(heard_key, superfluous_ ? 0 : 1);
@@ -204,7 +214,6 @@ class Roll {
       for (int rank = 1; rank < identity_.world_size; ++rank) {
         others += !some_missing || store_.check({here_key(rank)}) ? 1 : 0;
       }
-      const Deadline last = std::chrono::steady_clock::now() + farewell;
       while (!identity_.launcher_listens && std::chrono::steady_clock::now() < last &&
              store_.add(heard_key, 0) < others) {
         pause_for(milliseconds(10));
@@ -228,6 +237,7 @@ class Roll {
   milliseconds timeout_;
   Deadline deadline_;
   bool superfluous_ = false;  ///< another process has this rank
+  std::string declines_;      ///< why this process does not take part
 };
 
 }  // namespace
@@ -235,6 +245,11 @@ class Roll {
 void call_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, milliseconds timeout,
                Deadline deadline) {
   Roll(store, meeting, identity, timeout, deadline).call();
+}
+
+void decline_roll(c10d::Store& store, const Meeting& meeting, const ProcessIdentity& identity, std::string_view reason,
+                  milliseconds timeout, Deadline deadline) {
+  Roll(store, meeting, identity, timeout, deadline).decline(reason);
 }
 
 }  // namespace danling::inline v0::detail

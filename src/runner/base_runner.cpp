@@ -1,6 +1,7 @@
 // Construction of a runner, its progress and its parallelism.
 #include <danling/runner/base_runner.hpp>
 
+#include <optional>
 #include <utility>
 
 #include <danling/core/signals.hpp>
@@ -12,6 +13,7 @@
 #include "runner/process_config.hpp"
 #include "runner/services.hpp"
 #include "runner/setup.hpp"
+#include "runner/wait_notice.hpp"
 
 namespace danling::inline v0 {
 
@@ -48,6 +50,10 @@ void BaseRunner::init_distributed() {
     logger_->show(config().console && is_main_process());
   } else {
     const ProcessIdentity identity = detail::apply_init_method(parallelism_->identity(), config());
+    std::optional<detail::WaitNotice> notice;
+    if (identity.distributed() && is_main_process()) {
+      notice.emplace(*logger_, detail::waits_text(identity, config()));
+    }
     set_parallelism(stacks().at(config().stack_name())(identity, config()));
   }
 }

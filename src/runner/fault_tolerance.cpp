@@ -73,13 +73,14 @@ void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
   runner_.services().watchdog.reset();  // it keeps connections of the group
   for (;;) {
     if (!news.empty()) {
-      runner_.logger().warning(concat("fault tolerance: a process is gone (", news, "); the others form a new group"));
+      runner_.logger().warning(
+          concat("fault tolerance: the group has failed (", news, "); its processes form a new one"));
     }
     const detail::Generation generation = state_.members.next();
     state_.failures += !news.empty() && generation.same_members ? 1 : 0;
     check<DistributedError>(state_.failures <= most_failures, "runner.init_fault_tolerance",
-                            "expected an update after a new group has formed, got the same failure ", state_.failures,
-                            " times while all ", generation.size, " processes live: ", news);
+                            "expected an update after a new group has formed, got ", state_.failures,
+                            " failures while all ", generation.size, " processes lived; the last: ", news);
     try {
       connect(generation);
       share_state();

@@ -22,7 +22,7 @@ class TorchRunnerBase::FaultTolerance {
   /// @throws detail::Regroup when a process waits to join
   void end_step(const StepPacket& agreed);
   /// Goes on with those who are there. `reason`: the failure; empty when processes join.
-  /// @throws DistributedError when it cannot, and when the same failure comes again and again while all live
+  /// @throws DistributedError when it cannot, and when new groups fail again and again while all live
   void regroup(std::string_view reason);
   /// Joins those who train already.
   void join() { regroup(""); }

@@ -10,9 +10,11 @@
 #include <danling/runner/stacks.hpp>
 #include <danling/version.hpp>
 
+#include "distributed/rank_report.hpp"
 #include "runner/fault_state.hpp"
 #include "runner/process_config.hpp"
 #include "runner/setup.hpp"
+#include "runner/wait_notice.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -46,6 +48,8 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   options.timestamp = runner_.timestamp();
   options.start_limit = detail::timeout_of(config.comm.init_timeout_seconds.value_or(300.0));
   options.absence_limit = std::chrono::milliseconds(ft.process_group_timeout_ms);
+  std::string waits = concat("waits for the other processes of ", options.size, ", which meet in ",
+                             options.directory.string(), ", for at most ", detail::seconds_text(options.start_limit));
   runner_.fault_ = std::make_shared<detail::FaultState>(std::move(options));
   detail::FaultState& state = *runner_.fault_;
   if (state.members.is_late()) {
@@ -56,6 +60,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
     outside.world_size = 2;
     return std::make_unique<Parallelism>(outside);
   }
+  const detail::WaitNotice notice(*runner_.logger_, std::move(waits));
   return stacks().at(config.stack_name())(detail::identity_in(state.members.next(), own), config);
 }
 

@@ -6,6 +6,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 #include <danling/core/suggest.hpp>
+#include <danling/runner/parallelism.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -130,10 +131,14 @@ void RunnerPlan::check_split_names() const {
 }
 
 void RunnerPlan::check_lengths() const {
+  const std::int64_t shares = parallelism().data_share().size;
   for (const auto& name : train_splits()) {
     const auto length = split_length(name);
     check<ConfigError>(!length || *length > 0, "runner.build_dataloaders", "expected at least one batch in split ",
-                       quote(name), ", got fewer records than dataloader.batch_size, which drop_last leaves out");
+                       quote(name), ", got fewer records than ",
+                       shares > 1 ? concat(shares, " x dataloader.batch_size (a batch of all processes)")
+                                  : std::string("dataloader.batch_size"),
+                       ", which drop_last leaves out; lower batch_size, or set dataloader.drop_last: false");
   }
 }
 

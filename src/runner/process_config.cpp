@@ -8,7 +8,9 @@
 #include <ATen/Context.h>
 
 #include <danling/core/error.hpp>
+#include <danling/distributed/group.hpp>
 
+#include "distributed/rank_report.hpp"
 #include "runner/reserved_keys.hpp"
 
 namespace danling::inline v0 {
@@ -186,6 +188,14 @@ void detail::check_processes(const RunnerConfig& config) {
                        "expected 'ft.min_replica_size' of at most 'ft.group_size' (", ft.group_size, "), got ",
                        ft.min_replica_size);
   }
+}
+
+std::string detail::waits_text(const ProcessIdentity& identity, const RunnerConfig& config) {
+  const auto limit =
+      config.comm.init_timeout_seconds ? timeout_of(*config.comm.init_timeout_seconds) : GroupOptions().timeout;
+  const std::string place =
+      identity.master_port > 0 ? concat(" at ", identity.master_address, ":", identity.master_port) : std::string();
+  return concat("waits for the other processes of ", identity.world_size, place, ", for at most ", seconds_text(limit));
 }
 
 }  // namespace danling::inline v0

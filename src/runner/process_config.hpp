@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include <danling/distributed/process.hpp>
 #include <danling/runner/runner_config.hpp>
@@ -22,5 +23,8 @@ void check_processes(const RunnerConfig& config);
 /// @throws ConfigError for another text, and for a `backend` that cannot join several processes
 ProcessIdentity apply_init_method(ProcessIdentity identity, const RunnerConfig& config,
                                   const Environment& environment = process_environment());
+
+/// What the main process says of its wait for the others.
+std::string waits_text(const ProcessIdentity& identity, const RunnerConfig& config);
 
 }  // namespace danling::inline v0::detail

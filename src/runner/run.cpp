@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include <danling/core/signals.hpp>
+#include <danling/distributed/group.hpp>
 #include <danling/distributed/threads.hpp>
 #include <danling/nn/summary.hpp>
 #include <danling/runner/finders.hpp>
@@ -22,6 +23,7 @@
 #include <danling/workspace/workspace.hpp>
 
 #include "runner/display.hpp"
+#include "runner/process_config.hpp"
 
 namespace danling::inline v0 {
 
@@ -186,11 +188,29 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
   return code;
 }
 
+// A constructor has thrown on this rank, for want of a file say: the others must not wait for it.
+void tell_others(const RunnerConfig& config, std::string_view message) noexcept {
+  try {
+    if (!config.ft.enabled) {
+      Group::decline(apply_init_method(read_process_identity(), config), message, std::chrono::seconds(30));
+    }
+  } catch (const std::exception&) {  // what has been told says more
+  }
+}
+
 }  // namespace
 
 int run(int argc, char** argv, RunnerConfig& config, const std::function<std::unique_ptr<TorchRunnerBase>()>& make,
         const std::function<void(TorchRunnerBase&)>& work) {
   std::unique_ptr<TorchRunnerBase> runner;
+  bool constructs = false;
+  const auto crashed = [&](const std::string& message, int code) {
+    report(runner.get(), "crashed", message, 0, code);
+    if (constructs) {
+      tell_others(config, message);
+    }
+    return code;
+  };
   try {
     if (parse(config, argc, argv)) {
       return exit_success;
@@ -201,7 +221,9 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     std::signal(SIGXFSZ, SIG_IGN);
     std::signal(SIGPIPE, SIG_IGN);
     try {
+      constructs = true;
       runner = make();
+      constructs = false;
       if (!threads.empty()) {
         runner->logger().info(threads);
       }
@@ -237,11 +259,11 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
       return report(runner.get(), "stopped", message_of(error), signal, 128 + signal);
     }
   } catch (const ConfigError& error) {
-    return report(runner.get(), "crashed", one_line(error.what()), 0, exit_config);
+    return crashed(one_line(error.what()), exit_config);
   } catch (const std::exception& error) {
-    return report(runner.get(), "crashed", message_of(error), 0, exit_failure);
+    return crashed(message_of(error), exit_failure);
   } catch (...) {
-    return report(runner.get(), "crashed", "an exception that is not a std::exception", 0, exit_failure);
+    return crashed("an exception that is not a std::exception", exit_failure);
   }
 }
 

@@ -166,6 +166,49 @@ TEST_CASE("Group: a rank 0 that does not come is named", "[distributed]") {
   }
 }
 
+TEST_CASE("Group: a rank that declines ends the others with its words, whoever comes first", "[distributed]") {
+  for (const int declining : {0, 2}) {
+    for (const bool by_name : {false, true}) {
+      for (const bool first : {false, true}) {
+        const int port = free_port();
+        const std::string job = unique_job();
+        const auto texts = run_processes(3, [&](int rank) -> std::string {
+          const auto identity = by_name ? rank_of_job(rank, 3, job) : identity_of_rank(rank, 3, port);
+          if ((rank == declining) != first) {
+            std::this_thread::sleep_for(500ms);
+          }
+          if (rank == declining) {
+            danling::Group::decline(identity, "[data] no file", 30s);
+            return "declined";
+          }
+          return joining(identity, 60s);
+        });
+        for (int rank = 0; rank < 3; ++rank) {
+          CHECK(texts[static_cast<std::size_t>(rank)] ==
+                (rank == declining ? "declined"
+                                   : concat("[group.connect] expected all ranks to start, got an error on rank ",
+                                            declining, ": [data] no file")));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Group: a rank that declines where nobody comes, or after a meeting, disturbs nobody", "[distributed]") {
+  const int port = free_port();
+  const auto texts = run_processes(2, [&](int rank) -> std::string {
+    const auto identity = identity_of_rank(rank, 2, port);
+    const auto alone = identity_of_rank(rank, 3, free_port());
+    if (rank == 1) {
+      danling::Group::decline(alone, "[data] no file", 100ms);
+    }
+    const danling::Group group = danling::Group::connect(identity);
+    danling::Group::decline(identity, "[data] no file", 30s);
+    return concat(group.all_gather(concat(rank)).size());
+  });
+  danling_test::check_ranks(texts, "2");
+}
+
 TEST_CASE("Group: a rank that was started twice is an error on every rank before the timeout", "[distributed]") {
   // Ranks 0, 1, 1 of 3; then 0, 0, 1 of 3.
   for (const int doubled : {1, 0}) {

@@ -206,16 +206,33 @@ TEST_CASE("ft: a process with another config is refused, and those beyond virtua
   run.check_finished_like_one();
 }
 
-TEST_CASE("ft: a failure that comes again while all live ends them, with its words", "[reliability]") {
-  Replicas run(program, {"--forget", "others"}, 2);
-  std::string output;
+TEST_CASE("ft: a process that waits for others says so, and where", "[reliability]") {
+  Replicas run({"--epochs", "2"}, {"--comm.init_timeout_seconds", "120"}, 2);
+  run.replicas.pop_back();
+  const auto& first = *run.replicas.front();
+  wait_until("a line of the one that waits", [&] {
+    return first.output().find("waits for the other processes of 2, which meet in ") != std::string::npos;
+  });
+  CHECK_THAT(first.output(), ContainsSubstring((run.root() / ".ft").string()));
+  CHECK_THAT(first.output(), ContainsSubstring(", for at most 120.0 s\n"));
+  run.start(1);
   for (const auto& replica : run.replicas) {
-    CHECK(replica->wait() == 1);
-    output += replica->output();
+    CHECK(replica->wait() == 0);
   }
-  CHECK_THAT(output, ContainsSubstring("[runner.init_fault_tolerance] expected an update after a new group has formed, "
-                                       "got the same failure 4 times while all 2 processes live: "));
-  CHECK_THAT(output, ContainsSubstring("[group.collective] expected the same collective on all ranks"));
+}
+
+TEST_CASE("ft: groups that fail again and again while all live end, with the words of the last failure",
+          "[reliability]") {
+  Replicas run(program, {"--forget", "others"}, 2);
+  for (std::size_t rank = 0; rank < run.replicas.size(); ++rank) {
+    CHECK(run.replicas[rank]->wait() == 1);
+    const std::string output = run.replicas[rank]->output();
+    CHECK_THAT(output, ContainsSubstring(
+                           "error: [runner.init_fault_tolerance] expected an update after a new group has formed, "
+                           "got 4 failures while all 2 processes lived; the last: [group.collective] expected "));
+    CHECK_THAT(output, ContainsSubstring(rank == 0 ? "got none of rank 1, which lives but waits elsewhere"
+                                                   : "rank 0 did not join all_gather of bytes"));
+  }
 }
 
 }  // namespace

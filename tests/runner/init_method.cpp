@@ -1,10 +1,12 @@
 // init_method and backend of the config: where the processes of a run meet, and over what.
+#include <cstdlib>
 #include <limits>
 
 #include <support/ranks.hpp>
 
 #include "fixture.hpp"
 #include "parse.hpp"
+#include "printed.hpp"
 #include "runner/process_config.hpp"
 
 namespace runner_test {
@@ -101,6 +103,61 @@ TEST_CASE("init_method: processes without MASTER_ADDR meet at the address of the
                       runner.state().train.global_step);
   });
   danling_test::check_ranks(texts, "2 ranks, ddp, step 4");  // 25 records each in batches of 8
+}
+
+/// What `dl::run` prints and returns in a rank of two.
+template <class Runner>
+std::string run_as(int rank, int port, const Folder& folder, const std::string& seconds,
+                   const std::string& console = "false") {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  std::vector<std::string> words = {
+      "program", "--workspace_root", folder.path().string(), "--comm.init_timeout_seconds", seconds, "--console",
+      console};
+  std::vector<char*> arguments;
+  for (std::string& word : words) {
+    arguments.push_back(word.data());
+  }
+  arguments.push_back(nullptr);
+  int code = 0;
+  const std::string printed =
+      printed_by([&] { code = dl::run<Runner, TinyConfig>(static_cast<int>(words.size()), arguments.data()); });
+  return dl::concat(printed, "code ", code);
+}
+
+TEST_CASE("run: a constructor that throws on one rank ends the others with its words, not by their time-out",
+          "[runner]") {
+  struct Reader : TinyRunner {
+    explicit Reader(const TinyConfig& config) : TinyRunner(config) {
+      if (std::getenv("MISSING_ON") == dl::concat(rank())) {
+        dl::fail<dl::DataError>("reader", "expected data in train.csv, got none");
+      }
+    }
+  };
+  const std::string told = "[reader] expected data in train.csv, got none\ncode 1";
+  for (const int missing : {0, 1}) {
+    const Folder folder;
+    const int port = danling_test::free_port();
+    const auto texts = danling_test::run_processes(2, [&](int rank) {
+      setenv("MISSING_ON", std::to_string(missing).c_str(), 1);
+      return run_as<Reader>(rank, port, folder, "600");
+    });
+    CHECK(texts[missing == 0 ? 0 : 1] == "error: " + told);
+    CHECK(texts[missing == 0 ? 1 : 0] ==
+          dl::concat("error: [group.connect] expected all ranks to start, got an error on rank ", missing, ": ", told));
+  }
+}
+
+TEST_CASE("run: a main process that waits for others says so before it gives up", "[runner]") {
+  const Folder folder;
+  const int port = danling_test::free_port();
+  const auto texts =
+      danling_test::run_processes(1, [&](int) { return run_as<TinyRunner>(0, port, folder, "7", "true"); });
+  CHECK_THAT(texts[0], ContainsSubstring(dl::concat("waits for the other processes of 2 at 127.0.0.1:", port,
+                                                    ", for at most 7.0 s\n")));
+  CHECK_THAT(texts[0], ContainsSubstring("got none of rank 1"));
 }
 
 }  // namespace

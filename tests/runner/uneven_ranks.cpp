@@ -65,5 +65,29 @@ TEST_CASE("ranks: a request after another rank has ended its pass is obeyed when
   CHECK(run("save") == both + "done at step 6 and done at step 16");
 }
 
+TEST_CASE("ranks: a training split of less than one batch of all processes is refused, with what to change",
+          "[runner]") {
+  const auto error_with = [](int size) {
+    return danling_test::run_ranks(size, [](const dl::Group& group) {
+      const Folder folder;
+      TinyConfig config(folder);
+      config.records = 7;
+      config.dataloader.batch_size = group.size() == 1 ? 8 : 4;
+      config.dataloader.drop_last = true;
+      RankRunner<> runner(config, group);
+      return error_of<dl::ConfigError>([&] { runner.train(); });
+    });
+  };
+  const std::string begin =
+      "[runner.build_dataloaders] expected at least one batch in split 'train', got fewer records than ";
+  const std::string end =
+      "dataloader.batch_size, which drop_last leaves out; lower batch_size, or set dataloader.drop_last: false";
+  CHECK(error_with(1)[0] == begin + end);
+  const std::string both =
+      "dataloader.batch_size (a batch of all processes), which drop_last leaves out; lower "
+      "batch_size, or set dataloader.drop_last: false";
+  danling_test::check_ranks(error_with(2), begin + "2 x " + both);
+}
+
 }  // namespace
 }  // namespace runner_test

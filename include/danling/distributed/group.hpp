@@ -54,6 +54,10 @@ class Group {
   /// @throws DistributedError naming address and rank when others do not join, and where LibTorch was built without
   /// Gloo (`over` works there).
   static Group connect(const ProcessIdentity& identity, const GroupOptions& options = {});
+  /// In place of the first `connect`, for a process that has failed before it: `connect` of the others throws `reason`
+  /// and this rank. Waits for rank 0, and as rank 0 for the others, at most `timeout`; does nothing after a `connect`.
+  static void decline(const ProcessIdentity& identity, std::string_view reason,
+                      std::chrono::milliseconds timeout) noexcept;
   /// A group over an existing process group, whose backend must carry host memory: `cpu:gloo,cuda:nccl` does. The
   /// caller keeps it usable; its timeout applies. Errors do not name the rank at fault; `abort` is seen by this process
   /// alone; it cannot be split.
