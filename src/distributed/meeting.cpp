@@ -214,7 +214,8 @@ Meeting open_meeting(const ProcessIdentity& identity, milliseconds timeout, Dead
   const std::string local = anywhere ? local_name(identity) : "";
   check<DistributedError>(!local.empty() || (!identity.master_address.empty() && identity.master_port > 0),
                           connect_where, "expected MASTER_ADDR and MASTER_PORT beside a world of ", identity.world_size,
-                          ", got ", quote(identity.master_address), " and ", identity.master_port,
+                          ", got ", identity.master_address.empty() ? "no MASTER_ADDR" : "", anywhere ? " and " : "",
+                          identity.master_port > 0 ? "" : "no MASTER_PORT",
                           "; set both on every rank: the host of rank 0, and a free port there");
   const std::string name = local.empty() ? concat(identity.master_address, ":", identity.master_port) : local;
   const std::lock_guard lock(served().mutex);

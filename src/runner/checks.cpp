@@ -11,7 +11,7 @@
 #include "runner/agreed_error.hpp"
 #include "runner/checks.hpp"
 #include "runner/loop_frame.hpp"
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/services.hpp"
 
 namespace danling::inline v0 {

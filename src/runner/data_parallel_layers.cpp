@@ -8,7 +8,7 @@
 #include <danling/core/error.hpp>
 #include <danling/nn/sync_batch_norm.hpp>
 
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 
 namespace danling::inline v0::detail {
 namespace {

@@ -15,7 +15,7 @@
 #include "runner/agreement.hpp"
 #include "runner/display.hpp"
 #include "runner/flag_scope.hpp"
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/records.hpp"
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"

@@ -10,7 +10,7 @@
 #include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/restorer.hpp"
 #include "runner/snapshot.hpp"
 #include "runner/train_pass.hpp"

@@ -35,6 +35,11 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
   options.directory = ft.directory ? std::filesystem::path(*ft.directory)
                                    : std::filesystem::path(config.workspace_root) / ".ft" /
                                          concat(runner_.name(), "-", runner_.config_id());
+  if (launched && process_environment()("TORCHELASTIC_RUN_ID")) {
+    runner_.logger_->warning(
+        "runner.init_fault_tolerance: expected processes without a launcher, got those of danling launch or torchrun, "
+        "which end all when one dies; start each with --ft.replica_id, or leave out ft.enabled");
+  }
   options.number = launched ? own.rank : ft.replica_id;
   options.size = launched ? own.world_size : ft.group_size;
   options.least = ft.min_replica_size;

@@ -8,7 +8,7 @@
 
 #include "runner/checks.hpp"
 #include "runner/gradients.hpp"
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/rank_times.hpp"
 #include "runner/services.hpp"
 

@@ -12,7 +12,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/optim/clip.hpp>
 
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 
 namespace danling::inline v0 {
 namespace {

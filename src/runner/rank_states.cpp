@@ -10,7 +10,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "checkpoint/state_archive.hpp"
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/restorer.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"

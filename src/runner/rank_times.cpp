@@ -7,7 +7,7 @@
 
 #include <danling/core/format.hpp>
 
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 
 namespace danling::inline v0::detail {
 namespace {

@@ -13,7 +13,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/suggest.hpp>
 
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/records.hpp"
 #include "runner/saver.hpp"
 #include "runner/score_names.hpp"

@@ -14,7 +14,7 @@
 
 #include "runner/display.hpp"
 #include "runner/flag_scope.hpp"
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/restorer.hpp"
 #include "runner/services.hpp"
 

@@ -11,7 +11,7 @@
 #include <danling/version.hpp>
 
 #include "distributed/packing.hpp"
-#include "runner/meeting.hpp"
+#include "runner/rank_messages.hpp"
 #include "runner/setup.hpp"
 
 namespace danling::inline v0 {

@@ -118,6 +118,9 @@ void VirtualRanks::end_shard(optim::Optimizer& optimizer) {
   for (const auto& param_group : optimizer.param_groups()) {
     for (const at::Tensor& param : param_group.params) {
       shard.push_back(std::exchange(param.mutable_grad(), at::Tensor()));
+      check<StateError>(!shard.back().defined() || shard.back().layout() == at::kStrided, "runner.backward",
+                        "expected dense gradients with parallel.virtual_ranks, got a sparse one of shape [",
+                        join(param.sizes()), "]; create the embedding with sparse(false)");
     }
   }
   gradients_->push(std::move(shard));

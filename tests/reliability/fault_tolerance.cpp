@@ -207,7 +207,7 @@ TEST_CASE("ft: a process with another config is refused, and those beyond virtua
 }
 
 TEST_CASE("ft: a process that waits for others says so, and where", "[reliability]") {
-  Replicas run({"--epochs", "2"}, {"--comm.init_timeout_seconds", "120"}, 2);
+  Replicas run({"--epochs", "2", "--console", "true"}, {"--comm.init_timeout_seconds", "120"}, 2);
   run.replicas.pop_back();
   const auto& first = *run.replicas.front();
   wait_until("a line of the one that waits", [&] {
@@ -219,6 +219,16 @@ TEST_CASE("ft: a process that waits for others says so, and where", "[reliabilit
   for (const auto& replica : run.replicas) {
     CHECK(replica->wait() == 0);
   }
+}
+
+TEST_CASE("ft: under a launcher that ends all when one dies it trains, with a warning", "[reliability]") {
+  const TempDir dir;
+  reliability::Launched run({"-n", "2", "--no-prefix", "--", DANLING_FORGETFUL, "--workspace_root", dir.path().string(),
+                             "--forget", "nothing", "--epochs", "2", "--console", "true", "--ft.enabled", "true"});
+  CHECK(run.wait() == 0);
+  CHECK_THAT(run.out() + run.err(),
+             ContainsSubstring("expected processes without a launcher, got those of danling launch or torchrun, which "
+                               "end all when one dies; start each with --ft.replica_id, or leave out ft.enabled"));
 }
 
 TEST_CASE("ft: groups that fail again and again while all live end, with the words of the last failure",

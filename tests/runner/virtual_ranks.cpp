@@ -211,5 +211,27 @@ TEST_CASE("virtual ranks: what depends on the number of processes is an error th
   }
 }
 
+struct SparseTableImpl : torch::nn::Module {
+  SparseTableImpl() {
+    table = register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 3).sparse(true)));
+  }
+  at::Tensor forward(const at::Tensor& input) { return table(input.select(1, 0).abs().to(at::kLong) % 5); }
+  torch::nn::Embedding table{nullptr};
+};
+TORCH_MODULE(SparseTable);
+
+TEST_CASE("virtual ranks: a sparse gradient is an error that says what to do", "[runner][ddp]") {
+  TinyConfig config = sharded_config();
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.record = false;
+  config.optim.type = "sgd";
+  ShardedRunner runner(config, dl::Group());
+  runner.model = SparseTable();
+  CHECK_THAT(error_of<dl::StateError>([&] { runner.train(); }),
+             StartsWith("[runner.backward] expected dense gradients with parallel.virtual_ranks, got a sparse one of "
+                        "shape [5, 3]; create the embedding with sparse(false)"));
+}
+
 }  // namespace
 }  // namespace runner_test

@@ -1,4 +1,4 @@
-// Where the ranks of a run meet: each sends one message, and all act on the same list.
+// Messages between the ranks of a run: each sends one, and all act on the same list.
 #pragma once
 
 #include <string>
