@@ -111,6 +111,41 @@ class PoisonedRunner : public TinyRunner {
   }
 };
 
+TEST_CASE("ddp: a run with PowerSGD and SyncBatchNorm resumes in the middle of a pass, bit for bit", "[runner][ddp]") {
+  const Folder whole;
+  TinyConfig config = powersgd_config(whole);
+  config.epochs.reset();
+  config.steps = 14;  // passes of 6
+  config.checkpoint.interval = 4;
+  const auto trained = [](const TinyConfig& run) {
+    return danling_test::run_ranks(2, [&](const dl::Group& group) {
+      DdpRunner<> runner(run, group);
+      torch::nn::Sequential net(torch::nn::Linear(4, run.hidden), dl::nn::SyncBatchNorm(run.hidden), torch::nn::ReLU(),
+                                torch::nn::Linear(run.hidden, 3));
+      net->to(at::kFloat);
+      runner.model = net;
+      runner.train();
+      return runner.numbers();
+    });
+  };
+  const auto expected = trained(config);
+  CHECK(expected[0] == expected[1]);
+  const fs::path middle = find_file(whole, "ckpt-s000000000008.pth");
+  CHECK(dl::load_file(middle)
+            .at("ranks")
+            .at("1")
+            .at("parallelism")
+            .at("powersgd")
+            .list()
+            .at(0)
+            .at("iteration")
+            .integer() == 8);
+  const Folder resumed;
+  config.workspace_root = resumed.path().string();
+  config.resume = middle.string();
+  CHECK(trained(config) == expected);
+}
+
 // Updates that are made again after a roll-back need the errors, the factors and the buffers of the checkpoint.
 TEST_CASE("ddp: a roll-back with PowerSGD and SyncBatchNorm ends where a skipped update does, bit for bit",
           "[runner][ddp]") {
