@@ -1,5 +1,5 @@
 // Data parallel training beside Python's DistributedDataParallel: ./dev bench ddp [--quick] [--rounds N] [--only NAME]
-// [--part peers|costs|processes|bits].
+// [--part peers|costs|processes|bits|ft].
 //
 // Every contestant is a set of processes that starts once, with the same weights and samples, and then trains blocks of
 // steps in turn with the others, in an order that rotates from round to round; those whose turn it is not sleep.
@@ -206,6 +206,26 @@ class DdpBench {
     std::fflush(stdout);
   }
 
+  void compare_fault_tolerance() {
+    const std::string adamw = " " + optim_options("adamw");
+    Entrants entrants;
+    entrants.push_back({"ddp, 2 processes", danling(2, true, work_.batch_size, adamw), "all"});
+    entrants.push_back({"the same, control", danling(2, true, work_.batch_size, adamw), "all"});
+    for (const char* const interval : {"1", "10", "100"}) {
+      const std::string directory = (folder_ / (std::string("ft-") + interval)).string();
+      const std::string options =
+          " --ft.enabled=true --ft.snapshot_interval=" + std::string(interval) + " --ft.directory=" + directory;
+      entrants.push_back({"ft.enabled, a copy after every " + std::string(interval) + " updates",
+                          danling(2, true, work_.batch_size, adamw + options), "all"});
+    }
+    measure(entrants);
+    print_head("fault tolerance: adamw, " + work_.title, "added to a step");
+    for (std::size_t i = 0; i < entrants.size(); ++i) {
+      print(entrants[i], added(entrants, i, 0));
+    }
+    std::fflush(stdout);
+  }
+
  private:
   static std::string rate(const std::string& optim) { return optim == "sgd" ? "0.01" : "1e-4"; }
   static std::string optim_options(const std::string& optim) {
@@ -378,12 +398,12 @@ int main(int argc, char** argv) {
       } else {
         give_up(
             "usage: bench_ddp [--quick] [--rounds N] [--only mlp|encoder|small] "
-            "[--part peers|costs|processes|bits]");
+            "[--part peers|costs|processes|bits|ft]");
       }
     }
-    const std::vector<std::string> parts = {"peers", "costs", "processes", "bits"};
+    const std::vector<std::string> parts = {"peers", "costs", "processes", "bits", "ft"};
     if (!part.empty() && std::find(parts.begin(), parts.end(), part) == parts.end()) {
-      give_up("expected --part peers, costs, processes or bits, got " + part);
+      give_up("expected --part peers, costs, processes, bits or ft, got " + part);
     }
     setvbuf(stdout, nullptr, _IOLBF, 0);
     DdpBench all(std::filesystem::read_symlink("/proc/self/exe").string(), rounds, quick);
@@ -408,6 +428,9 @@ int main(int argc, char** argv) {
       }
       if (wanted("bits") && !is_small) {
         all.compare_bits();
+      }
+      if (wanted("ft") && !is_small) {
+        all.compare_fault_tolerance();
       }
       if (quick) {
         break;
