@@ -98,6 +98,7 @@ std::vector<std::int64_t> first_ranks(int size) {
 
 // Where all processes join groups equally often, their number keeps the keys of one apart from those of the next.
 std::atomic<int> joined = 0;
+std::atomic<pid_t> joined_last = 0;  // the process; one that it forks has joined none
 
 std::string prefix_of(const ProcessIdentity& identity, int number) {
   return concat("danling/", identity.restart_count, "/", identity.meeting.empty() ? concat(number) : identity.meeting);
@@ -107,13 +108,14 @@ std::string prefix_of(const ProcessIdentity& identity, int number) {
 
 void decline_gloo(const ProcessIdentity& identity, std::string_view reason,
                   std::chrono::milliseconds timeout) noexcept {
-  if (joined > 0) {
+  if (joined_last == getpid()) {
     return;
   }
+  const WriteSignalMask quiet(SIGPIPE);
   try {
     const Deadline deadline = std::chrono::steady_clock::now() + timeout;
     const Meeting meeting = open_meeting(identity, timeout, deadline);
-    const auto store = meeting.prefixed(prefix_of(identity, 0));
+    const auto store = meeting.prefixed(prefix_of(identity, joined));
     decline_roll(*store, meeting, identity, reason, timeout, deadline);
   } catch (const std::exception&) {  // the error that is told says more
   }
@@ -122,6 +124,7 @@ void decline_gloo(const ProcessIdentity& identity, std::string_view reason,
 Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& options) {
   // Gloo's threads, which are started below, write to peers that may have died.
   const WriteSignalMask quiet(SIGPIPE);
+  joined_last = getpid();
   const std::string prefix = prefix_of(identity, identity.meeting.empty() ? joined++ : 0);
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   const Meeting meeting = open_meeting(identity, options.timeout, deadline);
@@ -196,28 +199,7 @@ namespace {
                          "expected a LibTorch with Gloo, got one built without; make the process group with another "
                          "backend and give it to Group::over");
 }
-// Where all processes join groups equally often, their number keeps the keys of one apart from those of the next.
-std::atomic<int> joined = 0;
-
-std::string prefix_of(const ProcessIdentity& identity, int number) {
-  return concat("danling/", identity.restart_count, "/", identity.meeting.empty() ? concat(number) : identity.meeting);
-}
-
 }  // namespace
-
-void decline_gloo(const ProcessIdentity& identity, std::string_view reason,
-                  std::chrono::milliseconds timeout) noexcept {
-  if (joined > 0) {
-    return;
-  }
-  try {
-    const Deadline deadline = std::chrono::steady_clock::now() + timeout;
-    const Meeting meeting = open_meeting(identity, timeout, deadline);
-    const auto store = meeting.prefixed(prefix_of(identity, 0));
-    decline_roll(*store, meeting, identity, reason, timeout, deadline);
-  } catch (const std::exception&) {  // the error that is told says more
-  }
-}
 
 Connection connect_gloo(const ProcessIdentity&, const GroupOptions&) { fail_without_gloo(); }
 void decline_gloo(const ProcessIdentity&, std::string_view, std::chrono::milliseconds) noexcept {}
