@@ -1,6 +1,7 @@
 #include <danling/distributed/reducer.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -37,11 +38,14 @@ struct Param {
 struct Bucket {
   at::Tensor gradients;  // flat
   at::Tensor wire;       // what travels: the gradients themselves, or narrower numbers
-  std::int64_t params = 0;
+  std::vector<std::size_t> params;
   std::int64_t incomplete = 0;  // parameters that the current backward pass has not completed
   std::int64_t version = 0;     // of the gradients when their sum began
   bool started = false;
 };
+
+// Sums then begin when the window closes: a run that is resumed there adds in the same order.
+constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::max();
 
 std::string describe(const std::vector<at::Tensor>& params) {
   std::string out;
@@ -80,8 +84,8 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
       if (param.accumulator) {
         param.accumulator->del_post_hook(param.hook);
       }
-      if (param.tensor.grad().is_same(param.view)) {
-        param.tensor.mutable_grad().reset();  // its memory is going
+      if (param.tensor.grad().is_same(param.view)) {  // its memory is going
+        param.tensor.mutable_grad() = param.has_gradient ? param.view.clone() : at::Tensor();
       }
     }
   }
@@ -98,6 +102,8 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
     return at == params_.size();
   }
 
+  bool has_started() const { return started_ > 0; }
+
   void begin_backward(bool closes) {
     check<StateError>(
         !is_broken_, "reducer.backward",
@@ -107,7 +113,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
     if (started_ > 0) {
       for (const Param& param :
            params_) {  // a bucket that is being summed must not change: autograd makes new gradients
-        if (buckets_[param.bucket].started) {
+        if (buckets_[param.bucket].started && param.tensor.grad().is_same(param.view)) {
           param.tensor.mutable_grad().reset();
         }
       }
@@ -120,7 +126,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
       counted_pass_ = pass_;
       last_passes_ += closes_ ? 1 : 0;
       for (Bucket& bucket : buckets_) {
-        bucket.incomplete = bucket.params;
+        bucket.incomplete = std::ssize(bucket.params);
       }
     }
     Bucket& bucket = buckets_[param.bucket];
@@ -185,9 +191,9 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   bool late_ = false;
   bool is_broken_ = false;
   std::int64_t pass_ = 0;
-  std::int64_t counted_pass_ = 0;     // the last one with gradients of these parameters
-  std::int64_t last_passes_ = 0;      // passes of the window's last micro-batch
-  std::int64_t expected_passes_ = 1;  // as many as in the window before
+  std::int64_t counted_pass_ = 0;           // the last one with gradients of these parameters
+  std::int64_t last_passes_ = 0;            // passes of the window's last micro-batch
+  std::int64_t expected_passes_ = unknown;  // as many as in the window before
 };
 
 namespace {
@@ -275,8 +281,8 @@ void Reducer::Impl::make_buckets() {
     bucket.gradients = shapes[i].dtype == dtypes[i]
                            ? bucket.wire
                            : at::zeros({sizes[i]}, at::TensorOptions().dtype(dtypes[i]).device(device));
-    bucket.params = static_cast<std::int64_t>(places[i].size());
     for (const auto& [index, offset] : places[i]) {
+      bucket.params.push_back(index);
       Param& param = params_[index];
       const at::Tensor flat = bucket.gradients.narrow(0, offset, param.tensor.numel());
       param.view = param.tensor.is_non_overlapping_and_dense()
@@ -319,9 +325,14 @@ void Reducer::Impl::adopt(Param& param) {
 }
 
 void Reducer::Impl::start(std::size_t index) {
+  const at::NoGradGuard no_grad;
   Bucket& bucket = buckets_[index];
+  for (const std::size_t member : bucket.params) {
+    if (!params_[member].has_gradient) {
+      params_[member].view.zero_();  // it holds the sum of an earlier window
+    }
+  }
   if (!bucket.wire.is_same(bucket.gradients)) {
-    const at::NoGradGuard no_grad;
     bucket.wire.copy_(bucket.gradients);
   }
   bucket.started = true;
@@ -336,9 +347,6 @@ void Reducer::Impl::finish(bool any_missing, bool any_late) {
   for (Param& param : params_) {
     if (!buckets_[param.bucket].started) {
       adopt(param);  // set by the program
-      if (!param.has_gradient) {
-        param.view.zero_();
-      }
     }
   }
   while (started_ < buckets_.size()) {
@@ -425,6 +433,7 @@ Reducer::Reducer(const std::vector<at::Tensor>& params, Group group, ReducerOpti
 }
 Reducer::~Reducer() = default;
 bool Reducer::covers(const std::vector<at::Tensor>& params) const { return impl_->covers(params); }
+bool Reducer::has_started() const { return impl_->has_started(); }
 void Reducer::begin_backward(bool closes) { impl_->begin_backward(closes); }
 bool Reducer::is_missing() const { return impl_->is_missing(); }
 bool Reducer::is_late() const { return impl_->is_late(); }

@@ -45,6 +45,7 @@ bool BaseRunner::Agreement::is_joined_by() {
 StepPacket BaseRunner::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
   StepPacket all = runner_.parallelism().agree({.weight = own.weight,
+                                                .unit = own.unit,
                                                 .learner = own.learner,
                                                 .micro_step = own.micro_step,
                                                 .iteration = own.iteration,

@@ -13,6 +13,7 @@ class BaseRunner::Agreement {
   /// What a rank says of itself: the weight of its accumulation window, and its place.
   struct Own {
     double weight = 0.0;
+    std::int64_t unit = 0;
     std::int64_t learner = -1;    ///< number of the one whose window closes
     std::int64_t micro_step = 0;  ///< of the run, when this micro-batch is done
     std::int64_t iteration = 0;   ///< of the pass, when it began

@@ -8,6 +8,8 @@
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
 #include "runner/evaluator.hpp"
+#include "runner/watchdog.hpp"
+#include "runner/watched_loop.hpp"
 #include "runner/without_gradients.hpp"
 
 namespace danling::inline v0 {
@@ -102,9 +104,21 @@ std::int64_t TorchRunnerBase::Averages::pass(const std::string& split, const std
   }
   data::LoaderVisit visit = Evaluator(runner_).visit(split);
   std::int64_t done = 0;
-  while (done < limit && visit.next()) {
+  const auto next = [&] {
+    if (runner_.watchdog_ != nullptr) {
+      WatchedLoop::mark_reading(runner_, done);
+    }
+    return visit.next();
+  };
+  while (done < limit && next()) {
+    if (runner_.watchdog_ != nullptr) {
+      WatchedLoop::mark_computing(runner_, done);
+    }
     const detail::WithoutGradients guard(runner_.any_script());
     runner_.run_evaluate_step(runner_.batch_of(loader));
+    if (runner_.watchdog_ != nullptr) {
+      runner_.watchdog_->end_step();
+    }
     ++done;
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {
       Agreement(runner_).stop_if_requested_here(/*save=*/runner_.saves_on_stop_);

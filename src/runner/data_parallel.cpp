@@ -70,11 +70,23 @@ void DataParallel::prepare(ModelHandle& model, at::Device device) {
   make_same(group(), model);
   layers_.add(model);
   if (broadcasts_buffers_) {
-    buffers_.add(model);
+    buffers_.emplace_back(model);
   }
 }
 
-void DataParallel::prepare_optimizer(optim::Optimizer& optimizer) { reducer_of(optimizer); }
+void DataParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) {
+  // The program may have replaced some.
+  const auto is_gone = [&](const optim::Optimizer* known) {
+    return std::find(optimizers.begin(), optimizers.end(), known) == optimizers.end();
+  };
+  if (std::erase_if(order_, is_gone) > 0) {
+    std::erase_if(reducers_, [&](const auto& entry) { return is_gone(entry.first); });
+    restored_.clear();
+  }
+  for (const optim::Optimizer* optimizer : optimizers) {
+    reducer_of(*optimizer);
+  }
+}
 
 State DataParallel::state_dict() const {
   if (!options_.powersgd) {
@@ -125,7 +137,8 @@ void DataParallel::end_step(const WindowPlace&) noexcept { layers_.set_in_step(f
 void DataParallel::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                             const BackwardOptions& options) {
   for (const auto& [optimizer, reducer] : reducers_) {
-    reducer->begin_backward(closes_);
+    // Sums do not begin where parameters were frozen or thawed: reduce_gradients sums those of today.
+    reducer->begin_backward(closes_ && reducer->covers(params_of(*optimizer)));
   }
   Parallelism::backward(loss, seed, place, options);
 }
@@ -146,10 +159,25 @@ StepPacket DataParallel::agree(const StepPacket& mine) {
 void DataParallel::reduce_gradients(optim::Optimizer& optimizer) {
   const Wait wait(*this);
   const PendingScope pending("the sum of gradients");
-  reducer_of(optimizer).finish(any_missing_, any_late_);
-  // So the next window begins with the same buffers on all ranks, as do evaluations and checkpoints before it.
+  Reducer& reducer = reducer_of(optimizer);
+  reducer.finish(any_missing_, any_late_);
+  // So the next window begins with the same buffers on all ranks, as do averages, evaluations and checkpoints.
   if (source_ >= 0) {
-    buffers_.broadcast(group(), static_cast<int>(source_));
+    for (SharedBuffers& of_model : buffers_) {
+      if (buffers_.size() == 1 || of_model.belong_to(optimizer)) {
+        of_model.broadcast(group(), static_cast<int>(source_));
+      }
+    }
+    has_stale_buffers_ = buffers_.size() > 1;
+  }
+}
+
+// A model may have run after its update, or before that of another one whose graph still needed its buffers.
+void DataParallel::end_updates() {
+  if (std::exchange(has_stale_buffers_, false)) {
+    for (SharedBuffers& of_model : buffers_) {
+      of_model.broadcast(group(), static_cast<int>(source_));
+    }
   }
 }
 
@@ -160,7 +188,7 @@ void DataParallel::drop_gradients(optim::Optimizer& optimizer) {
   Parallelism::drop_gradients(optimizer);
 }
 
-// Parameters may be frozen or thawed between updates, on all ranks alike.
+// Parameters may be frozen or thawed between updates, on all ranks alike. Those of a window keep their gradients.
 Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
   const auto params = params_of(optimizer);
   std::unique_ptr<Reducer>& reducer = reducers_[&optimizer];
@@ -169,6 +197,10 @@ Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
   }
   PowerSGDState state;
   if (reducer != nullptr) {
+    check<StateError>(!reducer->has_started(), "runner.backward",
+                      "expected parameters that are frozen or thawed between updates, got a change between backward() "
+                      "and the update; change requires_grad after step(), or in on_step");
+    any_missing_ = true;  // a thawed parameter may be without gradient
     state = reducer->powersgd_state();
     reducer.reset();
   } else {

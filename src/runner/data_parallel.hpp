@@ -25,7 +25,7 @@ class DataParallel : public Parallelism {
 
   /// Parameters and buffers become those of rank 0. @throws DistributedError when models differ.
   void prepare(ModelHandle& model, at::Device device) override;
-  void prepare_optimizer(optim::Optimizer& optimizer) override;
+  void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) override;
 
   State state_dict() const override;
   std::string load_state_dict(const State& state) override;
@@ -39,6 +39,8 @@ class DataParallel : public Parallelism {
   void drop_gradients(optim::Optimizer& optimizer) override;
   void abort(std::string_view words) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
+  bool needs_every_backward() const override { return !layers_.empty(); }
+  void end_updates() override;
 
  protected:
   void follow(const std::vector<std::string>& shares) override { layers_.follow(shares); }
@@ -51,7 +53,8 @@ class DataParallel : public Parallelism {
   std::vector<const optim::Optimizer*> order_;  // in which their reducers were made: the same on all ranks
   std::vector<PowerSGDState> restored_;         // for reducers that are still to be made, in this order
   SyncedLayers layers_;
-  SharedBuffers buffers_;
+  std::vector<SharedBuffers> buffers_;  // of each model
+  bool has_stale_buffers_ = false;
   bool broadcasts_buffers_;
   bool any_missing_ = false;  // by the last packet
   bool any_late_ = false;

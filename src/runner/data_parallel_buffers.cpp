@@ -9,10 +9,11 @@
 
 namespace danling::inline v0::detail {
 
-void SharedBuffers::add(const ModelHandle& model) {
+SharedBuffers::SharedBuffers(const ModelHandle& model) {
   std::set<std::string, std::less<>> params;
   for (const auto& [name, tensor] : model.named_parameters()) {
     params.insert(name);
+    params_.insert(tensor.unsafeGetTensorImpl());
   }
   for (const auto& [name, tensor] : model.named_state()) {
     if (params.contains(name) || tensor.numel() == 0) {
@@ -32,13 +33,20 @@ void SharedBuffers::add(const ModelHandle& model) {
       size += buffer.numel();
     }
     pack.flat = at::empty({size}, pack.flat.options());
-    pack.views.clear();
     std::int64_t begin = 0;
     for (const at::Tensor& buffer : pack.buffers) {
       pack.views.push_back(pack.flat.narrow(0, begin, buffer.numel()).view(buffer.sizes()));
       begin += buffer.numel();
     }
   }
+}
+
+bool SharedBuffers::belong_to(const optim::Optimizer& optimizer) const {
+  const auto& groups = optimizer.param_groups();
+  return std::any_of(groups.begin(), groups.end(), [this](const auto& group) {
+    return std::any_of(group.params.begin(), group.params.end(),
+                       [this](const at::Tensor& param) { return params_.contains(param.unsafeGetTensorImpl()); });
+  });
 }
 
 void SharedBuffers::broadcast(const Group& group, int source) {

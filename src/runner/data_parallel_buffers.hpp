@@ -1,18 +1,23 @@
 // Buffers of models, such as running statistics: those of one rank on all ranks.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <danling/distributed/group.hpp>
+#include <danling/optim/optimizer.hpp>
 #include <danling/runner/model.hpp>
 
 namespace danling::inline v0::detail {
 
+/// Those of one model.
 class SharedBuffers {
  public:
-  void add(const ModelHandle& model);
+  explicit SharedBuffers(const ModelHandle& model);
+  /// Whether the optimizer updates parameters of the model.
+  bool belong_to(const optim::Optimizer& optimizer) const;
   /// Copies the buffers of `source` to all ranks: one message per dtype, none without buffers. Called by all ranks.
   void broadcast(const Group& group, int source);
 
@@ -23,6 +28,7 @@ class SharedBuffers {
     at::Tensor flat;
   };
   std::vector<Pack> packs_;
+  std::set<const c10::TensorImpl*> params_;
 };
 
 }  // namespace danling::inline v0::detail

@@ -20,6 +20,7 @@ namespace danling::inline v0::detail {
 class SyncedLayers {
  public:
   explicit SyncedLayers(Group group);
+  bool empty() const { return layers_.empty(); }
   /// The layers get a group of one again.
   ~SyncedLayers();
   SyncedLayers(const SyncedLayers&) = delete;

@@ -161,6 +161,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
   const detail::FlagScope call(training_);
   const WatchedLoop watched(*this);
   if (!host_->ended) {  // the code below may throw on a full disk; the program then calls again
+    TrainPass(*this).join(*host_->frame, /*whole=*/true);  // other processes may have more batches
     Windows(*this).close_last(host_->counted);
     Checks(*this).models_updated(host_->splits.front());
     host_->evaluate_if_due();

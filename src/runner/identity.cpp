@@ -65,22 +65,28 @@ RunnerIdentity::RunnerIdentity(StoredConfig<RunnerConfig> stored) : config_(std:
   config_id_ = danling::config_id(config());
   timestamp_ = make_timestamp();
   seed_ = config().seed ? static_cast<std::uint64_t>(*config().seed) : generate_seed();
-  seed_generators(parallelism_->seed(seed_));
+  generators_seed_ = seed_;  // what the constructor of a program draws, such as its data, is the same on all ranks
+  seed_generators(seed_);
 }
 
 RunnerIdentity::~RunnerIdentity() = default;
 
 void RunnerIdentity::use_seed(std::uint64_t seed) {
-  if (std::exchange(seed_, seed) != seed) {
-    seed_generators(parallelism_->seed(seed_));
-  }
+  seed_ = seed;
+  seed_rank();
 }
 
 void RunnerIdentity::replace_parallelism(std::unique_ptr<Parallelism> parallelism) {
-  const auto before = parallelism_->seed(seed_);
   parallelism_ = std::move(parallelism);
-  if (parallelism_->seed(seed_) != before) {
-    seed_generators(parallelism_->seed(seed_));
+  has_met_ = true;
+  seed_rank();
+}
+
+// From here on each rank draws its own numbers; those of rank 0 go on as in one process.
+void RunnerIdentity::seed_rank() {
+  const std::uint64_t seed = parallelism_->seed(seed_);
+  if (std::exchange(generators_seed_, seed) != seed) {
+    seed_generators(seed);
   }
 }
 
@@ -99,7 +105,12 @@ const CodeIdentity& RunnerIdentity::code() const {
 
 const std::string& RunnerIdentity::code_id() const { return code().id; }
 
-const Group& RunnerIdentity::group() const { return parallelism_->group(); }
+const Group& RunnerIdentity::group() const {
+  check<StateError>(has_met_ || world_size() == 1, "runner.group", "expected a call after the ", world_size(),
+                    " processes have met, in a hook from init_distributed on or after initialize(), got one before; "
+                    "rank() and world_size() are known in the constructor");
+  return parallelism_->group();
+}
 std::int64_t RunnerIdentity::rank() const { return parallelism_->identity().rank; }
 std::int64_t RunnerIdentity::local_rank() const { return parallelism_->identity().local_rank; }
 std::int64_t RunnerIdentity::world_size() const { return parallelism_->identity().world_size; }

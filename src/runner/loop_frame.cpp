@@ -133,7 +133,10 @@ bool LoopFrame::synchronize(bool ended) {
     all_ended = all_ended && other.purpose == Purpose::ended;
     updating = updating || other.purpose == Purpose::update;
   }
-  if (ended && updating) {
+  if (updating) {
+    if (!ended) {
+      fail_apart(messages, "runner.train");
+    }
     return false;  // others exchange packets only at an update
   }
   synchronize_numbers();

@@ -63,7 +63,7 @@ AxisPlace Parallelism::axis(std::string_view name) const {
 
 void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(device); }
 
-void Parallelism::prepare_optimizer(optim::Optimizer&) {}
+void Parallelism::prepare_optimizers(const std::vector<optim::Optimizer*>&) {}
 
 State Parallelism::state_dict() const { return {}; }
 
@@ -96,14 +96,19 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
   detail::check_outside_step(messages, "parallelism.agree");
   StepPacket all{.all_ended = true};
   std::int64_t rank = -1;
+  const auto logs = [](const detail::Message& message) { return message.purpose == detail::Purpose::log; };
+  if (!mine.exhausted && std::any_of(messages.begin(), messages.end(), logs)) {
+    detail::fail_apart(messages, "parallelism.agree");  // batches of other numbers per update
+  }
   for (const detail::Message& message : messages) {
     ++rank;
     all.exhausted |= message.purpose == detail::Purpose::ended;
     all.logs |= message.purpose == detail::Purpose::log;
     all.all_ended &= message.purpose == detail::Purpose::ended;
     if (message.body.size() != sizeof(StepPacket)) {
-      check<DistributedError>(message.purpose != detail::Purpose::exchange, "parallelism.agree",
-                              "expected all processes at the same step, got another message");
+      if (message.purpose == detail::Purpose::exchange) {
+        detail::fail_apart(messages, "parallelism.agree");
+      }
       continue;
     }
     StepPacket other;
@@ -115,6 +120,10 @@ StepPacket Parallelism::agree(const StepPacket& mine) {
       all.learner = std::max(all.learner, other.learner);
       all.source = all.source < 0 ? rank : all.source;
     }
+    check<DistributedError>(all.unit == 0 || other.unit == 0 || all.unit == other.unit, "parallelism.agree",
+                            "expected loss normalizers of the batches of all ranks or of none, got both (seen at rank ",
+                            rank, "); give all batches a loss_normalizer, or none");
+    all.unit = std::max(all.unit, other.unit);
     all.micro_step = std::max(all.micro_step, other.micro_step);
     all.iteration = std::max(all.iteration, other.iteration);
     all.regroup |= other.regroup;

@@ -12,7 +12,38 @@ std::string tagged(char kind, std::string_view body) {
   return out.append(body);
 }
 
+std::string place_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::update:
+      return "an update";
+    case Purpose::log:
+      return "a line of the log";
+    case Purpose::ended:
+      return "the end of its pass";
+    case Purpose::statistics:
+      return "a SyncBatchNorm";
+    case Purpose::exchange:
+      break;
+  }
+  return "an evaluation, a save, a reading of metrics or the start of a run";
+}
+
 }  // namespace
+
+void fail_apart(const std::vector<Message>& messages, std::string_view where) {
+  std::vector<std::string> places;
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    const Purpose purpose = messages[rank].purpose;
+    const bool ends = rank + 1 == messages.size();
+    const bool alike = rank > 0 && purpose == messages[rank - 1].purpose && !ends;
+    if (!alike) {
+      places.push_back(concat("rank ", rank, " at ", place_of(purpose)));
+    }
+  }
+  fail<DistributedError>(where, "expected all processes at the same place, got ", join(places),
+                         "; all ranks must call evaluate(), save_checkpoint(), metrics and other functions that "
+                         "communicate, so none of them may stand behind `if (rank() == 0)`");
+}
 
 std::vector<Message> meet(const Group& group, Purpose purpose, std::string_view body) {
   const std::vector<std::string> texts = group.all_gather(tagged(static_cast<char>(purpose), body));
@@ -31,10 +62,11 @@ std::vector<Message> meet(const Group& group, Purpose purpose, std::string_view 
 
 std::vector<std::string> exchange(const Group& group, std::string_view body) {
   std::vector<std::string> out;
-  for (Message& message : meet(group, Purpose::exchange, body)) {
-    check<DistributedError>(message.purpose == Purpose::exchange, "runner.train",
-                            "expected all processes at the same place, got one elsewhere in its loop; the steps of all "
-                            "ranks must call the same collective functions");
+  std::vector<Message> messages = meet(group, Purpose::exchange, body);
+  for (Message& message : messages) {
+    if (message.purpose != Purpose::exchange) {
+      fail_apart(messages, "runner.train");
+    }
     out.push_back(std::move(message.body));
   }
   return out;

@@ -29,6 +29,8 @@ struct Message {
 std::vector<Message> meet(const Group& group, Purpose purpose, std::string_view body);
 /// The bodies, where all ranks are at the same place.
 std::vector<std::string> exchange(const Group& group, std::string_view body);
+/// Ranks have met that are not at the same place. @throws DistributedError that names it for each
+[[noreturn]] void fail_apart(const std::vector<Message>& messages, std::string_view where);
 /// @throws DistributedError if a rank is inside a step, when ranks meet outside.
 void check_outside_step(const std::vector<Message>& messages, std::string_view where);
 /// Joins the next meeting of the others, at any place of the loop, with the reason why this rank ends.

@@ -1,4 +1,5 @@
 // Whether all processes run the same: version, code and config; and what rank 0 decides for all.
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -6,16 +7,36 @@
 #include <torch/version.h>
 
 #include <danling/config/tree.hpp>
+#include <danling/formats/checksum.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/state.hpp>
 #include <danling/version.hpp>
 
 #include "distributed/packing.hpp"
+#include "runner/display.hpp"
 #include "runner/rank_messages.hpp"
+#include "runner/services.hpp"
 #include "runner/setup.hpp"
 
 namespace danling::inline v0 {
 namespace {
+
+void add_to(formats::Hasher& hasher, const State& state) {
+  if (state.is_map()) {
+    for (const auto& entry : state.map()) {
+      add_to(hasher, entry.value);
+    }
+  } else if (state.is_tensor()) {
+    const at::Tensor flat = state.tensor().detach().cpu().contiguous();
+    hasher.update({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
+  }
+}
+
+std::string hash_of(const State& weights) {
+  formats::Hasher hasher;
+  add_to(hasher, weights);
+  return formats::to_hex(hasher.digest());
+}
 
 // Those of a process: ranks may differ.
 const std::set<std::string, std::less<>> of_process = {"device",         "num_threads", "console",
@@ -79,6 +100,35 @@ void BaseRunner::Setup::agree_on_run() {
                             quote(code_of_0), " on rank 0 and ", quote(code), " on rank ", rank,
                             "; start the same program from the same checkout everywhere");
     check_configs(config_of_0, config, rank);
+  }
+}
+
+// Weights are compared where gradients are summed; else each rank may have its own.
+void BaseRunner::Setup::agree_on_state() {
+  if (runner_.group().alone()) {
+    return;
+  }
+  const std::filesystem::path& from = runner_.services().restore.path;
+  const auto& train = runner_.state_.train;
+  detail::Packer mine;
+  mine.text(concat(train.epoch, " ", train.global_step, " ", train.micro_step));
+  mine.text(runner_.parallelism().sums_gradients() ? hash_of(runner_.model_state_dict()) : std::string());
+  mine.text(concat(detail::place_in_run(runner_), from.empty() ? " without a checkpoint" : " of " + from.string()));
+  const auto all = detail::exchange(runner_.group(), mine.take());
+  std::string place_of_0, weights_of_0, words_of_0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    detail::Unpacker theirs(all[rank]);
+    const std::string place = theirs.text(), weights = theirs.text(), words = theirs.text();
+    if (rank == 0) {
+      place_of_0 = place, weights_of_0 = weights, words_of_0 = words;
+    }
+    check<DistributedError>(place == place_of_0, "runner.auto_restore", "expected all ranks at the same step, got ",
+                            words_of_0, " on rank 0 and ", words, " on rank ", rank,
+                            "; set workspace_root to a directory that all processes share");
+    check<DistributedError>(weights == weights_of_0, "runner.auto_restore",
+                            "expected the same weights on all ranks, got others ", words_of_0, " on rank 0 than ",
+                            words, " on rank ", rank,
+                            "; resume, pretrained and workspace_root must lead to the same files on all of them");
   }
 }
 

@@ -13,6 +13,17 @@ namespace danling::inline v0 {
 void BaseRunner::Setup::run() {
   runner_.init_distributed();
   agree_on_run();
+  try {
+    build();
+  } catch (const DistributedError&) {
+    throw;  // the other processes are gone, or know
+  } catch (const std::exception& error) {
+    tell_others(error.what());
+    throw;
+  }
+}
+
+void BaseRunner::Setup::build() {
   make_services();
   runner_.init_checkpoint_manager();
   runner_.services_->restore = Restorer(runner_).find();
@@ -25,6 +36,18 @@ void BaseRunner::Setup::run() {
   runner_.build_scheduler();
   runner_.build_metrics();
   runner_.auto_restore();
+  agree_on_state();
+}
+
+// They receive it at their next collective.
+void BaseRunner::Setup::tell_others(std::string_view words) {
+  if (!runner_.group().alone()) {
+    try {
+      runner_.parallelism().abort(words);
+    } catch (const std::exception& error) {
+      runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));
+    }
+  }
 }
 
 void BaseRunner::Setup::make_services() {

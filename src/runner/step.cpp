@@ -72,7 +72,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   Windows(*this).begin(learner, step);
   ++learner.backwards;
   double weight = learner.window.weight();
-  if (weight == 0.0) {
+  if (weight == 0.0 && (is_single_process_ || !parallelism().needs_every_backward())) {
     return;  // not one valid target in this micro-batch
   }
   if (step.repeat != nullptr) [[unlikely]] {
@@ -99,7 +99,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
                  .expand(loss.sizes());
     }
   }
-  if (learner.watches_loss && !repeats_step()) [[unlikely]] {
+  if (learner.watches_loss && weight != 0.0 && !repeats_step()) [[unlikely]] {
     Watch(*this).add_loss(learner, loss, weight);
   }
   if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {

@@ -160,9 +160,11 @@ void TorchRunnerBase::Training::prepare_steps() {
   }
   runner_.joins_updates_ = !runner_.is_single_process_ && runner_.parallelism().sums_gradients();
   Learners(runner_).keep_gradient_accumulators();
+  std::vector<optim::Optimizer*> optimizers;
   for (const Learner& learner : runner_.learners_) {
-    runner_.parallelism().prepare_optimizer(*learner.optimizer);
+    optimizers.push_back(learner.optimizer.get());
   }
+  runner_.parallelism().prepare_optimizers(optimizers);
   runner_.checkpoint_manager_ = &runner_.checkpoint_manager();
 }
 

@@ -189,6 +189,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_counted(detail::Loop
 }
 
 void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenStep& step) {
+  if (!runner_.is_single_process_) {
+    runner_.parallelism().end_updates();
+  }
   if (runner_.watch_ != nullptr && runner_.is_settled()) [[unlikely]] {
     Watch(runner_).settle();
   }

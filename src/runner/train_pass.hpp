@@ -23,6 +23,9 @@ class TorchRunnerBase::TrainPass {
   OpenStep run_step(const MicroBatch& micro_batch, std::optional<std::int64_t> normalizer);
   /// Saves, evaluates or stops as callbacks requested: in one process at once, else as the ranks agreed.
   void apply_requests(const StepPacket& agreed);
+  /// Takes part in the updates of other processes until all have ended the pass, or by steps until the target;
+  /// `whole`: in any case until all have.
+  void join(detail::LoopFrame& frame, bool whole = false);
   /// Restores the pass afterwards, generators included.
   void evaluate();
 
@@ -39,7 +42,6 @@ class TorchRunnerBase::TrainPass {
     return (global_step_ >= loop_.target_step || runner_.requests_.ended) &&
            (runner_.is_settled() || global_step_ >= *runner_.steps());
   }
-  void join(detail::LoopFrame& frame);
   void join_update(detail::LoopFrame& frame, const StepPacket& all);
   void end_micro_batch(detail::LoopFrame& frame, OpenStep& step);
   void save_and_log(detail::LoopFrame& frame, const OpenStep& step);

@@ -8,12 +8,13 @@ namespace danling::inline v0 {
 
 // Ranks may have different numbers of batches: one without takes part in the updates of the others, until all passes
 // are over. What it does not share is a loss, and the events of a step.
-void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
+void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame, bool whole) {
   if (!runner_.joins_updates_) {
     return;
   }
   keep_buffers();
-  while (!runner_.by_steps_ || !is_due()) {
+  bool inside = false;  // a micro-batch of the others, of whose models one is updated
+  while (whole || !runner_.by_steps_ || inside || !is_due()) {
     const StepPacket all = Agreement(runner_).agree({.weight = Windows(runner_).open_weight(),
                                                      .micro_step = runner_.state_.train.micro_step,
                                                      .iteration = loop_.iteration,
@@ -27,6 +28,7 @@ void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame) {
       loop_.iteration = all.iteration;
       frame.join_line(done());
     } else {
+      inside = runner_.learners_.size() > 1 && all.learner >= 0;
       join_update(frame, all);
       keep_buffers();
     }

@@ -88,9 +88,10 @@ void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
   buffer_sums_ = buffers_.empty() ? nullptr : std::make_unique<TreeSum>(like, group(), options());
 }
 
-void VirtualRanks::prepare_optimizer(optim::Optimizer& optimizer) {
+// Several models are refused.
+void VirtualRanks::prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) {
   std::vector<at::Tensor> params;
-  for (const auto& param_group : optimizer.param_groups()) {
+  for (const auto& param_group : optimizers.front()->param_groups()) {
     params.insert(params.end(), param_group.params.begin(), param_group.params.end());
   }
   gradients_ = std::make_unique<TreeSum>(params, group(), options());

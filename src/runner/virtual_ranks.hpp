@@ -26,7 +26,7 @@ class VirtualRanks : public Parallelism {
   bool computes_shards() const override { return true; }
 
   void prepare(ModelHandle& model, at::Device device) override;
-  void prepare_optimizer(optim::Optimizer& optimizer) override;
+  void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) override;
 
   void begin_step(const WindowPlace& place) override;
   StepPacket agree(const StepPacket& mine) override;

@@ -161,8 +161,14 @@ TEST_CASE("Reducer: gradients that change while they are summed, sparse ones and
                         [](const Group& group) {
                           Problem problem;
                           Reducer reducer(problem.params, group);
-                          reducer.begin_backward(true);
-                          problem.loss(1, problem.all()).backward();
+                          for (int window = 0; window < 2; ++window) {  // in the first one sums begin at its end
+                            problem.zero_grad();
+                            reducer.begin_backward(true);
+                            problem.loss(1, problem.all()).backward();
+                            if (window == 0) {
+                              reducer.finish();
+                            }
+                          }
                           problem.params[0].mutable_grad().mul_(2);
                           return error_of<StateError>([&] { reducer.finish(); });
                         }),
@@ -254,6 +260,61 @@ TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the wa
                    "of rank 1, which lives but waits elsewhere or computes (seen from rank ",
                    rank, ")"));
     }
+  }
+}
+
+TEST_CASE("Reducer: more backward passes than in the window before", "[distributed]") {
+  const auto texts = run_ranks(2, [](const Group& group) {
+    Problem problem;
+    Reducer reducer(problem.params, group);
+    for (const int passes : {1, 3, 1, 4, 4}) {
+      double scale = 0;
+      for (int pass = 0; pass < passes; ++pass) {
+        reducer.begin_backward(/*closes=*/true);
+        problem.loss((group.rank() + 1) * (pass + 1), problem.all()).backward();
+        scale += 3 * (pass + 1);
+      }
+      reducer.finish();
+      problem.expect_gradients(scale);
+      problem.zero_grad();
+    }
+    return std::string("ok");
+  });
+  check_ranks(texts, "ok");
+}
+
+/// Gives no gradient to its second input unless asked, as a recomputed part of a model does.
+struct Partial : torch::autograd::Function<Partial> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& w,
+                            bool gives) {
+    context->saved_data["gives"] = gives;
+    return x + w;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const bool gives = context->saved_data["gives"].toBool();
+    return {gradients[0], gives ? gradients[0] : at::Tensor(), at::Tensor()};
+  }
+};
+
+TEST_CASE("Reducer: a gradient that a backward pass leaves undefined counts as none", "[distributed]") {
+  for (const bool shared : {true, false}) {
+    const auto texts = run_ranks(2, [shared](const Group& group) {
+      const std::vector<at::Tensor> params = {at::ones({3}).requires_grad_(), at::ones({3}).requires_grad_()};
+      Reducer reducer(params, group, {.shared_memory = shared});
+      for (int step = 0; step < 3; ++step) {
+        const bool gives = step == 0 || group.rank() == 0;
+        reducer.begin_backward(/*closes=*/true);
+        Partial::apply(params[0], params[1], gives).sum().backward();
+        reducer.finish();
+        expect(at::equal(params[0].grad(), at::full({3}, 2.0)), "the sum of both ranks");
+        expect(at::equal(params[1].grad(), at::full({3}, step == 0 ? 2.0 : 1.0)), "that of those with a gradient");
+        params[0].mutable_grad().reset();
+        params[1].mutable_grad().reset();
+      }
+      return std::string("ok");
+    });
+    check_ranks(texts, "ok");
   }
 }
 

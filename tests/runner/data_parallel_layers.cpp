@@ -328,9 +328,7 @@ TEST_CASE("ddp: one message per dtype of buffers, none without buffers", "[runne
                               [](const dl::Group& group) {
                                 const auto norms = torch::nn::Sequential(
                                     torch::nn::BatchNorm1d(3), torch::nn::Linear(3, 2), torch::nn::BatchNorm1d(2));
-                                dl::detail::SharedBuffers none, some;
-                                none.add(torch::nn::Linear(3, 2));
-                                some.add(norms);
+                                dl::detail::SharedBuffers none((torch::nn::Linear(3, 2))), some(norms);
                                 if (group.rank() == 0) {
                                   none.broadcast(group, 0);  // the other rank takes no part
                                   some.broadcast(group, 0);

@@ -52,6 +52,7 @@ class Reducer {
   /// Called by all ranks with parameters alike in number, order, shape and dtype; those that require no gradient are
   /// left out. @throws DistributedError on all ranks when they differ.
   Reducer(const std::vector<at::Tensor>& params, Group group, ReducerOptions options = {});
+  /// Gradients of an open window stay, in memory of their own.
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -59,6 +60,8 @@ class Reducer {
   /// Whether these are its parameters, and the same ones require gradients.
   bool covers(const std::vector<at::Tensor>& params) const;
 
+  /// Whether sums of the open window have begun.
+  bool has_started() const;
   /// Called before each backward pass. @param closes  the window's last micro-batch: sums may begin.
   void begin_backward(bool closes);
   /// Whether a parameter has no gradient in this window on this rank.

@@ -42,11 +42,13 @@ class RunnerIdentity {
   /// Start of this attempt, `YYYYMMDD-HHMMSS`-like text that is fit for file names.
   const std::string& timestamp() const { return timestamp_; }
 
-  /// The seed of the run: configured, or generated and then restored with the run. Each rank adds its number.
+  /// The seed of the run: configured, or generated and then restored with the run. In the constructor the generators of
+  /// all ranks have it; from init_distributed on each rank adds its number.
   std::uint64_t seed() const { return seed_; }
 
   /// The processes of the run and their collective operations.
   Parallelism& parallelism() const { return *parallelism_; }
+  /// @throws StateError before several processes have met, as in the constructor.
   const Group& group() const;
   std::int64_t rank() const;
   std::int64_t local_rank() const;
@@ -65,6 +67,7 @@ class RunnerIdentity {
   void replace_parallelism(std::unique_ptr<Parallelism> parallelism);
   /// The seed of the run, as rank 0 has it.
   void use_seed(std::uint64_t seed);
+  void seed_rank();
   const CodeIdentity& code() const;
 
   StoredConfig<RunnerConfig> config_;
@@ -74,6 +77,8 @@ class RunnerIdentity {
   mutable std::unique_ptr<CodeIdentity> code_;
   std::string timestamp_;
   std::uint64_t seed_ = 0;
+  std::uint64_t generators_seed_ = 0;  // by which this rank's generators were seeded last
+  bool has_met_ = false;
 };
 
 }  // namespace danling::inline v0

@@ -22,7 +22,8 @@ namespace danling::inline v0 {
 /// Exchanged by all ranks once per update and between rounds. The loops act on the combined packet alone, so that all
 /// ranks do the same. A flag is true when it is true on any rank.
 struct StepPacket {
-  double weight = 0.0;  ///< of the window: the sum over ranks whose gradients are summed
+  double weight = 0.0;    ///< of the window: the sum over ranks whose gradients are summed
+  std::int64_t unit = 0;  ///< of the weights of those gradients; 0 where none counts. Combined: the one of all ranks
   /// The place of the ranks that have batches: number of the model whose window closes (-1: none), micro-batches of the
   /// run and of the pass. Combined: those of the furthest rank.
   std::int64_t learner = -1, micro_step = 0, iteration = 0;
@@ -89,7 +90,7 @@ class Parallelism {
   /// Part of each global batch that this rank reads, or parts. Ranks that compute the same samples together (tensor,
   /// pipeline) have the same place.
   virtual AxisPlace data_share() const { return {identity_.rank, identity_.world_size}; }
-  /// Seed of this rank's generators. Called when: the runner is constructed, and in init_distributed.
+  /// Seed of this rank's generators from init_distributed on.
   virtual std::uint64_t seed(std::uint64_t run_seed) const {
     return run_seed + static_cast<std::uint64_t>(identity_.rank);
   }
@@ -100,15 +101,15 @@ class Parallelism {
   /// built; with `ft` again, on a new object, for each generation of processes. Do not wrap the module: users access it
   /// through the handle.
   virtual void prepare(ModelHandle& model, at::Device device);
-  /// Called for each optimizer when training begins, after a checkpoint has been restored.
-  virtual void prepare_optimizer(optim::Optimizer& optimizer);
+  /// Called when training begins, after a checkpoint has been restored, with the optimizers of all models.
+  virtual void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers);
 
   // ---- checkpoints --------------------------------------------------------------------------------------------------
 
   /// State of this rank that a checkpoint keeps; null: none. Called by all ranks, between steps.
   virtual State state_dict() const;
   /// Restores a state of this rank, or that of rank 0 where the number of ranks has changed; null: begins anew. Called
-  /// before prepare_optimizer, and for a roll-back between steps.
+  /// before prepare_optimizers, and for a roll-back between steps.
   /// @return what does not fit and is left out, for the log; empty: nothing
   virtual std::string load_state_dict(const State& state);
 
@@ -148,6 +149,10 @@ class Parallelism {
   /// @return the norm of the gradients divided by `scale`, over all shards: the same on every rank. No device wait.
   virtual at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale);
   virtual void zero_grad(optim::Optimizer& optimizer);
+  /// Whether a loss of weight 0 is differentiated too: layers that communicate in their backward pass.
+  virtual bool needs_every_backward() const { return false; }
+  /// After all updates of a micro-batch, when its graph is gone. Called on every rank that took part in them.
+  virtual void end_updates() {}
   /// After the micro-batch, also when it threw: undoes begin_step.
   virtual void end_step(const WindowPlace& place) noexcept;
   /// Forgets the gradients of a window that is not closed, after an error or before a roll-back.
