@@ -111,8 +111,8 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
     ++pass_;
     closes_ = closes;
     if (started_ > 0) {
-      for (const Param& param :
-           params_) {  // a bucket that is being summed must not change: autograd makes new gradients
+      // A bucket that is being summed must not change: autograd makes new gradients.
+      for (const Param& param : params_) {
         if (buckets_[param.bucket].started && param.tensor.grad().is_same(param.view)) {
           param.tensor.mutable_grad().reset();
         }
@@ -200,7 +200,7 @@ namespace {
 
 class CompletionHook : public torch::autograd::FunctionPostHook {
  public:
-  CompletionHook(std::function<void()> complete) : complete_(std::move(complete)) {}
+  explicit CompletionHook(std::function<void()> complete) : complete_(std::move(complete)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& /*inputs*/) override {
     complete_();
@@ -369,13 +369,10 @@ void Reducer::Impl::finish(bool any_missing, bool any_late) {
   if (any_missing) {
     forget_unused();
   }
-  for (Param& param : params_) {
-    param.has_gradient = false;
-  }
   expected_passes_ = std::max<std::int64_t>(last_passes_, 1);
-  last_passes_ = 0;
   started_ = 0;
   late_ = false;
+  drop();
 }
 
 void Reducer::Impl::drop() {
@@ -439,13 +436,8 @@ bool Reducer::is_missing() const { return impl_->is_missing(); }
 bool Reducer::is_late() const { return impl_->is_late(); }
 void Reducer::finish(bool any_missing, bool any_late) { impl_->finish(any_missing, any_late); }
 void Reducer::finish() {
-  bool missing = false;
-  bool late = false;
-  for (const std::string& rank : impl_->group().all_gather(concat(is_missing() ? "m" : "", is_late() ? "l" : ""))) {
-    missing = missing || rank.find('m') != std::string::npos;
-    late = late || rank.find('l') != std::string::npos;
-  }
-  finish(missing, late);
+  const std::string all = join(impl_->group().all_gather(concat(is_missing() ? "m" : "", is_late() ? "l" : "")));
+  finish(all.find('m') != std::string::npos, all.find('l') != std::string::npos);
 }
 void Reducer::drop() { impl_->drop(); }
 PowerSGDState Reducer::powersgd_state() const { return impl_->powersgd_state(); }

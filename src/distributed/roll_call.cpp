@@ -123,7 +123,7 @@ class Roll {
       require_rank_zero();
       first = Record::of(claim(expected_key, mine.packed()));
     } else {
-      const std::string verdict = await(expected_key);
+      std::string verdict = await(expected_key);
       if (!verdict.empty()) {
         return verdict;
       }

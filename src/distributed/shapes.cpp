@@ -65,7 +65,7 @@ at::Tensor pack_bytes(const std::vector<at::Tensor>& tensors, at::Device device)
   for (const at::Tensor& tensor : tensors) {
     count += tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
   }
-  const at::Tensor bytes = bytes_tensor(count, device);
+  at::Tensor bytes = bytes_tensor(count, device);
   std::int64_t at = 0;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.defined() && tensor.numel() > 0) {

@@ -23,7 +23,8 @@ bool widens(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kB
 
 class SharedExchange : public BucketExchange {
  public:
-  SharedExchange(std::shared_ptr<SharedMemory> memory, std::vector<BucketShape> shapes, std::vector<Subtree> ranks)
+  SharedExchange(std::shared_ptr<SharedMemory> memory, const std::vector<BucketShape>& shapes,
+                 std::vector<Subtree> ranks)
       : memory_(std::move(memory)), ranks_(std::move(ranks)) {
     std::int64_t offset = 0;
     for (const BucketShape& shape : shapes) {
@@ -134,7 +135,7 @@ class SharedExchange : public BucketExchange {
   at::Tensor sum(const Bucket& bucket, std::int64_t begin, std::int64_t count, std::size_t first, std::size_t last,
                  std::size_t slot) {
     if (last - first == 1) {
-      const at::Tensor leaf = bucket.of_rank[first].narrow(0, begin, count);
+      at::Tensor leaf = bucket.of_rank[first].narrow(0, begin, count);
       if (!widens(leaf.scalar_type())) {
         return leaf;
       }

@@ -34,9 +34,9 @@ std::vector<Subtree> subtrees_of_ranks(std::int64_t ranks) {
 
 // The node is the smallest aligned power of two of leaves that holds them.
 std::size_t right_half(const std::vector<Subtree>& ranks, std::size_t begin, std::size_t end) {
-  const auto differing = static_cast<std::uint64_t>(ranks[begin].begin ^ (ranks[end - 1].end - 1));
-  const std::int64_t half = std::int64_t{1} << (std::bit_width(differing) - 1);
-  const std::int64_t middle = (ranks[end - 1].end - 1) / half * half;
+  const std::int64_t last = ranks[end - 1].end - 1;
+  const auto half = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(ranks[begin].begin ^ last)));
+  const std::int64_t middle = last & -half;
   std::size_t at = begin;
   while (ranks[at].end <= middle) {
     ++at;
