@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <thread>
 #include <utility>
@@ -41,9 +42,25 @@ int file_lock(int file, int command, struct flock& lock) {
   return result;
 }
 
+// A name lives until all ranks have opened it. One of a process that was killed meanwhile would hold its memory
+// forever.
+void remove_forgotten(const std::string& prefix) {
+  const std::filesystem::path folder = "/dev/shm";
+  const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && entry.last_write_time(error) < hour_ago && !error) {
+      shm_unlink(concat("/", name).c_str());
+    }
+  }
+}
+
 std::string random_name() {
+  const std::string prefix = concat("danling-", getuid(), "-");
+  remove_forgotten(prefix);
   std::random_device entropy;
-  return concat("/danling-", getuid(), "-", entropy(), "-", entropy());
+  return concat("/", prefix, entropy(), "-", entropy());
 }
 
 /// Reserves the pages, so that no later write can fail for lack of memory. @return the file, or -1.

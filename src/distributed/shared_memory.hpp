@@ -16,8 +16,8 @@ namespace danling::inline v0::detail {
 
 /// One part of memory per rank, readable and writable by all, and flags per rank: numbers that only this rank raises.
 /// A wait ends with an error when a rank has ended (the kernel then releases its file lock, also after SIGKILL), has
-/// aborted, or does not come within the timeout. The name is removed before `create` returns, so nothing is left behind
-/// whatever happens. For one thread at a time.
+/// aborted, or does not come within the timeout. The name is removed before `create` returns; one whose process was
+/// killed before goes with another `create`, after an hour. For one thread at a time.
 class SharedMemory {
  public:
   struct Options {

@@ -2,6 +2,10 @@
 #include <danling/distributed/reducer.hpp>
 
 #include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include <torch/nn/module.h>
 #include <torch/torch.h>
@@ -221,6 +225,28 @@ TEST_CASE("Reducer: bfloat16 on the wire rounds each rank's gradient once", "[di
                                         param.grad()[2].item<float>());
                         }),
               "2.0 2.0 512.0");
+}
+
+TEST_CASE("SharedMemory: names that killed processes have left behind go after an hour", "[distributed]") {
+  const std::filesystem::path folder = "/dev/shm";
+  if (!std::filesystem::exists(folder)) {
+    WARN("skipped: no /dev/shm");
+    return;
+  }
+  const std::string prefix = concat("danling-", getuid(), "-test-", getpid(), "-");
+  const auto old = folder / (prefix + "old"), recent = folder / (prefix + "recent");
+  for (const auto& path : {old, recent}) {
+    std::ofstream(path) << "x";
+  }
+  std::filesystem::last_write_time(old, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  check_ranks(
+      run_ranks(2,
+                [](const Group& group) {
+                  return std::string(SharedMemory::create(group, {.bytes = 64, .flags = 2}, nullptr) ? "ok" : "none");
+                }),
+      "ok");
+  CHECK_FALSE(std::filesystem::exists(old));
+  CHECK(std::filesystem::remove(recent));
 }
 
 TEST_CASE("SharedMemory: a rank that is killed, stays away or aborts ends the waits of the others by name",
