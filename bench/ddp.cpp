@@ -150,10 +150,7 @@ class DdpBench {
     measure(entrants);
     print_head("communication: adamw, " + work_.title + ", " + megabytes(weight_bytes_) + " of gradients",
                "added to a step");
-    for (std::size_t i = 0; i < entrants.size(); ++i) {
-      print(entrants[i], added(entrants, i, 0));
-    }
-    std::fflush(stdout);
+    print_added(entrants);
   }
 
   void compare_processes() {
@@ -220,10 +217,7 @@ class DdpBench {
     }
     measure(entrants);
     print_head("fault tolerance: adamw, " + work_.title, "added to a step");
-    for (std::size_t i = 0; i < entrants.size(); ++i) {
-      print(entrants[i], added(entrants, i, 0));
-    }
-    std::fflush(stdout);
+    print_added(entrants);
   }
 
  private:
@@ -323,6 +317,14 @@ class DdpBench {
       ratios.push_back(fastest / entrants[of].blocks[round].seconds);
     }
     return median(ratios);
+  }
+
+  /// What each adds to the time of the first.
+  static void print_added(const Entrants& entrants) {
+    for (std::size_t i = 0; i < entrants.size(); ++i) {
+      print(entrants[i], added(entrants, i, 0));
+    }
+    std::fflush(stdout);
   }
 
   static std::string added(const Entrants& entrants, std::size_t of, std::size_t to) {

@@ -117,7 +117,7 @@ void decline_gloo(const ProcessIdentity& identity, std::string_view reason,
     const Meeting meeting = open_meeting(identity, timeout, deadline);
     const auto store = meeting.prefixed(prefix_of(identity, joined));
     decline_roll(*store, meeting, identity, reason, timeout, deadline);
-  } catch (const std::exception&) {  // the error that is told says more
+  } catch (const std::exception&) {  // the caller reports the error that made it decline
   }
 }
 

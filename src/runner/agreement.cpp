@@ -97,4 +97,18 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
                                                                    : ""));
 }
 
+void BaseRunner::Agreement::report_failure(std::string_view words) {
+  if (runner_.group().alone()) {
+    return;
+  }
+  try {
+    if (runner_.fault_ != nullptr) {
+      runner_.fault_->members.fail(words);
+    }
+    runner_.parallelism().abort(words);
+  } catch (const std::exception& error) {
+    runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));
+  }
+}
+
 }  // namespace danling::inline v0

@@ -13,7 +13,7 @@ class BaseRunner::Agreement {
   /// What a rank says of itself: the weight of its accumulation window, and its place.
   struct Own {
     double weight = 0.0;
-    std::int64_t unit = 0;
+    std::int64_t unit = 0;        ///< of that weight; see StepPacket
     std::int64_t learner = -1;    ///< number of the one whose window closes
     std::int64_t micro_step = 0;  ///< of the run, when this micro-batch is done
     std::int64_t iteration = 0;   ///< of the pass, when it began
@@ -31,6 +31,9 @@ class BaseRunner::Agreement {
   void stop_if_requested(bool save) { stop_if_requested(save, agree()); }
   /// The same of this process alone.
   void stop_if_requested_here(bool save) { stop_if_requested(save, {.stop = runner_.stop_requested()}); }
+  /// Ends the other ranks with the words of this one's error, at their next collective: a window's end, a line of the
+  /// log. Nothing in one process.
+  void report_failure(std::string_view words);
   /// Whether this is the main process of a run with `ft`, and another one waits to join. Looks five times a second.
   bool is_joined_by();
   /// Whether the time limit is reached; requests a save when its duration must be known.

@@ -24,7 +24,7 @@ void check_processes(const RunnerConfig& config);
 ProcessIdentity apply_init_method(ProcessIdentity identity, const RunnerConfig& config,
                                   const Environment& environment = process_environment());
 
-/// What the main process says of its wait for the others.
+/// The line that the main process logs while it waits for the others.
 std::string waits_text(const ProcessIdentity& identity, const RunnerConfig& config);
 
 }  // namespace danling::inline v0::detail

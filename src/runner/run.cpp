@@ -194,7 +194,7 @@ void tell_others(const RunnerConfig& config, std::string_view message) noexcept 
     if (!config.ft.enabled) {
       Group::decline(apply_init_method(read_process_identity(), config), message, std::chrono::seconds(30));
     }
-  } catch (const std::exception&) {  // what has been told says more
+  } catch (const std::exception&) {  // the error of the constructor is on stderr already
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <danling/runner/early_stopping.hpp>
 
+#include "runner/agreement.hpp"
 #include "runner/restorer.hpp"
 #include "runner/services.hpp"
 
@@ -18,7 +19,7 @@ void BaseRunner::Setup::run() {
   } catch (const DistributedError&) {
     throw;  // the other processes are gone, or know
   } catch (const std::exception& error) {
-    tell_others(error.what());
+    Agreement(runner_).report_failure(error.what());
     throw;
   }
 }
@@ -37,17 +38,6 @@ void BaseRunner::Setup::build() {
   runner_.build_metrics();
   runner_.auto_restore();
   agree_on_state();
-}
-
-// They receive it at their next collective.
-void BaseRunner::Setup::tell_others(std::string_view words) {
-  if (!runner_.group().alone()) {
-    try {
-      runner_.parallelism().abort(words);
-    } catch (const std::exception& error) {
-      runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));
-    }
-  }
 }
 
 void BaseRunner::Setup::make_services() {

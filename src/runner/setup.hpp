@@ -1,8 +1,6 @@
 // Setup of a runner: the hooks of initialize() in their order, and the services that they need.
 #pragma once
 
-#include <string_view>
-
 #include <danling/runner/base_runner.hpp>
 
 namespace danling::inline v0 {
@@ -22,7 +20,6 @@ class BaseRunner::Setup {
   void agree_on_run();
   /// That all ranks have restored the same.
   void agree_on_state();
-  void tell_others(std::string_view words);
   /// Of the config but for what ranks may set differently.
   std::string common_config_id() const;
   void make_services();

@@ -11,6 +11,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/agreed_error.hpp"
+#include "runner/agreement.hpp"
 #include "runner/averages.hpp"
 #include "runner/checks.hpp"
 #include "runner/fault_tolerance.hpp"
@@ -202,12 +203,12 @@ void TorchRunnerBase::Training::rethrow(bool began) {
           concat("an error ends this process: ", error.what()));  // logged before it waits for the others
     }
     if (dynamic_cast<const detail::AgreedError*>(&error) == nullptr) {
-      broadcast_failure(error.what());
+      Agreement(runner_).report_failure(error.what());
     }
     throw;
   } catch (...) {
     drop_windows();
-    broadcast_failure("an exception that is not a std::exception");
+    Agreement(runner_).report_failure("an exception that is not a std::exception");
     throw;
   }
 }
@@ -217,20 +218,6 @@ void TorchRunnerBase::Training::notify(const std::exception& error) {
     runner_.callbacks_.notify(&Callback::on_exception, ExceptionEvent{{runner_}, error});
   } catch (const std::exception& another) {
     runner_.logger().warning(another.what());  // the first error is thrown
-  }
-}
-
-// The other ranks receive it at their next collective: a window's end, a line of the log.
-void TorchRunnerBase::Training::broadcast_failure(std::string_view words) {
-  if (!runner_.group().alone()) {
-    try {
-      if (runner_.fault_ != nullptr) {
-        runner_.fault_->members.fail(words);
-      }
-      runner_.parallelism().abort(words);
-    } catch (const std::exception& error) {
-      runner_.logger().warning(concat("the error could not be sent to the other processes: ", error.what()));
-    }
   }
 }
 

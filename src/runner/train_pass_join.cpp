@@ -16,6 +16,7 @@ void TorchRunnerBase::TrainPass::join(detail::LoopFrame& frame, bool whole) {
   bool inside = false;  // a micro-batch of the others, of whose models one is updated
   while (whole || !runner_.by_steps_ || inside || !is_due()) {
     const StepPacket all = Agreement(runner_).agree({.weight = Windows(runner_).open_weight(),
+                                                     .unit = runner_.learners_.front().window.summed_unit(),
                                                      .micro_step = runner_.state_.train.micro_step,
                                                      .iteration = loop_.iteration,
                                                      .ended = true});

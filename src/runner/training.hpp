@@ -26,7 +26,6 @@ class TorchRunnerBase::Training {
   void continue_after_error();
   void notify(const std::exception& error);
   void drop_windows();
-  void broadcast_failure(std::string_view words);
 
   TorchRunnerBase& runner_;
 };

@@ -84,7 +84,7 @@ void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
     step.agreed.stop = runner_.stop_requested();
   } else {
     step.agreed = Agreement(runner_).agree({.weight = own_weight,
-                                            .unit = static_cast<std::int64_t>(learner.window.summed_unit()),
+                                            .unit = learner.window.summed_unit(),
                                             .learner = &learner - runner_.learners_.data(),
                                             .micro_step = next_position(step),
                                             .iteration = runner_.loop_.iteration});
@@ -111,7 +111,7 @@ double TorchRunnerBase::Windows::open_weight() const {
 
 void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double own_weight) {
   if (!runner_.is_single_process_) {
-    learner.window.set_total(step.agreed.weight, static_cast<std::uint64_t>(step.agreed.unit));
+    learner.window.set_total(step.agreed.weight, step.agreed.unit);
   }
   if (learner.stats != nullptr && learner.accum_steps == 1 && runner_.parallelism().sums_gradients()) {
     Gradients(runner_).record_part(learner, own_weight);

@@ -67,6 +67,7 @@ class RunnerIdentity {
   void replace_parallelism(std::unique_ptr<Parallelism> parallelism);
   /// The seed of the run, as rank 0 has it.
   void use_seed(std::uint64_t seed);
+  /// Seeds the generators for this rank, unless they were seeded so before.
   void seed_rank();
   const CodeIdentity& code() const;
 

@@ -84,10 +84,12 @@ class AccumulationWindow {
   /// The sum of the weights in samples or tokens (or micro-batches, without normalizers), which ranks add up.
   double total() const { return divisor_ * static_cast<double>(unit_); }
   /// The unit in which the gradients of processes that sum them are weighted; 0 while no micro-batch counts here.
-  std::uint64_t summed_unit() const { return shared_ && kind_ != Kind::undecided ? unit_ : 0; }
+  std::int64_t summed_unit() const {
+    return shared_ && kind_ != Kind::undecided ? static_cast<std::int64_t>(unit_) : 0;
+  }
   /// Called before the update, with the sum of total() over all ranks, and their unit where this one has none.
-  void set_total(double total, std::uint64_t unit = 0) {
-    unit_ = unit != 0 ? unit : unit_;
+  void set_total(double total, std::int64_t unit = 0) {
+    unit_ = unit != 0 ? static_cast<std::uint64_t>(unit) : unit_;
     divisor_ = total / static_cast<double>(unit_);
   }
   /// The sum of the weights, by which the accumulated gradients must be divided; 0 when no micro-batch counted.
