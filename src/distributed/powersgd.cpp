@@ -153,8 +153,8 @@ void PowerSGDExchange::start(std::size_t index) {
     orthonormalize(matrix.factor, options_.orthogonalization_epsilon);
     matrix.sent = matrix.gradient.to(matrix.left.scalar_type());
     if (matrix.error.defined()) {
-      matrix.sent =
-          matrix.sent.is_same(matrix.gradient) ? matrix.sent.add_(matrix.error) : matrix.sent.add(matrix.error);
+      const at::Tensor error = scale_.defined() ? matrix.error.mul(scale_) : matrix.error;
+      matrix.sent = matrix.sent.is_same(matrix.gradient) ? matrix.sent.add_(error) : matrix.sent.add(error);
     }
     at::mm_out(matrix.left, matrix.sent, matrix.factor);
   }
@@ -195,7 +195,8 @@ void PowerSGDExchange::finish(Bucket& bucket) {
     const at::Tensor finite = at::isfinite(sum.sum());
     if (options_.use_error_feedback) {
       const at::Tensor before = matrix.error.defined() ? matrix.error : at::zeros_like(sum);
-      matrix.error = at::where(finite, matrix.sent.sub(sum, 1.0 / ranks_), before);
+      const at::Tensor lost = matrix.sent.sub(sum, 1.0 / ranks_);
+      matrix.error = at::where(finite, scale_.defined() ? lost.div(scale_) : lost, before);
     }
     // A column of zeros would stay one. The mean over ranks, as epsilon is relative to it.
     const at::Tensor keeps = finite.logical_and(matrix.right.abs().sum(0, /*keepdim=*/true).gt(0));

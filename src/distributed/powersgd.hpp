@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <danling/distributed/powersgd.hpp>
@@ -35,6 +36,7 @@ class PowerSGDExchange : public BucketExchange {
   void poll() override;
   void finish_all() override;
   void set_timeout(std::chrono::milliseconds timeout) override;
+  void set_loss_scale(at::Tensor scale) override { scale_ = std::move(scale); }
   void abort(std::string_view reason) override;
   std::string name() const override;
 
@@ -54,6 +56,7 @@ class PowerSGDExchange : public BucketExchange {
   PowerSGDOptions options_;
   std::int64_t iteration_ = 0;
   double ranks_;
+  at::Tensor scale_;  // of the gradients, not of the errors; undefined: 1
   std::vector<Bucket> buckets_;
   std::string text_;
   /// Of whole gradients; of the left factors and the gradients that are not compressed; of the right factors.

@@ -156,6 +156,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void drop();
   void set_timeout(std::chrono::milliseconds timeout) { exchange_->set_timeout(timeout); }
   void abort(std::string_view reason) { exchange_->abort(reason); }
+  void set_loss_scale(at::Tensor scale) { exchange_->set_loss_scale(std::move(scale)); }
   PowerSGDState powersgd_state() const {
     const auto* powersgd = dynamic_cast<const detail::PowerSGDExchange*>(exchange_.get());
     return powersgd != nullptr ? powersgd->state(given_) : PowerSGDState();
@@ -185,7 +186,6 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   std::vector<Bucket> buckets_;
   std::unique_ptr<detail::BucketExchange> exchange_;
   std::string text_;
-
   std::size_t started_ = 0;  // buckets whose sums have begun, in order
   bool closes_ = false;
   bool late_ = false;
@@ -442,6 +442,7 @@ void Reducer::finish() {
 void Reducer::drop() { impl_->drop(); }
 PowerSGDState Reducer::powersgd_state() const { return impl_->powersgd_state(); }
 void Reducer::load_powersgd_state(const PowerSGDState& state) { impl_->load_powersgd_state(state); }
+void Reducer::set_loss_scale(at::Tensor scale) { impl_->set_loss_scale(std::move(scale)); }
 void Reducer::abort(std::string_view reason) { impl_->abort(reason); }
 void Reducer::set_timeout(std::chrono::milliseconds timeout) { impl_->set_timeout(timeout); }
 std::string Reducer::text() const { return impl_->text(); }

@@ -81,6 +81,7 @@ void DataParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& opti
   };
   if (std::erase_if(order_, is_gone) > 0) {
     std::erase_if(reducers_, [&](const auto& entry) { return is_gone(entry.first); });
+    std::erase_if(loss_scales_, [&](const auto& entry) { return is_gone(entry.first); });
     restored_.clear();
   }
   for (const optim::Optimizer* optimizer : optimizers) {
@@ -133,6 +134,13 @@ void DataParallel::begin_step(const WindowPlace& place) {
 }
 
 void DataParallel::end_step(const WindowPlace&) noexcept { layers_.set_in_step(false); }
+
+void DataParallel::set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale) {
+  loss_scales_[&optimizer] = scale;
+  if (const auto found = reducers_.find(&optimizer); found != reducers_.end()) {
+    found->second->set_loss_scale(scale);
+  }
+}
 
 void DataParallel::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                             const BackwardOptions& options) {
@@ -209,6 +217,7 @@ Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
   }
   reducer = std::make_unique<Reducer>(params, group(), options_);
   reducer->load_powersgd_state(state);
+  reducer->set_loss_scale(loss_scales_[&optimizer]);
   return *reducer;
 }
 

@@ -32,6 +32,7 @@ class DataParallel : public Parallelism {
 
   void begin_step(const WindowPlace& place) override;
   void end_step(const WindowPlace& place) noexcept override;
+  void set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale) override;
   void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                 const BackwardOptions& options) override;
   StepPacket agree(const StepPacket& mine) override;
@@ -50,6 +51,7 @@ class DataParallel : public Parallelism {
 
   ReducerOptions options_;
   std::map<const optim::Optimizer*, std::unique_ptr<Reducer>> reducers_;
+  std::map<const optim::Optimizer*, at::Tensor> loss_scales_;
   std::vector<const optim::Optimizer*> order_;  // in which their reducers were made: the same on all ranks
   std::vector<PowerSGDState> restored_;         // for reducers that are still to be made, in this order
   SyncedLayers layers_;

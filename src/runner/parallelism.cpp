@@ -75,6 +75,8 @@ std::string Parallelism::load_state_dict(const State& state) {
 
 void Parallelism::begin_step(const WindowPlace&) {}
 
+void Parallelism::set_loss_scale(const optim::Optimizer&, const at::Tensor&) {}
+
 void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&,
                            const BackwardOptions& options) {
   torch::autograd::backward({loss}, {seed}, options.retain_graph, /*create_graph=*/false, options.inputs);

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -188,13 +190,14 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
   return code;
 }
 
-// A constructor has thrown on this rank, for want of a file say: the others must not wait for it.
-void tell_others(const RunnerConfig& config, std::string_view message) noexcept {
+// The command line is wrong on this rank, or a constructor has thrown, for want of a file say: the others must not wait
+// for it.
+void tell_others(const RunnerConfig& config, std::string_view message, std::chrono::seconds limit) noexcept {
   try {
     if (!config.ft.enabled) {
-      Group::decline(apply_init_method(read_process_identity(), config), message, std::chrono::seconds(30));
+      Group::decline(apply_init_method(read_process_identity(), config), message, limit);
     }
-  } catch (const std::exception&) {  // the error of the constructor is on stderr already
+  } catch (const std::exception&) {  // the error is on stderr already
   }
 }
 
@@ -203,15 +206,16 @@ void tell_others(const RunnerConfig& config, std::string_view message) noexcept 
 int run(int argc, char** argv, RunnerConfig& config, const std::function<std::unique_ptr<TorchRunnerBase>()>& make,
         const std::function<void(TorchRunnerBase&)>& work) {
   std::unique_ptr<TorchRunnerBase> runner;
-  bool constructs = false;
+  std::optional<std::chrono::seconds> tells_for;  // until the others have come; nothing once they have met
   const auto crashed = [&](const std::string& message, int code) {
     report(runner.get(), "crashed", message, 0, code);
-    if (constructs) {
-      tell_others(config, message);
+    if (tells_for) {
+      tell_others(config, message, *tells_for);
     }
     return code;
   };
   try {
+    tells_for = std::chrono::seconds(5);  // who corrects a command line by hand does not want to wait
     if (parse(config, argc, argv)) {
       return exit_success;
     }
@@ -221,9 +225,9 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     std::signal(SIGXFSZ, SIG_IGN);
     std::signal(SIGPIPE, SIG_IGN);
     try {
-      constructs = true;
+      tells_for = std::chrono::seconds(30);
       runner = make();
-      constructs = false;
+      tells_for.reset();
       if (!threads.empty()) {
         runner->logger().info(threads);
       }

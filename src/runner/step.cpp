@@ -79,6 +79,9 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     at::Tensor& sum = step.repeat->loss;
     sum = sum.defined() ? sum.add(loss.detach()) : loss.detach().clone();
   }
+  if (learner.scaler != nullptr && !is_single_process_) [[unlikely]] {
+    parallelism().set_loss_scale(*learner.optimizer, learner.scaler->factor());
+  }
   if (weight != 1.0) {
     weight = rounded_to(loss.scalar_type(), weight);
     learner.window.round_weight(weight);

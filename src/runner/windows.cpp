@@ -105,7 +105,7 @@ std::int64_t TorchRunnerBase::Windows::next_position(const OpenStep& step) const
 double TorchRunnerBase::Windows::open_weight() const {
   check<DistributedError>(runner_.learners_.size() == 1 || runner_.is_settled(), "runner.train",
                           "expected the same number of batches in every process while windows of several models are "
-                          "open, got a process without more; set dataloader.drop_last, or train by epochs");
+                          "open, got a process without more; set dataloader.drop_last");
   return runner_.learners_.front().window.total();
 }
 
@@ -115,6 +115,9 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
   }
   if (learner.stats != nullptr && learner.accum_steps == 1 && runner_.parallelism().sums_gradients()) {
     Gradients(runner_).record_part(learner, own_weight);
+  }
+  if (learner.scaler != nullptr) {
+    runner_.parallelism().set_loss_scale(*learner.optimizer, learner.scaler->factor());
   }
   runner_.parallelism().reduce_gradients(*learner.optimizer);
   if (learner.updates == 0 && learner.window.total() > 0.0) [[unlikely]] {

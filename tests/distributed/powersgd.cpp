@@ -220,6 +220,38 @@ TEST_CASE("PowerSGD: what updates lose is in the errors of the ranks, and reache
       "ok");
 }
 
+TEST_CASE("PowerSGD: a loss scale that changes does not change the sums, nor a state that was saved before",
+          "[distributed]") {
+  check_ranks(
+      run_ranks(2,
+                [](const Group& group) {
+                  const auto gradient = [&](int step) {
+                    return random({16, 24}, static_cast<std::uint64_t>(10 * step + group.rank()));
+                  };
+                  const auto options = options_of({.rank = 2, .start_iter = 0});
+                  auto plain_params = params_like({gradient(0)}), params = params_like({gradient(0)});
+                  Reducer plain(plain_params, group, options);
+                  auto scaled = std::make_unique<Reducer>(params, group, options);
+                  const double scales[] = {1024, 1024, 2048, 512, 65536};
+                  for (int step = 0; step < 5; ++step) {
+                    if (step == 3) {  // as a resumed run does
+                      const PowerSGDState state = scaled->powersgd_state();
+                      scaled = std::make_unique<Reducer>(params, group, options);
+                      scaled->load_powersgd_state(state);
+                    }
+                    scaled->set_loss_scale(torch::tensor(scales[step], at::kFloat));
+                    sum(plain, plain_params, {gradient(step)});
+                    sum(*scaled, params, {gradient(step) * scales[step]});
+                    expect(distance(params[0].grad() / scales[step], plain_params[0].grad()) < 1e-12,
+                           concat("the same sum in step ", step));
+                    expect(distance(scaled->powersgd_state().errors.at(0), plain.powersgd_state().errors.at(0)) < 1e-10,
+                           concat("the same errors in step ", step));
+                  }
+                  return std::string("ok");
+                }),
+      "ok");
+}
+
 TEST_CASE("PowerSGD: a loaded state continues bit for bit, and gradients of zeros or infinities do not end it",
           "[distributed]") {
   for (const bool warm : {true, false}) {

@@ -150,6 +150,20 @@ TEST_CASE("run: a constructor that throws on one rank ends the others with its w
   }
 }
 
+TEST_CASE("run: a wrong command line on one rank ends the others with its words, not by their time-out", "[runner]") {
+  const std::string told = "[config.parse] expected a number in '--comm.init_timeout_seconds', got 'ten'\ncode ";
+  for (const int wrong : {0, 1}) {
+    const Folder folder;
+    const int port = danling_test::free_port();
+    const auto texts = danling_test::run_processes(
+        2, [&](int rank) { return run_as<TinyRunner>(rank, port, folder, rank == wrong ? "ten" : "600"); });
+    CHECK(texts[wrong == 0 ? 0 : 1] == dl::concat("error: ", told, 2));
+    CHECK(
+        texts[wrong == 0 ? 1 : 0] ==
+        dl::concat("error: [group.connect] expected all ranks to start, got an error on rank ", wrong, ": ", told, 1));
+  }
+}
+
 TEST_CASE("run: a main process that waits for others says so before it gives up", "[runner]") {
   const Folder folder;
   const int port = danling_test::free_port();

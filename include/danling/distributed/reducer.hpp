@@ -33,7 +33,7 @@ struct ReducerOptions {
 /// State of PowerSGD between updates. The lists have an entry per parameter; undefined where there is none.
 struct PowerSGDState {
   std::int64_t iteration = 0;       ///< updates that are done
-  std::vector<at::Tensor> errors;   ///< of this rank, [rows, columns]
+  std::vector<at::Tensor> errors;   ///< of this rank, [rows, columns], without the loss scale
   std::vector<at::Tensor> factors;  ///< for the next update, [columns, rank]; the same on all ranks
 };
 
@@ -84,6 +84,9 @@ class Reducer {
   PowerSGDState powersgd_state() const;
   /// Entries of other shapes are left out. Called by all ranks with the same `iteration` and `factors`.
   void load_powersgd_state(const PowerSGDState& state);
+  /// The factor of the next window's gradients, a scalar on their device: PowerSGD keeps its errors without it. Called
+  /// by all ranks with the same, between windows.
+  void set_loss_scale(at::Tensor scale);
 
   /// Ends the waits of the other ranks for this one's gradients; they throw `reason`.
   void abort(std::string_view reason);

@@ -118,6 +118,9 @@ class Parallelism {
   /// Before the forward pass of a micro-batch. Gradients are communicated only where `place.closes` (else no-sync);
   /// with several models it is true where all windows close.
   virtual void begin_step(const WindowPlace& place);
+  /// Where losses are scaled: before each backward pass and before reduce_gradients. `scale` is a scalar on the device,
+  /// and the same for a whole window.
+  virtual void set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale);
   /// The backward pass; `seed` is the gradient of the loss. May begin to communicate gradients where `place.closes`.
   virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                         const BackwardOptions& options);
