@@ -19,7 +19,8 @@ class LaunchSignals {
   int descriptor() const { return descriptor_; }
   /// The next signal that waits, or 0.
   int next() const;
-  /// Restores the settings from before; only async-signal-safe calls, for the process between fork and exec.
+  /// Restores the settings from before, but for SIGCHLD, which has its default; only async-signal-safe calls, for the
+  /// process between fork and exec.
   void restore() const;
 
  private:

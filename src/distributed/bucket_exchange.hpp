@@ -21,21 +21,19 @@ struct BucketShape {
   at::Device device = at::kCPU;
 };
 
-/// Sums buckets over all ranks in their memory. Each step, every rank starts every bucket once, in any order where
-/// `keeps_order()` is false, else in their order; then it finishes all. For one thread.
+/// Sums buckets over all ranks in their memory. Each step, every rank starts every bucket once, in their order; then it
+/// finishes all. For one thread.
 class BucketExchange {
  public:
   virtual ~BucketExchange();
 
-  /// Whether buckets must be started in the same order on all ranks.
-  virtual bool keeps_order() const { return true; }
   /// The memory of a bucket: flat. Filled by the caller before `start`, not touched until `finish_all` returns.
   virtual at::Tensor memory(std::size_t bucket) const = 0;
   /// Begins to sum. Does not wait for other ranks.
   virtual void start(std::size_t bucket) = 0;
   /// Does what can be done without waiting.
   virtual void poll() {}
-  /// Waits for the sums of all buckets; on a device only its stream waits. @throws DistributedError.
+  /// Waits for the sums of all buckets, and for the device. @throws DistributedError.
   virtual void finish_all() = 0;
   /// Waits of later steps end after this time.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;

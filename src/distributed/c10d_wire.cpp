@@ -60,13 +60,13 @@ class CollectiveTransfer : public Transfer {
   bool done() override { return work_->isCompleted(); }
 
   bool wait_for(std::chrono::milliseconds limit) override {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
     if (on_host_ && !work_->isCompleted()) {
       try {
         return work_->wait(limit);
       } catch (const std::exception&) {  // the time is over, or the work failed
       }
     }
-    const auto deadline = std::chrono::steady_clock::now() + limit;
     while (!work_->isCompleted()) {
       if (std::chrono::steady_clock::now() >= deadline) {
         return false;

@@ -88,14 +88,6 @@ void share_store(Connection& connection, const StorePtr& store, const std::strin
   };
 }
 
-std::vector<std::int64_t> first_ranks(int size) {
-  std::vector<std::int64_t> ranks;
-  for (int rank = 0; rank < size; ++rank) {
-    ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 // Where all processes join groups equally often, their number keeps the keys of one apart from those of the next.
 std::atomic<int> joined = 0;
 std::atomic<pid_t> joined_last = 0;  // the process; one that it forks has joined none
@@ -136,8 +128,7 @@ Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& opt
   try {
     Connection connection;
     connection.address = meeting.address;
-    connection.wire =
-        connect_members(store, host, options.timeout, first_ranks(identity.world_size), identity.rank, "");
+    connection.wire = connect_members(store, host, options.timeout, all_ranks(identity.world_size), identity.rank, "");
     // The processes find each other through rank 0, which must not continue, and exit, before the last has connected.
     std::vector<std::string> done;
     store->set("done/" + std::to_string(identity.rank), std::vector<std::uint8_t>{1});
@@ -173,7 +164,7 @@ std::vector<Connection> connect_threads(int size, const GroupOptions& options) {
       try {
         Connection& connection = connections[static_cast<std::size_t>(rank)];
         connection.address = concat(size, " threads of one process");
-        connection.wire = connect_members(store, host, options.timeout, first_ranks(size), rank, "");
+        connection.wire = connect_members(store, host, options.timeout, all_ranks(size), rank, "");
         share_store(connection, store, host, options.timeout,
                     {.rank = rank, .size = size, .serves = false, .server = "this process"});
       } catch (const std::exception&) {

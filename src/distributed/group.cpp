@@ -20,10 +20,9 @@ bool debug_by_environment() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-std::vector<std::int64_t> all_ranks(int size) {
-  std::vector<std::int64_t> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
+std::chrono::milliseconds checked_timeout(std::string_view where, std::chrono::milliseconds timeout) {
+  check<DistributedError>(timeout.count() > 0, where, "expected a timeout above 0, got ", timeout.count(), " ms");
+  return std::min<std::chrono::milliseconds>(timeout, detail::longest_timeout);
 }
 
 /// Debug mode is on for all ranks or for none.
@@ -34,6 +33,12 @@ void agree_on_debug(Group& group, bool& debug) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> detail::all_ranks(int size) {
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 Group::Impl::Impl(detail::Connection connected, std::string group_name, std::vector<std::int64_t> members,
                   const GroupOptions& options)
@@ -95,11 +100,10 @@ Group Group::connect(const ProcessIdentity& identity, const GroupOptions& option
   if (!identity.distributed()) {
     return Group();
   }
-  constexpr const char* where = "group.connect";
-  check<DistributedError>(options.timeout.count() > 0, where, "expected a timeout above 0, got ",
-                          options.timeout.count(), " ms");
-  Group group(
-      std::make_shared<Impl>(detail::connect_gloo(identity, options), "", all_ranks(identity.world_size), options));
+  GroupOptions checked = options;
+  checked.timeout = checked_timeout("group.connect", options.timeout);
+  Group group(std::make_shared<Impl>(detail::connect_gloo(identity, checked), "",
+                                     detail::all_ranks(identity.world_size), checked));
   agree_on_debug(group, group.impl_->debug);
   group.impl_->share_messages(group);
   return group;
@@ -108,7 +112,7 @@ Group Group::connect(const ProcessIdentity& identity, const GroupOptions& option
 void Group::decline(const ProcessIdentity& identity, std::string_view reason,
                     std::chrono::milliseconds timeout) noexcept {
   if (identity.distributed()) {
-    detail::decline_gloo(identity, reason, timeout);
+    detail::decline_gloo(identity, reason, std::min<std::chrono::milliseconds>(timeout, detail::longest_timeout));
   }
 }
 
@@ -128,18 +132,21 @@ void Group::run_threads(int size, const std::function<void(Group& group)>& body,
     body(alone);
     return;
   }
-  auto connections = detail::connect_threads(size, options);
+  GroupOptions checked = options;
+  checked.timeout = checked_timeout("group.run_threads", options.timeout);
+  std::vector<Group> groups;
+  for (detail::Connection& connection : detail::connect_threads(size, checked)) {
+    groups.push_back(Group(std::make_shared<Impl>(std::move(connection), "", detail::all_ranks(size), checked)));
+  }
   std::mutex mutex;
   std::exception_ptr first;
   const auto keep = [&](std::exception_ptr error) {
     const std::lock_guard<std::mutex> lock(mutex);
     first = first ? first : std::move(error);
   };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      Group group(
-          std::make_shared<Impl>(std::move(connections[static_cast<std::size_t>(rank)]), "", all_ranks(size), options));
+  std::vector<std::jthread> threads;
+  for (Group& mine : groups) {
+    threads.emplace_back([&keep, &body, group = std::exchange(mine, Group())]() mutable {
       try {
         body(group);
       } catch (const std::exception& error) {
@@ -151,9 +158,7 @@ void Group::run_threads(int size, const std::function<void(Group& group)>& body,
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  threads.clear();  // joins them
   if (first) {
     std::rethrow_exception(first);
   }
@@ -165,11 +170,10 @@ int Group::size() const { return impl_ == nullptr ? 1 : impl_->size(); }
 bool Group::reaches_others() const { return impl_ != nullptr && impl_->connection.watch != nullptr; }
 
 void Group::set_timeout(std::chrono::milliseconds timeout) const {
-  check<DistributedError>(timeout.count() > 0, "group.set_timeout", "expected a timeout above 0, got ", timeout.count(),
-                          " ms");
+  const auto checked = checked_timeout("group.set_timeout", timeout);
   if (impl_ != nullptr) {
-    impl_->timeout = timeout;
-    impl_->set_wire_timeout(timeout);
+    impl_->timeout = checked;
+    impl_->set_wire_timeout(checked);
   }
 }
 
@@ -259,11 +263,10 @@ void Group::barrier() const {
 }
 
 void Group::barrier(std::chrono::milliseconds timeout) const {
-  check<DistributedError>(timeout.count() > 0, "group.barrier", "expected a timeout above 0, got ", timeout.count(),
-                          " ms");
+  const auto checked = checked_timeout("group.barrier", timeout);
   if (impl_ != nullptr) {
     GroupCall call(*impl_, Collective::barrier);
-    call.set_timeout(timeout);
+    call.set_timeout(checked);
     call.exchange({});
   }
 }

@@ -33,6 +33,9 @@ struct Connection {
   std::function<std::unique_ptr<Wire>(const std::vector<std::int64_t>& members, const std::string& name)> connect_part;
 };
 
+/// 0 to `size` - 1.
+std::vector<std::int64_t> all_ranks(int size);
+
 /// Joins the other processes at the master's address and connects to each over Gloo.
 Connection connect_gloo(const ProcessIdentity& identity, const GroupOptions& options);
 void decline_gloo(const ProcessIdentity& identity, std::string_view reason, std::chrono::milliseconds timeout) noexcept;

@@ -10,6 +10,7 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/group_impl.hpp>
+#include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
 
@@ -24,9 +25,9 @@ using MessageHeader = std::array<std::int64_t, most_dims + 2>;
 at::Tensor header_tensor() { return detail::bytes_tensor(sizeof(MessageHeader)); }
 
 void check_peer(std::string_view where, int peer, int own, int size, int tag) {
-  check<DistributedError>(peer >= 0 && peer < size && peer != own, where, "expected another rank of 0 to ", size - 1,
-                          ", got ", peer, " on rank ", own);
-  check<DistributedError>(tag >= 0, where, "expected a tag of 0 or above, got ", tag);
+  check<detail::LocalError>(peer >= 0 && peer < size && peer != own, where, "expected another rank of 0 to ", size - 1,
+                            ", got ", peer, " on rank ", own);
+  check<detail::LocalError>(tag >= 0, where, "expected a tag of 0 or above, got ", tag);
 }
 
 }  // namespace
@@ -34,9 +35,9 @@ void check_peer(std::string_view where, int peer, int own, int size, int tag) {
 void Group::send(const at::Tensor& tensor, int to, int tag) const {
   constexpr const char* where = "group.send";
   check_peer(where, to, rank(), size(), tag);
-  check<DistributedError>(tensor.defined() && static_cast<std::size_t>(tensor.dim()) <= most_dims, where,
-                          "expected a tensor of at most ", most_dims, " dimensions, got ",
-                          detail::request_text(tensor));
+  check<detail::LocalError>(tensor.defined() && static_cast<std::size_t>(tensor.dim()) <= most_dims, where,
+                            "expected a tensor of at most ", most_dims, " dimensions, got ",
+                            detail::request_text(tensor));
   const c10::NoGradGuard no_grad;
   const c10::InferenceMode normal(false);
   MessageHeader header = {static_cast<std::int64_t>(tensor.scalar_type()), tensor.dim()};
@@ -76,8 +77,8 @@ int Group::recv(at::Tensor& tensor, int from, int tag) const {
   if (data.numel() > 0) {
     call.run([&] { return wire.recv(detail::as_bytes(data), sender, tag); });
   }
-  check<DistributedError>(alike || !tensor.defined(), where, "expected ", detail::request_text(tensor), ", got ",
-                          detail::request_text(sent), " of ", name(sender), " with tag ", tag);
+  check<detail::LocalError>(alike || !tensor.defined(), where, "expected ", detail::request_text(tensor), ", got ",
+                            detail::request_text(sent), " of ", name(sender), " with tag ", tag);
   if (!tensor.defined()) {
     tensor = data;
   } else if (!in_place) {

@@ -31,7 +31,7 @@ Group Group::over(const c10::intrusive_ptr<c10d::ProcessGroup>& processes) {
   try {
     options.timeout = backend->getBackendOptions()->timeout;
   } catch (const std::exception&) {  // the backend does not say; its own timeout ends what it carries
-    options.timeout = std::chrono::hours(24 * 20);
+    options.timeout = detail::longest_timeout;
   }
   detail::Connection connection;
   connection.address = concat("process group ", quote(processes->getGroupName()));

@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #ifdef USE_DISTRIBUTED
@@ -15,13 +16,14 @@
 namespace danling::inline v0::detail {
 
 RankNotes::RankNotes(const Group& group)
-    : rank_(group.rank()), size_(group.size()), prefix_("notes/"), watch_(GroupCall::watch_of(group)) {}
+    : rank_(group.rank()), size_(group.size()), watch_(GroupCall::watch_of(group)) {}
 
 #ifdef USE_DISTRIBUTED
 
 namespace {
 
 constexpr auto note_turn = std::chrono::milliseconds(20);
+constexpr std::string_view prefix = "notes/";
 
 }  // namespace
 
@@ -38,7 +40,7 @@ std::map<std::int64_t, std::string> RankNotes::exchange(const std::string& note,
   }
   const auto deadline = std::chrono::steady_clock::now() + limit;
   // A store whose server is stopped blocks for ever: the thread goes on in the background.
-  ends_within(limit, [found, note, deadline, watch = watch_, prefix = prefix_, rank = rank_, size = size_] {
+  ends_within(limit, [found, note, deadline, watch = watch_, rank = rank_, size = size_] {
     try {
       const auto store = watch->new_client();
       store->set(concat(prefix, rank), note);
@@ -68,9 +70,9 @@ void RankNotes::leave(const std::map<std::int64_t, std::string>& ranks, std::chr
   }
   std::vector<std::string> keys;
   for (const auto& [rank, note] : ranks) {
-    keys.push_back(concat(prefix_, "left/", rank));
+    keys.push_back(concat(prefix, "left/", rank));
   }
-  ends_within(limit, [keys, limit, serves = rank_ == 0, watch = watch_, own = concat(prefix_, "left/", rank_)] {
+  ends_within(limit, [keys, limit, serves = rank_ == 0, watch = watch_, own = concat(prefix, "left/", rank_)] {
     try {
       const auto store = watch->new_client();
       store->set(own, std::string("1"));

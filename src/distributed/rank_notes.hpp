@@ -26,7 +26,6 @@ class RankNotes {
 
  private:
   std::int64_t rank_ = 0, size_ = 1;
-  std::string prefix_;
   std::shared_ptr<Watch> watch_;
 };
 

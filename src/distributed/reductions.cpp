@@ -11,6 +11,7 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/group_impl.hpp>
+#include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
 
@@ -77,21 +78,20 @@ std::string request_text(const at::Tensor& tensor) {
 void check_reducible(std::string_view where, at::ScalarType type, ReduceOp op) {
   const bool floating = two_byte_float(type) || type == at::kFloat || type == at::kDouble;
   const bool integral = at::isIntegralType(type, /*includeBool=*/true);
-  check<DistributedError>(floating || integral, where,
-                          "expected integers, bools or floating numbers of 16 bits and more, got ",
-                          c10::toString(type));
+  check<LocalError>(floating || integral, where,
+                    "expected integers, bools or floating numbers of 16 bits and more, got ", c10::toString(type));
   const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
-  check<DistributedError>(integral || !bits, where, "expected integers or bools for ", name_of(op), ", got ",
-                          c10::toString(type));
-  check<DistributedError>(floating || op != ReduceOp::mean, where, "expected floating numbers for mean, got ",
-                          c10::toString(type), "; sum them, or convert them first");
+  check<LocalError>(integral || !bits, where, "expected integers or bools for ", name_of(op), ", got ",
+                    c10::toString(type));
+  check<LocalError>(floating || op != ReduceOp::mean, where, "expected floating numbers for mean, got ",
+                    c10::toString(type), "; sum them, or convert them first");
   const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
-  check<DistributedError>(type != at::kUInt64 || !ordered, where, "expected numbers that fit into a Long for ",
-                          name_of(op), ", got ", c10::toString(type));
+  check<LocalError>(type != at::kUInt64 || !ordered, where, "expected numbers that fit into a Long for ", name_of(op),
+                    ", got ", c10::toString(type));
 }
 
 Reduction::Reduction(std::string_view where, const at::Tensor& tensor, ReduceOp op, bool stays) : op_(op) {
-  check<DistributedError>(tensor.defined(), where, "expected a tensor, got an undefined one");
+  check<LocalError>(tensor.defined(), where, "expected a tensor, got an undefined one");
   check_reducible(where, tensor.scalar_type(), op);
   tensor_ = tensor.detach();
   const at::Device device = stays ? tensor.device() : at::Device(at::kCPU);

@@ -1,3 +1,4 @@
+#include <distributed/local_error.hpp>
 #include <distributed/shapes.hpp>
 
 #include <numeric>
@@ -109,7 +110,7 @@ std::int64_t total(const std::vector<std::int64_t>& sizes) {
 }
 
 void check_root(std::string_view where, int root, int size) {
-  check<DistributedError>(root >= 0 && root < size, where, "expected a root of 0 to ", size - 1, ", got ", root);
+  check<LocalError>(root >= 0 && root < size, where, "expected a root of 0 to ", size - 1, ", got ", root);
 }
 
 }  // namespace danling::inline v0::detail

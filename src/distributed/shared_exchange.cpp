@@ -48,7 +48,6 @@ class SharedExchange : public BucketExchange {
     return (bytes + line - 1) / line * line;
   }
 
-  bool keeps_order() const override { return false; }
   at::Tensor memory(std::size_t bucket) const override { return buckets_[bucket].lent; }
   std::string name() const override { return "shared memory"; }
   void set_timeout(std::chrono::milliseconds timeout) override { memory_->set_timeout(timeout); }

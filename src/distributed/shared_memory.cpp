@@ -130,7 +130,11 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Opt
   const std::string name = group.all_gather(opening.name).front();
   if (!name.empty() && opening.file < 0) {
     opening.file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
-    problem = opening.file < 0 ? concat("rank ", group.rank(), " is on another machine than rank 0") : "";
+    const int error = errno;
+    problem = opening.file >= 0 ? ""
+              : error == ENOENT
+                  ? concat("rank ", group.rank(), " does not see that of rank 0: another machine or container")
+                  : concat("shared memory cannot be opened on rank ", group.rank(), ": ", std::strerror(error));
   }
   void* base = MAP_FAILED;
   if (opening.file >= 0) {

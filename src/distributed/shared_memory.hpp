@@ -36,7 +36,6 @@ class SharedMemory {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  std::size_t bytes() const { return options_.bytes; }
   void set_timeout(std::chrono::milliseconds timeout) { options_.timeout = timeout; }
 
   /// The part of `rank`, aligned to a page.

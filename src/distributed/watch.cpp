@@ -38,8 +38,6 @@ constexpr const char* end_of_store = "end";
 
 // How long a lost store lets a collective find its own error, which names the cause better.
 constexpr auto lost_time = std::chrono::seconds(2);
-// The store's clients count milliseconds in 32 bits.
-constexpr auto longest_wait = std::chrono::hours(24 * 20);
 
 }  // namespace
 
@@ -95,7 +93,7 @@ struct Watch::State {
   }
 
   void announce_leave();
-  /// Of the thread.
+  /// Runs in the thread.
   void run();
   void watch_store();
   void publish();
@@ -125,10 +123,10 @@ void Watch::State::watch_store() {
   const std::string key = wake_key(options.rank);
   for (auto begin = Clock::now();; begin = Clock::now()) {
     try {
-      reads->wait({key}, longest_wait);
+      reads->wait({key}, longest_timeout);
       break;
     } catch (const std::exception&) {
-      if (Clock::now() - begin < longest_wait) {
+      if (Clock::now() - begin < longest_timeout) {
         throw;
       }
     }
@@ -154,7 +152,7 @@ void Watch::State::watch_store() {
   release();
 }
 
-/// Of the destroying thread. The store ends when all others have left or know.
+/// Runs in the thread that destroys the watch. The store ends when all others have left or know.
 void Watch::State::announce_leave() {
   try {
     RankReport report;
@@ -179,23 +177,28 @@ void Watch::State::announce_leave() {
 }
 
 void Watch::State::publish() {
-  RankReport report;
-  {
+  for (;;) {
+    RankReport report;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      own.places.assign(places.begin(), places.end());
+      report = own;
+    }
+    reads->set(report_key(options.rank), pack_report(report));
+    if (report.kind != RankReport::Kind::alive) {
+      for (int rank = 0; rank < options.size; ++rank) {
+        reads->set(wake_key(rank), std::string(news));
+      }
+    }
+    reads->check({report_key(options.rank)});  // the store has read all of it
     const std::lock_guard<std::mutex> lock(mutex);
-    own.places.assign(places.begin(), places.end());
-    report = own;
-  }
-  reads->set(report_key(options.rank), pack_report(report));
-  if (report.kind != RankReport::Kind::alive) {
-    for (int rank = 0; rank < options.size; ++rank) {
-      reads->set(wake_key(rank), std::string(news));
+    if (own.kind == report.kind) {  // else an abort came meanwhile
+      reports[options.rank] = report;
+      published = true;
+      changed.notify_all();
+      return;
     }
   }
-  reads->check({report_key(options.rank)});  // the store has read all of it
-  const std::lock_guard<std::mutex> lock(mutex);
-  reports[options.rank] = report;
-  published = true;
-  changed.notify_all();
 }
 
 void Watch::State::read_reports() {

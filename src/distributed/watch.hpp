@@ -20,7 +20,10 @@ class Store;
 
 namespace danling::inline v0::detail {
 
-// Bounds of the time after a failure. With the first two, a failing collective ends 8 s after its timeout.
+/// The store's clients count milliseconds in 32 bits.
+constexpr auto longest_timeout = std::chrono::hours(24 * 20);
+// Bounds of the time after a failure. A failing collective ends at most 9 s after its timeout: a second more than the
+// first two.
 constexpr auto answer_time = std::chrono::seconds(3);   ///< for the reports of others
 constexpr auto reading_time = std::chrono::seconds(5);  ///< for others to read the store of an ending rank 0
 constexpr auto teardown_time = std::chrono::seconds(2);

@@ -5,6 +5,8 @@
 
 #include <danling/core/signals.hpp>
 
+#include "distributed/local_error.hpp"
+#include "runner/agreed_error.hpp"
 #include "runner/display.hpp"
 #include "runner/fault_state.hpp"
 #include "runner/saver.hpp"
@@ -27,9 +29,13 @@ bool BaseRunner::Agreement::is_time_over() {
   return runner_.time_limit_.is_reached(save_seconds);
 }
 
-int BaseRunner::Agreement::own_signal() const {
+// The signal is read last: one that comes meanwhile must not lend its name to nothing, nor be a stop without a name.
+StepPacket BaseRunner::Agreement::packet_of_stop() const {
+  if (!runner_.stop_requested()) [[likely]] {
+    return {};
+  }
   const int request = std::abs(runner_.requests_.stop.load(std::memory_order_relaxed));
-  return request != 0 ? request : stop_signal();
+  return {.signal = request != 0 ? request : stop_signal(), .stop = true};
 }
 
 bool BaseRunner::Agreement::is_joined_by() {
@@ -44,13 +50,14 @@ bool BaseRunner::Agreement::is_joined_by() {
 
 StepPacket BaseRunner::Agreement::agree(const Own& own) {
   detail::Requests& requests = runner_.requests_;
+  const StepPacket stop = packet_of_stop();
   StepPacket all = runner_.parallelism().agree({.weight = own.weight,
                                                 .unit = own.unit,
                                                 .learner = own.learner,
                                                 .micro_step = own.micro_step,
                                                 .iteration = own.iteration,
-                                                .signal = own_signal(),
-                                                .stop = runner_.stop_requested(),
+                                                .signal = stop.signal,
+                                                .stop = stop.stop,
                                                 .end = requests.end.has_value(),
                                                 .evaluate = requests.evaluation,
                                                 .save = requests.save,
@@ -80,7 +87,7 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
   }
   std::atomic<int>& request = runner_.requests_.stop;
   const detail::TimeLimit& limit = runner_.time_limit_;
-  const int signal = std::max(own_signal(), static_cast<int>(all.signal));  // 0: a time limit
+  const auto signal = static_cast<int>(all.signal);  // 0: a time limit
   const bool taken = save && saver.save({.name = "latest", .force = true, .stopping = true});
   if (save) {
     runner_.settle_checkpoints();
@@ -95,6 +102,14 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
                                taken                               ? "; the run is saved"
                                : save && runner_.is_main_process() ? "; nothing is saved, as configured"
                                                                    : ""));
+}
+
+void BaseRunner::Agreement::report_failure(const std::exception& error) {
+  const bool local = dynamic_cast<const detail::LocalError*>(&error) != nullptr;
+  if (dynamic_cast<const detail::AgreedError*>(&error) == nullptr &&
+      (local || dynamic_cast<const DistributedError*>(&error) == nullptr)) {
+    report_failure(std::string_view(error.what()));
+  }
 }
 
 void BaseRunner::Agreement::report_failure(std::string_view words) {

@@ -30,9 +30,12 @@ class BaseRunner::Agreement {
   /// The same between steps; calls agree().
   void stop_if_requested(bool save) { stop_if_requested(save, agree()); }
   /// The same of this process alone.
-  void stop_if_requested_here(bool save) { stop_if_requested(save, {.stop = runner_.stop_requested()}); }
+  void stop_if_requested_here(bool save) { stop_if_requested(save, packet_of_stop()); }
+  /// Whether this process is asked to stop, and by which signal.
+  StepPacket packet_of_stop() const;
   /// Ends the other ranks with the words of this one's error, at their next collective: a window's end, a line of the
-  /// log. Nothing in one process.
+  /// log. Nothing in one process, and for an error that the others know.
+  void report_failure(const std::exception& error);
   void report_failure(std::string_view words);
   /// Whether this is the main process of a run with `ft`, and another one waits to join. Looks five times a second.
   bool is_joined_by();
@@ -40,8 +43,6 @@ class BaseRunner::Agreement {
   bool is_time_over();
 
  private:
-  int own_signal() const;
-
   BaseRunner& runner_;
 };
 

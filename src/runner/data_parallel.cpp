@@ -84,7 +84,8 @@ void DataParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& opti
     std::erase_if(loss_scales_, [&](const auto& entry) { return is_gone(entry.first); });
     restored_.clear();
   }
-  for (const optim::Optimizer* optimizer : optimizers) {
+  learners_.assign(optimizers.begin(), optimizers.end());
+  for (const optim::Optimizer* optimizer : learners_) {
     reducer_of(*optimizer);
   }
 }
@@ -154,8 +155,12 @@ void DataParallel::backward(const at::Tensor& loss, const at::Tensor& seed, cons
 StepPacket DataParallel::agree(const StepPacket& mine) {
   StepPacket packet = mine;
   for (const auto& [optimizer, reducer] : reducers_) {
-    packet.missing = packet.missing || reducer->is_missing();
-    packet.late = packet.late || reducer->is_late();
+    // Of the one that is updated; a rank without batches does not know which.
+    const auto number = static_cast<std::size_t>(mine.learner);
+    if (number >= learners_.size() || learners_[number] == optimizer) {
+      packet.missing = packet.missing || reducer->is_missing();
+      packet.late = packet.late || reducer->is_late();
+    }
   }
   const StepPacket all = Parallelism::agree(packet);
   any_missing_ = all.missing;

@@ -52,8 +52,9 @@ class DataParallel : public Parallelism {
   ReducerOptions options_;
   std::map<const optim::Optimizer*, std::unique_ptr<Reducer>> reducers_;
   std::map<const optim::Optimizer*, at::Tensor> loss_scales_;
-  std::vector<const optim::Optimizer*> order_;  // in which their reducers were made: the same on all ranks
-  std::vector<PowerSGDState> restored_;         // for reducers that are still to be made, in this order
+  std::vector<const optim::Optimizer*> learners_;  // by the number of a packet
+  std::vector<const optim::Optimizer*> order_;     // in which their reducers were made: the same on all ranks
+  std::vector<PowerSGDState> restored_;            // for reducers that are still to be made, in this order
   SyncedLayers layers_;
   std::vector<SharedBuffers> buffers_;  // of each model
   bool has_stale_buffers_ = false;

@@ -12,7 +12,7 @@
 
 namespace danling::inline v0::detail {
 
-/// Those of one model.
+/// The buffers of one model.
 class SharedBuffers {
  public:
   explicit SharedBuffers(const ModelHandle& model);

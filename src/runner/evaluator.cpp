@@ -7,6 +7,7 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/adapters.hpp"
+#include "runner/agreed_error.hpp"
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
 #include "runner/flag_scope.hpp"
@@ -64,6 +65,18 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
                     "expected no evaluation in progress, got a call from a callback or step inside of one; call it "
                     "from a training event");
   check_unpadded(loader, split);
+  try {
+    return evaluate(loader, split, steps);
+  } catch (const std::exception& error) {
+    if (!runner_.is_training()) {  // else train() tells the others
+      Agreement(runner_).report_failure(error);
+    }
+    throw;
+  }
+}
+
+Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::string_view split,
+                                            std::optional<std::int64_t> steps) {
   const detail::FlagScope call(runner_.evaluating_);
   const WatchedLoop watched(runner_);
   const PausedPass paused(runner_);
@@ -98,8 +111,10 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
   batches.end();
   if (steps) {
     const std::int64_t most = max_over_ranks(runner_.group(), done);
-    check<DataError>(most == *steps, "runner.evaluate_steps", "expected ", *steps, " batches in split ", quote(split),
-                     ", got ", most);
+    if (most != *steps) {
+      detail::fail_agreed<DataError>(true, "runner.evaluate_steps", "expected ", *steps, " batches in split ",
+                                     quote(split), ", got ", most);
+    }
   }
   return frame.finish();
 }

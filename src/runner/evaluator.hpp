@@ -22,6 +22,7 @@ class TorchRunnerBase::Evaluator {
   data::LoaderVisit visit(std::string_view split);
 
  private:
+  Result evaluate(data::LoaderBase& loader, std::string_view split, std::optional<std::int64_t> steps);
   /// The shards of global batch `done`, each with generators of its own.
   void evaluate_shards(detail::LoopFrame& frame, data::LoaderVisit& batches, data::LoaderBase& loader,
                        std::int64_t done);

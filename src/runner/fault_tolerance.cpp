@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <danling/checkpoint/manager.hpp>
+#include <danling/core/signals.hpp>
 #include <danling/runner/stacks.hpp>
 #include <danling/telemetry/logger.hpp>
 #include <danling/workspace/workspace.hpp>
@@ -15,6 +16,7 @@
 #include "runner/agreement.hpp"
 #include "runner/display.hpp"
 #include "runner/flag_scope.hpp"
+#include "runner/process_config.hpp"
 #include "runner/rank_messages.hpp"
 #include "runner/records.hpp"
 #include "runner/restorer.hpp"
@@ -44,7 +46,7 @@ void TorchRunnerBase::FaultTolerance::begin_training() {
 }
 
 std::chrono::milliseconds TorchRunnerBase::FaultTolerance::timeout() const {
-  return std::chrono::milliseconds(runner_.config().ft.process_group_timeout_ms);
+  return detail::timeout_of(static_cast<double>(runner_.config().ft.process_group_timeout_ms) / 1000);
 }
 
 void TorchRunnerBase::FaultTolerance::end_step(const StepPacket& agreed) {
@@ -76,7 +78,7 @@ void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
       runner_.logger().warning(
           concat("fault tolerance: the group has failed (", news, "); its processes form a new one"));
     }
-    const detail::Generation generation = state_.members.next();
+    const detail::Generation generation = next_generation();
     state_.failures += !news.empty() && generation.same_members ? 1 : 0;
     check<DistributedError>(state_.failures <= most_failures, "runner.init_fault_tolerance",
                             "expected an update after a new group has formed, got ", state_.failures,
@@ -96,6 +98,18 @@ void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
     } catch (const DistributedError& error) {
       news = error.what();
     }
+  }
+}
+
+detail::Generation TorchRunnerBase::FaultTolerance::next_generation() {
+  try {
+    return state_.members.next();
+  } catch (const DistributedError&) {
+    if (const int signal = stop_signal(); signal != 0) {
+      throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal),
+                                   " while the processes form a new group; the newest checkpoint holds the run"));
+    }
+    throw;
   }
 }
 

@@ -31,6 +31,7 @@ class TorchRunnerBase::FaultTolerance {
   std::chrono::milliseconds timeout() const;
   void keep_state();
   void enter_generation();
+  detail::Generation next_generation();
   void connect(const detail::Generation& generation);
   void share_state();
   void restore();

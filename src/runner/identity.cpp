@@ -22,15 +22,15 @@ namespace {
 
 at::Device resolve_device(const std::string& name, std::int64_t local_rank) {
   const bool cuda = at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
-  if (name == "auto") {
-    return cuda ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank)) : at::Device(at::kCPU);
+  if (name == "auto" && !cuda) {
+    return at::kCPU;
   }
   const auto fail_device = [&](std::string_view reason) {
     fail<ConfigError>("runner.device", "expected auto, cpu, cuda or cuda:N, got ", quote(name), reason);
   };
   std::optional<at::Device> device;
   try {
-    device.emplace(name);
+    device.emplace(name == "auto" ? std::string("cuda") : name);
   } catch (const std::exception&) {
     fail_device("");
   }

@@ -32,9 +32,9 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
                      "expected ft.group_size: ", own.world_size, ", as the launcher started, got ", ft.group_size,
                      "; leave it out");
   detail::MembersOptions options;
-  options.directory = ft.directory ? std::filesystem::path(*ft.directory)
-                                   : std::filesystem::path(config.workspace_root) / ".ft" /
-                                         concat(runner_.name(), "-", runner_.config_id());
+  const std::filesystem::path root = config.workspace_root;
+  options.directory = (ft.directory ? std::filesystem::path(*ft.directory) : root / detail::default_parent) /
+                      concat(runner_.name(), "-", runner_.config_id());
   if (launched && process_environment()("TORCHELASTIC_RUN_ID")) {
     runner_.logger_->warning(
         "runner.init_fault_tolerance: expected processes without a launcher, got those of danling launch or torchrun, "
@@ -52,7 +52,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
                            ", config ", common_config_id());
   options.timestamp = runner_.timestamp();
   options.start_limit = detail::timeout_of(config.comm.init_timeout_seconds.value_or(300.0));
-  options.absence_limit = std::chrono::milliseconds(ft.process_group_timeout_ms);
+  options.absence_limit = detail::timeout_of(static_cast<double>(ft.process_group_timeout_ms) / 1000);
   std::string waits = concat("waits for the other processes of ", options.size, ", which meet in ",
                              options.directory.string(), ", for at most ", detail::seconds_text(options.start_limit));
   runner_.fault_ = std::make_shared<detail::FaultState>(std::move(options));

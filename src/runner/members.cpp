@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
+#include <danling/core/signals.hpp>
 #include <danling/workspace/files.hpp>
 
 #include "distributed/packing.hpp"
@@ -29,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* where = "runner.init_fault_tolerance";
 constexpr auto pause = milliseconds(5);
+constexpr auto lock_limit = milliseconds(20000);  // of what takes milliseconds
 constexpr std::string_view life_prefix = "life-";
 constexpr std::string_view entry_prefix = "entry-";
 
@@ -74,22 +76,28 @@ bool has_ended(const fs::path& life) {
   return free;
 }
 
-/// One process at a time changes the plan; it never waits while it holds the lock.
+/// One process at a time changes the plan; it never waits while it holds the lock, unless it is stopped.
 class PlanLock {
  public:
   explicit PlanLock(const fs::path& directory) {
     const fs::path path = directory / "lock";
+    const Clock::time_point deadline = Clock::now() + lock_limit;
     do {  // the last process of a run may have removed the directory meanwhile
       close_file();
       ensure_dir(directory);
       file_ = open_file(path);
-      while (flock(file_, LOCK_EX) != 0) {
-        if (errno != EINTR) {
-          const int reason = errno;
+      while (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+        const int reason = errno;
+        if ((reason != EINTR && reason != EWOULDBLOCK) || Clock::now() > deadline) {
           close_file();
+          check<DistributedError>(reason != EWOULDBLOCK, where, "expected the lock of ", path.string(), " within ",
+                                  seconds_text(lock_limit),
+                                  ", got it held by another process, which may be stopped; "
+                                  "end that process, and start this one again");
           fail<ConfigError>(where, "expected a file system with locks (flock) at ", directory.string(), ", got ",
                             std::strerror(reason), "; set ft.directory");
         }
+        std::this_thread::sleep_for(milliseconds(1));
       }
     } while (!is_at(path));
   }
@@ -237,10 +245,29 @@ Members::~Members() {
   try {
     const PlanLock lock(options_.directory);
     if (entries().empty()) {
-      fs::remove_all(options_.directory, ignored);
-      fs::remove(options_.directory.parent_path(), ignored);  // unless other runs meet there
+      remove_files();
+      fs::remove(options_.directory, ignored);
+      if (options_.directory.parent_path().filename() == default_parent) {
+        fs::remove(options_.directory.parent_path(), ignored);  // unless other runs meet there
+      }
     }
   } catch (const std::exception&) {  // somebody else may have removed it
+  }
+}
+
+// Those of members. The directory may hold others.
+void Members::remove_files() const {
+  remove_temporaries(options_.directory);
+  std::error_code ignored;
+  std::vector<fs::path> own = {options_.directory / "plan", options_.directory / "failed", options_.directory / "lock"};
+  for (const auto& file : fs::directory_iterator(options_.directory, ignored)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with(entry_prefix) || name.starts_with(life_prefix)) {
+      own.push_back(file.path());
+    }
+  }
+  for (const fs::path& file : own) {
+    fs::remove(file, ignored);
   }
 }
 
@@ -352,6 +379,10 @@ Generation Members::next() {
   wanted_ = 0;
   for (;; std::this_thread::sleep_for(pause)) {
     check_failed();
+    if (const int signal = v0::stop_signal(); signal != 0) {
+      v0::fail<DistributedError>(where, "expected the other processes in ", options_.directory.string(), ", got ",
+                                 signal_name(signal), " while this one waited for them");
+    }
     auto plan = read_plan();
     if (plan && plan->number > generation_ && plan->contains(token_)) {
       const auto place = std::find(plan->tokens.begin(), plan->tokens.end(), token_);

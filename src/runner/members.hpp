@@ -38,6 +38,9 @@ struct Generation {
   bool same_members = false;  ///< nobody has gone or come since the generation before
 };
 
+/// Of the directories of all runs in a workspace root.
+constexpr const char* default_parent = ".ft";
+
 /// The process in a generation, for the group of its members.
 ProcessIdentity identity_in(const Generation& generation, ProcessIdentity own);
 
@@ -59,8 +62,8 @@ class Members {
   const std::string& timestamp() const { return options_.timestamp; }
 
   /// Waits for the next generation. Called at the start, after a failure, and when all members agreed to let others in.
-  /// @throws DistributedError with the words of a member that failed with an error, when too few processes come, and
-  /// when the others went on without this one.
+  /// @throws DistributedError with the words of a member that failed with an error, when too few processes come, when
+  /// the others went on without this one, and at a stop_signal().
   Generation next();
   /// Whether a process waits to join. Reads the directory.
   bool someone_waits() const;
@@ -76,6 +79,7 @@ class Members {
   void announce();
   bool make_plan(const std::vector<Entry>& all, const std::optional<Plan>& last, bool overdue);
   void check_failed() const;
+  void remove_files() const;
 
   MembersOptions options_;
   std::string token_;

@@ -63,7 +63,7 @@ void DdpConfig::fields(Fields& f) {
 }
 
 void FtConfig::fields(Fields& f) {
-  f("enabled", enabled, "train on with the processes that are left when one dies, and take in others");
+  f("enabled", enabled, "continue training with the processes that are left when one dies, and admit others");
   f("process_group", process_group, "how they communicate").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
   f("process_group_timeout_ms", process_group_timeout_ms,
     "milliseconds: the longest wait in a collective, and for a process that is alive but does not join the next "
@@ -72,7 +72,9 @@ void FtConfig::fields(Fields& f) {
   f("replica_id", replica_id, "number of this process from 0, where no launcher gives it a rank").at_least(0);
   f("group_size", group_size, "processes that start together, where no launcher says how many").at_least(1);
   f("min_replica_size", min_replica_size, "processes without which training waits for others").at_least(1);
-  f("directory", directory, "where the processes meet, on a file system with locks; unset: .ft in workspace_root");
+  f("directory", directory,
+    "where the processes meet, in a folder <name>-<config id>; on a file system with locks; unset: .ft in "
+    "workspace_root");
   f("snapshot_interval", snapshot_interval,
     "updates between two states that each process keeps in memory: as many are redone at most")
       .at_least(1);

@@ -24,6 +24,7 @@
 #include <danling/telemetry/text.hpp>
 #include <danling/workspace/workspace.hpp>
 
+#include "runner/agreed_error.hpp"
 #include "runner/display.hpp"
 #include "runner/process_config.hpp"
 
@@ -61,6 +62,18 @@ std::string apply_process_settings(const RunnerConfig& config) {
 #endif
   return threads;
 }
+
+class IgnoredSignal {
+ public:
+  explicit IgnoredSignal(int number) : number_(number), before_(std::signal(number, SIG_IGN)) {}
+  ~IgnoredSignal() { std::signal(number_, before_); }
+  IgnoredSignal(const IgnoredSignal&) = delete;
+  IgnoredSignal& operator=(const IgnoredSignal&) = delete;
+
+ private:
+  int number_;
+  void (*before_)(int);
+};
 
 std::string one_line(std::string text) {
   for (char& c : text) {
@@ -190,6 +203,18 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
   return code;
 }
 
+// An error after the ranks have met, of the program itself say; that of train() they know already.
+void tell_group(const TorchRunnerBase* runner, const std::exception& error, std::string_view message) noexcept {
+  const bool known =
+      dynamic_cast<const AgreedError*>(&error) != nullptr || dynamic_cast<const DistributedError*>(&error) != nullptr;
+  try {
+    if (runner != nullptr && !known && runner->group().reaches_others()) {
+      runner->group().abort(message);
+    }
+  } catch (const std::exception&) {  // the others see that this process has left
+  }
+}
+
 // The command line is wrong on this rank, or a constructor has thrown, for want of a file say: the others must not wait
 // for it.
 void tell_others(const RunnerConfig& config, std::string_view message, std::chrono::seconds limit) noexcept {
@@ -221,9 +246,8 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     }
     const std::string threads = apply_process_settings(config);
     const SignalGuard signals;
-    // Turns a full disk quota or a closed pipe into an error of the write, with a message, instead of a fatal signal.
-    std::signal(SIGXFSZ, SIG_IGN);
-    std::signal(SIGPIPE, SIG_IGN);
+    // A full disk quota or a closed pipe becomes an error of the write, with a message, instead of a fatal signal.
+    const IgnoredSignal quota(SIGXFSZ), pipe(SIGPIPE);
     try {
       tells_for = std::chrono::seconds(30);
       runner = make();
@@ -262,10 +286,11 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
       }
       return report(runner.get(), "stopped", message_of(error), signal, 128 + signal);
     }
-  } catch (const ConfigError& error) {
-    return crashed(one_line(error.what()), exit_config);
   } catch (const std::exception& error) {
-    return crashed(message_of(error), exit_failure);
+    const bool by_config = dynamic_cast<const ConfigError*>(&error) != nullptr;
+    const std::string message = by_config ? one_line(error.what()) : message_of(error);
+    tell_group(runner.get(), error, message);
+    return crashed(message, by_config ? exit_config : exit_failure);
   } catch (...) {
     return crashed("an exception that is not a std::exception", exit_failure);
   }

@@ -13,6 +13,7 @@
 #include <danling/version.hpp>
 
 #include "distributed/packing.hpp"
+#include "runner/agreed_error.hpp"
 #include "runner/display.hpp"
 #include "runner/rank_messages.hpp"
 #include "runner/services.hpp"
@@ -47,10 +48,11 @@ void check_configs(const std::string& of_rank_0, const std::string& other, std::
     return;
   }
   for (const Difference& difference : differences(from_yaml(of_rank_0, "rank 0"), from_yaml(other, "another rank"))) {
-    check<ConfigError>(of_process.contains(difference.key), "runner.init_distributed",
-                       "expected the same config on all ranks, got ", difference.key, ": ", difference.first,
-                       " on rank 0 and ", difference.second, " on rank ", rank,
-                       "; start all processes with the same file and options");
+    if (!of_process.contains(difference.key)) {
+      detail::fail_agreed<ConfigError>(true, "runner.init_distributed", "expected the same config on all ranks, got ",
+                                       difference.key, ": ", difference.first, " on rank 0 and ", difference.second,
+                                       " on rank ", rank, "; start all processes with the same file and options");
+    }
   }
 }
 

@@ -12,14 +12,12 @@
 namespace danling::inline v0 {
 
 void BaseRunner::Setup::run() {
-  runner_.init_distributed();
-  agree_on_run();
   try {
+    runner_.init_distributed();
+    agree_on_run();
     build();
-  } catch (const DistributedError&) {
-    throw;  // the other processes are gone, or know
   } catch (const std::exception& error) {
-    Agreement(runner_).report_failure(error.what());
+    Agreement(runner_).report_failure(error);
     throw;
   }
 }

@@ -20,7 +20,7 @@ class BaseRunner::Setup {
   void agree_on_run();
   /// That all ranks have restored the same.
   void agree_on_state();
-  /// Of the config but for what ranks may set differently.
+  /// Id of the config without the keys that may differ between ranks.
   std::string common_config_id() const;
   void make_services();
 

@@ -11,6 +11,8 @@
 #include <danling/telemetry/logger.hpp>
 #include <danling/tensors/describe.hpp>
 
+#include "distributed/local_error.hpp"
+
 namespace danling::inline v0 {
 
 namespace {
@@ -76,6 +78,8 @@ void TorchRunnerBase::rethrow_from_step(const char* hook, const std::string& sha
       throw_at<CheckpointError>(what, place);
     } else if (dynamic_cast<const NonFiniteError*>(&error) != nullptr) {
       throw_at<NonFiniteError>(what, place);
+    } else if (dynamic_cast<const detail::LocalError*>(&error) != nullptr) {
+      throw_at<detail::LocalError>(what, place);
     } else if (dynamic_cast<const DistributedError*>(&error) != nullptr) {
       throw_at<DistributedError>(what, place);
     } else if (dynamic_cast<const MetricError*>(&error) != nullptr) {

@@ -190,9 +190,10 @@ void TorchRunnerBase::Training::rethrow(bool began) {
     throw;
   } catch (const Stopped&) {
     throw;  // thrown between two windows: no partial state
-  } catch (const DistributedError&) {
+  } catch (const DistributedError& error) {
     drop_windows();
-    throw;  // the other processes are gone, or know
+    Agreement(runner_).report_failure(error);
+    throw;
   } catch (const std::exception& error) {
     drop_windows();
     if (began) {
@@ -202,9 +203,7 @@ void TorchRunnerBase::Training::rethrow(bool began) {
       runner_.logger().warning(
           concat("an error ends this process: ", error.what()));  // logged before it waits for the others
     }
-    if (dynamic_cast<const detail::AgreedError*>(&error) == nullptr) {
-      Agreement(runner_).report_failure(error.what());
-    }
+    Agreement(runner_).report_failure(error);
     throw;
   } catch (...) {
     drop_windows();

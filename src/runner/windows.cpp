@@ -81,7 +81,9 @@ void TorchRunnerBase::Windows::step(Learner& learner, OpenStep& step) {
 void TorchRunnerBase::Windows::close(Learner& learner, OpenStep& step) {
   const double own_weight = learner.window.total();
   if (runner_.is_single_process_) [[likely]] {
-    step.agreed.stop = runner_.stop_requested();
+    if (runner_.stop_requested()) [[unlikely]] {
+      step.agreed = Agreement(runner_).packet_of_stop();
+    }
   } else {
     step.agreed = Agreement(runner_).agree({.weight = own_weight,
                                             .unit = learner.window.summed_unit(),
@@ -103,9 +105,9 @@ std::int64_t TorchRunnerBase::Windows::next_position(const OpenStep& step) const
 }
 
 double TorchRunnerBase::Windows::open_weight() const {
-  check<DistributedError>(runner_.learners_.size() == 1 || runner_.is_settled(), "runner.train",
-                          "expected the same number of batches in every process while windows of several models are "
-                          "open, got a process without more; set dataloader.drop_last");
+  check<StateError>(runner_.learners_.size() == 1 || runner_.is_settled(), "runner.train",
+                    "expected the same number of batches in every process while windows of several models are open, "
+                    "got a process without more; set dataloader.drop_last");
   return runner_.learners_.front().window.total();
 }
 

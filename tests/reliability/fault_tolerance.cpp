@@ -221,6 +221,34 @@ TEST_CASE("ft: a process that waits for others says so, and where", "[reliabilit
   }
 }
 
+TEST_CASE("ft: a process that waits for others ends at a signal", "[reliability]") {
+  Replicas run({"--epochs", "2", "--console", "true"}, {"--comm.init_timeout_seconds", "600"}, 2);
+  run.replicas.pop_back();
+  auto& first = *run.replicas.front();
+  wait_until("a line of the one that waits",
+             [&] { return first.output().find("waits for the other processes of 2") != std::string::npos; });
+  first.send(SIGINT);
+  CHECK(first.wait() == 128 + SIGINT);
+  CHECK_THAT(first.output(), ContainsSubstring("got SIGINT while this one waited for them"));
+}
+
+TEST_CASE("ft: a directory of the user keeps what is not of the run", "[reliability]") {
+  const TempDir shared;
+  std::ofstream(shared.path() / "thesis.txt") << "chapter 1";
+  fs::create_directory(shared.path() / "data");
+  Replicas run({"--epochs", "2"}, {"--ft.directory", shared.path().string()}, 2);
+  for (const auto& replica : run.replicas) {
+    CHECK(replica->wait() == 0);
+  }
+  CHECK_FALSE(fs::exists(run.root() / ".ft"));
+  std::vector<std::string> left;
+  for (const auto& file : fs::directory_iterator(shared.path())) {
+    left.push_back(file.path().filename().string());
+  }
+  std::sort(left.begin(), left.end());
+  CHECK(left == std::vector<std::string>{"data", "thesis.txt"});
+}
+
 TEST_CASE("ft: under a launcher that ends all when one dies it trains, with a warning", "[reliability]") {
   const TempDir dir;
   reliability::Launched run({"-n", "2", "--no-prefix", "--", DANLING_FORGETFUL, "--workspace_root", dir.path().string(),

@@ -25,7 +25,8 @@ class ProcessGroup;
 namespace danling::inline v0 {
 
 struct GroupOptions {
-  /// How long a process waits for the others when it joins and in each collective.
+  /// How long a process waits for the others when it joins and in each collective: above 0; 20 days at most, also for
+  /// `milliseconds::max()`.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Local address or host name at which the other processes reach this one; when empty, taken from the route to the
   /// master. Loopback if the master is on loopback, so one machine needs no network.

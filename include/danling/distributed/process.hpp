@@ -24,7 +24,7 @@ struct ProcessIdentity {
   bool launcher_listens = false;
   /// How often torchrun has restarted this group.
   int restart_count = 0;
-  /// Tells meetings at one address apart: the same on all ranks. Empty: the number of meetings that each has joined.
+  /// Name of the rendezvous, the same on all ranks, which distinguishes several at one address. Empty: a counter.
   std::string meeting;
   /// Launcher that set them: "none", "torchrun" (also where RANK and WORLD_SIZE were set by hand), "openmpi", "slurm"
   /// or "mpich" (PMI).

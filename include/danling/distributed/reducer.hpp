@@ -17,7 +17,8 @@
 namespace danling::inline v0 {
 
 struct ReducerOptions {
-  /// Size of a bucket, and of the first, which is complete first: that of the last parameters.
+  /// Limits of size in bytes: of a bucket, and of the first one, which is smaller because backward completes the last
+  /// parameters first.
   std::int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;
   /// Begins a bucket's sum when backward has completed it; otherwise `finish` does.
   bool overlap = true;
@@ -27,6 +28,7 @@ struct ReducerOptions {
   at::ScalarType wire_dtype = at::ScalarType::Undefined;
   /// Sums approximations in place of gradients; not with `wire_dtype`.
   std::optional<PowerSGDOptions> powersgd = std::nullopt;
+  /// Of waits in shared memory; collectives have the group's.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
@@ -69,7 +71,7 @@ class Reducer {
   /// Whether a gradient came after the sum of its bucket had begun: more backward passes than in the windows before.
   bool is_late() const;
   /// Ends the window: `grad()` of each parameter becomes the sum over all ranks, or undefined where no rank has one.
-  /// Waits for the other ranks; on a device only its stream does.
+  /// Waits for the other ranks, and for the device.
   /// @param any_missing  whether `is_missing` is true on any rank, any_late the same of `is_late`: the same on all
   /// ranks
   /// @throws DistributedError, and StateError when a gradient was changed while it was summed.

@@ -41,7 +41,7 @@ struct DdpConfig {
   void fields(Fields& f);
 };
 
-/// `ft`: training that goes on with the processes that are left when one dies, and takes in others. Names as in
+/// `ft`: training continues with the processes that are left when one dies, and admits others. Names as in
 /// DanLing, whose replicas are groups of processes; here a replica is one process. Not in DanLing: `directory`,
 /// `snapshot_interval`.
 struct FtConfig {
@@ -49,11 +49,12 @@ struct FtConfig {
   std::string process_group = "gloo";
   /// Longest wait in a collective, and for a process that is alive but does not join the next generation.
   std::int64_t process_group_timeout_ms = 10000;
-  std::int64_t replica_id = 0;           ///< number of this process, where no launcher gives one
-  std::int64_t group_size = 1;           ///< processes that start together, where no launcher says so
-  std::int64_t min_replica_size = 1;     ///< fewer do not train: they wait for others
-  std::optional<std::string> directory;  ///< where they meet; unset: `.ft` in the workspace root
-  std::int64_t snapshot_interval = 1;    ///< updates that are at most redone after a failure
+  std::int64_t replica_id = 0;        ///< number of this process, where no launcher gives one
+  std::int64_t group_size = 1;        ///< processes that start together, where no launcher says so
+  std::int64_t min_replica_size = 1;  ///< fewer do not train: they wait for others
+  std::optional<std::string>
+      directory;                       ///< where they meet, in `<name>-<config id>`; unset: `.ft` in the workspace root
+  std::int64_t snapshot_interval = 1;  ///< updates that are at most redone after a failure
   void fields(Fields& f);
 };
 
