@@ -23,7 +23,7 @@ RankNotes::RankNotes(const Group& group)
 namespace {
 
 constexpr auto note_turn = std::chrono::milliseconds(20);
-constexpr std::string_view prefix = "notes/";
+constexpr std::string_view note_prefix = "notes/";
 
 }  // namespace
 
@@ -43,11 +43,11 @@ std::map<std::int64_t, std::string> RankNotes::exchange(const std::string& note,
   ends_within(limit, [found, note, deadline, watch = watch_, rank = rank_, size = size_] {
     try {
       const auto store = watch->new_client();
-      store->set(concat(prefix, rank), note);
+      store->set(concat(note_prefix, rank), note);
       std::set<std::int64_t> known = {rank};
       while (known.size() < static_cast<std::size_t>(size) && std::chrono::steady_clock::now() < deadline) {
         for (std::int64_t other = 0; other < size; ++other) {
-          const std::string key = concat(prefix, other);
+          const std::string key = concat(note_prefix, other);
           if (!known.contains(other) && store->check({key})) {
             const std::string text = store->get_to_str(key);
             const std::lock_guard<std::mutex> lock(found->mutex);
@@ -70,9 +70,9 @@ void RankNotes::leave(const std::map<std::int64_t, std::string>& ranks, std::chr
   }
   std::vector<std::string> keys;
   for (const auto& [rank, note] : ranks) {
-    keys.push_back(concat(prefix, "left/", rank));
+    keys.push_back(concat(note_prefix, "left/", rank));
   }
-  ends_within(limit, [keys, limit, serves = rank_ == 0, watch = watch_, own = concat(prefix, "left/", rank_)] {
+  ends_within(limit, [keys, limit, serves = rank_ == 0, watch = watch_, own = concat(note_prefix, "left/", rank_)] {
     try {
       const auto store = watch->new_client();
       store->set(own, std::string("1"));

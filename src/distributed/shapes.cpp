@@ -1,4 +1,3 @@
-#include <distributed/local_error.hpp>
 #include <distributed/shapes.hpp>
 
 #include <numeric>
@@ -7,6 +6,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <danling/core/error.hpp>
+
+#include <distributed/local_error.hpp>
 
 namespace danling::inline v0::detail {
 
