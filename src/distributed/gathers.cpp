@@ -10,7 +10,6 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/group_impl.hpp>
-#include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
 
@@ -131,7 +130,7 @@ void Group::broadcast(at::Tensor& tensor, int root) const {
   const std::string request = concat(detail::request_text(tensor), " of rank ", root,
                                      stays ? concat(" on ", c10::DeviceTypeName(tensor.device().type(), true)) : "");
   call.check_agreement(call.exchange(request), where, "tensors alike");
-  check<detail::LocalError>(tensor.defined(), where, "expected a tensor, got an undefined one");
+  check<DistributedError>(tensor.defined(), where, "expected a tensor, got an undefined one");
   detail::check_root(where, root, size());
   if (tensor.numel() == 0) {
     return;

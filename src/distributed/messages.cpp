@@ -48,7 +48,7 @@ void Group::send(const at::Tensor& tensor, int to, int tag) const {
   GroupCall call(*impl_, concat("message to rank ", impl_->ranks[static_cast<std::size_t>(to)], " with tag ", tag), to);
   call.run([&] { return wire.send(head, to, tag); });
   if (tensor.numel() > 0) {
-    const at::Tensor data = tensor.detach().to(at::kCPU).contiguous();
+    const at::Tensor data = detail::plain_on(at::kCPU, tensor);
     call.run([&] { return wire.send(detail::as_bytes(data), to, tag); });
   }
 }
@@ -72,7 +72,8 @@ int Group::recv(at::Tensor& tensor, int from, int tag) const {
   const at::IntArrayRef shape(header.data() + 2, static_cast<std::size_t>(header[1]));
   const at::Tensor sent = at::empty(shape, at::TensorOptions().dtype(type));
   const bool alike = tensor.defined() && tensor.scalar_type() == type && tensor.sizes() == shape;
-  const bool in_place = alike && tensor.device().is_cpu() && tensor.is_contiguous();
+  const bool in_place =
+      alike && tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
   const at::Tensor data = in_place ? tensor.detach() : sent;
   if (data.numel() > 0) {
     call.run([&] { return wire.recv(detail::as_bytes(data), sender, tag); });

@@ -39,8 +39,9 @@ struct PowerSGDExchange::Bucket {
 };
 
 BucketPiece piece_of(const at::Tensor& param, std::size_t position, std::int64_t offset) {
-  BucketPiece out{.param = position, .offset = offset, .numel = param.numel(), .rows = 0, .columns = 0};
-  if (param.dim() > 1 && out.numel > 0) {
+  const std::int64_t reals = param.is_complex() ? 2 * param.numel() : param.numel();
+  BucketPiece out{.param = position, .offset = offset, .numel = reals, .rows = 0, .columns = 0};
+  if (param.dim() > 1 && out.numel > 0 && !param.is_complex()) {
     std::int64_t outermost = 0;
     for (std::int64_t dim = 1; param.is_non_overlapping_and_dense() && dim < param.dim(); ++dim) {
       outermost = param.stride(dim) > param.stride(outermost) ? dim : outermost;

@@ -11,7 +11,6 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/group_impl.hpp>
-#include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
 
@@ -78,24 +77,25 @@ std::string request_text(const at::Tensor& tensor) {
 void check_reducible(std::string_view where, at::ScalarType type, ReduceOp op) {
   const bool floating = two_byte_float(type) || type == at::kFloat || type == at::kDouble;
   const bool integral = at::isIntegralType(type, /*includeBool=*/true);
-  check<LocalError>(floating || integral, where,
-                    "expected integers, bools or floating numbers of 16 bits and more, got ", c10::toString(type));
+  check<DistributedError>(floating || integral, where,
+                          "expected integers, bools or floating numbers of 16 bits and more, got ",
+                          c10::toString(type));
   const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
-  check<LocalError>(integral || !bits, where, "expected integers or bools for ", name_of(op), ", got ",
-                    c10::toString(type));
-  check<LocalError>(floating || op != ReduceOp::mean, where, "expected floating numbers for mean, got ",
-                    c10::toString(type), "; sum them, or convert them first");
+  check<DistributedError>(integral || !bits, where, "expected integers or bools for ", name_of(op), ", got ",
+                          c10::toString(type));
+  check<DistributedError>(floating || op != ReduceOp::mean, where, "expected floating numbers for mean, got ",
+                          c10::toString(type), "; sum them, or convert them first");
   const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
-  check<LocalError>(type != at::kUInt64 || !ordered, where, "expected numbers that fit into a Long for ", name_of(op),
-                    ", got ", c10::toString(type));
+  check<DistributedError>(type != at::kUInt64 || !ordered, where, "expected numbers that fit into a Long for ",
+                          name_of(op), ", got ", c10::toString(type));
 }
 
 Reduction::Reduction(std::string_view where, const at::Tensor& tensor, ReduceOp op, bool stays) : op_(op) {
-  check<LocalError>(tensor.defined(), where, "expected a tensor, got an undefined one");
+  check<DistributedError>(tensor.defined(), where, "expected a tensor, got an undefined one");
   check_reducible(where, tensor.scalar_type(), op);
   tensor_ = tensor.detach();
   const at::Device device = stays ? tensor.device() : at::Device(at::kCPU);
-  carried_ = tensor_.to(device, carried_type(tensor.scalar_type(), op)).contiguous();
+  carried_ = tensor_.to(device, carried_type(tensor.scalar_type(), op)).resolve_neg().contiguous();
 }
 
 void Reduction::finish(int size) {
@@ -117,13 +117,20 @@ std::string reduction_request(const at::Tensor& tensor, ReduceOp op, bool stays)
                 stays ? concat(" on ", c10::DeviceTypeName(tensor.device().type(), true)) : "");
 }
 
+/// A program that works alone also works with others.
+void check_alone(std::string_view where, const at::Tensor& tensor, ReduceOp op) {
+  check<DistributedError>(tensor.defined(), where, "expected a tensor, got an undefined one");
+  detail::check_reducible(where, tensor.scalar_type(), op);
+}
+
 }  // namespace
 
 void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
+  constexpr const char* where = "group.all_reduce";
   if (impl_ == nullptr) {
+    check_alone(where, tensor, op);
     return;
   }
-  constexpr const char* where = "group.all_reduce";
   const c10::NoGradGuard no_grad;
   GroupCall call(*impl_, Collective::all_reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
@@ -136,10 +143,11 @@ void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
 }
 
 void Group::reduce(at::Tensor& tensor, int root, ReduceOp op) const {
+  constexpr const char* where = "group.reduce";
   if (impl_ == nullptr) {
+    check_alone(where, tensor, op);
     return;
   }
-  constexpr const char* where = "group.reduce";
   const c10::NoGradGuard no_grad;
   GroupCall call(*impl_, Collective::reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
@@ -177,6 +185,7 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
   };
   if (impl_ == nullptr) {
     check_splits();
+    check_alone(where, rows, op);
     return rows;
   }
   const c10::NoGradGuard no_grad;
@@ -190,7 +199,7 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
   detail::check_reducible(where, type, op);
 
   const c10::InferenceMode normal(false);
-  const at::Tensor input = rows.detach().to(stays ? rows.device() : at::Device(at::kCPU)).contiguous();
+  const at::Tensor input = detail::carried(rows, stays);
   const std::int64_t row_bytes = rows.size(0) == 0 ? 0 : static_cast<std::int64_t>(input.nbytes()) / rows.size(0);
   std::vector<std::int64_t> sent;
   for (int rank = 0; rank < size(); ++rank) {
@@ -210,7 +219,9 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
       return impl_->wire_of(input).all_to_all(detail::as_bytes(parts), detail::as_bytes(input), received, sent);
     });
   }
-  const at::ScalarType sum_type = detail::two_byte_float(type) ? at::kFloat : type;
+  const at::ScalarType sum_type = detail::two_byte_float(type) ? at::kFloat
+                                  : type == at::kBool          ? type
+                                                               : detail::carried_type(type, op);
   at::Tensor total = parts[0].to(sum_type, /*non_blocking=*/false, /*copy=*/true);
   for (int rank = 1; rank < size(); ++rank) {
     detail::combine(total, parts[rank].to(sum_type), op);
@@ -230,10 +241,11 @@ struct Work::Impl {
 };
 
 Work Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) const {
+  constexpr const char* where = "group.start_all_reduce";
   if (impl_ == nullptr) {
+    check_alone(where, tensor, op);
     return Work();
   }
-  constexpr const char* where = "group.start_all_reduce";
   const c10::NoGradGuard no_grad;
   GroupCall call(*impl_, Collective::start_all_reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());

@@ -7,8 +7,6 @@
 
 #include <danling/core/error.hpp>
 
-#include <distributed/local_error.hpp>
-
 namespace danling::inline v0::detail {
 
 std::int64_t Shape::bytes() const {
@@ -57,8 +55,12 @@ at::Tensor bytes_tensor(std::int64_t size, at::Device device) {
 
 at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
 
+at::Tensor plain_on(at::Device device, const at::Tensor& tensor) {
+  return tensor.detach().to(device).resolve_conj().resolve_neg().contiguous();
+}
+
 at::Tensor carried(const at::Tensor& tensor, bool stays) {
-  return tensor.detach().to(stays ? tensor.device() : at::Device(at::kCPU)).contiguous();
+  return plain_on(stays ? tensor.device() : at::Device(at::kCPU), tensor);
 }
 
 /// All tensors of a list as one run of bytes.
@@ -72,7 +74,7 @@ at::Tensor pack_bytes(const std::vector<at::Tensor>& tensors, at::Device device)
   for (const at::Tensor& tensor : tensors) {
     if (tensor.defined() && tensor.numel() > 0) {
       const auto size = static_cast<std::int64_t>(tensor.nbytes());
-      bytes.narrow(0, at, size).copy_(as_bytes(tensor.detach().to(device).contiguous()));
+      bytes.narrow(0, at, size).copy_(as_bytes(plain_on(device, tensor)));
       at += size;
     }
   }
@@ -111,7 +113,7 @@ std::int64_t total(const std::vector<std::int64_t>& sizes) {
 }
 
 void check_root(std::string_view where, int root, int size) {
-  check<LocalError>(root >= 0 && root < size, where, "expected a root of 0 to ", size - 1, ", got ", root);
+  check<DistributedError>(root >= 0 && root < size, where, "expected a root of 0 to ", size - 1, ", got ", root);
 }
 
 }  // namespace danling::inline v0::detail

@@ -34,6 +34,8 @@ std::int64_t total(const std::vector<std::int64_t>& sizes);
 at::Tensor bytes_tensor(std::int64_t size, at::Device device = at::kCPU);
 /// The memory of a contiguous tensor.
 at::Tensor as_bytes(const at::Tensor& tensor);
+/// Numbers in memory as they are read: contiguous, neither conjugated nor negated by a flag.
+at::Tensor plain_on(at::Device device, const at::Tensor& tensor);
 /// `tensor` where a wire takes it: contiguous, and on the host unless it stays.
 at::Tensor carried(const at::Tensor& tensor, bool stays);
 /// All tensors of a list as one run of bytes.

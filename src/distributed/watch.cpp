@@ -339,7 +339,8 @@ std::string Watch::reason() {
     }
     return state.reason;
   }
-  const std::string cause = state.own.text.empty() ? "" : ": " + state.own.text;
+  const bool follows = state.own.text.empty() || state.own.text.starts_with(state.options.server + " has ended");
+  const std::string cause = follows ? "" : ": " + state.own.text;
   return concat(state.options.server,
                 !answered      ? " does not answer"
                 : state.closed ? " has left, so the rank at fault is unknown"

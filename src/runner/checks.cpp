@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <typeinfo>
+
+#include <c10/util/Type.h>
 
 #include <danling/telemetry/logger.hpp>
 
@@ -65,6 +68,20 @@ void TorchRunnerBase::Checks::shards(std::string_view operation, bool in_loop_of
   expect(!runner_.config().log_noise_scale, "no log_noise_scale", "it, which compares parts of a batch by process");
 }
 
+std::string TorchRunnerBase::Checks::kinds_of_metrics() const {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& name, const auto* object) {
+    if (object != nullptr) {
+      out.push_back(concat(name, ": ", c10::demangle(typeid(*object).name())));
+    }
+  };
+  add("metrics", runner_.metrics.get());
+  add("train_metrics", runner_.train_metrics.get());
+  add("evaluate_metrics", runner_.evaluate_metrics.get());
+  add("criterion", runner_.criterion.losses().get());
+  return join(out);
+}
+
 // All ranks read the same list and throw alike.
 void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
   if (runner_.group().alone()) {
@@ -73,6 +90,8 @@ void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
   std::vector<std::string> names = splits.train;
   names.insert(names.end(), splits.evaluate.begin(), splits.evaluate.end());
   detail::Packer mine;
+  mine.text(join(names));
+  mine.text(kinds_of_metrics());
   for (const std::string& name : names) {
     const data::LoaderBase* loader = runner_.find_loader(name);
     const bool shared = loader != nullptr && loader->options().shard.world_size > 1;
@@ -81,11 +100,23 @@ void TorchRunnerBase::Checks::same_data(const Splits& splits) const {
   const auto all = detail::exchange(runner_.group(), mine.take());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     detail::Unpacker first(all[0]), theirs(all[rank]);
+    const auto check_text = [&](const char* what, const char* advice) {
+      const std::string of_first = first.text(), own = theirs.text();
+      if (of_first != own) {
+        detail::fail_agreed<ConfigError>(true, "runner.train", "expected ", what, " on all ranks, got [", of_first,
+                                         "] on rank 0 and [", own, "] on rank ", rank, "; ", advice);
+      }
+    };
+    check_text("the same splits", "set the same datasets in every process");
+    check_text("the same kinds of metrics", "set the same metrics and losses in every process");
     for (const std::string& name : names) {
       const std::int64_t of_first = first.number(), own = theirs.number();
-      check<ConfigError>(of_first == own, "runner.train", "expected as many samples in split ", quote(name),
-                         " on all ranks, which each read a part of them, got ", of_first, " on rank 0 and ", own,
-                         " on rank ", rank, "; give every process the whole dataset");
+      if (of_first != own) {
+        detail::fail_agreed<ConfigError>(true, "runner.train", "expected as many samples in split ", quote(name),
+                                         " on all ranks, which each read a part of them, got ", of_first,
+                                         " on rank 0 and ", own, " on rank ", rank,
+                                         "; give every process the whole dataset");
+      }
     }
   }
 }

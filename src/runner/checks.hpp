@@ -21,6 +21,7 @@ class TorchRunnerBase::Checks {
   void trainable(const Splits& splits) const;
   /// Collective.
   void same_data(const Splits& splits) const;
+  std::string kinds_of_metrics() const;
   void score_name(const Splits& splits) const;
   void monitors() const;  ///< of schedules that need a metric
   void log_schedules() const;

@@ -49,7 +49,7 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
                      config.parallel.virtual_ranks ? concat(" and at most parallel.virtual_ranks: ", options.most) : "",
                      " processes, got ", options.size);
   options.program = concat("danling ", version, " with LibTorch ", TORCH_VERSION, ", code ", runner_.code_id(),
-                           ", config ", common_config_id());
+                           " of file ", program_id(), ", config ", common_config_id());
   options.timestamp = runner_.timestamp();
   options.start_limit = detail::timeout_of(config.comm.init_timeout_seconds.value_or(300.0));
   options.absence_limit = detail::timeout_of(static_cast<double>(ft.process_group_timeout_ms) / 1000);

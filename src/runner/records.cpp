@@ -77,9 +77,13 @@ void BaseRunner::Records::take_over() {
 void BaseRunner::Records::open_rank_log() {
   const std::string own = is_open() && runner_.config().log ? runner_.workspace().log_file().string() : std::string();
   const std::filesystem::path first = detail::exchange(runner_.group(), own).front();
+  if (first.empty()) {
+    return;
+  }
   std::error_code missing;
-  if (first.empty() || runner_.is_main_process() || runner_.logger().has_file() ||
-      !std::filesystem::is_directory(first.parent_path(), missing)) {
+  const bool sees = std::filesystem::exists(first, missing);
+  warn_of_blind(detail::exchange(runner_.group(), sees ? "" : std::filesystem::current_path(missing).string()), first);
+  if (!sees || runner_.is_main_process() || runner_.logger().has_file()) {
     return;
   }
   auto path = first.parent_path() / concat(first.stem().string(), runner_.fault_ == nullptr ? ".rank" : ".pid",
@@ -89,6 +93,18 @@ void BaseRunner::Records::open_rank_log() {
     runner_.services_->rank_log = path.string();
   } catch (const std::exception& error) {
     runner_.logger().warning(concat("the log of rank ", runner_.rank(), " is not written: ", error.what()));
+  }
+}
+
+// `folders`: of the processes that do not see the log of rank 0.
+void BaseRunner::Records::warn_of_blind(const std::vector<std::string>& folders, const std::filesystem::path& log) {
+  for (std::size_t rank = 0; rank < folders.size() && runner_.is_main_process(); ++rank) {
+    if (!folders[rank].empty()) {
+      runner_.logger().warning(concat("rank ", rank, " does not see the run's directory ",
+                                      log.parent_path().parent_path().string(), " from ", folders[rank],
+                                      ": its log is not written, and it could not resume; set workspace_root to a "
+                                      "directory that all processes share"));
+    }
   }
 }
 

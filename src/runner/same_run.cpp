@@ -1,7 +1,10 @@
 // Whether all processes run the same: version, code and config; and what rank 0 decides for all.
 #include <filesystem>
+#include <fstream>
 #include <set>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 #include <torch/version.h>
@@ -72,6 +75,16 @@ std::string BaseRunner::Setup::common_config_id() const {
   return danling::config_id(to_yaml(tree));
 }
 
+std::string BaseRunner::Setup::program_id() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  formats::Hasher hasher;
+  std::vector<char> block(1 << 20);
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
+    hasher.update(std::as_bytes(std::span(block.data(), static_cast<std::size_t>(file.gcount()))));
+  }
+  return file.eof() ? formats::to_hex(hasher.digest()) : "";
+}
+
 // All ranks read the same list and throw alike.
 void BaseRunner::Setup::agree_on_run() {
   if (runner_.group().alone()) {
@@ -80,17 +93,19 @@ void BaseRunner::Setup::agree_on_run() {
   detail::Packer mine;
   mine.text(concat("danling ", version, " with LibTorch ", TORCH_VERSION));
   mine.text(runner_.code_id());
+  mine.text(program_id());
   mine.text(to_yaml(to_tree(runner_.config())));
   mine.number(static_cast<std::int64_t>(runner_.seed_));
   mine.text(runner_.timestamp_);
   const auto all = detail::exchange(runner_.group(), mine.take());
-  std::string version_of_0, code_of_0, config_of_0;
+  std::string version_of_0, code_of_0, program_of_0, config_of_0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     detail::Unpacker theirs(all[rank]);
-    const std::string version_of_rank = theirs.text(), code = theirs.text(), config = theirs.text();
+    const std::string version_of_rank = theirs.text(), code = theirs.text(), program = theirs.text(),
+                      config = theirs.text();
     const auto seed = static_cast<std::uint64_t>(theirs.number());
     if (rank == 0) {
-      version_of_0 = version_of_rank, code_of_0 = code, config_of_0 = config;
+      version_of_0 = version_of_rank, code_of_0 = code, program_of_0 = program, config_of_0 = config;
       runner_.timestamp_ = theirs.text();
       runner_.use_seed(seed);
       continue;
@@ -101,6 +116,10 @@ void BaseRunner::Setup::agree_on_run() {
     check<DistributedError>(code == code_of_0, "runner.init_distributed", "expected the same code on all ranks, got ",
                             quote(code_of_0), " on rank 0 and ", quote(code), " on rank ", rank,
                             "; start the same program from the same checkout everywhere");
+    check<DistributedError>(program == program_of_0 || program.empty() || program_of_0.empty(),
+                            "runner.init_distributed",
+                            "expected the same program on all ranks, got another file on rank ", rank,
+                            " than on rank 0; start the same build everywhere");
     check_configs(config_of_0, config, rank);
   }
 }

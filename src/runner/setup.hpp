@@ -20,6 +20,8 @@ class BaseRunner::Setup {
   void agree_on_run();
   /// That all ranks have restored the same.
   void agree_on_state();
+  /// Hash of the program's file; empty where it cannot be read.
+  static std::string program_id();
   /// Id of the config without the keys that may differ between ranks.
   std::string common_config_id() const;
   void make_services();

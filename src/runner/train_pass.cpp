@@ -163,6 +163,9 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
   if (runner_.watchdog_ != nullptr) [[unlikely]] {
     WatchedLoop::mark_computing(runner_, loop_.iteration);
   }
+  if (!runner_.is_single_process_) {
+    frame.begin_batch(loop_.iteration);  // a rank without a loss in this batch has no part in its line of the log
+  }
   const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
   if (runner_.watch_ != nullptr) [[unlikely]] {
     if (Watch(runner_).passes_over(runner_.state_.train.micro_step)) {

@@ -151,7 +151,8 @@ TEST_CASE("run: a constructor that throws on one rank ends the others with its w
 }
 
 TEST_CASE("run: a wrong command line on one rank ends the others with its words, not by their time-out", "[runner]") {
-  const std::string told = "[config.parse] expected a number in '--comm.init_timeout_seconds', got 'ten'\ncode ";
+  const std::string told =
+      "[config.parse] expected a number or null for 'comm.init_timeout_seconds', got 'ten' (command line)\ncode ";
   for (const int wrong : {0, 1}) {
     const Folder folder;
     const int port = danling_test::free_port();
