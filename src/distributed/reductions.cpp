@@ -118,9 +118,9 @@ std::string reduction_request(const at::Tensor& tensor, ReduceOp op, bool stays)
 }
 
 /// A program that works alone also works with others.
-void check_alone(std::string_view where, const at::Tensor& tensor, ReduceOp op) {
-  check<DistributedError>(tensor.defined(), where, "expected a tensor, got an undefined one");
-  detail::check_reducible(where, tensor.scalar_type(), op);
+void check_alone(std::string_view operation, const at::Tensor& tensor, ReduceOp op) {
+  check<DistributedError>(tensor.defined(), operation, "expected a tensor, got an undefined one");
+  detail::check_reducible(operation, tensor.scalar_type(), op);
 }
 
 }  // namespace
