@@ -7,8 +7,10 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/imag.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/zeros.h>
 
 #include <danling/core/error.hpp>
@@ -52,6 +54,12 @@ TEST_CASE("Collectives: a process alone gets its own data back", "[distributed]"
   work.wait();
   CHECK(at::equal(tensor, full({4}, 3)));
   CHECK(group.gather(tensor, 0).front().is_same(tensor));
+  at::Tensor integers = full({2}, 3, at::kLong);
+  const std::string mean = "expected floating numbers for mean, got Long; sum them, or convert them first";
+  CHECK(thrown([&] { group.all_reduce(integers, ReduceOp::mean); }) == "[group.all_reduce] " + mean);
+  CHECK(thrown([&] { group.start_all_reduce(integers, ReduceOp::mean); }) == "[group.start_all_reduce] " + mean);
+  CHECK(thrown([&] { group.reduce(integers, 0, ReduceOp::mean); }) == "[group.reduce] " + mean);
+  CHECK(thrown([&] { group.reduce_scatter(integers, ReduceOp::mean); }) == "[group.reduce_scatter] " + mean);
   CHECK(group.scatter({tensor}, 0).is_same(tensor));
   CHECK(group.reduce_scatter(tensor).is_same(tensor));
   CHECK(group.all_to_all({tensor}).front().is_same(tensor));
@@ -249,6 +257,68 @@ TEST_CASE("Collectives: each rank reads its part of a reduction", "[distributed]
     return std::string("done");
   });
   check_ranks(texts, "done");
+}
+
+TEST_CASE("Collectives: unsigned integers of any size are reduced and scattered", "[distributed]") {
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          for (const auto type : {at::kByte, at::kUInt16, at::kUInt32, at::kUInt64}) {
+                            const at::Tensor rows = full({2}, group.rank() + 2.0, type);
+                            const auto value = [&](ReduceOp op) {
+                              return group.reduce_scatter(rows, op).to(at::kLong).item<std::int64_t>();
+                            };
+                            expect(value(ReduceOp::sum) == 5, concat("a sum of ", c10::toString(type)));
+                            expect(value(ReduceOp::product) == 6, concat("a product of ", c10::toString(type)));
+                            expect(type == at::kUInt64 || value(ReduceOp::max) == 3, "a maximum");
+                            expect(value(ReduceOp::bit_or) == 3, "bits");
+                          }
+                          return std::string("ok");
+                        }),
+              "ok");
+}
+
+TEST_CASE("Collectives: views that conjugate or negate travel as they are read", "[distributed]") {
+  check_ranks(run_ranks(2,
+                        [](const Group& group) {
+                          const at::Tensor parts = at::arange(6, at::kFloat) + group.rank();
+                          const at::Tensor number = at::view_as_complex(parts.view({3, 2}));
+                          const at::Tensor conjugate = number.conj(), negative = at::imag(conjugate);
+                          const at::Tensor of_0 = at::view_as_complex(at::arange(6, at::kFloat).view({3, 2})).conj();
+                          expect(conjugate.is_conj() && negative.is_neg(), "views with a flag");
+                          expect(at::equal(group.all_gather(conjugate)[0], of_0), "rows");
+                          expect(at::equal(group.all_gather(negative)[0], at::imag(of_0)), "negative rows");
+                          expect(at::equal(group.all_to_all({conjugate, conjugate})[0], of_0), "parts");
+                          at::Tensor sum = at::imag(number.clone().conj());
+                          group.all_reduce(sum, ReduceOp::max);
+                          expect(at::equal(sum, at::imag(of_0)), "the greatest of negated numbers");
+                          at::Tensor message = number.clone().conj();
+                          if (group.rank() == 0) {
+                            group.send(conjugate, 1);
+                          } else {
+                            group.recv(message, 0);
+                            expect(at::equal(message, of_0), "a message");
+                          }
+                          at::Tensor all = number.clone().conj();
+                          group.broadcast(all, 0);
+                          expect(at::equal(all, of_0), "a broadcast");
+                          return std::string("ok");
+                        }),
+              "ok");
+}
+
+TEST_CASE("Collectives: the longest timeout is no timeout", "[distributed]") {
+  const int port = danling_test::free_port();
+  check_ranks(danling_test::run_processes(2,
+                                          [&](int rank) {
+                                            danling::GroupOptions options;
+                                            options.timeout = std::chrono::milliseconds::max();
+                                            const Group group =
+                                                Group::connect(danling_test::identity_of_rank(rank, 2, port), options);
+                                            group.set_timeout(std::chrono::milliseconds::max());
+                                            group.barrier(std::chrono::milliseconds::max());
+                                            return danling::join(group.all_gather(std::to_string(rank)));
+                                          }),
+              "0, 1");
 }
 
 TEST_CASE("Collectives: messages between two ranks arrive in order, by tag, from any rank", "[distributed]") {

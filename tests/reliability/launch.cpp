@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 
@@ -169,6 +170,20 @@ TEST_CASE("launch: workers have the variables of torchrun", "[launch]") {
   }
   REQUIRE(meeting_points.size() == 1);
   CHECK_THAT(*meeting_points.begin(), Catch::Matchers::Matches("port [0-9]+ run [^ ]+"));
+}
+
+TEST_CASE("launch: another build of the program on one rank is an error on all", "[launch]") {
+  const danling_test::TempDir dir;
+  for (const char* rank : {"0", "1"}) {
+    std::filesystem::copy_file(DANLING_FORGETFUL, dir / (std::string("program") + rank));
+  }
+  std::ofstream(dir / "program1", std::ios::app) << "x";  // behind all that is run
+  Launched run({"-n", "2", "--no-prefix", "--", "sh", "-c",
+                "exec '" + dir.path().string() + "'/program$RANK --forget nothing --epochs 1 --workspace_root '" +
+                    dir.path().string() + "'"});
+  CHECK(run.wait() == 1);
+  CHECK_THAT(run.err(), ContainsSubstring("[runner.init_distributed] expected the same program on all ranks, got "
+                                          "another file on rank 1 than on rank 0; start the same build everywhere"));
 }
 
 TEST_CASE("launch: the worker that fails first is named, the others are ended, and its code is the result",

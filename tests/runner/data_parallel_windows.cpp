@@ -58,6 +58,43 @@ struct UniformRunner : TinyRunner {
   ~UniformRunner() override { close(); }
 };
 
+TEST_CASE("ddp: a line of the log is of the ranks that have a part in its batch, as in one process", "[runner][ddp]") {
+  struct Lines : dl::Callback {
+    std::vector<double> values;
+    std::string name() const override { return "lines"; }
+    void on_log(const dl::LogEvent& event) override {
+      if (event.mode == dl::RunnerMode::train && event.iteration) {
+        values.push_back(event.values.number("loss").value_or(-1));
+        values.push_back(event.values.number("accuracy").value_or(-1));
+      }
+    }
+  };
+  TinyConfig config = windows_config();
+  config.epochs = 1;
+  config.records = 49;  // the last batch has one sample, of rank 0
+  config.log_interval = 1;
+  const auto lines_of = [&](const dl::Group& group) {
+    const Folder folder;
+    TinyConfig run = config;
+    run.workspace_root = folder.path().string();
+    run.dataloader.batch_size = 8 / group.size();
+    DdpRunner<> runner(run, group);
+    auto& lines = runner.add(Lines());
+    runner.train();
+    std::string out = "numbers:";
+    for (const double value : lines.values) {
+      out += dl::concat(" ", value);
+    }
+    return out;
+  };
+  const std::string one = lines_of(dl::Group());
+  CHECK(std::count(one.begin(), one.end(), ' ') == 2 * 6);
+  CHECK(one.find("-1") == std::string::npos);
+  for (const std::string& rank : danling_test::run_ranks(2, lines_of)) {
+    CHECK(relative_difference(rank, one) < 1e-9);
+  }
+}
+
 TEST_CASE("ddp: a rank whose pass is over applies the update of losses without a normalizer as the others do",
           "[runner][ddp]") {
   TinyConfig config = windows_config();

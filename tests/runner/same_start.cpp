@@ -1,7 +1,10 @@
 // What the ranks of a run must have alike when it begins: draws of the constructor, weights, the step.
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <thread>
 
 #include <support/ranks.hpp>
 
@@ -111,6 +114,47 @@ TEST_CASE("ranks: pretrained weights that differ between them are an error on al
   }
 }
 
+TEST_CASE("ranks: other splits or other kinds of metrics on one of them are an error on all before training",
+          "[runner]") {
+  const auto error_with = [](const std::function<void(TinyRunner&)>& change) {
+    return as_two([&](int rank) {
+      const Folder folder;
+      TinyConfig config(folder);
+      TinyRunner runner(config);
+      if (rank == 1) {
+        change(runner);
+      }
+      return error_of<ConfigError>([&] { runner.train(); });
+    });
+  };
+  danling_test::check_ranks(error_with([](TinyRunner& runner) { runner.datasets.erase("val"); }),
+                            "[runner.train] expected the same splits on all ranks, got [train, val] on rank 0 and "
+                            "[train] on rank 1; set the same datasets in every process");
+  const auto texts = error_with([](TinyRunner& runner) { runner.metrics = nullptr; });
+  danling_test::check_ranks(texts, texts[0]);
+  CHECK_THAT(texts[0],
+             StartsWith("[runner.train] expected the same kinds of metrics on all ranks, got [metrics: danling::"));
+  CHECK_THAT(texts[0], EndsWith("] on rank 0 and [] on rank 1; set the same metrics and losses in every process"));
+}
+
+TEST_CASE("ranks: one that does not see the directory of the run is named in the log", "[runner]") {
+  const Folder shared;
+  const auto texts = as_two([&](int rank) {
+    const Folder own;
+    TinyConfig config(own);
+    config.workspace_root = "runs";
+    config.epochs = 1;
+    fs::current_path(rank == 0 ? shared.path() : own.path());
+    TinyRunner runner(config);
+    runner.train();
+    runner.close();
+    return rank == 0 ? read_file(runner.workspace().log_file()) : std::string();
+  });
+  CHECK_THAT(texts[0], ContainsSubstring("rank 1 does not see the run's directory "));
+  CHECK_THAT(texts[0], ContainsSubstring(": its log is not written, and it could not resume; set workspace_root to a "
+                                         "directory that all processes share"));
+}
+
 TEST_CASE("ranks: an error of one in initialize reaches the others with its words", "[runner]") {
   struct Unready : TinyRunner {
     using TinyRunner::TinyRunner;
@@ -132,6 +176,74 @@ TEST_CASE("ranks: an error of one in initialize reaches the others with its word
   });
   CHECK(texts[1] == "[reader] expected data in train.csv, got none");
   CHECK_THAT(texts[0], ContainsSubstring("rank 1: [reader] expected data in train.csv, got none"));
+}
+
+TEST_CASE("ranks: an error of one in an evaluation of the program reaches the others with its words", "[runner]") {
+  const Folder folder;
+  const auto texts = as_two([&](int rank) {
+    TinyRunner runner((TinyConfig(folder)));
+    runner.initialize();
+    runner.before_evaluation_step = [rank](TinyRunner&, std::int64_t) {
+      if (rank == 1) {
+        dl::fail<dl::DataError>("reader", "expected 3 columns, got 2");
+      }
+    };
+    std::string text = "no error";
+    try {
+      runner.evaluate();
+    } catch (const dl::Error& error) {
+      text = error.what();
+    }
+    if (rank == 1) {  // as a program does that catches the error and lives on
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+    }
+    return text;
+  });
+  CHECK_THAT(texts[1], StartsWith("[reader] expected 3 columns, got 2"));
+  CHECK_THAT(texts[0], ContainsSubstring("rank 1: [reader] expected 3 columns, got 2"));
+}
+
+TEST_CASE("ranks: a wrong message in the step of one reaches the others with its words", "[runner]") {
+  const Folder folder;
+  const auto texts = as_two([&](int rank) {
+    TinyRunner runner((TinyConfig(folder)));
+    runner.before_step = [rank](TinyRunner& of, std::int64_t) {
+      if (rank == 1) {
+        of.group().send(torch::ones(3), 1);
+      }
+    };
+    return error_of<dl::DistributedError>([&] { runner.train(); });
+  });
+  CHECK_THAT(texts[1], StartsWith("[group.send] expected another rank of 0 to 1, got 1 on rank 1; in train_step"));
+  CHECK_THAT(texts[0], ContainsSubstring("rank 1: [group.send] expected another rank of 0 to 1, got 1 on rank 1"));
+}
+
+TEST_CASE("ranks: a last save that fails on the main one is an error of all", "[runner]") {
+  struct Breaking : dl::Callback {
+    std::string name() const override { return "breaking"; }
+    void on_round_end(const dl::RoundEvent& event) override {
+      const fs::path checkpoints = event.runner.workspace().checkpoint_dir();
+      if (event.runner.is_main_process() && event.index == 1) {
+        fs::remove_all(checkpoints);
+        std::ofstream(checkpoints) << "not a directory";
+      }
+    }
+  };
+  const Folder folder;
+  const auto texts = as_two([&](int) {
+    TinyConfig config(folder);
+    config.epochs = 2;
+    TinyRunner runner(config);
+    runner.add(Breaking());
+    try {
+      runner.train();
+    } catch (const dl::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  });
+  CHECK_THAT(texts[0], StartsWith("[checkpoint."));
+  CHECK_THAT(texts[1], ContainsSubstring("rank 0: [checkpoint."));
 }
 
 }  // namespace
