@@ -25,6 +25,86 @@ class CompletionHook : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
+Reducer::Impl::Impl(const std::vector<at::Tensor>& params, Group group, ReducerOptions options)
+    : group_(std::move(group)), options_(options), given_(params.size()) {
+  for (std::size_t position = 0; position < given_; ++position) {
+    const at::Tensor& param = params[position];
+    if (!param.requires_grad()) {
+      continue;
+    }
+    if (!params_.empty() && param.device() != params_.front().tensor.device()) {
+      fail<DistributedError>("reducer.params", "expected parameters on one device, got ",
+                             c10::str(params_.front().tensor.device()), " and ", c10::str(param.device()));
+    }
+    params_.push_back({.tensor = param, .position = position});
+  }
+  check_alike();
+  make_buckets();
+}
+
+Reducer::Impl::~Impl() {
+  for (Param& param : params_) {
+    if (param.accumulator) {
+      param.accumulator->del_post_hook(param.hook);
+    }
+    if (param.tensor.grad().is_same(param.view)) {  // its memory is going
+      param.tensor.mutable_grad() = param.has_gradient ? param.view.clone() : at::Tensor();
+    }
+  }
+}
+
+bool Reducer::Impl::covers(const std::vector<at::Tensor>& params) const {
+  std::size_t at = 0;
+  for (const at::Tensor& param : params) {
+    if (param.requires_grad() && (at == params_.size() || !params_[at++].tensor.is_same(param))) {
+      return false;
+    }
+  }
+  return at == params_.size();
+}
+
+void Reducer::Impl::begin_backward(bool closes) {
+  check<StateError>(!is_broken_, "reducer.backward",
+                    "expected whole windows, got one that was dropped after its sums had begun; start all ranks again");
+  ++pass_;
+  closes_ = closes;
+  if (started_ > 0) {
+    // A bucket that is being summed must not change: autograd makes new gradients.
+    for (const Param& param : params_) {
+      if (buckets_[param.bucket].started && param.tensor.grad().is_same(param.view)) {
+        param.tensor.mutable_grad().reset();
+      }
+    }
+  }
+}
+
+void Reducer::Impl::complete(std::size_t index) {
+  Param& param = params_[index];
+  if (counted_pass_ != pass_) {  // this pass has gradients of these parameters
+    counted_pass_ = pass_;
+    last_passes_ += closes_ ? 1 : 0;
+    for (Bucket& bucket : buckets_) {
+      bucket.incomplete = std::ssize(bucket.params);
+    }
+  }
+  Bucket& bucket = buckets_[param.bucket];
+  if (bucket.started) {
+    late_ = true;
+    return;
+  }
+  adopt(param);
+  if (!closes_ || !options_.overlap || last_passes_ < expected_passes_ ||
+      std::exchange(param.completed_in, pass_) == pass_) {
+    return;
+  }
+  if (--bucket.incomplete == 0) {
+    while (started_ < buckets_.size() && buckets_[started_].incomplete == 0) {
+      start(started_);
+    }
+  }
+  exchange_->poll();
+}
+
 void Reducer::Impl::add_hooks() {
   for (std::size_t index = 0; index < params_.size(); ++index) {
     Param& param = params_[index];

@@ -21,94 +21,18 @@ namespace danling::inline v0 {
 
 class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
  public:
-  Impl(const std::vector<at::Tensor>& params, Group group, ReducerOptions options)
-      : group_(std::move(group)), options_(options), given_(params.size()) {
-    for (std::size_t position = 0; position < given_; ++position) {
-      const at::Tensor& param = params[position];
-      if (!param.requires_grad()) {
-        continue;
-      }
-      if (!params_.empty() && param.device() != params_.front().tensor.device()) {
-        fail<DistributedError>("reducer.params", "expected parameters on one device, got ",
-                               c10::str(params_.front().tensor.device()), " and ", c10::str(param.device()));
-      }
-      params_.push_back({.tensor = param, .position = position});
-    }
-    check_alike();
-    make_buckets();
-  }
-
-  // After construction, since the hooks refer to this object weakly.
-  void add_hooks();
-
-  ~Impl() {
-    for (Param& param : params_) {
-      if (param.accumulator) {
-        param.accumulator->del_post_hook(param.hook);
-      }
-      if (param.tensor.grad().is_same(param.view)) {  // its memory is going
-        param.tensor.mutable_grad() = param.has_gradient ? param.view.clone() : at::Tensor();
-      }
-    }
-  }
+  Impl(const std::vector<at::Tensor>& params, Group group, ReducerOptions options);
+  ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  bool covers(const std::vector<at::Tensor>& params) const {
-    std::size_t at = 0;
-    for (const at::Tensor& param : params) {
-      if (param.requires_grad() && (at == params_.size() || !params_[at++].tensor.is_same(param))) {
-        return false;
-      }
-    }
-    return at == params_.size();
-  }
-
+  /// After construction, since the hooks refer to this object weakly.
+  void add_hooks();
+  bool covers(const std::vector<at::Tensor>& params) const;
   bool has_started() const { return started_ > 0; }
-
-  void begin_backward(bool closes) {
-    check<StateError>(
-        !is_broken_, "reducer.backward",
-        "expected whole windows, got one that was dropped after its sums had begun; start all ranks again");
-    ++pass_;
-    closes_ = closes;
-    if (started_ > 0) {
-      // A bucket that is being summed must not change: autograd makes new gradients.
-      for (const Param& param : params_) {
-        if (buckets_[param.bucket].started && param.tensor.grad().is_same(param.view)) {
-          param.tensor.mutable_grad().reset();
-        }
-      }
-    }
-  }
-
-  void complete(std::size_t index) {
-    Param& param = params_[index];
-    if (counted_pass_ != pass_) {  // this pass has gradients of these parameters
-      counted_pass_ = pass_;
-      last_passes_ += closes_ ? 1 : 0;
-      for (Bucket& bucket : buckets_) {
-        bucket.incomplete = std::ssize(bucket.params);
-      }
-    }
-    Bucket& bucket = buckets_[param.bucket];
-    if (bucket.started) {
-      late_ = true;
-      return;
-    }
-    adopt(param);
-    if (!closes_ || !options_.overlap || last_passes_ < expected_passes_ ||
-        std::exchange(param.completed_in, pass_) == pass_) {
-      return;
-    }
-    if (--bucket.incomplete == 0) {
-      while (started_ < buckets_.size() && buckets_[started_].incomplete == 0) {
-        start(started_);
-      }
-    }
-    exchange_->poll();
-  }
-
+  void begin_backward(bool closes);
+  /// A backward pass has computed the gradient of a parameter.
+  void complete(std::size_t index);
   bool is_missing() const {
     return std::any_of(params_.begin(), params_.end(), [](const Param& param) { return !param.has_gradient; });
   }
