@@ -29,7 +29,7 @@ bool BaseRunner::Agreement::is_time_over() {
   return runner_.time_limit_.is_reached(save_seconds);
 }
 
-// The signal is read last: one that comes meanwhile must not lend its name to nothing, nor be a stop without a name.
+// The signal is read after the request, so that no stop by a signal lacks its name.
 StepPacket BaseRunner::Agreement::packet_of_stop() const {
   if (!runner_.stop_requested()) [[likely]] {
     return {};
@@ -113,7 +113,7 @@ void BaseRunner::Agreement::report_failure(const std::exception& error) {
 }
 
 void BaseRunner::Agreement::report_failure(std::string_view words) {
-  if (runner_.group().alone()) {
+  if (runner_.parallelism().group().alone()) {  // or not met yet
     return;
   }
   try {

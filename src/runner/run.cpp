@@ -208,8 +208,8 @@ void tell_group(const TorchRunnerBase* runner, const std::exception& error, std:
   const bool known =
       dynamic_cast<const AgreedError*>(&error) != nullptr || dynamic_cast<const DistributedError*>(&error) != nullptr;
   try {
-    if (runner != nullptr && !known && runner->group().reaches_others()) {
-      runner->group().abort(message);
+    if (runner != nullptr && !known && runner->parallelism().group().reaches_others()) {
+      runner->parallelism().group().abort(message);
     }
   } catch (const std::exception&) {  // the others see that this process has left
   }
