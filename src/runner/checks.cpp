@@ -155,7 +155,7 @@ void TorchRunnerBase::Checks::numbers(const detail::LoopFrame& frame, const Resu
   runner_.settle_counters();
   const double* loss = averages.number("loss");
   // A policy judges the loss of an open window at its end.
-  const bool judged = runner_.watch_ != nullptr && !runner_.is_settled();
+  const bool judged = runner_.loss_policy_ != nullptr && !runner_.is_settled();
   if (loss != nullptr && !std::isfinite(*loss) && !judged) {
     const std::string place = concat("split ", quote(frame.split()), ", epoch ", runner_.state_.train.epoch + 1,
                                      ", by step ", runner_.state_.train.global_step);

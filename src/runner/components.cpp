@@ -19,11 +19,11 @@
 #include "runner/host_loop.hpp"
 #include "runner/learners.hpp"
 #include "runner/load_part.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/loss_terms.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
-#include "runner/watch.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -109,8 +109,8 @@ void TorchRunnerBase::read_options() {
                     : precision == "fp16" ? std::optional(at::kHalf)
                                           : std::nullopt;
   input_dtype_ = precision == "fp64" ? std::optional(at::kDouble) : std::nullopt;
-  if (Watch::judges(config())) {
-    watch_ = std::make_shared<detail::WatchState>();
+  if (LossPolicy::judges(config())) {
+    loss_policy_ = std::make_shared<detail::LossPolicyState>();
   }
 }
 

@@ -16,6 +16,7 @@
 #include "runner/agreement.hpp"
 #include "runner/display.hpp"
 #include "runner/flag_scope.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/process_config.hpp"
 #include "runner/rank_messages.hpp"
 #include "runner/records.hpp"
@@ -23,7 +24,6 @@
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/training.hpp"
-#include "runner/watch.hpp"
 #include "runner/watchdog.hpp"
 #include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
@@ -205,8 +205,8 @@ void TorchRunnerBase::FaultTolerance::restore() {
                                from.empty() ? std::string() : concat(", from ", from)));
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
   state_.updates = 0;
-  if (runner_.watch_ != nullptr) {
-    Watch(runner_).begin_anew(state_.point);
+  if (runner_.loss_policy_ != nullptr) {
+    LossPolicy(runner_).begin_anew(state_.point);
   }
   if (!state_.joins) {  // else training has not begun here
     Training(runner_).prepare_steps();

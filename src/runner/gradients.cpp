@@ -15,8 +15,8 @@
 
 #include "runner/gradient_stats.hpp"
 #include "runner/kept_buffers.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/repeated_step.hpp"
-#include "runner/watch.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -50,7 +50,7 @@ void scale_by_nonfinite(const std::vector<at::Tensor>& params, double max_norm, 
 void TorchRunnerBase::Gradients::configure(Learner& learner) const {
   const RunnerConfig& config = runner_.config();
   learner.skips_nonfinite = learner.scaler != nullptr || config.skip_nonfinite_grad || config.on_nonfinite == "skip";
-  learner.watches_loss = Watch::judges(config);
+  learner.watches_loss = LossPolicy::judges(config);
   if (leaves_out(config)) {
     const ModelHandle& model = learner.name.empty() ? runner_.model : runner_.models.at(learner.name);
     const auto buffers = std::make_shared<detail::KeptBuffers>(model);
@@ -121,7 +121,7 @@ bool TorchRunnerBase::Gradients::prepare(optim::GradScale& scale) {
   }
   at::Tensor norm;
   clip(scale, norm);
-  if (learner.watches_loss && Watch(runner_).judge(learner, scale.found_inf)) {
+  if (learner.watches_loss && LossPolicy(runner_).judge(learner, scale.found_inf)) {
     skip(learner);
     params.clear();
     return false;

@@ -5,9 +5,9 @@
 
 #include "runner/gradient_stats.hpp"
 #include "runner/gradients.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/loss_terms.hpp"
 #include "runner/services.hpp"
-#include "runner/watch.hpp"
 
 namespace danling::inline v0 {
 
@@ -40,8 +40,8 @@ State TorchRunnerBase::Snapshot::save() const {
       out["gradients"][learner.name] = learner.stats->state_dict();
     }
   }
-  if (runner_.watch_ != nullptr) {
-    out["watch"] = Watch(runner_).save();
+  if (runner_.loss_policy_ != nullptr) {
+    out["watch"] = LossPolicy(runner_).save();
   }
   const detail::Measurements now = of_all_ranks();
   out["meters"] = now.meters;
@@ -200,11 +200,11 @@ void TorchRunnerBase::Snapshot::load(const State& state) {
   const State* gradients = state.find("gradients");
   runner_.saved_gradients_ = gradients != nullptr ? *gradients : State();
   const State* watch = state.find("watch");
-  if (watch != nullptr && runner_.watch_ == nullptr) {  // windows that a roll-back leaves out stay out
-    runner_.watch_ = std::make_shared<detail::WatchState>();
+  if (watch != nullptr && runner_.loss_policy_ == nullptr) {  // windows that a roll-back leaves out stay out
+    runner_.loss_policy_ = std::make_shared<detail::LossPolicyState>();
   }
-  if (runner_.watch_ != nullptr) {
-    Watch(runner_).load(watch);
+  if (runner_.loss_policy_ != nullptr) {
+    LossPolicy(runner_).load(watch);
   }
   for (Learner& learner : runner_.learners_) {
     learner.unread_flag = learner.unread_skips = at::Tensor();

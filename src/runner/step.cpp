@@ -9,10 +9,10 @@
 #include <danling/checkpoint/manager.hpp>
 
 #include "runner/gradients.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/loss_probe.hpp"
 #include "runner/repeated_step.hpp"
 #include "runner/services.hpp"
-#include "runner/watch.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -103,7 +103,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     }
   }
   if (learner.watches_loss && weight != 0.0 && !repeats_step()) [[unlikely]] {
-    Watch(*this).add_loss(learner, loss, weight);
+    LossPolicy(*this).add_loss(learner, loss, weight);
   }
   if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {
     // A gradient for another model would enter that model's next update.
@@ -163,7 +163,7 @@ bool TorchRunnerBase::optimizer_step() {
   const double divisor = learner.window.divisor();
   if (divisor == 0.0) {  // no micro-batch of the window had a valid target
     if (learner.watches_loss && !is_single_process_) {
-      Watch(*this).judge(learner, {});  // other ranks exchange their losses
+      LossPolicy(*this).judge(learner, {});  // other ranks exchange their losses
     }
     return false;
   }

@@ -17,13 +17,13 @@
 #include "runner/fault_tolerance.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/learners.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/process_config.hpp"
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/training.hpp"
-#include "runner/watch.hpp"
 #include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
 
@@ -91,8 +91,8 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
 }
 
 void TorchRunnerBase::begin_rounds() {
-  if (watch_ != nullptr) {
-    Watch(*this).keep_beginning();
+  if (loss_policy_ != nullptr) {
+    LossPolicy(*this).keep_beginning();
   }
   if (fault_ != nullptr) {
     FaultTolerance(*this).begin_training();
@@ -112,7 +112,7 @@ void TorchRunnerBase::run_rounds(const Splits& splits) {
         begin_rounds();
       }
       if (std::exchange(rolls_back, false)) {
-        Watch(*this).roll_back();
+        LossPolicy(*this).roll_back();
       }
       Rounds(*this, splits).run();
       return;
@@ -136,8 +136,8 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
   continue_after_error();
   prepare_steps();
   Checks(runner_).shards("runner.train", !hosted);
-  if (runner_.watch_ != nullptr) {
-    Watch(runner_).prepare(hosted);
+  if (runner_.loss_policy_ != nullptr) {
+    LossPolicy(runner_).prepare(hosted);
   }
   runner_.save_interval_ =
       runner_.by_steps_ && !runner_.config().checkpoint.load_only ? runner_.checkpoint_interval() : 0;

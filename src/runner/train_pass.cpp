@@ -12,11 +12,11 @@
 #include "runner/flag_scope.hpp"
 #include "runner/gradients.hpp"
 #include "runner/loop_frame.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
 #include "runner/training.hpp"
-#include "runner/watch.hpp"
 #include "runner/watchdog.hpp"
 #include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
@@ -167,11 +167,11 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& f
     frame.begin_batch(loop_.iteration);  // a rank without a loss in this batch has no part in its line of the log
   }
   const auto [normalizer, tokens] = runner_.count_batch(micro_batch.batch);
-  if (runner_.watch_ != nullptr) [[unlikely]] {
-    if (Watch(runner_).passes_over(runner_.state_.train.micro_step)) {
+  if (runner_.loss_policy_ != nullptr) [[unlikely]] {
+    if (LossPolicy(runner_).passes_over(runner_.state_.train.micro_step)) {
       return pass_over(frame, micro_batch, tokens);
     }
-    Watch(runner_).begin_micro_batch(micro_batch);
+    LossPolicy(runner_).begin_micro_batch(micro_batch);
   }
   return train_counted(frame, micro_batch, normalizer, tokens);
 }
@@ -195,8 +195,8 @@ void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenS
   if (!runner_.is_single_process_) {
     runner_.parallelism().end_updates();
   }
-  if (runner_.watch_ != nullptr && runner_.is_settled()) [[unlikely]] {
-    Watch(runner_).settle();
+  if (runner_.loss_policy_ != nullptr && runner_.is_settled()) [[unlikely]] {
+    LossPolicy(runner_).settle();
   }
   ++loop_.iteration;
   if (runner_.watchdog_ != nullptr) [[unlikely]] {

@@ -1,8 +1,8 @@
 // A micro-batch in shards, with virtual ranks.
 #include "runner/loop_frame.hpp"
+#include "runner/loss_policy.hpp"
 #include "runner/shard_seed.hpp"
 #include "runner/train_pass.hpp"
-#include "runner/watch.hpp"
 #include "runner/watchdog.hpp"
 #include "runner/watched_loop.hpp"
 
@@ -11,7 +11,8 @@ namespace danling::inline v0 {
 // The shards of a global batch that this process computes. Each has generators of its own, so that it does not matter
 // which process computes it; after them, those of all processes are equal again.
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopFrame& frame, data::LoaderBase& loader) {
-  const bool passes_over = runner_.watch_ != nullptr && Watch(runner_).passes_over(runner_.state_.train.micro_step);
+  const bool passes_over =
+      runner_.loss_policy_ != nullptr && LossPolicy(runner_).passes_over(runner_.state_.train.micro_step);
   OpenStep step = open_step(/*last=*/false);
   step.shards = loader.num_parts();
   for (;;) {
@@ -25,8 +26,8 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     step.shard = loader.part();
     step.last = shard.last;
     if (!passes_over) {
-      if (runner_.watch_ != nullptr) {
-        Watch(runner_).begin_micro_batch(shard);
+      if (runner_.loss_policy_ != nullptr) {
+        LossPolicy(runner_).begin_micro_batch(shard);
       }
       seed_shard(step, loader.options().shard.rank + step.shard);
       run_train_step(step, shard.batch, normalizer);

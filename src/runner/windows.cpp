@@ -14,7 +14,7 @@
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
 #include "runner/gradients.hpp"
-#include "runner/watch.hpp"
+#include "runner/loss_policy.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -170,8 +170,8 @@ void TorchRunnerBase::Windows::close_last(bool counted) {
     close_open(tail);
     Gradients(runner_).count_flags(tail);
     align();
-    if (runner_.watch_ != nullptr) {
-      Watch(runner_).settle();
+    if (runner_.loss_policy_ != nullptr) {
+      LossPolicy(runner_).settle();
     }
   }
 }
@@ -181,8 +181,8 @@ void TorchRunnerBase::Windows::drop() {
     learner.window.reset();
     runner_.parallelism().drop_gradients(*learner.optimizer);
   }
-  if (runner_.watch_ != nullptr) {
-    Watch(runner_).reset();
+  if (runner_.loss_policy_ != nullptr) {
+    LossPolicy(runner_).reset();
   }
 }
 

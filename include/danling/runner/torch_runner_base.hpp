@@ -40,7 +40,7 @@ struct LearningRateReport;
 
 namespace detail {
 class LoopFrame;
-struct WatchState;
+struct LossPolicyState;
 class ModelAverages;
 class Watchdog;
 struct LossProbe;
@@ -339,7 +339,7 @@ class TorchRunnerBase : public BaseRunner {
   class StepRepeater;
   class TrainPass;
   class Training;
-  class Watch;
+  class LossPolicy;
   class WatchedLoop;
   class Windows;
 
@@ -404,9 +404,9 @@ class TorchRunnerBase : public BaseRunner {
   BackwardOptions backward_options_;
   detail::LossProbe* loss_probe_ = nullptr;  // of a finder
   std::vector<at::Tensor> clip_params_;
-  at::Tensor unread_steps_;                          // counted in global_step, but skipped by the device
-  std::shared_ptr<detail::WatchState> watch_;        // null without a policy that judges updates
-  std::shared_ptr<detail::ModelAverages> averages_;  // EMA and SWA of the config; null without
+  at::Tensor unread_steps_;                               // counted in global_step, but skipped by the device
+  std::shared_ptr<detail::LossPolicyState> loss_policy_;  // null without a policy that judges updates
+  std::shared_ptr<detail::ModelAverages> averages_;       // EMA and SWA of the config; null without
 
   // Warnings.
   std::set<std::string, std::less<>> warned_;  // logged once each

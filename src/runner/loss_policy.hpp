@@ -20,7 +20,7 @@ namespace detail {
 struct RollBack {};
 
 /// A micro-batch of the open window, until all windows are closed.
-struct WatchedBatch {
+struct JudgedBatch {
   State batch;
   std::vector<std::int64_t> indices;  ///< empty without a loader
   std::int64_t iteration;
@@ -35,8 +35,8 @@ struct BadWindow {
   double loss;
 };
 
-struct WatchState {
-  std::vector<WatchedBatch> batches;
+struct LossPolicyState {
+  std::vector<JudgedBatch> batches;
   std::int64_t first = 0;  ///< micro_step at which they began
   std::optional<BadWindow> bad;
   std::map<std::string, std::deque<double>> losses;                ///< of the last updates, by model
@@ -51,9 +51,9 @@ struct WatchState {
 
 /// Judges each update by the mean loss of its window, over all ranks, and by the flag of its gradients, before the
 /// optimizer runs: one device wait per update, and one exchange between ranks.
-class TorchRunnerBase::Watch {
+class TorchRunnerBase::LossPolicy {
  public:
-  explicit Watch(TorchRunnerBase& runner) : runner_(runner), state_(*runner.watch_) {}
+  explicit LossPolicy(TorchRunnerBase& runner) : runner_(runner), state_(*runner.loss_policy_) {}
 
   static bool judges(const RunnerConfig& config);
   /// Called when training begins. @throws ConfigError for a roll-back in a loop of the program
@@ -87,7 +87,7 @@ class TorchRunnerBase::Watch {
   std::string place() const;
 
   TorchRunnerBase& runner_;
-  detail::WatchState& state_;
+  detail::LossPolicyState& state_;
 };
 
 }  // namespace danling::inline v0

@@ -1,5 +1,5 @@
 // The roll-back of a policy, and its state in checkpoints.
-#include "runner/watch.hpp"
+#include "runner/loss_policy.hpp"
 
 #include <ATen/ops/tensor.h>
 
@@ -10,7 +10,7 @@
 
 namespace danling::inline v0 {
 
-void TorchRunnerBase::Watch::roll_back() {
+void TorchRunnerBase::LossPolicy::roll_back() {
   const auto passed_over = state_.passed_over;
   const std::int64_t rollbacks = state_.rollbacks;
   runner_.services().deferred_saves.clear();
@@ -25,7 +25,7 @@ void TorchRunnerBase::Watch::roll_back() {
   runner_.requests_.ended = std::exchange(runner_.loop_.ended, std::nullopt);
 }
 
-State TorchRunnerBase::Watch::save() const {
+State TorchRunnerBase::LossPolicy::save() const {
   State out;
   State::List ranges;
   for (const auto& [first, end] : state_.passed_over) {
@@ -41,8 +41,8 @@ State TorchRunnerBase::Watch::save() const {
   return out;
 }
 
-void TorchRunnerBase::Watch::load(const State* state) {
-  detail::WatchState kept;
+void TorchRunnerBase::LossPolicy::load(const State* state) {
+  detail::LossPolicyState kept;
   kept.initial = std::move(state_.initial);
   kept.saves = state_.saves;
   kept.has_trained = state_.has_trained;
