@@ -280,7 +280,7 @@ TEST_CASE("Collectives: unsigned integers of any size are reduced and scattered"
 TEST_CASE("Collectives: views that conjugate or negate travel as they are read", "[distributed]") {
   check_ranks(run_ranks(2,
                         [](const Group& group) {
-                          const at::Tensor parts = at::arange(6, at::kFloat) + group.rank();
+                          const at::Tensor parts = at::arange(group.rank(), group.rank() + 6, at::kFloat);
                           const at::Tensor number = at::view_as_complex(parts.view({3, 2}));
                           const at::Tensor conjugate = number.conj(), negative = at::imag(conjugate);
                           const at::Tensor of_0 = at::view_as_complex(at::arange(6, at::kFloat).view({3, 2})).conj();

@@ -64,8 +64,10 @@ TEST_CASE("ddp: a line of the log is of the ranks that have a part in its batch,
     std::string name() const override { return "lines"; }
     void on_log(const dl::LogEvent& event) override {
       if (event.mode == dl::RunnerMode::train && event.iteration) {
-        values.push_back(event.values.number("loss").value_or(-1));
-        values.push_back(event.values.number("accuracy").value_or(-1));
+        for (const char* name : {"loss", "accuracy"}) {
+          const double* value = event.values.number(name);
+          values.push_back(value != nullptr ? *value : -1);
+        }
       }
     }
   };
