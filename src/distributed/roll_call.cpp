@@ -91,6 +91,7 @@ class Roll {
     } catch (const DistributedError&) {
       throw;
     } catch (const std::exception& error) {
+      leave_at_signal();
       fail<DistributedError>(connect_where, "expected ", identity_.world_size, " processes at ", meeting_.address,
                              " within ", seconds_text(timeout_), ", got on rank ", identity_.rank, ": ",
                              reason_of(error), "; see the log of rank 0, and start all again");
@@ -101,6 +102,22 @@ class Roll {
     part(verdict.find("got none of rank") != std::string::npos, std::chrono::steady_clock::now() + farewell);
     // A process that comes when all others have met is the only one to learn why it may not.
     throw DistributedError(refusal.empty() ? verdict : refusal);
+  }
+
+  /// The others need not wait for a process that is stopped meanwhile.
+  void leave_at_signal() {
+    const int signal = v0::stop_signal();
+    if (signal == 0) {
+      return;
+    }
+    const std::string stopped = concat("[", connect_where, "] expected all ranks to start, got ", signal_name(signal),
+                                       " on rank ", identity_.rank);
+    try {
+      decide(stopped);
+      part(false, std::chrono::steady_clock::now() + farewell);
+    } catch (const std::exception&) {  // the store is gone, and with it the others
+    }
+    throw DistributedError(stopped);
   }
 
   /// Tells the others that this process does not take part.
@@ -196,6 +213,12 @@ class Roll {
       if (!store_.check({here_key(rank)})) {
         ranks.push_back(rank);
       }
+    }
+    if (ranks.empty()) {
+      return concat("[", connect_where, "] expected ", identity_.world_size, " processes to meet at ", meeting_.address,
+                    " within ", seconds_text(timeout_),
+                    ", got all of them, but one does not go on; end all processes, "
+                    "and start them again");
     }
     return concat("[", connect_where, "] expected ", identity_.world_size, " processes at ", meeting_.address,
                   " within ", seconds_text(timeout_), ", got none of rank ", join(ranks),

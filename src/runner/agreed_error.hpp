@@ -1,10 +1,18 @@
-// Errors that all ranks throw at the same place, so that none has to tell the others.
+// Which errors of a rank the others know, and what they are told of one.
 #pragma once
+
+#include <string>
+#include <string_view>
 
 #include <danling/core/error.hpp>
 
+#include "distributed/local_error.hpp"
+
 namespace danling::inline v0::detail {
 
+constexpr const char* unknown_error = "an exception that is not a std::exception";
+
+/// Thrown by all ranks at the same place.
 struct AgreedError {
   virtual ~AgreedError() = default;
 };
@@ -21,6 +29,27 @@ template <class E, class... Parts>
     fail<Agreed<E>>(where, parts...);
   }
   fail<E>(where, parts...);
+}
+
+/// Whether the other ranks throw the same, or are the cause.
+inline bool is_known_to_all(const std::exception& error) {
+  return dynamic_cast<const AgreedError*>(&error) != nullptr ||
+         (dynamic_cast<const DistributedError*>(&error) != nullptr &&
+          dynamic_cast<const LocalError*>(&error) == nullptr);
+}
+
+/// So that a launcher restarts no rank for the config of another.
+constexpr std::string_view config_mark = "wrong config: ";
+
+inline std::string told_of(const std::exception& error, std::string_view message) {
+  return concat(dynamic_cast<const ConfigError*>(&error) != nullptr ? config_mark : "", message);
+}
+
+/// Whether this is an error of the config, here or on another rank.
+inline bool is_by_config(const std::exception& error) {
+  return dynamic_cast<const ConfigError*>(&error) != nullptr ||
+         (dynamic_cast<const DistributedError*>(&error) != nullptr &&
+          std::string_view(error.what()).find(config_mark) != std::string_view::npos);
 }
 
 }  // namespace danling::inline v0::detail

@@ -5,7 +5,6 @@
 
 #include <danling/core/signals.hpp>
 
-#include "distributed/local_error.hpp"
 #include "runner/agreed_error.hpp"
 #include "runner/display.hpp"
 #include "runner/fault_state.hpp"
@@ -105,10 +104,8 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
 }
 
 void BaseRunner::Agreement::report_failure(const std::exception& error) {
-  const bool local = dynamic_cast<const detail::LocalError*>(&error) != nullptr;
-  if (dynamic_cast<const detail::AgreedError*>(&error) == nullptr &&
-      (local || dynamic_cast<const DistributedError*>(&error) == nullptr)) {
-    report_failure(std::string_view(error.what()));
+  if (!detail::is_known_to_all(error)) {
+    report_failure(detail::told_of(error, error.what()));
   }
 }
 

@@ -20,6 +20,11 @@
 namespace danling::inline v0 {
 namespace {
 
+std::string described_loop(const std::string& text) {
+  const std::size_t end = text.find('\n');
+  return concat(quote(text.substr(0, end)), " with [", text.substr(end + 1), "]");
+}
+
 bool is_empty(const Result& counts) {
   for (const auto& [name, value] : counts) {
     const auto* number = std::get_if<double>(&value);
@@ -79,7 +84,24 @@ std::string TorchRunnerBase::Checks::kinds_of_metrics() const {
   add("train_metrics", runner_.train_metrics.get());
   add("evaluate_metrics", runner_.evaluate_metrics.get());
   add("criterion", runner_.criterion.losses().get());
+  add("criterion", runner_.criterion.module().get());
   return join(out);
+}
+
+// All ranks read the same list and throw alike.
+void TorchRunnerBase::Checks::same_loop(std::string_view operation, std::string_view split) const {
+  if (runner_.group().alone()) {
+    return;
+  }
+  const auto splits = detail::exchange(runner_.group(), concat(split, "\n", kinds_of_metrics()));
+  for (std::size_t rank = 1; rank < splits.size(); ++rank) {
+    if (splits[rank] != splits[0]) {
+      detail::fail_agreed<ConfigError>(true, operation,
+                                       "expected the same split and kinds of metrics on all ranks, got ",
+                                       described_loop(splits[0]), " on rank 0 and ", described_loop(splits[rank]),
+                                       " on rank ", rank, "; all ranks must make the same calls with the same metrics");
+    }
+  }
 }
 
 // All ranks read the same list and throw alike.

@@ -21,6 +21,8 @@ class TorchRunnerBase::Checks {
   void trainable(const Splits& splits) const;
   /// Collective.
   void same_data(const Splits& splits) const;
+  /// Collective, when a loop over `split` begins outside of train().
+  void same_loop(std::string_view operation, std::string_view split) const;
   std::string kinds_of_metrics() const;
   void score_name(const Splits& splits) const;
   void monitors() const;  ///< of schedules that need a metric

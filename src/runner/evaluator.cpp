@@ -10,6 +10,7 @@
 #include "runner/agreed_error.hpp"
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
+#include "runner/checks.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
@@ -65,11 +66,17 @@ Result TorchRunnerBase::Evaluator::evaluate(std::string_view split, std::optiona
                     "expected no evaluation in progress, got a call from a callback or step inside of one; call it "
                     "from a training event");
   check_unpadded(loader, split);
+  Checks(runner_).same_loop("runner.evaluate", split);
   try {
     return evaluate(loader, split, steps);
   } catch (const std::exception& error) {
     if (!runner_.is_training()) {  // else train() tells the others
       Agreement(runner_).report_failure(error);
+    }
+    throw;
+  } catch (...) {
+    if (!runner_.is_training()) {
+      Agreement(runner_).report_failure(detail::unknown_error);
     }
     throw;
   }

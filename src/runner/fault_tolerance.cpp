@@ -106,8 +106,9 @@ detail::Generation TorchRunnerBase::FaultTolerance::next_generation() {
     return state_.members.next();
   } catch (const DistributedError&) {
     if (const int signal = stop_signal(); signal != 0) {
-      throw Stopped(signal, concat("[runner.stop] stopped by ", signal_name(signal),
-                                   " while the processes form a new group; the newest checkpoint holds the run"));
+      throw Stopped(signal,
+                    concat("[runner.stop] stopped by ", signal_name(signal),
+                           " while it waits for the others; what came after the newest checkpoint is not saved"));
     }
     throw;
   }

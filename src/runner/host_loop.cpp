@@ -43,6 +43,7 @@ void TorchRunnerBase::HostLoop::begin(TorchRunnerBase& runner, const std::string
     check<ConfigError>(!runner.config().evaluate_interval || !runner.evaluate_splits().empty(), operation,
                        "expected a dataset to evaluate for evaluate_interval, got none; set one, or evaluate by "
                        "evaluate_on_batch");
+    Checks(runner).same_loop(operation, split);
     training.prepare(/*hosted=*/true);
     Schedules(runner).check_host_loop();
     Checks(runner).monitors();
@@ -131,7 +132,6 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
       return {{}, false, /*done=*/true};
     }
     OpenStep step = pass.train(*host_->frame, {batch, samples, last});
-    host_->counted = step.updated;
     if (is_settled()) {
       host_->evaluate_if_due();
       pass.apply_requests(step.agreed);
@@ -162,7 +162,7 @@ const ResultBook& TorchRunnerBase::finish_training() {
   const WatchedLoop watched(*this);
   if (!host_->ended) {  // the code below may throw on a full disk; the program then calls again
     TrainPass(*this).join(*host_->frame, /*whole=*/true);  // other processes may have more batches
-    Windows(*this).close_last(host_->counted);
+    Windows(*this).close_last();
     Checks(*this).models_updated(host_->splits.front());
     host_->evaluate_if_due();
     Result row;

@@ -42,7 +42,6 @@ class TorchRunnerBase::HostLoop {
 
   std::vector<std::string> splits;
   std::unique_ptr<detail::LoopFrame> frame;  // of training; null if nothing is left to train
-  bool counted = false;                      // the last batch updated the model
   bool ended = false;                        // the pass is over, and its row is in the results
   std::unique_ptr<Evaluation> evaluation;
 

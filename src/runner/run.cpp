@@ -8,7 +8,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -65,14 +64,18 @@ std::string apply_process_settings(const RunnerConfig& config) {
 
 class IgnoredSignal {
  public:
-  explicit IgnoredSignal(int number) : number_(number), before_(std::signal(number, SIG_IGN)) {}
-  ~IgnoredSignal() { std::signal(number_, before_); }
+  explicit IgnoredSignal(int number) : number_(number) {
+    struct sigaction ignored = {};
+    ignored.sa_handler = SIG_IGN;
+    sigaction(number, &ignored, &before_);
+  }
+  ~IgnoredSignal() { sigaction(number_, &before_, nullptr); }
   IgnoredSignal(const IgnoredSignal&) = delete;
   IgnoredSignal& operator=(const IgnoredSignal&) = delete;
 
  private:
   int number_;
-  void (*before_)(int);
+  struct sigaction before_ = {};
 };
 
 std::string one_line(std::string text) {
@@ -204,19 +207,17 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
 }
 
 // An error after the ranks have met, of the program itself say; that of train() they know already.
-void tell_group(const TorchRunnerBase* runner, const std::exception& error, std::string_view message) noexcept {
-  const bool known =
-      dynamic_cast<const AgreedError*>(&error) != nullptr || dynamic_cast<const DistributedError*>(&error) != nullptr;
+void tell_group(const TorchRunnerBase* runner, std::string_view told) noexcept {
   try {
-    if (runner != nullptr && !known && runner->parallelism().group().reaches_others()) {
-      runner->parallelism().group().abort(message);
+    if (runner != nullptr && runner->parallelism().group().reaches_others()) {
+      runner->parallelism().group().abort(told);
     }
   } catch (const std::exception&) {  // the others see that this process has left
   }
 }
 
-// The command line is wrong on this rank, or a constructor has thrown, for want of a file say: the others must not wait
-// for it.
+// Where the ranks have not met yet: the command line is wrong on this one, or a constructor has thrown, for want of a
+// file say. The others must not wait for it.
 void tell_others(const RunnerConfig& config, std::string_view message, std::chrono::seconds limit) noexcept {
   try {
     if (!config.ft.enabled) {
@@ -231,16 +232,14 @@ void tell_others(const RunnerConfig& config, std::string_view message, std::chro
 int run(int argc, char** argv, RunnerConfig& config, const std::function<std::unique_ptr<TorchRunnerBase>()>& make,
         const std::function<void(TorchRunnerBase&)>& work) {
   std::unique_ptr<TorchRunnerBase> runner;
-  std::optional<std::chrono::seconds> tells_for;  // until the others have come; nothing once they have met
-  const auto crashed = [&](const std::string& message, int code) {
+  std::chrono::seconds tells_for(5);  // who corrects a command line by hand does not want to wait for others
+  const auto crashed = [&](const std::string& message, const std::string& told, int code) {
+    tell_group(runner.get(), told);
     report(runner.get(), "crashed", message, 0, code);
-    if (tells_for) {
-      tell_others(config, message, *tells_for);
-    }
+    tell_others(config, told, tells_for);
     return code;
   };
   try {
-    tells_for = std::chrono::seconds(5);  // who corrects a command line by hand does not want to wait
     if (parse(config, argc, argv)) {
       return exit_success;
     }
@@ -251,7 +250,6 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     try {
       tells_for = std::chrono::seconds(30);
       runner = make();
-      tells_for.reset();
       if (!threads.empty()) {
         runner->logger().info(threads);
       }
@@ -287,12 +285,15 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
       return report(runner.get(), "stopped", message_of(error), signal, 128 + signal);
     }
   } catch (const std::exception& error) {
-    const bool by_config = dynamic_cast<const ConfigError*>(&error) != nullptr;
-    const std::string message = by_config ? one_line(error.what()) : message_of(error);
-    tell_group(runner.get(), error, message);
-    return crashed(message, by_config ? exit_config : exit_failure);
+    const std::string message =
+        dynamic_cast<const ConfigError*>(&error) != nullptr ? one_line(error.what()) : message_of(error);
+    const int code = is_by_config(error) ? exit_config : exit_failure;
+    if (is_known_to_all(error)) {
+      return report(runner.get(), "crashed", message, 0, code);
+    }
+    return crashed(message, told_of(error, message), code);
   } catch (...) {
-    return crashed("an exception that is not a std::exception", exit_failure);
+    return crashed(unknown_error, unknown_error, exit_failure);
   }
 }
 

@@ -207,7 +207,7 @@ void TorchRunnerBase::Training::rethrow(bool began) {
     throw;
   } catch (...) {
     drop_windows();
-    Agreement(runner_).report_failure("an exception that is not a std::exception");
+    Agreement(runner_).report_failure(detail::unknown_error);
     throw;
   }
 }

@@ -48,13 +48,11 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   if (resumed && runner_.requests_.evaluation) {
     evaluate();
   }
-  bool counted = false;
   while (next(frame, loader)) {
     const OpenStep step =
         runner_.computes_shards_
             ? train_shards(frame, loader)
             : train(frame, {runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()});
-    counted = step.updated;
     if (runner_.is_settled()) {  // never inside an accumulation window
       apply_requests(step.agreed);
     }
@@ -62,7 +60,7 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
   if (!runner_.by_steps_) {
     join(frame);
   }
-  Windows(runner_).close_last(counted);
+  Windows(runner_).close_last();
   Checks(runner_).models_updated(split);
   frame.finish([&](const Result& result) {
     loop_.round.set(split, result);

@@ -143,6 +143,7 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
     }
     runner_.state_.train.global_step += step.updated ? 0 : 1;
     step.updated = true;
+    runner_.updated_at_ = runner_.state_.train.micro_step;
     if (learner.reads_flags_late) {
       Gradients(runner_).note_flag(learner, step);
     } else {
@@ -164,8 +165,9 @@ void TorchRunnerBase::Windows::close_open(OpenStep& step) {
   }
 }
 
-void TorchRunnerBase::Windows::close_last(bool counted) {
+void TorchRunnerBase::Windows::close_last() {
   if (!runner_.is_settled()) {
+    const bool counted = runner_.updated_at_ == runner_.state_.train.micro_step;  // with another model, or rank
     OpenStep tail{.last = true, .updated = counted, .surely_updated = counted};
     close_open(tail);
     Gradients(runner_).count_flags(tail);
@@ -177,6 +179,7 @@ void TorchRunnerBase::Windows::close_last(bool counted) {
 }
 
 void TorchRunnerBase::Windows::drop() {
+  runner_.updated_at_ = -1;
   for (Learner& learner : runner_.learners_) {
     learner.window.reset();
     runner_.parallelism().drop_gradients(*learner.optimizer);

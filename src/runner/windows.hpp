@@ -20,8 +20,7 @@ class TorchRunnerBase::Windows {
   /// After a step of several models: closes due windows of models that it did not step.
   void close_open(OpenStep& step);
   /// Closes open windows when training ends before the data, as by steps with windows of several lengths.
-  /// @param counted  the last micro-batch updated a model
-  void close_last(bool counted);
+  void close_last();
   /// Joins the update of a rank that still has batches: `step.agreed` is its packet.
   void take_part(Learner& learner, OpenStep& step);
   /// `micro_step` after this micro-batch: the last of a pass ends a whole window.

@@ -152,12 +152,14 @@ TEST_CASE("run: a constructor that throws on one rank ends the others with its w
 
 TEST_CASE("run: a wrong command line on one rank ends the others with its words, not by their time-out", "[runner]") {
   const std::string told =
-      "[config.parse] expected a number or null for 'comm.init_timeout_seconds', got 'ten' (command line)\ncode ";
+      "[config.parse] expected a number or null for 'comm.init_timeout_seconds', got 'ten' (command line)\ncode 2";
   for (const int wrong : {0, 1}) {
     const Folder folder;
     const int port = danling_test::free_port();
     const auto texts = danling_test::run_processes(
         2, [&](int rank) { return run_as<TinyRunner>(rank, port, folder, rank == wrong ? "ten" : "600"); });
+    const std::string on =
+        dl::concat("error: [group.connect] expected all ranks to start, got an error on rank ", wrong);
     CHECK(texts[wrong == 0 ? 0 : 1] == dl::concat("error: ", told, 2));
     CHECK(
         texts[wrong == 0 ? 1 : 0] ==

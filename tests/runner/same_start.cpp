@@ -120,6 +120,7 @@ TEST_CASE("ranks: other splits or other kinds of metrics on one of them are an e
     return as_two([&](int rank) {
       const Folder folder;
       TinyConfig config(folder);
+      config.epochs = 1;
       TinyRunner runner(config);
       if (rank == 1) {
         change(runner);
@@ -205,10 +206,23 @@ TEST_CASE("ranks: an error of one in an evaluation of the program reaches the ot
   CHECK_THAT(texts[0], ContainsSubstring("rank 1: [reader] expected 3 columns, got 2"));
 }
 
+TEST_CASE("ranks: evaluations of other splits are an error on all", "[runner]") {
+  const Folder folder;
+  danling_test::check_ranks(
+      as_two([&](int rank) {
+        TinyRunner runner((TinyConfig(folder)));
+        const std::string error = error_of<ConfigError>([&] { runner.evaluate({rank == 0 ? "val" : "train"}); });
+        return dl::concat(error.substr(0, error.find(" with [")), "; then ", runner.evaluate({"val"}).size());
+      }),
+      "[runner.evaluate] expected the same split and kinds of metrics on all ranks, got 'val'; then 1");
+}
+
 TEST_CASE("ranks: a wrong message in the step of one reaches the others with its words", "[runner]") {
   const Folder folder;
   const auto texts = as_two([&](int rank) {
-    TinyRunner runner((TinyConfig(folder)));
+    TinyConfig config(folder);
+    config.epochs = 1;
+    TinyRunner runner(config);
     runner.before_step = [rank](TinyRunner& of, std::int64_t) {
       if (rank == 1) {
         of.group().send(torch::ones(3), 1);

@@ -401,6 +401,7 @@ class TorchRunnerBase : public BaseRunner {
   std::vector<std::shared_ptr<void>> gradient_accumulators_;
   OpenStep* open_step_ = nullptr;  // null outside of a training step
   std::int64_t step_number_ = 0;
+  std::int64_t updated_at_ = -1;  // micro_step of the last update
   BackwardOptions backward_options_;
   detail::LossProbe* loss_probe_ = nullptr;  // of a finder
   std::vector<at::Tensor> clip_params_;
