@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
+#include <danling/core/signals.hpp>
 
 #include <distributed/packing.hpp>
 #include <distributed/rank_report.hpp>

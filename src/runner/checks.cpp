@@ -7,6 +7,7 @@
 #include <typeinfo>
 
 #include <c10/util/Type.h>
+#include <torch/nn/module.h>
 
 #include <danling/telemetry/logger.hpp>
 
