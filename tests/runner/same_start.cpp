@@ -132,12 +132,13 @@ TEST_CASE("ranks: other splits or other kinds of metrics on one of them are an e
                               runner.datasets["test"] = Points{make_points(8, 0), false};
                             }),
                             "[runner.train] expected the same splits on all ranks, got [train, val] on rank 0 and "
-                            "[train, val, test] on rank 1; set the same datasets in every process");
+                            "[train, test, val] on rank 1; set the same datasets in every process");
   const auto texts = error_with([](TinyRunner& runner) { runner.metrics = nullptr; });
   danling_test::check_ranks(texts, texts[0]);
   CHECK_THAT(texts[0],
              StartsWith("[runner.train] expected the same kinds of metrics on all ranks, got [metrics: danling::"));
-  CHECK_THAT(texts[0], EndsWith("] on rank 0 and [] on rank 1; set the same metrics and losses in every process"));
+  CHECK_THAT(texts[0], EndsWith(", criterion: torch::nn::CrossEntropyLossImpl] on rank 0 and [criterion: torch::nn::"
+                                "CrossEntropyLossImpl] on rank 1; set the same metrics and losses in every process"));
 }
 
 TEST_CASE("ranks: one that does not see the directory of the run is named in the log", "[runner]") {
