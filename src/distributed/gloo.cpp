@@ -156,7 +156,7 @@ std::vector<Connection> connect_threads(int size, const GroupOptions& options) {
   const std::string host = options.host.empty() ? "127.0.0.1" : options.host;
   store->setTimeout(options.timeout);
   std::vector<Connection> connections(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   std::mutex mutex;
   std::exception_ptr error;
   for (int rank = 0; rank < size; ++rank) {
@@ -173,9 +173,7 @@ std::vector<Connection> connect_threads(int size, const GroupOptions& options) {
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  threads.clear();  // joins them
   if (error) {
     std::rethrow_exception(error);
   }

@@ -9,6 +9,7 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/group_impl.hpp>
+#include <distributed/local_error.hpp>
 #include <distributed/packing.hpp>
 #include <distributed/shared_wire.hpp>
 
@@ -21,7 +22,7 @@ bool debug_by_environment() {
 }
 
 std::chrono::milliseconds checked_timeout(std::string_view where, std::chrono::milliseconds timeout) {
-  check<DistributedError>(timeout.count() > 0, where, "expected a timeout above 0, got ", timeout.count(), " ms");
+  check<detail::LocalError>(timeout.count() > 0, where, "expected a timeout above 0, got ", timeout.count(), " ms");
   return std::min<std::chrono::milliseconds>(timeout, detail::longest_timeout);
 }
 
@@ -146,7 +147,8 @@ void Group::run_threads(int size, const std::function<void(Group& group)>& body,
   };
   std::vector<std::jthread> threads;
   for (Group& mine : groups) {
-    threads.emplace_back([&keep, &body, group = std::exchange(mine, Group())]() mutable {
+    const auto run = [&keep, &body, &mine] {
+      Group group = std::exchange(mine, Group());
       try {
         body(group);
       } catch (const std::exception& error) {
@@ -156,7 +158,13 @@ void Group::run_threads(int size, const std::function<void(Group& group)>& body,
         keep(std::current_exception());
         group.abort("an exception of an unknown type");
       }
-    });
+    };
+    try {
+      threads.emplace_back(run);
+    } catch (const std::exception& error) {  // those that run wait for this one
+      mine.abort(detail::reason_of(error));
+      throw;
+    }
   }
   threads.clear();  // joins them
   if (first) {
@@ -168,6 +176,8 @@ int Group::rank() const { return impl_ == nullptr ? 0 : impl_->rank(); }
 int Group::size() const { return impl_ == nullptr ? 1 : impl_->size(); }
 
 bool Group::reaches_others() const { return impl_ != nullptr && impl_->connection.watch != nullptr; }
+
+std::chrono::milliseconds Group::timeout() const { return impl_ == nullptr ? GroupOptions().timeout : impl_->timeout; }
 
 void Group::set_timeout(std::chrono::milliseconds timeout) const {
   const auto checked = checked_timeout("group.set_timeout", timeout);

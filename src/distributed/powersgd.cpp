@@ -9,6 +9,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <danling/core/error.hpp>
@@ -176,8 +177,9 @@ void PowerSGDExchange::finish_all() {
       right_->start(i);
     }
     right_->finish_all();
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      finish(buckets_[i]);
+    const at::Tensor finite = all_finite();
+    for (Bucket& bucket : buckets_) {
+      finish(bucket, finite);
     }
   } else {
     exact_->finish_all();
@@ -185,15 +187,30 @@ void PowerSGDExchange::finish_all() {
   ++iteration_;
 }
 
+// Whether the sums of all buckets are finite: a gradient scaler leaves out an update as a whole. The same on all ranks.
+at::Tensor PowerSGDExchange::all_finite() const {
+  const at::Device device = buckets_.empty() ? at::Device(at::kCPU) : exact_->memory(0).device();
+  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
+  for (const Bucket& bucket : buckets_) {
+    for (const auto& [gradient, wire] : bucket.exact) {
+      sum.add_(wire.mul(0).sum());  // zeros, or NaN
+    }
+    for (const Matrix& matrix : bucket.matrices) {
+      sum.add_(matrix.right.mul(0).sum());
+    }
+  }
+  return at::isfinite(sum);
+}
+
 // Each rank loses its part of the difference: so the errors of all ranks add up to it. Sums that are not finite leave
 // the state as it was: it would never be finite again.
-void PowerSGDExchange::finish(Bucket& bucket) {
+void PowerSGDExchange::finish(Bucket& bucket, const at::Tensor& all_finite) {
   for (const auto& [gradient, wire] : bucket.exact) {
     gradient.copy_(wire);
   }
   for (Matrix& matrix : bucket.matrices) {
     const at::Tensor sum = matrix.left.mm(matrix.right.t());
-    const at::Tensor finite = at::isfinite(sum.sum());
+    const at::Tensor finite = all_finite.logical_and(at::isfinite(sum.sum()));
     if (options_.use_error_feedback) {
       const at::Tensor before = matrix.error.defined() ? matrix.error : at::zeros_like(sum);
       const at::Tensor lost = matrix.sent.sub(sum, 1.0 / ranks_);

@@ -51,7 +51,8 @@ class PowerSGDExchange : public BucketExchange {
 
   bool compresses() const { return iteration_ >= options_.start_iter; }
   at::Tensor initial_factor(const Matrix& matrix) const;
-  void finish(Bucket& bucket);
+  at::Tensor all_finite() const;
+  void finish(Bucket& bucket, const at::Tensor& all_finite);
 
   PowerSGDOptions options_;
   std::int64_t iteration_ = 0;

@@ -1,5 +1,6 @@
 // Collectives that combine the numbers of all ranks.
 #include <numeric>
+#include <optional>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -11,6 +12,7 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/group_impl.hpp>
+#include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
 
@@ -252,14 +254,22 @@ Work Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   if (impl_->debug) {
     call.check_agreement(call.exchange(reduction_request(tensor, op, stays)), where, "tensors alike");
   }
-  detail::Reduction reduction(where, tensor, op, stays);
+  std::optional<detail::Reduction> reduction;
+  try {
+    reduction.emplace(where, tensor, op, stays);
+  } catch (const DistributedError& error) {
+    if (impl_->debug) {
+      throw;
+    }
+    throw detail::LocalError(error.what());  // the ranks have compared nothing, and the others do not know of it
+  }
   TransferPtr transfer;
   if (tensor.numel() > 0) {
     transfer = call.started(
-        [&] { return impl_->wire_of(reduction.carried()).all_reduce(reduction.carried(), reduction.op()); });
+        [&] { return impl_->wire_of(reduction->carried()).all_reduce(reduction->carried(), reduction->op()); });
   }
-  return Work(
-      std::make_shared<Work::Impl>(Work::Impl{impl_, std::move(reduction), std::move(transfer), call.number(), false}));
+  return Work(std::make_shared<Work::Impl>(
+      Work::Impl{impl_, std::move(*reduction), std::move(transfer), call.number(), false}));
 }
 
 void Work::wait() {

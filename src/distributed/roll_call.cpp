@@ -92,7 +92,9 @@ class Roll {
     } catch (const DistributedError&) {
       throw;
     } catch (const std::exception& error) {
-      leave_at_signal();
+      if (meets_in_spite_of_signal()) {
+        return;
+      }
       fail<DistributedError>(connect_where, "expected ", identity_.world_size, " processes at ", meeting_.address,
                              " within ", seconds_text(timeout_), ", got on rank ", identity_.rank, ": ",
                              reason_of(error), "; see the log of rank 0, and start all again");
@@ -105,17 +107,20 @@ class Roll {
     throw DistributedError(refusal.empty() ? verdict : refusal);
   }
 
-  /// The others need not wait for a process that is stopped meanwhile.
-  void leave_at_signal() {
+  /// The others need not wait for a process that is stopped meanwhile. Where all have met by then, it goes on with
+  /// them, and the run stops. @return whether it does; false also without a signal
+  bool meets_in_spite_of_signal() {
     const int signal = v0::stop_signal();
     if (signal == 0) {
-      return;
+      return false;
     }
     const std::string stopped = concat("[", connect_where, "] expected all ranks to start, got ", signal_name(signal),
                                        " on rank ", identity_.rank);
     try {
-      decide(stopped);
-      part(false, std::chrono::steady_clock::now() + farewell);
+      if (decide(stopped) == complete) {
+        return true;
+      }
+      part(true, std::chrono::steady_clock::now() + farewell);
     } catch (const std::exception&) {  // the store is gone, and with it the others
     }
     throw DistributedError(stopped);

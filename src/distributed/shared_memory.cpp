@@ -18,6 +18,8 @@
 
 #include <danling/core/error.hpp>
 
+#include "distributed/watch.hpp"
+
 namespace danling::inline v0::detail {
 namespace {
 
@@ -131,10 +133,11 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Opt
   if (!name.empty() && opening.file < 0) {
     opening.file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
     const int error = errno;
-    problem = opening.file >= 0 ? ""
-              : error == ENOENT
-                  ? concat("rank ", group.rank(), " does not see that of rank 0: another machine or container")
-                  : concat("shared memory cannot be opened on rank ", group.rank(), ": ", std::strerror(error));
+    problem =
+        opening.file >= 0 ? ""
+        : error == ENOENT
+            ? concat("rank ", group.rank(), " does not see the shared memory of rank 0: another machine or container")
+            : concat("shared memory cannot be opened on rank ", group.rank(), ": ", std::strerror(error));
   }
   void* base = MAP_FAILED;
   if (opening.file >= 0) {
@@ -159,7 +162,13 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const Group& group, const Opt
 }
 
 SharedMemory::SharedMemory(int file, std::byte* base, std::size_t length, Options options, int rank, int size)
-    : file_(file), base_(base), length_(length), options_(options), rank_(rank), size_(size) {}
+    : file_(file), base_(base), length_(length), options_(options), rank_(rank), size_(size) {
+  set_timeout(options.timeout);
+}
+
+void SharedMemory::set_timeout(std::chrono::milliseconds timeout) {
+  options_.timeout = std::min<std::chrono::milliseconds>(timeout, longest_timeout);
+}
 
 SharedMemory::~SharedMemory() {
   munmap(base_, length_);

@@ -36,7 +36,7 @@ class SharedMemory {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  void set_timeout(std::chrono::milliseconds timeout) { options_.timeout = timeout; }
+  void set_timeout(std::chrono::milliseconds timeout);
 
   /// The part of `rank`, aligned to a page.
   std::byte* part(int rank) const;

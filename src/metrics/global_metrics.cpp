@@ -161,7 +161,19 @@ void GlobalMetrics::continue_batch() {
   local.num_parts = std::max(local.num_parts, ++local.next_part + 1);
 }
 
+// The state of a run in one process has a number for each update, of which a batch may have had several.
+void GlobalMetrics::Impl::begin_numbers(std::int64_t index) {
+  if (local.next_index < 0 && sent_index < 0 && 0 < index && index < local.last_index) {
+    local.last_index = index - 1;
+    const std::int64_t rows = std::exchange(local.batches, {}).rows();
+    if (keeps && local.preds.like().defined()) {
+      local.batches.add(local.last_index, rows);
+    }
+  }
+}
+
 void GlobalMetrics::begin_batch(std::int64_t index) {
+  impl_->begin_numbers(index);
   auto& local = impl_->local;
   const std::int64_t before = std::max<std::int64_t>({local.last_index, local.next_index, 0});
   check<MetricError>(index >= before, "global_metrics.begin_batch", "expected a number of at least ", before, ", got ",

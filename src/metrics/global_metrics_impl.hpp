@@ -115,6 +115,8 @@ struct GlobalMetrics::Impl {
   void gather_rows(const Group& group, const std::vector<detail::BatchRows>& added);
   /// Moves to the batch and the part of the next update; returns whether it is a new batch.
   bool begin_update();
+  /// Before the first batch with a number: gives earlier updates one below `index`.
+  void begin_numbers(std::int64_t index);
 
   std::vector<MetricFunc> metrics;
   std::vector<RunningSumsPtr> sums;  // one for each key

@@ -160,26 +160,34 @@ const ResultBook& TorchRunnerBase::finish_training() {
   }
   const detail::FlagScope call(training_);
   const WatchedLoop watched(*this);
-  if (!host_->ended) {  // the code below may throw on a full disk; the program then calls again
-    TrainPass(*this).join(*host_->frame, /*whole=*/true);  // other processes may have more batches
-    Windows(*this).close_last();
-    Checks(*this).models_updated(host_->splits.front());
-    host_->evaluate_if_due();
-    Result row;
-    row.set(host_->splits.front(), host_->frame->finish([this](const Result&) { loop_.split.clear(); }));
-    pass_ = nullptr;
-    const std::int64_t epoch = state_.train.epoch++;
-    host_->ended = true;
-    Records(*this).append(state_.train.global_step, row);
-    Checks(*this).evaluations_of_host();
-    callbacks_.notify(&Callback::on_round_end, RoundEvent{{*this}, epoch, row});
-    Averages(*this).end();
-    Averages(*this).estimate_statistics();
+  try {
+    if (!host_->ended) {  // what comes then may throw on a full disk; the program calls again
+      host_->finish();
+    }
+    Training(*this).save_last();
+  } catch (...) {
+    Training(*this).rethrow();
   }
-  Saver(*this).save_last();
   callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});
   HostLoop::end(*this);
   return results_;
+}
+
+void TorchRunnerBase::HostLoop::finish() {
+  TrainPass(runner_).join(*frame, /*whole=*/true);  // other processes may have more batches
+  Windows(runner_).close_last();
+  Checks(runner_).models_updated(splits.front());
+  evaluate_if_due();
+  Result row;
+  row.set(splits.front(), frame->finish([this](const Result&) { runner_.loop_.split.clear(); }));
+  runner_.pass_ = nullptr;
+  const std::int64_t epoch = runner_.state_.train.epoch++;
+  ended = true;
+  Records(runner_).append(runner_.state_.train.global_step, row);
+  Checks(runner_).evaluations_of_host();
+  runner_.callbacks_.notify(&Callback::on_round_end, RoundEvent{{runner_}, epoch, row});
+  Averages(runner_).end();
+  Averages(runner_).estimate_statistics();
 }
 
 // ---- evaluation -----------------------------------------------------------------------------------------------------

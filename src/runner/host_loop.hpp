@@ -37,6 +37,8 @@ class TorchRunnerBase::HostLoop {
   bool is_done() const;
   /// Evaluates whole splits when `evaluate_interval` is due.
   void evaluate_if_due();
+  /// Ends the pass: its open window, the evaluation that is due, its row.
+  void finish();
   /// A row of the results; saves on the interval, or when the score is the best so far.
   void append(const Result& row);
 

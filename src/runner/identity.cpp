@@ -41,10 +41,10 @@ at::Device resolve_device(const std::string& name, std::int64_t local_rank) {
     if (!device->has_index()) {
       device->set_index(static_cast<c10::DeviceIndex>(local_rank));
     }
-    if (device->index() >= at::detail::getCUDAHooks().deviceCount()) {
-      fail_device(
-          concat(", but there are ", static_cast<int>(at::detail::getCUDAHooks().deviceCount()), " CUDA devices"));
-    }
+    const int count = at::detail::getCUDAHooks().deviceCount();
+    check<ConfigError>(device->index() < count, "runner.device", "expected cuda:", static_cast<int>(device->index()),
+                       " of device ", quote(name), " on local rank ", local_rank, ", got ", count,
+                       " CUDA device(s); where each process sees only its own, set device: cuda:0");
   } else if (!device->is_cpu()) {
     fail_device("");
   }

@@ -31,7 +31,8 @@ class LoopFrame {
   /// The learning rate, as "lr", or of one of several models as "lr_<name>".
   void add_rate(const Learner& learner, std::int64_t times = 1);
 
-  /// Called before each shard: the next updates of meters and metrics belong to the batch of this number.
+  /// Called before each shard, and in several processes before each micro-batch: the next updates of meters and metrics
+  /// belong to the batch of this number.
   void begin_batch(std::int64_t number) const;
 
   /// Requires meters reset by `enter`; progress starts at the steps already done.

@@ -176,10 +176,7 @@ void TorchRunnerBase::Rounds::end() {
   loop_.last = Result();
   Averages(runner_).end();
   Averages(runner_).estimate_statistics();  // no evaluation may have needed them, the export does
-  Saver(runner_).save_last();
-  if (runner_.fault_ == nullptr) {
-    Agreement(runner_).agree();  // a last save that fails is an error of all ranks
-  }
+  Training(runner_).save_last();
 }
 
 // Updates of one split in this round: its share of the remaining ones, at most a pass over its data, and not beyond the

@@ -227,26 +227,48 @@ void tell_others(const RunnerConfig& config, std::string_view message, std::chro
   }
 }
 
+// A command line that is wrong before it says where the others are.
+std::optional<std::string> init_method_of(int argc, char** argv) {
+  constexpr std::string_view name = "--init_method";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == name && i + 1 < argc) {
+      return argv[i + 1];
+    }
+    if (word.starts_with(name) && word.substr(name.size()).starts_with('=')) {
+      return std::string(word.substr(name.size() + 1));
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int run(int argc, char** argv, RunnerConfig& config, const std::function<std::unique_ptr<TorchRunnerBase>()>& make,
         const std::function<void(TorchRunnerBase&)>& work) {
+  // A full disk quota or a closed pipe becomes an error of the write, with a message, instead of a fatal signal.
+  const IgnoredSignal quota(SIGXFSZ), pipe(SIGPIPE);
   std::unique_ptr<TorchRunnerBase> runner;
   std::chrono::seconds tells_for(5);  // who corrects a command line by hand does not want to wait for others
   const auto crashed = [&](const std::string& message, const std::string& told, int code) {
     tell_group(runner.get(), told);
     report(runner.get(), "crashed", message, 0, code);
-    tell_others(config, told, tells_for);
+    if (runner == nullptr || runner->parallelism().group().alone()) {
+      tell_others(config, told, tells_for);
+    }
     return code;
   };
   try {
-    if (parse(config, argc, argv)) {
-      return exit_success;
+    try {
+      if (parse(config, argc, argv)) {
+        return exit_success;
+      }
+    } catch (...) {
+      config.init_method = config.init_method ? config.init_method : init_method_of(argc, argv);
+      throw;
     }
     const std::string threads = apply_process_settings(config);
     const SignalGuard signals;
-    // A full disk quota or a closed pipe becomes an error of the write, with a message, instead of a fatal signal.
-    const IgnoredSignal quota(SIGXFSZ), pipe(SIGPIPE);
     try {
       tells_for = std::chrono::seconds(30);
       runner = make();
@@ -288,7 +310,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
     const std::string message =
         dynamic_cast<const ConfigError*>(&error) != nullptr ? one_line(error.what()) : message_of(error);
     const int code = is_by_config(error) ? exit_config : exit_failure;
-    if (is_known_to_all(error)) {
+    if (runner != nullptr && is_known_to_all(error)) {
       return report(runner.get(), "crashed", message, 0, code);
     }
     return crashed(message, told_of(error, message), code);

@@ -10,6 +10,7 @@
 #include <danling/core/suggest.hpp>
 #include <danling/telemetry/logger.hpp>
 
+#include "distributed/watch.hpp"
 #include "runner/agreed_error.hpp"
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
@@ -21,9 +22,11 @@
 #include "runner/process_config.hpp"
 #include "runner/records.hpp"
 #include "runner/rounds.hpp"
+#include "runner/saver.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/training.hpp"
+#include "runner/watchdog.hpp"
 #include "runner/watched_loop.hpp"
 #include "runner/windows.hpp"
 
@@ -121,7 +124,7 @@ void TorchRunnerBase::run_rounds(const Splits& splits) {
     } catch (const detail::Regroup&) {
       regroups = "";
     } catch (const DistributedError& error) {
-      if (fault_ == nullptr) {
+      if (fault_ == nullptr || dynamic_cast<const detail::LocalError*>(&error) != nullptr) {
         throw;
       }
       regroups = error.what();
@@ -183,6 +186,21 @@ void TorchRunnerBase::Training::continue_after_error() {
                                     "resume from a checkpoint)"));
     loop.split.clear();
   }
+}
+
+void TorchRunnerBase::Training::save_last() {
+  Saver(runner_).save_last();
+  if (runner_.fault_ != nullptr) {
+    return;
+  }
+  const Group& group = runner_.group();
+  const auto timeout = group.timeout();
+  if (group.reaches_others()) {
+    group.set_timeout(detail::longest_timeout);
+  }
+  const detail::WatchedSave watched(runner_.services().watchdog.get());
+  Agreement(runner_).agree();
+  group.set_timeout(timeout);
 }
 
 void TorchRunnerBase::Training::rethrow(bool began) {

@@ -205,6 +205,7 @@ void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenS
   }
   if (runner_.unread_steps_.defined() && reads_counters(frame)) [[unlikely]] {
     step.updated = Gradients(runner_).settle() == 0;
+    runner_.updated_at_ = step.updated ? runner_.updated_at_ : -1;
   }
   for (const Learner& learner : runner_.learners_) {
     if (learner.scheduler != nullptr) {

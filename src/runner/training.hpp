@@ -18,6 +18,9 @@ class TorchRunnerBase::Training {
   void prepare_steps();
   /// Every epoch is evaluated; by steps, `evaluate_interval` decides, where the windows of several models are closed.
   bool evaluation_is_due() const;
+  /// The last save of a run. One that fails is an error of all ranks, which wait for it without a limit while the main
+  /// process lives.
+  void save_last();
   /// Drops the open windows, notifies callbacks and ranks, and rethrows the exception in flight.
   /// @param began  callbacks have received on_run_begin
   [[noreturn]] void rethrow(bool began = true);

@@ -279,12 +279,16 @@ TEST_CASE("PowerSGD: a loaded state continues bit for bit, and gradients of zero
                                 second->load_powersgd_state(state);
                                 sum(*second, again, gradients(step));
                               }
+                              const auto errors = first.powersgd_state().errors;
                               sum(first, params, gradients(step));
                               const bool finite = params[0].grad().isfinite().all().item<bool>() &&
                                                   params[1].grad().isfinite().all().item<bool>();
                               expect(finite == (step != 5), concat("a finite sum in step ", step));
                               for (std::size_t i = 0; step > 0 && finite && i < 2; ++i) {
                                 expect(at::equal(params[i].grad(), again[i].grad()), "the same bits");
+                              }
+                              for (std::size_t i = 0; step == 5 && i < 2; ++i) {  // an update that a scaler leaves out
+                                expect(at::equal(first.powersgd_state().errors[i], errors[i]), "the errors before");
                               }
                               if (step == 4) {
                                 expect(params[0].grad().norm().item<float>() > 1, "a sum after zeros");

@@ -115,7 +115,7 @@ TEST_CASE("Reducer: complex gradients are summed, also late ones, beside real on
                   Reducer reducer({wave, real}, group);
                   const auto backward = [&] {
                     reducer.begin_backward(true);
-                    const at::Tensor product = at::real(wave * complex.conj()).sum();
+                    const at::Tensor product = at::real(wave.conj() * complex).sum();
                     ((product + real.sum()) * (group.rank() + 1.0)).backward();  // its gradient is `complex`
                   };
                   for (const double passes : {1.0, 1.0, 2.0}) {

@@ -28,7 +28,7 @@ struct ReducerOptions {
   at::ScalarType wire_dtype = at::ScalarType::Undefined;
   /// Sums approximations in place of gradients; not with `wire_dtype`.
   std::optional<PowerSGDOptions> powersgd = std::nullopt;
-  /// Of waits in shared memory; collectives have the group's.
+  /// Of the sums of gradients; other exchanges have the group's.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
