@@ -499,6 +499,34 @@ TEST_CASE("GlobalMetrics: shares of a merged state go on with other ranks as if 
   }
 }
 
+TEST_CASE("GlobalMetrics: a state whose updates were counted goes on with batches of lower numbers", "[metrics]") {
+  const Data data(59, kSuites[0].make);
+  const auto update = [&](GlobalMetrics& metrics, int step, int shard) {
+    metrics.update(data.at(step, shard).preds, data.at(step, shard).targets);
+  };
+  GlobalMetrics first(kSuites[0].metrics(), as_given()), whole(kSuites[0].metrics(), as_given());
+  for (int step = 0; step < 6; ++step) {  // two updates in each of three batches
+    update(first, step, 0);
+    update(whole, step, 0);
+  }
+  const State state = danling::clone(first.state_dict());
+  whole.begin_batch(6);
+  update(whole, 6, 0);
+  whole.continue_batch();
+  update(whole, 6, 1);
+  const auto texts = run_ranks(2, [&](const Group& group) {
+    GlobalMetrics metrics(kSuites[0].metrics(), as_given());
+    if (group.rank() == 0) {
+      metrics.load_state_dict(state);
+    }
+    metrics.begin_batch(3);
+    update(metrics, 6, group.rank());
+    metrics.synchronize(group);
+    return read(metrics);
+  });
+  check_ranks(texts, read(whole));
+}
+
 TEST_CASE("GlobalMetrics: states and numbers of batches that do not fit are refused", "[metrics]") {
   GlobalMetrics metrics({in_places()}, as_given());
   const at::Tensor rows = at::zeros({2});

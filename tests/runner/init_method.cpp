@@ -108,14 +108,22 @@ TEST_CASE("init_method: processes without MASTER_ADDR meet at the address of the
 /// What `dl::run` prints and returns in a rank of two.
 template <class Runner>
 std::string run_as(int rank, int port, const Folder& folder, const std::string& seconds,
-                   const std::string& console = "false") {
+                   const std::string& console = "false", bool by_option = false) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", "2", 1);
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  if (by_option) {
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+  } else {
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  }
   std::vector<std::string> words = {
       "program", "--workspace_root", folder.path().string(), "--comm.init_timeout_seconds", seconds, "--console",
       console};
+  if (by_option) {
+    words.insert(words.end(), {"--init_method", dl::concat("tcp://127.0.0.1:", port)});
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) {
     arguments.push_back(word.data());
@@ -154,16 +162,16 @@ TEST_CASE("run: a wrong command line on one rank ends the others with its words,
   const std::string told =
       "[config.parse] expected a number or null for 'comm.init_timeout_seconds', got 'ten' (command line)\ncode 2";
   for (const int wrong : {0, 1}) {
-    const Folder folder;
-    const int port = danling_test::free_port();
-    const auto texts = danling_test::run_processes(
-        2, [&](int rank) { return run_as<TinyRunner>(rank, port, folder, rank == wrong ? "ten" : "600"); });
-    const std::string on =
-        dl::concat("error: [group.connect] expected all ranks to start, got an error on rank ", wrong);
-    CHECK(texts[wrong == 0 ? 0 : 1] == dl::concat("error: ", told, 2));
-    CHECK(
-        texts[wrong == 0 ? 1 : 0] ==
-        dl::concat("error: [group.connect] expected all ranks to start, got an error on rank ", wrong, ": ", told, 1));
+    for (const bool by_option : {false, true}) {
+      const Folder folder;
+      const int port = danling_test::free_port();
+      const auto texts = danling_test::run_processes(2, [&](int rank) {
+        return run_as<TinyRunner>(rank, port, folder, rank == wrong ? "ten" : "600", "false", by_option);
+      });
+      CHECK(texts[wrong == 0 ? 0 : 1] == dl::concat("error: ", told));
+      CHECK(texts[wrong == 0 ? 1 : 0] == dl::concat("error: [group.connect] expected all ranks to start, got an error ",
+                                                    "on rank ", wrong, ": wrong config: ", told));
+    }
   }
 }
 

@@ -235,32 +235,62 @@ TEST_CASE("ranks: a wrong message in the step of one reaches the others with its
   CHECK_THAT(texts[0], ContainsSubstring("rank 1: [group.send] expected another rank of 0 to 1, got 1 on rank 1"));
 }
 
-TEST_CASE("ranks: a last save that fails on the main one is an error of all", "[runner]") {
+TEST_CASE("ranks: a last save that fails on the main one is an error of all, also in a program's own loop",
+          "[runner]") {
   struct Breaking : dl::Callback {
     std::string name() const override { return "breaking"; }
     void on_round_end(const dl::RoundEvent& event) override {
       const fs::path checkpoints = event.runner.workspace().checkpoint_dir();
-      if (event.runner.is_main_process() && event.index == 1) {
+      if (event.runner.is_main_process()) {
         fs::remove_all(checkpoints);
         std::ofstream(checkpoints) << "not a directory";
+      }
+    }
+  };
+  for (const bool own_loop : {false, true}) {
+    const Folder folder;
+    const auto texts = as_two([&](int rank) {
+      TinyConfig config(folder);
+      config.epochs = own_loop ? std::optional<std::int64_t>() : 1;
+      TinyRunner runner(config);
+      runner.add(Breaking());
+      try {
+        if (own_loop) {
+          runner.train_on_batch(make_points(4, 4 * rank));
+          runner.finish_training();
+        } else {
+          runner.train();
+        }
+      } catch (const dl::Error& error) {
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    });
+    CHECK_THAT(texts[0], StartsWith("[checkpoint."));
+    CHECK_THAT(texts[1], ContainsSubstring("rank 0: [checkpoint."));
+  }
+}
+
+TEST_CASE("ranks: the last save may take longer than the time-out of training", "[runner]") {
+  struct Slow : dl::Callback {
+    std::string name() const override { return "slow"; }
+    void on_save(const dl::SaveEvent& event) override {
+      if (event.runner.is_main_process()) {
+        std::this_thread::sleep_for(std::chrono::seconds(12));
       }
     }
   };
   const Folder folder;
   const auto texts = as_two([&](int) {
     TinyConfig config(folder);
-    config.epochs = 2;
+    config.epochs = 1;
+    config.comm.train_timeout_seconds = 8;
     TinyRunner runner(config);
-    runner.add(Breaking());
-    try {
-      runner.train();
-    } catch (const dl::Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
+    runner.add(Slow());
+    runner.train();
+    return dl::concat("step ", runner.state().train.global_step);
   });
-  CHECK_THAT(texts[0], StartsWith("[checkpoint."));
-  CHECK_THAT(texts[1], ContainsSubstring("rank 0: [checkpoint."));
+  danling_test::check_ranks(texts, "step 4");
 }
 
 }  // namespace
