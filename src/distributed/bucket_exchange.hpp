@@ -38,7 +38,7 @@ class BucketExchange {
   /// Waits of later steps end after this time.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
   /// The factor of the gradients of later steps, a scalar, for one that keeps some of them from step to step.
-  virtual void set_loss_scale(at::Tensor scale) { static_cast<void>(scale); }
+  virtual void set_loss_scale(const at::Tensor&) {}
   /// Ends the waits of the other ranks with `reason`, where the group does not.
   virtual void abort(std::string_view reason) { static_cast<void>(reason); }
   /// "shared memory" or the name of the backend, for logs.

@@ -36,7 +36,7 @@ class PowerSGDExchange : public BucketExchange {
   void poll() override;
   void finish_all() override;
   void set_timeout(std::chrono::milliseconds timeout) override;
-  void set_loss_scale(at::Tensor scale) override { scale_ = std::move(scale); }
+  void set_loss_scale(const at::Tensor& scale) override { scale_ = scale; }
   void abort(std::string_view reason) override;
   std::string name() const override;
 

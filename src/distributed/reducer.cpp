@@ -256,7 +256,7 @@ void Reducer::finish() {
 void Reducer::drop() { impl_->drop(); }
 PowerSGDState Reducer::powersgd_state() const { return impl_->powersgd_state(); }
 void Reducer::load_powersgd_state(const PowerSGDState& state) { impl_->load_powersgd_state(state); }
-void Reducer::set_loss_scale(at::Tensor scale) { impl_->set_loss_scale(std::move(scale)); }
+void Reducer::set_loss_scale(const at::Tensor& scale) { impl_->set_loss_scale(scale); }
 void Reducer::abort(std::string_view reason) { impl_->abort(reason); }
 void Reducer::set_timeout(std::chrono::milliseconds timeout) { impl_->set_timeout(timeout); }
 std::string Reducer::text() const { return impl_->text(); }

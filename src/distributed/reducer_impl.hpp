@@ -42,7 +42,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void drop();
   void set_timeout(std::chrono::milliseconds timeout) { exchange_->set_timeout(timeout); }
   void abort(std::string_view reason) { exchange_->abort(reason); }
-  void set_loss_scale(at::Tensor scale) { exchange_->set_loss_scale(std::move(scale)); }
+  void set_loss_scale(const at::Tensor& scale) { exchange_->set_loss_scale(scale); }
   PowerSGDState powersgd_state() const {
     const auto* powersgd = dynamic_cast<const detail::PowerSGDExchange*>(exchange_.get());
     return powersgd != nullptr ? powersgd->state(given_) : PowerSGDState();

@@ -88,7 +88,7 @@ class Reducer {
   void load_powersgd_state(const PowerSGDState& state);
   /// The factor of the next window's gradients, a scalar on their device: PowerSGD keeps its errors without it. Called
   /// by all ranks with the same, between windows.
-  void set_loss_scale(at::Tensor scale);
+  void set_loss_scale(const at::Tensor& scale);
 
   /// Ends the waits of the other ranks for this one's gradients; they throw `reason`.
   void abort(std::string_view reason);
