@@ -156,9 +156,9 @@ std::vector<Connection> connect_threads(int size, const GroupOptions& options) {
   const std::string host = options.host.empty() ? "127.0.0.1" : options.host;
   store->setTimeout(options.timeout);
   std::vector<Connection> connections(static_cast<std::size_t>(size));
-  std::vector<std::jthread> threads;
   std::mutex mutex;
   std::exception_ptr error;
+  std::vector<std::jthread> threads;  // joined before what they use goes
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {

@@ -107,6 +107,17 @@ class Roll {
     throw DistributedError(refusal.empty() ? verdict : refusal);
   }
 
+  /// Tells the others that this process does not take part.
+  void decline(std::string_view reason) {
+    declines_ = concat("[", connect_where, "] expected all ranks to start, got an error on rank ", identity_.rank, ": ",
+                       reason);
+    if (introduce().empty()) {
+      decide(declines_);
+    }
+    part(false, deadline_);
+  }
+
+ private:
   /// The others need not wait for a process that is stopped meanwhile. Where all have met by then, it goes on with
   /// them, and the run stops. @return whether it does; false also without a signal
   bool meets_in_spite_of_signal() {
@@ -126,17 +137,6 @@ class Roll {
     throw DistributedError(stopped);
   }
 
-  /// Tells the others that this process does not take part.
-  void decline(std::string_view reason) {
-    declines_ = concat("[", connect_where, "] expected all ranks to start, got an error on rank ", identity_.rank, ": ",
-                       reason);
-    if (introduce().empty()) {
-      decide(declines_);
-    }
-    part(false, deadline_);
-  }
-
- private:
   /// Says that this process is here; returns why it must not be.
   std::string introduce() {
     const Record mine = own_record(identity_);

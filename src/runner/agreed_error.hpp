@@ -1,4 +1,4 @@
-// Which errors of a rank the others know, and what they are told of one.
+// Whether the other ranks know of an error, and what they are told.
 #pragma once
 
 #include <string>

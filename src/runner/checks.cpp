@@ -94,12 +94,12 @@ void TorchRunnerBase::Checks::same_loop(std::string_view operation, std::string_
   if (runner_.group().alone()) {
     return;
   }
-  const auto splits = detail::exchange(runner_.group(), concat(split, "\n", kinds_of_metrics()));
-  for (std::size_t rank = 1; rank < splits.size(); ++rank) {
-    if (splits[rank] != splits[0]) {
+  const auto all = detail::exchange(runner_.group(), concat(split, "\n", kinds_of_metrics()));
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
       detail::fail_agreed<ConfigError>(true, operation,
                                        "expected the same split and kinds of metrics on all ranks, got ",
-                                       described_loop(splits[0]), " on rank 0 and ", described_loop(splits[rank]),
+                                       described_loop(all[0]), " on rank 0 and ", described_loop(all[rank]),
                                        " on rank ", rank, "; all ranks must make the same calls with the same metrics");
     }
   }

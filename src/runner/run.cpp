@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

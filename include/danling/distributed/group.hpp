@@ -77,7 +77,7 @@ class Group {
 
   /// Timeout of later collectives. Called by all ranks with the same value; does not communicate.
   void set_timeout(std::chrono::milliseconds timeout) const;
-  std::chrono::milliseconds timeout() const;
+  std::chrono::milliseconds timeout() const;  ///< of this process alone, where it has no group: the default
   /// Ends the group, all groups made from it, and the group it was made from, on all ranks: their waiting and later
   /// collectives throw `rank 2: <reason>`. Called by any rank, at any time, from any thread. Rank 0 returns when the
   /// others have read the reason, after at most 5 s.
