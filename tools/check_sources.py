@@ -18,12 +18,13 @@ EDGES = {
     "state": {"core"},
     "distributed": {"core"},
     "tensors": {"core", "formats", "state"},
+    "tape": {"core", "tensors"},
     "workspace": {"core", "config"},
     "data": {"core", "formats", "state", "distributed", "tensors"},
     "optim": {"core", "config", "state", "distributed", "tensors"},
-    "metrics": {"core", "config", "state", "distributed", "tensors"},
+    "metrics": {"core", "config", "state", "distributed", "tensors", "tape"},
     "checkpoint": {"core", "formats", "config", "state", "distributed", "tensors", "workspace"},
-    "nn": {"core", "formats", "config", "state", "distributed", "tensors", "checkpoint"},
+    "nn": {"core", "formats", "config", "state", "distributed", "tensors", "tape", "checkpoint"},
     "telemetry": {"core", "workspace"},
 }
 EDGES["runner"] = set(EDGES)

@@ -21,6 +21,7 @@
 #include <torch/nn/module.h>
 
 #include <danling/core/error.hpp>
+#include <danling/tape/observer.hpp>
 
 namespace danling::inline v0::nn {
 namespace detail {
@@ -398,7 +399,11 @@ struct Recompute::Context {
 };
 
 Recompute::Recompute(std::shared_ptr<const torch::nn::Module> module)
-    : context_(std::make_unique<Context>(std::move(module))) {}
+    : context_(std::make_unique<Context>(std::move(module))) {
+  if (tape::Observer* const observer = tape::observer()) {
+    observer->refuse("activation recompute sets generators back");
+  }
+}
 Recompute::~Recompute() = default;
 
 void Recompute::finish(const std::vector<at::Tensor*>& outputs, Tensors inputs,

@@ -24,6 +24,7 @@
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
 #include "runner/snapshot.hpp"
+#include "runner/step_tapes.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -95,6 +96,7 @@ void TorchRunnerBase::materialize_model() {
   }
   ema.to(device());
   loss_terms_ = LossTerms::build(*this);
+  tapes_ = StepTapes::build(*this);
   distills_ = loss_terms_ != nullptr && loss_terms_->has_teacher();
   criterion.to(device());
   select_recompute(*this);

@@ -1,10 +1,17 @@
 #include <danling/runner/criterion.hpp>
 
+#include <atomic>
+
 #include <torch/nn/module.h>
 
 #include <danling/tensors/describe.hpp>
 
 namespace danling::inline v0 {
+
+std::uint64_t CriterionHandle::next_version() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 void CriterionHandle::to(at::Device device) const {
   if (module_) {

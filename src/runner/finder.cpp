@@ -13,6 +13,7 @@
 #include "runner/rank_messages.hpp"
 #include "runner/restorer.hpp"
 #include "runner/snapshot.hpp"
+#include "runner/step_tapes.hpp"
 #include "runner/train_pass.hpp"
 #include "runner/training.hpp"
 #include "runner/windows.hpp"
@@ -72,6 +73,7 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
                                             .save = requests.save,
                                             .has_partial_step = services.has_partial_step,
                                             .deferred_saves = services.deferred_saves});
+  const StepTapes::Off eager(runner_);
   try {
     const detail::FlagScope call(runner_.training_);
     Training(runner_).prepare_steps();

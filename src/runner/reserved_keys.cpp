@@ -39,13 +39,13 @@ constexpr Row parallel_axes[] = {
      "use_device_mesh=true mesh_device_type allow_degree_change=false loss_parallel",
      parallelism}};
 
+constexpr Row compile[] = {
+    {"", "options precompile_artifact_dir", "torch.compile's code generator, which is Python's"},
+    {"", "optimize_ddp=ddp_optimizer", "torch.compile's partition of graphs for DistributedDataParallel"}};
+
 constexpr Row process[] = {
     {"fsdp", "enabled=false mesh reshard_after_forward shard_placement_fn mp_policy offload_policy ignored_params",
      parallelism},
-    {"compile",
-     "enable=false backend fullgraph dynamic mode options optimize_ddp=ddp_optimizer precompile_artifact_dir "
-     "memory_policy",
-     "torch.compile, which is Python's (load a compiled model instead)"},
     {"gc", "interval generation=1 disable_automatic=true",
      "pacing of Python's garbage collector, which C++ does not have"},
     {"fp8", "enabled recipe recipe_cls recipe_kwargs group", "fp8"},
@@ -101,7 +101,7 @@ std::vector<ReservedKey> read(std::span<const Row> rows) {
 }  // namespace
 
 const ReservedKeys& reserved_keys() {
-  static const ReservedKeys keys = {read(optim), read(checkpoint), read(logging), read(process), read(parallel_axes)};
+  static const ReservedKeys keys = {read(optim), read(checkpoint), read(logging), read(process), read(parallel_axes), read(compile)};
   return keys;
 }
 

@@ -374,6 +374,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .case_insensitive()
       .non_semantic();
   f("num_threads", num_threads, "threads of LibTorch's kernels; unset: LibTorch's choice").at_least(1).non_semantic();
+  f("compile", compile, "record what a step does, and replay it: the same bits, faster").non_semantic();
   f("allocator", allocator, "keep: hold on to large blocks of host memory; system: give them back at once")
       .choices({"keep", "system"})
       .non_semantic();
@@ -400,6 +401,9 @@ void RunnerConfig::base_validate() const {
   check<ConfigError>(
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
+  check<ConfigError>(!compile.dynamic.value_or(false), where,
+                     "expected 'compile.dynamic: false', a tape for each shape of batch, got true; to have few shapes, "
+                     "read batches of similar length (LengthBuckets)");
   detail::check_processes(*this);
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' beside 'min_delta', got none");

@@ -13,6 +13,7 @@
 #include "runner/loss_probe.hpp"
 #include "runner/repeated_step.hpp"
 #include "runner/services.hpp"
+#include "runner/step_tapes.hpp"
 #include "runner/windows.hpp"
 
 namespace danling::inline v0 {
@@ -59,6 +60,15 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss) {
+  if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
+    observe_backward(loss);
+  } else if (begin_backward(loss)) {
+    run_backward(loss);
+  }
+}
+
+/// All but the pass itself. @return whether there is one
+bool TorchRunnerBase::begin_backward(const at::Tensor& loss) {
   const OpenStep& step = current_step("runner.backward");
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
   if (loss.dim() != 0 && loss.numel() != 1) [[unlikely]] {
@@ -73,7 +83,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   ++learner.backwards;
   double weight = learner.window.weight();
   if (weight == 0.0 && (is_single_process_ || !parallelism().needs_every_backward())) {
-    return;  // not one valid target in this micro-batch
+    return false;  // not one valid target in this micro-batch
   }
   if (step.repeat != nullptr) [[unlikely]] {
     at::Tensor& sum = step.repeat->loss;
@@ -105,14 +115,44 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
   if (learner.watches_loss && weight != 0.0 && !repeats_step()) [[unlikely]] {
     LossPolicy(*this).add_loss(learner, loss, weight);
   }
+  return true;
+}
+
+void TorchRunnerBase::run_backward(const at::Tensor& loss) {
+  Learner& learner = *learner_;
   if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {
     // A gradient for another model would enter that model's next update.
     backward_options_.inputs = trainable(learner);
   }
-  parallelism().backward(loss, seed, learner.place, backward_options_);
+  parallelism().backward(loss, learner.seed, learner.place, backward_options_);
   if (learners_.size() > 1) [[unlikely]] {
     backward_options_.inputs.clear();
   }
+}
+
+/// The pass is recorded; what comes before it runs in replays as it is.
+void TorchRunnerBase::observe_backward(const at::Tensor& loss) {
+  tape::StepObserver& observer = *tapes_->observing();
+  bool runs = false;
+  {
+    const tape::Suspended suspended;
+    runs = begin_backward(loss);
+  }
+  observer.host_call("backward", {loss}, [this, name = learner_->name](const tape::Tensors& now) {
+    OpenStep& step = current_step("runner.backward");
+    learner_ = &Windows(*this).find(name, "runner.backward");
+    step.names_model = !name.empty();
+    begin_backward(now.front());
+    step.names_model = false;
+    learner_ = &learners_.front();
+  });
+  if (!runs) {
+    observer.refuse("a micro-batch has no valid target");
+    return;
+  }
+  observer.begin_backward();
+  run_backward(loss);
+  observer.end_backward();
 }
 
 void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, bool retain_graph) {
@@ -130,24 +170,39 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
 }
 
 void TorchRunnerBase::step() {
-  OpenStep& step = current_step("runner.step");
+  const OpenStep& step = current_step("runner.step");
   if (step.repeat != nullptr && step.repeat->again) [[unlikely]] {
     return;
   }
   check<StateError>(learners_.front().name.empty(), "runner.step",
                     "expected the name of a model, got none in a runner with `models` alone; call step(name)");
-  Windows(*this).step(learners_.front(), step);
+  step_learner("");
+}
+
+void TorchRunnerBase::step_learner(const std::string& name) {
+  const auto run = [this, name] {
+    OpenStep& step = current_step("runner.step");
+    Windows windows(*this);
+    windows.step(name.empty() ? learners_.front() : windows.find(name, "runner.step"), step);
+  };
+  tape::StepObserver* const observer = tapes_ == nullptr ? nullptr : tapes_->observing();
+  if (observer == nullptr) [[likely]] {
+    run();
+    return;
+  }
+  observer->before_update();
+  {
+    const tape::Suspended suspended;
+    run();
+  }
+  observer->update("step", [run](const tape::Tensors&) { run(); });
 }
 
 bool TorchRunnerBase::repeats_step() const {
   return open_step_ != nullptr && open_step_->repeat != nullptr && open_step_->repeat->again;
 }
 
-void TorchRunnerBase::step(const std::string& name) {
-  OpenStep& step = current_step("runner.step");
-  Windows windows(*this);
-  windows.step(windows.find(name, "runner.step"), step);
-}
+void TorchRunnerBase::step(const std::string& name) { step_learner(name); }
 
 bool TorchRunnerBase::is_settled() const {
   if (joins_updates_) {  // the same on all ranks, also on one that has ended its pass

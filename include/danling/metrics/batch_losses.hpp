@@ -1,6 +1,7 @@
 // Several losses over batches of the user's type: their weighted sum for backward, each one reported by name.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -77,6 +78,9 @@ class LossesBase : public MetricsBase {
   /// @throws MetricError for an unknown name, and for a weight that is not finite
   virtual void set_weight(std::string_view name, double weight) = 0;
 
+  /// Changes with the weights in force.
+  virtual std::uint64_t weights_key() const { return 0; }
+
   /// How many targets all losses average over; nothing when one does not state it, or they differ.
   virtual std::optional<std::int64_t> normalizer(const at::Tensor& target) const = 0;
   /// The target value that a loss ignores: the first that has one.
@@ -121,7 +125,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
       const MetricValue value = entry.meter.loss().compute(batch);
       total.add(value, weight);
       const c10::NoGradGuard no_grad;
-      entry.meter.record(detail::over_samples(value, samples), samples);
+      detail::record_value(entry.meter, detail::over_samples(value, samples), samples);
     }
     return total.take();
   }
@@ -148,6 +152,13 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
     return out;
   }
 
+  std::uint64_t weights_key() const override {
+    std::uint64_t key = 0;
+    for (const auto& entry : this->meters_) {
+      key = key * 1099511628211U + std::bit_cast<std::uint64_t>(entry.meter.weight());
+    }
+    return key;
+  }
   double weight(std::string_view name) const override { return this->at(name).weight(); }
   void set_weight(std::string_view name, double weight) override {
     this->at(name).set_weight(detail::finite_weight(std::string(name), weight));

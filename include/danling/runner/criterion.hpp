@@ -50,7 +50,7 @@ class CriterionHandle {
 
   template <class T>
   requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>)
-      CriterionHandle(T&& criterion) {  // NOLINT(google-explicit-constructor)
+      CriterionHandle(T&& criterion) : version_(next_version()) {  // NOLINT(google-explicit-constructor)
     assign(std::forward<T>(criterion));
   }
 
@@ -103,6 +103,9 @@ class CriterionHandle {
   void to(at::Device device) const;
   /// Converts the floating-point weights.
   void to(at::ScalarType dtype) const;
+
+  /// Another number for each criterion that is assigned; 0 for none.
+  std::uint64_t version() const { return version_; }
 
   /// The target value that the loss ignores, if it has one.
   std::optional<std::int64_t> ignore_index() const { return ignore_index_; }
@@ -162,6 +165,7 @@ class CriterionHandle {
     };
     losses_ = std::move(losses);
   }
+  static std::uint64_t next_version();
   [[noreturn]] static at::Tensor no_prediction(const at::Tensor& prediction, const at::Tensor& target);
 
   template <class Impl>
@@ -214,6 +218,7 @@ class CriterionHandle {
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<std::int64_t> ignore_index_;
   std::function<std::optional<std::int64_t>(const at::Tensor&)> normalizer_;
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace danling::inline v0

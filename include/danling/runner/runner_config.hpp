@@ -11,6 +11,7 @@
 #include <danling/optim/averaging_options.hpp>
 #include <danling/optim/grad_scaler_options.hpp>
 #include <danling/optim/options.hpp>
+#include <danling/runner/compile_options.hpp>
 #include <danling/runner/finder_options.hpp>
 #include <danling/runner/process_options.hpp>
 #include <limits>
@@ -227,6 +228,7 @@ struct RunnerConfig : Config {
   // Process: not in DanLing
   std::string device = "auto";
   std::optional<std::int64_t> num_threads;
+  CompileConfig compile;
   std::string allocator = "keep";
   bool flush_denormals = false;
   bool console = true;

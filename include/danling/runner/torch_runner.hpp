@@ -22,12 +22,14 @@
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
 #include <danling/runner/batch_parts.hpp>
+#include <danling/runner/batch_tensors.hpp>
 #include <danling/runner/batch_state.hpp>
 #include <danling/runner/infer_stream.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
 #include <danling/runner/step_output.hpp>
 #include <danling/runner/torch_runner_base.hpp>
+#include <danling/tape/observer.hpp>
 
 namespace danling::inline v0 {
 
@@ -230,7 +232,7 @@ class BasicTorchRunner : public TorchRunnerBase {
   using TorchRunnerBase::update_metrics;
   void update_metrics(const B& batch) const {
     if (batch_metrics_ != nullptr) {
-      batch_metrics_->update(batch);
+      update_batch_metrics(batch);
     } else if (active_metrics() != nullptr) {
       fail_metrics();
     }
@@ -254,6 +256,9 @@ class BasicTorchRunner : public TorchRunnerBase {
   at::Tensor run_train_step(data::BatchRef ref) final {
     B& batch = ref.as<B>();
     try {
+      if (records_steps()) [[unlikely]] {
+        return run_as_recorded(RunnerMode::train, batch, [&] { return check_loss("train_step", train_step(batch).loss); });
+      }
       return check_loss("train_step", train_step(batch).loss);
     } catch (...) {
       rethrow_from_step("train_step", detail::shapes_of(batch));
@@ -262,6 +267,10 @@ class BasicTorchRunner : public TorchRunnerBase {
   at::Tensor run_evaluate_step(data::BatchRef ref) final {
     B& batch = ref.as<B>();
     try {
+      if (records_steps()) [[unlikely]] {
+        return run_as_recorded(RunnerMode::evaluate, batch,
+                               [&] { return check_loss("evaluate_step", evaluate_step(batch).loss); });
+      }
       return check_loss("evaluate_step", evaluate_step(batch).loss);
     } catch (...) {
       rethrow_from_step("evaluate_step", detail::shapes_of(batch));
@@ -270,6 +279,13 @@ class BasicTorchRunner : public TorchRunnerBase {
   void run_infer_step(data::BatchRef ref, void* prediction) final {
     B& batch = ref.as<B>();
     try {
+      if constexpr (std::same_as<P, at::Tensor>) {
+        if (records_steps()) [[unlikely]] {
+          static_cast<std::optional<P>*>(prediction)
+              ->emplace(run_as_recorded(RunnerMode::infer, batch, [&] { return infer_step(batch); }));
+          return;
+        }
+      }
       static_cast<std::optional<P>*>(prediction)->emplace(infer_step(batch));
     } catch (...) {
       rethrow_from_step("infer_step", detail::shapes_of(batch));
@@ -343,7 +359,7 @@ class BasicTorchRunner : public TorchRunnerBase {
   void feed_metrics(const P& prediction, B& batch) const {
     if (batch_metrics_ != nullptr) {
       set_prediction(prediction, batch);
-      batch_metrics_->update(batch);
+      update_batch_metrics(batch);
     } else if (active_metrics() != nullptr) {
       if constexpr (!HasTensorOutput<P>) {
         fail<StateError>("runner.update_metrics",
@@ -360,6 +376,38 @@ class BasicTorchRunner : public TorchRunnerBase {
                          "another target or none; use BatchMetrics over the batch");
       }
     }
+  }
+
+  /// In a step that is recorded, also in its replays: with the batch and the tensors of theirs.
+  void update_batch_metrics(const B& batch) const {
+    tape::Observer* const observer = records_steps() ? tape::observer() : nullptr;
+    if (observer == nullptr) [[likely]] {
+      batch_metrics_->update(batch);
+      return;
+    }
+    if constexpr (detail::Listable<B>::value) {
+      detail::BatchParts parts;
+      detail::collect_parts(batch, parts);
+      tape::host_call("metrics", std::move(parts.tensors), [this](const tape::Tensors& now) {
+        auto next = now.begin();
+        detail::replace_tensors(*batch_in_step_, [&] { return *next++; });
+        batch_metrics_->update(*batch_in_step_);
+      });
+    } else {
+      observer->refuse("BatchMetrics read a batch type whose tensors are not known; use a dl::Batch or a container");
+      batch_metrics_->update(batch);
+    }
+  }
+
+  template <class Eager>
+  at::Tensor run_as_recorded(RunnerMode mode, B& batch, const Eager& eager) {
+    move_to_device(batch);
+    batch_in_step_ = &batch;
+    parts_in_step_.clear();
+    detail::collect_parts(batch, parts_in_step_);
+    at::Tensor out = run_recorded(mode, parts_in_step_, eager);
+    parts_in_step_.clear();
+    return out;
   }
 
   static void set_prediction(const P& prediction, B& batch) {
@@ -380,6 +428,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     return handle.template forward<P>(model_input(std::as_const(batch)));
   }
 
+  B* batch_in_step_ = nullptr;  // of a step that may be recorded
+  detail::BatchParts parts_in_step_;
   BatchMetrics<B>* batch_metrics_ = nullptr;
   BatchLosses<B>* batch_losses_ = nullptr;
 };

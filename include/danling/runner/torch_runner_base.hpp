@@ -23,6 +23,7 @@
 #include <danling/optim/optimizer.hpp>
 #include <danling/optim/scheduler.hpp>
 #include <danling/runner/base_runner.hpp>
+#include <danling/runner/compile_options.hpp>
 #include <danling/runner/criterion.hpp>
 #include <danling/runner/infer_stream.hpp>
 #include <danling/runner/learner.hpp>
@@ -39,6 +40,7 @@ struct BatchSizeReport;
 struct LearningRateReport;
 
 namespace detail {
+struct BatchParts;
 class LoopFrame;
 struct LossPolicyState;
 class ModelAverages;
@@ -119,6 +121,8 @@ class TorchRunnerBase : public BaseRunner {
   /// Weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
   std::string exported_weights();
   std::string evaluated_average() const override;
+  /// What has become of this process's steps with `compile.enable`.
+  CompileReport compile_report() const;
   /// Whether train() was called.
   bool has_trained() const { return has_trained_; }
 
@@ -213,6 +217,10 @@ class TorchRunnerBase : public BaseRunner {
   /// restored afterwards. An override skips side effects of its own.
   bool repeats_step() const;
 
+  /// With `compile.enable`: which of several ways a step takes that depends on anything but its batch's shapes: a phase,
+  /// a coefficient that changes now and then. Steps with other numbers have other tapes. Called when: a step begins.
+  virtual std::int64_t step_variant() const { return 0; }
+
   /// Whether the loss has a term against the logits of the `teacher`.
   bool distills() const { return distills_; }
   /// For the term of the next loss.
@@ -238,6 +246,10 @@ class TorchRunnerBase : public BaseRunner {
   BatchReport train_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split, bool last);
   BatchReport evaluate_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split);
   void infer_host_batch(const std::function<void()>& infer);
+  /// Whether steps are recorded.
+  bool records_steps() const { return tapes_ != nullptr; }
+  /// Computes a step by its tape, or by `eager`.
+  at::Tensor run_recorded(RunnerMode mode, const detail::BatchParts& batch, const std::function<at::Tensor()>& eager);
   /// @return the loss, a scalar or undefined.
   virtual at::Tensor run_train_step(data::BatchRef batch) = 0;
   virtual at::Tensor run_evaluate_step(data::BatchRef batch) = 0;
@@ -292,6 +304,9 @@ class TorchRunnerBase : public BaseRunner {
   MetricsBase* active_metrics() const { return active_metrics_; }
   /// Updates them if they take predictions and targets. @throws StateError if they take something else
   void update_metrics(const at::Tensor& prediction, const at::Tensor& target) const {
+    if (tapes_ != nullptr && observe_metrics(prediction, target)) [[unlikely]] {
+      return;
+    }
     if (predicted_metrics_ != nullptr) {
       if (prediction.defined() && target.defined()) {
         predicted_metrics_->update(prediction, target);
@@ -301,6 +316,8 @@ class TorchRunnerBase : public BaseRunner {
     }
   }
   [[noreturn]] void fail_metrics() const;
+  /// In a step that is recorded or checked: updates them, and makes the update a part of the tape.
+  bool observe_metrics(const at::Tensor& prediction, const at::Tensor& target) const;
   /// Finds the metrics and losses over the batch type. Called when: a split begins, once.
   virtual void bind_typed_components() = 0;
   /// By the metrics of the score's split.
@@ -337,6 +354,7 @@ class TorchRunnerBase : public BaseRunner {
   class Schedules;
   class Snapshot;
   class StepRepeater;
+  class StepTapes;
   class TrainPass;
   class Training;
   class LossPolicy;
@@ -352,6 +370,10 @@ class TorchRunnerBase : public BaseRunner {
   bool is_training() const { return training_ || pass_ != nullptr; }
   const MetricsBase* score_metrics() const;
   OpenStep& current_step(std::string_view operation);
+  bool begin_backward(const at::Tensor& loss);
+  void run_backward(const at::Tensor& loss);
+  void observe_backward(const at::Tensor& loss);
+  void step_learner(const std::string& name);
   void read_options();
   void convert_weights(c10::ScalarType dtype) const;
   bool pins(const std::string& split);
@@ -393,6 +415,8 @@ class TorchRunnerBase : public BaseRunner {
   // Terms of the criterion that the config sets: weights, schedules, the teacher's.
   std::shared_ptr<LossTerms> loss_terms_;
   bool distills_ = false;
+
+  std::shared_ptr<StepTapes> tapes_;  // null without compile.enable
 
   // The models in training and the step in progress.
   std::vector<Learner> learners_;

@@ -1,0 +1,56 @@
+// The order of those that are measured in turn, and their ratios: of bench/recorded.cpp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tables.hpp"
+
+namespace bench::recorded {
+
+struct Interval {
+  double low, middle, high;
+};
+
+/// The median and its 95 % interval from order statistics (binomial, normal approximation).
+inline Interval median_interval(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  const double half = 0.98 * std::sqrt(n);  // 1.96 * sqrt(n) / 2
+  const auto at = [&](double position) { return values[static_cast<std::size_t>(std::clamp(position, 0.0, n - 1))]; };
+  return {at(n / 2 - half), median(values), at(n / 2 + half)};
+}
+
+/// How many times `to` takes as long as `of`, by rounds.
+inline std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {
+  std::vector<double> out;
+  for (std::size_t round = 0; round < of.size(); ++round) {
+    out.push_back(to[round] / of[round]);
+  }
+  return out;
+}
+
+inline std::string times(const std::vector<double>& values) {
+  const Interval interval = median_interval(values);
+  char text[64];
+  std::snprintf(text, sizeof text, "x%.3f [%.3f, %.3f]", interval.middle, interval.low, interval.high);
+  return text;
+}
+
+/// In 2n rounds each of n follows each of the others equally often: neighbours differ by all distances (Williams).
+inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round) {
+  std::vector<std::size_t> order;
+  for (std::size_t k = 0; k < n; ++k) {
+    order.push_back(((k % 2 == 1 ? (k + 1) / 2 : n - k / 2) + round) % n);
+  }
+  if (round / n % 2 == 1) {
+    std::reverse(order.begin(), order.end());
+  }
+  return order;
+}
+
+}  // namespace bench::recorded

@@ -1,0 +1,105 @@
+// The tensors of a batch of any type, in a fixed order: those that change from step to step.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/data/batch.hpp>
+#include <danling/data/tensors.hpp>
+#include <danling/runner/model_input.hpp>
+#include <danling/runner/model_output.hpp>
+#include <danling/state/state.hpp>
+#include <danling/tensors/containers.hpp>
+
+namespace danling::inline v0::detail {
+
+/// Types whose tensors can all be listed.
+template <class B>
+struct Listable : std::bool_constant<std::same_as<B, at::Tensor> || std::same_as<B, State> ||
+                                     std::same_as<B, data::Batch> || Plain<B>> {};
+template <Container B>
+struct Listable<B> : std::bool_constant<all_parts<typename PartsOf<B>::type, Listable>> {};
+
+/// What a batch holds: its tensors in a fixed order, undefined ones too, and a number for each value that is none.
+struct BatchParts {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::int64_t> others;
+  void clear() {
+    tensors.clear();
+    others.clear();
+  }
+};
+
+template <class T>
+std::int64_t hash_of(const T& value) {
+  return static_cast<std::int64_t>(std::hash<T>()(value));
+}
+
+template <class B>
+void collect_parts(const B& batch, BatchParts& out) {
+  if constexpr (std::same_as<B, at::Tensor>) {
+    out.tensors.push_back(batch);
+  } else if constexpr (std::same_as<B, State>) {
+    if (batch.is_tensor()) {
+      out.tensors.push_back(batch.tensor());
+    } else if (batch.is_map()) {
+      for (const auto& entry : batch.map()) {
+        collect_parts(entry.value, out);
+      }
+    } else if (batch.is_list() || batch.is_tuple()) {
+      for (const auto& item : batch.items()) {
+        if (!item.is_string()) {  // a text for each sample: its name, say
+          collect_parts(item, out);
+        }
+      }
+    } else if (batch.is_string()) {
+      out.others.push_back(hash_of(batch.string()));
+    } else if (batch.is_double()) {
+      out.others.push_back(hash_of(batch.number()));
+    } else if (batch.is_integer() || batch.is_bool()) {
+      out.others.push_back(batch.is_bool() ? batch.boolean() : batch.integer());
+    }
+  } else if constexpr (std::same_as<B, data::Batch>) {
+    out.tensors.push_back(batch.input);
+    out.tensors.push_back(batch.target);
+    if (!batch.extra.is_null()) {
+      collect_parts(batch.extra, out);
+    }
+  } else if constexpr (Container<B>) {
+    each_part(batch, [&](const auto& part) { collect_parts(part, out); });
+  } else if constexpr (Plain<B>) {
+    out.others.push_back(hash_of(batch));
+  } else {  // lists no tensors: those that the default steps read
+    if constexpr (requires { danling::model_input(batch); }) {
+      collect_parts(danling::model_input(batch), out);
+    }
+    if constexpr (HasModelTarget<B>) {
+      collect_parts(danling::model_target(batch), out);
+    }
+  }
+}
+
+/// Replaces the tensors of a Listable batch by those that `next()` returns, in the order of collect_parts.
+template <class B, class Next>
+void replace_tensors(B& batch, const Next& next) {
+  if constexpr (std::same_as<B, at::Tensor>) {
+    batch = next();
+  } else if constexpr (std::same_as<B, State>) {
+    batch = data::map_tensors(batch, [&](const at::Tensor&) { return next(); });
+  } else if constexpr (std::same_as<B, data::Batch>) {
+    batch.input = next();
+    batch.target = next();
+    if (!batch.extra.is_null()) {
+      replace_tensors(batch.extra, next);
+    }
+  } else if constexpr (Container<B>) {
+    each_part(batch, [&](auto& part) { replace_tensors(part, next); });
+  }
+}
+
+}  // namespace danling::inline v0::detail

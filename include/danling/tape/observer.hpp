@@ -1,0 +1,55 @@
+// How code beside the operators takes part in a recorded step: host calls, and reasons not to record.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace danling::inline v0::tape {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Sees a step while it is recorded, or compared with its tape. Replays have none.
+class Observer {
+ public:
+  virtual ~Observer();
+  /// Code that reads or changes more than tensors of the step: a meter, a generator, a counter. `again` runs in each
+  /// replay, at the same place, with the tensors that then stand for `tensors`. The first run is the caller's.
+  virtual void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again) = 0;
+  /// The step cannot be replayed; `reason` completes "not recorded: ".
+  virtual void refuse(std::string reason) = 0;
+};
+
+/// That of this thread; null outside of such a step, at the cost of reading a thread-local.
+Observer* observer() noexcept;
+
+/// Operators that this thread calls while it lives are not part of the recording.
+class Suspended {
+ public:
+  Suspended();
+  ~Suspended();
+  Suspended(const Suspended&) = delete;
+  Suspended& operator=(const Suspended&) = delete;
+
+ private:
+  bool was_included_;
+};
+
+/// Calls `run(tensors)` now, and in each replay of the step that is being recorded.
+template <class F>
+void host_call(std::string name, Tensors tensors, F run) {
+  if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
+    {
+      const Suspended suspended;
+      run(tensors);
+    }
+    seen->host_call(std::move(name), std::move(tensors), std::move(run));
+  } else {
+    run(tensors);
+  }
+}
+
+}  // namespace danling::inline v0::tape

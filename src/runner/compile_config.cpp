@@ -1,0 +1,35 @@
+// The section `compile` of RunnerConfig.
+#include <danling/runner/compile_options.hpp>
+
+#include <danling/config/fields.hpp>
+
+#include "runner/reserved_keys.hpp"
+
+namespace danling::inline v0 {
+
+void CompileConfig::fields(Fields& f) {
+  f("enable", enable, "record the kernel calls of a step, and replay them instead of the step's code");
+  f("backend", backend, "tape: a list of calls; unset: tape")
+      .choices({"tape"})
+      .refuse("inductor", "torch.compile's code generator, which is Python's (unset it)")
+      .refuse("eager", "torch.compile's debugging backends (unset compile.enable)")
+      .refuse("aot_eager", "torch.compile's debugging backends (unset compile.enable)")
+      .refuse("cudagraphs", "CUDA graphs");
+  f("fullgraph", fullgraph, "a step that cannot be recorded is an error; unset: it runs as it is, and the log says why");
+  f("dynamic", dynamic, "false: a tape for each shape; true is refused; unset: false");
+  f("mode", mode, "default or reduce-overhead: the same, whatever costs time besides the kernels is removed")
+      .choices({"default", "reduce-overhead"})
+      .refuse("max-autotune", "choosing kernels by their time, which changes bits")
+      .refuse("max-autotune-no-cudagraphs", "choosing kernels by their time, which changes bits");
+  f("memory_policy", memory_policy, "default: results lie in memory that is planned once").choices({"default"});
+  f("verify", verify,
+    "replays that are compared with the eager step bit for bit before a tape is used; afterwards one in each power of "
+    "ten, and the first of a pass; 0: none at all")
+      .at_least(0);
+  f("cache_size", cache_size, "tapes that a run keeps: one for each shape of batch, in training and evaluation")
+      .at_least(1);
+  f("explain", explain, "log the calls of each tape, with memory and times");
+  detail::reserve(f, detail::reserved_keys().compile);
+}
+
+}  // namespace danling::inline v0

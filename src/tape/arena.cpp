@@ -1,0 +1,52 @@
+#include <tape/arena.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+namespace danling::inline v0::tape {
+namespace {
+
+constexpr std::size_t alignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+}  // namespace
+
+void* Arena::reserve(std::size_t bytes, c10::Device device) {
+  if (bytes > size_ || (data_ && data_.device() != device)) {
+    release();
+    data_ = c10::GetAllocator(device.type())->allocate(bytes);
+    size_ = bytes;
+  }
+  return data_.get();
+}
+
+Places place(const std::vector<Lifetime>& lifetimes) {
+  Places out{.offsets = std::vector<std::size_t>(lifetimes.size()), .bytes = 0};
+  std::vector<std::size_t> order(lifetimes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
+  std::vector<std::size_t> placed;  // by address
+  for (const std::size_t i : order) {
+    std::size_t offset = 0;
+    for (const std::size_t other : placed) {
+      const bool together = lifetimes[other].first <= lifetimes[i].last && lifetimes[i].first <= lifetimes[other].last;
+      if (!together) {
+        continue;
+      }
+      if (out.offsets[other] >= offset + aligned(lifetimes[i].bytes)) {
+        break;  // it fits before this one
+      }
+      offset = std::max(offset, out.offsets[other] + aligned(lifetimes[other].bytes));
+    }
+    out.offsets[i] = offset;
+    out.bytes = std::max(out.bytes, offset + aligned(lifetimes[i].bytes));
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                   [&](std::size_t a, std::size_t b) { return out.offsets[a] < out.offsets[b]; }),
+                  i);
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0::tape

@@ -1,0 +1,154 @@
+#include <tape/operators.hpp>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <unordered_map>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
+
+namespace danling::inline v0::tape {
+namespace {
+
+using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorHandle>>;
+
+/// All operators by their name without overload.
+const Overloads& overloads() {
+  static const Overloads all = [] {
+    Overloads out;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const auto& name : dispatcher.getAllOpNames()) {
+      if (name.name.starts_with("aten::")) {
+        if (const auto op = dispatcher.findSchema(name)) {
+          out[name.name].push_back(*op);
+        }
+      }
+    }
+    return out;
+  }();
+  return all;
+}
+
+std::optional<c10::OperatorHandle> find(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchema({name, overload});
+}
+
+bool is_result(const c10::Argument& argument) {
+  return argument.kwarg_only() && argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+/// Whether `out` has the arguments of `op`, and one more for each of its results.
+bool fits(const c10::FunctionSchema& op, const c10::FunctionSchema& out) {
+  const std::size_t count = op.arguments().size();
+  if (out.arguments().size() != count + op.returns().size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (out.arguments()[i].name() != op.arguments()[i].name() ||
+        *out.arguments()[i].type() != *op.arguments()[i].type() || is_result(out.arguments()[i])) {
+      return false;
+    }
+  }
+  return std::all_of(out.arguments().begin() + static_cast<std::ptrdiff_t>(count), out.arguments().end(), is_result);
+}
+
+std::string_view base_name(const Call& call) { return call.op.schema().name(); }
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Argument number(double value) {
+  Argument out;
+  out.constant = c10::IValue(value);
+  return out;
+}
+
+/// The number as LibTorch's kernels of Scalar overloads make a tensor of it.
+Argument wrapped(const c10::IValue& value) {
+  const c10::NoGradGuard no_grad;
+  const c10::Scalar scalar = value.toScalar();
+  const auto dtype = scalar.isFloatingPoint() ? at::kDouble
+                     : scalar.isBoolean()     ? at::kBool
+                     : scalar.isComplex()     ? at::kComplexDouble
+                                              : at::kLong;
+  at::Tensor tensor = at::scalar_tensor(scalar, at::TensorOptions().dtype(dtype));
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  Argument out;
+  out.constant = c10::IValue(std::move(tensor));
+  return out;
+}
+
+/// Operators whose kernel only calls another one; and those that copy.
+std::optional<OutForm> rewritten(const Call& call) {
+  const std::string_view name = base_name(call);
+  const std::string& overload = call.op.schema().overload_name();
+  if (name == "aten::relu") {
+    return OutForm{*find("aten::clamp_min", "out"), {call.arguments[0], number(0)}};
+  }
+  if (is_one_of(name, {"aten::mul", "aten::div", "aten::add", "aten::sub"}) && overload == "Scalar") {
+    OutForm form{*find(std::string(name).c_str(), "out"), {call.arguments[0], wrapped(call.arguments[1].constant)}};
+    if (call.arguments.size() > 2) {
+      form.arguments.push_back(call.arguments[2]);  // alpha
+    }
+    return form;
+  }
+  if (is_one_of(name, {"aten::clone", "aten::_to_copy"})) {
+    OutForm form{*find("aten::copy_", ""), {call.arguments[0], {}}};
+    form.arguments[1].constant = false;  // non_blocking
+    form.results_last = false;
+    return form;
+  }
+  if (name.starts_with("aten::zeros") || name == "aten::new_zeros") {
+    return OutForm{*find("aten::zero_", ""), {}, /*results_last=*/false};
+  }
+  if (name.starts_with("aten::ones") || name == "aten::new_ones") {
+    return OutForm{*find("aten::fill_", "Scalar"), {number(1)}, /*results_last=*/false};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<OutForm> out_form(const Call& call, const Recording&) {
+  if (auto form = rewritten(call)) {
+    return form;
+  }
+  const auto found = overloads().find(call.op.schema().name());
+  if (found == overloads().end() || !call.op.hasKernelForDispatchKey(call.key)) {
+    return std::nullopt;
+  }
+  for (const auto& op : found->second) {
+    if (op.hasKernelForDispatchKey(call.key) && fits(call.op.schema(), op.schema())) {
+      return OutForm{op, call.arguments, /*results_last=*/true, call.op.schema().returns().size()};
+    }
+  }
+  return std::nullopt;
+}
+
+bool makes_empty(const Call& call) {
+  return base_name(call).starts_with("aten::empty") || base_name(call).starts_with("aten::new_empty");
+}
+
+bool makes_constant(const Call& call) {
+  return is_one_of(base_name(call),
+                   {"aten::ones", "aten::zeros", "aten::full", "aten::ones_like", "aten::zeros_like", "aten::full_like",
+                    "aten::new_ones", "aten::new_zeros", "aten::new_full", "aten::scalar_tensor", "aten::arange",
+                    "aten::eye", "aten::linspace", "aten::tril_indices", "aten::triu_indices"});
+}
+
+bool is_elementwise(const Call& call) {
+  return is_one_of(base_name(call),
+                   {"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::relu", "aten::clamp_min", "aten::neg",
+                    "aten::threshold_backward", "aten::tanh", "aten::tanh_backward", "aten::sigmoid",
+                    "aten::sigmoid_backward", "aten::gelu", "aten::gelu_backward", "aten::silu", "aten::silu_backward",
+                    "aten::exp", "aten::log", "aten::sqrt", "aten::rsqrt", "aten::leaky_relu_backward"});
+}
+
+bool reads_only_shape(const Call& call) {
+  const std::string_view name = base_name(call);
+  return name.ends_with("_like") || name.starts_with("aten::new_");
+}
+
+}  // namespace danling::inline v0::tape

@@ -1,0 +1,449 @@
+#include <tape/recorder.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <string_view>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DispatchKeySet.h>
+#include <torch/library.h>
+
+#include <danling/core/error.hpp>
+#include <danling/core/format.hpp>
+
+namespace danling::inline v0::tape {
+namespace {
+
+// Below autograd, and not used by a program without Python.
+constexpr auto recording_key = c10::DispatchKey::Fake;
+constexpr std::int64_t max_content = 64 * 1024;
+
+thread_local Observer* current = nullptr;
+std::atomic<Recorder*> active{nullptr};  // also for autograd's threads, which inherit the included key
+
+/// In-place operators that do not read what they overwrite.
+bool only_writes(std::string_view name) {
+  static constexpr std::array<std::string_view, 11> names = {
+      "aten::copy_",        "aten::fill_",       "aten::zero_",   "aten::bernoulli_",  "aten::normal_", "aten::uniform_",
+      "aten::exponential_", "aten::log_normal_", "aten::random_", "aten::geometric_", "aten::cauchy_"};
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Operators whose result has memory without content.
+bool is_empty(std::string_view name) {
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
+/// Those that change an argument without saying so in their schema: positions of the running averages.
+std::vector<std::size_t> hidden_writes(std::string_view name) {
+  if (name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm") {
+    return {3, 4};
+  }
+  return {};
+}
+
+/// Those that return numbers which follow from shapes alone.
+bool reads_shapes(std::string_view name) {
+  return name == "aten::_fused_sdp_choice" || name == "aten::is_same_size" || name.starts_with("aten::sym_");
+}
+
+/// Those that read their arguments' content on the host, though no tag says so.
+bool reads_on_host(std::string_view name) {
+  static constexpr std::array<std::string_view, 6> names = {"aten::_pack_padded_sequence", "aten::_pad_packed_sequence",
+                                                            "aten::is_nonzero",            "aten::set_",
+                                                            "aten::resize_",               "aten::_resize_output_"};
+  return std::find(names.begin(), names.end(), name) != names.end() || name.starts_with("aten::set_.");
+}
+
+template <class Visit>
+void visit_tensors(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) {
+      visit(value.toTensor());
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) {
+      visit_tensors(item, visit);
+    }
+  }
+}
+
+}  // namespace
+
+Observer::~Observer() = default;
+StepObserver::~StepObserver() = default;
+Observer* observer() noexcept { return current; }
+
+ObserverScope::ObserverScope(Observer* observer) : previous_(std::exchange(current, observer)) {}
+ObserverScope::~ObserverScope() { current = previous_; }
+
+Suspended::Suspended() : was_included_(c10::impl::tls_is_dispatch_key_included(recording_key)) {
+  c10::impl::tls_set_dispatch_key_included(recording_key, false);
+}
+Suspended::~Suspended() { c10::impl::tls_set_dispatch_key_included(recording_key, was_included_); }
+
+// ---- the dispatcher -------------------------------------------------------------------------------------------------
+
+void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key);
+  Recorder* const recorder = active.load(std::memory_order_acquire);
+  if (recorder == nullptr ||
+      (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))) {
+    op.redispatchBoxed(below, stack);  // its parts come here
+    return;
+  }
+  Call call = recorder->begin(op, *stack);
+  {
+    const c10::impl::ExcludeDispatchKeyGuard inside(recording_key);
+    op.redispatchBoxed(below, stack);
+  }
+  recorder->end(std::move(call), *stack);
+}
+
+Recorder::Recorder(const Surroundings& surroundings) {
+  static const bool registered = [] {
+    if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(recording_key)) {
+      return false;  // LibTorch, or another library, uses it
+    }
+    static torch::Library library(torch::Library::IMPL, "_", recording_key, __FILE__, __LINE__);
+    library.fallback(torch::CppFunction::makeFromBoxedFunction<&Recorder::intercept>());
+    return true;
+  }();
+  check<StateError>(registered, "tape.record",
+                    "expected a process in which no other library handles LibTorch's dispatch key Fake, got one with "
+                    "such a library; do not set compile.enable");
+  Recorder* expected = nullptr;
+  check<StateError>(active.compare_exchange_strong(expected, this), "tape.record",
+                    "expected no other recording in this process, got one in progress");
+  recording_.held = surroundings.held;
+  recording_.names = surroundings.names;
+  recording_.live = surroundings.live;
+  recording_.num_inputs = surroundings.inputs.size();
+  for (std::size_t i = 0; i < surroundings.inputs.size(); ++i) {
+    add_source(surroundings.inputs[i], Origin::input, static_cast<int>(i));
+  }
+  for (std::size_t i = 0; i < surroundings.held.size(); ++i) {
+    add_source(surroundings.held[i], Origin::held, static_cast<int>(i));
+    add_source(surroundings.held[i].grad(), Origin::gradient, static_cast<int>(i));
+  }
+  scope_ = std::make_unique<ObserverScope>(this);
+  included_ = std::make_unique<c10::impl::IncludeDispatchKeyGuard>(recording_key);
+}
+
+Recorder::~Recorder() {
+  included_.reset();
+  active.store(nullptr, std::memory_order_release);
+}
+
+// ---- storages and values --------------------------------------------------------------------------------------------
+
+int Recorder::add_storage(Storage storage, const at::Tensor& tensor) {
+  storage.device = tensor.device();
+  recording_.storages.push_back(std::move(storage));
+  values_of_.emplace_back();
+  known_.push_back(tensor.storage().getWeakStorageImpl());
+  return static_cast<int>(recording_.storages.size()) - 1;
+}
+
+void Recorder::add_source(const at::Tensor& tensor, Origin origin, int source) {
+  if (!tensor.defined() || !tensor.has_storage() || tensor.layout() != c10::kStrided) {
+    return;
+  }
+  const std::int64_t bytes = layout_of(tensor).bytes();
+  const int id = add_storage({.origin = origin, .source = source, .bytes = bytes}, tensor);
+  const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+  sources_[tensor.storage().unsafeGetStorageImpl()].push_back({begin, begin + bytes, id});
+}
+
+/// @param layout  its offset becomes that in the storage of the recording
+int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
+  const auto* impl = tensor.storage().unsafeGetStorageImpl();
+  if (const auto made = made_.find(impl); made != made_.end()) {
+    return made->second;
+  }
+  const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+  const auto* end = begin + layout.bytes();
+  const auto find = [&](const std::vector<Source>& sources) -> int {
+    const Source* best = nullptr;
+    for (const Source& source : sources) {
+      const bool holds = begin >= source.begin && end <= source.end &&
+                         (begin - source.begin) % static_cast<std::ptrdiff_t>(tensor.element_size()) == 0;
+      if (holds && (best == nullptr || source.end - source.begin < best->end - best->begin)) {
+        best = &source;
+      }
+    }
+    if (best == nullptr) {
+      return -1;
+    }
+    layout.offset = (begin - best->begin) / static_cast<std::ptrdiff_t>(tensor.element_size());
+    return best->storage;
+  };
+  const auto sources = sources_.find(impl);
+  if (const int found = sources == sources_.end() ? -1 : find(sources->second); found >= 0) {
+    return found;
+  }
+  for (std::size_t i = 0; i < recording_.live.size(); ++i) {  // they may be set in the middle of the step
+    const at::Tensor& live = *recording_.live[i];
+    if (live.defined() && live.has_storage() && live.storage().unsafeGetStorageImpl() == impl) {
+      add_source(live, Origin::live, static_cast<int>(i));
+      if (const int found = find(sources_.at(impl)); found >= 0) {
+        return found;
+      }
+    }
+  }
+  // Nobody has named it: a tensor of the program.
+  recording_.held.push_back(tensor.detach());
+  recording_.names.emplace_back();
+  add_source(tensor, Origin::held, static_cast<int>(recording_.held.size()) - 1);
+  layout.offset = 0;
+  return static_cast<int>(recording_.storages.size()) - 1;
+}
+
+int Recorder::value_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return -1;
+  }
+  Layout layout = layout_of(tensor);
+  const int storage = storage_of(tensor, layout);
+  auto& known = values_of_[static_cast<std::size_t>(storage)];
+  for (const int value : known) {
+    if (recording_.values[static_cast<std::size_t>(value)].layout == layout) {
+      return value;
+    }
+  }
+  recording_.values.push_back({storage, std::move(layout)});
+  known.push_back(static_cast<int>(recording_.values.size()) - 1);
+  return known.back();
+}
+
+/// Keeps the content of what the program filled past the dispatcher, or made itself.
+void Recorder::note_read(int storage, const at::Tensor& tensor) {
+  Storage& read = recording_.storages[static_cast<std::size_t>(storage)];
+  const bool filled_on_host = read.origin == Origin::made && !read.written;
+  const bool found = read.origin == Origin::held && recording_.names[static_cast<std::size_t>(read.source)].empty();
+  if ((filled_on_host || found) && !read.content.defined()) {
+    const c10::NoGradGuard no_grad;
+    const Suspended suspended;
+    const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+    if (filled_on_host && bytes <= max_content) {
+      at::Tensor whole = at::empty({0}, tensor.options().dtype(at::kByte).requires_grad(false));
+      whole.set_(tensor.storage(), 0, {bytes}, {1});
+      read.content = whole.clone();
+    } else if (found && read.bytes <= max_content) {
+      read.content = tensor.detach().clone();
+    }
+    if (filled_on_host && !read.content.defined()) {
+      refuse(concat("a tensor of ", bytes, " bytes is filled past LibTorch's operators in each step; make it once"));
+    }
+  }
+  if (read.origin == Origin::held && !recording_.names[static_cast<std::size_t>(read.source)].empty()) {
+    after_ = read.source;
+  }
+}
+
+Argument Recorder::argument_of(const c10::IValue& value) {
+  Argument out;
+  if (value.isTensor()) {
+    out.kind = Argument::Kind::tensor;
+    out.values.push_back(value_of(value.toTensor()));
+  } else if (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList()) {
+    const auto items = value.toListRef();
+    const bool tensors = std::any_of(items.begin(), items.end(), [](const auto& item) { return item.isTensor(); });
+    if (tensors) {
+      out.kind = Argument::Kind::list;
+      for (const auto& item : items) {
+        out.values.push_back(item.isTensor() ? value_of(item.toTensor()) : -1);
+      }
+      out.constant = c10::IValue(c10::impl::GenericList(value.toList().elementType()));
+    } else {
+      out.constant = value;
+    }
+  } else {
+    out.constant = value;
+  }
+  return out;
+}
+
+bool Recorder::check_tensor(const at::Tensor& tensor, const Call& call) {
+  const char* kind = tensor.layout() != c10::kStrided                             ? "a sparse tensor"
+                     : !tensor.has_storage() || tensor.is_nested()                ? "a tensor without a storage"
+                     : tensor.is_quantized()                                      ? "a quantized tensor"
+                     : tensor._is_zerotensor() || tensor.is_conj() || tensor.is_neg() ? "a tensor that is lazily changed"
+                     : !tensor.device().is_cpu() && !tensor.device().is_cuda()    ? "a tensor of another device"
+                                                                                  : nullptr;
+  if (kind != nullptr) {
+    refuse(concat(kind, " in ", place_of(recording_, call)));
+  }
+  return kind == nullptr;
+}
+
+// ---- calls ----------------------------------------------------------------------------------------------------------
+
+Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const std::lock_guard lock(mutex_);
+  const Suspended suspended;
+  const auto& schema = op.schema();
+  const std::string& name = schema.name();
+  Call call{.op = op, .with_gradients = c10::GradMode::is_enabled(), .backward = backward_, .after = after_};
+  if (!recording_.refusal.empty()) {
+    return call;
+  }
+  const std::size_t count = schema.arguments().size();
+  const bool has_tag = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
+  call.guard = name == "aten::equal";
+  call.random = op.hasTag(at::Tag::nondeterministic_seeded);
+  bool returns_view = !schema.returns().empty();
+  for (const auto& result : schema.returns()) {
+    returns_view = returns_view && result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  }
+  call.is_view = returns_view || name == "aten::_unsafe_view" || reads_shapes(name);
+  if ((has_tag && !call.guard) || reads_on_host(name)) {
+    refuse(concat("the host reads a value, or a shape depends on one: ", place_of(recording_, call)));
+    return call;
+  }
+  bool strided = true;
+  for (std::size_t i = 0; i < count && strided; ++i) {
+    visit_tensors(torch::jit::peek(stack, i, count), [&](const at::Tensor& tensor) {
+      strided = strided && check_tensor(tensor, call);
+      if (tensor.device().is_cuda()) {
+        call.key = c10::DispatchKey::CUDA;
+      }
+    });
+  }
+  if (!strided) {
+    return call;
+  }
+  const auto hidden = hidden_writes(name);
+  for (std::size_t i = 0; i < count; ++i) {
+    const c10::IValue& given = torch::jit::peek(stack, i, count);
+    const auto& declared = schema.arguments()[i];
+    call.arguments.push_back(argument_of(given));
+    const bool writes = (declared.alias_info() != nullptr && declared.alias_info()->isWrite()) ||
+                        std::find(hidden.begin(), hidden.end(), i) != hidden.end();
+    const bool reads = !call.is_view && !(writes && (declared.kwarg_only() || only_writes(name)));
+    std::size_t position = 0;
+    for (const int value : call.arguments.back().values) {
+      const std::size_t item = position++;
+      if (value < 0) {
+        continue;
+      }
+      const int storage = recording_.values[static_cast<std::size_t>(value)].storage;
+      if (reads) {
+        note_read(storage, given.isTensor() ? given.toTensor() : given.toListRef()[item].toTensor());
+        call.reads.push_back(storage);
+      }
+      if (writes) {
+        recording_.storages[static_cast<std::size_t>(storage)].written = true;
+        call.writes.push_back(storage);
+      }
+    }
+  }
+  return call;
+}
+
+void Recorder::end(Call call, const torch::jit::Stack& stack) {
+  const std::lock_guard lock(mutex_);
+  const Suspended suspended;
+  if (!recording_.refusal.empty()) {
+    return;
+  }
+  const std::size_t count = call.op.schema().returns().size();
+  const bool empty = is_empty(call.op.schema().name());
+  const int number = static_cast<int>(recording_.calls.size());
+  bool strided = true;
+  for (std::size_t i = 0; i < count && strided; ++i) {
+    const c10::IValue& result = torch::jit::peek(stack, i, count);
+    visit_tensors(result, [&](const at::Tensor& tensor) {
+      strided = strided && check_tensor(tensor, call);
+      const auto* impl = strided ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+      if (strided && !made_.contains(impl) && !sources_.contains(impl)) {
+        made_[impl] = add_storage({.origin = Origin::made,
+                                   .source = number,
+                                   .written = !empty,
+                                   .bytes = static_cast<std::int64_t>(tensor.storage().nbytes())},
+                                  tensor);
+        if (tensor.device().is_cuda()) {
+          call.key = c10::DispatchKey::CUDA;
+        }
+      }
+    });
+    if (strided) {
+      call.results.push_back(argument_of(result));
+      call.guard = call.guard && call.results.back().kind == Argument::Kind::constant;
+      if (call.results.back().kind == Argument::Kind::constant && !call.guard && !reads_shapes(call.op.schema().name()) &&
+          !result.isNone() && !(result.isList() && result.toListRef().empty())) {
+        refuse(concat("the host reads a value: ", place_of(recording_, call)));
+      }
+    }
+  }
+  recording_.calls.push_back(std::move(call));
+}
+
+// ---- what the program says ------------------------------------------------------------------------------------------
+
+void Recorder::refuse(std::string reason) {
+  if (recording_.refusal.empty()) {
+    recording_.refusal = std::move(reason);
+  }
+}
+
+void Recorder::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again) {
+  const std::lock_guard lock(mutex_);
+  const Suspended suspended;
+  HostCall call{.place = recording_.calls.size(), .name = std::move(name), .again = std::move(again)};
+  for (const at::Tensor& tensor : tensors) {
+    call.values.push_back(value_of(tensor));
+    if (call.values.back() >= 0) {
+      note_read(recording_.values[static_cast<std::size_t>(call.values.back())].storage, tensor);
+    }
+  }
+  recording_.host_calls.push_back(std::move(call));
+}
+
+void Recorder::update(std::string name, std::function<void(const Tensors&)> again) {
+  host_call(std::move(name), {}, std::move(again));
+  recording_.host_calls.back().ends_unit = true;
+}
+
+void Recorder::begin_backward() {
+  backward_ = true;
+  gradients_before_.clear();
+  for (const at::Tensor& tensor : recording_.held) {
+    gradients_before_.push_back(tensor.grad());
+  }
+}
+
+void Recorder::end_backward() {
+  backward_ = false;
+  const std::lock_guard lock(mutex_);
+  const Suspended suspended;
+  HostCall call{.place = recording_.calls.size(), .name = "gradients"};
+  for (std::size_t i = 0; i < gradients_before_.size(); ++i) {
+    const at::Tensor& grad = recording_.held[i].grad();
+    if (grad.is_same(gradients_before_[i])) {
+      continue;
+    }
+    if (grad.defined() && grad.layout() != c10::kStrided) {
+      refuse(concat("the gradient of ", recording_.names[i], " is sparse"));
+      return;
+    }
+    call.gradients.emplace_back(static_cast<int>(i), value_of(grad));
+  }
+  recording_.host_calls.push_back(std::move(call));
+  gradients_before_.clear();
+}
+
+Recording Recorder::finish(const Tensors& outputs) {
+  included_.reset();
+  scope_.reset();
+  for (const at::Tensor& tensor : outputs) {
+    recording_.outputs.push_back(value_of(tensor));
+  }
+  return std::move(recording_);
+}
+
+}  // namespace danling::inline v0::tape

@@ -1,0 +1,99 @@
+// Records a step: the operators that its tensors go through, below autograd.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <tape/recording.hpp>
+
+namespace danling::inline v0::tape {
+
+/// An Observer that also sees backward passes and updates.
+class StepObserver : public Observer {
+ public:
+  ~StepObserver() override;
+  virtual void begin_backward() = 0;
+  virtual void end_backward() = 0;
+  /// As host_call, for one that changes parameters.
+  virtual void update(std::string name, std::function<void(const Tensors&)> again) = 0;
+  /// Before update() runs for the first time.
+  virtual void before_update() = 0;
+};
+
+/// What a step works on.
+struct Surroundings {
+  Tensors inputs;                       ///< its batch
+  std::vector<const at::Tensor*> live;  ///< variables of the runner that hold tensors; they outlive the tape
+  Tensors held;                         ///< parameters and buffers
+  std::vector<std::string> names;       ///< of `held`
+};
+
+/// Sets the observer of this thread for its lifetime.
+class ObserverScope {
+ public:
+  explicit ObserverScope(Observer* observer);
+  ~ObserverScope();
+  ObserverScope(const ObserverScope&) = delete;
+  ObserverScope& operator=(const ObserverScope&) = delete;
+
+ private:
+  Observer* previous_;
+};
+
+/// Records what this thread, and autograd's threads on its behalf, do while it lives.
+class Recorder final : public StepObserver {
+ public:
+  /// @throws StateError when LibTorch's key for it is taken, or another recording is in progress in this process
+  explicit Recorder(const Surroundings& surroundings);
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again) override;
+  void refuse(std::string reason) override;
+  void begin_backward() override;
+  void end_backward() override;
+  void update(std::string name, std::function<void(const Tensors&)> again) override;
+  void before_update() override {}
+
+  /// @param outputs  what the step returned
+  Recording finish(const Tensors& outputs);
+
+ private:
+  struct Source {
+    const char *begin, *end;
+    int storage;
+  };
+  static void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+  Call begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void end(Call call, const torch::jit::Stack& stack);
+  void add_source(const at::Tensor& tensor, Origin origin, int source);
+  int value_of(const at::Tensor& tensor);
+  int storage_of(const at::Tensor& tensor, Layout& layout);
+  int add_storage(Storage storage, const at::Tensor& tensor);
+  Argument argument_of(const c10::IValue& value);
+  void note_read(int storage, const at::Tensor& tensor);
+  bool check_tensor(const at::Tensor& tensor, const Call& call);
+
+  std::mutex mutex_;  // autograd's threads of devices
+  Recording recording_;
+  Tensors gradients_before_;
+  std::unordered_map<const c10::StorageImpl*, std::vector<Source>> sources_;  // shared by several tensors
+  std::unordered_map<const c10::StorageImpl*, int> made_;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> known_;  // their addresses stay taken
+  std::vector<std::vector<int>> values_of_;                       // by storage
+  bool backward_ = false;
+  int after_ = -1;
+  std::unique_ptr<ObserverScope> scope_;
+  std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included_;
+};
+
+}  // namespace danling::inline v0::tape
