@@ -36,11 +36,8 @@ void enable_recording(Config& config) {
   }
 }
 
-/// Steps of the runner that were replays of a recorded step. TO FILL IN; -1: unknown, and the benchmark fails.
-std::int64_t replayed_steps(const dl::TorchRunner& runner) {
-  static_cast<void>(runner);
-  return -1;
-}
+/// Steps of the runner that were replays of a recorded step.
+std::int64_t replayed_steps(const dl::TorchRunner& runner) { return runner.compile_report().replayed; }
 
 // ---- models ---------------------------------------------------------------------------------------------------------
 

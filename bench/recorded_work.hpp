@@ -12,7 +12,7 @@
 namespace bench::recorded {
 
 /// Whether the library can record steps: compile.enable.
-constexpr bool has_recording = false;
+constexpr bool has_recording = true;
 
 struct Work {
   std::string name, title;

@@ -10,6 +10,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/metrics/metric_value.hpp>
+#include <danling/tape/observer.hpp>
 
 #include <metrics/average_meter.hpp>
 #include <metrics/compensated.hpp>
@@ -104,6 +105,10 @@ void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) co
 }
 
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
+  if (tape::observer() != nullptr) [[unlikely]] {
+    tape::host_call("a meter", {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, this);
+    return;
+  }
   check_real(value, "average_meter.update");
   if (value.numel() != 1) {
     update_elements(value, n);
@@ -139,6 +144,10 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
 }
 
 void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
+  if (tape::observer() != nullptr) [[unlikely]] {
+    tape::host_call("a meter", {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, this);
+    return;
+  }
   check_scalar(sum);
   check_scalar_fits(sum, n);
   if (sum.is_cpu()) {
@@ -155,6 +164,10 @@ void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
 }
 
 void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
+  if (tape::observer() != nullptr) [[unlikely]] {
+    tape::host_call("a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, this);
+    return;
+  }
   if (!n.defined() || n.numel() != 1 || !at::isIntegralType(n.scalar_type(), /*includeBool=*/false)) [[unlikely]] {
     fail<MetricError>("average_meter.add", "expected an integer scalar as weight, got ", detail::tensor_text(n));
   }

@@ -10,6 +10,7 @@
 #include <danling/core/error.hpp>
 #include <danling/core/suggest.hpp>
 #include <danling/metrics/preprocess.hpp>
+#include <danling/tape/observer.hpp>
 
 #include <metrics/global_metrics_impl.hpp>
 #include <metrics/metric_check.hpp>
@@ -85,6 +86,11 @@ void GlobalMetrics::Impl::replace(Local other) {
 }
 
 void GlobalMetrics::update(const at::Tensor& prediction, const at::Tensor& target) {
+  if (tape::observer() != nullptr) [[unlikely]] {
+    tape::host_call(
+        "metrics", {prediction, target}, [this](const tape::Tensors& now) { update(now[0], now[1]); }, this);
+    return;
+  }
   const c10::NoGradGuard no_grad;
   const auto [given_preds, given_targets] = impl_->options.preprocess ? impl_->options.preprocess(prediction, target)
                                                                       : metrics::base_preprocess(prediction, target);

@@ -6,8 +6,6 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
-#include <danling/tape/observer.hpp>
-
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
@@ -34,15 +32,6 @@ MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples)
                       ", or one for the batch, got ", tensor_text(*tensor));
   }
   return MetricValue::per_sample(*tensor);
-}
-
-void detail::record_value(AverageMeter& meter, const MetricValue& value, std::int64_t n) {
-  if (tape::observer() == nullptr) [[likely]] {
-    meter.record(value, n);
-    return;
-  }
-  tape::host_call("a loss's meter", value.tensors(),
-                  [&meter, value, n](const tape::Tensors& now) { meter.record(value.with(now), n); });
 }
 
 void detail::LossSum::add(const MetricValue& value, double weight) {

@@ -40,38 +40,4 @@ at::Tensor MetricValue::tensor() const {
   return tensor != nullptr ? *tensor : meter_of(value_).value_tensor();
 }
 
-std::vector<at::Tensor> MetricValue::tensors() const {
-  return std::visit(
-      [](const auto& value) -> std::vector<at::Tensor> {
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, at::Tensor>) {
-          return {value};
-        } else if constexpr (std::is_same_v<T, Sum<at::Tensor, std::int64_t>>) {
-          return {value.sum};
-        } else if constexpr (std::is_same_v<T, Sum<at::Tensor, at::Tensor>>) {
-          return {value.sum, value.n};
-        } else {
-          return {};
-        }
-      },
-      value_);
-}
-
-MetricValue MetricValue::with(const std::vector<at::Tensor>& tensors) const {
-  return std::visit(
-      [&](const auto& value) -> MetricValue {
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, at::Tensor>) {
-          return MetricValue(tensors.at(0));
-        } else if constexpr (std::is_same_v<T, Sum<at::Tensor, std::int64_t>>) {
-          return MetricValue::sum(tensors.at(0), value.n);
-        } else if constexpr (std::is_same_v<T, Sum<at::Tensor, at::Tensor>>) {
-          return MetricValue::sum(tensors.at(0), tensors.at(1));
-        } else {
-          return *this;
-        }
-      },
-      value_);
-}
-
 }  // namespace danling::inline v0

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <danling/metrics/preprocess.hpp>
+#include <danling/tape/observer.hpp>
 
 #include <metrics/merge_by_name.hpp>
 #include <metrics/metric_check.hpp>
@@ -42,6 +43,11 @@ void MetricMeter::update(const at::Tensor& prediction, const at::Tensor& target,
 }
 
 void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
+  if (tape::observer() != nullptr) [[unlikely]] {
+    tape::host_call(
+        "metrics", {prediction, target}, [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, this);
+    return;
+  }
   const c10::NoGradGuard no_grad;
   if (preprocess_) {
     auto [input, label] = preprocess_(prediction, target);
@@ -88,6 +94,11 @@ void StreamMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
 }
 
 void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
+  if (tape::observer() != nullptr) [[unlikely]] {
+    tape::host_call(
+        "metrics", {prediction, target}, [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, this);
+    return;
+  }
   const c10::NoGradGuard no_grad;
   auto [input, label] = preprocess_ ? preprocess_(prediction, target) : metrics::base_preprocess(prediction, target);
   const MetricState state(detail::as_rows(input), detail::as_rows(label));

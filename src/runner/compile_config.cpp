@@ -2,6 +2,7 @@
 #include <danling/runner/compile_options.hpp>
 
 #include <danling/config/fields.hpp>
+#include <danling/core/error.hpp>
 
 #include "runner/reserved_keys.hpp"
 
@@ -30,6 +31,13 @@ void CompileConfig::fields(Fields& f) {
       .at_least(1);
   f("explain", explain, "log the calls of each tape, with memory and times");
   detail::reserve(f, detail::reserved_keys().compile);
+}
+
+void CompileConfig::check() const {
+  static constexpr std::string_view where = "config.validate";
+  danling::check<ConfigError>(!dynamic.value_or(false), where,
+                              "expected 'compile.dynamic: false', a tape for each shape of batch, got true; for few "
+                              "shapes, read batches of similar length (data::LengthBuckets)");
 }
 
 }  // namespace danling::inline v0

@@ -401,19 +401,12 @@ void RunnerConfig::base_validate() const {
   check<ConfigError>(
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
-  check<ConfigError>(!compile.dynamic.value_or(false), where,
-                     "expected 'compile.dynamic: false', a tape for each shape of batch, got true; to have few shapes, "
-                     "read batches of similar length (LengthBuckets)");
   detail::check_processes(*this);
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' beside 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",
                      time_limit.value_or(Duration()).seconds);
-  check<ConfigError>(find_lr.min < find_lr.max, where, "expected 'find_lr.min' below 'find_lr.max', got ", find_lr.min,
-                     " and ", find_lr.max);
-  check<ConfigError>(find_batch_size.min <= find_batch_size.max, where,
-                     "expected 'find_batch_size.min' of at most 'find_batch_size.max', got ", find_batch_size.min,
-                     " and ", find_batch_size.max);
+  detail::check_tools(*this);
   check<ConfigError>(!find_lr.enabled || !find_batch_size.enabled, where,
                      "expected one of 'find_lr' and 'find_batch_size', got both");
   for (const auto& [set, key] : {std::pair(pretrained_key.has_value(), "pretrained_key"),

@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
-
-#include <ATen/autocast_mode.h>
-#include <torch/nn/module.h>
 
 #include <danling/runner/batch_tensors.hpp>
 #include <danling/telemetry/logger.hpp>
@@ -18,10 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using tape::Tensors;
 
-constexpr std::int64_t warm_steps = 3;
-constexpr std::int64_t trial_steps = 10;  // half of them replayed
 constexpr std::int64_t explained_steps = 20;
-constexpr std::int64_t many_kinds = 64;  // of which none came twice
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -39,6 +32,11 @@ class Observing {
 
 }  // namespace
 
+detail::TapeSchedule& detail::tape_schedule() {
+  static TapeSchedule schedule;
+  return schedule;
+}
+
 TorchRunnerBase::StepTapes::StepTapes(TorchRunnerBase& runner) : runner_(runner), config_(runner.config().compile) {}
 TorchRunnerBase::StepTapes::~StepTapes() = default;
 
@@ -47,194 +45,6 @@ std::shared_ptr<TorchRunnerBase::StepTapes> TorchRunnerBase::StepTapes::build(To
 }
 
 const CompileReport& TorchRunnerBase::StepTapes::report() const { return report_; }
-
-// ---- what a step works on -------------------------------------------------------------------------------------------
-
-void TorchRunnerBase::StepTapes::list_tensors() {
-  held_.clear();
-  buffers_.clear();
-  names_.clear();
-  modules_.clear();
-  owners_.clear();
-  const auto add_module = [this](const std::shared_ptr<torch::nn::Module>& module) {
-    if (module != nullptr) {
-      owners_.push_back(module);
-      for (const auto& part : module->modules()) {
-        modules_.push_back(part.get());
-      }
-    }
-  };
-  const auto add = [&](const ModelHandle& handle, const std::string& prefix) {
-    if (!handle) {
-      return;
-    }
-    std::set<const void*> parameters;
-    for (const auto& [name, tensor] : handle.named_parameters()) {
-      parameters.insert(tensor.unsafeGetTensorImpl());
-      held_.push_back(tensor);
-      names_.push_back(prefix + name);
-    }
-    for (const auto& [name, tensor] : handle.named_state()) {
-      if (tensor.defined() && !parameters.contains(tensor.unsafeGetTensorImpl())) {
-        held_.push_back(tensor);
-        names_.push_back(prefix + name);
-        buffers_.push_back(tensor);
-      }
-    }
-    add_module(handle.module());
-  };
-  add(runner_.model, "");
-  for (const auto& [name, handle] : runner_.models) {
-    add(handle, name + ".");
-  }
-  add(runner_.ema, "ema.");
-  add(runner_.teacher, "teacher.");
-  std::vector<std::shared_ptr<torch::nn::Module>> losses{runner_.criterion.module()};
-  if (runner_.criterion.losses() != nullptr) {
-    losses = runner_.criterion.losses()->modules();
-  }
-  for (const auto& module : losses) {
-    if (module == nullptr) {
-      continue;
-    }
-    for (const auto& item : module->named_parameters()) {
-      held_.push_back(item.value());
-      names_.push_back("criterion." + item.key());
-    }
-    for (const auto& item : module->named_buffers()) {
-      held_.push_back(item.value());
-      names_.push_back("criterion." + item.key());
-      buffers_.push_back(item.value());
-    }
-    add_module(module);
-  }
-}
-
-/// Changes when anything that tapes refer to is another object.
-std::uint64_t TorchRunnerBase::StepTapes::identity() const {
-  std::uint64_t out = runner_.criterion.version();
-  const auto add = [&](const void* address) { out = out * 1099511628211U + reinterpret_cast<std::uintptr_t>(address); };
-  for (const at::Tensor& tensor : held_) {
-    add(tensor.unsafeGetTensorImpl());
-  }
-  for (const Learner& learner : runner_.learners_) {
-    add(&learner);
-    add(learner.optimizer.get());
-  }
-  return out;
-}
-
-void TorchRunnerBase::StepTapes::begin_loop() {
-  list_tensors();
-  const std::uint64_t now = identity();
-  if (now != identity_) {
-    identity_ = now;
-    kinds_.clear();
-  }
-  loop_begins_ = true;
-}
-
-tape::Surroundings TorchRunnerBase::StepTapes::surroundings(const Tensors& batch) const {
-  tape::Surroundings out{.inputs = batch, .live = {}, .held = held_, .names = names_};
-  for (const Learner& learner : runner_.learners_) {
-    out.live.push_back(&learner.seed);
-  }
-  return out;
-}
-
-void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchParts& batch) {
-  key_.clear();
-  const auto add = [this](std::int64_t number) { key_.push_back(number); };
-  add(static_cast<std::int64_t>(mode));
-  add(runner_.step_variant());
-  add(runner_.criterion.losses() != nullptr ? static_cast<std::int64_t>(runner_.criterion.losses()->weights_key()) : 0);
-  add((runner_.active_metrics_ != nullptr ? 1 : 0) + (runner_.distills_ ? 2 : 0));
-  for (const std::int64_t other : batch.others) {
-    add(other);
-  }
-  for (const at::Tensor& tensor : batch.tensors) {
-    if (!tensor.defined()) {
-      add(-1);
-      continue;
-    }
-    add(tensor.dim());
-    add(static_cast<std::int64_t>(tensor.scalar_type()) * 1024 + static_cast<std::int64_t>(tensor.device().type()));
-    for (const std::int64_t size : tensor.sizes()) {
-      add(size);
-    }
-    for (const std::int64_t stride : tensor.strides()) {
-      add(stride);
-    }
-  }
-  std::int64_t bits = 0;
-  int used = 0;
-  const auto add_bit = [&](bool bit) {
-    bits = bits * 2 + (bit ? 1 : 0);
-    if (++used == 62) {
-      add(bits);
-      bits = 0;
-      used = 0;
-    }
-  };
-  for (const at::Tensor& tensor : held_) {
-    add_bit(tensor.requires_grad());
-    add_bit(tensor.grad().defined());
-  }
-  for (const torch::nn::Module* module : modules_) {
-    add_bit(module->is_training());
-  }
-  add(bits);
-}
-
-TorchRunnerBase::StepTapes::Kind& TorchRunnerBase::StepTapes::find(RunnerMode mode) {
-  for (const auto& kind : kinds_) {
-    if (kind->key == key_) {
-      unknown_ = 0;
-      return *kind;
-    }
-  }
-  make_room();
-  kinds_.push_back(std::make_unique<Kind>());
-  kinds_.back()->key = key_;
-  kinds_.back()->mode = mode;
-  if (++unknown_ == many_kinds && said_.insert("kinds").second) {
-    const std::string text = concat("no two of ", many_kinds, " steps are of one kind (shapes, numbers of the loss)");
-    report_.refusals.push_back(text);
-    runner_.logger().warning(concat("compile: steps are not replayed: ", text));
-  }
-  return *kinds_.back();
-}
-
-/// Those without a tape go first, then the least recently used.
-void TorchRunnerBase::StepTapes::make_room() {
-  while (kinds_.size() >= static_cast<std::size_t>(config_.cache_size)) {
-    const auto first = std::min_element(kinds_.begin(), kinds_.end(), [](const auto& a, const auto& b) {
-      return std::pair(a->tape != nullptr, a->used) < std::pair(b->tape != nullptr, b->used);
-    });
-    kinds_.erase(first);
-  }
-}
-
-bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
-  std::string why;
-  if (mode == RunnerMode::train) {
-    if (runner_.learner_->repeats_step) {
-      why = concat(runner_.learner_->optimizer->name(), " evaluates the loss several times in a step");
-    } else if (!runner_.is_single_process_ && runner_.parallelism().sums_in_backward()) {
-      why = "processes sum gradients while the backward pass runs (ddp); set parallel.virtual_ranks";
-    }
-  }
-  if (!why.empty()) {
-    if (config_.fullgraph.value_or(false)) {
-      fail<StateError>("compile", "expected a step that can be recorded (compile.fullgraph), got one in which ", why);
-    }
-    if (said_.insert(why).second) {
-      report_.refusals.push_back(why);
-      runner_.logger().warning(concat("compile: training steps are not recorded: ", why));
-    }
-  }
-  return why.empty();
-}
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
 
@@ -251,16 +61,17 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
   write_key(mode, parts);
   Kind& kind = find(mode);
   kind.used = steps_;
+  if (kind.phase == Phase::warm && kind.count >= detail::tape_schedule().warm) {
+    kind.phase = Phase::record;
+    kind.count = 0;
+  }
   switch (kind.phase) {
     case Phase::warm: {
       const auto start = Clock::now();
       at::Tensor loss = run_eager(kind, eager);
       const double seconds = seconds_since(start);
       kind.eager_seconds = kind.count <= 1 ? seconds : std::min(kind.eager_seconds, seconds);
-      if (++kind.count == warm_steps) {
-        kind.phase = Phase::record;
-        kind.count = 0;
-      }
+      ++kind.count;
       return loss;
     }
     case Phase::record:
@@ -295,12 +106,17 @@ at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const Tensors& batch,
   ++report_.recorded;
   at::Tensor loss;
   tape::Recording recording;
+  std::vector<std::int64_t> counts;
+  for (const auto& [name, meter] : runner_.meters) {
+    counts.push_back(meter.count());
+  }
   {
     tape::Recorder recorder(surroundings(batch));
     const Observing scope(observing_, &recorder);
     loss = eager();
     recording = recorder.finish({loss});
   }
+  check_meters(counts, recording);
   if (!recording.refusal.empty()) {
     leave_eager(kind, recording.refusal, /*warn=*/true);
   } else if (!kind.first) {
@@ -317,9 +133,25 @@ at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const Tensors& batch,
   return loss;
 }
 
+/// A replay updates meters with tensors; numbers of the program it does not know.
+void TorchRunnerBase::StepTapes::check_meters(const std::vector<std::int64_t>& counts,
+                                              tape::Recording& recording) const {
+  std::size_t i = 0;
+  for (const auto& [name, meter] : runner_.meters) {
+    const std::int64_t before = i < counts.size() ? counts[i] : 0;
+    ++i;
+    const bool known =
+        std::any_of(recording.host_calls.begin(), recording.host_calls.end(),
+                    [meter = &meter](const tape::HostCall& call) { return call.object == meter; });
+    if (meter.count() != before && !known && recording.refusal.empty()) {
+      recording.refusal = concat("the step updates the meter ", quote(name), " with a number; pass a tensor");
+    }
+  }
+}
+
 void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recording) {
   kind.tape = std::make_unique<tape::Tape>(std::move(recording), arena_);
-  kind.phase = config_.verify > 0 ? Phase::check : Phase::trial;
+  kind.phase = config_.verify > 0 ? Phase::check : after_check();
   kind.count = 0;
   ++report_.tapes;
 }
@@ -345,10 +177,14 @@ at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& b
             : "";
     leave_eager(kind, concat("its replay is not the step", since, ": ", difference), /*warn=*/true);
   } else if (kind.phase == Phase::check && ++kind.count >= config_.verify) {
-    kind.phase = Phase::trial;
+    kind.phase = after_check();
     kind.count = 0;
   }
   return loss;
+}
+
+TorchRunnerBase::StepTapes::Phase TorchRunnerBase::StepTapes::after_check() {
+  return detail::tape_schedule().trial > 0 ? Phase::trial : Phase::replay;
 }
 
 /// Replays and eager steps in turn: a tape must be faster.
@@ -360,7 +196,7 @@ at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& bat
   const double seconds = seconds_since(start);
   double& least = replays ? kind.replay_seconds : kind.eager_seconds;
   least = kind.count < 2 ? seconds : std::min(least, seconds);
-  if (kind.phase == Phase::trial && ++kind.count == trial_steps) {
+  if (kind.phase == Phase::trial && ++kind.count == detail::tape_schedule().trial) {
     if (kind.replay_seconds > kind.eager_seconds) {
       leave_eager(kind,
                   concat("a replay takes ", to_fixed(kind.replay_seconds * 1e6, 1), " microseconds, the step ",
@@ -419,6 +255,12 @@ void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why,
     const std::string text = concat("compile: ", name_of(kind), " run as they are: ", why);
     warn ? runner_.logger().warning(text) : runner_.logger().info(text);
   }
+}
+
+void TorchRunnerBase::StepTapes::log_report() {
+  const std::int64_t all = report_.eager + report_.recorded + report_.checked + report_.replayed;
+  runner_.logger().info(concat("compile: ", report_.replayed, " of ", all, " steps replayed, by ", report_.tapes,
+                               report_.tapes == 1 ? " tape" : " tapes"));
 }
 
 void TorchRunnerBase::StepTapes::explain(Kind& kind) {

@@ -20,6 +20,14 @@ class Module;
 
 namespace danling::inline v0 {
 
+namespace detail {
+/// How many steps of a kind run before it is recorded, and to compare its speed. Tests have fewer.
+struct TapeSchedule {
+  std::int64_t warm = 3, trial = 10;
+};
+TapeSchedule& tape_schedule();
+}  // namespace detail
+
 /// The tapes of a runner. A kind of step has a tape of its own: training, evaluation or inference, the layout of its
 /// batch, which parameters have or want gradients, which modules train. Each kind passes through the phases below;
 /// every step of them is a step of the run, with the same bits.
@@ -37,6 +45,8 @@ class TorchRunnerBase::StepTapes {
   at::Tensor run(RunnerMode mode, const detail::BatchParts& parts, const std::function<at::Tensor()>& eager);
   /// Sees the step that is recorded or checked; null in all others.
   tape::StepObserver* observing() const { return observing_; }
+  /// Logs how many steps were replayed.
+  void log_report();
   const CompileReport& report() const;
 
   /// While it lives, steps run as they are.
@@ -88,6 +98,8 @@ class TorchRunnerBase::StepTapes {
   at::Tensor check_replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   at::Tensor try_replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   at::Tensor replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
+  static Phase after_check();
+  void check_meters(const std::vector<std::int64_t>& counts, tape::Recording& recording) const;
   void build_tape(Kind& kind, tape::Recording recording);
   void leave_eager(Kind& kind, const std::string& why, bool warn);
   void explain(Kind& kind);

@@ -11,10 +11,11 @@ namespace {
 constexpr auto where = "config.validate";
 
 template <class Tool>
-void check_switch(const std::string& name, const Tool& tool, const std::vector<std::string>& changed) {
-  if (!tool.enabled && std::find(changed.begin(), changed.end(), name) != changed.end()) {
+void check_switch(const std::string& name, const char* key, bool enabled, const Tool& tool,
+                  const std::vector<std::string>& changed) {
+  if (!enabled && std::find(changed.begin(), changed.end(), name) != changed.end()) {
     for (const Difference& difference : differences(to_tree(tool), to_tree(Tool()))) {
-      fail<ConfigError>(where, "expected '", name, "' beside '", name, ".", difference.key, "', got none");
+      fail<ConfigError>(where, "expected '", key, "' beside '", name, ".", difference.key, "', got none");
     }
   }
 }
@@ -22,11 +23,22 @@ void check_switch(const std::string& name, const Tool& tool, const std::vector<s
 }  // namespace
 
 void check_tools(const RunnerConfig& config, const std::vector<std::string>& changed) {
-  check_switch("find_lr", config.find_lr, changed);
-  check_switch("find_batch_size", config.find_batch_size, changed);
+  check_switch("find_lr", "find_lr", config.find_lr.enabled, config.find_lr, changed);
+  check_switch("find_batch_size", "find_batch_size", config.find_batch_size.enabled, config.find_batch_size, changed);
+  check_switch("compile", "compile.enable", config.compile.enable, config.compile, changed);
   const bool strict = std::find(changed.begin(), changed.end(), "pretrained_strict") == changed.end();
   check<ConfigError>(config.pretrained || config.pretrained_strict || strict, where,
                      "expected 'pretrained' beside 'pretrained_strict', got none");
+}
+
+void check_tools(const RunnerConfig& config) {
+  check<ConfigError>(config.find_lr.min < config.find_lr.max, where,
+                     "expected 'find_lr.min' below 'find_lr.max', got ", config.find_lr.min, " and ",
+                     config.find_lr.max);
+  check<ConfigError>(config.find_batch_size.min <= config.find_batch_size.max, where,
+                     "expected 'find_batch_size.min' of at most 'find_batch_size.max', got ",
+                     config.find_batch_size.min, " and ", config.find_batch_size.max);
+  config.compile.check();
 }
 
 }  // namespace danling::inline v0::detail

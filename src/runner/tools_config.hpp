@@ -12,5 +12,7 @@ namespace danling::inline v0::detail {
 /// @param changed  the top-level keys that these changed
 /// @throws ConfigError
 void check_tools(const RunnerConfig& config, const std::vector<std::string>& changed);
+/// Bounds of their options. @throws ConfigError
+void check_tools(const RunnerConfig& config);
 
 }  // namespace danling::inline v0::detail

@@ -25,6 +25,7 @@
 #include "runner/saver.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
+#include "runner/step_tapes.hpp"
 #include "runner/training.hpp"
 #include "runner/watchdog.hpp"
 #include "runner/watched_loop.hpp"
@@ -87,6 +88,9 @@ const ResultBook& TorchRunnerBase::train(const std::vector<std::string>& request
     callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, splits.train, splits.evaluate});
   } catch (...) {
     training.rethrow(began);
+  }
+  if (tapes_ != nullptr) {
+    tapes_->log_report();
   }
   gradient_accumulators_.clear();
   split_.clear();

@@ -42,7 +42,8 @@ class Checker final : public StepObserver {
   /// @param buffers  tensors that kernels may change without saying so
   Checker(Tape& tape, const Tensors& inputs, const Tensors& buffers);
 
-  void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again) override;
+  void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
+                 const void* object) override;
   void refuse(std::string reason) override;
   void begin_backward() override {}
   void end_backward() override;

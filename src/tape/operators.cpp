@@ -109,6 +109,12 @@ std::optional<OutForm> rewritten(const Call& call) {
   return std::nullopt;
 }
 
+/// Those whose form with given memory uses it for more than the result, as losses before their reduction do.
+bool resizes_given_memory(const Call& call) {
+  return is_one_of(base_name(call), {"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss",
+                                    "aten::binary_cross_entropy"});
+}
+
 }  // namespace
 
 std::optional<OutForm> out_form(const Call& call, const Recording&) {
@@ -116,7 +122,7 @@ std::optional<OutForm> out_form(const Call& call, const Recording&) {
     return form;
   }
   const auto found = overloads().find(call.op.schema().name());
-  if (found == overloads().end() || !call.op.hasKernelForDispatchKey(call.key)) {
+  if (found == overloads().end() || !call.op.hasKernelForDispatchKey(call.key) || resizes_given_memory(call)) {
     return std::nullopt;
   }
   for (const auto& op : found->second) {

@@ -52,9 +52,9 @@ bool reads_shapes(std::string_view name) {
 
 /// Those that read their arguments' content on the host, though no tag says so.
 bool reads_on_host(std::string_view name) {
-  static constexpr std::array<std::string_view, 6> names = {"aten::_pack_padded_sequence", "aten::_pad_packed_sequence",
-                                                            "aten::is_nonzero",            "aten::set_",
-                                                            "aten::resize_",               "aten::_resize_output_"};
+  static constexpr std::array<std::string_view, 7> names = {
+      "aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::is_nonzero",    "aten::set_",
+      "aten::resize_",               "aten::_resize_output_",      "aten::resize_as_"};
   return std::find(names.begin(), names.end(), name) != names.end() || name.starts_with("aten::set_.");
 }
 
@@ -71,6 +71,17 @@ void visit_tensors(const c10::IValue& value, const Visit& visit) {
   }
 }
 
+/// aten::index without masks: the shape of its result is that of its indices.
+bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack) {
+  bool out = name == "aten::index";
+  if (out) {
+    visit_tensors(torch::jit::peek(stack, 1, 2), [&](const at::Tensor& index) {
+      out = out && (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt);
+    });
+  }
+  return out;
+}
+
 }  // namespace
 
 Observer::~Observer() = default;
@@ -80,10 +91,15 @@ Observer* observer() noexcept { return current; }
 ObserverScope::ObserverScope(Observer* observer) : previous_(std::exchange(current, observer)) {}
 ObserverScope::~ObserverScope() { current = previous_; }
 
-Suspended::Suspended() : was_included_(c10::impl::tls_is_dispatch_key_included(recording_key)) {
+Suspended::Suspended()
+    : was_included_(c10::impl::tls_is_dispatch_key_included(recording_key)),
+      observer_(std::exchange(current, nullptr)) {
   c10::impl::tls_set_dispatch_key_included(recording_key, false);
 }
-Suspended::~Suspended() { c10::impl::tls_set_dispatch_key_included(recording_key, was_included_); }
+Suspended::~Suspended() {
+  c10::impl::tls_set_dispatch_key_included(recording_key, was_included_);
+  current = observer_;
+}
 
 // ---- the dispatcher -------------------------------------------------------------------------------------------------
 
@@ -125,6 +141,9 @@ Recorder::Recorder(const Surroundings& surroundings) {
   recording_.num_inputs = surroundings.inputs.size();
   for (std::size_t i = 0; i < surroundings.inputs.size(); ++i) {
     add_source(surroundings.inputs[i], Origin::input, static_cast<int>(i));
+    if (const at::Tensor& input = surroundings.inputs[i]; input.defined() && input.is_leaf()) {
+      input_gradients_.emplace_back(input, input.grad());
+    }
   }
   for (std::size_t i = 0; i < surroundings.held.size(); ++i) {
     add_source(surroundings.held[i], Origin::held, static_cast<int>(i));
@@ -195,8 +214,8 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
       }
     }
   }
-  // Nobody has named it: a tensor of the program.
-  recording_.held.push_back(tensor.detach());
+  // Nobody has named it: a tensor of the program. The object itself, since it may get other memory.
+  recording_.held.push_back(tensor.grad_fn() == nullptr ? tensor : tensor.detach());
   recording_.names.emplace_back();
   add_source(tensor, Origin::held, static_cast<int>(recording_.held.size()) - 1);
   layout.offset = 0;
@@ -229,12 +248,16 @@ void Recorder::note_read(int storage, const at::Tensor& tensor) {
     const c10::NoGradGuard no_grad;
     const Suspended suspended;
     const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+    const auto copy = [](const at::Tensor& of, std::int64_t begin, std::int64_t size) {
+      at::Tensor whole = at::empty({0}, of.options().dtype(at::kByte).requires_grad(false));
+      whole.set_(of.storage(), begin, {size}, {1});
+      return whole.clone();
+    };
     if (filled_on_host && bytes <= max_content) {
-      at::Tensor whole = at::empty({0}, tensor.options().dtype(at::kByte).requires_grad(false));
-      whole.set_(tensor.storage(), 0, {bytes}, {1});
-      read.content = whole.clone();
-    } else if (found && read.bytes <= max_content) {
-      read.content = tensor.detach().clone();
+      read.content = copy(tensor, 0, bytes);
+    } else if (found && read.bytes <= max_content) {  // all of it, whatever part is read first
+      const at::Tensor& all = recording_.held[static_cast<std::size_t>(read.source)];
+      read.content = copy(all, all.storage_offset() * static_cast<std::int64_t>(all.element_size()), read.bytes);
     }
     if (filled_on_host && !read.content.defined()) {
       refuse(concat("a tensor of ", bytes, " bytes is filled past LibTorch's operators in each step; make it once"));
@@ -300,8 +323,9 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   for (const auto& result : schema.returns()) {
     returns_view = returns_view && result.alias_info() != nullptr && !result.alias_info()->isWrite();
   }
-  call.is_view = returns_view || name == "aten::_unsafe_view" || reads_shapes(name);
-  if ((has_tag && !call.guard) || reads_on_host(name)) {
+  const bool changes_shape = op.hasTag(at::Tag::inplace_view);  // of the tensor, not its content: t_, unsqueeze_
+  call.is_view = returns_view || changes_shape || name == "aten::_unsafe_view" || reads_shapes(name);
+  if ((has_tag && !call.guard && !is_index_of_numbers(name, stack)) || reads_on_host(name)) {
     refuse(concat("the host reads a value, or a shape depends on one: ", place_of(recording_, call)));
     return call;
   }
@@ -322,7 +346,7 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
     const c10::IValue& given = torch::jit::peek(stack, i, count);
     const auto& declared = schema.arguments()[i];
     call.arguments.push_back(argument_of(given));
-    const bool writes = (declared.alias_info() != nullptr && declared.alias_info()->isWrite()) ||
+    const bool writes = (!changes_shape && declared.alias_info() != nullptr && declared.alias_info()->isWrite()) ||
                         std::find(hidden.begin(), hidden.end(), i) != hidden.end();
     const bool reads = !call.is_view && !(writes && (declared.kwarg_only() || only_writes(name)));
     std::size_t position = 0;
@@ -344,6 +368,19 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   }
   return call;
 }
+
+namespace {
+
+/// Whether a tensor that the call was given to write has another shape now.
+bool is_resized(const Call& call, const Argument& result) {
+  return std::any_of(result.values.begin(), result.values.end(), [&](int value) {
+    return std::none_of(call.arguments.begin(), call.arguments.end(), [value](const Argument& argument) {
+      return std::find(argument.values.begin(), argument.values.end(), value) != argument.values.end();
+    });
+  });
+}
+
+}  // namespace
 
 void Recorder::end(Call call, const torch::jit::Stack& stack) {
   const std::lock_guard lock(mutex_);
@@ -373,6 +410,10 @@ void Recorder::end(Call call, const torch::jit::Stack& stack) {
     });
     if (strided) {
       call.results.push_back(argument_of(result));
+      const auto* alias = call.op.schema().returns()[i].alias_info();
+      if (alias != nullptr && alias->isWrite() && !call.is_view && is_resized(call, call.results.back())) {
+        refuse(concat("an operator resizes its result: ", place_of(recording_, call)));
+      }
       call.guard = call.guard && call.results.back().kind == Argument::Kind::constant;
       if (call.results.back().kind == Argument::Kind::constant && !call.guard && !reads_shapes(call.op.schema().name()) &&
           !result.isNone() && !(result.isList() && result.toListRef().empty())) {
@@ -391,10 +432,11 @@ void Recorder::refuse(std::string reason) {
   }
 }
 
-void Recorder::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again) {
+void Recorder::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
+                         const void* object) {
   const std::lock_guard lock(mutex_);
   const Suspended suspended;
-  HostCall call{.place = recording_.calls.size(), .name = std::move(name), .again = std::move(again)};
+  HostCall call{.place = recording_.calls.size(), .name = std::move(name), .object = object, .again = std::move(again)};
   for (const at::Tensor& tensor : tensors) {
     call.values.push_back(value_of(tensor));
     if (call.values.back() >= 0) {
@@ -405,7 +447,7 @@ void Recorder::host_call(std::string name, Tensors tensors, std::function<void(c
 }
 
 void Recorder::update(std::string name, std::function<void(const Tensors&)> again) {
-  host_call(std::move(name), {}, std::move(again));
+  host_call(std::move(name), {}, std::move(again), nullptr);
   recording_.host_calls.back().ends_unit = true;
 }
 
@@ -442,6 +484,11 @@ Recording Recorder::finish(const Tensors& outputs) {
   scope_.reset();
   for (const at::Tensor& tensor : outputs) {
     recording_.outputs.push_back(value_of(tensor));
+  }
+  for (const auto& [input, gradient] : input_gradients_) {
+    if (!input.grad().is_same(gradient)) {
+      refuse(concat("a tensor ", text_of(layout_of(input)), " of the batch gets a gradient"));
+    }
   }
   return std::move(recording_);
 }

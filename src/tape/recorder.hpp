@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/stack.h>
@@ -56,7 +57,8 @@ class Recorder final : public StepObserver {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again) override;
+  void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
+                 const void* object) override;
   void refuse(std::string reason) override;
   void begin_backward() override;
   void end_backward() override;
@@ -86,6 +88,7 @@ class Recorder final : public StepObserver {
   std::mutex mutex_;  // autograd's threads of devices
   Recording recording_;
   Tensors gradients_before_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> input_gradients_;  // inputs, and their gradients before the step
   std::unordered_map<const c10::StorageImpl*, std::vector<Source>> sources_;  // shared by several tensors
   std::unordered_map<const c10::StorageImpl*, int> made_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> known_;  // their addresses stay taken

@@ -185,6 +185,7 @@ std::string merge(const Recording& first, Recording& second) {
       if (is_written(second, static_cast<int>(i))) {
         return concat("a tensor ", text_of(layout_of(now)), " of the program is made and changed in each step");
       }
+      b.origin = Origin::constant;  // its memory may be gone after the step
     }
   }
   return "";

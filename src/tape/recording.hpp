@@ -80,6 +80,7 @@ struct Call {
 struct HostCall {
   std::size_t place = 0;  ///< number of calls before it
   std::string name;
+  const void* object = nullptr;  ///< that it changes
   std::vector<int> values = {};
   std::function<void(const Tensors&)> again = {};
   std::vector<std::pair<int, int>> gradients = {};  ///< held tensor, and value or -1

@@ -328,8 +328,12 @@ void Tape::plan(const std::vector<std::vector<std::size_t>>& touches) {
       made_at[touches[i].front()].push_back(static_cast<int>(i));
       report_.sum_bytes += storage.bytes;
     } else if (slot.memory == Memory::output) {
-      if (steps_[touches[i].front()].adopts.empty()) {
-        steps_[touches[i].front()].allocates.push_back(static_cast<int>(i));
+      Step& first = steps_[touches[i].front()];
+      const bool adopted = std::any_of(first.adopts.begin(), first.adopts.end(), [&](int value) {
+        return value >= 0 && at_index(recording_.values, value).storage == static_cast<int>(i);
+      });
+      if (!adopted) {
+        first.allocates.push_back(static_cast<int>(i));
       }
     } else {
       steps_[touches[i].back()].frees.push_back(static_cast<int>(i));

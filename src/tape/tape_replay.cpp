@@ -109,7 +109,7 @@ void Tape::adopt(const Step& step) {
       slot.handed_out.clear();
       slot.owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(from);
       bind(number, from->data());
-    } else {
+    } else if (from->data() != slot.data) {  // else another result has brought it, or it is empty
       slot.data = from->data();
       slot.storage->set_data_ptr_noswap(std::move(from->mutable_data_ptr()));
     }

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 
 #include <support/catch.hpp>
 #include <support/error.hpp>
+
+#include "runner/step_tapes.hpp"
 
 #include "run_files.hpp"
 
@@ -33,6 +36,11 @@ struct TinyConfig : dl::RunnerConfig {
     dataloader.drop_last = false;
     optim.type = "adamw";
     optim.lr = 0.05;
+    if (std::getenv("DANLING_TEST_COMPILE") != nullptr) {  // by hand: what recorded steps do to all these tests
+      compile.enable = true;
+      compile.verify = 1;
+      danling::detail::tape_schedule() = {.warm = 0, .trial = 0};
+    }
   }
   explicit TinyConfig(const Folder& folder) : TinyConfig() { workspace_root = folder.path().string(); }
   void fields(dl::Fields& f) override {
@@ -117,17 +125,33 @@ class TinyRunner : public dl::TorchRunner {
 
  protected:
   dl::StepOutput train_step(dl::Batch& batch) override {
+    if (!config().compile.enable) {
+      begin_step();
+    }
+    return TorchRunner::train_step(batch);
+  }
+  // Steps that are replayed do not call train_step.
+  std::int64_t step_variant() const override {
+    auto& self = const_cast<TinyRunner&>(*this);
+    mode() == dl::RunnerMode::train ? self.begin_step() : self.begin_evaluation_step();
+    return 0;
+  }
+  void begin_step() {
     if (before_step) {
       before_step(*this, micro_batches);
     }
     ++micro_batches;
-    return TorchRunner::train_step(batch);
   }
-  dl::StepOutput evaluate_step(dl::Batch& batch) override {
+  void begin_evaluation_step() {
     if (before_evaluation_step) {
       before_evaluation_step(*this, evaluation_batches);
     }
     ++evaluation_batches;
+  }
+  dl::StepOutput evaluate_step(dl::Batch& batch) override {
+    if (!config().compile.enable) {
+      begin_evaluation_step();
+    }
     auto output = TorchRunner::evaluate_step(batch);
     if (evaluation_loss) {
       output.loss = torch::full({}, evaluation_loss(state().train.epoch));

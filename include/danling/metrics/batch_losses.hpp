@@ -125,7 +125,7 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
       const MetricValue value = entry.meter.loss().compute(batch);
       total.add(value, weight);
       const c10::NoGradGuard no_grad;
-      detail::record_value(entry.meter, detail::over_samples(value, samples), samples);
+      entry.meter.record(detail::over_samples(value, samples), samples);
     }
     return total.take();
   }

@@ -35,9 +35,6 @@ std::int64_t samples_of(const B& batch) {
 /// A tensor of one value per sample as their sum; other values unchanged.
 /// @throws MetricError for a tensor of another size.
 MetricValue over_samples(const MetricValue& value, std::int64_t samples);
-
-/// `meter.record(value, n)`; in a step that is recorded, also in its replays.
-void record_value(AverageMeter& meter, const MetricValue& value, std::int64_t n);
 }  // namespace detail
 
 /// A metric of one batch of type `B` (t3w's IMiniBatchMetric). Derive from it; it may read anything that the step

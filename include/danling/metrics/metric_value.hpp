@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -39,9 +38,6 @@ class MetricValue {
   static MetricValue per_sample(const at::Tensor& values);
 
   const Value& get() const { return value_; }
-  /// Its tensors, and the same value with others in their place.
-  std::vector<at::Tensor> tensors() const;
-  MetricValue with(const std::vector<at::Tensor>& tensors) const;
 
   /// The mean as a number, nan for a sum over nothing. Waits for the device.
   /// @throws MetricError when it is a tensor with several elements.

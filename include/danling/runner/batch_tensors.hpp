@@ -75,11 +75,16 @@ void collect_parts(const B& batch, BatchParts& out) {
   } else if constexpr (Plain<B>) {
     out.others.push_back(hash_of(batch));
   } else {  // lists no tensors: those that the default steps read
+    const auto add = [&](const auto& part) {
+      if constexpr (!std::same_as<std::remove_cvref_t<decltype(part)>, B>) {
+        collect_parts(part, out);
+      }
+    };
     if constexpr (requires { danling::model_input(batch); }) {
-      collect_parts(danling::model_input(batch), out);
+      add(danling::model_input(batch));
     }
     if constexpr (HasModelTarget<B>) {
-      collect_parts(danling::model_target(batch), out);
+      add(danling::model_target(batch));
     }
   }
 }

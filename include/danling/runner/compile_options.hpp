@@ -23,6 +23,8 @@ struct CompileConfig {
   std::int64_t cache_size = 8;               ///< tapes of a run. Not in DanLing
   bool explain = false;                      ///< log each tape's calls with their times. Not in DanLing
   void fields(Fields& f);
+  /// @throws ConfigError for `dynamic: true`
+  void check() const;
 };
 
 /// What has become of the steps of a process with `compile.enable`.

@@ -18,7 +18,9 @@ class Observer {
   virtual ~Observer();
   /// Code that reads or changes more than tensors of the step: a meter, a generator, a counter. `again` runs in each
   /// replay, at the same place, with the tensors that then stand for `tensors`. The first run is the caller's.
-  virtual void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again) = 0;
+  /// @param object  that it changes, if any: it must outlive the tape
+  virtual void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
+                         const void* object = nullptr) = 0;
   /// The step cannot be replayed; `reason` completes "not recorded: ".
   virtual void refuse(std::string reason) = 0;
 };
@@ -26,7 +28,7 @@ class Observer {
 /// That of this thread; null outside of such a step, at the cost of reading a thread-local.
 Observer* observer() noexcept;
 
-/// Operators that this thread calls while it lives are not part of the recording.
+/// What this thread does while it lives is not part of the recording: operators, host calls.
 class Suspended {
  public:
   Suspended();
@@ -36,17 +38,18 @@ class Suspended {
 
  private:
   bool was_included_;
+  Observer* observer_;
 };
 
-/// Calls `run(tensors)` now, and in each replay of the step that is being recorded.
+/// Calls `run(tensors)` now, and in each replay of the step that is being recorded. @param object  as in Observer
 template <class F>
-void host_call(std::string name, Tensors tensors, F run) {
+void host_call(std::string name, Tensors tensors, F run, const void* object = nullptr) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
     {
       const Suspended suspended;
       run(tensors);
     }
-    seen->host_call(std::move(name), std::move(tensors), std::move(run));
+    seen->host_call(std::move(name), std::move(tensors), std::move(run), object);
   } else {
     run(tensors);
   }

@@ -1,0 +1,206 @@
+// Kinds of recorded steps: what tells them apart, and which can be recorded.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <torch/nn/module.h>
+
+#include <danling/runner/batch_tensors.hpp>
+#include <danling/telemetry/logger.hpp>
+
+#include "runner/step_tapes.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+constexpr std::int64_t many_kinds = 64;  // of which none came twice
+
+}  // namespace
+
+void TorchRunnerBase::StepTapes::list_tensors() {
+  held_.clear();
+  buffers_.clear();
+  names_.clear();
+  modules_.clear();
+  owners_.clear();
+  const auto add_module = [this](const std::shared_ptr<torch::nn::Module>& module) {
+    if (module != nullptr) {
+      owners_.push_back(module);
+      for (const auto& part : module->modules()) {
+        modules_.push_back(part.get());
+      }
+    }
+  };
+  const auto add = [&](const ModelHandle& handle, const std::string& prefix) {
+    if (!handle) {
+      return;
+    }
+    std::set<const void*> parameters;
+    for (const auto& [name, tensor] : handle.named_parameters()) {
+      parameters.insert(tensor.unsafeGetTensorImpl());
+      held_.push_back(tensor);
+      names_.push_back(prefix + name);
+    }
+    for (const auto& [name, tensor] : handle.named_state()) {
+      if (tensor.defined() && !parameters.contains(tensor.unsafeGetTensorImpl())) {
+        held_.push_back(tensor);
+        names_.push_back(prefix + name);
+        buffers_.push_back(tensor);
+      }
+    }
+    add_module(handle.module());
+  };
+  add(runner_.model, "");
+  for (const auto& [name, handle] : runner_.models) {
+    add(handle, name + ".");
+  }
+  add(runner_.ema, "ema.");
+  add(runner_.teacher, "teacher.");
+  std::vector<std::shared_ptr<torch::nn::Module>> losses{runner_.criterion.module()};
+  if (runner_.criterion.losses() != nullptr) {
+    losses = runner_.criterion.losses()->modules();
+  }
+  for (const auto& module : losses) {
+    if (module == nullptr) {
+      continue;
+    }
+    for (const auto& item : module->named_parameters()) {
+      held_.push_back(item.value());
+      names_.push_back("criterion." + item.key());
+    }
+    for (const auto& item : module->named_buffers()) {
+      held_.push_back(item.value());
+      names_.push_back("criterion." + item.key());
+      buffers_.push_back(item.value());
+    }
+    add_module(module);
+  }
+}
+
+/// Changes when anything that tapes refer to is another object.
+std::uint64_t TorchRunnerBase::StepTapes::identity() const {
+  std::uint64_t out = runner_.criterion.version();
+  const auto add = [&](const void* address) { out = out * 1099511628211U + reinterpret_cast<std::uintptr_t>(address); };
+  for (const at::Tensor& tensor : held_) {
+    add(tensor.unsafeGetTensorImpl());
+  }
+  for (const Learner& learner : runner_.learners_) {
+    add(&learner);
+    add(learner.optimizer.get());
+  }
+  return out;
+}
+
+void TorchRunnerBase::StepTapes::begin_loop() {
+  list_tensors();
+  const std::uint64_t now = identity();
+  if (now != identity_) {
+    identity_ = now;
+    kinds_.clear();
+  }
+  loop_begins_ = true;
+}
+
+tape::Surroundings TorchRunnerBase::StepTapes::surroundings(const tape::Tensors& batch) const {
+  tape::Surroundings out{.inputs = batch, .live = {}, .held = held_, .names = names_};
+  for (const Learner& learner : runner_.learners_) {
+    out.live.push_back(&learner.seed);
+  }
+  return out;
+}
+
+void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchParts& batch) {
+  key_.clear();
+  const auto add = [this](std::int64_t number) { key_.push_back(number); };
+  add(static_cast<std::int64_t>(mode));
+  add(runner_.step_variant());
+  add(runner_.criterion.losses() != nullptr ? static_cast<std::int64_t>(runner_.criterion.losses()->weights_key()) : 0);
+  add((runner_.active_metrics_ != nullptr ? 1 : 0) + (runner_.distills_ ? 2 : 0));
+  for (const std::int64_t other : batch.others) {
+    add(other);
+  }
+  for (const at::Tensor& tensor : batch.tensors) {
+    if (!tensor.defined()) {
+      add(-1);
+      continue;
+    }
+    add(tensor.dim());
+    add(static_cast<std::int64_t>(tensor.scalar_type()) * 1024 + static_cast<std::int64_t>(tensor.device().type()));
+    for (const std::int64_t size : tensor.sizes()) {
+      add(size);
+    }
+    for (const std::int64_t stride : tensor.strides()) {
+      add(stride);
+    }
+  }
+  std::int64_t bits = 0;
+  int used = 0;
+  const auto add_bit = [&](bool bit) {
+    bits = bits * 2 + (bit ? 1 : 0);
+    if (++used == 62) {
+      add(bits);
+      bits = 0;
+      used = 0;
+    }
+  };
+  for (const at::Tensor& tensor : held_) {
+    add_bit(tensor.requires_grad());
+    add_bit(tensor.grad().defined());
+  }
+  for (const torch::nn::Module* module : modules_) {
+    add_bit(module->is_training());
+  }
+  add(bits);
+}
+
+TorchRunnerBase::StepTapes::Kind& TorchRunnerBase::StepTapes::find(RunnerMode mode) {
+  for (const auto& kind : kinds_) {
+    if (kind->key == key_) {
+      unknown_ = 0;
+      return *kind;
+    }
+  }
+  make_room();
+  kinds_.push_back(std::make_unique<Kind>());
+  kinds_.back()->key = key_;
+  kinds_.back()->mode = mode;
+  if (++unknown_ == many_kinds && said_.insert("kinds").second) {
+    const std::string text = concat("no two of ", many_kinds, " steps are of one kind (shapes, numbers of the loss)");
+    report_.refusals.push_back(text);
+    runner_.logger().warning(concat("compile: steps are not replayed: ", text));
+  }
+  return *kinds_.back();
+}
+
+/// Those without a tape go first, then the least recently used.
+void TorchRunnerBase::StepTapes::make_room() {
+  while (kinds_.size() >= static_cast<std::size_t>(config_.cache_size)) {
+    const auto first = std::min_element(kinds_.begin(), kinds_.end(), [](const auto& a, const auto& b) {
+      return std::pair(a->tape != nullptr, a->used) < std::pair(b->tape != nullptr, b->used);
+    });
+    kinds_.erase(first);
+  }
+}
+
+bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
+  std::string why;
+  if (mode == RunnerMode::train) {
+    if (runner_.learner_->repeats_step) {
+      why = concat(runner_.learner_->optimizer->name(), " evaluates the loss several times in a step");
+    } else if (!runner_.is_single_process_ && runner_.parallelism().sums_in_backward()) {
+      why = "processes sum gradients while the backward pass runs (ddp); set parallel.virtual_ranks";
+    }
+  }
+  if (!why.empty()) {
+    if (config_.fullgraph.value_or(false)) {
+      fail<StateError>("compile", "expected a step that can be recorded (compile.fullgraph), got one in which ", why);
+    }
+    if (said_.insert(why).second) {
+      report_.refusals.push_back(why);
+      runner_.logger().warning(concat("compile: training steps are not recorded: ", why));
+    }
+  }
+  return why.empty();
+}
+
+}  // namespace danling::inline v0
