@@ -98,7 +98,7 @@ void TorchRunnerBase::StepTapes::begin_loop() {
     identity_ = now;
     kinds_.clear();
   }
-  loop_begins_ = true;
+  ++loops_;
 }
 
 tape::Surroundings TorchRunnerBase::StepTapes::surroundings(const tape::Tensors& batch) const {
@@ -184,7 +184,9 @@ void TorchRunnerBase::StepTapes::make_room() {
 
 bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
   std::string why;
-  if (mode == RunnerMode::train) {
+  if (runner_.has_adapters_) {
+    why = "adapters replace weights of layers after each update (lora)";
+  } else if (mode == RunnerMode::train) {
     if (runner_.learner_->repeats_step) {
       why = concat(runner_.learner_->optimizer->name(), " evaluates the loss several times in a step");
     } else if (!runner_.is_single_process_ && runner_.parallelism().sums_in_backward()) {
@@ -197,7 +199,7 @@ bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
     }
     if (said_.insert(why).second) {
       report_.refusals.push_back(why);
-      runner_.logger().warning(concat("compile: training steps are not recorded: ", why));
+      runner_.logger().warning(concat("compile: steps are not recorded: ", why));
     }
   }
   return why.empty();

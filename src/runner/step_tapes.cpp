@@ -81,7 +81,8 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
     case Phase::trial:
       return try_replay(kind, batch, eager);
     case Phase::replay:
-      if (config_.verify > 0 && (kind.replays >= kind.next_check || (loop_begins_ && kind.unchecked >= 50))) {
+      if (config_.verify > 0 && (kind.replays >= kind.next_check ||
+                                 (kind.checked_in != loops_ && (kind.unchecked >= 50 || kind.tape->reads_unnamed())))) {
         kind.next_check = kind.replays >= kind.next_check ? kind.next_check * 10 : kind.next_check;
         return check_replay(kind, batch, eager);
       }
@@ -161,7 +162,7 @@ at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& b
   arena_->release();
   ++report_.checked;
   kind.unchecked = 0;
-  loop_begins_ = false;
+  kind.checked_in = loops_;
   at::Tensor loss;
   std::string difference;
   {

@@ -79,7 +79,7 @@ class TorchRunnerBase::StepTapes {
     std::int64_t count = 0;    ///< of steps in the phase
     std::int64_t used = 0;     ///< number of its last step
     std::int64_t replays = 0;  ///< since the tape was made
-    std::int64_t next_check = 10, unchecked = 0;
+    std::int64_t next_check = 10, unchecked = 0, checked_in = 0;  ///< replays; the loop of the last check
     double eager_seconds = 0.0, replay_seconds = 0.0;  ///< the least
     std::optional<tape::Recording> first;
     std::unique_ptr<tape::Tape> tape;
@@ -116,7 +116,7 @@ class TorchRunnerBase::StepTapes {
   std::vector<std::shared_ptr<torch::nn::Module>> owners_;
   std::uint64_t identity_ = 0;
   std::int64_t steps_ = 0, unknown_ = 0;
-  bool loop_begins_ = false;
+  std::int64_t loops_ = 0;
   tape::StepObserver* observing_ = nullptr;
   std::set<std::string> said_;
   CompileReport report_;

@@ -112,8 +112,13 @@ void Checker::compare_unit(const Tensors* outputs) {
   }
   for (; piece_ < tape_.pieces_.size(); ++piece_) {
     const Tape::Piece& piece = tape_.pieces_[piece_];
-    if (!tape_.run(piece)) {
-      difference_ = "a condition of the step does not hold";
+    try {
+      if (!tape_.run(piece)) {
+        difference_ = "a condition of the step does not hold";
+        break;
+      }
+    } catch (const c10::Error& error) {  // the step itself went well
+      difference_ = concat("a replay of it fails: ", error.what_without_backtrace());
       break;
     }
     if (piece.host_call < 0) {
@@ -167,7 +172,7 @@ std::string Checker::finish(const Tensors& outputs) {
   if (difference_.empty() && piece_ < tape_.pieces_.size()) {
     difference_ = "the step ends earlier";
   }
-  if (!tape_.left_early()) {
+  if (difference_.empty()) {
     tape_.outputs();
   }
   tape_.inputs_ = {};

@@ -150,7 +150,10 @@ std::string merge(const Recording& first, Recording& second) {
     }
   }
   for (std::size_t i = 0; i < first.values.size(); ++i) {
-    if (first.values[i].storage != second.values[i].storage || !(first.values[i].layout == second.values[i].layout)) {
+    if (first.values[i].storage != second.values[i].storage) {
+      return "the step reads another tensor in the next step";
+    }
+    if (!(first.values[i].layout == second.values[i].layout)) {
       return concat("a tensor ", text_of(first.values[i].layout), " is ", text_of(second.values[i].layout),
                     " in the next step");
     }

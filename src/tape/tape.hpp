@@ -50,6 +50,8 @@ class Tape {
   /// Whether a replay may end early.
   bool has_guards() const { return has_guards_; }
 
+  /// Whether it reads a tensor of the program that nobody has named: the program may replace it.
+  bool reads_unnamed() const;
   /// Generators that it draws from.
   const std::vector<at::Generator>& generators() const { return generators_; }
   /// What its calls change in place besides their own results, with `buffers`, which kernels may change unseen.

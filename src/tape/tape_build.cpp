@@ -59,6 +59,13 @@ Tape::Tape(Recording recording, std::shared_ptr<Arena> arena)
   }
 }
 
+bool Tape::reads_unnamed() const {
+  return std::any_of(recording_.storages.begin(), recording_.storages.end(), [this](const Storage& storage) {
+    return storage.origin == Origin::constant ||
+           (storage.origin == Origin::held && at_index(recording_.names, storage.source).empty());
+  });
+}
+
 Tensors Tape::changed(std::span<const at::Tensor> inputs, const Tensors& buffers) {
   Tensors out = buffers;
   inputs_ = inputs;

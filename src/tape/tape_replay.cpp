@@ -26,6 +26,12 @@ const void* data_of(const at::Tensor& tensor) {
          impl->storage_offset() * static_cast<std::int64_t>(impl->itemsize());
 }
 
+/// Whether the program has left the tensor as it was, but for its content.
+bool is_as_handed_out(const at::Tensor& tensor, const Layout& layout) {
+  return tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr && tensor.storage_offset() == layout.offset &&
+         tensor.sizes() == c10::IntArrayRef(layout.sizes) && tensor.strides() == c10::IntArrayRef(layout.strides);
+}
+
 }  // namespace
 
 void Tape::bind(int storage, const void* data) {
@@ -85,9 +91,9 @@ void Tape::allocate(int number) {
   Slot& slot = at_index(slots_, number);
   const Storage& storage = at_index(recording_.storages, number);
   // Nobody holds the tensors of the last step: they can be those of this one.
-  bool unused = slot.owner && slot.owner.use_count() == 1 + slot.handed_out.size();
+  bool unused = slot.owner && slot.owner.use_count() == 1 + slot.handed_out.size() && slot.owner->data() == slot.data;
   for (const auto& [value, tensor] : slot.handed_out) {
-    unused = unused && tensor.use_count() == 1;
+    unused = unused && tensor.use_count() == 1 && is_as_handed_out(tensor, at_index(recording_.values, value).layout);
   }
   if (unused) {
     return;
