@@ -59,16 +59,8 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   return *open_step_;
 }
 
-void TorchRunnerBase::backward(const at::Tensor& loss) {
-  if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
-    observe_backward(loss);
-  } else if (begin_backward(loss)) {
-    run_backward(loss);
-  }
-}
-
 /// All but the pass itself. @return whether there is one
-bool TorchRunnerBase::begin_backward(const at::Tensor& loss) {
+[[gnu::always_inline]] inline bool TorchRunnerBase::begin_backward(const at::Tensor& loss) {
   const OpenStep& step = current_step("runner.backward");
   check<StateError>(loss.defined(), "runner.backward", "expected a loss, got an undefined tensor");
   if (loss.dim() != 0 && loss.numel() != 1) [[unlikely]] {
@@ -118,7 +110,7 @@ bool TorchRunnerBase::begin_backward(const at::Tensor& loss) {
   return true;
 }
 
-void TorchRunnerBase::run_backward(const at::Tensor& loss) {
+[[gnu::always_inline]] inline void TorchRunnerBase::run_backward(const at::Tensor& loss) {
   Learner& learner = *learner_;
   if (learners_.size() > 1 && backward_options_.inputs.empty()) [[unlikely]] {
     // A gradient for another model would enter that model's next update.
@@ -130,8 +122,16 @@ void TorchRunnerBase::run_backward(const at::Tensor& loss) {
   }
 }
 
+void TorchRunnerBase::backward(const at::Tensor& loss) {
+  if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
+    observe_backward(loss);
+  } else if (begin_backward(loss)) {
+    run_backward(loss);
+  }
+}
+
 /// The pass is recorded; what comes before it runs in replays as it is.
-void TorchRunnerBase::observe_backward(const at::Tensor& loss) {
+[[gnu::noinline]] void TorchRunnerBase::observe_backward(const at::Tensor& loss) {
   tape::StepObserver& observer = *tapes_->observing();
   bool runs = false;
   {
@@ -170,39 +170,49 @@ void TorchRunnerBase::backward(const at::Tensor& loss, const std::string& name, 
 }
 
 void TorchRunnerBase::step() {
-  const OpenStep& step = current_step("runner.step");
+  OpenStep& step = current_step("runner.step");
   if (step.repeat != nullptr && step.repeat->again) [[unlikely]] {
     return;
   }
   check<StateError>(learners_.front().name.empty(), "runner.step",
                     "expected the name of a model, got none in a runner with `models` alone; call step(name)");
-  step_learner("");
+  if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
+    observe_step("");
+  } else {
+    Windows(*this).step(learners_.front(), step);
+  }
 }
 
-void TorchRunnerBase::step_learner(const std::string& name) {
+void TorchRunnerBase::step(const std::string& name) {
+  OpenStep& step = current_step("runner.step");
+  if (tapes_ != nullptr && tapes_->observing() != nullptr) [[unlikely]] {
+    observe_step(name);
+  } else {
+    Windows windows(*this);
+    windows.step(windows.find(name, "runner.step"), step);
+  }
+}
+
+/// The update runs in replays as it is.
+[[gnu::noinline]] void TorchRunnerBase::observe_step(const std::string& name) {
   const auto run = [this, name] {
     OpenStep& step = current_step("runner.step");
     Windows windows(*this);
-    windows.step(name.empty() ? learners_.front() : windows.find(name, "runner.step"), step);
+    windows.step(windows.find(name, "runner.step"), step);
   };
-  tape::StepObserver* const observer = tapes_ == nullptr ? nullptr : tapes_->observing();
-  if (observer == nullptr) [[likely]] {
-    run();
-    return;
-  }
-  observer->before_update();
+  tape::StepObserver& observer = *tapes_->observing();
+  observer.before_update();
   {
     const tape::Suspended suspended;
     run();
   }
-  observer->update("step", [run](const tape::Tensors&) { run(); });
+  observer.update("step", [run](const tape::Tensors&) { run(); });
 }
 
 bool TorchRunnerBase::repeats_step() const {
   return open_step_ != nullptr && open_step_->repeat != nullptr && open_step_->repeat->again;
 }
 
-void TorchRunnerBase::step(const std::string& name) { step_learner(name); }
 
 bool TorchRunnerBase::is_settled() const {
   if (joins_updates_) {  // the same on all ranks, also on one that has ended its pass

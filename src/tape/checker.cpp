@@ -137,6 +137,9 @@ void Checker::compare_unit(const Tensors* outputs) {
       gradients[held] = value;
     }
     compare_host_call(call, seen_[next_seen_++]);
+    if (!difference_.empty()) {
+      break;
+    }
   }
   for (const auto& [held, value] : gradients) {
     const auto index = static_cast<std::size_t>(held);

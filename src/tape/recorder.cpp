@@ -86,10 +86,16 @@ bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack) 
 
 Observer::~Observer() = default;
 StepObserver::~StepObserver() = default;
-Observer* observer() noexcept { return current; }
+std::atomic<int> detail::observed_threads{0};
+Observer* detail::observer_of_thread() noexcept { return current; }
 
-ObserverScope::ObserverScope(Observer* observer) : previous_(std::exchange(current, observer)) {}
-ObserverScope::~ObserverScope() { current = previous_; }
+ObserverScope::ObserverScope(Observer* observer) : previous_(std::exchange(current, observer)) {
+  detail::observed_threads.fetch_add(1, std::memory_order_relaxed);
+}
+ObserverScope::~ObserverScope() {
+  current = previous_;
+  detail::observed_threads.fetch_sub(1, std::memory_order_relaxed);
+}
 
 Suspended::Suspended()
     : was_included_(c10::impl::tls_is_dispatch_key_included(recording_key)),

@@ -257,6 +257,9 @@ TEST_CASE("compile: numbers of a step that change", "[runner]") {
     }
     runner.metrics = nullptr;
     runner.train();
+    if (warnings != nullptr) {
+      std::erase_if(*warnings, [](const std::string& text) { return !text.starts_with("compile: "); });
+    }
     return std::pair(dl::clone(runner.model.state_dict()), runner.compile_report());
   };
   std::vector<std::string> warnings;

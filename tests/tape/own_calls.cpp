@@ -136,6 +136,14 @@ at::Tensor logits(std::int64_t rows, std::int64_t classes, std::uint64_t seed, i
   return out;
 }
 
+/// The same bits, with any nan for a nan: which one an operation on two of them returns is the compiler's choice.
+bool same_numbers(const at::Tensor& a, const at::Tensor& b) {
+  const auto with_one_nan = [](const at::Tensor& x) {
+    return torch::where(x.isnan(), std::numeric_limits<float>::quiet_NaN(), x).to(at::kFloat);
+  };
+  return tape::same_bits(a.isnan(), b.isnan()) && tape::same_bits(with_one_nan(a), with_one_nan(b));
+}
+
 TEST_CASE("own kernels: logarithms of softmax have the bits of LibTorch's", "[tape]") {
   for (const std::int64_t rows : {1, 2, 3, 7, 16, 33, 64, 100}) {
     for (const std::int64_t classes : {1, 2, 3, 5, 7, 8, 9, 10, 15, 16, 17, 24, 31, 32, 33, 48, 64, 100, 127, 128}) {
@@ -146,7 +154,8 @@ TEST_CASE("own kernels: logarithms of softmax have the bits of LibTorch's", "[ta
         const at::Tensor out = torch::empty({rows, classes});
         const at::Tensor expected = at::_log_softmax(x, 1, false);
         if (Bound("aten::_log_softmax", "").tensor(x).number(1).number(false).result(out).run()) {
-          CHECK(tape::same_bits(out, expected));
+          CHECK(same_numbers(out, expected));
+          CHECK((kind == 2 || kind == 3 || tape::same_bits(out, expected)));
         }
         const at::Tensor gradient = logits(rows, classes, seed + 1, kind == 3 ? 0 : kind);
         if (Bound("aten::_log_softmax_backward_data", "")
@@ -156,7 +165,9 @@ TEST_CASE("own kernels: logarithms of softmax have the bits of LibTorch's", "[ta
                 .number(at::kFloat)
                 .result(out)
                 .run()) {
-          CHECK(tape::same_bits(out, at::_log_softmax_backward_data(gradient, expected, 1, at::kFloat)));
+          const at::Tensor expected_gradient = at::_log_softmax_backward_data(gradient, expected, 1, at::kFloat);
+          CHECK(same_numbers(out, expected_gradient));
+          CHECK((kind == 2 || kind == 3 || tape::same_bits(out, expected_gradient)));
         }
       }
     }

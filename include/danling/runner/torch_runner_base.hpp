@@ -373,7 +373,7 @@ class TorchRunnerBase : public BaseRunner {
   bool begin_backward(const at::Tensor& loss);
   void run_backward(const at::Tensor& loss);
   void observe_backward(const at::Tensor& loss);
-  void step_learner(const std::string& name);
+  void observe_step(const std::string& name);
   void read_options();
   void convert_weights(c10::ScalarType dtype) const;
   bool pins(const std::string& split);

@@ -1,6 +1,7 @@
 // How code beside the operators takes part in a recorded step: host calls, and reasons not to record.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <utility>
@@ -25,8 +26,15 @@ class Observer {
   virtual void refuse(std::string reason) = 0;
 };
 
-/// That of this thread; null outside of such a step, at the cost of reading a thread-local.
-Observer* observer() noexcept;
+namespace detail {
+extern std::atomic<int> observed_threads;
+Observer* observer_of_thread() noexcept;
+}  // namespace detail
+
+/// That of this thread; null outside of such a step, at the cost of a branch.
+inline Observer* observer() noexcept {
+  return detail::observed_threads.load(std::memory_order_relaxed) == 0 ? nullptr : detail::observer_of_thread();
+}
 
 /// What this thread does while it lives is not part of the recording: operators, host calls.
 class Suspended {
