@@ -121,7 +121,7 @@ class RecordedBench {
 
   /// One start of all loops and the rounds. Returns whether they did the same work.
   bool train_all(const Work& work, const Data& data, std::vector<Entrant>& entrants) {
-    const int warm_steps = std::max(2 * work.block_steps, 16);
+    const int warm_steps = std::max(2 * work.block_steps, 24);
     start(work, data, entrants, warm_steps);
     std::vector<Entrant*> turns;
     for (Entrant& entrant : entrants) {

@@ -82,7 +82,7 @@ std::unique_ptr<Loop> make_loop(Kind kind, const Work& work, const Data& data, c
 void set_up_process();
 
 /// In how many steps the recording is complete.
-constexpr int first_steps(bool quick) { return quick ? 10 : 40; }
+constexpr int first_steps(bool quick) { return quick ? 24 : 40; }
 
 /// The counted process: writes the counts of one loop to stdout, for `read_counts`.
 int count(Kind kind, const Work& work, const std::string& folder, bool quick);

@@ -1,5 +1,9 @@
 #include <tape/arena.hpp>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <numeric>
 
@@ -15,6 +19,11 @@ std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignm
 void* Arena::reserve(std::size_t bytes, c10::Device device) {
   if (bytes > size_ || (data_ && data_.device() != device)) {
     release();
+#ifdef __GLIBC__
+    if (device.is_cpu()) {
+      malloc_trim(0);  // what eager steps have freed lies in pieces, in which the block finds no place
+    }
+#endif
     data_ = c10::GetAllocator(device.type())->allocate(bytes);
     size_ = bytes;
   }

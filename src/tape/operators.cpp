@@ -3,32 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <string>
-#include <unordered_map>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
 
 namespace danling::inline v0::tape {
 namespace {
-
-using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorHandle>>;
-
-/// All operators by their name without overload.
-const Overloads& overloads() {
-  static const Overloads all = [] {
-    Overloads out;
-    auto& dispatcher = c10::Dispatcher::singleton();
-    for (const auto& name : dispatcher.getAllOpNames()) {
-      if (name.name.starts_with("aten::")) {
-        if (const auto op = dispatcher.findSchema(name)) {
-          out[name.name].push_back(*op);
-        }
-      }
-    }
-    return out;
-  }();
-  return all;
-}
 
 std::optional<c10::OperatorHandle> find(const char* name, const char* overload) {
   return c10::Dispatcher::singleton().findSchema({name, overload});
@@ -121,13 +101,15 @@ std::optional<OutForm> out_form(const Call& call, const Recording&) {
   if (auto form = rewritten(call)) {
     return form;
   }
-  const auto found = overloads().find(call.op.schema().name());
-  if (found == overloads().end() || !call.op.hasKernelForDispatchKey(call.key) || resizes_given_memory(call)) {
+  if (!call.op.hasKernelForDispatchKey(call.key) || resizes_given_memory(call)) {
     return std::nullopt;
   }
-  for (const auto& op : found->second) {
-    if (op.hasKernelForDispatchKey(call.key) && fits(call.op.schema(), op.schema())) {
-      return OutForm{op, call.arguments, /*results_last=*/true, call.op.schema().returns().size()};
+  const auto& schema = call.op.schema();
+  const std::string own = schema.overload_name() + "_out";
+  for (const char* overload : {"out", own.c_str(), "IntList_out", "grad_input", "output"}) {
+    const auto op = find(schema.name().c_str(), overload);
+    if (op && op->hasKernelForDispatchKey(call.key) && fits(schema, op->schema())) {
+      return OutForm{*op, call.arguments, /*results_last=*/true, schema.returns().size()};
     }
   }
   return std::nullopt;

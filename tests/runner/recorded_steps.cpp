@@ -246,7 +246,8 @@ TEST_CASE("compile: numbers of a step that change", "[runner]") {
                       std::vector<std::string>* warnings = nullptr) {
     const Folder folder;
     TinyConfig config(folder);
-    config.epochs = 6;
+    config.epochs = 7;
+    config.records = 48;  // batches of one size
     config.compile.enable = recorded;
     config.compile.verify = 1;
     WeightedRunner runner(config);
@@ -272,7 +273,7 @@ TEST_CASE("compile: numbers of a step that change", "[runner]") {
           "3.weight changes from step to step: 2, then 3");
   }
   SECTION("now and then, and step_variant says so: a tape for each") {
-    const auto weight = [](std::int64_t step) { return step % 14 < 7 ? 2.0 : 3.0; };
+    const auto weight = [](std::int64_t step) { return step % 12 < 6 ? 2.0 : 3.0; };
     const auto recorded = run(true, true, weight, &warnings);
     CHECK(dl::first_difference(recorded.first, run(false, true, weight).first) == "");
     CHECK(warnings == std::vector<std::string>{});
