@@ -106,7 +106,8 @@ void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) co
 
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call("a meter", {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, this);
+    tape::host_call(
+        "a meter", {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, this);
     return;
   }
   check_real(value, "average_meter.update");
@@ -145,7 +146,8 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
 
 void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call("a meter", {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, this);
+    tape::host_call(
+        "a meter", {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, this);
     return;
   }
   check_scalar(sum);
@@ -165,7 +167,8 @@ void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
 
 void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call("a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, this);
+    tape::host_call(
+        "a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, this);
     return;
   }
   if (!n.defined() || n.numel() != 1 || !at::isIntegralType(n.scalar_type(), /*includeBool=*/false)) [[unlikely]] {

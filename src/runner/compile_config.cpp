@@ -16,7 +16,8 @@ void CompileConfig::fields(Fields& f) {
       .refuse("eager", "torch.compile's debugging backends (unset compile.enable)")
       .refuse("aot_eager", "torch.compile's debugging backends (unset compile.enable)")
       .refuse("cudagraphs", "CUDA graphs");
-  f("fullgraph", fullgraph, "a step that cannot be recorded is an error; unset: it runs as it is, and the log says why");
+  f("fullgraph", fullgraph,
+    "a step that cannot be recorded is an error; unset: it runs as it is, and the log says why");
   f("dynamic", dynamic, "false: a tape for each shape; true is refused; unset: false");
   f("mode", mode, "default or reduce-overhead: the same, whatever costs time besides the kernels is removed")
       .choices({"default", "reduce-overhead"})

@@ -64,9 +64,7 @@ at::Tensor TorchRunnerBase::run_recorded(RunnerMode mode, const detail::BatchPar
   return tapes_->run(mode, batch, eager);
 }
 
-CompileReport TorchRunnerBase::compile_report() const {
-  return tapes_ == nullptr ? CompileReport() : tapes_->report();
-}
+CompileReport TorchRunnerBase::compile_report() const { return tapes_ == nullptr ? CompileReport() : tapes_->report(); }
 
 void TorchRunnerBase::set_training(bool training) {
   model.train(training);

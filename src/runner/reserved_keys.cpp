@@ -101,7 +101,8 @@ std::vector<ReservedKey> read(std::span<const Row> rows) {
 }  // namespace
 
 const ReservedKeys& reserved_keys() {
-  static const ReservedKeys keys = {read(optim), read(checkpoint), read(logging), read(process), read(parallel_axes), read(compile)};
+  static const ReservedKeys keys = {read(optim),   read(checkpoint),    read(logging),
+                                    read(process), read(parallel_axes), read(compile)};
   return keys;
 }
 

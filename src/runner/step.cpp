@@ -213,7 +213,6 @@ bool TorchRunnerBase::repeats_step() const {
   return open_step_ != nullptr && open_step_->repeat != nullptr && open_step_->repeat->again;
 }
 
-
 bool TorchRunnerBase::is_settled() const {
   if (joins_updates_) {  // the same on all ranks, also on one that has ended its pass
     return open_step_ == nullptr && !in_step_event_ && state_.train.micro_step % accum_span_ == 0;

@@ -68,7 +68,7 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
   switch (kind.phase) {
     case Phase::warm: {
       const auto start = Clock::now();
-      at::Tensor loss = run_eager(kind, eager);
+      at::Tensor loss = run_eager(eager);
       const double seconds = seconds_since(start);
       kind.eager_seconds = kind.count <= 1 ? seconds : std::min(kind.eager_seconds, seconds);
       ++kind.count;
@@ -90,13 +90,11 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
     case Phase::eager:
       break;
   }
-  return run_eager(kind, eager);
+  return run_eager(eager);
 }
 
-at::Tensor TorchRunnerBase::StepTapes::run_eager(Kind& kind, const std::function<at::Tensor()>& eager) {
-  if (kind.phase != Phase::trial) {
-    arena_->release();  // the step needs as much
-  }
+at::Tensor TorchRunnerBase::StepTapes::run_eager(const std::function<at::Tensor()>& eager) {
+  arena_->release();  // the step needs as much
   ++report_.eager;
   return eager();
 }
@@ -141,9 +139,8 @@ void TorchRunnerBase::StepTapes::check_meters(const std::vector<std::int64_t>& c
   for (const auto& [name, meter] : runner_.meters) {
     const std::int64_t before = i < counts.size() ? counts[i] : 0;
     ++i;
-    const bool known =
-        std::any_of(recording.host_calls.begin(), recording.host_calls.end(),
-                    [meter = &meter](const tape::HostCall& call) { return call.object == meter; });
+    const bool known = std::any_of(recording.host_calls.begin(), recording.host_calls.end(),
+                                   [meter = &meter](const tape::HostCall& call) { return call.object == meter; });
     if (meter.count() != before && !known && recording.refusal.empty()) {
       recording.refusal = concat("the step updates the meter ", quote(name), " with a number; pass a tensor");
     }
@@ -188,15 +185,16 @@ TorchRunnerBase::StepTapes::Phase TorchRunnerBase::StepTapes::after_check() {
   return detail::tape_schedule().trial > 0 ? Phase::trial : Phase::replay;
 }
 
-/// Replays and eager steps in turn: a tape must be faster.
+/// Eager steps, then replays: a tape must be faster. Not in turn, since each would take the other's memory.
 at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& batch,
                                                   const std::function<at::Tensor()>& eager) {
-  const bool replays = kind.count % 2 == 1;
+  const std::int64_t half = detail::tape_schedule().trial / 2;
+  const bool replays = kind.count >= half;
   const auto start = Clock::now();
-  at::Tensor loss = replays ? replay(kind, batch, eager) : run_eager(kind, eager);
+  at::Tensor loss = replays ? replay(kind, batch, eager) : run_eager(eager);
   const double seconds = seconds_since(start);
   double& least = replays ? kind.replay_seconds : kind.eager_seconds;
-  least = kind.count < 2 ? seconds : std::min(least, seconds);
+  least = kind.count % half == 0 ? seconds : std::min(least, seconds);
   if (kind.phase == Phase::trial && ++kind.count == detail::tape_schedule().trial) {
     if (kind.replay_seconds > kind.eager_seconds) {
       leave_eager(kind,
@@ -228,7 +226,7 @@ at::Tensor TorchRunnerBase::StepTapes::replay(Kind& kind, const Tensors& batch,
   if (kind.tape->left_early()) [[unlikely]] {
     random->restore();
     kept->restore();
-    return run_eager(kind, eager);
+    return run_eager(eager);
   }
   ++report_.replayed;
   return std::move(results.front());

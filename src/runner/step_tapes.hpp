@@ -68,7 +68,7 @@ class TorchRunnerBase::StepTapes {
     warm,    ///< runs as it is, and is timed
     record,  ///< twice, to see what differs
     check,   ///< eager and replayed, compared
-    trial,   ///< in turn eager and replayed, timed
+    trial,   ///< eager, then replayed, timed
     replay,
     eager,
   };
@@ -76,11 +76,11 @@ class TorchRunnerBase::StepTapes {
     std::vector<std::int64_t> key;
     RunnerMode mode = RunnerMode::train;
     Phase phase = Phase::warm;
-    std::int64_t count = 0;    ///< of steps in the phase
-    std::int64_t used = 0;     ///< number of its last step
-    std::int64_t replays = 0;  ///< since the tape was made
+    std::int64_t count = 0;                                       ///< of steps in the phase
+    std::int64_t used = 0;                                        ///< number of its last step
+    std::int64_t replays = 0;                                     ///< since the tape was made
     std::int64_t next_check = 10, unchecked = 0, checked_in = 0;  ///< replays; the loop of the last check
-    double eager_seconds = 0.0, replay_seconds = 0.0;  ///< the least
+    double eager_seconds = 0.0, replay_seconds = 0.0;             ///< the least
     std::optional<tape::Recording> first;
     std::unique_ptr<tape::Tape> tape;
   };
@@ -93,7 +93,7 @@ class TorchRunnerBase::StepTapes {
   tape::Surroundings surroundings(const tape::Tensors& batch) const;
   bool is_recordable(RunnerMode mode);
 
-  at::Tensor run_eager(Kind& kind, const std::function<at::Tensor()>& eager);
+  at::Tensor run_eager(const std::function<at::Tensor()>& eager);
   at::Tensor record(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   at::Tensor check_replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   at::Tensor try_replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);

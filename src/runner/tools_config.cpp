@@ -32,9 +32,8 @@ void check_tools(const RunnerConfig& config, const std::vector<std::string>& cha
 }
 
 void check_tools(const RunnerConfig& config) {
-  check<ConfigError>(config.find_lr.min < config.find_lr.max, where,
-                     "expected 'find_lr.min' below 'find_lr.max', got ", config.find_lr.min, " and ",
-                     config.find_lr.max);
+  check<ConfigError>(config.find_lr.min < config.find_lr.max, where, "expected 'find_lr.min' below 'find_lr.max', got ",
+                     config.find_lr.min, " and ", config.find_lr.max);
   check<ConfigError>(config.find_batch_size.min <= config.find_batch_size.max, where,
                      "expected 'find_batch_size.min' of at most 'find_batch_size.max', got ",
                      config.find_batch_size.min, " and ", config.find_batch_size.max);

@@ -16,7 +16,10 @@ class Arena {
   /// At least `bytes` on `device`; what was there before is gone if it had to grow.
   void* reserve(std::size_t bytes, c10::Device device);
   /// Returns the memory; the next replay takes it again.
-  void release() { data_.clear(); size_ = 0; }
+  void release() {
+    data_.clear();
+    size_ = 0;
+  }
   std::size_t bytes() const { return size_; }
 
  private:

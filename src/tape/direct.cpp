@@ -89,17 +89,15 @@ Kernel reduction(const BoundCall& b) {
   if (b.number(1).isNone()) {
     return {};
   }
-  return [x = b.argument(0), dims = b.number(1).toIntVector(), keep = b.number(2).toBool(),
-          dtype = dtype_of(b.number(3)), out = b.result()]() mutable {
-    function(x, at::OptionalIntArrayRef(dims), keep, dtype, out);
-  };
+  return
+      [x = b.argument(0), dims = b.number(1).toIntVector(), keep = b.number(2).toBool(), dtype = dtype_of(b.number(3)),
+       out = b.result()]() mutable { function(x, at::OptionalIntArrayRef(dims), keep, dtype, out); };
 }
 
 Kernel addmm(const BoundCall& b) {
   return [bias = b.argument(0), x = b.argument(1), y = b.argument(2), beta = b.number(3).toScalar(),
-          alpha = b.number(4).toScalar(), out = b.result()]() mutable {
-    at::cpu::addmm_outf(bias, x, y, beta, alpha, out);
-  };
+          alpha = b.number(4).toScalar(),
+          out = b.result()]() mutable { at::cpu::addmm_outf(bias, x, y, beta, alpha, out); };
 }
 
 Kernel relu(const BoundCall& b) {

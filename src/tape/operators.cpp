@@ -91,8 +91,8 @@ std::optional<OutForm> rewritten(const Call& call) {
 
 /// Those whose form with given memory uses it for more than the result, as losses before their reduction do.
 bool resizes_given_memory(const Call& call) {
-  return is_one_of(base_name(call), {"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss",
-                                    "aten::binary_cross_entropy"});
+  return is_one_of(base_name(call),
+                   {"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss", "aten::binary_cross_entropy"});
 }
 
 }  // namespace
@@ -127,11 +127,27 @@ bool makes_constant(const Call& call) {
 }
 
 bool is_elementwise(const Call& call) {
-  return is_one_of(base_name(call),
-                   {"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::relu", "aten::clamp_min", "aten::neg",
-                    "aten::threshold_backward", "aten::tanh", "aten::tanh_backward", "aten::sigmoid",
-                    "aten::sigmoid_backward", "aten::gelu", "aten::gelu_backward", "aten::silu", "aten::silu_backward",
-                    "aten::exp", "aten::log", "aten::sqrt", "aten::rsqrt", "aten::leaky_relu_backward"});
+  return is_one_of(base_name(call), {"aten::add",
+                                     "aten::sub",
+                                     "aten::mul",
+                                     "aten::div",
+                                     "aten::relu",
+                                     "aten::clamp_min",
+                                     "aten::neg",
+                                     "aten::threshold_backward",
+                                     "aten::tanh",
+                                     "aten::tanh_backward",
+                                     "aten::sigmoid",
+                                     "aten::sigmoid_backward",
+                                     "aten::gelu",
+                                     "aten::gelu_backward",
+                                     "aten::silu",
+                                     "aten::silu_backward",
+                                     "aten::exp",
+                                     "aten::log",
+                                     "aten::sqrt",
+                                     "aten::rsqrt",
+                                     "aten::leaky_relu_backward"});
 }
 
 bool reads_only_shape(const Call& call) {

@@ -30,7 +30,9 @@ bool is_dense(const at::Tensor& tensor) {
          tensor.is_non_overlapping_and_dense();
 }
 
-bool same_shape(const at::Tensor& a, const at::Tensor& b) { return a.sizes() == b.sizes() && a.strides() == b.strides(); }
+bool same_shape(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.strides() == b.strides();
+}
 
 /// Whether the loop runs where LibTorch's would: in this thread.
 bool is_serial(std::int64_t n) { return n <= grain || at::get_num_threads() == 1; }

@@ -14,6 +14,8 @@
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
+#include <tape/traits.hpp>
+
 namespace danling::inline v0::tape {
 namespace {
 
@@ -23,64 +25,6 @@ constexpr std::int64_t max_content = 64 * 1024;
 
 thread_local Observer* current = nullptr;
 std::atomic<Recorder*> active{nullptr};  // also for autograd's threads, which inherit the included key
-
-/// In-place operators that do not read what they overwrite.
-bool only_writes(std::string_view name) {
-  static constexpr std::array<std::string_view, 11> names = {
-      "aten::copy_",        "aten::fill_",       "aten::zero_",   "aten::bernoulli_",  "aten::normal_", "aten::uniform_",
-      "aten::exponential_", "aten::log_normal_", "aten::random_", "aten::geometric_", "aten::cauchy_"};
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-/// Operators whose result has memory without content.
-bool is_empty(std::string_view name) {
-  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
-}
-
-/// Those that change an argument without saying so in their schema: positions of the running averages.
-std::vector<std::size_t> hidden_writes(std::string_view name) {
-  if (name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm") {
-    return {3, 4};
-  }
-  return {};
-}
-
-/// Those that return numbers which follow from shapes alone.
-bool reads_shapes(std::string_view name) {
-  return name == "aten::_fused_sdp_choice" || name == "aten::is_same_size" || name.starts_with("aten::sym_");
-}
-
-/// Those that read their arguments' content on the host, though no tag says so.
-bool reads_on_host(std::string_view name) {
-  static constexpr std::array<std::string_view, 7> names = {
-      "aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::is_nonzero",    "aten::set_",
-      "aten::resize_",               "aten::_resize_output_",      "aten::resize_as_"};
-  return std::find(names.begin(), names.end(), name) != names.end() || name.starts_with("aten::set_.");
-}
-
-template <class Visit>
-void visit_tensors(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) {
-      visit(value.toTensor());
-    }
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) {
-      visit_tensors(item, visit);
-    }
-  }
-}
-
-/// aten::index without masks: the shape of its result is that of its indices.
-bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack) {
-  bool out = name == "aten::index";
-  if (out) {
-    visit_tensors(torch::jit::peek(stack, 1, 2), [&](const at::Tensor& index) {
-      out = out && (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt);
-    });
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -112,9 +56,8 @@ Suspended::~Suspended() {
 void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key);
   Recorder* const recorder = active.load(std::memory_order_acquire);
-  if (recorder == nullptr ||
-      (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))) {
+  if (recorder == nullptr || (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+                              op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))) {
     op.redispatchBoxed(below, stack);  // its parts come here
     return;
   }
@@ -298,12 +241,13 @@ Argument Recorder::argument_of(const c10::IValue& value) {
 }
 
 bool Recorder::check_tensor(const at::Tensor& tensor, const Call& call) {
-  const char* kind = tensor.layout() != c10::kStrided                             ? "a sparse tensor"
-                     : !tensor.has_storage() || tensor.is_nested()                ? "a tensor without a storage"
-                     : tensor.is_quantized()                                      ? "a quantized tensor"
-                     : tensor._is_zerotensor() || tensor.is_conj() || tensor.is_neg() ? "a tensor that is lazily changed"
-                     : !tensor.device().is_cpu() && !tensor.device().is_cuda()    ? "a tensor of another device"
-                                                                                  : nullptr;
+  const char* kind = tensor.layout() != c10::kStrided              ? "a sparse tensor"
+                     : !tensor.has_storage() || tensor.is_nested() ? "a tensor without a storage"
+                     : tensor.is_quantized()                       ? "a quantized tensor"
+                     : tensor._is_zerotensor() || tensor.is_conj() || tensor.is_neg()
+                         ? "a tensor that is lazily changed"
+                     : !tensor.device().is_cpu() && !tensor.device().is_cuda() ? "a tensor of another device"
+                                                                               : nullptr;
   if (kind != nullptr) {
     refuse(concat(kind, " in ", place_of(recording_, call)));
   }
@@ -421,8 +365,9 @@ void Recorder::end(Call call, const torch::jit::Stack& stack) {
         refuse(concat("an operator resizes its result: ", place_of(recording_, call)));
       }
       call.guard = call.guard && call.results.back().kind == Argument::Kind::constant;
-      if (call.results.back().kind == Argument::Kind::constant && !call.guard && !reads_shapes(call.op.schema().name()) &&
-          !result.isNone() && !(result.isList() && result.toListRef().empty())) {
+      if (call.results.back().kind == Argument::Kind::constant && !call.guard &&
+          !reads_shapes(call.op.schema().name()) && !result.isNone() &&
+          !(result.isList() && result.toListRef().empty())) {
         refuse(concat("the host reads a value: ", place_of(recording_, call)));
       }
     }

@@ -31,7 +31,8 @@ bool same(const c10::IValue& a, const c10::IValue& b) {
 }
 
 bool same(const Argument& a, const Argument& b) {
-  return a.kind == b.kind && a.values == b.values && (a.kind != Argument::Kind::constant || same(a.constant, b.constant));
+  return a.kind == b.kind && a.values == b.values &&
+         (a.kind != Argument::Kind::constant || same(a.constant, b.constant));
 }
 
 bool is_written(const Recording& recording, int storage) {
@@ -52,8 +53,9 @@ std::string difference(const Recording& first, const Call& a, const Call& b) {
     if (!same(a.arguments[i], b.arguments[i])) {
       const std::string& name = a.op.schema().arguments()[i].name();
       return a.arguments[i].kind == Argument::Kind::constant && b.arguments[i].kind == Argument::Kind::constant
-                 ? concat("the number ", name, " of ", place_of(first, a), " changes from step to step: ",
-                          c10::str(a.arguments[i].constant), ", then ", c10::str(b.arguments[i].constant))
+                 ? concat("the number ", name, " of ", place_of(first, a),
+                          " changes from step to step: ", c10::str(a.arguments[i].constant), ", then ",
+                          c10::str(b.arguments[i].constant))
                  : concat(place_of(first, a), " gets another tensor as ", name, " in the next step");
     }
   }

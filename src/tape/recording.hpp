@@ -68,8 +68,8 @@ struct Call {
   c10::DispatchKey key = c10::DispatchKey::CPU;
   std::vector<Argument> arguments = {}, results = {};
   std::vector<int> reads = {}, writes = {};  ///< storages
-  bool is_view = false;            ///< computes nothing
-  bool with_gradients = false;     ///< GradMode, by which some kernels choose
+  bool is_view = false;                      ///< computes nothing
+  bool with_gradients = false;               ///< GradMode, by which some kernels choose
   bool random = false;
   bool guard = false;  ///< a replay goes on only while the result is this one
   bool backward = false;

@@ -73,9 +73,9 @@ class Tape {
   struct Slot {
     c10::intrusive_ptr<c10::StorageImpl> storage;  ///< what the tape's tensors show
     Memory memory = Memory::bound;
-    std::size_t offset = 0;     ///< in the arena
-    const void* data = nullptr;  ///< where it is bound
-    c10::intrusive_ptr<c10::StorageImpl> owner = {};  ///< of an output
+    std::size_t offset = 0;                                   ///< in the arena
+    const void* data = nullptr;                               ///< where it is bound
+    c10::intrusive_ptr<c10::StorageImpl> owner = {};          ///< of an output
     std::vector<std::pair<int, at::Tensor>> handed_out = {};  ///< tensors over `owner`, by value
   };
   struct Step {
@@ -83,9 +83,9 @@ class Tape {
     c10::DispatchKeySet keys;
     Kernel kernel = {};  ///< called in place of `op`
     std::vector<c10::IValue> arguments = {};
-    std::vector<int> adopts = {};      ///< values of the results that bring their memory; -1: none
-    std::vector<int> allocates = {};   ///< outputs that it is the first to write
-    std::vector<int> frees = {};       ///< adopted storages that it is the last to read
+    std::vector<int> adopts = {};     ///< values of the results that bring their memory; -1: none
+    std::vector<int> allocates = {};  ///< outputs that it is the first to write
+    std::vector<int> frees = {};      ///< adopted storages that it is the last to read
     bool with_gradients = false;
     bool own = false;
     bool guard = false;

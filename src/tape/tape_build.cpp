@@ -136,8 +136,8 @@ void Tape::make_tensors() {
     Slot slot{.storage = make_storage(storage.bytes, storage.device)};
     if (storage.origin == Origin::constant) {
       slot.memory = Memory::constant;
-      slot.storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-          storage.content.storage().unsafeGetStorageImpl());
+      slot.storage =
+          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.content.storage().unsafeGetStorageImpl());
     }
     slots_.push_back(std::move(slot));
   }

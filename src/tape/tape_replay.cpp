@@ -227,8 +227,7 @@ Tensors Tape::outputs() {
     out.push_back(hand_out(value));
   }
   for (Slot& slot : slots_) {
-    if (slot.memory == Memory::output && slot.owner &&
-        (slot.owner->nbytes() > static_cast<std::size_t>(max_kept))) {
+    if (slot.memory == Memory::output && slot.owner && (slot.owner->nbytes() > static_cast<std::size_t>(max_kept))) {
       slot.handed_out.clear();
       slot.owner.reset();
       slot.data = nullptr;
@@ -288,18 +287,20 @@ std::string Tape::batch_text() const {
 }
 
 std::string Tape::text() const {
-  std::string out = concat(report_.recorded, " operators recorded: ", report_.calls, " calls, ", report_.views,
-                           " views, ", report_.dead, " dead, ", report_.constants, " constant; ", report_.direct,
-                           " calls without dispatch and ", report_.own, " by danling's kernels; ", report_.planned,
-                           " calls write into ", report_.arena_bytes, " bytes of planned memory (", report_.sum_bytes,
-                           " without sharing), ", report_.in_place, " in place\n");
+  std::string out =
+      concat(report_.recorded, " operators recorded: ", report_.calls, " calls, ", report_.views, " views, ",
+             report_.dead, " dead, ", report_.constants, " constant; ", report_.direct, " calls without dispatch and ",
+             report_.own, " by danling's kernels; ", report_.planned, " calls write into ", report_.arena_bytes,
+             " bytes of planned memory (", report_.sum_bytes, " without sharing), ", report_.in_place, " in place\n");
   for (const Piece& piece : pieces_) {
     for (std::size_t i = piece.begin; i < piece.end; ++i) {
       const Step& step = steps_[i];
       const Call& call = recording_.calls[step.call];
       std::string line = measured_ > 0 ? to_fixed(step.seconds / static_cast<double>(measured_) * 1e6, 2) : "";
       line.insert(0, line.size() < 10 ? 10 - line.size() : 0, ' ');
-      line += concat(step.own ? "  own     " : step.kernel ? "  direct  " : "  boxed   ",
+      line += concat(step.own      ? "  own     "
+                     : step.kernel ? "  direct  "
+                                   : "  boxed   ",
                      toString(call.op.operator_name()));
       if (!step.kernel && !(step.op == call.op)) {
         line += concat(" as ", toString(step.op.operator_name()));

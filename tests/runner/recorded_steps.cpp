@@ -45,7 +45,8 @@ Ended ended(TinyConfig config, bool recorded, const Change& change) {
 
 /// Trains twice, and compares models, optimizers, averages, scales, generators, counters and results bit for bit.
 template <class Runner = TinyRunner>
-dl::CompileReport check_equal(const TinyConfig& config, const std::function<void(Runner&)>& change = [](Runner&) {}) {
+dl::CompileReport check_equal(
+    const TinyConfig& config, const std::function<void(Runner&)>& change = [](Runner&) {}) {
   const EagerToRecord schedule;
   const Ended eager = ended<Runner>(config, false, change);
   const Ended recorded = ended<Runner>(config, true, change);
@@ -104,9 +105,9 @@ TEST_CASE("compile: a run with recorded steps has the bits of an eager one", "[r
   }
   SECTION("several losses, whose values are reported") {
     check_equal<TinyRunner>(config, [](TinyRunner& runner) {
-      runner.criterion = dl::Losses({{"ce", torch::nn::CrossEntropyLoss()},
-                                     {"size", [](const at::Tensor& x, const at::Tensor&) { return x.square().mean(); },
-                                      0.25}});
+      runner.criterion =
+          dl::Losses({{"ce", torch::nn::CrossEntropyLoss()},
+                      {"size", [](const at::Tensor& x, const at::Tensor&) { return x.square().mean(); }, 0.25}});
     });
   }
   SECTION("a schedule, updates that are skipped by their gradients") {
@@ -270,7 +271,7 @@ TEST_CASE("compile: numbers of a step that change", "[runner]") {
     REQUIRE(warnings.size() == 1);
     CHECK(warnings.front() ==
           "compile: training steps of split 'train' run as they are: the number other of aten::mul.Scalar, after "
-          "3.weight changes from step to step: 2, then 3");
+          "3.weight changes from step to step: 2., then 3.");
   }
   SECTION("now and then, and step_variant says so: a tape for each") {
     const auto weight = [](std::int64_t step) { return step % 12 < 6 ? 2.0 : 3.0; };
@@ -310,7 +311,8 @@ TEST_CASE("compile: a meter that the step updates with a number is not replayed,
   CHECK(*runner.results().latest()->result.number("train.ones") == 1.0);
 }
 
-TEST_CASE("compile: optimizers that evaluate a loss again, adapters and recomputed activations run as they are", "[runner]") {
+TEST_CASE("compile: optimizers that evaluate a loss again, adapters and recomputed activations run as they are",
+          "[runner]") {
   const EagerToRecord schedule;
   const Folder folder;
   TinyConfig config(folder);
@@ -388,8 +390,9 @@ TEST_CASE("compile: wrong values are errors with their key", "[runner]") {
       danling::finish(config);
     });
   };
-  CHECK_THAT(error("compile.dynamic", "true"),
-             StartsWith("[config.validate] expected 'compile.dynamic: false', a tape for each shape of batch, got true"));
+  CHECK_THAT(
+      error("compile.dynamic", "true"),
+      StartsWith("[config.validate] expected 'compile.dynamic: false', a tape for each shape of batch, got true"));
   CHECK_THAT(error("compile.backend", "inductor"), Catch::Matchers::Contains("torch.compile's code generator"));
   CHECK_THAT(error("compile.backend", "cudagraphs"), Catch::Matchers::Contains("not available: CUDA graphs"));
   CHECK_THAT(error("compile.mode", "max-autotune"), Catch::Matchers::Contains("choosing kernels by their time"));

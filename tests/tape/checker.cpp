@@ -85,8 +85,9 @@ TEST_CASE("Checker: what the program does past LibTorch's operators is found", "
     return {sum.detach(), sum.detach() * (1 + *count)};
   };
   CHECK(found(counting) == "a result differs");
-  CHECK(found(small([=](const at::Tensor& weight, const at::Tensor& x) { return (weight * x).sum() * (1 + *count); })) ==
-        "the gradient of weight differs");
+  CHECK(found(small([=](const at::Tensor& weight, const at::Tensor& x) {
+          return (weight * x).sum() * (1 + *count);
+        })) == "the gradient of weight differs");
   // Memory that the program writes into.
   CHECK(found(small([=](const at::Tensor& weight, const at::Tensor& x) {
           at::Tensor mask = torch::zeros({3, 4});
@@ -116,8 +117,8 @@ TEST_CASE("Checker: a replay that fails, and a step that ends earlier, at the fi
     *other = true;
     const Outcome expected = eager_outcome(subject, 10);
     const Checked found = check_step(subject, *checked, 10);
-    CHECK(found.difference == (row == 7 ? "a replay of it fails: index out of range in self"
-                                        : "tensor 0 of meter differs"));
+    CHECK(found.difference ==
+          (row == 7 ? "a replay of it fails: index out of range in self" : "tensor 0 of meter differs"));
     check_same(found.outcome, expected);
   }
 }
@@ -149,9 +150,8 @@ TEST_CASE("Checker: other random numbers, host calls and buffers are found", "[t
             generator.set_state(seeded(1).get_state());
           }
         }) != "");
-  CHECK(found([=](const at::Tensor& x) {
-          tape::host_call("meter", {x * (1 + *count)}, [](const Tensors&) {});
-        }) == "tensor 0 of meter differs");
+  CHECK(found([=](const at::Tensor& x) { tape::host_call("meter", {x * (1 + *count)}, [](const Tensors&) {}); }) ==
+        "tensor 0 of meter differs");
   CHECK(found([=](const at::Tensor& x) {
           tape::host_call("meter", {x, x.exp() + *count}, [](const Tensors&) {});
         }) == "tensor 1 of meter differs");

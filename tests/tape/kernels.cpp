@@ -48,7 +48,8 @@ constexpr float tiny = std::numeric_limits<float>::denorm_min();
 /// Normal numbers, every second one special. With one nan: which of two a product returns is the compiler's choice.
 at::Tensor specials(std::int64_t n, std::uint64_t seed, bool with_nan = true) {
   at::Tensor out = random({n}, seed) * 3;
-  const std::vector<float> special = {inf, -inf, 0.0F, -0.0F, tiny, -tiny, 1e-39F, 3e38F, -3e38F, 1.0F, with_nan ? nan : 2.0F};
+  const std::vector<float> special = {
+      inf, -inf, 0.0F, -0.0F, tiny, -tiny, 1e-39F, 3e38F, -3e38F, 1.0F, with_nan ? nan : 2.0F};
   for (std::int64_t i = 0; i < n; i += 2) {
     floats(out)[i] = special[(static_cast<std::size_t>(i) / 2 + seed) % special.size()];
   }
@@ -130,9 +131,9 @@ TEST_CASE("tape kernels: pooling chooses the values and places of LibTorch's", "
         CAPTURE(kind);
         at::Tensor x = random(in, g);
         const at::Tensor chance = torch::rand(in, seeded(g + 50));
-        x = kind == 1   ? torch::where(chance < 0.3, nan, x)           // also several in a window
-            : kind == 2 ? (x * 2).round().to(at::kFloat)               // ties, zeros of both signs
-            : kind == 3 ? torch::where(chance < 0.8, -inf, x)          // windows of -inf
+        x = kind == 1   ? torch::where(chance < 0.3, nan, x)   // also several in a window
+            : kind == 2 ? (x * 2).round().to(at::kFloat)       // ties, zeros of both signs
+            : kind == 3 ? torch::where(chance < 0.8, -inf, x)  // windows of -inf
             : kind == 4 ? torch::where(chance < 0.5, -inf, torch::where(chance < 0.8, nan, inf))
                         : x;
         x = x.to(at::kFloat).contiguous();
@@ -192,7 +193,8 @@ TEST_CASE("tape kernels: numbers below a limit, of 53 bits from two words", "[ta
   const std::uint64_t first = ((std::uint64_t{words[0]} << 32) | words[1]) % all;
   for_each_set([&](const Kernels& kernels) {
     for (const std::int64_t n : sizes) {
-      for (const std::uint64_t limit : {std::uint64_t{0}, std::uint64_t{1}, all / 10, all / 2, first, first + 1, all - 1, all}) {
+      for (const std::uint64_t limit :
+           {std::uint64_t{0}, std::uint64_t{1}, all / 10, all / 2, first, first + 1, all - 1, all}) {
         CAPTURE(n, limit);
         std::vector<float> out(static_cast<std::size_t>(n) + 1, 42.0F);
         kernels.below(words.data(), limit, out.data(), n);

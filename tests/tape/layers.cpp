@@ -84,8 +84,7 @@ TEST_CASE("Tape: replays of normalisations, and the running statistics they leav
 TEST_CASE("Tape: replays of activations", "[tape]") {
   nn::Sequential net(nn::Linear(7, 33), nn::GELU(), nn::Linear(33, 33), nn::Tanh(), nn::Linear(33, 33), nn::Sigmoid(),
                      nn::Linear(33, 33), nn::SiLU(), nn::Linear(33, 33), nn::LeakyReLU(), nn::ELU(), nn::Softplus(),
-                     nn::GELU(nn::GELUOptions().approximate("tanh")), nn::Softmax(1), nn::ReLU6(),
-                     nn::Linear(33, 5));
+                     nn::GELU(nn::GELUOptions().approximate("tanh")), nn::Softmax(1), nn::ReLU6(), nn::Linear(33, 5));
   check_replays(classifier(net, {16, 7}));
   net->to(at::kDouble);
   check_replays(classifier(net, {16, 7}, 5, at::kDouble));
@@ -112,12 +111,9 @@ Subject recurrent(Cell cell) {
   Subject subject;
   subject.hold(*cell);
   subject.hold(*last);
-  subject.step = classifying([=](const at::Tensor& x) mutable {
-    return last(std::get<0>(cell->forward(x)).select(1, -1));
-  });
-  subject.batch = [](std::uint64_t seed) -> Tensors {
-    return {random({3, 4, 7}, seed), random_labels(5, {3}, seed)};
-  };
+  subject.step =
+      classifying([=](const at::Tensor& x) mutable { return last(std::get<0>(cell->forward(x)).select(1, -1)); });
+  subject.batch = [](std::uint64_t seed) -> Tensors { return {random({3, 4, 7}, seed), random_labels(5, {3}, seed)}; };
   return subject;
 }
 

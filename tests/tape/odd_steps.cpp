@@ -122,7 +122,8 @@ TEST_CASE("Tape: memory of the program that is made anew with the same content i
     kept.push_back(std::move(memory));
     return loss;
   });
-  subject.step = [loss = subject.step, weight = subject.held[0]](const Tensors& batch, StepObserver* observer) -> Tensors {
+  subject.step = [loss = subject.step, weight = subject.held[0]](const Tensors& batch,
+                                                                 StepObserver* observer) -> Tensors {
     auto memory = std::make_unique<std::vector<float>>(12, 2.0F);
     const at::Tensor factors = torch::from_blob(memory->data(), {3, 4});
     const at::Tensor value = (weight * factors * batch[0]).sum();
@@ -153,7 +154,8 @@ TEST_CASE("merge: a tensor of the program that differs where it is read second",
     }
     return (weight * x * factors.select(0, 0)).sum() * factors.select(0, 1);
   });
-  CHECK(why_not(views) == "a tensor Float [2] that is neither of the batch nor of the model is another one in each step");
+  CHECK(why_not(views) ==
+        "a tensor Float [2] that is neither of the batch nor of the model is another one in each step");
 }
 
 TEST_CASE("Tape: a parameter that nobody has named gets its gradient in each replay", "[tape]") {
@@ -170,9 +172,8 @@ TEST_CASE("Tape: a parameter that nobody has named gets its gradient in each rep
     CHECK(tape::same_bits(hidden.grad(), subject.held[0] * subject.batch(seed)[0]));  // of the sum of products
   }
   // Without a gradient it is like any tensor of the program.
-  check_replays(small([hidden](const at::Tensor& weight, const at::Tensor& x) {
-    return (weight * hidden.detach() * x).sum();
-  }));
+  check_replays(
+      small([hidden](const at::Tensor& weight, const at::Tensor& x) { return (weight * hidden.detach() * x).sum(); }));
 }
 
 TEST_CASE("Recorder: a gradient of the batch is no part of a recording", "[tape]") {
@@ -187,7 +188,8 @@ TEST_CASE("Recorder: a gradient of the batch is no part of a recording", "[tape]
   }));
 }
 
-// Disabled: a tape takes both tensors of the batch for the first one then. Kinds of steps are to tell such batches apart.
+// Disabled: a tape takes both tensors of the batch for the first one then. Kinds of steps are to tell such batches
+// apart.
 TEST_CASE("Tape: a batch whose tensors share their memory only in the steps that were recorded", "[.][tape]") {
   Subject subject = small([](const at::Tensor& weight, const at::Tensor& x) { return (weight * x).sum(); });
   subject.step = [weight = subject.held[0]](const Tensors& batch, StepObserver* observer) -> Tensors {

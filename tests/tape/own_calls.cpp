@@ -15,7 +15,8 @@ using namespace tape_test;
 /// A call with its tensors, as a tape binds them.
 class Bound {
  public:
-  Bound(const char* name, const char* overload) : call_{.op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)} {}
+  Bound(const char* name, const char* overload)
+      : call_{.op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)} {}
   Bound& tensor(const at::Tensor& tensor) { return add(call_.arguments, tensor); }
   Bound& number(c10::IValue value) {
     call_.arguments.push_back({.constant = std::move(value)});
@@ -57,7 +58,8 @@ TEST_CASE("own kernels: masks are those of LibTorch, and leave its generator as 
   }
   std::uint64_t time = 0;
   for (const double p : {0.5, 0.9, 0.1, 1.0 / 3, 0.0, 1.0, 1e-17, 1 - 1e-16}) {
-    for (const std::int64_t n : {0, 1, 2, 155, 156, 311, 312, 313, 511, 512, 513, 623, 624, 625, 1000, 1248, 5000, 40000}) {
+    for (const std::int64_t n :
+         {0, 1, 2, 155, 156, 311, 312, 313, 511, 512, 513, 623, 624, 625, 1000, 1248, 5000, 40000}) {
       CAPTURE(p, n);
       const at::Tensor expected = torch::empty({n}).bernoulli_(p, theirs);
       const at::Tensor mask = torch::full({n}, 42.0F);

@@ -23,8 +23,7 @@ TEST_CASE("Recorder: refuses steps in which the host reads a value", "[tape]") {
         })) == "the host reads a value, or a shape depends on one: aten::allclose");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return weight.prod() * x.sum();  // its gradient depends on the number of zeros
-        })) ==
-        "the host reads a value, or a shape depends on one: aten::nonzero, after weight, in the backward pass");
+        })) == "the host reads a value, or a shape depends on one: aten::nonzero, after weight, in the backward pass");
 }
 
 TEST_CASE("Recorder: refuses steps in which a shape depends on a value", "[tape]") {
@@ -34,9 +33,8 @@ TEST_CASE("Recorder: refuses steps in which a shape depends on a value", "[tape]
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return torch::masked_select(weight, x > -100).sum();
         })) == "the host reads a value, or a shape depends on one: aten::masked_select");
-  CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
-          return weight.index({x > -100}).sum();
-        })) == "the host reads a value, or a shape depends on one: aten::index.Tensor");
+  CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) { return weight.index({x > -100}).sum(); })) ==
+        "the host reads a value, or a shape depends on one: aten::index.Tensor");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return weight.sum() + std::get<0>(at::_unique2(x)).sum();
         })) == "the host reads a value, or a shape depends on one: aten::_unique2");
@@ -52,7 +50,9 @@ TEST_CASE("Recorder: refuses tensors that are not plain memory", "[tape]") {
   Subject sparse;
   sparse.hold(*table);
   sparse.step = classifying([=](const at::Tensor& x) mutable { return table(x); });
-  sparse.batch = [](std::uint64_t seed) -> Tensors { return {random_labels(11, {8}, seed), random_labels(4, {8}, seed)}; };
+  sparse.batch = [](std::uint64_t seed) -> Tensors {
+    return {random_labels(11, {8}, seed), random_labels(4, {8}, seed)};
+  };
   CHECK(why_not(sparse) ==
         "a sparse tensor in aten::_sparse_coo_tensor_with_dims_and_tensors, after weight, in the backward pass");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
@@ -109,7 +109,10 @@ TEST_CASE("merge: numbers that change from step to step", "[tape]") {
         })) == "the number start of aten::slice.Tensor, after weight changes from step to step: 1, then 2");
   // The same numbers in each step are no reason.
   check_replays(small([](const at::Tensor& weight, const at::Tensor& x) {
-    return (weight * x * torch::tensor(std::vector<float>{1, 2, 3, 4}) * torch::tensor({1.0F, 2.0F, 3.0F, 4.0F})).sum() * torch::tensor(0.5F) + torch::scalar_tensor(2);
+    return (weight * x * torch::tensor(std::vector<float>{1, 2, 3, 4}) * torch::tensor({1.0F, 2.0F, 3.0F, 4.0F}))
+                   .sum() *
+               torch::tensor(0.5F) +
+           torch::scalar_tensor(2);
   }));
 }
 
@@ -180,7 +183,9 @@ TEST_CASE("merge: a state that a step leaves to the next", "[tape]") {
 TEST_CASE("merge: steps of different shapes or operators, by the first difference", "[tape]") {
   auto count = std::make_shared<int>(0);
   Subject subject = small([](const at::Tensor& weight, const at::Tensor& x) { return (x.mm(weight)).sum(); });
-  subject.batch = [](std::uint64_t seed) -> Tensors { return {random({static_cast<std::int64_t>(seed) + 1, 3}, seed)}; };
+  subject.batch = [](std::uint64_t seed) -> Tensors {
+    return {random({static_cast<std::int64_t>(seed) + 1, 3}, seed)};
+  };
   CHECK(why_not(subject) ==
         "the number size of aten::expand, after weight, in the backward pass changes from step to step: [2, 4], then "
         "[3, 4]");

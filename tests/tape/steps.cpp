@@ -171,9 +171,8 @@ struct Clipped : torch::autograd::Function<Clipped> {
 };
 
 TEST_CASE("Tape: replays of a function with a backward pass of its own", "[tape]") {
-  check_replays(small([](const at::Tensor& weight, const at::Tensor& x) {
-    return Clipped::apply(weight * x, 0.5).square().sum();
-  }));
+  check_replays(small(
+      [](const at::Tensor& weight, const at::Tensor& x) { return Clipped::apply(weight * x, 0.5).square().sum(); }));
 }
 
 TEST_CASE("Tape: replays of a TorchScript module", "[tape]") {
@@ -199,8 +198,8 @@ TEST_CASE("Tape: replays of a TorchScript module", "[tape]") {
 }
 
 TEST_CASE("Tape: replays of evaluations, without gradients and in inference mode", "[tape]") {
-  nn::Sequential net(nn::Conv2d(2, 6, 3), nn::BatchNorm2d(6), nn::ReLU(), nn::MaxPool2d(2), nn::Dropout(), nn::Flatten(),
-                     nn::Linear(24, 5));
+  nn::Sequential net(nn::Conv2d(2, 6, 3), nn::BatchNorm2d(6), nn::ReLU(), nn::MaxPool2d(2), nn::Dropout(),
+                     nn::Flatten(), nn::Linear(24, 5));
   net->eval();
   Subject subject = classifier(net, {4, 2, 6, 6});
   const std::function<Tensors(const Tensors&)> evaluate = [net](const Tensors& batch) mutable -> Tensors {

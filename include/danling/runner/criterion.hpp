@@ -49,8 +49,8 @@ class CriterionHandle {
   CriterionHandle() = default;
 
   template <class T>
-  requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>)
-      CriterionHandle(T&& criterion) : version_(next_version()) {  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<std::remove_cvref_t<T>, CriterionHandle>) CriterionHandle(T&& criterion)
+      : version_(next_version()) {  // NOLINT(google-explicit-constructor)
     assign(std::forward<T>(criterion));
   }
 

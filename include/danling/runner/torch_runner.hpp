@@ -22,8 +22,8 @@
 #include <danling/metrics/batch_losses.hpp>
 #include <danling/metrics/batch_metric.hpp>
 #include <danling/runner/batch_parts.hpp>
-#include <danling/runner/batch_tensors.hpp>
 #include <danling/runner/batch_state.hpp>
+#include <danling/runner/batch_tensors.hpp>
 #include <danling/runner/infer_stream.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
@@ -257,7 +257,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     B& batch = ref.as<B>();
     try {
       if (records_steps()) [[unlikely]] {
-        return run_as_recorded(RunnerMode::train, batch, [&] { return check_loss("train_step", train_step(batch).loss); });
+        return run_as_recorded(RunnerMode::train, batch,
+                               [&] { return check_loss("train_step", train_step(batch).loss); });
       }
       return check_loss("train_step", train_step(batch).loss);
     } catch (...) {
@@ -281,8 +282,9 @@ class BasicTorchRunner : public TorchRunnerBase {
     try {
       if constexpr (std::same_as<P, at::Tensor>) {
         if (records_steps()) [[unlikely]] {
-          static_cast<std::optional<P>*>(prediction)
-              ->emplace(run_as_recorded(RunnerMode::infer, batch, [&] { return infer_step(batch); }));
+          static_cast<std::optional<P>*>(prediction)->emplace(run_as_recorded(RunnerMode::infer, batch, [&] {
+            return infer_step(batch);
+          }));
           return;
         }
       }

@@ -217,8 +217,9 @@ class TorchRunnerBase : public BaseRunner {
   /// restored afterwards. An override skips side effects of its own.
   bool repeats_step() const;
 
-  /// With `compile.enable`: which of several ways a step takes that depends on anything but its batch's shapes: a phase,
-  /// a coefficient that changes now and then. Steps with other numbers have other tapes. Called when: a step begins.
+  /// With `compile.enable`: which of several ways a step takes that depends on anything but its batch's shapes: a
+  /// phase, a coefficient that changes now and then. Steps with other numbers have other tapes. Called when: a step
+  /// begins.
   virtual std::int64_t step_variant() const { return 0; }
 
   /// Whether the loss has a term against the logits of the `teacher`.

@@ -90,7 +90,8 @@ void max_pool_2(const Pooling& p, const float* in, float* out, std::int64_t* pla
 
 void max_pool(const Pooling& p, const float* in, float* out, std::int64_t* places) {
   if (p.rows == 2 && p.columns == 2 && p.row_step == 2 && p.column_step == 2 && p.row_border == 0 &&
-      p.column_border == 0 && 2 * p.out_rows <= p.in_rows && 2 * p.out_columns == p.in_columns && p.out_columns <= 512) {
+      p.column_border == 0 && 2 * p.out_rows <= p.in_rows && 2 * p.out_columns == p.in_columns &&
+      p.out_columns <= 512) {
     max_pool_2(p, in, out, places);
     return;
   }
