@@ -1,5 +1,6 @@
 // Kinds of recorded steps: what tells them apart, and which can be recorded.
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -123,6 +124,19 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
     if (!tensor.defined()) {
       add(-1);
       continue;
+    }
+    // Tensors over one memory: where in it, since a recording does not tell them apart.
+    for (const at::Tensor& other : batch.tensors) {
+      if (&other == &tensor) {
+        break;
+      }
+      if (other.defined() && tensor.is_alias_of(other)) {
+        const auto between =
+            static_cast<const char*>(tensor.const_data_ptr()) - static_cast<const char*>(other.const_data_ptr());
+        const bool overlaps =
+            std::abs(between) < static_cast<std::ptrdiff_t>(std::max(tensor.nbytes(), other.nbytes()));
+        add(overlaps ? between : -1);
+      }
     }
     add(tensor.dim());
     add(static_cast<std::int64_t>(tensor.scalar_type()) * 1024 + static_cast<std::int64_t>(tensor.device().type()));

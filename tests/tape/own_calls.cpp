@@ -126,12 +126,12 @@ TEST_CASE("own kernels: none for tensors that they do not fit", "[tape]") {
 at::Tensor logits(std::int64_t rows, std::int64_t classes, std::uint64_t seed, int kind) {
   at::Tensor out = random({rows, classes}, seed) * (kind == 1 ? 40 : 3);
   const at::Tensor chance = torch::rand({rows, classes}, seeded(seed + 5));
-  constexpr float inf = std::numeric_limits<float>::infinity();
-  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  constexpr float no_number = std::numeric_limits<float>::quiet_NaN();
   if (kind == 2) {
-    out = out.masked_fill(chance < 0.3, -inf);
+    out = out.masked_fill(chance < 0.3, -infinite);
   } else if (kind == 3) {
-    out = out.masked_fill(chance < 0.1, inf).masked_fill(chance > 0.9, nan);
+    out = out.masked_fill(chance < 0.1, infinite).masked_fill(chance > 0.9, no_number);
   } else if (kind == 4) {
     out = out * 1e-40;
   }
