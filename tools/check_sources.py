@@ -16,7 +16,7 @@ EDGES = {
     "formats": {"core"},
     "config": {"core"},
     "state": {"core"},
-    "distributed": {"core"},
+    "distributed": {"core", "tape"},
     "tensors": {"core", "formats", "state"},
     "tape": {"core", "tensors"},
     "workspace": {"core", "config"},

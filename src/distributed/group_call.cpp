@@ -5,6 +5,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include <danling/core/error.hpp>
+#include <danling/core/format.hpp>
+#include <danling/tape/observer.hpp>
 
 #include <distributed/group_impl.hpp>
 #include <distributed/shapes.hpp>
@@ -68,11 +70,17 @@ GroupCall::GroupCall(Group::Impl& group, Collective collective, std::int64_t num
       limit_(group.timeout),
       pending_(name_of_collective(collective), number) {
   group.check_usable();
+  if (tape::Observer* const observer = tape::observer()) {
+    observer->refuse(concat("processes exchange values inside of it: ", name_of_collective(collective)));
+  }
 }
 
 GroupCall::GroupCall(Group::Impl& group, std::string text, int peer)
     : group_(group), text_(std::move(text)), limit_(group.timeout), pending_(text_.c_str()) {
   group.check_usable();
+  if (tape::Observer* const observer = tape::observer()) {
+    observer->refuse(concat("processes exchange values inside of it: ", text_));
+  }
   ranks_ = peer < 0 ? group.ranks : std::vector<std::int64_t>{group.ranks[static_cast<std::size_t>(peer)]};
 }
 

@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/function_hook.h>
 
+#include <danling/tape/observer.hpp>
+
 #include "distributed/reducer_impl.hpp"
 
 namespace danling::inline v0 {
@@ -93,7 +95,7 @@ void Reducer::Impl::complete(std::size_t index) {
     return;
   }
   adopt(param);
-  if (!closes_ || !options_.overlap || last_passes_ < expected_passes_ ||
+  if (!closes_ || !options_.overlap || is_observed_ || last_passes_ < expected_passes_ ||
       std::exchange(param.completed_in, pass_) == pass_) {
     return;
   }
@@ -112,10 +114,35 @@ void Reducer::Impl::add_hooks() {
     const std::weak_ptr<Impl> self = weak_from_this();
     param.hook = param.accumulator->add_post_hook(std::make_unique<CompletionHook>([self, index] {
       if (const auto reducer = self.lock()) {
-        reducer->complete(index);
+        reducer->on_gradient(index);
       }
     }));
   }
+}
+
+// A recorded step does the same in its replays, after the calls that compute the gradient.
+void Reducer::Impl::on_gradient(std::size_t index) {
+  if (tape::observer() == nullptr) [[likely]] {
+    complete(index);
+    return;
+  }
+  if (options_.overlap && closes_ && counted_pass_ != pass_ && last_passes_ > 0) {
+    tape::observer()->refuse(
+        "it has several backward passes, whose sums over processes overlap; set ddp.overlap: false");
+  }
+  Param& param = params_[index];
+  adopt(param);  // its copy is a part of the recording
+  const bool has_gradient = param.tensor.grad().defined();
+  const std::weak_ptr<Impl> self = weak_from_this();
+  is_observed_ = true;  // sums wait for finish(): the pass may be replayed beside this one, with the same memory
+  tape::host_call("a gradient of ddp", {}, [self, index, has_gradient](const tape::Tensors&) {
+    if (const auto reducer = self.lock()) {
+      Param& again = reducer->params_[index];
+      again.tensor.mutable_grad() = has_gradient ? again.view : at::Tensor();
+      reducer->complete(index);
+    }
+  });
+  is_observed_ = false;
 }
 
 // Moves a new gradient into the bucket; later ones of the window are added there by autograd.

@@ -32,7 +32,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   bool has_started() const { return started_ > 0; }
   void begin_backward(bool closes);
   /// A backward pass has computed the gradient of a parameter.
-  void complete(std::size_t index);
+  void on_gradient(std::size_t index);
   bool is_missing() const {
     return std::any_of(params_.begin(), params_.end(), [](const Param& param) { return !param.has_gradient; });
   }
@@ -83,6 +83,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   void check_alike() const;
   void make_buckets();
+  void complete(std::size_t index);
   void adopt(Param& param);
   void start(std::size_t index);
   std::vector<at::Tensor> take_late();
@@ -101,6 +102,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   bool closes_ = false;
   bool late_ = false;
   bool is_broken_ = false;
+  bool is_observed_ = false;  // by a recording
   std::int64_t pass_ = 0;
   std::int64_t counted_pass_ = 0;           // the last one with gradients of these parameters
   std::int64_t last_passes_ = 0;            // passes of the window's last micro-batch

@@ -143,13 +143,15 @@ void DataParallel::set_loss_scale(const optim::Optimizer& optimizer, const at::T
   }
 }
 
-void DataParallel::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
-                            const BackwardOptions& options) {
+void DataParallel::begin_backward(const WindowPlace&) {
   for (const auto& [optimizer, reducer] : reducers_) {
     // Sums do not begin where parameters were frozen or thawed: reduce_gradients sums those of today.
     reducer->begin_backward(closes_ && reducer->covers(params_of(*optimizer)));
   }
-  Parallelism::backward(loss, seed, place, options);
+}
+
+std::string DataParallel::why_not_recorded() const {
+  return layers_.empty() ? "" : "SyncBatchNorm exchanges its statistics in the forward pass";
 }
 
 StepPacket DataParallel::agree(const StepPacket& mine) {
@@ -220,6 +222,7 @@ Reducer& DataParallel::reducer_of(const optim::Optimizer& optimizer) {
     order_.push_back(&optimizer);
     state = order_.size() <= restored_.size() ? restored_[order_.size() - 1] : state;
   }
+  ++reducers_made_;
   reducer = std::make_unique<Reducer>(params, group(), options_);
   reducer->load_powersgd_state(state);
   reducer->set_loss_scale(loss_scales_[&optimizer]);

@@ -33,14 +33,15 @@ class DataParallel : public Parallelism {
   void begin_step(const WindowPlace& place) override;
   void end_step(const WindowPlace& place) noexcept override;
   void set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale) override;
-  void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
-                const BackwardOptions& options) override;
+  void begin_backward(const WindowPlace& place) override;
   StepPacket agree(const StepPacket& mine) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
   void abort(std::string_view words) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
   bool needs_every_backward() const override { return !layers_.empty(); }
+  std::string why_not_recorded() const override;
+  std::int64_t recording_version() const override { return reducers_made_; }
   void end_updates() override;
 
  protected:
@@ -57,6 +58,7 @@ class DataParallel : public Parallelism {
   std::vector<PowerSGDState> restored_;            // for reducers that are still to be made, in this order
   SyncedLayers layers_;
   std::vector<SharedBuffers> buffers_;  // of each model
+  std::int64_t reducers_made_ = 0;
   bool has_stale_buffers_ = false;
   bool broadcasts_buffers_;
   bool any_missing_ = false;  // by the last packet

@@ -77,6 +77,12 @@ void Parallelism::begin_step(const WindowPlace&) {}
 
 void Parallelism::set_loss_scale(const optim::Optimizer&, const at::Tensor&) {}
 
+void Parallelism::begin_backward(const WindowPlace&) {}
+
+std::string Parallelism::why_not_recorded() const {
+  return name() == "single" ? std::string() : concat("the stack ", quote(name()), " does not say that it can be");
+}
+
 void Parallelism::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace&,
                            const BackwardOptions& options) {
   torch::autograd::backward({loss}, {seed}, options.retain_graph, /*create_graph=*/false, options.inputs);

@@ -107,6 +107,9 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   if (learner.watches_loss && weight != 0.0 && !repeats_step()) [[unlikely]] {
     LossPolicy(*this).add_loss(learner, loss, weight);
   }
+  if (!is_single_process_) [[unlikely]] {
+    parallelism().begin_backward(learner.place);
+  }
   return true;
 }
 

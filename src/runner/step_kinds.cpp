@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
 #include <danling/runner/batch_tensors.hpp>
@@ -15,6 +17,25 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr std::int64_t many_kinds = 64;  // of which none came twice
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t number) { return hash * 1099511628211U + number; }
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_nested();
+}
+
+/// Of dtype, device, shape and strides: what the tape's calls take for granted of a tensor.
+std::uint64_t layout_hash(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  std::uint64_t out = mixed(impl.dtype().itemsize(), static_cast<std::uint64_t>(impl.dim()));
+  out = mixed(out, static_cast<std::uint64_t>(c10::typeMetaToScalarType(impl.dtype())));
+  out = mixed(out, static_cast<std::uint64_t>(impl.device_type()));
+  for (std::int64_t i = 0; i < (is_plain(tensor) ? impl.dim() : 0); ++i) {
+    out = mixed(out, static_cast<std::uint64_t>(impl.size(i)));
+    out = mixed(out, static_cast<std::uint64_t>(impl.stride(i)));
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -78,10 +99,11 @@ void TorchRunnerBase::StepTapes::list_tensors() {
   }
 }
 
-/// Changes when anything that tapes refer to is another object.
+/// Changes when anything that tapes refer to is another object, or LibTorch would choose other kernels.
 std::uint64_t TorchRunnerBase::StepTapes::identity() const {
-  std::uint64_t out = runner_.criterion.version();
-  const auto add = [&](const void* address) { out = out * 1099511628211U + reinterpret_cast<std::uintptr_t>(address); };
+  std::uint64_t out = runner_.criterion.version() * 2 + (at::globalContext().deterministicAlgorithms() ? 1 : 0);
+  out = mixed(out, static_cast<std::uint64_t>(at::get_num_threads()));
+  const auto add = [&](const void* address) { out = mixed(out, reinterpret_cast<std::uintptr_t>(address)); };
   for (const at::Tensor& tensor : held_) {
     add(tensor.unsafeGetTensorImpl());
   }
@@ -115,14 +137,16 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
   const auto add = [this](std::int64_t number) { key_.push_back(number); };
   add(static_cast<std::int64_t>(mode));
   add(runner_.step_variant());
+  add(runner_.parallelism().recording_version());
   add(runner_.criterion.losses() != nullptr ? static_cast<std::int64_t>(runner_.criterion.losses()->weights_key()) : 0);
   add((runner_.active_metrics_ != nullptr ? 1 : 0) + (runner_.distills_ ? 2 : 0));
+  add(static_cast<std::int64_t>(batch.others.size()));
   for (const std::int64_t other : batch.others) {
     add(other);
   }
   for (const at::Tensor& tensor : batch.tensors) {
-    if (!tensor.defined()) {
-      add(-1);
+    if (!tensor.defined() || !is_plain(tensor)) {
+      add(tensor.defined() ? -2 : -1);  // the recording refuses the others
       continue;
     }
     // Tensors over one memory: where in it, since a recording does not tell them apart.
@@ -130,7 +154,7 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
       if (&other == &tensor) {
         break;
       }
-      if (other.defined() && tensor.is_alias_of(other)) {
+      if (other.defined() && is_plain(other) && tensor.is_alias_of(other)) {
         const auto between =
             static_cast<const char*>(tensor.const_data_ptr()) - static_cast<const char*>(other.const_data_ptr());
         const bool overlaps =
@@ -139,7 +163,10 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
       }
     }
     add(tensor.dim());
-    add(static_cast<std::int64_t>(tensor.scalar_type()) * 1024 + static_cast<std::int64_t>(tensor.device().type()));
+    add(static_cast<std::int64_t>(tensor.scalar_type()));
+    add(static_cast<std::int64_t>(tensor.device().type()) * 256 + tensor.device().index());
+    add((tensor.requires_grad() ? 1 : 0) + (tensor.is_inference() ? 2 : 0) + (tensor.is_conj() ? 4 : 0) +
+        (tensor.is_neg() ? 8 : 0));
     for (const std::int64_t size : tensor.sizes()) {
       add(size);
     }
@@ -157,14 +184,21 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
       used = 0;
     }
   };
+  std::uint64_t layouts = 0;
   for (const at::Tensor& tensor : held_) {
+    const at::Tensor& gradient = tensor.grad();
     add_bit(tensor.requires_grad());
-    add_bit(tensor.grad().defined());
+    add_bit(gradient.defined());
+    layouts = mixed(layouts, layout_hash(tensor));
+    if (gradient.defined()) {
+      layouts = mixed(layouts, layout_hash(gradient));
+    }
   }
   for (const torch::nn::Module* module : modules_) {
     add_bit(module->is_training());
   }
   add(bits);
+  add(static_cast<std::int64_t>(layouts));
 }
 
 TorchRunnerBase::StepTapes::Kind& TorchRunnerBase::StepTapes::find(RunnerMode mode) {
@@ -203,10 +237,9 @@ bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
   } else if (mode == RunnerMode::train) {
     if (runner_.learner_->repeats_step) {
       why = concat(runner_.learner_->optimizer->name(), " evaluates the loss several times in a step");
-    } else if (!runner_.is_single_process_ && runner_.parallelism().sums_in_backward()) {
-      why = "processes sum gradients while the backward pass runs (ddp); set parallel.virtual_ranks";
     }
   }
+  why = why.empty() ? runner_.parallelism().why_not_recorded() : why;
   if (!why.empty()) {
     if (config_.fullgraph.value_or(false)) {
       fail<StateError>("compile", "expected a step that can be recorded (compile.fullgraph), got one in which ", why);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <utility>
 
 #include <danling/runner/batch_tensors.hpp>
@@ -44,7 +45,11 @@ std::shared_ptr<TorchRunnerBase::StepTapes> TorchRunnerBase::StepTapes::build(To
   return runner.config().compile.enable ? std::make_shared<StepTapes>(runner) : nullptr;
 }
 
-const CompileReport& TorchRunnerBase::StepTapes::report() const { return report_; }
+CompileReport TorchRunnerBase::StepTapes::report() const {
+  CompileReport out = report_;
+  out.tapes = std::count_if(kinds_.begin(), kinds_.end(), [](const auto& kind) { return kind->tape != nullptr; });
+  return out;
+}
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
 
@@ -64,6 +69,9 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
   if (kind.phase == Phase::warm && kind.count >= detail::tape_schedule().warm) {
     kind.phase = Phase::record;
     kind.count = 0;
+  }
+  if (kind.phase < Phase::check) {
+    arena_->release();  // the step needs as much
   }
   switch (kind.phase) {
     case Phase::warm: {
@@ -94,14 +102,18 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
 }
 
 at::Tensor TorchRunnerBase::StepTapes::run_eager(const std::function<at::Tensor()>& eager) {
-  arena_->release();  // the step needs as much
   ++report_.eager;
   return eager();
 }
 
 at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const Tensors& batch,
                                               const std::function<at::Tensor()>& eager) {
-  arena_->release();
+  // LibTorch's dispatcher has one place for a recording: a runner in another thread waits for its turn.
+  static std::mutex one_at_a_time;
+  const std::unique_lock turn(one_at_a_time, std::try_to_lock);
+  if (!turn) {
+    return run_eager(eager);
+  }
   ++report_.recorded;
   at::Tensor loss;
   tape::Recording recording;
@@ -151,7 +163,6 @@ void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recordin
   kind.tape = std::make_unique<tape::Tape>(std::move(recording), arena_);
   kind.phase = config_.verify > 0 ? Phase::check : after_check();
   kind.count = 0;
-  ++report_.tapes;
 }
 
 at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& batch,
@@ -190,6 +201,9 @@ at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& bat
                                                   const std::function<at::Tensor()>& eager) {
   const std::int64_t half = detail::tape_schedule().trial / 2;
   const bool replays = kind.count >= half;
+  if (!replays) {
+    arena_->release();
+  }
   const auto start = Clock::now();
   at::Tensor loss = replays ? replay(kind, batch, eager) : run_eager(eager);
   const double seconds = seconds_since(start);
@@ -245,7 +259,6 @@ void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why,
   check<StateError>(!config_.fullgraph.value_or(false) || !warn, "compile",
                     "expected a step that can be recorded (compile.fullgraph), got one of the ", name_of(kind), ": ",
                     why);
-  report_.tapes -= kind.tape != nullptr ? 1 : 0;
   kind.tape.reset();
   kind.first.reset();
   kind.phase = Phase::eager;
@@ -257,9 +270,10 @@ void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why,
 }
 
 void TorchRunnerBase::StepTapes::log_report() {
-  const std::int64_t all = report_.eager + report_.recorded + report_.checked + report_.replayed;
-  runner_.logger().info(concat("compile: ", report_.replayed, " of ", all, " steps replayed, by ", report_.tapes,
-                               report_.tapes == 1 ? " tape" : " tapes"));
+  const CompileReport now = report();
+  const std::int64_t all = now.eager + now.recorded + now.checked + now.replayed;
+  runner_.logger().info(concat("compile: ", now.replayed, " of ", all, " steps replayed, by ", now.tapes,
+                               now.tapes == 1 ? " tape" : " tapes"));
 }
 
 void TorchRunnerBase::StepTapes::explain(Kind& kind) {

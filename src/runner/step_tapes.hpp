@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <danling/runner/torch_runner_base.hpp>
@@ -47,7 +48,7 @@ class TorchRunnerBase::StepTapes {
   tape::StepObserver* observing() const { return observing_; }
   /// Logs how many steps were replayed.
   void log_report();
-  const CompileReport& report() const;
+  CompileReport report() const;
 
   /// While it lives, steps run as they are.
   class Off {

@@ -33,6 +33,7 @@ class VirtualRanks : public Parallelism {
   void end_shard(optim::Optimizer& optimizer) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
+  std::string why_not_recorded() const override { return ""; }
   void abort(std::string_view words) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
 

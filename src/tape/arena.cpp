@@ -14,16 +14,30 @@ constexpr std::size_t alignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
+/// What eager steps have freed lies in pieces in which the block finds no place, and their pieces not in the block.
+void trim(c10::Device device) {
+#ifdef __GLIBC__
+  if (device.is_cpu()) {
+    malloc_trim(0);
+  }
+#endif
+}
+
 }  // namespace
+
+void Arena::release() {
+  if (data_) {
+    const c10::Device device = data_.device();
+    data_.clear();
+    size_ = 0;
+    trim(device);
+  }
+}
 
 void* Arena::reserve(std::size_t bytes, c10::Device device) {
   if (bytes > size_ || (data_ && data_.device() != device)) {
     release();
-#ifdef __GLIBC__
-    if (device.is_cpu()) {
-      malloc_trim(0);  // what eager steps have freed lies in pieces, in which the block finds no place
-    }
-#endif
+    trim(device);
     data_ = c10::GetAllocator(device.type())->allocate(bytes);
     size_ = bytes;
   }

@@ -15,11 +15,8 @@ class Arena {
  public:
   /// At least `bytes` on `device`; what was there before is gone if it had to grow.
   void* reserve(std::size_t bytes, c10::Device device);
-  /// Returns the memory; the next replay takes it again.
-  void release() {
-    data_.clear();
-    size_ = 0;
-  }
+  /// Returns the memory, also to the system; the next replay takes it again.
+  void release();
   std::size_t bytes() const { return size_; }
 
  private:

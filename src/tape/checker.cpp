@@ -9,6 +9,7 @@
 #include <danling/core/format.hpp>
 
 namespace danling::inline v0::tape {
+
 GeneratorStates::GeneratorStates(const std::vector<at::Generator>& generators) : generators_(generators) {
   for (auto& generator : generators_) {
     const std::lock_guard lock(generator.mutex());

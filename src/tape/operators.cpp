@@ -1,7 +1,6 @@
 #include <tape/operators.hpp>
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include <ATen/core/grad_mode.h>
@@ -97,7 +96,7 @@ bool resizes_given_memory(const Call& call) {
 
 }  // namespace
 
-std::optional<OutForm> out_form(const Call& call, const Recording&) {
+std::optional<OutForm> out_form(const Call& call) {
   if (auto form = rewritten(call)) {
     return form;
   }
@@ -109,14 +108,10 @@ std::optional<OutForm> out_form(const Call& call, const Recording&) {
   for (const char* overload : {"out", own.c_str(), "IntList_out", "grad_input", "output"}) {
     const auto op = find(schema.name().c_str(), overload);
     if (op && op->hasKernelForDispatchKey(call.key) && fits(schema, op->schema())) {
-      return OutForm{*op, call.arguments, /*results_last=*/true, schema.returns().size()};
+      return OutForm{*op, call.arguments};
     }
   }
   return std::nullopt;
-}
-
-bool makes_empty(const Call& call) {
-  return base_name(call).starts_with("aten::empty") || base_name(call).starts_with("aten::new_empty");
 }
 
 bool makes_constant(const Call& call) {
@@ -148,11 +143,6 @@ bool is_elementwise(const Call& call) {
                                      "aten::sqrt",
                                      "aten::rsqrt",
                                      "aten::leaky_relu_backward"});
-}
-
-bool reads_only_shape(const Call& call) {
-  const std::string_view name = base_name(call);
-  return name.ends_with("_like") || name.starts_with("aten::new_");
 }
 
 }  // namespace danling::inline v0::tape

@@ -18,18 +18,13 @@ struct OutForm {
   /// Arguments before the results: those of the call, but for the ones that the form adds or changes.
   std::vector<Argument> arguments;
   bool results_last = true;  ///< else they come first: of in-place forms
-  std::size_t num_results = 1;
 };
 /// @return nothing where LibTorch has no such kernel
-std::optional<OutForm> out_form(const Call& call, const Recording& recording);
+std::optional<OutForm> out_form(const Call& call);
 
-/// Whether the call's results are memory without content.
-bool makes_empty(const Call& call);
 /// Whether the results depend on nothing but numbers and shapes.
 bool makes_constant(const Call& call);
 /// Whether element i of the result depends on element i of the arguments alone: it may be written over one of them.
 bool is_elementwise(const Call& call);
-/// Which tensor arguments give their shape only.
-bool reads_only_shape(const Call& call);
 
 }  // namespace danling::inline v0::tape

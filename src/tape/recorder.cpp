@@ -87,7 +87,6 @@ Recorder::Recorder(const Surroundings& surroundings) {
   recording_.held = surroundings.held;
   recording_.names = surroundings.names;
   recording_.live = surroundings.live;
-  recording_.num_inputs = surroundings.inputs.size();
   for (std::size_t i = 0; i < surroundings.inputs.size(); ++i) {
     add_source(surroundings.inputs[i], Origin::input, static_cast<int>(i));
     if (const at::Tensor& input = surroundings.inputs[i]; input.defined() && input.is_leaf()) {
@@ -308,7 +307,6 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
       const int storage = recording_.values[static_cast<std::size_t>(value)].storage;
       if (reads) {
         note_read(storage, given.isTensor() ? given.toTensor() : given.toListRef()[item].toTensor());
-        call.reads.push_back(storage);
       }
       if (writes) {
         recording_.storages[static_cast<std::size_t>(storage)].written = true;

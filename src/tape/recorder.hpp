@@ -28,7 +28,7 @@ class StepObserver : public Observer {
   virtual void before_update() = 0;
 };
 
-/// What a step works on.
+/// Tensors that a step is given, and that outlive it.
 struct Surroundings {
   Tensors inputs;                       ///< its batch
   std::vector<const at::Tensor*> live;  ///< variables of the runner that hold tensors; they outlive the tape

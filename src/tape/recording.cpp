@@ -144,6 +144,13 @@ std::string merge(const Recording& first, Recording& second) {
       first.values.size() != second.values.size() || first.storages.size() != second.storages.size()) {
     return "the step does something else in the next step";
   }
+  // Where the condition of a replay fails, the step begins anew: nothing outside of it may have changed by then.
+  for (std::size_t i = second.host_calls.empty() ? calls : second.host_calls.front().place; i < calls; ++i) {
+    if (second.calls[i].guard) {
+      return concat("the host reads a value after ", second.host_calls.front().name, ": ",
+                    place_of(second, second.calls[i]));
+    }
+  }
   for (std::size_t i = 0; i < first.host_calls.size(); ++i) {
     const HostCall& a = first.host_calls[i];
     const HostCall& b = second.host_calls[i];

@@ -1,4 +1,4 @@
-// What one step did, as data: operators with their arguments, in order, over the storages that they read and wrote.
+// The recording of one step: its operators in order, with their arguments, over the storages that they read and wrote.
 #pragma once
 
 #include <cstdint>
@@ -67,9 +67,9 @@ struct Call {
   c10::OperatorHandle op;
   c10::DispatchKey key = c10::DispatchKey::CPU;
   std::vector<Argument> arguments = {}, results = {};
-  std::vector<int> reads = {}, writes = {};  ///< storages
-  bool is_view = false;                      ///< computes nothing
-  bool with_gradients = false;               ///< GradMode, by which some kernels choose
+  std::vector<int> writes = {};  ///< storages
+  bool is_view = false;          ///< computes nothing
+  bool with_gradients = false;   ///< GradMode, by which some kernels choose
   bool random = false;
   bool guard = false;  ///< a replay goes on only while the result is this one
   bool backward = false;
@@ -95,7 +95,6 @@ struct Recording {
   std::vector<at::Tensor> held;
   std::vector<std::string> names;  ///< of held tensors; empty for those that the step found itself
   std::vector<const at::Tensor*> live;
-  std::size_t num_inputs = 0;
   std::vector<int> outputs;  ///< values that the step returned; -1: undefined
   std::string refusal;       ///< why it cannot be replayed; empty: it can
 };

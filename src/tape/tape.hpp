@@ -18,7 +18,7 @@
 
 namespace danling::inline v0::tape {
 
-/// What a tape consists of.
+/// Counts of a tape's calls, and sizes of its memory.
 struct TapeReport {
   std::size_t recorded = 0;      ///< operators that the step called
   std::size_t calls = 0;         ///< kernels that a replay calls
@@ -32,6 +32,9 @@ struct TapeReport {
   std::int64_t arena_bytes = 0;  ///< planned memory
   std::int64_t sum_bytes = 0;    ///< of all results that lie there, without sharing
 };
+
+/// A tensor over memory of a storage. @param offset  elements that are added to the layout's
+at::Tensor tensor_over(c10::Storage storage, const Layout& layout, std::int64_t offset = 0);
 
 /// The calls of one step in their order, with arguments bound to fixed tensors, and results to planned memory.
 /// One replay at a time.
@@ -54,7 +57,7 @@ class Tape {
   bool reads_unnamed() const;
   /// Generators that it draws from.
   const std::vector<at::Generator>& generators() const { return generators_; }
-  /// What its calls change in place besides their own results, with `buffers`, which kernels may change unseen.
+  /// Tensors from outside that its calls change in place; and `buffers`, which kernels may change unseen.
   Tensors changed(std::span<const at::Tensor> inputs, const Tensors& buffers);
 
   const Recording& recording() const { return recording_; }
@@ -105,7 +108,7 @@ class Tape {
   void make_tensors();
   c10::IValue bound(const Argument& argument) const;
   bool is_read_once(const Call& call, int value) const;
-  void plan(const std::vector<std::vector<std::size_t>>& touches);
+  void plan(const std::vector<std::vector<std::size_t>>& touches, const std::vector<bool>& escapes);
 
   // tape_replay.cpp
   void begin(std::span<const at::Tensor> inputs);

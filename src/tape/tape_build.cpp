@@ -2,7 +2,6 @@
 #include <tape/tape.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -12,6 +11,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include <tape/operators.hpp>
+#include <tape/traits.hpp>
 
 namespace danling::inline v0::tape {
 namespace {
@@ -25,18 +25,15 @@ c10::intrusive_ptr<c10::StorageImpl> make_storage(std::int64_t bytes, c10::Devic
                                                /*resizable=*/false);
 }
 
-at::Tensor make_tensor(const c10::intrusive_ptr<c10::StorageImpl>& storage, const Layout& layout, c10::Device device) {
-  const auto backend = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
-  auto out = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(backend),
+}  // namespace
+
+at::Tensor tensor_over(c10::Storage storage, const Layout& layout, std::int64_t offset) {
+  const auto backend = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  auto out = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(backend),
                                                       c10::scalarTypeToTypeMeta(layout.dtype));
-  out.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides, layout.offset);
-  if (layout.wrapped_number) {
-    out.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
+  out.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides, offset + layout.offset);
   return out;
 }
-
-}  // namespace
 
 Tape::Tape(Recording recording, std::shared_ptr<Arena> arena)
     : recording_(std::move(recording)), arena_(std::move(arena)) {
@@ -142,8 +139,10 @@ void Tape::make_tensors() {
     slots_.push_back(std::move(slot));
   }
   for (const Value& value : recording_.values) {
-    tensors_.push_back(make_tensor(at_index(slots_, value.storage).storage, value.layout,
-                                   at_index(recording_.storages, value.storage).device));
+    tensors_.push_back(tensor_over(c10::Storage(at_index(slots_, value.storage).storage), value.layout));
+    if (value.layout.wrapped_number) {
+      tensors_.back().unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
   }
 }
 
@@ -201,7 +200,7 @@ void Tape::build(const std::vector<bool>& needed, const std::vector<bool>& escap
         }
       }
     }
-    if (makes_empty(call) || (fresh.empty() && call.writes.empty() && !call.random && !call.guard)) {
+    if (is_empty(call.op.schema().name()) || (fresh.empty() && call.writes.empty() && !call.random && !call.guard)) {
       ++report_.views;
       continue;
     }
@@ -220,7 +219,7 @@ void Tape::build(const std::vector<bool>& needed, const std::vector<bool>& escap
     }
     std::optional<OutForm> form;
     if (!fresh.empty() && fresh.size() == call.results.size() && tensors == fresh.size()) {
-      form = out_form(call, recording_);
+      form = out_form(call);
     }
     if (form) {
       step.op = form->op;
@@ -284,7 +283,7 @@ void Tape::build(const std::vector<bool>& needed, const std::vector<bool>& escap
   }
   end_piece(-1);
   report_.calls = steps_.size();
-  plan(touches);
+  plan(touches, escapes);
 }
 
 /// Computes the call once.
@@ -316,7 +315,7 @@ bool Tape::is_read_once(const Call& call, int value) const {
 
 /// Places the results of calls: over an argument that nobody reads afterwards, where the call allows it, else where
 /// nothing lives at the same time.
-void Tape::plan(const std::vector<std::vector<std::size_t>>& touches) {
+void Tape::plan(const std::vector<std::vector<std::size_t>>& touches, const std::vector<bool>& escapes) {
   const std::size_t count = recording_.storages.size();
   std::vector<int> group_of(count, -1);
   std::vector<Lifetime> lifetimes;
@@ -328,8 +327,7 @@ void Tape::plan(const std::vector<std::vector<std::size_t>>& touches) {
       continue;
     }
     if (slot.memory == Memory::bound) {  // made without content
-      const auto escaped = escaping_storages();
-      slot.memory = escaped[i] ? Memory::output : Memory::planned;
+      slot.memory = escapes[i] ? Memory::output : Memory::planned;
     }
     if (slot.memory == Memory::planned) {
       made_at[touches[i].front()].push_back(static_cast<int>(i));

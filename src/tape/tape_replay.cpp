@@ -184,22 +184,13 @@ at::Tensor Tape::hand_out(int value) {
   }
   const Value& record = at_index(recording_.values, value);
   Slot& slot = at_index(slots_, record.storage);
-  const auto view = [&](const c10::Storage& storage, std::int64_t offset) {
-    const auto device = at_index(recording_.storages, record.storage).device;
-    const auto backend = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
-    auto out = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(backend),
-                                                        c10::scalarTypeToTypeMeta(record.layout.dtype));
-    out.unsafeGetTensorImpl()->set_sizes_and_strides(record.layout.sizes, record.layout.strides,
-                                                     offset + record.layout.offset);
-    return out;
-  };
   if (slot.memory == Memory::output) {
     for (const auto& [known, tensor] : slot.handed_out) {
       if (known == value) {
         return tensor;
       }
     }
-    slot.handed_out.emplace_back(value, view(c10::Storage(slot.owner), 0));
+    slot.handed_out.emplace_back(value, tensor_over(c10::Storage(slot.owner), record.layout));
     return slot.handed_out.back().second;
   }
   if (slot.memory == Memory::constant) {
@@ -211,7 +202,7 @@ at::Tensor Tape::hand_out(int value) {
       source.strides() == c10::IntArrayRef(record.layout.strides)) {
     return source;
   }
-  return view(source.storage(), source.storage_offset());
+  return tensor_over(source.storage(), record.layout, source.storage_offset());
 }
 
 void Tape::set_gradients(const HostCall& call) {

@@ -1,23 +1,12 @@
 // compile: runs with recorded steps, compared with eager ones.
 #include "hosted.hpp"
 #include "models.hpp"
+#include "recorded.hpp"
 
 #include <danling/metrics/losses.hpp>
 
 namespace runner_test {
 namespace {
-
-/// Records at once, and keeps tapes that are not faster, for its lifetime.
-class EagerToRecord {
- public:
-  EagerToRecord() { danling::detail::tape_schedule() = {.warm = 0, .trial = 0}; }
-  ~EagerToRecord() { danling::detail::tape_schedule() = before_; }
-  EagerToRecord(const EagerToRecord&) = delete;
-  EagerToRecord& operator=(const EagerToRecord&) = delete;
-
- private:
-  danling::detail::TapeSchedule before_ = danling::detail::tape_schedule();
-};
 
 /// Of a finished run: everything that a checkpoint has, without what tells one run from another.
 struct Ended {

@@ -188,20 +188,4 @@ TEST_CASE("Recorder: a gradient of the batch is no part of a recording", "[tape]
   }));
 }
 
-// Disabled: a tape takes both tensors of the batch for the first one then. Kinds of steps are to tell such batches
-// apart.
-TEST_CASE("Tape: a batch whose tensors share their memory only in the steps that were recorded", "[.][tape]") {
-  Subject subject = small([](const at::Tensor& weight, const at::Tensor& x) { return (weight * x).sum(); });
-  subject.step = [weight = subject.held[0]](const Tensors& batch, StepObserver* observer) -> Tensors {
-    const at::Tensor loss = (weight * batch[0] - batch[1]).square().sum();
-    backward(loss, observer);
-    return {loss.detach()};
-  };
-  subject.batch = [](std::uint64_t seed) -> Tensors {
-    const at::Tensor x = random({3, 4}, seed);
-    return {x, seed < 10 ? x : random({3, 4}, seed + 1)};
-  };
-  check_replays(subject);
-}
-
 }  // namespace

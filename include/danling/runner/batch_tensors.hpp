@@ -25,7 +25,7 @@ struct Listable : std::bool_constant<std::same_as<B, at::Tensor> || std::same_as
 template <Container B>
 struct Listable<B> : std::bool_constant<all_parts<typename PartsOf<B>::type, Listable>> {};
 
-/// What a batch holds: its tensors in a fixed order, undefined ones too, and a number for each value that is none.
+/// The tensors of a batch in a fixed order, undefined ones too; and numbers for all else: values, names, lengths.
 struct BatchParts {
   std::vector<at::Tensor> tensors;
   std::vector<std::int64_t> others;
@@ -48,10 +48,13 @@ void collect_parts(const B& batch, BatchParts& out) {
     if (batch.is_tensor()) {
       out.tensors.push_back(batch.tensor());
     } else if (batch.is_map()) {
+      out.others.push_back(static_cast<std::int64_t>(batch.map().size()));
       for (const auto& entry : batch.map()) {
+        out.others.push_back(entry.key.is_string() ? hash_of(entry.key.string()) : entry.key.integer());
         collect_parts(entry.value, out);
       }
     } else if (batch.is_list() || batch.is_tuple()) {
+      out.others.push_back(static_cast<std::int64_t>(batch.items().size()));
       for (const auto& item : batch.items()) {
         if (!item.is_string()) {  // a text for each sample: its name, say
           collect_parts(item, out);
@@ -70,8 +73,19 @@ void collect_parts(const B& batch, BatchParts& out) {
     if (!batch.extra.is_null()) {
       collect_parts(batch.extra, out);
     }
+  } else if constexpr (Mapping<B>) {
+    out.others.push_back(static_cast<std::int64_t>(batch.size()));
+    for (const auto& entry : batch) {
+      collect_parts(entry.first, out);
+      collect_parts(entry.second, out);
+    }
   } else if constexpr (Container<B>) {
-    each_part(batch, [&](const auto& part) { collect_parts(part, out); });
+    const std::size_t place = out.others.size();
+    out.others.push_back(0);
+    each_part(batch, [&](const auto& part) {
+      ++out.others[place];
+      collect_parts(part, out);
+    });
   } else if constexpr (Plain<B>) {
     out.others.push_back(hash_of(batch));
   } else {  // lists no tensors: those that the default steps read

@@ -27,7 +27,7 @@ struct CompileConfig {
   void check() const;
 };
 
-/// What has become of the steps of a process with `compile.enable`.
+/// How the steps of a process ran with `compile.enable`.
 struct CompileReport {
   std::int64_t eager = 0;               ///< steps that ran as without it
   std::int64_t recorded = 0;            ///< eager steps that were recorded

@@ -121,7 +121,10 @@ class Parallelism {
   /// Where losses are scaled: before each backward pass and before reduce_gradients. `scale` is a scalar on the device,
   /// and the same for a whole window.
   virtual void set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale);
+  /// Before each backward pass of a micro-batch, also where a recorded step is replayed.
+  virtual void begin_backward(const WindowPlace& place);
   /// The backward pass; `seed` is the gradient of the loss. May begin to communicate gradients where `place.closes`.
+  /// Not called where a recorded step is replayed.
   virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                         const BackwardOptions& options);
   /// Combines the packets of all ranks. Called after the last backward pass of a window, between rounds, and after the
@@ -154,6 +157,11 @@ class Parallelism {
   virtual void zero_grad(optim::Optimizer& optimizer);
   /// Whether a loss of weight 0 is differentiated too: layers that communicate in their backward pass.
   virtual bool needs_every_backward() const { return false; }
+  /// Why its steps are not to be recorded (compile.enable); empty: they are, and what backward() does besides the pass
+  /// are host calls of tape/observer.hpp. By default only those of one process are.
+  virtual std::string why_not_recorded() const;
+  /// Another number when steps that were recorded cannot be replayed any longer.
+  virtual std::int64_t recording_version() const { return 0; }
   /// After all updates of a micro-batch, when its graph is gone. Called on every rank that took part in them.
   virtual void end_updates() {}
   /// After the micro-batch, also when it threw: undoes begin_step.

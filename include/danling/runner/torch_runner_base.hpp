@@ -121,7 +121,7 @@ class TorchRunnerBase : public BaseRunner {
   /// Weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
   std::string exported_weights();
   std::string evaluated_average() const override;
-  /// What has become of this process's steps with `compile.enable`.
+  /// How this process's steps ran with `compile.enable`.
   CompileReport compile_report() const;
   /// Whether train() was called.
   bool has_trained() const { return has_trained_; }

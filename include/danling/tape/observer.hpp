@@ -36,7 +36,7 @@ inline Observer* observer() noexcept {
   return detail::observed_threads.load(std::memory_order_relaxed) == 0 ? nullptr : detail::observer_of_thread();
 }
 
-/// What this thread does while it lives is not part of the recording: operators, host calls.
+/// While it lives, this thread's operators and host calls are not recorded.
 class Suspended {
  public:
   Suspended();
