@@ -337,13 +337,15 @@ int count(Kind kind, const Work& work, const std::string& folder, bool quick) {
     const Data few = make_data(less);
     make_loop(Kind::eager, less, few, folder, 2)->train(2);
   }
+  const int later = (quick ? 1 : 4) * work.block_steps;
+  const int steps = first_steps(quick);
+  // The first loop tells the time, the second one the memory: that of code which only recorded steps use is there then.
+  const double first = make_loop(kind, work, data, folder, steps)->train(steps) * steps;
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << 5;  // the peak is now what is resident
   const double before = status_bytes("VmRSS");
-  const int later = (quick ? 1 : 4) * work.block_steps;
-  const int steps = first_steps(quick);
   const auto loop = make_loop(kind, work, data, folder, steps + later);
-  const double first = loop->train(steps) * steps;
+  loop->train(steps);
   using Count = std::int64_t (*)();
   const auto allocations = reinterpret_cast<Count>(dlsym(RTLD_DEFAULT, "bench_allocations"));
   const std::int64_t allocated = allocations != nullptr ? allocations() : 0;

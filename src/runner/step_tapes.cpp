@@ -70,11 +70,9 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
     kind.phase = Phase::record;
     kind.count = 0;
   }
-  if (kind.phase < Phase::check) {
-    arena_->release();  // the step needs as much
-  }
   switch (kind.phase) {
     case Phase::warm: {
+      arena_->release();  // the step needs as much
       const auto start = Clock::now();
       at::Tensor loss = run_eager(eager);
       const double seconds = seconds_since(start);
@@ -114,6 +112,7 @@ at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const Tensors& batch,
   if (!turn) {
     return run_eager(eager);
   }
+  arena_->make_room();
   ++report_.recorded;
   at::Tensor loss;
   tape::Recording recording;
@@ -167,7 +166,8 @@ void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recordin
 
 at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& batch,
                                                     const std::function<at::Tensor()>& eager) {
-  arena_->release();
+  kind.tape->forget_outputs();
+  arena_->make_room();
   ++report_.checked;
   kind.unchecked = 0;
   kind.checked_in = loops_;

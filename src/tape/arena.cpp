@@ -14,30 +14,35 @@ constexpr std::size_t alignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-/// What eager steps have freed lies in pieces in which the block finds no place, and their pieces not in the block.
-void trim(c10::Device device) {
-#ifdef __GLIBC__
-  if (device.is_cpu()) {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+constexpr std::size_t much = 4 * 1024 * 1024;
+/// Memory that was freed in pieces is of no use to one block, nor a block's memory to pieces.
+void trim() {
+  if (mallinfo2().fordblks > much) {
     malloc_trim(0);
   }
-#endif
 }
+#else
+void trim() {}
+#endif
 
 }  // namespace
 
 void Arena::release() {
   if (data_) {
-    const c10::Device device = data_.device();
-    data_.clear();
-    size_ = 0;
-    trim(device);
+    make_room();
   }
+}
+
+void Arena::make_room() {
+  data_.clear();
+  size_ = 0;
+  trim();
 }
 
 void* Arena::reserve(std::size_t bytes, c10::Device device) {
   if (bytes > size_ || (data_ && data_.device() != device)) {
-    release();
-    trim(device);
+    make_room();
     data_ = c10::GetAllocator(device.type())->allocate(bytes);
     size_ = bytes;
   }

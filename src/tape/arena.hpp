@@ -15,8 +15,10 @@ class Arena {
  public:
   /// At least `bytes` on `device`; what was there before is gone if it had to grow.
   void* reserve(std::size_t bytes, c10::Device device);
-  /// Returns the memory, also to the system; the next replay takes it again.
+  /// Returns the memory to the system; the next replay takes it again.
   void release();
+  /// The same, with all that the allocator of the host has free: before a step that needs more than others.
+  void make_room();
   std::size_t bytes() const { return size_; }
 
  private:

@@ -53,6 +53,9 @@ class Tape {
   /// Whether a replay may end early.
   bool has_guards() const { return has_guards_; }
 
+  /// Gives up the memory of results that it keeps for the next replay, where they are larger.
+  void forget_outputs(std::size_t kept_bytes = 0);
+
   /// Whether it reads a tensor of the program that nobody has named: the program may replace it.
   bool reads_unnamed() const;
   /// Generators that it draws from.

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Larger outputs are not kept for the next step.
-constexpr std::int64_t max_kept = 256 * 1024;
+constexpr std::size_t max_kept = 256 * 1024;
 
 const void* data_of(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -217,15 +217,19 @@ Tensors Tape::outputs() {
   for (const int value : recording_.outputs) {
     out.push_back(hand_out(value));
   }
+  forget_outputs(max_kept);
+  inputs_ = {};
+  return out;
+}
+
+void Tape::forget_outputs(std::size_t kept_bytes) {
   for (Slot& slot : slots_) {
-    if (slot.memory == Memory::output && slot.owner && (slot.owner->nbytes() > static_cast<std::size_t>(max_kept))) {
+    if (slot.memory == Memory::output && slot.owner && slot.owner->nbytes() > kept_bytes) {
       slot.handed_out.clear();
       slot.owner.reset();
       slot.data = nullptr;
     }
   }
-  inputs_ = {};
-  return out;
 }
 
 Tensors Tape::replay(std::span<const at::Tensor> inputs) {
