@@ -19,36 +19,22 @@
 namespace danling::inline v0::tape {
 namespace {
 
-// Below autograd, and not used by a program without Python.
-constexpr auto recording_key = c10::DispatchKey::Fake;
+using detail::recording_key;
+
 constexpr std::int64_t max_content = 64 * 1024;
 
-thread_local Observer* current = nullptr;
 std::atomic<Recorder*> active{nullptr};  // also for autograd's threads, which inherit the included key
 
 }  // namespace
 
-Observer::~Observer() = default;
 StepObserver::~StepObserver() = default;
-std::atomic<int> detail::observed_threads{0};
-Observer* detail::observer_of_thread() noexcept { return current; }
 
-ObserverScope::ObserverScope(Observer* observer) : previous_(std::exchange(current, observer)) {
+ObserverScope::ObserverScope(Observer* observer) : previous_(std::exchange(detail::observer_of_thread, observer)) {
   detail::observed_threads.fetch_add(1, std::memory_order_relaxed);
 }
 ObserverScope::~ObserverScope() {
-  current = previous_;
+  detail::observer_of_thread = previous_;
   detail::observed_threads.fetch_sub(1, std::memory_order_relaxed);
-}
-
-Suspended::Suspended()
-    : was_included_(c10::impl::tls_is_dispatch_key_included(recording_key)),
-      observer_(std::exchange(current, nullptr)) {
-  c10::impl::tls_set_dispatch_key_included(recording_key, false);
-}
-Suspended::~Suspended() {
-  c10::impl::tls_set_dispatch_key_included(recording_key, was_included_);
-  current = observer_;
 }
 
 // ---- the dispatcher -------------------------------------------------------------------------------------------------

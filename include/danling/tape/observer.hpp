@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace danling::inline v0::tape {
 
@@ -16,7 +17,7 @@ using Tensors = std::vector<at::Tensor>;
 /// Sees a step while it is recorded, or compared with its tape. Replays have none.
 class Observer {
  public:
-  virtual ~Observer();
+  virtual ~Observer() = default;
   /// Code that reads or changes more than tensors of the step: a meter, a generator, a counter. `again` runs in each
   /// replay, at the same place, with the tensors that then stand for `tensors`. The first run is the caller's.
   /// @param object  that it changes, if any: it must outlive the tape
@@ -27,20 +28,31 @@ class Observer {
 };
 
 namespace detail {
-extern std::atomic<int> observed_threads;
-Observer* observer_of_thread() noexcept;
+/// Below autograd, and not used by a program without Python.
+inline constexpr auto recording_key = c10::DispatchKey::Fake;
+
+// Defined here: who takes part in a recording needs no library of this module.
+inline std::atomic<int> observed_threads{0};
+inline thread_local Observer* observer_of_thread = nullptr;
 }  // namespace detail
 
 /// That of this thread; null outside of such a step, at the cost of a branch.
 inline Observer* observer() noexcept {
-  return detail::observed_threads.load(std::memory_order_relaxed) == 0 ? nullptr : detail::observer_of_thread();
+  return detail::observed_threads.load(std::memory_order_relaxed) == 0 ? nullptr : detail::observer_of_thread;
 }
 
 /// While it lives, this thread's operators and host calls are not recorded.
 class Suspended {
  public:
-  Suspended();
-  ~Suspended();
+  Suspended()
+      : was_included_(c10::impl::tls_is_dispatch_key_included(detail::recording_key)),
+        observer_(std::exchange(detail::observer_of_thread, nullptr)) {
+    c10::impl::tls_set_dispatch_key_included(detail::recording_key, false);
+  }
+  ~Suspended() {
+    c10::impl::tls_set_dispatch_key_included(detail::recording_key, was_included_);
+    detail::observer_of_thread = observer_;
+  }
   Suspended(const Suspended&) = delete;
   Suspended& operator=(const Suspended&) = delete;
 
