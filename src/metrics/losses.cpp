@@ -6,6 +6,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <danling/tape/observer.hpp>
+
 #include <metrics/scalar.hpp>
 
 namespace danling::inline v0 {
@@ -20,7 +22,20 @@ at::Tensor loss_mean(const at::Tensor& value) {
   return value.numel() == 0 ? value.sum() : value.mean();
 }
 
+/// A replay would not compute it again.
+void refuse_number() {
+  if (tape::Observer* const observer = tape::observer()) {
+    observer->refuse("a loss is a number of the program; return a tensor");
+  }
+}
+
 }  // namespace
+
+at::Tensor detail::number_tensor() {
+  at::Tensor out = at::scalar_tensor(0.0, at::kDouble);
+  out.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return out;
+}
 
 MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples) {
   const auto* tensor = std::get_if<at::Tensor>(&value.get());
@@ -34,7 +49,7 @@ MetricValue detail::over_samples(const MetricValue& value, std::int64_t samples)
   return MetricValue::per_sample(*tensor);
 }
 
-void detail::LossSum::add(const MetricValue& value, double weight) {
+void detail::LossSum::add(const MetricValue& value, double weight, const at::Tensor& shown) {
   // It needs no backward pass, and may be nan, beside losses with weight.
   if (weight == 0.0 && (total_.defined() || unweighted_.defined())) {
     return;
@@ -44,10 +59,12 @@ void detail::LossSum::add(const MetricValue& value, double weight) {
       [&](const auto& given) {
         using T = std::decay_t<decltype(given)>;
         if constexpr (std::is_same_v<T, double>) {
+          refuse_number();
           number_ += weight == 0.0 ? 0.0 : weight * given;
         } else if constexpr (std::is_same_v<T, at::Tensor>) {
           mean = loss_mean(given);
         } else if constexpr (std::is_same_v<decltype(given.sum), double>) {
+          refuse_number();
           number_ += given.n > 0 && weight != 0.0 ? weight * given.sum / static_cast<double>(given.n) : 0.0;
         } else if constexpr (std::is_same_v<decltype(given.n), at::Tensor>) {
           mean = given.sum.div(given.n.clamp_min(1));
@@ -59,7 +76,7 @@ void detail::LossSum::add(const MetricValue& value, double weight) {
   if (mean.defined() && weight == 0.0) {
     unweighted_ = mean;
   } else if (mean.defined()) {
-    const at::Tensor weighted = weight == 1.0 ? mean : mean.mul(weight);
+    const at::Tensor weighted = weight == 1.0 ? mean : shown.defined() ? mean.mul(shown) : mean.mul(weight);
     total_ = total_.defined() ? total_.add(weighted) : weighted;
   }
 }

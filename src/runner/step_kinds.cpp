@@ -79,8 +79,13 @@ void TorchRunnerBase::StepTapes::list_tensors() {
   add(runner_.ema, "ema.");
   add(runner_.teacher, "teacher.");
   std::vector<std::shared_ptr<torch::nn::Module>> losses{runner_.criterion.module()};
-  if (runner_.criterion.losses() != nullptr) {
-    losses = runner_.criterion.losses()->modules();
+  if (const auto& several = runner_.criterion.losses(); several != nullptr) {
+    losses = several->modules();
+    const std::vector<at::Tensor> weights = several->shown_weights();
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      held_.push_back(weights[i]);
+      names_.push_back(concat("losses.", several->names().at(i), ".weight"));
+    }
   }
   for (const auto& module : losses) {
     if (module == nullptr) {

@@ -99,6 +99,27 @@ TEST_CASE("compile: a run with recorded steps has the bits of an eager one", "[r
                       {"size", [](const at::Tensor& x, const at::Tensor&) { return x.square().mean(); }, 0.25}});
     });
   }
+  SECTION("losses whose weights move, begin and end") {
+    config.epochs = 10;
+    config.optim.type = "sgd";
+    for (const auto& [key, value] : std::map<std::string, std::string>{{"size.from", "0.5"},
+                                                                       {"size.weight", "0"},
+                                                                       {"size.begin", "20"},
+                                                                       {"size.length", "30"},
+                                                                       {"size.schedule", "linear"},
+                                                                       {"ce.from", "1"},
+                                                                       {"ce.weight", "2"},
+                                                                       {"ce.begin", "40"},
+                                                                       {"ce.schedule", "linear"}}) {
+      danling::apply(config, "losses." + key, value);
+    }
+    const auto report = check_equal<TinyRunner>(config, [](TinyRunner& runner) {
+      runner.criterion =
+          dl::Losses({{"ce", torch::nn::CrossEntropyLoss()},
+                      {"size", [](const at::Tensor& x, const at::Tensor&) { return x.square().mean(); }}});
+    });
+    CHECK(report.replayed > 40);
+  }
   SECTION("a schedule, updates that are skipped by their gradients") {
     config.sched.type = "cosine";
     config.skip_nonfinite_grad = true;

@@ -1,7 +1,6 @@
 // Several losses over batches of the user's type: their weighted sum for backward, each one reported by name.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include <danling/metrics/batch_metric.hpp>
+#include <danling/tape/observer.hpp>
 
 namespace torch::nn {
 class Module;
@@ -37,7 +37,8 @@ namespace detail {
 /// The weighted sum of means, for backward.
 class LossSum {
  public:
-  void add(const MetricValue& value, double weight);
+  /// @param shown  where defined: a tensor of the weight, which takes its place with the same bits
+  void add(const MetricValue& value, double weight, const at::Tensor& shown = {});
   at::Tensor take();
 
  private:
@@ -45,6 +46,9 @@ class LossSum {
   at::Tensor unweighted_;  // the first loss of weight 0
   double number_ = 0.0;
 };
+
+/// A number, as operators of LibTorch make a tensor of it.
+at::Tensor number_tensor();
 
 /// `weight`. @throws MetricError when it is not finite.
 double finite_weight(const std::string& name, double weight);
@@ -58,8 +62,12 @@ class LossMeter : public DatasetMetric<B> {
   Loss<B>& loss() const { return *loss_; }
   double weight() const { return weight_ ? *weight_ : loss_->weight(); }
   void set_weight(double weight) { weight_ = weight; }
+  /// Of the weight, for a step that is recorded: show_weight() sets it, also in replays.
+  const at::Tensor& shown() const { return shown_; }
+  void show_weight(double weight) { *static_cast<double*>(shown_.mutable_data_ptr()) = weight; }
 
  private:
+  at::Tensor shown_ = number_tensor();
   Loss<B>* loss_;
   std::optional<double> weight_;
 };
@@ -78,8 +86,10 @@ class LossesBase : public MetricsBase {
   /// @throws MetricError for an unknown name, and for a weight that is not finite
   virtual void set_weight(std::string_view name, double weight) = 0;
 
-  /// Changes with the weights in force.
+  /// Changes with the operators that a call uses: some weights are left out of the sum, or of a product.
   virtual std::uint64_t weights_key() const { return 0; }
+  /// Of the weights, by name, for a step that is recorded.
+  virtual std::vector<at::Tensor> shown_weights() const { return {}; }
 
   /// How many targets all losses average over; nothing when one does not state it, or they differ.
   virtual std::optional<std::int64_t> normalizer(const at::Tensor& target) const = 0;
@@ -119,11 +129,19 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
   /// @throws MetricError when a weight is not finite.
   at::Tensor operator()(const B& batch) {
     const std::int64_t samples = detail::samples_of(batch);
+    const bool observed = tape::observer() != nullptr;
+    if (observed) [[unlikely]] {
+      tape::host_call("weights of losses", {}, [this](const tape::Tensors&) {
+        for (auto& entry : this->meters_) {
+          entry.meter.show_weight(detail::finite_weight(entry.name, entry.meter.weight()));
+        }
+      });
+    }
     detail::LossSum total;
     for (auto& entry : this->meters_) {
       const double weight = detail::finite_weight(entry.name, entry.meter.weight());
       const MetricValue value = entry.meter.loss().compute(batch);
-      total.add(value, weight);
+      total.add(value, weight, observed ? entry.meter.shown() : at::Tensor());
       const c10::NoGradGuard no_grad;
       entry.meter.record(detail::over_samples(value, samples), samples);
     }
@@ -155,9 +173,17 @@ class BatchLosses : public MeteredMetrics<LossesBase, detail::LossMeter<B>> {
   std::uint64_t weights_key() const override {
     std::uint64_t key = 0;
     for (const auto& entry : this->meters_) {
-      key = key * 1099511628211U + std::bit_cast<std::uint64_t>(entry.meter.weight());
+      const double weight = entry.meter.weight();
+      key = key * 3 + (weight == 0.0 ? 0 : weight == 1.0 ? 1 : 2);
     }
     return key;
+  }
+  std::vector<at::Tensor> shown_weights() const override {
+    std::vector<at::Tensor> out;
+    for (const auto& entry : this->meters_) {
+      out.push_back(entry.meter.shown());
+    }
+    return out;
   }
   double weight(std::string_view name) const override { return this->at(name).weight(); }
   void set_weight(std::string_view name, double weight) override {

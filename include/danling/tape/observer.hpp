@@ -31,9 +31,10 @@ namespace detail {
 /// Below autograd, and not used by a program without Python.
 inline constexpr auto recording_key = c10::DispatchKey::Fake;
 
-// Defined here: who takes part in a recording needs no library of this module.
-inline std::atomic<int> observed_threads{0};
-inline thread_local Observer* observer_of_thread = nullptr;
+// Defined here: who takes part in a recording needs no library of this module. Visible, also in a program whose symbols
+// are hidden: it shares them with the library.
+[[gnu::visibility("default")]] inline std::atomic<int> observed_threads{0};
+[[gnu::visibility("default")]] inline thread_local Observer* observer_of_thread = nullptr;
 }  // namespace detail
 
 /// That of this thread; null outside of such a step, at the cost of a branch.
