@@ -88,7 +88,7 @@ void run_example(const fs::path& program, const fs::path& folder, std::optional<
     for (const std::size_t i : order_of_round(variants.size(), static_cast<std::size_t>(round + 1))) {
       Variant& variant = variants[i];
       const std::string command = "exec '" + example.string() + "' --workspace_root='" + root.string() + "'" +
-                                  variant.option + (quick ? " --epochs=1" : "") + " > /dev/null";
+                                  variant.option + (quick ? " --epochs=4" : "") + " > /dev/null";
       int status = 0;
       const double taken = seconds_of([&] { status = std::system(command.c_str()); });
       if (status != 0) {
@@ -110,7 +110,7 @@ void run_example(const fs::path& program, const fs::path& folder, std::optional<
     }
   }
   std::printf("\nexamples/mnist, %s, from start to end; %d round%s; results and weights bit-equal\n",
-              quick ? "1 epoch" : "20 epochs", rounds, rounds == 1 ? "" : "s");
+              quick ? "4 epochs" : "20 epochs", rounds, rounds == 1 ? "" : "s");
   const std::vector<double>& base = variants[has_recording ? 2 : 0].seconds;
   for (const Variant& variant : variants) {
     const auto [low, high] = std::minmax_element(variant.seconds.begin(), variant.seconds.end());

@@ -134,6 +134,10 @@ void Reducer::Impl::on_gradient(std::size_t index) {
   adopt(param);  // its copy is a part of the recording
   const bool has_gradient = param.tensor.grad().defined();
   const std::weak_ptr<Impl> self = weak_from_this();
+  struct End {
+    bool& flag;
+    ~End() { flag = false; }
+  } const end{is_observed_};
   is_observed_ = true;  // sums wait for finish(): the pass may be replayed beside this one, with the same memory
   tape::host_call("a gradient of ddp", {}, [self, index, has_gradient](const tape::Tensors&) {
     if (const auto reducer = self.lock()) {
@@ -142,7 +146,6 @@ void Reducer::Impl::on_gradient(std::size_t index) {
       reducer->complete(index);
     }
   });
-  is_observed_ = false;
 }
 
 // Moves a new gradient into the bucket; later ones of the window are added there by autograd.

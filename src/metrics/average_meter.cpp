@@ -107,7 +107,7 @@ void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) co
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
-        "a meter", {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, this);
+        concat("a meter, n = ", n), {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, &life_);
     return;
   }
   check_real(value, "average_meter.update");
@@ -147,7 +147,7 @@ void AverageMeter::update_elements(const at::Tensor& value, std::int64_t n) {
 void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
-        "a meter", {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, this);
+        concat("a meter, n = ", n), {sum}, [this, n](const tape::Tensors& now) { add(now[0], n); }, &life_);
     return;
   }
   check_scalar(sum);
@@ -168,7 +168,7 @@ void AverageMeter::add(const at::Tensor& sum, std::int64_t n) {
 void AverageMeter::add(const at::Tensor& sum, const at::Tensor& n) {
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
-        "a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, this);
+        "a meter", {sum, n}, [this](const tape::Tensors& now) { add(now[0], now[1]); }, &life_);
     return;
   }
   if (!n.defined() || n.numel() != 1 || !at::isIntegralType(n.scalar_type(), /*includeBool=*/false)) [[unlikely]] {
@@ -211,6 +211,9 @@ void AverageMeter::record(const MetricValue& value, std::int64_t n) {
 }
 
 void AverageMeter::record_number(double value, double addend, std::int64_t n) {
+  if (tape::Observer* const observer = tape::observer()) {
+    observer->refuse("a meter is updated with a number; pass a tensor");
+  }
   check_weight(n, "average_meter.update");
   const bool elements = holds_tensors() && extra_->sum.dim() > 0;
   if (elements && n > 0) {

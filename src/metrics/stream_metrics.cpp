@@ -45,7 +45,8 @@ void MetricMeter::update(const at::Tensor& prediction, const at::Tensor& target,
 void MetricMeter::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
-        "metrics", {prediction, target}, [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, this);
+        n ? concat("metrics, n = ", *n) : "metrics", {prediction, target},
+        [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, &life_);
     return;
   }
   const c10::NoGradGuard no_grad;
@@ -96,7 +97,8 @@ void StreamMetrics::update(const at::Tensor& prediction, const at::Tensor& targe
 void StreamMetrics::measure(const at::Tensor& prediction, const at::Tensor& target, std::optional<std::int64_t> n) {
   if (tape::observer() != nullptr) [[unlikely]] {
     tape::host_call(
-        "metrics", {prediction, target}, [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, this);
+        n ? concat("metrics, n = ", *n) : "metrics", {prediction, target},
+        [this, n](const tape::Tensors& now) { measure(now[0], now[1], n); }, &life_);
     return;
   }
   const c10::NoGradGuard no_grad;

@@ -61,6 +61,12 @@ bool TorchRunnerBase::observe_metrics(const at::Tensor& prediction, const at::Te
 
 at::Tensor TorchRunnerBase::run_recorded(RunnerMode mode, const detail::BatchParts& batch,
                                          const std::function<at::Tensor()>& eager) {
+  // A step within this one runs as it is.
+  in_recorded_step_ = true;
+  struct End {
+    bool& flag;
+    ~End() { flag = false; }
+  } const end{in_recorded_step_};
   return tapes_->run(mode, batch, eager);
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <ATen/Context.h>
@@ -17,11 +18,21 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr std::int64_t many_kinds = 64;  // of which none came twice
+constexpr std::size_t many_left = 1024;
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t number) { return hash * 1099511628211U + number; }
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_nested();
+}
+
+/// Bytes from the first element to behind the last one.
+std::ptrdiff_t extent(const at::Tensor& tensor) {
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    last += (tensor.size(i) - 1) * tensor.stride(i);
+  }
+  return tensor.numel() == 0 ? 0 : (last + 1) * static_cast<std::ptrdiff_t>(tensor.element_size());
 }
 
 /// Of dtype, device, shape and strides: what the tape's calls take for granted of a tensor.
@@ -44,12 +55,10 @@ void TorchRunnerBase::StepTapes::list_tensors() {
   buffers_.clear();
   names_.clear();
   modules_.clear();
-  owners_.clear();
   const auto add_module = [this](const std::shared_ptr<torch::nn::Module>& module) {
     if (module != nullptr) {
-      owners_.push_back(module);
-      for (const auto& part : module->modules()) {
-        modules_.push_back(part.get());
+      for (auto& part : module->modules()) {
+        modules_.push_back(std::move(part));
       }
     }
   };
@@ -112,9 +121,24 @@ std::uint64_t TorchRunnerBase::StepTapes::identity() const {
   for (const at::Tensor& tensor : held_) {
     add(tensor.unsafeGetTensorImpl());
   }
+  for (const auto& module : modules_) {
+    add(module.get());
+  }
   for (const Learner& learner : runner_.learners_) {
     add(&learner);
     add(learner.optimizer.get());
+  }
+  return out;
+}
+
+/// What a step may leave changed, and its replay would not.
+std::uint64_t TorchRunnerBase::StepTapes::modes() const {
+  std::uint64_t out = 0;
+  for (const at::Tensor& tensor : held_) {
+    out = mixed(out, tensor.requires_grad() ? 1 : 2);
+  }
+  for (const auto& module : modules_) {
+    out = mixed(out, module->is_training() ? 1 : 2);
   }
   return out;
 }
@@ -142,6 +166,7 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
   const auto add = [this](std::int64_t number) { key_.push_back(number); };
   add(static_cast<std::int64_t>(mode));
   add(runner_.step_variant());
+  add(static_cast<std::int64_t>(runner_.criterion.version()));
   add(runner_.parallelism().recording_version());
   add(runner_.criterion.losses() != nullptr ? static_cast<std::int64_t>(runner_.criterion.losses()->weights_key()) : 0);
   add((runner_.active_metrics_ != nullptr ? 1 : 0) + (runner_.distills_ ? 2 : 0));
@@ -162,8 +187,7 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
       if (other.defined() && is_plain(other) && tensor.is_alias_of(other)) {
         const auto between =
             static_cast<const char*>(tensor.const_data_ptr()) - static_cast<const char*>(other.const_data_ptr());
-        const bool overlaps =
-            std::abs(between) < static_cast<std::ptrdiff_t>(std::max(tensor.nbytes(), other.nbytes()));
+        const bool overlaps = between < extent(other) && -between < extent(tensor);
         add(overlaps ? between : -1);
       }
     }
@@ -199,7 +223,7 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
       layouts = mixed(layouts, layout_hash(gradient));
     }
   }
-  for (const torch::nn::Module* module : modules_) {
+  for (const auto& module : modules_) {
     add_bit(module->is_training());
   }
   add(bits);
@@ -225,13 +249,29 @@ TorchRunnerBase::StepTapes::Kind& TorchRunnerBase::StepTapes::find(RunnerMode mo
   return *kinds_.back();
 }
 
-/// Those without a tape go first, then the least recently used.
+/// Kinds that run as they are cost no memory to speak of, and would be recorded anew for nothing. Of the others those
+/// without a tape go first, then the least recently used.
 void TorchRunnerBase::StepTapes::make_room() {
-  while (kinds_.size() >= static_cast<std::size_t>(config_.cache_size)) {
-    const auto first = std::min_element(kinds_.begin(), kinds_.end(), [](const auto& a, const auto& b) {
-      return std::pair(a->tape != nullptr, a->used) < std::pair(b->tape != nullptr, b->used);
+  const auto is_left = [](const auto& kind) { return kind->phase == Phase::eager; };
+  const auto left = static_cast<std::size_t>(std::count_if(kinds_.begin(), kinds_.end(), is_left));
+  const auto drop = [&](bool left_ones) {
+    const auto first = std::min_element(kinds_.begin(), kinds_.end(), [&](const auto& a, const auto& b) {
+      return std::tuple(is_left(a) != left_ones, a->tape != nullptr, a->used) <
+             std::tuple(is_left(b) != left_ones, b->tape != nullptr, b->used);
     });
+    if ((*first)->tape != nullptr && said_.insert("room").second) {
+      runner_.logger().warning(
+          concat("compile: there are more kinds of steps (shapes of a batch, training, evaluation) "
+                 "than compile.cache_size = ",
+                 config_.cache_size, ": tapes are dropped and recorded anew"));
+    }
     kinds_.erase(first);
+  };
+  if (left >= many_left) {
+    drop(true);
+  }
+  if (kinds_.size() - left >= static_cast<std::size_t>(config_.cache_size)) {
+    drop(false);
   }
 }
 
@@ -243,6 +283,9 @@ bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
     if (runner_.learner_->repeats_step) {
       why = concat(runner_.learner_->optimizer->name(), " evaluates the loss several times in a step");
     }
+  }
+  if (why.empty() && !runner_.parallelism().group().alone() && !runner_.device().is_cpu()) {
+    why = "gradients of several processes come in threads of the device";
   }
   why = why.empty() ? runner_.parallelism().why_not_recorded() : why;
   if (!why.empty()) {

@@ -1,8 +1,8 @@
 #include "runner/step_tapes.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <mutex>
 #include <utility>
 
 #include <danling/runner/batch_tensors.hpp>
@@ -16,6 +16,7 @@ using Clock = std::chrono::steady_clock;
 using tape::Tensors;
 
 constexpr std::int64_t explained_steps = 20;
+constexpr int lost_trials = 3;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -29,6 +30,40 @@ class Observing {
 
  private:
   tape::StepObserver*& place_;
+};
+
+/// That of recordings in this process.
+struct Turn {
+  static inline std::atomic_flag taken;
+  const bool has = !taken.test_and_set();
+  Turn() = default;
+  ~Turn() {
+    if (has) {
+      taken.clear();
+    }
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+};
+
+/// Finds what the step's code, and none of its operators, has written to the batch.
+class Unwritten {
+ public:
+  explicit Unwritten(const Tensors& batch) : kept_(strided(batch)) {}
+  std::string difference(const tape::Recording& recording) const {
+    return kept_.difference() >= 0 && !changes_batch(recording) ? "the step changes its batch past LibTorch's operators"
+                                                                : "";
+  }
+
+ private:
+  static Tensors strided(const Tensors& batch) {
+    Tensors out;
+    std::copy_if(batch.begin(), batch.end(), std::back_inserter(out), [](const at::Tensor& tensor) {
+      return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_nested();
+    });
+    return out;
+  }
+  tape::KeptTensors kept_;
 };
 
 }  // namespace
@@ -66,9 +101,18 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
   write_key(mode, parts);
   Kind& kind = find(mode);
   kind.used = steps_;
+  const bool opens_loop = std::exchange(kind.loop, loops_) != loops_;
   if (kind.phase == Phase::warm && kind.count >= detail::tape_schedule().warm) {
     kind.phase = Phase::record;
     kind.count = 0;
+  }
+  if (kind.tape != nullptr) {
+    if (const std::string why = kind.tape->misfit(); !why.empty()) {
+      leave_eager(kind, why, /*warn=*/true);
+    } else if (kind.counts_bind && kind.counts != parts.counts) {  // recorded anew, to see whether the step reads them
+      kind.tape.reset();
+      kind.phase = Phase::record;
+    }
   }
   switch (kind.phase) {
     case Phase::warm: {
@@ -81,14 +125,14 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
       return loss;
     }
     case Phase::record:
-      return record(kind, batch, eager);
+      return record(kind, parts, eager);
     case Phase::check:
       return check_replay(kind, batch, eager);
     case Phase::trial:
       return try_replay(kind, batch, eager);
     case Phase::replay:
-      if (config_.verify > 0 && (kind.replays >= kind.next_check ||
-                                 (kind.checked_in != loops_ && (kind.unchecked >= 50 || kind.tape->reads_unnamed())))) {
+      if (config_.verify > 0 &&
+          (kind.replays >= kind.next_check || (opens_loop && (kind.unchecked >= 50 || kind.tape->reads_unnamed())))) {
         kind.next_check = kind.replays >= kind.next_check ? kind.next_check * 10 : kind.next_check;
         return check_replay(kind, batch, eager);
       }
@@ -104,58 +148,47 @@ at::Tensor TorchRunnerBase::StepTapes::run_eager(const std::function<at::Tensor(
   return eager();
 }
 
-at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const Tensors& batch,
+at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const detail::BatchParts& parts,
                                               const std::function<at::Tensor()>& eager) {
-  // LibTorch's dispatcher has one place for a recording: a runner in another thread waits for its turn.
-  static std::mutex one_at_a_time;
-  const std::unique_lock turn(one_at_a_time, std::try_to_lock);
-  if (!turn) {
+  // LibTorch's dispatcher has one place for a recording. Another runner has it: this step runs as it is.
+  const Turn turn;
+  if (!turn.has) {
     return run_eager(eager);
   }
   arena_->make_room();
   ++report_.recorded;
   at::Tensor loss;
   tape::Recording recording;
-  std::vector<std::int64_t> counts;
-  for (const auto& [name, meter] : runner_.meters) {
-    counts.push_back(meter.count());
-  }
+  const std::uint64_t modes_before = modes();
+  const Unwritten unwritten(parts.tensors);
   {
-    tape::Recorder recorder(surroundings(batch));
+    tape::Recorder recorder(surroundings(parts.tensors));
     const Observing scope(observing_, &recorder);
     loss = eager();
     recording = recorder.finish({loss});
   }
-  check_meters(counts, recording);
+  if (recording.refusal.empty()) {
+    recording.refusal = unwritten.difference(recording);
+  }
+  if (modes() != modes_before && recording.refusal.empty()) {
+    recording.refusal = "it changes which parameters want gradients, or the mode of a module";
+  }
   if (!recording.refusal.empty()) {
     leave_eager(kind, recording.refusal, /*warn=*/true);
   } else if (!kind.first) {
     kind.first = std::move(recording);
+    kind.counts = parts.counts;
   } else {
     const std::string why = merge(*kind.first, recording);
     kind.first.reset();
     if (why.empty()) {
+      kind.counts_bind = kind.counts == parts.counts;
       build_tape(kind, std::move(recording));
     } else {
       leave_eager(kind, why, /*warn=*/true);
     }
   }
   return loss;
-}
-
-/// A replay updates meters with tensors; numbers of the program it does not know.
-void TorchRunnerBase::StepTapes::check_meters(const std::vector<std::int64_t>& counts,
-                                              tape::Recording& recording) const {
-  std::size_t i = 0;
-  for (const auto& [name, meter] : runner_.meters) {
-    const std::int64_t before = i < counts.size() ? counts[i] : 0;
-    ++i;
-    const bool known = std::any_of(recording.host_calls.begin(), recording.host_calls.end(),
-                                   [meter = &meter](const tape::HostCall& call) { return call.object == meter; });
-    if (meter.count() != before && !known && recording.refusal.empty()) {
-      recording.refusal = concat("the step updates the meter ", quote(name), " with a number; pass a tensor");
-    }
-  }
 }
 
 void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recording) {
@@ -170,21 +203,27 @@ at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& b
   arena_->make_room();
   ++report_.checked;
   kind.unchecked = 0;
-  kind.checked_in = loops_;
   at::Tensor loss;
   std::string difference;
   {
+    const Unwritten unwritten(batch);
     tape::Checker checker(*kind.tape, batch, buffers_);
     const Observing scope(observing_, &checker);
     loss = eager();
     difference = checker.finish({loss});
+    if (const std::string unseen = unwritten.difference(kind.tape->recording()); !unseen.empty()) {
+      difference = unseen;
+    }
   }
   if (!difference.empty()) {
-    const std::string since =
+    leave_eager(
+        kind,
         kind.phase == Phase::replay
-            ? concat(" after ", kind.replays, " replays; steps before this one may differ from an eager run too")
-            : "";
-    leave_eager(kind, concat("its replay is not the step", since, ": ", difference), /*warn=*/true);
+            ? concat("a replay is the step no longer: ", difference, ". The ", kind.replays,
+                     " replays before may differ from an eager run. If the step depends on more than its batch, "
+                     "override step_variant()")
+            : concat("its replay is not the step: ", difference),
+        /*warn=*/true);
   } else if (kind.phase == Phase::check && ++kind.count >= config_.verify) {
     kind.phase = after_check();
     kind.count = 0;
@@ -210,7 +249,10 @@ at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& bat
   double& least = replays ? kind.replay_seconds : kind.eager_seconds;
   least = kind.count % half == 0 ? seconds : std::min(least, seconds);
   if (kind.phase == Phase::trial && ++kind.count == detail::tape_schedule().trial) {
-    if (kind.replay_seconds > kind.eager_seconds) {
+    const bool faster = kind.replay_seconds <= kind.eager_seconds;
+    if (!faster && ++kind.lost_trials < lost_trials) {
+      kind.count = 0;  // other programs may have disturbed it
+    } else if (!faster) {
       leave_eager(kind,
                   concat("a replay takes ", to_fixed(kind.replay_seconds * 1e6, 1), " microseconds, the step ",
                          to_fixed(kind.eager_seconds * 1e6, 1)),
@@ -218,6 +260,11 @@ at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& bat
     } else {
       kind.phase = Phase::replay;
       kind.count = 0;
+      if (kind.mode == RunnerMode::train && said_.insert("replays").second) {
+        runner_.logger().info(
+            "compile: training steps are replayed from here on: their operators, meters and updates. "
+            "What else train_step does is left out");
+      }
     }
   }
   return loss;
@@ -256,14 +303,17 @@ std::string TorchRunnerBase::StepTapes::name_of(const Kind& kind) const {
 }
 
 void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why, bool warn) {
-  check<StateError>(!config_.fullgraph.value_or(false) || !warn, "compile",
-                    "expected a step that can be recorded (compile.fullgraph), got one of the ", name_of(kind), ": ",
-                    why);
   kind.tape.reset();
   kind.first.reset();
   kind.phase = Phase::eager;
-  report_.refusals.push_back(why);
-  if (said_.insert(concat(static_cast<int>(kind.mode), why)).second) {
+  const bool is_new = said_.insert(concat(static_cast<int>(kind.mode), why)).second;
+  if (is_new) {
+    report_.refusals.push_back(why);
+  }
+  check<StateError>(!config_.fullgraph.value_or(false) || !warn, "compile",
+                    "expected a step that can be recorded (compile.fullgraph), got one of the ", name_of(kind), ": ",
+                    why);
+  if (is_new) {
     const std::string text = concat("compile: ", name_of(kind), " run as they are: ", why);
     warn ? runner_.logger().warning(text) : runner_.logger().info(text);
   }

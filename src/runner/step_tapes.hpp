@@ -64,7 +64,7 @@ class TorchRunnerBase::StepTapes {
   };
 
  private:
-  /// In their order; the last two stay.
+  /// In their order; a kind that fails ends in the last one.
   enum class Phase {
     warm,    ///< runs as it is, and is timed
     record,  ///< twice, to see what differs
@@ -77,17 +77,22 @@ class TorchRunnerBase::StepTapes {
     std::vector<std::int64_t> key;
     RunnerMode mode = RunnerMode::train;
     Phase phase = Phase::warm;
-    std::int64_t count = 0;                                       ///< of steps in the phase
-    std::int64_t used = 0;                                        ///< number of its last step
-    std::int64_t replays = 0;                                     ///< since the tape was made
-    std::int64_t next_check = 10, unchecked = 0, checked_in = 0;  ///< replays; the loop of the last check
-    double eager_seconds = 0.0, replay_seconds = 0.0;             ///< the least
+    std::int64_t count = 0;                            ///< of steps in the phase
+    std::int64_t used = 0;                             ///< number of its last step
+    std::int64_t replays = 0;                          ///< since the tape was made
+    std::int64_t next_check = 10, unchecked = 0;       ///< replays
+    std::int64_t loop = 0;                             ///< of its last step
+    double eager_seconds = 0.0, replay_seconds = 0.0;  ///< the least
+    int lost_trials = 0;
     std::optional<tape::Recording> first;
+    std::int64_t counts = 0;   ///< BatchParts::counts of the first recording
+    bool counts_bind = false;  ///< the second one had the same: nothing shows that the step does not read them
     std::unique_ptr<tape::Tape> tape;
   };
 
   void list_tensors();
   std::uint64_t identity() const;
+  std::uint64_t modes() const;
   void write_key(RunnerMode mode, const detail::BatchParts& batch);
   Kind& find(RunnerMode mode);
   void make_room();
@@ -95,12 +100,11 @@ class TorchRunnerBase::StepTapes {
   bool is_recordable(RunnerMode mode);
 
   at::Tensor run_eager(const std::function<at::Tensor()>& eager);
-  at::Tensor record(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
+  at::Tensor record(Kind& kind, const detail::BatchParts& parts, const std::function<at::Tensor()>& eager);
   at::Tensor check_replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   at::Tensor try_replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   at::Tensor replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   static Phase after_check();
-  void check_meters(const std::vector<std::int64_t>& counts, tape::Recording& recording) const;
   void build_tape(Kind& kind, tape::Recording recording);
   void leave_eager(Kind& kind, const std::string& why, bool warn);
   void explain(Kind& kind);
@@ -113,8 +117,7 @@ class TorchRunnerBase::StepTapes {
   std::vector<std::int64_t> key_;  // of the step in progress
   tape::Tensors held_, buffers_;
   std::vector<std::string> names_;
-  std::vector<torch::nn::Module*> modules_;
-  std::vector<std::shared_ptr<torch::nn::Module>> owners_;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::uint64_t identity_ = 0;
   std::int64_t steps_ = 0, unknown_ = 0;
   std::int64_t loops_ = 0;

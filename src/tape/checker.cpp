@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <danling/core/format.hpp>
 
@@ -42,6 +43,7 @@ void KeptTensors::restore() const {
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     at::Tensor tensor = tensors_[i];
+    const c10::InferenceMode as_tensor(tensor.is_inference());
     tensor.copy_(copies_[i]);
   }
 }
@@ -64,35 +66,42 @@ Checker::Checker(Tape& tape, const Tensors& inputs, const Tensors& buffers)
 
 void Checker::keep() {
   const Suspended suspended;
+  gradients_.clear();
+  gradients_before_.clear();
+  for (const at::Tensor& held : tape_.recording().held) {
+    gradients_before_.push_back(held.grad());
+  }
   random_ = std::make_unique<GeneratorStates>(generators_);
   kept_ = std::make_unique<KeptTensors>(changed_);
 }
 
-void Checker::host_call(std::string, Tensors tensors, std::function<void(const Tensors&)>, const void*) {
+void Checker::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)>, const Life*) {
   const Suspended suspended;
   const c10::NoGradGuard no_grad;
   for (at::Tensor& tensor : tensors) {
     tensor = tensor.defined() ? tensor.detach().clone() : tensor;
   }
-  seen_.push_back(std::move(tensors));
+  seen_.push_back({std::move(name), std::move(tensors)});
 }
-
-void Checker::end_backward() { seen_.emplace_back(); }
 
 void Checker::refuse(std::string reason) { difference_ = difference_.empty() ? std::move(reason) : difference_; }
 
 void Checker::before_update() { compare_unit(nullptr); }
 
-void Checker::update(std::string, std::function<void(const Tensors&)>) {
-  seen_.emplace_back();
+void Checker::update(std::string name, std::function<void(const Tensors&)>) {
+  seen_.push_back({std::move(name), {}});
   ++next_seen_;
   keep();
 }
 
-void Checker::compare_host_call(const HostCall& call, const Tensors& expected) {
+void Checker::compare_host_call(const HostCall& call, const Seen& seen) {
+  const Tensors& expected = seen.tensors;
+  if (seen.name != call.name) {
+    difference_ = concat("the step has ", seen.name, " in place of ", call.name);
+  }
   for (std::size_t i = 0; i < call.values.size() && difference_.empty(); ++i) {
     if (i >= expected.size() || !same_bits(tape_.hand_out(call.values[i]), expected[i])) {
-      difference_ = concat("tensor ", i, " of ", call.name, " differs");
+      difference_ = call.name == "backward" ? "the loss differs" : concat("tensor ", i, " of ", call.name, " differs");
     }
   }
 }
@@ -105,9 +114,16 @@ void Checker::compare_unit(const Tensors* outputs) {
   const Recording& recording = tape_.recording();
   const GeneratorStates random_after(generators_);
   const KeptTensors after(changed_);
+  struct Restore {  // also where something throws
+    const GeneratorStates& random;
+    const KeptTensors& tensors;
+    ~Restore() {
+      tensors.restore();
+      random.restore();
+    }
+  } const restore{random_after, after};
   random_->restore();
   kept_->restore();
-  std::map<int, int> gradients;  // the last of each
   if (piece_ == 0) {
     tape_.begin(inputs_);
   }
@@ -121,6 +137,9 @@ void Checker::compare_unit(const Tensors* outputs) {
     } catch (const c10::Error& error) {  // the step itself went well
       difference_ = concat("a replay of it fails: ", error.what_without_backtrace());
       break;
+    } catch (const std::exception& error) {
+      difference_ = concat("a replay of it fails: ", error.what());
+      break;
     }
     if (piece.host_call < 0) {
       continue;
@@ -130,22 +149,28 @@ void Checker::compare_unit(const Tensors* outputs) {
       ++piece_;
       break;
     }
+    for (const auto& [held, value] : call.gradients) {
+      gradients_[held] = value;
+    }
+    if (!call.again) {
+      continue;
+    }
     if (next_seen_ >= seen_.size()) {
       difference_ = concat("the step ends before ", call.name);
       break;
-    }
-    for (const auto& [held, value] : call.gradients) {
-      gradients[held] = value;
     }
     compare_host_call(call, seen_[next_seen_++]);
     if (!difference_.empty()) {
       break;
     }
   }
-  for (const auto& [held, value] : gradients) {
-    const auto index = static_cast<std::size_t>(held);
-    if (difference_.empty() && !same_bits(tape_.hand_out(value), recording.held[index].grad())) {
-      difference_ = concat("the gradient of ", recording.names[index], " differs");
+  for (std::size_t i = 0; i < recording.held.size() && difference_.empty(); ++i) {
+    const at::Tensor& gradient = recording.held[i].grad();
+    const auto set = gradients_.find(static_cast<int>(i));
+    const bool same = set == gradients_.end() ? gradient.is_same(gradients_before_[i])
+                                              : same_bits(tape_.hand_out(set->second), gradient);
+    if (!same) {
+      difference_ = concat("the gradient of ", recording.names[i], " differs");
     }
   }
   if (outputs != nullptr && difference_.empty()) {
@@ -167,12 +192,13 @@ void Checker::compare_unit(const Tensors* outputs) {
                              ? concat("a tensor ", text_of(layout_of(tensor)))
                              : recording.names[static_cast<std::size_t>(found - recording.held.begin())]);
   }
-  after.restore();
-  random_after.restore();
 }
 
 std::string Checker::finish(const Tensors& outputs) {
   compare_unit(&outputs);
+  if (difference_.empty()) {
+    difference_ = tape_.misfit();
+  }
   if (difference_.empty() && piece_ < tape_.pieces_.size()) {
     difference_ = "the step ends earlier";
   }

@@ -1,6 +1,7 @@
 // Compares a tape with the step that it stands for, bit for bit, while the step runs.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,10 +44,10 @@ class Checker final : public StepObserver {
   Checker(Tape& tape, const Tensors& inputs, const Tensors& buffers);
 
   void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                 const void* object) override;
+                 const Life* life) override;
   void refuse(std::string reason) override;
   void begin_backward() override {}
-  void end_backward() override;
+  void end_backward() override {}
   void update(std::string name, std::function<void(const Tensors&)> again) override;
   void before_update() override;
 
@@ -56,13 +57,19 @@ class Checker final : public StepObserver {
  private:
   void keep();
   void compare_unit(const Tensors* outputs);
-  void compare_host_call(const HostCall& call, const Tensors& expected);
+  struct Seen {
+    std::string name;
+    Tensors tensors;
+  };
+  void compare_host_call(const HostCall& call, const Seen& seen);
 
   Tape& tape_;
   const Tensors& inputs_;
   Tensors changed_;  // what the step may change in place
   std::vector<at::Generator> generators_;
-  std::vector<Tensors> seen_;  // tensors of host calls, in their order
+  std::vector<Seen> seen_;        // host calls in their order
+  Tensors gradients_before_;      // since the last update
+  std::map<int, int> gradients_;  // that the tape sets since then: held tensor, and value
   std::size_t piece_ = 0, next_seen_ = 0;
   std::unique_ptr<GeneratorStates> random_;
   std::unique_ptr<KeptTensors> kept_;

@@ -59,31 +59,34 @@ Argument wrapped(const c10::IValue& value) {
   return out;
 }
 
+std::optional<OutForm> form(const char* name, const char* overload, std::vector<Argument> arguments,
+                            bool results_last) {
+  const auto op = find(name, overload);
+  return op ? std::optional(OutForm{*op, std::move(arguments), results_last}) : std::nullopt;
+}
+
 /// Operators whose kernel only calls another one; and those that copy.
 std::optional<OutForm> rewritten(const Call& call) {
   const std::string_view name = base_name(call);
   const std::string& overload = call.op.schema().overload_name();
   if (name == "aten::relu") {
-    return OutForm{*find("aten::clamp_min", "out"), {call.arguments[0], number(0)}};
+    return form("aten::clamp_min", "out", {call.arguments[0], number(0)}, /*results_last=*/true);
   }
   if (is_one_of(name, {"aten::mul", "aten::div", "aten::add", "aten::sub"}) && overload == "Scalar") {
-    OutForm form{*find(std::string(name).c_str(), "out"), {call.arguments[0], wrapped(call.arguments[1].constant)}};
-    if (call.arguments.size() > 2) {
-      form.arguments.push_back(call.arguments[2]);  // alpha
-    }
-    return form;
+    std::vector<Argument> arguments = call.arguments;  // the third is alpha
+    arguments[1] = wrapped(call.arguments[1].constant);
+    return form(std::string(name).c_str(), "out", std::move(arguments), /*results_last=*/true);
   }
   if (is_one_of(name, {"aten::clone", "aten::_to_copy"})) {
-    OutForm form{*find("aten::copy_", ""), {call.arguments[0], {}}};
-    form.arguments[1].constant = false;  // non_blocking
-    form.results_last = false;
-    return form;
+    Argument non_blocking;
+    non_blocking.constant = false;
+    return form("aten::copy_", "", {call.arguments[0], non_blocking}, /*results_last=*/false);
   }
   if (name.starts_with("aten::zeros") || name == "aten::new_zeros") {
-    return OutForm{*find("aten::zero_", ""), {}, /*results_last=*/false};
+    return form("aten::zero_", "", {}, /*results_last=*/false);
   }
   if (name.starts_with("aten::ones") || name == "aten::new_ones") {
-    return OutForm{*find("aten::fill_", "Scalar"), {number(1)}, /*results_last=*/false};
+    return form("aten::fill_", "Scalar", {number(1)}, /*results_last=*/false);
   }
   return std::nullopt;
 }

@@ -44,6 +44,9 @@ void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys
   Recorder* const recorder = active.load(std::memory_order_acquire);
   if (recorder == nullptr || (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
                               op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))) {
+    if (recorder != nullptr && reads_unseen(op.schema())) {
+      recorder->refuse(concat("the host reads a value: ", toString(op.operator_name())));
+    }
     op.redispatchBoxed(below, stack);  // its parts come here
     return;
   }
@@ -70,7 +73,6 @@ Recorder::Recorder(const Surroundings& surroundings) {
   Recorder* expected = nullptr;
   check<StateError>(active.compare_exchange_strong(expected, this), "tape.record",
                     "expected no other recording in this process, got one in progress");
-  recording_.held = surroundings.held;
   recording_.names = surroundings.names;
   recording_.live = surroundings.live;
   for (std::size_t i = 0; i < surroundings.inputs.size(); ++i) {
@@ -79,7 +81,15 @@ Recorder::Recorder(const Surroundings& surroundings) {
       input_gradients_.emplace_back(input, input.grad());
     }
   }
+  for (const at::Tensor& input : surroundings.inputs) {
+    for (const at::Tensor& held : surroundings.held) {
+      if (input.defined() && held.defined() && input.is_alias_of(held)) {
+        refuse("a tensor of the batch is memory of the model");
+      }
+    }
+  }
   for (std::size_t i = 0; i < surroundings.held.size(); ++i) {
+    note_held(surroundings.held[i]);
     add_source(surroundings.held[i], Origin::held, static_cast<int>(i));
     add_source(surroundings.held[i].grad(), Origin::gradient, static_cast<int>(i));
   }
@@ -98,7 +108,7 @@ int Recorder::add_storage(Storage storage, const at::Tensor& tensor) {
   storage.device = tensor.device();
   recording_.storages.push_back(std::move(storage));
   values_of_.emplace_back();
-  known_.push_back(tensor.storage().getWeakStorageImpl());
+  recording_.memory.push_back(tensor.storage().getWeakStorageImpl());
   return static_cast<int>(recording_.storages.size()) - 1;
 }
 
@@ -149,11 +159,19 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
     }
   }
   // Nobody has named it: a tensor of the program. The object itself, since it may get other memory.
-  recording_.held.push_back(tensor.grad_fn() == nullptr ? tensor : tensor.detach());
+  note_held(tensor.grad_fn() == nullptr ? tensor : tensor.detach());
   recording_.names.emplace_back();
   add_source(tensor, Origin::held, static_cast<int>(recording_.held.size()) - 1);
   layout.offset = 0;
   return static_cast<int>(recording_.storages.size()) - 1;
+}
+
+void Recorder::note_held(const at::Tensor& tensor) {
+  const bool strided = tensor.layout() == c10::kStrided && tensor.has_storage();
+  recording_.held.push_back(tensor);
+  recording_.layouts.push_back(strided ? layout_of(tensor) : Layout());
+  memory_.push_back(strided ? tensor.const_data_ptr() : nullptr);
+  gradients_.push_back(tensor.grad());
 }
 
 int Recorder::value_of(const at::Tensor& tensor) {
@@ -225,6 +243,22 @@ Argument Recorder::argument_of(const c10::IValue& value) {
   return out;
 }
 
+/// A write is attributed to one of the tensors from outside that the memory belongs to.
+void Recorder::check_shared(int storage, const at::Tensor& tensor, const Call& call) {
+  const auto sources = sources_.find(tensor.storage().unsafeGetStorageImpl());
+  if (sources == sources_.end()) {
+    return;
+  }
+  const auto own = std::find_if(sources->second.begin(), sources->second.end(),
+                                [storage](const Source& source) { return source.storage == storage; });
+  for (const Source& other : sources->second) {
+    const bool overlaps = own != sources->second.end() && other.begin < own->end && own->begin < other.end;
+    if (overlaps && (other.begin != own->begin || other.end != own->end)) {
+      refuse(concat("it writes where two tensors overlap: ", place_of(recording_, call)));
+    }
+  }
+}
+
 bool Recorder::check_tensor(const at::Tensor& tensor, const Call& call) {
   const char* kind = tensor.layout() != c10::kStrided              ? "a sparse tensor"
                      : !tensor.has_storage() || tensor.is_nested() ? "a tensor without a storage"
@@ -261,7 +295,7 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   const bool changes_shape = op.hasTag(at::Tag::inplace_view);  // of the tensor, not its content: t_, unsqueeze_
   call.is_view = returns_view || changes_shape || name == "aten::_unsafe_view" || reads_shapes(name);
   if ((has_tag && !call.guard && !is_index_of_numbers(name, stack)) || reads_on_host(name)) {
-    refuse(concat("the host reads a value, or a shape depends on one: ", place_of(recording_, call)));
+    refuse(concat("the host reads a value, as item() does, or a shape depends on one: ", place_of(recording_, call)));
     return call;
   }
   bool strided = true;
@@ -295,6 +329,7 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
         note_read(storage, given.isTensor() ? given.toTensor() : given.toListRef()[item].toTensor());
       }
       if (writes) {
+        check_shared(storage, given.isTensor() ? given.toTensor() : given.toListRef()[item].toTensor(), call);
         recording_.storages[static_cast<std::size_t>(storage)].written = true;
         call.writes.push_back(storage);
       }
@@ -357,75 +392,6 @@ void Recorder::end(Call call, const torch::jit::Stack& stack) {
     }
   }
   recording_.calls.push_back(std::move(call));
-}
-
-// ---- what the program says ------------------------------------------------------------------------------------------
-
-void Recorder::refuse(std::string reason) {
-  if (recording_.refusal.empty()) {
-    recording_.refusal = std::move(reason);
-  }
-}
-
-void Recorder::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                         const void* object) {
-  const std::lock_guard lock(mutex_);
-  const Suspended suspended;
-  HostCall call{.place = recording_.calls.size(), .name = std::move(name), .object = object, .again = std::move(again)};
-  for (const at::Tensor& tensor : tensors) {
-    call.values.push_back(value_of(tensor));
-    if (call.values.back() >= 0) {
-      note_read(recording_.values[static_cast<std::size_t>(call.values.back())].storage, tensor);
-    }
-  }
-  recording_.host_calls.push_back(std::move(call));
-}
-
-void Recorder::update(std::string name, std::function<void(const Tensors&)> again) {
-  host_call(std::move(name), {}, std::move(again), nullptr);
-  recording_.host_calls.back().ends_unit = true;
-}
-
-void Recorder::begin_backward() {
-  backward_ = true;
-  gradients_before_.clear();
-  for (const at::Tensor& tensor : recording_.held) {
-    gradients_before_.push_back(tensor.grad());
-  }
-}
-
-void Recorder::end_backward() {
-  backward_ = false;
-  const std::lock_guard lock(mutex_);
-  const Suspended suspended;
-  HostCall call{.place = recording_.calls.size(), .name = "gradients"};
-  for (std::size_t i = 0; i < gradients_before_.size(); ++i) {
-    const at::Tensor& grad = recording_.held[i].grad();
-    if (grad.is_same(gradients_before_[i])) {
-      continue;
-    }
-    if (grad.defined() && grad.layout() != c10::kStrided) {
-      refuse(concat("the gradient of ", recording_.names[i], " is sparse"));
-      return;
-    }
-    call.gradients.emplace_back(static_cast<int>(i), value_of(grad));
-  }
-  recording_.host_calls.push_back(std::move(call));
-  gradients_before_.clear();
-}
-
-Recording Recorder::finish(const Tensors& outputs) {
-  included_.reset();
-  scope_.reset();
-  for (const at::Tensor& tensor : outputs) {
-    recording_.outputs.push_back(value_of(tensor));
-  }
-  for (const auto& [input, gradient] : input_gradients_) {
-    if (!input.grad().is_same(gradient)) {
-      refuse(concat("a tensor ", text_of(layout_of(input)), " of the batch gets a gradient"));
-    }
-  }
-  return std::move(recording_);
 }
 
 }  // namespace danling::inline v0::tape

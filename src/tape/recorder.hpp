@@ -10,7 +10,6 @@
 
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <tape/recording.hpp>
 
@@ -58,12 +57,12 @@ class Recorder final : public StepObserver {
   Recorder& operator=(const Recorder&) = delete;
 
   void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                 const void* object) override;
+                 const Life* life) override;
   void refuse(std::string reason) override;
   void begin_backward() override;
   void end_backward() override;
   void update(std::string name, std::function<void(const Tensors&)> again) override;
-  void before_update() override {}
+  void before_update() override;
 
   /// @param outputs  what the step returned
   Recording finish(const Tensors& outputs);
@@ -83,16 +82,19 @@ class Recorder final : public StepObserver {
   int add_storage(Storage storage, const at::Tensor& tensor);
   Argument argument_of(const c10::IValue& value);
   void note_read(int storage, const at::Tensor& tensor);
+  void note_held(const at::Tensor& tensor);
+  void note_gradients();
+  void check_shared(int storage, const at::Tensor& tensor, const Call& call);
   bool check_tensor(const at::Tensor& tensor, const Call& call);
 
   std::mutex mutex_;  // autograd's threads of devices
   Recording recording_;
-  Tensors gradients_before_;
+  Tensors gradients_;                                               // of held tensors, as the recording has set them
+  std::vector<const void*> memory_;                                 // of held tensors, when the step began
   std::vector<std::pair<at::Tensor, at::Tensor>> input_gradients_;  // inputs, and their gradients before the step
   std::unordered_map<const c10::StorageImpl*, std::vector<Source>> sources_;  // shared by several tensors
   std::unordered_map<const c10::StorageImpl*, int> made_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> known_;  // their addresses stay taken
-  std::vector<std::vector<int>> values_of_;                       // by storage
+  std::vector<std::vector<int>> values_of_;  // by storage
   bool backward_ = false;
   int after_ = -1;
   std::unique_ptr<ObserverScope> scope_;

@@ -114,10 +114,17 @@ Layout layout_of(const at::Tensor& tensor) {
 
 std::string text_of(const Layout& layout) { return concat(c10::toString(layout.dtype), " [", join(layout.sizes), "]"); }
 
+bool changes_batch(const Recording& recording) {
+  return std::any_of(recording.calls.begin(), recording.calls.end(), [&](const Call& call) {
+    return std::any_of(call.writes.begin(), call.writes.end(),
+                       [&](int storage) { return at_index(recording.storages, storage).origin == Origin::input; });
+  });
+}
+
 std::string place_of(const Recording& recording, const Call& call) {
   std::string out = toString(call.op.operator_name());
   if (call.after >= 0) {
-    out += concat(", after ", recording.names[static_cast<std::size_t>(call.after)]);
+    out += concat(", after ", recording.names[static_cast<std::size_t>(call.after)], " was read");
   }
   return out + (call.backward ? ", in the backward pass" : "");
 }
@@ -155,7 +162,8 @@ std::string merge(const Recording& first, Recording& second) {
     const HostCall& a = first.host_calls[i];
     const HostCall& b = second.host_calls[i];
     if (a.place != b.place || a.name != b.name || a.values != b.values || a.gradients != b.gradients) {
-      return concat("the step does something else in the next step, at ", a.name);
+      return a.name == b.name ? concat("the next step gives other tensors to ", a.name)
+                              : concat("the next step has ", b.name, " in place of ", a.name);
     }
   }
   for (std::size_t i = 0; i < first.values.size(); ++i) {
@@ -189,10 +197,18 @@ std::string merge(const Recording& first, Recording& second) {
       if (before.is_same(now) || (before.is_alias_of(now) && before.const_data_ptr() == now.const_data_ptr())) {
         continue;
       }
+      const auto* impl = now.storage().unsafeGetStorageImpl();
+      for (std::size_t s = 0; s < first.storages.size(); ++s) {
+        if (first.storages[s].origin == Origin::made && first.memory[s]._unsafe_get_target() == impl) {
+          return concat("it reads a tensor ", text_of(layout_of(now)), " that the step before has made");
+        }
+      }
       if (!a.content.defined() || !same_bits(a.content, b.content)) {
-        return now.numel() == 1 ? std::string("a number that the step makes a tensor of changes from step to step")
-                                : concat("a tensor ", text_of(layout_of(now)),
-                                         " that is neither of the batch nor of the model is another one in each step");
+        return now.numel() == 1
+                   ? std::string("a number that the step makes a tensor of changes from step to step")
+                   : concat("a tensor ", text_of(layout_of(now)),
+                            " that is neither of the batch nor of the model is another one in each step (a batch of a "
+                            "type of the program shows its members by parts())");
       }
       if (is_written(second, static_cast<int>(i))) {
         return concat("a tensor ", text_of(layout_of(now)), " of the program is made and changed in each step");

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <danling/tape/observer.hpp>
 
@@ -80,7 +83,7 @@ struct Call {
 struct HostCall {
   std::size_t place = 0;  ///< number of calls before it
   std::string name;
-  const void* object = nullptr;  ///< that it changes
+  std::optional<std::weak_ptr<void>> life = {};  ///< of the object that it changes
   std::vector<int> values = {};
   std::function<void(const Tensors&)> again = {};
   std::vector<std::pair<int, int>> gradients = {};  ///< held tensor, and value or -1
@@ -92,7 +95,9 @@ struct Recording {
   std::vector<Value> values;
   std::vector<Call> calls;
   std::vector<HostCall> host_calls;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  ///< of the storages: the addresses stay taken
   std::vector<at::Tensor> held;
+  std::vector<Layout> layouts;     ///< of held tensors
   std::vector<std::string> names;  ///< of held tensors; empty for those that the step found itself
   std::vector<const at::Tensor*> live;
   std::vector<int> outputs;  ///< values that the step returned; -1: undefined
@@ -108,7 +113,10 @@ decltype(auto) at_index(T& list, int index) {
 /// Whether shape, dtype and every bit agree; or both are undefined.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
-/// "aten::item, after fc1.weight, in the backward pass"
+/// Whether its operators change a tensor of the batch.
+bool changes_batch(const Recording& recording);
+
+/// "aten::mm, after fc1.weight (the last parameter that was read), in the backward pass"
 std::string place_of(const Recording& recording, const Call& call);
 
 /// Compares the recordings of two steps: why they are not of one kind of step, or nothing. Tensors that `second` made

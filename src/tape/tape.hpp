@@ -47,6 +47,8 @@ class Tape {
   /// were recorded. @return what the step returned, in memory that is not reused while somebody holds it
   /// @throws as the kernels do
   Tensors replay(std::span<const at::Tensor> inputs);
+  /// Why it cannot be replayed any longer: a tensor of the program has another shape, an object is gone. Empty: it can.
+  std::string misfit() const;
   /// Whether the last replay ended early, since a condition of the recorded step did not hold. Only random numbers,
   /// buffers and accumulated gradients may have changed then.
   bool left_early() const { return left_early_; }

@@ -38,6 +38,7 @@ at::Tensor tensor_over(c10::Storage storage, const Layout& layout, std::int64_t 
 Tape::Tape(Recording recording, std::shared_ptr<Arena> arena)
     : recording_(std::move(recording)), arena_(std::move(arena)) {
   const at::NoGradGuard no_grad;
+  recording_.memory.clear();
   const std::vector<bool> escapes = escaping_storages();
   const std::vector<bool> needed = needed_calls(escapes);
   make_tensors();
@@ -105,7 +106,7 @@ std::vector<bool> Tape::needed_calls(const std::vector<bool>& escapes) const {
   std::vector<bool> needed(recording_.calls.size(), false);
   for (std::size_t i = recording_.calls.size(); i-- > 0;) {
     const Call& call = recording_.calls[i];
-    bool need = call.random || call.guard;
+    bool need = call.random || call.guard || call.op.schema().returns().empty();  // the latter check something
     for (const int storage : call.writes) {
       need = need || at_index(recording_.storages, storage).origin != Origin::made || at_index(read, storage);
     }
@@ -200,7 +201,8 @@ void Tape::build(const std::vector<bool>& needed, const std::vector<bool>& escap
         }
       }
     }
-    if (is_empty(call.op.schema().name()) || (fresh.empty() && call.writes.empty() && !call.random && !call.guard)) {
+    if (is_empty(call.op.schema().name()) ||
+        (fresh.empty() && call.writes.empty() && !call.random && !call.guard && !call.op.schema().returns().empty())) {
       ++report_.views;
       continue;
     }

@@ -8,6 +8,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
 
 #include <danling/core/format.hpp>
@@ -63,6 +64,22 @@ void Tape::bind_source(int storage) {
   }
 }
 
+std::string Tape::misfit() const {
+  for (std::size_t i = 0; i < recording_.held.size(); ++i) {
+    const at::Tensor& held = recording_.held[i];
+    if (recording_.names[i].empty() && !(layout_of(held) == recording_.layouts[i])) {
+      return concat("a tensor ", text_of(recording_.layouts[i]), " of the program is ", text_of(layout_of(held)),
+                    " now");
+    }
+  }
+  for (const HostCall& call : recording_.host_calls) {
+    if (call.life && call.life->expired()) {
+      return concat("what ", call.name, " updates is gone");
+    }
+  }
+  return "";
+}
+
 void Tape::begin(std::span<const at::Tensor> inputs) {
   inputs_ = inputs;
   left_early_ = false;
@@ -115,6 +132,9 @@ void Tape::adopt(const Step& step) {
       slot.handed_out.clear();
       slot.owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(from);
       bind(number, from->data());
+    } else if (result.use_count() > 1 || result.storage().use_count() > 1) {  // others hold it too
+      slot.owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(from);
+      bind(number, from->data());
     } else if (from->data() != slot.data) {  // else another result has brought it, or it is empty
       slot.data = from->data();
       slot.storage->set_data_ptr_noswap(std::move(from->mutable_data_ptr()));
@@ -164,6 +184,7 @@ bool Tape::run(const Piece& piece) {
     }
     for (const int storage : step.frees) {
       Slot& slot = at_index(slots_, storage);
+      slot.owner.reset();
       slot.data = nullptr;
       slot.storage->set_data_ptr_noswap(c10::DataPtr(nullptr, at_index(recording_.storages, storage).device));
     }
@@ -202,7 +223,10 @@ at::Tensor Tape::hand_out(int value) {
       source.strides() == c10::IntArrayRef(record.layout.strides)) {
     return source;
   }
-  return tensor_over(source.storage(), record.layout, source.storage_offset());
+  const c10::InferenceMode as_source(source.is_inference());
+  const auto bytes = source.storage_offset() * static_cast<std::int64_t>(source.itemsize());
+  return tensor_over(source.storage(), record.layout,
+                     bytes / static_cast<std::int64_t>(c10::elementSize(record.layout.dtype)));
 }
 
 void Tape::set_gradients(const HostCall& call) {

@@ -118,7 +118,7 @@ TEST_CASE("Checker: a replay that fails, and a step that ends earlier, at the fi
     const Outcome expected = eager_outcome(subject, 10);
     const Checked found = check_step(subject, *checked, 10);
     CHECK(found.difference ==
-          (row == 7 ? "a replay of it fails: index out of range in self" : "tensor 0 of meter differs"));
+          (row == 7 ? "a replay of it fails: index out of range in self" : "the step ends before meter"));
     check_same(found.outcome, expected);
   }
 }

@@ -155,7 +155,8 @@ TEST_CASE("merge: a tensor of the program that differs where it is read second",
     return (weight * x * factors.select(0, 0)).sum() * factors.select(0, 1);
   });
   CHECK(why_not(views) ==
-        "a tensor Float [2] that is neither of the batch nor of the model is another one in each step");
+        "a tensor Float [2] that is neither of the batch nor of the model is another one in each step (a batch of a "
+        "type of the program shows its members by parts())");
 }
 
 TEST_CASE("Tape: a parameter that nobody has named gets its gradient in each replay", "[tape]") {

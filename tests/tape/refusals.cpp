@@ -11,38 +11,45 @@ TEST_CASE("Recorder: refuses steps in which the host reads a value", "[tape]") {
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           const at::Tensor sum = (weight * x).sum();
           return sum * x.mean().item<double>();
-        })) == "the host reads a value, or a shape depends on one: aten::_local_scalar_dense, after weight");
+        })) ==
+        "the host reads a value, as item() does, or a shape depends on one: aten::_local_scalar_dense, after weight "
+        "was read");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return x.sum().item<double>() > 1e9 ? weight.mean() : (weight * x).sum();
-        })) == "the host reads a value, or a shape depends on one: aten::_local_scalar_dense");
+        })) == "the host reads a value, as item() does, or a shape depends on one: aten::_local_scalar_dense");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return (weight * x).sum().is_nonzero() ? weight.sum() : weight.mean();
-        })) == "the host reads a value, or a shape depends on one: aten::_local_scalar_dense, after weight");
+        })) ==
+        "the host reads a value, as item() does, or a shape depends on one: aten::_local_scalar_dense, after weight "
+        "was read");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return torch::allclose(x, weight) ? weight.mean() : weight.sum();
-        })) == "the host reads a value, or a shape depends on one: aten::allclose");
+        })) == "the host reads a value, as item() does, or a shape depends on one: aten::allclose");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return weight.prod() * x.sum();  // its gradient depends on the number of zeros
-        })) == "the host reads a value, or a shape depends on one: aten::nonzero, after weight, in the backward pass");
+        })) ==
+        "the host reads a value, as item() does, or a shape depends on one: aten::nonzero, after weight was read, in "
+        "the backward pass");
 }
 
 TEST_CASE("Recorder: refuses steps in which a shape depends on a value", "[tape]") {
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return weight.sum() * torch::nonzero(x > 0).size(0);
-        })) == "the host reads a value, or a shape depends on one: aten::nonzero");
+        })) == "the host reads a value, as item() does, or a shape depends on one: aten::nonzero");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return torch::masked_select(weight, x > -100).sum();
-        })) == "the host reads a value, or a shape depends on one: aten::masked_select");
+        })) == "the host reads a value, as item() does, or a shape depends on one: aten::masked_select");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) { return weight.index({x > -100}).sum(); })) ==
-        "the host reads a value, or a shape depends on one: aten::index.Tensor");
+        "the host reads a value, as item() does, or a shape depends on one: aten::index.Tensor");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           return weight.sum() + std::get<0>(at::_unique2(x)).sum();
-        })) == "the host reads a value, or a shape depends on one: aten::_unique2");
+        })) == "the host reads a value, as item() does, or a shape depends on one: aten::_unique2");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           const at::Tensor lengths = torch::tensor({2, 1});
           return at::ctc_loss((weight * x).view({3, 2, 2}).log_softmax(2), torch::ones({2, 1}, at::kLong),
                               torch::tensor({3, 3}), lengths.clamp_max(1));
-        })) == "the host reads a value, or a shape depends on one: aten::_ctc_loss, after weight");
+        })) ==
+        "the host reads a value, as item() does, or a shape depends on one: aten::_ctc_loss, after weight was read");
 }
 
 TEST_CASE("Recorder: refuses tensors that are not plain memory", "[tape]") {
@@ -53,16 +60,17 @@ TEST_CASE("Recorder: refuses tensors that are not plain memory", "[tape]") {
   sparse.batch = [](std::uint64_t seed) -> Tensors {
     return {random_labels(11, {8}, seed), random_labels(4, {8}, seed)};
   };
-  CHECK(why_not(sparse) ==
-        "a sparse tensor in aten::_sparse_coo_tensor_with_dims_and_tensors, after weight, in the backward pass");
+  CHECK(
+      why_not(sparse) ==
+      "a sparse tensor in aten::_sparse_coo_tensor_with_dims_and_tensors, after weight was read, in the backward pass");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           const at::Tensor sum = (weight * x).sum();
           return sum + torch::real(torch::conj(torch::complex(x, x)) * 2).sum();
-        })) == "a tensor that is lazily changed in aten::_conj, after weight");
+        })) == "a tensor that is lazily changed in aten::_conj, after weight was read");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           const at::Tensor sum = (weight * x).sum();
           return sum + x.to_mkldnn().to_dense().sum();
-        })) == "a sparse tensor in aten::to_mkldnn, after weight");
+        })) == "a sparse tensor in aten::to_mkldnn, after weight was read");
 }
 
 TEST_CASE("Recorder: refuses tensors that change their memory", "[tape]") {
@@ -70,12 +78,12 @@ TEST_CASE("Recorder: refuses tensors that change their memory", "[tape]") {
           at::Tensor y = x.clone();
           y.resize_({2, 2});
           return (weight * x).sum() + y.sum();
-        })) == "the host reads a value, or a shape depends on one: aten::resize_");
+        })) == "the host reads a value, as item() does, or a shape depends on one: aten::resize_");
   CHECK(why_not(small([](const at::Tensor& weight, const at::Tensor& x) {
           at::Tensor y = x.clone();
           y.resize_as_(x[0]);
           return (weight * x).sum() + y.sum();
-        })) == "the host reads a value, or a shape depends on one: aten::resize_as_");
+        })) == "the host reads a value, as item() does, or a shape depends on one: aten::resize_as_");
 }
 
 TEST_CASE("Recorder: says that code of the step refuses", "[tape]") {
@@ -91,7 +99,7 @@ TEST_CASE("Recorder: says that code of the step refuses", "[tape]") {
 TEST_CASE("merge: numbers that change from step to step", "[tape]") {
   auto count = std::make_shared<int>(0);
   CHECK(why_not(small([=](const at::Tensor& weight, const at::Tensor& x) { return (weight * x).sum() * ++*count; })) ==
-        "the number other of aten::mul.Scalar, after weight changes from step to step: 1, then 2");
+        "the number other of aten::mul.Scalar, after weight was read changes from step to step: 1, then 2");
   CHECK(why_not(small([=](const at::Tensor& weight, const at::Tensor& x) {
           return (weight * x).sum() * torch::tensor(std::vector<float>{1, static_cast<float>(++*count)}).sum();
         })) == "a tensor that is filled past LibTorch's operators changes from step to step");
@@ -102,11 +110,12 @@ TEST_CASE("merge: numbers that change from step to step", "[tape]") {
   *count = 0;
   CHECK(why_not(small([=](const at::Tensor& weight, const at::Tensor& x) {
           return torch::dropout(weight * x, 0.25 * ++*count, true).sum();
-        })) == "the number p of aten::bernoulli_.float, after weight changes from step to step: 0.75, then 0.5");
+        })) ==
+        "the number p of aten::bernoulli_.float, after weight was read changes from step to step: 0.75, then 0.5");
   *count = 0;
   CHECK(why_not(small([=](const at::Tensor& weight, const at::Tensor& x) {
           return (weight * x).narrow(0, ++*count, 1).sum();
-        })) == "the number start of aten::slice.Tensor, after weight changes from step to step: 1, then 2");
+        })) == "the number start of aten::slice.Tensor, after weight was read changes from step to step: 1, then 2");
   // The same numbers in each step are no reason.
   check_replays(small([](const at::Tensor& weight, const at::Tensor& x) {
     return (weight * x * torch::tensor(std::vector<float>{1, 2, 3, 4}) * torch::tensor({1.0F, 2.0F, 3.0F, 4.0F}))
@@ -127,7 +136,8 @@ TEST_CASE("merge: tensors of the program that are other ones in each step", "[ta
     return (weight * x * outside).sum();
   });
   CHECK(why_not(subject) ==
-        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step");
+        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step (a batch of a "
+        "type of the program shows its members by parts())");
   const Subject numbers = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
@@ -142,7 +152,8 @@ TEST_CASE("merge: tensors of the program that are other ones in each step", "[ta
     return (weight * x * torch::from_blob(numbers_of_step.data(), {3, 4}).clone()).sum();
   });
   CHECK(why_not(memory) ==
-        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step");
+        "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step (a batch of a "
+        "type of the program shows its members by parts())");
   const Subject large = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
@@ -152,7 +163,8 @@ TEST_CASE("merge: tensors of the program that are other ones in each step", "[ta
     return (weight * x).sum() * outside.sum();
   });
   CHECK(why_not(large) ==
-        "a tensor Float [20000] that is neither of the batch nor of the model is another one in each step");
+        "a tensor Float [20000] that is neither of the batch nor of the model is another one in each step (a batch of "
+        "a type of the program shows its members by parts())");
   const Subject changed = small([=](const at::Tensor& weight, const at::Tensor& x) {
     at::Tensor outside;
     {
@@ -177,7 +189,7 @@ TEST_CASE("merge: a state that a step leaves to the next", "[tape]") {
           const at::Tensor y = weight * x + *state;
           *state = y.detach();
           return y.sum();
-        })) == "a tensor Float [3, 4] that is neither of the batch nor of the model is another one in each step");
+        })) == "it reads a tensor Float [3, 4] that the step before has made");
 }
 
 TEST_CASE("merge: steps of different shapes or operators, by the first difference", "[tape]") {
@@ -187,7 +199,8 @@ TEST_CASE("merge: steps of different shapes or operators, by the first differenc
     return {random({static_cast<std::int64_t>(seed) + 1, 3}, seed)};
   };
   CHECK(why_not(subject) ==
-        "the number size of aten::expand, after weight, in the backward pass changes from step to step: [2, 4], then "
+        "the number size of aten::expand, after weight was read, in the backward pass changes from step to step: [2, "
+        "4], then "
         "[3, 4]");
   subject.step = [weight = subject.held[0]](const Tensors& batch, StepObserver*) -> Tensors {
     return {batch[0].mm(weight.detach()).sum()};
@@ -201,7 +214,7 @@ TEST_CASE("merge: steps of different shapes or operators, by the first differenc
     const at::Tensor product = weight * batch[0];
     return {++*count % 2 == 1 ? product * batch[0] : product * weight};
   };
-  CHECK(why_not(subject) == "aten::mul.Tensor, after weight gets another tensor as other in the next step");
+  CHECK(why_not(subject) == "aten::mul.Tensor, after weight was read gets another tensor as other in the next step");
   subject.step = [=, weight = subject.held[0].detach()](const Tensors& batch, StepObserver*) -> Tensors {
     return {++*count % 2 == 1 ? batch[0].exp() : weight.exp()};
   };
@@ -213,12 +226,12 @@ TEST_CASE("merge: steps of different shapes or operators, by the first differenc
     return {++*count % 2 == 1 ? sum : sum.exp()};
   };
   CHECK(why_not(longer) ==
-        "one step calls 2 operators, the next 3; the first that one of them lacks: aten::exp, after weight");
+        "one step calls 2 operators, the next 3; the first that one of them lacks: aten::exp, after weight was read");
   longer.step = [=](const Tensors& batch, StepObserver*) -> Tensors {
     tape::host_call(++*count % 2 == 1 ? "loss" : "accuracy", {batch[0]}, [](const Tensors&) {});
     return {batch[0]};
   };
-  CHECK(why_not(longer) == "the step does something else in the next step, at loss");
+  CHECK(why_not(longer) == "the next step has accuracy in place of loss");
 }
 
 TEST_CASE("Recorder: one at a time in a process", "[tape]") {

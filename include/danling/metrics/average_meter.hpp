@@ -13,6 +13,7 @@
 #include <danling/core/result.hpp>
 #include <danling/distributed/group.hpp>
 #include <danling/state/state.hpp>
+#include <danling/tape/observer.hpp>
 
 namespace danling::inline v0 {
 
@@ -52,9 +53,9 @@ class AverageMeter {
   /// @throws MetricError when `n` is negative, when the weights' sum would pass 2^63 - 1, or when the meter holds
   /// tensors and `n` is not 0.
   void update(double value, std::int64_t n = 1) {
-    // Negative weights, and those with which the count would overflow.
-    if (extra_ != nullptr || static_cast<std::uint64_t>(n) > static_cast<std::uint64_t>(max_count - count_))
-        [[unlikely]] {
+    // Negative weights, those with which the count would overflow, and steps that are recorded.
+    if (extra_ != nullptr || static_cast<std::uint64_t>(n) > static_cast<std::uint64_t>(max_count - count_) ||
+        tape::observer() != nullptr) [[unlikely]] {
       record_number(value, value * static_cast<double>(n), n);
       return;
     }
@@ -196,6 +197,7 @@ class AverageMeter {
   /// What a meter of host numbers does not need: tensors, which then hold the sum, the earlier parts of the last batch,
   /// and the values of all ranks.
   std::unique_ptr<Extra> extra_;
+  tape::Life life_;
 };
 
 }  // namespace danling::inline v0

@@ -14,6 +14,7 @@
 #include <danling/metrics/metric_entry.hpp>
 #include <danling/metrics/metric_func.hpp>
 #include <danling/metrics/metrics.hpp>
+#include <danling/tape/observer.hpp>
 
 namespace danling::inline v0 {
 
@@ -104,6 +105,7 @@ class GlobalMetrics : public Metrics {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  tape::Life life_;
 };
 
 }  // namespace danling::inline v0

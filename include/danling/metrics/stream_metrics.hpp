@@ -41,6 +41,7 @@ class MetricMeter : public AverageMeter {
 
   std::variant<Metric, MetricFunc> metric_;
   Preprocess preprocess_;
+  tape::Life life_;
 };
 
 /// Metric meters by name, updated with the same batches (DanLing's StreamMetrics). Inputs that several MetricFuncs
@@ -82,6 +83,7 @@ class StreamMetrics : public MeteredMetrics<Metrics, MetricMeter> {
   Preprocess preprocess_;
   /// Empty between updates; kept for its memory.
   std::vector<MetricValue> values_;
+  tape::Life life_;
 };
 
 }  // namespace danling::inline v0

@@ -1,9 +1,11 @@
 // The tensors of a batch of any type, in a fixed order: those that change from step to step.
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -18,26 +20,43 @@
 
 namespace danling::inline v0::detail {
 
+/// A batch of the program that shows its members: `auto parts() { return std::tie(input, target, weight); }`, and the
+/// same const.
+template <class B>
+concept ShowsParts = requires(B& batch, const B& seen) {
+  batch.parts();
+  seen.parts();
+};
+
 /// Types whose tensors can all be listed.
 template <class B>
 struct Listable : std::bool_constant<std::same_as<B, at::Tensor> || std::same_as<B, State> ||
-                                     std::same_as<B, data::Batch> || Plain<B>> {};
+                                     std::same_as<B, data::Batch> || Plain<B> || ShowsParts<B>> {};
 template <Container B>
 struct Listable<B> : std::bool_constant<all_parts<typename PartsOf<B>::type, Listable>> {};
 
-/// The tensors of a batch in a fixed order, undefined ones too; and numbers for all else: values, names, lengths.
+/// The tensors of a batch in a fixed order, undefined ones too; and numbers for all else: kinds of values, names,
+/// lengths, and the values themselves.
 struct BatchParts {
   std::vector<at::Tensor> tensors;
   std::vector<std::int64_t> others;
+  std::int64_t counts = 0;  ///< of values that differ from batch to batch, and that few steps read: its tokens
   void clear() {
     tensors.clear();
     others.clear();
+    counts = 0;
   }
 };
 
 template <class T>
 std::int64_t hash_of(const T& value) {
-  return static_cast<std::int64_t>(std::hash<T>()(value));
+  if constexpr (std::same_as<T, double>) {
+    return std::bit_cast<std::int64_t>(value);
+  } else if constexpr (std::same_as<T, float>) {
+    return std::bit_cast<std::int32_t>(value);
+  } else {
+    return static_cast<std::int64_t>(std::hash<T>()(value));
+  }
 }
 
 template <class B>
@@ -45,6 +64,15 @@ void collect_parts(const B& batch, BatchParts& out) {
   if constexpr (std::same_as<B, at::Tensor>) {
     out.tensors.push_back(batch);
   } else if constexpr (std::same_as<B, State>) {
+    enum Type { null, tensor, map, list, string, real, integer, boolean };
+    out.others.push_back(batch.is_tensor()                     ? tensor
+                         : batch.is_map()                      ? map
+                         : batch.is_list() || batch.is_tuple() ? list
+                         : batch.is_string()                   ? string
+                         : batch.is_double()                   ? real
+                         : batch.is_integer()                  ? integer
+                         : batch.is_bool()                     ? boolean
+                                                               : null);
     if (batch.is_tensor()) {
       out.tensors.push_back(batch.tensor());
     } else if (batch.is_map()) {
@@ -70,9 +98,12 @@ void collect_parts(const B& batch, BatchParts& out) {
   } else if constexpr (std::same_as<B, data::Batch>) {
     out.tensors.push_back(batch.input);
     out.tensors.push_back(batch.target);
+    out.counts = batch.num_tokens.value_or(-1) * 31 + batch.loss_normalizer.value_or(-1);
     if (!batch.extra.is_null()) {
       collect_parts(batch.extra, out);
     }
+  } else if constexpr (ShowsParts<B>) {
+    std::apply([&](const auto&... parts) { (collect_parts(parts, out), ...); }, batch.parts());
   } else if constexpr (Mapping<B>) {
     out.others.push_back(static_cast<std::int64_t>(batch.size()));
     for (const auto& entry : batch) {
@@ -116,6 +147,8 @@ void replace_tensors(B& batch, const Next& next) {
     if (!batch.extra.is_null()) {
       replace_tensors(batch.extra, next);
     }
+  } else if constexpr (ShowsParts<B>) {
+    std::apply([&](auto&... parts) { (replace_tensors(parts, next), ...); }, batch.parts());
   } else if constexpr (Container<B>) {
     each_part(batch, [&](auto& part) { replace_tensors(part, next); });
   }

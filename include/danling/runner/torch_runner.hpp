@@ -382,23 +382,23 @@ class BasicTorchRunner : public TorchRunnerBase {
 
   /// In a step that is recorded, also in its replays: with the batch and the tensors of theirs.
   void update_batch_metrics(const B& batch) const {
-    tape::Observer* const observer = records_steps() ? tape::observer() : nullptr;
+    tape::Observer* const observer = tape::observer();
     if (observer == nullptr) [[likely]] {
-      batch_metrics_->update(batch);
-      return;
+      return batch_metrics_->update(batch);
     }
     if constexpr (detail::Listable<B>::value) {
       detail::BatchParts parts;
       detail::collect_parts(batch, parts);
-      tape::host_call("metrics", std::move(parts.tensors), [this](const tape::Tensors& now) {
-        auto next = now.begin();
-        detail::replace_tensors(*batch_in_step_, [&] { return *next++; });
-        batch_metrics_->update(*batch_in_step_);
-      });
-    } else {
-      observer->refuse("BatchMetrics read a batch type whose tensors are not known; use a dl::Batch or a container");
-      batch_metrics_->update(batch);
+      if (parts.others == parts_in_step_.others && parts.tensors.size() == parts_in_step_.tensors.size()) {
+        return tape::host_call("metrics", std::move(parts.tensors), [this](const tape::Tensors& now) {
+          auto next = now.begin();
+          detail::replace_tensors(*batch_in_step_, [&] { return *next++; });
+          batch_metrics_->update(*batch_in_step_);
+        });
+      }
     }
+    observer->refuse("BatchMetrics read what the step adds to its batch, or a batch of a type of the program");
+    batch_metrics_->update(batch);
   }
 
   template <class Eager>

@@ -247,8 +247,8 @@ class TorchRunnerBase : public BaseRunner {
   BatchReport train_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split, bool last);
   BatchReport evaluate_host_batch(data::BatchRef batch, std::int64_t samples, const std::string& split);
   void infer_host_batch(const std::function<void()>& infer);
-  /// Whether steps are recorded.
-  bool records_steps() const { return tapes_ != nullptr; }
+  /// Whether steps are recorded, and none is in progress.
+  bool records_steps() const { return tapes_ != nullptr && !in_recorded_step_; }
   /// Computes a step by its tape, or by `eager`.
   at::Tensor run_recorded(RunnerMode mode, const detail::BatchParts& batch, const std::function<at::Tensor()>& eager);
   /// @return the loss, a scalar or undefined.
@@ -418,6 +418,7 @@ class TorchRunnerBase : public BaseRunner {
   bool distills_ = false;
 
   std::shared_ptr<StepTapes> tapes_;  // null without compile.enable
+  bool in_recorded_step_ = false;
 
   // The models in training and the step in progress.
   std::vector<Learner> learners_;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,15 +15,32 @@ namespace danling::inline v0::tape {
 
 using Tensors = std::vector<at::Tensor>;
 
+/// A member of objects that host calls change: a tape whose object is gone is not replayed. It stays with its object,
+/// also where that is copied or assigned to.
+class Life {
+ public:
+  Life() = default;
+  Life(const Life&) noexcept {}
+  Life& operator=(const Life&) noexcept { return *this; }
+  std::weak_ptr<void> watch() const {
+    token_ = token_ == nullptr ? std::make_shared<char>() : token_;
+    return token_;
+  }
+
+ private:
+  mutable std::shared_ptr<void> token_;
+};
+
 /// Sees a step while it is recorded, or compared with its tape. Replays have none.
 class Observer {
  public:
   virtual ~Observer() = default;
   /// Code that reads or changes more than tensors of the step: a meter, a generator, a counter. `again` runs in each
   /// replay, at the same place, with the tensors that then stand for `tensors`. The first run is the caller's.
-  /// @param object  that it changes, if any: it must outlive the tape
+  /// @param name  with the numbers that `again` holds: steps whose names differ are not of one kind
+  /// @param life  of the object that it changes; null: it outlives the tape
   virtual void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
-                         const void* object = nullptr) = 0;
+                         const Life* life = nullptr) = 0;
   /// The step cannot be replayed; `reason` completes "not recorded: ".
   virtual void refuse(std::string reason) = 0;
 };
@@ -62,15 +80,15 @@ class Suspended {
   Observer* observer_;
 };
 
-/// Calls `run(tensors)` now, and in each replay of the step that is being recorded. @param object  as in Observer
+/// Calls `run(tensors)` now, and in each replay of the step that is being recorded. Parameters as in Observer.
 template <class F>
-void host_call(std::string name, Tensors tensors, F run, const void* object = nullptr) {
+void host_call(std::string name, Tensors tensors, F run, const Life* life = nullptr) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
     {
       const Suspended suspended;
       run(tensors);
     }
-    seen->host_call(std::move(name), std::move(tensors), std::move(run), object);
+    seen->host_call(std::move(name), std::move(tensors), std::move(run), life);
   } else {
     run(tensors);
   }

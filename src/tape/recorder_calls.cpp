@@ -1,0 +1,102 @@
+// What the program says to a recording: host calls, backward passes, updates, and the end.
+#include <tape/recorder.hpp>
+
+#include <utility>
+
+#include <danling/core/format.hpp>
+
+namespace danling::inline v0::tape {
+
+void Recorder::refuse(std::string reason) {
+  if (recording_.refusal.empty()) {
+    recording_.refusal = std::move(reason);
+  }
+}
+
+void Recorder::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
+                         const Life* life) {
+  const std::lock_guard lock(mutex_);
+  const Suspended suspended;
+  HostCall call{.place = recording_.calls.size(), .name = std::move(name), .again = std::move(again)};
+  if (life != nullptr) {
+    call.life = life->watch();
+  }
+  for (const at::Tensor& tensor : tensors) {
+    call.values.push_back(value_of(tensor));
+    if (call.values.back() >= 0) {
+      note_read(recording_.values[static_cast<std::size_t>(call.values.back())].storage, tensor);
+    }
+  }
+  recording_.host_calls.push_back(std::move(call));
+}
+
+void Recorder::before_update() { note_gradients(); }
+
+void Recorder::update(std::string name, std::function<void(const Tensors&)> again) {
+  host_call(std::move(name), {}, std::move(again), nullptr);
+  recording_.host_calls.back().ends_unit = true;
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {  // the update has set them, and does so in replays
+    gradients_[i] = recording_.held[i].grad();
+  }
+}
+
+void Recorder::begin_backward() {
+  note_gradients();
+  backward_ = true;
+}
+
+void Recorder::end_backward() {
+  backward_ = false;
+  note_gradients();
+}
+
+/// Those that a backward pass or the program has set. One that is added to in place is the same tensor.
+void Recorder::note_gradients() {
+  const std::lock_guard lock(mutex_);
+  const Suspended suspended;
+  HostCall call{.place = recording_.calls.size(), .name = "gradients"};
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const at::Tensor& grad = recording_.held[i].grad();
+    if (grad.is_same(gradients_[i])) {
+      continue;
+    }
+    gradients_[i] = grad;
+    if (grad.defined() && grad.layout() != c10::kStrided) {
+      refuse(concat("the gradient of ", recording_.names[i], " is sparse"));
+      return;
+    }
+    call.gradients.emplace_back(static_cast<int>(i), value_of(grad));
+  }
+  if (!call.gradients.empty()) {
+    recording_.host_calls.push_back(std::move(call));
+  }
+}
+
+Recording Recorder::finish(const Tensors& outputs) {
+  included_.reset();
+  scope_.reset();
+  note_gradients();
+  for (std::size_t i = 0; i < memory_.size(); ++i) {
+    const at::Tensor& held = recording_.held[i];
+    if (memory_[i] != nullptr && (memory_[i] != held.const_data_ptr() || !(layout_of(held) == recording_.layouts[i]))) {
+      refuse(concat("it gives other memory to ",
+                    recording_.names[i].empty() ? "a tensor of the program" : recording_.names[i]));
+    }
+  }
+  for (const HostCall& call : recording_.host_calls) {
+    if (call.life && call.life->expired()) {
+      refuse(concat(call.name, " lives in the step alone"));
+    }
+  }
+  for (const at::Tensor& tensor : outputs) {
+    recording_.outputs.push_back(value_of(tensor));
+  }
+  for (const auto& [input, gradient] : input_gradients_) {
+    if (!input.grad().is_same(gradient)) {
+      refuse(concat("a tensor ", text_of(layout_of(input)), " of the batch gets a gradient"));
+    }
+  }
+  return std::move(recording_);
+}
+
+}  // namespace danling::inline v0::tape

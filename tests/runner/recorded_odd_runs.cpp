@@ -1,0 +1,357 @@
+// compile: steps that do more than compute, compared with eager runs.
+#include <danling/metrics/batch_metric.hpp>
+
+#include "recorded.hpp"
+
+namespace runner_test {
+namespace {
+
+using Body = std::function<dl::StepOutput(class OddRunner&, dl::Batch&)>;
+
+/// Its step is a test's function.
+class OddRunner : public dl::TorchRunner {
+ public:
+  explicit OddRunner(const TinyConfig& config) : TorchRunner(config) {
+    torch::nn::Linear layer(4, 4);
+    const at::NoGradGuard no_grad;
+    layer->weight.copy_(torch::linspace(-1, 1, 16).view({4, 4}));
+    layer->bias.zero_();
+    model = torch::nn::Sequential(layer, torch::nn::Tanh());
+    criterion = torch::nn::MSELoss();
+  }
+  ~OddRunner() override { close(); }
+
+  using TorchRunner::backward;
+  using TorchRunner::step;
+  Body body;
+  std::function<void(OddRunner&)> in_update;
+  std::int64_t steps = 0;
+  at::Tensor weight() const { return model.as<torch::nn::Sequential>()->ptr<torch::nn::LinearImpl>(0)->weight; }
+
+ protected:
+  dl::StepOutput train_step(dl::Batch& batch) override { return body(*this, batch); }
+  bool optimizer_step() override {
+    if (in_update) {
+      in_update(*this);
+    }
+    return TorchRunner::optimizer_step();
+  }
+};
+
+at::Tensor wave(std::int64_t seed, std::int64_t rows = 8) {
+  return torch::sin(torch::arange(rows * 4, torch::kFloat) * 1.7 + static_cast<double>(seed)).view({rows, 4});
+}
+
+struct Odd {
+  std::string name;
+  Body body;
+  std::function<void(OddRunner&, std::int64_t)> between = {};  ///< before each step
+  std::function<void(OddRunner&)> in_update = {};
+  std::string refusal = {};  ///< expected; empty: replayed
+  std::function<void(dl::Batch&, std::int64_t)> change = {};
+};
+
+dl::StepOutput plain(OddRunner& runner, dl::Batch& batch) {
+  const at::Tensor prediction = runner.model(batch.input);
+  const at::Tensor loss = runner.criterion(prediction, batch.target);
+  runner.backward(loss);
+  runner.step();
+  return {prediction, loss};
+}
+
+struct OddEnd {
+  dl::State weights;
+  std::vector<double> meters;
+  dl::CompileReport report;
+};
+
+OddEnd run_odd(const Odd& odd, bool recorded) {
+  const EagerToRecord schedule;
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 40;
+  config.optim.type = "sgd";
+  config.optim.lr = 0.02;
+  config.compile.enable = recorded;
+  config.compile.verify = 2;
+  OddRunner runner(config);
+  runner.body = odd.body;
+  runner.in_update = odd.in_update;
+  std::vector<double> meters;
+  for (std::int64_t i = 0; i < 40; ++i) {
+    if (odd.between) {
+      odd.between(runner, i);
+    }
+    dl::Batch batch{.input = wave(i), .target = wave(i + 1)};
+    if (odd.change) {
+      odd.change(batch, i);
+    }
+    runner.steps = i;
+    meters.push_back(runner.train_on_batch(std::move(batch)).loss.item<double>());
+    for (const auto& [name, meter] : runner.meters) {
+      meters.push_back(std::get<double>(meter.average()));
+    }
+  }
+  runner.finish_training();
+  return {dl::clone(runner.model.state_dict()), meters, runner.compile_report()};
+}
+
+void check_odd(const Odd& odd) {
+  INFO(odd.name);
+  const OddEnd eager = run_odd(odd, false), recorded = run_odd(odd, true);
+  CHECK(dl::first_difference(recorded.weights, eager.weights) == "");
+  CHECK(recorded.meters == eager.meters);
+  if (odd.refusal.empty()) {
+    CHECK(recorded.report.replayed > 0);
+    CHECK(recorded.report.refusals == std::vector<std::string>{});
+  } else {
+    REQUIRE_FALSE(recorded.report.refusals.empty());
+    CHECK(recorded.report.refusals.front() == odd.refusal);
+  }
+}
+
+TEST_CASE("compile: gradients that a step sets itself", "[runner]") {
+  check_odd({"a backward pass of LibTorch before that of the runner", [](OddRunner& runner, dl::Batch& batch) {
+               runner.weight().square().mean().backward();
+               return plain(runner, batch);
+             }});
+  check_odd({"a gradient that is assigned before the backward pass", [](OddRunner& runner, dl::Batch& batch) {
+               runner.weight().mutable_grad() = batch.input.slice(0, 0, 4) * 0.1;
+               return plain(runner, batch);
+             }});
+  check_odd({"a gradient that is replaced before the update",
+             [](OddRunner& runner, dl::Batch& batch) {
+               const at::Tensor prediction = runner.model(batch.input);
+               const at::Tensor loss = runner.criterion(prediction, batch.target);
+               runner.backward(loss);
+               const at::Tensor mask = batch.extra.at("mask").tensor();
+               runner.weight().mutable_grad() = runner.weight().grad() * mask;
+               runner.step();
+               return dl::StepOutput{prediction, loss};
+             },
+             {},
+             {},
+             "",
+             [](dl::Batch& batch, std::int64_t i) {
+               batch.extra["mask"] = torch::full({4, 4}, i < 20 ? 1.0 : 0.5);
+             }});
+}
+
+TEST_CASE("compile: a step within a step runs as it is", "[runner]") {
+  check_odd({"inference in the update", plain, {}, [](OddRunner& runner) {
+               dl::Batch batch{.input = wave(1, 64), .target = {}};
+               runner.infer_on_batch(batch);
+             }});
+}
+
+TEST_CASE("compile: meters of a step", "[runner]") {
+  const auto with_meter = [](const std::function<void(OddRunner&, const at::Tensor&)>& update) {
+    return [update](OddRunner& runner, dl::Batch& batch) {
+      const dl::StepOutput out = plain(runner, batch);
+      update(runner, out.loss);
+      return out;
+    };
+  };
+  check_odd({"a weight that differs from step to step",
+             with_meter([](OddRunner& runner, const at::Tensor& loss) {
+               runner.meters["a"].update(loss, 1 + runner.steps % 5);
+             }),
+             {},
+             {},
+             "the next step has a meter, n = 2 in place of a meter, n = 1"});
+  check_odd({"a tensor and a number",
+             with_meter([](OddRunner& runner, const at::Tensor& loss) {
+               runner.meters["a"].update(loss);
+               runner.meters["a"].update(0.5);
+             }),
+             {},
+             {},
+             "a meter is updated with a number; pass a tensor"});
+  check_odd({"one that lives in the step",
+             with_meter([](OddRunner&, const at::Tensor& loss) {
+               dl::AverageMeter meter;
+               meter.update(loss);
+             }),
+             {},
+             {},
+             "a meter, n = 1 lives in the step alone"});
+  check_odd({"meters that are replaced",
+             with_meter([](OddRunner& runner, const at::Tensor& loss) { runner.meters["a"].update(loss); }),
+             [](OddRunner& runner, std::int64_t i) {
+               if (i == 20) {
+                 runner.meters = dl::AverageMeters();
+               }
+             },
+             {},
+             "what a meter, n = 1 updates is gone"});
+}
+
+TEST_CASE("compile: what a step changes besides its results", "[runner]") {
+  check_odd({"memory of a parameter",
+             [](OddRunner& runner, dl::Batch& batch) {
+               const dl::StepOutput out = plain(runner, batch);
+               const at::NoGradGuard no_grad;
+               runner.weight().set_data(runner.weight().clamp(-0.5, 0.5));
+               return out;
+             },
+             {},
+             {},
+             "it gives other memory to 0.weight"});
+  check_odd({"the mode of a module",
+             [](OddRunner& runner, dl::Batch& batch) {
+               const dl::StepOutput out = plain(runner, batch);
+               runner.model.as<torch::nn::Sequential>()->ptr(1)->train(runner.steps % 2 == 0);
+               return out;
+             },
+             {},
+             {},
+             "it changes which parameters want gradients, or the mode of a module"});
+  check_odd({"its batch, past the operators",
+             [](OddRunner& runner, dl::Batch& batch) {
+               batch.input.mutable_data_ptr<float>()[0] += 0.5F;
+               return plain(runner, batch);
+             },
+             {},
+             {},
+             "the step changes its batch past LibTorch's operators"});
+  auto state = std::make_shared<at::Tensor>();
+  check_odd({"a state that the next step reads",
+             [state](OddRunner& runner, dl::Batch& batch) {
+               const at::Tensor loss = (runner.model(batch.input) * *state - batch.target).square().mean();
+               runner.backward(loss);
+               runner.step();
+               *state = runner.weight().detach().abs().sum(1).gt(0.01).to(torch::kFloat);
+               return dl::StepOutput{at::Tensor(), loss};
+             },
+             [state](OddRunner&, std::int64_t i) { *state = i == 0 ? torch::ones({4}) : *state; },
+             {},
+             "it reads a tensor Float [4] that the step before has made"});
+}
+
+TEST_CASE("compile: what a batch has besides tensors", "[runner]") {
+  const Body by_tokens = [](OddRunner& runner, dl::Batch& batch) {
+    const at::Tensor loss =
+        (runner.model(batch.input) - batch.target).square().sum() / static_cast<double>(batch.num_tokens.value_or(1));
+    runner.backward(loss);
+    runner.step();
+    return dl::StepOutput{at::Tensor(), loss};
+  };
+  check_odd({"a number of tokens that the step reads, and that changes late",
+             by_tokens,
+             {},
+             {},
+             "the number other of aten::div.Scalar, after 0.weight was read changes from step to step: 20., then 32.",
+             [](dl::Batch& batch, std::int64_t i) { batch.num_tokens = i < 20 || i % 2 == 0 ? 32 : 20; }});
+  check_odd({"a number of tokens that it does not read", plain, {}, {}, "", [](dl::Batch& batch, std::int64_t i) {
+               batch.num_tokens = i < 20 ? 32 : i;
+             }});
+  check_odd({"entries that are null",
+             [](OddRunner& runner, dl::Batch& batch) {
+               const auto& mask = batch.extra.at("mask");
+               const at::Tensor loss = ((runner.model(batch.input) - batch.target) *
+                                        (mask.is_tensor() ? mask.tensor() : 1 - batch.extra.at("ignored").tensor()))
+                                           .square()
+                                           .mean();
+               runner.backward(loss);
+               runner.step();
+               return dl::StepOutput{at::Tensor(), loss};
+             },
+             {},
+             {},
+             "",
+             [](dl::Batch& batch, std::int64_t i) {
+               batch.extra["mask"] = i < 20 ? dl::State(wave(i).gt(0).to(torch::kFloat)) : dl::State();
+               batch.extra["ignored"] = i < 20 ? dl::State() : dl::State(wave(i).gt(0).to(torch::kFloat));
+             }});
+}
+
+TEST_CASE("compile: tensors of the program", "[runner]") {
+  auto offset = std::make_shared<at::Tensor>(torch::full({1, 4}, 0.25));
+  const Body with_offset = [offset](OddRunner& runner, dl::Batch& batch) {
+    const at::Tensor loss = (runner.model(batch.input) + *offset - batch.target).square().mean();
+    runner.backward(loss);
+    runner.step();
+    return dl::StepOutput{at::Tensor(), loss};
+  };
+  check_odd({"of another shape from some step on",
+             with_offset,
+             [offset](OddRunner&, std::int64_t i) {
+               if (i == 0 || i == 20) {
+                 offset->set_data(torch::full({i == 0 ? 1 : 8, 4}, 0.25));
+               }
+             },
+             {},
+             "a tensor Float [1, 4] of the program is Float [8, 4] now"});
+  auto seen = std::make_shared<at::Tensor>();
+  check_odd({"that are made for inference, and changed there",
+             [seen](OddRunner& runner, dl::Batch& batch) {
+               const dl::StepOutput out = plain(runner, batch);
+               const c10::InferenceMode inference;
+               seen->add_(out.loss.detach());
+               return out;
+             },
+             [seen](OddRunner&, std::int64_t i) {
+               const c10::InferenceMode inference;
+               *seen = i == 0 ? torch::zeros({}) : *seen;
+             }});
+}
+
+TEST_CASE("compile: the criterion that is replaced in the middle of a run", "[runner]") {
+  check_odd({"criterion", plain, [](OddRunner& runner, std::int64_t i) {
+               if (i == 20) {
+                 runner.criterion = torch::nn::L1Loss();
+               }
+             }});
+}
+
+/// A batch of the program, with all of its members.
+struct Weighted {
+  at::Tensor input, target, weight;
+  double scale = 1.0;
+  std::int64_t size() const { return input.size(0); }
+  Weighted to(c10::Device device) const { return {input.to(device), target.to(device), weight.to(device), scale}; }
+  auto parts() { return std::tie(input, target, weight, scale); }
+  auto parts() const { return std::tie(input, target, weight, scale); }
+};
+
+class WeightedBatchRunner : public dl::BasicTorchRunner<Weighted> {
+ public:
+  explicit WeightedBatchRunner(const TinyConfig& config) : BasicTorchRunner(config) {
+    torch::nn::Linear layer(4, 4);
+    const at::NoGradGuard no_grad;
+    layer->weight.copy_(torch::linspace(-1, 1, 16).view({4, 4}));
+    layer->bias.zero_();
+    model = layer;
+  }
+  ~WeightedBatchRunner() override { close(); }
+
+ protected:
+  dl::StepOutput train_step(Weighted& batch) override {
+    const at::Tensor loss = ((model(batch.input) - batch.target).square() * batch.weight).mean() * batch.scale;
+    backward(loss);
+    step();
+    return {at::Tensor(), loss};
+  }
+};
+
+TEST_CASE("compile: a batch of the program that shows its parts", "[runner]") {
+  const auto run = [](bool recorded) {
+    const EagerToRecord schedule;
+    const Folder folder;
+    TinyConfig config(folder);
+    config.steps = 40;
+    config.optim.type = "sgd";
+    config.compile.enable = recorded;
+    WeightedBatchRunner runner(config);
+    for (std::int64_t i = 0; i < 40; ++i) {
+      runner.train_on_batch({wave(i), wave(i + 1), wave(i + 2).abs(), i < 20 ? 1.0 : 0.5});
+    }
+    runner.finish_training();
+    CHECK((runner.compile_report().replayed > 20) == recorded);
+    return dl::clone(runner.model.state_dict());
+  };
+  CHECK(dl::first_difference(run(true), run(false)) == "");
+}
+
+}  // namespace
+}  // namespace runner_test
