@@ -28,7 +28,8 @@ void CompileConfig::fields(Fields& f) {
     "replays that are compared with the eager step bit for bit before a tape is used; afterwards one in each power of "
     "ten, and the first of a pass; 0: none at all")
       .at_least(0);
-  f("cache_size", cache_size, "tapes that a run keeps: one for each shape of batch, in training and evaluation")
+  f("cache_size", cache_size,
+    "kinds of steps that a run replays: one for each shape of batch, in training and evaluation")
       .at_least(1);
   f("explain", explain, "log the calls of each tape, with memory and times");
   detail::reserve(f, detail::reserved_keys().compile);

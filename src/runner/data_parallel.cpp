@@ -150,6 +150,12 @@ void DataParallel::begin_backward(const WindowPlace&) {
   }
 }
 
+void DataParallel::backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
+                            const BackwardOptions& options) {
+  begin_backward(place);
+  Parallelism::backward(loss, seed, place, options);
+}
+
 std::string DataParallel::why_not_recorded() const {
   return layers_.empty() ? "" : "SyncBatchNorm exchanges its statistics in the forward pass";
 }

@@ -34,6 +34,8 @@ class DataParallel : public Parallelism {
   void end_step(const WindowPlace& place) noexcept override;
   void set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale) override;
   void begin_backward(const WindowPlace& place) override;
+  void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
+                const BackwardOptions& options) override;
   StepPacket agree(const StepPacket& mine) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
   void drop_gradients(optim::Optimizer& optimizer) override;

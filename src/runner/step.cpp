@@ -107,9 +107,6 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
   if (learner.watches_loss && weight != 0.0 && !repeats_step()) [[unlikely]] {
     LossPolicy(*this).add_loss(learner, loss, weight);
   }
-  if (!is_single_process_) [[unlikely]] {
-    parallelism().begin_backward(learner.place);
-  }
   return true;
 }
 
@@ -146,6 +143,7 @@ void TorchRunnerBase::backward(const at::Tensor& loss) {
     learner_ = &Windows(*this).find(name, "runner.backward");
     step.names_model = !name.empty();
     begin_backward(now.front());
+    parallelism().begin_backward(learner_->place);
     step.names_model = false;
     learner_ = &learners_.front();
   });

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include <ATen/core/function_schema.h>
-
 namespace danling::inline v0::tape {
 
 bool only_writes(std::string_view name) {
@@ -36,10 +34,6 @@ bool reads_on_host(std::string_view name) {
                                                             "aten::_resize_output_",
                                                             "aten::resize_as_"};
   return std::find(names.begin(), names.end(), name) != names.end() || name.starts_with("aten::set_.");
-}
-
-bool reads_unseen(const c10::FunctionSchema& schema) {
-  return schema.name() == "aten::tensor_split" && schema.overload_name() == "tensor_indices_or_sections";
 }
 
 bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack) {

@@ -20,8 +20,6 @@ std::vector<std::size_t> hidden_writes(std::string_view name);
 bool reads_shapes(std::string_view name);
 /// Those that read their arguments' content on the host, though no tag says so.
 bool reads_on_host(std::string_view name);
-/// Operators of parts that read a tensor on the host between them.
-bool reads_unseen(const c10::FunctionSchema& schema);
 /// aten::index without masks: the shape of its result is that of its indices.
 bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack);
 

@@ -121,10 +121,9 @@ class Parallelism {
   /// Where losses are scaled: before each backward pass and before reduce_gradients. `scale` is a scalar on the device,
   /// and the same for a whole window.
   virtual void set_loss_scale(const optim::Optimizer& optimizer, const at::Tensor& scale);
-  /// Before each backward pass of a micro-batch, also where a recorded step is replayed.
+  /// Where a recorded step is replayed, in place of backward(): what that does before the pass.
   virtual void begin_backward(const WindowPlace& place);
   /// The backward pass; `seed` is the gradient of the loss. May begin to communicate gradients where `place.closes`.
-  /// Not called where a recorded step is replayed.
   virtual void backward(const at::Tensor& loss, const at::Tensor& seed, const WindowPlace& place,
                         const BackwardOptions& options);
   /// Combines the packets of all ranks. Called after the last backward pass of a window, between rounds, and after the
