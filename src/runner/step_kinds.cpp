@@ -131,7 +131,7 @@ std::uint64_t TorchRunnerBase::StepTapes::identity() const {
   return out;
 }
 
-/// What a step may leave changed, and its replay would not.
+/// A hash of which tensors want gradients and which modules train. A step that changes them cannot be replayed.
 std::uint64_t TorchRunnerBase::StepTapes::modes() const {
   std::uint64_t out = 0;
   for (const at::Tensor& tensor : held_) {

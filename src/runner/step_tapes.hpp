@@ -85,8 +85,8 @@ class TorchRunnerBase::StepTapes {
     double eager_seconds = 0.0, replay_seconds = 0.0;  ///< the least
     int lost_trials = 0;
     std::optional<tape::Recording> first;
-    std::int64_t counts = 0;   ///< BatchParts::counts of the first recording
-    bool counts_bind = false;  ///< the second one had the same: nothing shows that the step does not read them
+    std::vector<std::int64_t> counts;  ///< BatchParts::counts of the first recording
+    bool counts_bind = false;          ///< the second one had the same: nothing shows that the step does not read them
     std::unique_ptr<tape::Tape> tape;
   };
 

@@ -2,6 +2,9 @@
 
 #ifdef __GLIBC__
 #include <malloc.h>
+#if __GLIBC_PREREQ(2, 33)  // mallinfo2
+#define DANLING_TRIMS
+#endif
 #endif
 
 #include <algorithm>
@@ -14,7 +17,7 @@ constexpr std::size_t alignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+#ifdef DANLING_TRIMS
 constexpr std::size_t much = 4 * 1024 * 1024;
 /// Memory that was freed in pieces is of no use to one block, nor a block's memory to pieces.
 void trim() {

@@ -23,6 +23,10 @@ using detail::recording_key;
 
 constexpr std::int64_t max_content = 64 * 1024;
 
+bool has_memory(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage();
+}
+
 std::atomic<Recorder*> active{nullptr};  // also for autograd's threads, which inherit the included key
 
 }  // namespace
@@ -80,7 +84,7 @@ Recorder::Recorder(const Surroundings& surroundings) {
   }
   for (const at::Tensor& input : surroundings.inputs) {
     for (const at::Tensor& held : surroundings.held) {
-      if (input.defined() && held.defined() && input.is_alias_of(held)) {
+      if (has_memory(input) && has_memory(held) && input.is_alias_of(held)) {
         refuse("a tensor of the batch is memory of the model");
       }
     }
@@ -110,7 +114,7 @@ int Recorder::add_storage(Storage storage, const at::Tensor& tensor) {
 }
 
 void Recorder::add_source(const at::Tensor& tensor, Origin origin, int source) {
-  if (!tensor.defined() || !tensor.has_storage() || tensor.layout() != c10::kStrided) {
+  if (!has_memory(tensor)) {
     return;
   }
   const std::int64_t bytes = layout_of(tensor).bytes();
@@ -164,7 +168,7 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
 }
 
 void Recorder::note_held(const at::Tensor& tensor) {
-  const bool strided = tensor.layout() == c10::kStrided && tensor.has_storage();
+  const bool strided = has_memory(tensor);
   recording_.held.push_back(tensor);
   recording_.layouts.push_back(strided ? layout_of(tensor) : Layout());
   memory_.push_back(strided ? tensor.const_data_ptr() : nullptr);

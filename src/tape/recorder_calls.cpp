@@ -1,4 +1,4 @@
-// What the program says to a recording: host calls, backward passes, updates, and the end.
+// Host calls, gradients, updates and the end of a recording.
 #include <tape/recorder.hpp>
 
 #include <utility>

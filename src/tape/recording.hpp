@@ -116,7 +116,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b);
 /// Whether its operators change a tensor of the batch.
 bool changes_batch(const Recording& recording);
 
-/// "aten::mm, after fc1.weight (the last parameter that was read), in the backward pass"
+/// "aten::mm, after fc1.weight was read, in the backward pass": the last parameter or buffer before the call.
 std::string place_of(const Recording& recording, const Call& call);
 
 /// Compares the recordings of two steps: why they are not of one kind of step, or nothing. Tensors that `second` made

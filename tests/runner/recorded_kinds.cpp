@@ -9,13 +9,7 @@ namespace {
 /// Learns `aim`, from the batches that a test pushes.
 class Pushed : public dl::TorchRunner {
  public:
-  explicit Pushed(const TinyConfig& config) : TorchRunner(config) {
-    torch::nn::Linear layer(4, 4);
-    const at::NoGradGuard no_grad;
-    layer->weight.copy_(torch::linspace(-1, 1, 16).view({4, 4}));
-    layer->bias.zero_();
-    model = layer;
-  }
+  explicit Pushed(const TinyConfig& config) : TorchRunner(config) { model = even_layer(); }
   ~Pushed() override { close(); }
   std::function<at::Tensor(const dl::Batch&)> aim = [](const dl::Batch& batch) { return batch.target; };
   at::Tensor weight() const { return model.as<torch::nn::Linear>()->weight; }
@@ -28,10 +22,6 @@ class Pushed : public dl::TorchRunner {
     return {at::Tensor(), loss};
   }
 };
-
-at::Tensor noise(std::int64_t seed, std::int64_t rows = 8) {
-  return torch::sin(torch::arange(rows * 4, torch::kFloat) * 1.7 + static_cast<double>(seed)).view({rows, 4});
-}
 
 using Change = std::function<void(Pushed&, std::int64_t)>;
 
@@ -66,11 +56,11 @@ dl::CompileReport check_kinds(const std::function<dl::Batch(std::int64_t)>& batc
 
 TEST_CASE("compile: tensors of a batch that share memory in some steps only", "[runner]") {
   const auto report = check_kinds([](std::int64_t i) {
-    const at::Tensor x = noise(i);
-    const at::Tensor both = noise(i, 16);
+    const at::Tensor x = wave(i);
+    const at::Tensor both = wave(i, 16);
     dl::Batch batch{.input = x, .target = x};
     if (i >= 20) {
-      batch.target = noise(i + 50);
+      batch.target = wave(i + 50);
     } else if (i >= 10) {  // one behind the other
       batch.input = both.slice(0, 0, 8);
       batch.target = both.slice(0, i >= 15 ? 4 : 8, i >= 15 ? 12 : 16);
@@ -89,8 +79,8 @@ TEST_CASE("compile: names of a batch's parts, its lists and its other values", "
   };
   const auto report = check_kinds(
       [](std::int64_t i) {
-        dl::Batch batch{.input = noise(i), .target = {}};
-        batch.extra[i < 12 ? "left" : "right"] = noise(i + 1);
+        dl::Batch batch{.input = wave(i), .target = {}};
+        batch.extra[i < 12 ? "left" : "right"] = wave(i + 1);
         batch.extra["weight"] = i < 18 ? 0.5 : 0.25;
         batch.extra["list"] = dl::State::List(i < 24 ? 1 : 2, dl::State("name"));
         return batch;
@@ -100,7 +90,7 @@ TEST_CASE("compile: names of a batch's parts, its lists and its other values", "
 }
 
 TEST_CASE("compile: a parameter that gets memory of other strides in the middle of a run", "[runner]") {
-  const auto batch = [](std::int64_t i) { return dl::Batch{.input = noise(i), .target = noise(i + 1)}; };
+  const auto batch = [](std::int64_t i) { return dl::Batch{.input = wave(i), .target = wave(i + 1)}; };
   const auto report = check_kinds(batch, [](Pushed& runner, std::int64_t i) {
     if (i == 15) {
       runner.weight().set_data(runner.weight().detach().t().contiguous().t());
@@ -110,10 +100,10 @@ TEST_CASE("compile: a parameter that gets memory of other strides in the middle 
 }
 
 TEST_CASE("compile: gradients that the program sets before a step", "[runner]") {
-  const auto batch = [](std::int64_t i) { return dl::Batch{.input = noise(i), .target = noise(i + 1)}; };
+  const auto batch = [](std::int64_t i) { return dl::Batch{.input = wave(i), .target = wave(i + 1)}; };
   check_kinds(batch, [](Pushed& runner, std::int64_t i) {
     if (i % 3 != 0) {  // with the strides of the parameter, then with others
-      const at::Tensor gradient = noise(i, 4);
+      const at::Tensor gradient = wave(i, 4);
       runner.weight().mutable_grad() = i % 3 == 1 ? gradient : gradient.t();
     }
   });

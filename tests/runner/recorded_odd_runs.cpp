@@ -1,6 +1,4 @@
 // compile: steps that do more than compute, compared with eager runs.
-#include <danling/metrics/batch_metric.hpp>
-
 #include "recorded.hpp"
 
 namespace runner_test {
@@ -12,11 +10,7 @@ using Body = std::function<dl::StepOutput(class OddRunner&, dl::Batch&)>;
 class OddRunner : public dl::TorchRunner {
  public:
   explicit OddRunner(const TinyConfig& config) : TorchRunner(config) {
-    torch::nn::Linear layer(4, 4);
-    const at::NoGradGuard no_grad;
-    layer->weight.copy_(torch::linspace(-1, 1, 16).view({4, 4}));
-    layer->bias.zero_();
-    model = torch::nn::Sequential(layer, torch::nn::Tanh());
+    model = torch::nn::Sequential(even_layer(), torch::nn::Tanh());
     criterion = torch::nn::MSELoss();
   }
   ~OddRunner() override { close(); }
@@ -37,10 +31,6 @@ class OddRunner : public dl::TorchRunner {
     return TorchRunner::optimizer_step();
   }
 };
-
-at::Tensor wave(std::int64_t seed, std::int64_t rows = 8) {
-  return torch::sin(torch::arange(rows * 4, torch::kFloat) * 1.7 + static_cast<double>(seed)).view({rows, 4});
-}
 
 struct Odd {
   std::string name;
@@ -296,6 +286,46 @@ TEST_CASE("compile: tensors of the program", "[runner]") {
              }});
 }
 
+TEST_CASE("compile: a sparse tensor in a batch", "[runner]") {
+  check_odd(
+      {"sparse",
+       [](OddRunner& runner, dl::Batch& batch) {
+         const at::Tensor mask = batch.extra.at("mask").tensor().to_dense();
+         const at::Tensor loss = ((runner.model(batch.input) - batch.target) * mask).square().mean();
+         runner.backward(loss);
+         runner.step();
+         return dl::StepOutput{at::Tensor(), loss};
+       },
+       {},
+       {},
+       "a sparse tensor in aten::_to_dense",
+       [](dl::Batch& batch, std::int64_t i) { batch.extra["mask"] = wave(i).gt(0).to(torch::kFloat).to_sparse(); }});
+}
+
+TEST_CASE("compile: more kinds of steps than cache_size are said once", "[runner]") {
+  const EagerToRecord schedule;
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 60;
+  config.compile.enable = true;
+  config.compile.cache_size = 2;
+  OddRunner runner(config);
+  runner.body = plain;
+  std::vector<std::string> warnings;
+  collect_warnings(runner, warnings);
+  for (std::int64_t i = 0; i < 60; ++i) {
+    const std::int64_t rows = 2 + i / 6 % 3;  // each shape comes again
+    runner.train_on_batch({.input = wave(i, rows), .target = wave(i + 1, rows)});
+  }
+  runner.finish_training();
+  const std::string text =
+      "compile: there are more kinds of steps (shapes of a batch, training, evaluation) than "
+      "compile.cache_size = 2: tapes are dropped and recorded anew";
+  CHECK(std::count(warnings.begin(), warnings.end(), text) == 1);
+  CHECK(runner.compile_report().replayed > 0);
+  CHECK(runner.compile_report().tapes <= 2);
+}
+
 TEST_CASE("compile: the criterion that is replaced in the middle of a run", "[runner]") {
   check_odd({"criterion", plain, [](OddRunner& runner, std::int64_t i) {
                if (i == 20) {
@@ -316,13 +346,7 @@ struct Weighted {
 
 class WeightedBatchRunner : public dl::BasicTorchRunner<Weighted> {
  public:
-  explicit WeightedBatchRunner(const TinyConfig& config) : BasicTorchRunner(config) {
-    torch::nn::Linear layer(4, 4);
-    const at::NoGradGuard no_grad;
-    layer->weight.copy_(torch::linspace(-1, 1, 16).view({4, 4}));
-    layer->bias.zero_();
-    model = layer;
-  }
+  explicit WeightedBatchRunner(const TinyConfig& config) : BasicTorchRunner(config) { model = even_layer(); }
   ~WeightedBatchRunner() override { close(); }
 
  protected:

@@ -108,8 +108,7 @@ std::vector<std::string> refusals_of(const std::function<void(TinyConfig&)>& set
     config.compile.enable = true;
     set(config);
     DdpRunner<Base> runner(config, group);
-    runner.train();
-    return runner.compile_report().refusals.empty() ? "none" : runner.compile_report().refusals.front();
+    return first_refusal(runner);
   });
 }
 

@@ -334,25 +334,20 @@ TEST_CASE("compile: optimizers that evaluate a loss again, adapters and recomput
   SECTION("LBFGS") {
     config.optim.type = "lbfgs";
     TinyRunner runner(config);
-    runner.train();
-    REQUIRE_FALSE(runner.compile_report().refusals.empty());
-    CHECK_THAT(runner.compile_report().refusals.front(), EndsWith("evaluates the loss several times in a step"));
+    CHECK_THAT(first_refusal(runner), EndsWith("evaluates the loss several times in a step"));
   }
   SECTION("LoRA") {
     config.lora.target_modules = std::vector<std::string>{"^0$"};
     config.lora.r = 2;
     TinyRunner runner(config);
-    runner.train();
-    CHECK(runner.compile_report().refusals ==
-          std::vector<std::string>{"adapters replace weights of layers after each update (lora)"});
+    CHECK(first_refusal(runner) == "adapters replace weights of layers after each update (lora)");
+    CHECK(runner.compile_report().refusals.size() == 1);
     CHECK(runner.compile_report().replayed == 0);
   }
   SECTION("recompute") {
     config.recompute = {"0"};
     TinyRunner runner(config);
-    runner.train();
-    REQUIRE_FALSE(runner.compile_report().refusals.empty());
-    CHECK(runner.compile_report().refusals.front() == "activation recompute sets generators back");
+    CHECK(first_refusal(runner) == "activation recompute sets generators back");
   }
 }
 

@@ -150,6 +150,9 @@ class AverageMeter {
   /// shapes.
   static State merge_states(std::span<const State> states);
 
+ protected:
+  const tape::Life& life() const { return life_; }
+
  private:
   friend class detail::MeterExchange;
   struct Batch;

@@ -41,7 +41,6 @@ class MetricMeter : public AverageMeter {
 
   std::variant<Metric, MetricFunc> metric_;
   Preprocess preprocess_;
-  tape::Life life_;
 };
 
 /// Metric meters by name, updated with the same batches (DanLing's StreamMetrics). Inputs that several MetricFuncs

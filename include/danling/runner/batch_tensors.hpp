@@ -7,6 +7,7 @@
 #include <functional>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -23,28 +24,35 @@ namespace danling::inline v0::detail {
 /// A batch of the program that shows its members: `auto parts() { return std::tie(input, target, weight); }`, and the
 /// same const.
 template <class B>
-concept ShowsParts = requires(B& batch, const B& seen) {
-  batch.parts();
-  seen.parts();
+concept ShowsParts = !Container<B> && requires(B & batch, const B& seen) {
+  std::tuple_size<decltype(batch.parts())>::value;
+  std::tuple_size<decltype(seen.parts())>::value;
 };
 
 /// Types whose tensors can all be listed.
 template <class B>
 struct Listable : std::bool_constant<std::same_as<B, at::Tensor> || std::same_as<B, State> ||
-                                     std::same_as<B, data::Batch> || Plain<B> || ShowsParts<B>> {};
+                                     std::same_as<B, data::Batch> || Plain<B>> {};
 template <Container B>
 struct Listable<B> : std::bool_constant<all_parts<typename PartsOf<B>::type, Listable>> {};
+template <class Tuple>
+struct ListableTuple;
+template <class... Parts>
+struct ListableTuple<std::tuple<Parts...>> : std::bool_constant<(Listable<std::remove_cvref_t<Parts>>::value && ...)> {
+};
+template <ShowsParts B>
+struct Listable<B> : ListableTuple<decltype(std::declval<B&>().parts())> {};
 
 /// The tensors of a batch in a fixed order, undefined ones too; and numbers for all else: kinds of values, names,
 /// lengths, and the values themselves.
 struct BatchParts {
   std::vector<at::Tensor> tensors;
   std::vector<std::int64_t> others;
-  std::int64_t counts = 0;  ///< of values that differ from batch to batch, and that few steps read: its tokens
+  std::vector<std::int64_t> counts;  ///< numbers that differ from batch to batch, and that few steps read: of tokens
   void clear() {
     tensors.clear();
     others.clear();
-    counts = 0;
+    counts.clear();
   }
 };
 
@@ -98,7 +106,8 @@ void collect_parts(const B& batch, BatchParts& out) {
   } else if constexpr (std::same_as<B, data::Batch>) {
     out.tensors.push_back(batch.input);
     out.tensors.push_back(batch.target);
-    out.counts = batch.num_tokens.value_or(-1) * 31 + batch.loss_normalizer.value_or(-1);
+    out.counts.push_back(batch.num_tokens.value_or(-1));
+    out.counts.push_back(batch.loss_normalizer.value_or(-1));
     if (!batch.extra.is_null()) {
       collect_parts(batch.extra, out);
     }

@@ -15,6 +15,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <danling/core/error.hpp>
+#include <danling/data/dataset_like.hpp>
 
 #include "formats/data_file.hpp"
 
