@@ -91,6 +91,12 @@ bool begins_as_number(std::string_view text) {
   return place < 15 && (0x7fedU >> place & 1U) != 0;
 }
 
+/// Whether it may be a number, infinity, or NaN: a cheap test that rules out most words.
+bool may_be_number(std::string_view text) {
+  const char first = text.empty() ? '\0' : static_cast<char>(text.front() | 0x20);
+  return begins_as_number(text) || ((first == 'i' || first == 'n') && (text.size() == 3 || text.size() == 8));
+}
+
 bool add_value(ColumnBuilder& column, std::string_view text) {
   std::int64_t integer = 0;
   double number = 0;
@@ -195,7 +201,7 @@ void CsvRows::add(const CsvFields& fields, std::size_t c, std::string_view field
     }
     if (!builder.declared() && column.first[CsvColumn::number].line == 0) {
       const std::string_view text = trim(field);
-      if (begins_as_number(text) && !is_missing(text) && kind_of(text) == CsvColumn::number) {
+      if (may_be_number(text) && !is_missing(text) && kind_of(text) == CsvColumn::number) {
         note(column, CsvColumn::number, fields.row_line(), field);
       }
     }

@@ -158,6 +158,45 @@ TEST_CASE("read_csv: blocks give the table of the whole file whatever the text i
   }
 }
 
+TEST_CASE("read_csv: blocks give the type and the cells of note of the whole column", "[formats]") {
+  Files files;
+  const std::string words[] = {"1",
+                               "-0",
+                               "+7",
+                               "2.5",
+                               ".5",
+                               "1e5",
+                               "1e400",
+                               "-1e-400",
+                               "9007199254740993",
+                               "99999999999999999999",
+                               "inf",
+                               "-inf",
+                               "Infinity",
+                               "nan",
+                               "-nan",
+                               "nan(1)",
+                               "NA",
+                               "",
+                               "true",
+                               "FALSE",
+                               "x",
+                               "notes",
+                               "int",
+                               "info",
+                               "+-1",
+                               "5 apples"};
+  std::mt19937 random(11);
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = "a,b\n";
+    for (auto count = 1 + random() % 5; count > 0; --count) {
+      text += words[random() % std::size(words)] + "," + words[random() % std::size(words)] + "\n";
+    }
+    files.check_csv(text, {}, {1, 4, 9});
+    files.check_csv(text, {.missing = {"x", "1"}}, {1, 4, 9});
+  }
+}
+
 TEST_CASE("read_csv: a field is found wherever it lies", "[formats]") {
   const danling_test::TempDir directory;
   for (std::size_t pad = 0; pad < 140; ++pad) {
