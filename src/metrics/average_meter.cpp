@@ -104,10 +104,14 @@ void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) co
   }
 }
 
+[[gnu::cold]] void AverageMeter::observe_update(const at::Tensor& value, std::int64_t n) {
+  tape::host_call(
+      concat("a meter, n = ", n), {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, &life_);
+}
+
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
-    tape::host_call(
-        concat("a meter, n = ", n), {value}, [this, n](const tape::Tensors& now) { update(now[0], n); }, &life_);
+    observe_update(value, n);
     return;
   }
   check_real(value, "average_meter.update");
@@ -117,7 +121,7 @@ void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
   }
   check_scalar_fits(value, n);
   if (value.is_cpu()) {
-    update(detail::read_scalar(value), n);
+    update_number(detail::read_scalar(value), n);
   } else {
     check_weight(n, "average_meter.update");
     const at::Tensor scalar = as_scalar(value);

@@ -53,18 +53,11 @@ class AverageMeter {
   /// @throws MetricError when `n` is negative, when the weights' sum would pass 2^63 - 1, or when the meter holds
   /// tensors and `n` is not 0.
   void update(double value, std::int64_t n = 1) {
-    // Negative weights, those with which the count would overflow, and steps that are recorded.
-    if (extra_ != nullptr || static_cast<std::uint64_t>(n) > static_cast<std::uint64_t>(max_count - count_) ||
-        tape::observer() != nullptr) [[unlikely]] {
+    if (tape::observer() != nullptr) [[unlikely]] {
       record_number(value, value * static_cast<double>(n), n);
       return;
     }
-    value_ = value;
-    n_ = n;
-    if (n > 0) {
-      accumulate(value * static_cast<double>(n));
-      count_ += n;
-    }
+    update_number(value, n);
   }
 
   /// The same for a tensor. A scalar on a device is kept by reference until the next update: do not change it in
@@ -154,6 +147,20 @@ class AverageMeter {
   const tape::Life& life() const { return life_; }
 
  private:
+  void update_number(double value, std::int64_t n) {
+    // Negative weights, and those with which the count would overflow.
+    if (extra_ != nullptr || static_cast<std::uint64_t>(n) > static_cast<std::uint64_t>(max_count - count_))
+        [[unlikely]] {
+      record_number(value, value * static_cast<double>(n), n);
+      return;
+    }
+    value_ = value;
+    n_ = n;
+    if (n > 0) {
+      accumulate(value * static_cast<double>(n));
+      count_ += n;
+    }
+  }
   friend class detail::MeterExchange;
   struct Batch;
   struct Extra;
@@ -173,6 +180,7 @@ class AverageMeter {
 
   void check_weight(std::int64_t n, const char* where) const;
   void check_scalar_fits(const at::Tensor& value, std::int64_t n) const;
+  void observe_update(const at::Tensor& value, std::int64_t n);
   void record_number(double value, double addend, std::int64_t n);
   void record_tensor(const at::Tensor& last, bool is_sum, std::int64_t n);
   void update_elements(const at::Tensor& value, std::int64_t n);

@@ -21,7 +21,7 @@ class Life {
  public:
   Life() = default;
   Life(const Life&) noexcept {}
-  Life& operator=(const Life&) noexcept { return *this; }
+  Life& operator=(const Life&) noexcept { return *this; }  // NOLINT(bugprone-unhandled-self-assignment): keeps its own
   std::weak_ptr<void> watch() const {
     token_ = token_ == nullptr ? std::make_shared<char>() : token_;
     return token_;
@@ -82,13 +82,13 @@ class Suspended {
 
 /// Calls `run(tensors)` now, and in each replay of the step that is being recorded. Parameters as in Observer.
 template <class F>
-void host_call(std::string name, Tensors tensors, F run, const Life* life = nullptr) {
+void host_call(const std::string& name, Tensors tensors, F run, const Life* life = nullptr) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
     {
       const Suspended suspended;
       run(tensors);
     }
-    seen->host_call(std::move(name), std::move(tensors), std::move(run), life);
+    seen->host_call(name, std::move(tensors), std::move(run), life);
   } else {
     run(tensors);
   }
