@@ -22,11 +22,14 @@ class StoredConfig {
  public:
   /// @throws ConfigError when `config` is a reference to the base of a larger config, whose fields would be lost.
   template <std::derived_from<Base> C>
-  requires std::copy_constructible<C> && std::default_initializable<C>
   explicit StoredConfig(const C& config)
       : config_((refuse_slicing(config), std::make_shared<C>(config))),
         defaults_(std::make_shared<const C>()),
-        make_([]() -> std::unique_ptr<Base> { return std::make_unique<C>(); }) {}
+        make_([]() -> std::unique_ptr<Base> { return std::make_unique<C>(); }) {
+    static_assert(std::default_initializable<C> && std::copy_constructible<C>,
+                  "danling: a config can be copied, and made without arguments: it is compared with its defaults, and "
+                  "read from files. Give it a constructor without arguments, or defaults to all of its parameters");
+  }
 
   Base& get() const { return *config_; }
   const Base& defaults() const { return *defaults_; }
