@@ -83,6 +83,7 @@ AverageMeter::AverageMeter(const AverageMeter& other)
       extra_(other.extra_ != nullptr ? std::make_unique<Extra>(*other.extra_) : nullptr) {}
 
 void AverageMeter::reset() {
+  tape::refuse("the step resets a meter");
   value_ = 0.0;
   sum_ = 0.0;
   rest_ = 0.0;
@@ -215,9 +216,7 @@ void AverageMeter::record(const MetricValue& value, std::int64_t n) {
 }
 
 void AverageMeter::record_number(double value, double addend, std::int64_t n) {
-  if (tape::Observer* const observer = tape::observer()) {
-    observer->refuse("a meter is updated with a number; pass a tensor");
-  }
+  tape::refuse("a meter is updated with a number; pass a tensor");
   check_weight(n, "average_meter.update");
   const bool elements = holds_tensors() && extra_->sum.dim() > 0;
   if (elements && n > 0) {
@@ -295,9 +294,15 @@ std::int64_t AverageMeter::own_count() const {
   return count_ + (on_device ? extra_->count.item().toLong() : 0);
 }
 
-std::int64_t AverageMeter::count() const { return ranks() != nullptr ? ranks()->count : own_count(); }
+std::int64_t AverageMeter::count() const {
+  note_read();
+  return ranks() != nullptr ? ranks()->count : own_count();
+}
 
-std::int64_t AverageMeter::n() const { return ranks() != nullptr ? ranks()->n : own_n(); }
+std::int64_t AverageMeter::n() const {
+  note_read();
+  return ranks() != nullptr ? ranks()->n : own_n();
+}
 
 // The last value, even if it entered no average.
 at::Tensor AverageMeter::last_tensor() const {
@@ -312,6 +317,7 @@ at::Tensor AverageMeter::last_tensor() const {
 }
 
 at::Tensor AverageMeter::average_tensor() const {
+  note_read();
   return ranks() != nullptr ? detail::divided(ranks()->sum, ranks()->count) : own_average();
 }
 
@@ -322,7 +328,10 @@ at::Tensor AverageMeter::own_average() const {
   return extra_->count.defined() ? own_sum().div_(extra_->count.add(count_)) : detail::divided(own_sum(), count_);
 }
 
-at::Tensor AverageMeter::sum_tensor() const { return ranks() != nullptr ? ranks()->sum.clone() : own_sum(); }
+at::Tensor AverageMeter::sum_tensor() const {
+  note_read();
+  return ranks() != nullptr ? ranks()->sum.clone() : own_sum();
+}
 
 at::Tensor AverageMeter::own_sum() const {
   return holds_tensors() ? detail::whole_sum(extra_->sum, extra_->rest) : at::scalar_tensor(own_number(), at::kDouble);

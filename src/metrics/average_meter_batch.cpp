@@ -40,9 +40,13 @@ void AverageMeter::Batch::clear() {
   divided = false;
 }
 
-void AverageMeter::continue_batch() { extra().batch.continues = true; }
+void AverageMeter::continue_batch() {
+  tape::refuse("the step puts updates of a meter together (continue_batch)");
+  extra().batch.continues = true;
+}
 
 void AverageMeter::begin_batch(std::int64_t index) {
+  tape::refuse("the step puts updates of a meter together (begin_batch)");
   check<MetricError>(index >= 0, "average_meter.begin_batch", "expected a number of at least 0, got ", index);
   extra().batch.next_index = index;
 }
@@ -157,6 +161,7 @@ std::int64_t AverageMeter::own_n() const {
 }
 
 at::Tensor AverageMeter::value_tensor() const {
+  note_read();
   const bool counted_on_device = extra_ != nullptr && extra_->count.defined();
   if (count_ > 0 || counted_on_device) {
     return extra_ != nullptr && extra_->batch.parts > 0 ? whole_batch().mean() : last_tensor();
@@ -166,6 +171,7 @@ at::Tensor AverageMeter::value_tensor() const {
 }
 
 at::Tensor AverageMeter::batch_tensor() const {
+  note_read();
   if (ranks() != nullptr) {
     return ranks()->batch;
   }

@@ -400,9 +400,7 @@ struct Recompute::Context {
 
 Recompute::Recompute(std::shared_ptr<const torch::nn::Module> module)
     : context_(std::make_unique<Context>(std::move(module))) {
-  if (tape::Observer* const observer = tape::observer()) {
-    observer->refuse("activation recompute sets generators back");
-  }
+  tape::refuse("activation recompute sets generators back");
 }
 Recompute::~Recompute() = default;
 

@@ -41,37 +41,6 @@ void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   }
 }
 
-bool TorchRunnerBase::observe_metrics(const at::Tensor& prediction, const at::Tensor& target) const {
-  tape::StepObserver* const observer = tapes_->observing();
-  if (observer == nullptr || predicted_metrics_ == nullptr) {
-    return false;
-  }
-  const auto update = [this](const tape::Tensors& now) {
-    if (now[0].defined() && now[1].defined()) {
-      predicted_metrics_->update(now[0], now[1]);
-    }
-  };
-  {
-    const tape::Suspended suspended;
-    update({prediction, target});
-  }
-  observer->host_call("metrics", {prediction.defined() ? prediction.detach() : prediction, target}, update);
-  return true;
-}
-
-at::Tensor TorchRunnerBase::run_recorded(RunnerMode mode, const detail::BatchParts& batch,
-                                         const std::function<at::Tensor()>& eager) {
-  // A step within this one runs as it is.
-  in_recorded_step_ = true;
-  struct End {
-    bool& flag;
-    ~End() { flag = false; }
-  } const end{in_recorded_step_};
-  return tapes_->run(mode, batch, eager);
-}
-
-CompileReport TorchRunnerBase::compile_report() const { return tapes_ == nullptr ? CompileReport() : tapes_->report(); }
-
 void TorchRunnerBase::set_training(bool training) {
   model.train(training);
   ema.train(training);

@@ -73,7 +73,7 @@ void TorchRunnerBase::Finder::run(const std::function<void()>& work) {
                                             .save = requests.save,
                                             .has_partial_step = services.has_partial_step,
                                             .deferred_saves = services.deferred_saves});
-  const StepTapes::Off eager(runner_);
+  const StepTapes::EagerScope eager(runner_);
   try {
     const detail::FlagScope call(runner_.training_);
     Training(runner_).prepare_steps();

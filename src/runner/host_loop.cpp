@@ -12,6 +12,7 @@
 #include "runner/saver.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
+#include "runner/step_tapes.hpp"
 #include "runner/train_pass.hpp"
 #include "runner/training.hpp"
 #include "runner/watchdog.hpp"
@@ -169,6 +170,9 @@ const ResultBook& TorchRunnerBase::finish_training() {
     Training(*this).rethrow();
   }
   callbacks_.notify(&Callback::on_run_end, RunEvent{{*this}, host_->splits, {}});
+  if (tapes_ != nullptr) {
+    tapes_->log_report();
+  }
   HostLoop::end(*this);
   return results_;
 }

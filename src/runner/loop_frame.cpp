@@ -35,8 +35,9 @@ LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optio
       split_(split),
       total_(total.value_or(0)),
       interval_(runner.log_interval()),
-      waited_before_(runner.parallelism().waited_seconds()),
-      loss_(&runner.meters["loss"]) {}
+      waited_before_(runner.parallelism().waited_seconds()) {
+  find_meters();
+}
 
 // Also after an exception in the loop.
 LoopFrame::~LoopFrame() { runner_.services().console->finish(); }
@@ -72,6 +73,7 @@ void LoopFrame::add_rate(const Learner& learner, std::int64_t times) {
     runner_.meters["lr_" + learner.name].update(lr, times);
     return;
   }
+  find_meters();
   if (lr_ == nullptr) {
     lr_ = &runner_.meters["lr"];
   }

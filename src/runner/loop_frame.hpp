@@ -25,6 +25,7 @@ class LoopFrame {
   void add_loss(const at::Tensor& loss, std::optional<std::int64_t> normalizer) {
     const std::int64_t count = normalizer.value_or(1);
     if (loss.defined() && count > 0) {
+      find_meters();
       loss_->update(loss, count);
     }
   }
@@ -73,6 +74,14 @@ class LoopFrame {
  private:
   /// Progress lines of an evaluation, every few seconds, are not recorded.
   bool due() const { return runner_.mode() == RunnerMode::train || now_ >= next_line_; }
+  /// The program may have assigned to `meters`.
+  void find_meters() {
+    if (runner_.meters.generation() != meters_) [[unlikely]] {
+      meters_ = runner_.meters.generation();
+      loss_ = &runner_.meters["loss"];
+      lr_ = nullptr;
+    }
+  }
   void progress(std::int64_t done);
   void write_line();
   void write_synchronized();
@@ -92,6 +101,7 @@ class LoopFrame {
   std::int64_t done_ = 0;
   std::int64_t logged_ = -1;
   double waited_before_ = 0.0;  // for other ranks, in earlier passes
+  std::uint64_t meters_ = 0;    // their generation, to which the next two belong
   AverageMeter* loss_ = nullptr;
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;

@@ -194,22 +194,6 @@ void TorchRunnerBase::step(const std::string& name) {
   }
 }
 
-/// The update runs in replays as it is.
-[[gnu::noinline]] void TorchRunnerBase::observe_step(const std::string& name) {
-  const auto run = [this, name] {
-    OpenStep& step = current_step("runner.step");
-    Windows windows(*this);
-    windows.step(windows.find(name, "runner.step"), step);
-  };
-  tape::StepObserver& observer = *tapes_->observing();
-  observer.before_update();
-  {
-    const tape::Suspended suspended;
-    run();
-  }
-  observer.update("step", [run](const tape::Tensors&) { run(); });
-}
-
 bool TorchRunnerBase::repeats_step() const {
   return open_step_ != nullptr && open_step_->repeat != nullptr && open_step_->repeat->again;
 }

@@ -1,8 +1,8 @@
 // Kinds of recorded steps: what tells them apart, and which can be recorded.
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include <ATen/Context.h>
@@ -17,23 +17,10 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr std::int64_t many_kinds = 64;  // of which none came twice
 constexpr std::size_t many_left = 1024;
+constexpr std::int64_t idle = 16;  // times cache_size: steps until a kind gives its place to another one
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t number) { return hash * 1099511628211U + number; }
-
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_nested();
-}
-
-/// Bytes from the first element to behind the last one.
-std::ptrdiff_t extent(const at::Tensor& tensor) {
-  std::int64_t last = 0;
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
-    last += (tensor.size(i) - 1) * tensor.stride(i);
-  }
-  return tensor.numel() == 0 ? 0 : (last + 1) * static_cast<std::ptrdiff_t>(tensor.element_size());
-}
 
 /// Of dtype, device, shape and strides: what the tape's calls take for granted of a tensor.
 std::uint64_t layout_hash(const at::Tensor& tensor) {
@@ -41,7 +28,7 @@ std::uint64_t layout_hash(const at::Tensor& tensor) {
   std::uint64_t out = mixed(impl.dtype().itemsize(), static_cast<std::uint64_t>(impl.dim()));
   out = mixed(out, static_cast<std::uint64_t>(c10::typeMetaToScalarType(impl.dtype())));
   out = mixed(out, static_cast<std::uint64_t>(impl.device_type()));
-  for (std::int64_t i = 0; i < (is_plain(tensor) ? impl.dim() : 0); ++i) {
+  for (std::int64_t i = 0; i < (tape::is_strided(tensor) ? impl.dim() : 0); ++i) {
     out = mixed(out, static_cast<std::uint64_t>(impl.size(i)));
     out = mixed(out, static_cast<std::uint64_t>(impl.stride(i)));
   }
@@ -114,7 +101,7 @@ void TorchRunnerBase::StepTapes::list_tensors() {
 }
 
 /// Changes when anything that tapes refer to is another object, or LibTorch would choose other kernels.
-std::uint64_t TorchRunnerBase::StepTapes::identity() const {
+std::uint64_t TorchRunnerBase::StepTapes::component_hash() const {
   std::uint64_t out = runner_.criterion.version() * 2 + (at::globalContext().deterministicAlgorithms() ? 1 : 0);
   out = mixed(out, static_cast<std::uint64_t>(at::get_num_threads()));
   const auto add = [&](const void* address) { out = mixed(out, reinterpret_cast<std::uintptr_t>(address)); };
@@ -132,7 +119,7 @@ std::uint64_t TorchRunnerBase::StepTapes::identity() const {
 }
 
 /// A hash of which tensors want gradients and which modules train. A step that changes them cannot be replayed.
-std::uint64_t TorchRunnerBase::StepTapes::modes() const {
+std::uint64_t TorchRunnerBase::StepTapes::mode_hash() const {
   std::uint64_t out = 0;
   for (const at::Tensor& tensor : held_) {
     out = mixed(out, tensor.requires_grad() ? 1 : 2);
@@ -143,14 +130,63 @@ std::uint64_t TorchRunnerBase::StepTapes::modes() const {
   return out;
 }
 
+/// Of the objects that were assigned to the runner. Cheap: it is asked for in each step.
+std::uint64_t TorchRunnerBase::StepTapes::model_hash() const {
+  std::uint64_t out = 1;
+  const auto add = [&](const ModelHandle& handle) {
+    out = mixed(out, reinterpret_cast<std::uintptr_t>(handle.address()));
+  };
+  add(runner_.model);
+  for (const auto& model : runner_.models) {
+    add(model.second);
+  }
+  add(runner_.ema);
+  add(runner_.teacher);
+  return out;
+}
+
 void TorchRunnerBase::StepTapes::begin_loop() {
+  ++loops_;
+  is_stale_ = true;  // an evaluation within a step: its tapes are in use
+}
+
+void TorchRunnerBase::StepTapes::refresh() {
+  const std::uint64_t models = model_hash();
+  if (!std::exchange(is_stale_, false) && models == models_) {
+    return;
+  }
+  models_ = models;
   list_tensors();
-  const std::uint64_t now = identity();
-  if (now != identity_) {
-    identity_ = now;
+  const std::uint64_t now = component_hash();
+  if (now != components_) {
+    components_ = now;
+    if (std::any_of(kinds_.begin(), kinds_.end(), [](const auto& kind) { return kind->replays > 0; })) {
+      runner_.logger().info("compile: the model has other parameters, modules or optimizers: steps are recorded anew");
+    }
     kinds_.clear();
   }
-  ++loops_;
+}
+
+/// Of the numbers of optimizers that a program may change by hand.
+std::uint64_t TorchRunnerBase::StepTapes::setting_hash() const {
+  std::uint64_t out = 0;
+  for (const Learner& learner : runner_.learners_) {
+    if (learner.optimizer == nullptr) {
+      continue;
+    }
+    for (const optim::ParamGroup& group : std::as_const(*learner.optimizer).param_groups()) {
+      out = mixed(mixed(out, std::bit_cast<std::uint64_t>(group.lr)), std::bit_cast<std::uint64_t>(group.weight_decay));
+    }
+  }
+  return out;
+}
+
+void TorchRunnerBase::StepTapes::expect_settings() { settings_ = setting_hash(); }
+
+void TorchRunnerBase::StepTapes::check_settings() const {
+  if (observing_ != nullptr && setting_hash() != settings_) {
+    observing_->refuse("it changes a learning rate or weight decay itself; a callback or a schedule can");
+  }
 }
 
 tape::Surroundings TorchRunnerBase::StepTapes::surroundings(const tape::Tensors& batch) const {
@@ -169,13 +205,14 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
   add(static_cast<std::int64_t>(runner_.criterion.version()));
   add(runner_.parallelism().recording_version());
   add(runner_.criterion.losses() != nullptr ? static_cast<std::int64_t>(runner_.criterion.losses()->weights_key()) : 0);
-  add((runner_.active_metrics_ != nullptr ? 1 : 0) + (runner_.distills_ ? 2 : 0));
+  add(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(runner_.active_metrics_)));
+  add((runner_.predicted_metrics_ != nullptr ? 1 : 0) + (runner_.distills_ ? 2 : 0));
   add(static_cast<std::int64_t>(batch.others.size()));
   for (const std::int64_t other : batch.others) {
     add(other);
   }
   for (const at::Tensor& tensor : batch.tensors) {
-    if (!tensor.defined() || !is_plain(tensor)) {
+    if (!tape::is_strided(tensor)) {
       add(tensor.defined() ? -2 : -1);  // the recording refuses the others
       continue;
     }
@@ -184,10 +221,10 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
       if (&other == &tensor) {
         break;
       }
-      if (other.defined() && is_plain(other) && tensor.is_alias_of(other)) {
+      if (tape::is_strided(other) && tensor.is_alias_of(other)) {
         const auto between =
             static_cast<const char*>(tensor.const_data_ptr()) - static_cast<const char*>(other.const_data_ptr());
-        const bool overlaps = between < extent(other) && -between < extent(tensor);
+        const bool overlaps = between < tape::layout_of(other).bytes() && -between < tape::layout_of(tensor).bytes();
         add(overlaps ? between : -1);
       }
     }
@@ -228,73 +265,113 @@ void TorchRunnerBase::StepTapes::write_key(RunnerMode mode, const detail::BatchP
   }
   add(bits);
   add(static_cast<std::int64_t>(layouts));
+  add(static_cast<std::int64_t>(sharing_hash()));
 }
 
-TorchRunnerBase::StepTapes::Kind& TorchRunnerBase::StepTapes::find(RunnerMode mode) {
+/// Which of the model's tensors and gradients share a storage: a recording does not tell them apart. 0: none.
+std::uint64_t TorchRunnerBase::StepTapes::sharing_hash() {
+  storages_.clear();
+  const auto add = [this](const at::Tensor& tensor) {
+    if (tape::is_strided(tensor)) {
+      storages_.push_back(tensor.storage().unsafeGetStorageImpl());
+    }
+  };
+  for (const at::Tensor& tensor : held_) {
+    add(tensor);
+    add(tensor.grad());
+  }
+  sorted_storages_ = storages_;
+  std::sort(sorted_storages_.begin(), sorted_storages_.end());
+  if (std::adjacent_find(sorted_storages_.begin(), sorted_storages_.end()) == sorted_storages_.end()) {
+    return 0;
+  }
+  std::uint64_t out = 1;
+  for (const void* const storage : storages_) {
+    out = mixed(out,
+                static_cast<std::uint64_t>(std::find(storages_.begin(), storages_.end(), storage) - storages_.begin()));
+  }
+  return out;
+}
+
+/// @return null: it is a new kind, and there is no room
+TorchRunnerBase::StepTapes::Kind* TorchRunnerBase::StepTapes::find(RunnerMode mode) {
   for (const auto& kind : kinds_) {
     if (kind->key == key_) {
-      unknown_ = 0;
-      return *kind;
+      return kind.get();
     }
   }
-  make_room();
+  if (!make_room()) {
+    return nullptr;
+  }
   kinds_.push_back(std::make_unique<Kind>());
   kinds_.back()->key = key_;
   kinds_.back()->mode = mode;
-  if (++unknown_ == many_kinds && said_.insert("kinds").second) {
-    const std::string text = concat("no two of ", many_kinds, " steps are of one kind (shapes, numbers of the loss)");
-    report_.refusals.push_back(text);
-    runner_.logger().warning(concat("compile: steps are not replayed: ", text));
-  }
-  return *kinds_.back();
+  return kinds_.back().get();
 }
 
-/// Kinds that run as they are cost no memory to speak of, and would be recorded anew for nothing. Of the others those
-/// without a tape go first, then the least recently used.
-void TorchRunnerBase::StepTapes::make_room() {
+bool TorchRunnerBase::StepTapes::fits_counts(const Kind& kind, const std::vector<std::int64_t>& counts) {
+  bool out = true;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    out = out && (!kind.counts_bind[i] || kind.counts[i] == counts[i]);
+  }
+  return out;
+}
+
+/// Where kinds come in turn, dropping the oldest would drop each before it is replayed: so only those go that have not
+/// come for long. Kinds that run as they are cost no memory to speak of, and would be recorded anew for nothing: they
+/// have room of their own.
+bool TorchRunnerBase::StepTapes::make_room() {
   const auto is_left = [](const auto& kind) { return kind->phase == Phase::eager; };
   const auto left = static_cast<std::size_t>(std::count_if(kinds_.begin(), kinds_.end(), is_left));
-  const auto drop = [&](bool left_ones) {
-    const auto first = std::min_element(kinds_.begin(), kinds_.end(), [&](const auto& a, const auto& b) {
-      return std::tuple(is_left(a) != left_ones, a->tape != nullptr, a->used) <
-             std::tuple(is_left(b) != left_ones, b->tape != nullptr, b->used);
+  const auto oldest = [&](bool left_ones) {
+    return std::min_element(kinds_.begin(), kinds_.end(), [&](const auto& a, const auto& b) {
+      return std::pair(is_left(a) != left_ones, a->last_step) < std::pair(is_left(b) != left_ones, b->last_step);
     });
-    if ((*first)->tape != nullptr && said_.insert("room").second) {
-      runner_.logger().warning(
-          concat("compile: there are more kinds of steps (shapes of a batch, training, evaluation) "
-                 "than compile.cache_size = ",
-                 config_.cache_size, ": tapes are dropped and recorded anew"));
-    }
-    kinds_.erase(first);
   };
   if (left >= many_left) {
-    drop(true);
+    kinds_.erase(oldest(true));
   }
-  if (kinds_.size() - left >= static_cast<std::size_t>(config_.cache_size)) {
-    drop(false);
+  if (kinds_.size() - left < static_cast<std::size_t>(config_.cache_size)) {
+    return true;
   }
+  const auto candidate = oldest(false);
+  if (steps_ - (*candidate)->last_step > idle * config_.cache_size) {
+    kinds_.erase(candidate);
+    return true;
+  }
+  if (logged_.insert("room").second) {
+    const std::string text = concat(
+        "there are more kinds of steps (shapes of a batch, numbers in it, training, "
+        "evaluation) than compile.cache_size = ",
+        config_.cache_size);
+    report_.refusals.push_back(text);
+    runner_.logger().warning(concat("compile: ", text, ": the others run as they are"));
+  }
+  return false;
 }
 
 bool TorchRunnerBase::StepTapes::is_recordable(RunnerMode mode) {
   std::string why;
+  const char* steps = "steps";
   if (runner_.has_adapters_) {
     why = "adapters replace weights of layers after each update (lora)";
   } else if (mode == RunnerMode::train) {
     if (runner_.learner_->repeats_step) {
       why = concat(runner_.learner_->optimizer->name(), " evaluates the loss several times in a step");
+      steps = "training steps";
     }
   }
-  if (why.empty() && !runner_.parallelism().group().alone() && !runner_.device().is_cpu()) {
-    why = "gradients of several processes come in threads of the device";
+  if (why.empty() && !runner_.device().is_cpu()) {
+    why = concat("the device is ", runner_.device().str(), ": so far those of the CPU are");
   }
   why = why.empty() ? runner_.parallelism().why_not_recorded() : why;
   if (!why.empty()) {
     if (config_.fullgraph.value_or(false)) {
       fail<StateError>("compile", "expected a step that can be recorded (compile.fullgraph), got one in which ", why);
     }
-    if (said_.insert(why).second) {
+    if (logged_.insert(why).second) {
       report_.refusals.push_back(why);
-      runner_.logger().warning(concat("compile: steps are not recorded: ", why));
+      runner_.logger().warning(concat("compile: ", steps, " are not recorded: ", why));
     }
   }
   return why.empty();

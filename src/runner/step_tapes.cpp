@@ -12,13 +12,17 @@
 namespace danling::inline v0 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using tape::Tensors;
 
 constexpr std::int64_t explained_steps = 20;
 constexpr int lost_trials = 3;
+constexpr int recordings_of_numbers = 3;  // of a batch, until they are taken for ones that change again and again
+constexpr int early_ends = 8;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+std::string text_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
 
 /// Sets a pointer for its lifetime.
 class Observing {
@@ -33,17 +37,17 @@ class Observing {
 };
 
 /// That of recordings in this process.
-struct Turn {
+struct RecordingTurn {
   static inline std::atomic_flag taken;
   const bool has = !taken.test_and_set();
-  Turn() = default;
-  ~Turn() {
+  RecordingTurn() = default;
+  ~RecordingTurn() {
     if (has) {
       taken.clear();
     }
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  RecordingTurn(const RecordingTurn&) = delete;
+  RecordingTurn& operator=(const RecordingTurn&) = delete;
 };
 
 /// Finds what the step's code, and none of its operators, has written to the batch.
@@ -58,15 +62,17 @@ class Unwritten {
  private:
   static Tensors strided(const Tensors& batch) {
     Tensors out;
-    std::copy_if(batch.begin(), batch.end(), std::back_inserter(out), [](const at::Tensor& tensor) {
-      return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_nested();
-    });
+    std::copy_if(batch.begin(), batch.end(), std::back_inserter(out), tape::is_strided);
     return out;
   }
   tape::KeptTensors kept_;
 };
 
 }  // namespace
+
+double detail::steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 detail::TapeSchedule& detail::tape_schedule() {
   static TapeSchedule schedule;
@@ -98,32 +104,35 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
     return eager();
   }
   const Tensors& batch = parts.tensors;
+  refresh();
   write_key(mode, parts);
-  Kind& kind = find(mode);
-  kind.used = steps_;
-  const bool opens_loop = std::exchange(kind.loop, loops_) != loops_;
+  Kind* const found = find(mode);
+  if (found == nullptr) {
+    return run_eager(eager);
+  }
+  Kind& kind = *found;
+  kind.last_step = steps_;
+  const bool opens_loop = std::exchange(kind.last_loop, loops_) != loops_;
   if (kind.phase == Phase::warm && kind.count >= detail::tape_schedule().warm) {
     kind.phase = Phase::record;
     kind.count = 0;
   }
   if (kind.tape != nullptr) {
     if (const std::string why = kind.tape->misfit(); !why.empty()) {
-      leave_eager(kind, why, /*warn=*/true);
-    } else if (kind.counts_bind && kind.counts != parts.counts) {  // recorded anew, to see whether the step reads them
+      leave_eager(kind, why, /*is_fault=*/true);
+    } else if (!fits_counts(kind, parts.counts)) {
       kind.tape.reset();
-      kind.phase = Phase::record;
+      kind.phase = Phase::record;  // anew, to see whether the step reads them
+      if (++kind.recorded_anew > recordings_of_numbers) {
+        leave_eager(kind, "num_tokens or loss_normalizer of its batches changes now and then", /*is_fault=*/true);
+      }
     }
   }
   switch (kind.phase) {
-    case Phase::warm: {
-      arena_->release();  // the step needs as much
-      const auto start = Clock::now();
-      at::Tensor loss = run_eager(eager);
-      const double seconds = seconds_since(start);
-      kind.eager_seconds = kind.count <= 1 ? seconds : std::min(kind.eager_seconds, seconds);
+    case Phase::warm:
+      give_room(kind);
       ++kind.count;
-      return loss;
-    }
+      break;
     case Phase::record:
       return record(kind, parts, eager);
     case Phase::check:
@@ -133,14 +142,35 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
     case Phase::replay:
       if (config_.verify > 0 &&
           (kind.replays >= kind.next_check || (opens_loop && (kind.unchecked >= 50 || kind.tape->reads_unnamed())))) {
-        kind.next_check = kind.replays >= kind.next_check ? kind.next_check * 10 : kind.next_check;
+        plan_check(kind);
         return check_replay(kind, batch, eager);
       }
       return replay(kind, batch, eager);
     case Phase::eager:
+      check_whole(kind);
       break;
   }
   return run_eager(eager);
+}
+
+/// At distances that grow and have no common divisor with a period of the program, as each 100th step.
+void TorchRunnerBase::StepTapes::plan_check(Kind& kind) {
+  constexpr std::int64_t shortest = 7;
+  constexpr std::int64_t longest = 997;
+  if (kind.replays >= kind.next_check) {
+    kind.next_check += std::clamp(kind.next_check / 3, shortest, longest);
+  }
+}
+
+/// An eager step needs as much memory as its replay. Where others are replayed, they would have to take theirs anew.
+void TorchRunnerBase::StepTapes::give_room(const Kind& kind) {
+  const bool alone = std::none_of(kinds_.begin(), kinds_.end(), [&](const auto& other) {
+    return other.get() != &kind && other->phase == Phase::replay;
+  });
+  if (alone || kind.phase == Phase::replay) {
+    const bool as_ever = kind.phase == Phase::warm || kind.phase == Phase::trial;
+    as_ever ? arena_->release() : arena_->make_room();
+  }
 }
 
 at::Tensor TorchRunnerBase::StepTapes::run_eager(const std::function<at::Tensor()>& eager) {
@@ -150,67 +180,89 @@ at::Tensor TorchRunnerBase::StepTapes::run_eager(const std::function<at::Tensor(
 
 at::Tensor TorchRunnerBase::StepTapes::record(Kind& kind, const detail::BatchParts& parts,
                                               const std::function<at::Tensor()>& eager) {
-  // LibTorch's dispatcher has one place for a recording. Another runner has it: this step runs as it is.
-  const Turn turn;
+  // There is one recording at a time in a process. Another runner has it: this step runs as it is.
+  const RecordingTurn turn;
   if (!turn.has) {
     return run_eager(eager);
   }
-  arena_->make_room();
+  give_room(kind);
   ++report_.recorded;
   at::Tensor loss;
   tape::Recording recording;
-  const std::uint64_t modes_before = modes();
+  const std::uint64_t modes_before = mode_hash();
   const Unwritten unwritten(parts.tensors);
   {
     tape::Recorder recorder(surroundings(parts.tensors));
     const Observing scope(observing_, &recorder);
+    expect_settings();
     loss = eager();
+    check_settings();
     recording = recorder.finish({loss});
   }
   if (recording.refusal.empty()) {
     recording.refusal = unwritten.difference(recording);
   }
-  if (modes() != modes_before && recording.refusal.empty()) {
+  if (mode_hash() != modes_before && recording.refusal.empty()) {
     recording.refusal = "it changes which parameters want gradients, or the mode of a module";
   }
   if (!recording.refusal.empty()) {
-    leave_eager(kind, recording.refusal, /*warn=*/true);
+    leave_eager(kind, recording.refusal, /*is_fault=*/true);
   } else if (!kind.first) {
+    if (!parts.is_whole && logged_.insert("parts").second) {
+      runner_.logger().info(
+          "compile: of its batch type a step is known to read input and target; what else it reads must be the same in "
+          "all steps. parts() shows the other members");
+    }
     kind.first = std::move(recording);
     kind.counts = parts.counts;
   } else {
-    const std::string why = merge(*kind.first, recording);
+    const std::string why = reconcile(*kind.first, recording);
     kind.first.reset();
     if (why.empty()) {
-      kind.counts_bind = kind.counts == parts.counts;
+      kind.counts_bind.clear();
+      for (std::size_t i = 0; i < kind.counts.size(); ++i) {
+        kind.counts_bind.push_back(kind.counts[i] == parts.counts[i]);
+      }
       build_tape(kind, std::move(recording));
     } else {
-      leave_eager(kind, why, /*warn=*/true);
+      leave_eager(kind, why, /*is_fault=*/true);
     }
   }
   return loss;
 }
 
 void TorchRunnerBase::StepTapes::build_tape(Kind& kind, tape::Recording recording) {
-  kind.tape = std::make_unique<tape::Tape>(std::move(recording), arena_);
+  try {
+    kind.tape = std::make_unique<tape::Tape>(std::move(recording), arena_);
+  } catch (const std::exception& error) {  // the step itself went well
+    leave_eager(kind, concat("its tape cannot be made: ", text_of(error)), /*is_fault=*/true);
+    return;
+  }
   kind.phase = config_.verify > 0 ? Phase::check : after_check();
   kind.count = 0;
+  kind.replays = kind.unchecked = 0;
+  kind.next_check = 10;
+  kind.lost_trials = kind.ended_early = 0;
 }
 
 at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& batch,
                                                     const std::function<at::Tensor()>& eager) {
   kind.tape->forget_outputs();
-  arena_->make_room();
+  give_room(kind);
   ++report_.checked;
   kind.unchecked = 0;
   at::Tensor loss;
   std::string difference;
+  bool left_early = false;
   {
     const Unwritten unwritten(batch);
     tape::Checker checker(*kind.tape, batch, buffers_);
     const Observing scope(observing_, &checker);
+    expect_settings();
     loss = eager();
+    check_settings();
     difference = checker.finish({loss});
+    left_early = checker.left_early();
     if (const std::string unseen = unwritten.difference(kind.tape->recording()); !unseen.empty()) {
       difference = unseen;
     }
@@ -223,7 +275,9 @@ at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& b
                      " replays before may differ from an eager run. If the step depends on more than its batch, "
                      "override step_variant()")
             : concat("its replay is not the step: ", difference),
-        /*warn=*/true);
+        /*is_fault=*/true);
+  } else if (left_early) {
+    count_early_end(kind);
   } else if (kind.phase == Phase::check && ++kind.count >= config_.verify) {
     kind.phase = after_check();
     kind.count = 0;
@@ -232,7 +286,7 @@ at::Tensor TorchRunnerBase::StepTapes::check_replay(Kind& kind, const Tensors& b
 }
 
 TorchRunnerBase::StepTapes::Phase TorchRunnerBase::StepTapes::after_check() {
-  return detail::tape_schedule().trial > 0 ? Phase::trial : Phase::replay;
+  return detail::tape_schedule().trial > 1 ? Phase::trial : Phase::replay;
 }
 
 /// Eager steps, then replays: a tape must be faster. Not in turn, since each would take the other's memory.
@@ -241,31 +295,25 @@ at::Tensor TorchRunnerBase::StepTapes::try_replay(Kind& kind, const Tensors& bat
   const std::int64_t half = detail::tape_schedule().trial / 2;
   const bool replays = kind.count >= half;
   if (!replays) {
-    arena_->release();
+    give_room(kind);
   }
-  const auto start = Clock::now();
+  const auto now = detail::tape_schedule().now;
+  const double start = now();
   at::Tensor loss = replays ? replay(kind, batch, eager) : run_eager(eager);
-  const double seconds = seconds_since(start);
+  const double seconds = now() - start;
   double& least = replays ? kind.replay_seconds : kind.eager_seconds;
   least = kind.count % half == 0 ? seconds : std::min(least, seconds);
-  if (kind.phase == Phase::trial && ++kind.count == detail::tape_schedule().trial) {
-    const bool faster = kind.replay_seconds <= kind.eager_seconds;
-    if (!faster && ++kind.lost_trials < lost_trials) {
-      kind.count = 0;  // other programs may have disturbed it
-    } else if (!faster) {
-      leave_eager(kind,
-                  concat("a replay takes ", to_fixed(kind.replay_seconds * 1e6, 1), " microseconds, the step ",
-                         to_fixed(kind.eager_seconds * 1e6, 1)),
-                  /*warn=*/false);
-    } else {
-      kind.phase = Phase::replay;
-      kind.count = 0;
-      if (kind.mode == RunnerMode::train && said_.insert("replays").second) {
-        runner_.logger().info(
-            "compile: training steps are replayed from here on: their operators, meters and updates. "
-            "What else train_step does is left out");
-      }
-    }
+  if (kind.phase != Phase::trial || ++kind.count < 2 * half) {
+    return loss;
+  }
+  kind.count = 0;
+  if (kind.replay_seconds <= kind.eager_seconds) {
+    kind.phase = Phase::replay;
+  } else if (++kind.lost_trials == lost_trials) {  // other programs may have disturbed one
+    leave_eager(kind,
+                concat("a replay takes ", to_fixed(kind.replay_seconds * 1e6, 1), " microseconds, the step ",
+                       to_fixed(kind.eager_seconds * 1e6, 1)),
+                /*is_fault=*/false);
   }
   return loss;
 }
@@ -276,8 +324,9 @@ at::Tensor TorchRunnerBase::StepTapes::replay(Kind& kind, const Tensors& batch,
   std::optional<tape::KeptTensors> kept;
   if (kind.tape->has_guards()) {
     random.emplace(kind.tape->generators());
-    kept.emplace(kind.tape->changed(batch, buffers_));
+    kept.emplace(kind.tape->written(batch, buffers_));
   }
+  log_replays(kind);
   if (config_.explain) [[unlikely]] {
     explain(kind);
   }
@@ -287,10 +336,18 @@ at::Tensor TorchRunnerBase::StepTapes::replay(Kind& kind, const Tensors& batch,
   if (kind.tape->left_early()) [[unlikely]] {
     random->restore();
     kept->restore();
+    count_early_end(kind);
     return run_eager(eager);
   }
+  kind.ended_early = 0;
   ++report_.replayed;
   return std::move(results.front());
+}
+
+void TorchRunnerBase::StepTapes::count_early_end(Kind& kind) {
+  if (++kind.ended_early == early_ends) {
+    leave_eager(kind, "a condition that was recorded seldom holds", /*is_fault=*/true);
+  }
 }
 
 // ---- words ----------------------------------------------------------------------------------------------------------
@@ -302,20 +359,36 @@ std::string TorchRunnerBase::StepTapes::name_of(const Kind& kind) const {
                 " steps of split ", quote(runner_.split()));
 }
 
-void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why, bool warn) {
+void TorchRunnerBase::StepTapes::leave_eager(Kind& kind, const std::string& why, bool is_fault) {
   kind.tape.reset();
   kind.first.reset();
   kind.phase = Phase::eager;
-  const bool is_new = said_.insert(concat(static_cast<int>(kind.mode), why)).second;
+  kind.left_since = is_fault ? why : "";
+  const bool is_new = logged_.insert(concat(static_cast<int>(kind.mode), why)).second;
   if (is_new) {
     report_.refusals.push_back(why);
   }
-  check<StateError>(!config_.fullgraph.value_or(false) || !warn, "compile",
-                    "expected a step that can be recorded (compile.fullgraph), got one of the ", name_of(kind), ": ",
-                    why);
+  check_whole(kind);
   if (is_new) {
     const std::string text = concat("compile: ", name_of(kind), " run as they are: ", why);
-    warn ? runner_.logger().warning(text) : runner_.logger().info(text);
+    is_fault ? runner_.logger().warning(text) : runner_.logger().info(text);
+  }
+}
+
+void TorchRunnerBase::StepTapes::check_whole(const Kind& kind) const {
+  check<StateError>(!config_.fullgraph.value_or(false) || kind.left_since.empty(), "compile",
+                    "expected a step that can be recorded (compile.fullgraph), got one of the ", name_of(kind), ": ",
+                    kind.left_since);
+}
+
+void TorchRunnerBase::StepTapes::log_replays(const Kind& kind) {
+  bool& logged = logged_replays_.at(static_cast<std::size_t>(kind.mode));
+  if (!logged) [[unlikely]] {
+    logged = true;
+    const bool trains = kind.mode == RunnerMode::train;
+    const char* const name = trains ? "train" : kind.mode == RunnerMode::evaluate ? "evaluate" : "infer";
+    runner_.logger().info(concat("compile: the first ", name, "_step is replayed: its operators, metrics and meters",
+                                 trains ? " and updates" : "", "; what else it does is left out from here on"));
   }
 }
 

@@ -1,6 +1,7 @@
 // Recorded steps (`compile`): which are recorded, checked, replayed, or left as they are.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,9 +23,13 @@ class Module;
 namespace danling::inline v0 {
 
 namespace detail {
-/// How many steps of a kind run before it is recorded, and to compare its speed. Tests have fewer.
+/// Seconds of a steady clock.
+double steady_seconds();
+
+/// How many steps of a kind run before it is recorded, and to compare its speed, by which clock. Tests have others.
 struct TapeSchedule {
   std::int64_t warm = 3, trial = 10;
+  double (*now)() = steady_seconds;
 };
 TapeSchedule& tape_schedule();
 }  // namespace detail
@@ -40,23 +45,26 @@ class TorchRunnerBase::StepTapes {
   /// Null unless the config asks for recorded steps.
   static std::shared_ptr<StepTapes> build(TorchRunnerBase& runner);
 
-  /// Called when a loop begins. Models, parameters or the criterion may be other ones than before.
+  /// A loop begins: models, parameters or the criterion may be other ones than before.
   void begin_loop();
   /// Computes one step, by `eager` or by its tape. @param parts  of its batch, on their device
   at::Tensor run(RunnerMode mode, const detail::BatchParts& parts, const std::function<at::Tensor()>& eager);
-  /// Sees the step that is recorded or checked; null in all others.
-  tape::StepObserver* observing() const { return observing_; }
+  /// Sees the step that is recorded or checked; null in all others, and in what replays run as it is.
+  tape::StepObserver* observing() const { return tape::observer() == observing_ ? observing_ : nullptr; }
+  /// A step leaves numbers of its optimizers as they are expected to be; an update, and schedules in it, may not.
+  void expect_settings();
+  void check_settings() const;
   /// Logs how many steps were replayed.
   void log_report();
   CompileReport report() const;
 
   /// While it lives, steps run as they are.
-  class Off {
+  class EagerScope {
    public:
-    explicit Off(TorchRunnerBase& runner) : runner_(runner), tapes_(std::exchange(runner.tapes_, nullptr)) {}
-    ~Off() { runner_.tapes_ = std::move(tapes_); }
-    Off(const Off&) = delete;
-    Off& operator=(const Off&) = delete;
+    explicit EagerScope(TorchRunnerBase& runner) : runner_(runner), tapes_(std::exchange(runner.tapes_, nullptr)) {}
+    ~EagerScope() { runner_.tapes_ = std::move(tapes_); }
+    EagerScope(const EagerScope&) = delete;
+    EagerScope& operator=(const EagerScope&) = delete;
 
    private:
     TorchRunnerBase& runner_;
@@ -66,7 +74,7 @@ class TorchRunnerBase::StepTapes {
  private:
   /// In their order; a kind that fails ends in the last one.
   enum class Phase {
-    warm,    ///< runs as it is, and is timed
+    warm,    ///< runs as it is: many programs have kinds that come once
     record,  ///< twice, to see what differs
     check,   ///< eager and replayed, compared
     trial,   ///< eager, then replayed, timed
@@ -78,24 +86,32 @@ class TorchRunnerBase::StepTapes {
     RunnerMode mode = RunnerMode::train;
     Phase phase = Phase::warm;
     std::int64_t count = 0;                            ///< of steps in the phase
-    std::int64_t used = 0;                             ///< number of its last step
+    std::int64_t last_step = 0, last_loop = 0;         ///< their numbers
     std::int64_t replays = 0;                          ///< since the tape was made
     std::int64_t next_check = 10, unchecked = 0;       ///< replays
-    std::int64_t loop = 0;                             ///< of its last step
-    double eager_seconds = 0.0, replay_seconds = 0.0;  ///< the least
+    double eager_seconds = 0.0, replay_seconds = 0.0;  ///< the least of a trial
     int lost_trials = 0;
+    int recorded_anew = 0;   ///< since other numbers of a batch came
+    int ended_early = 0;     ///< replays one after another whose condition did not hold
+    std::string left_since;  ///< why it cannot be replayed: of phase `eager`
     std::optional<tape::Recording> first;
     std::vector<std::int64_t> counts;  ///< BatchParts::counts of the first recording
-    bool counts_bind = false;          ///< the second one had the same: nothing shows that the step does not read them
+    std::vector<bool> counts_bind;     ///< the second one had the same: nothing shows that the step does not read it
     std::unique_ptr<tape::Tape> tape;
   };
 
   void list_tensors();
-  std::uint64_t identity() const;
-  std::uint64_t modes() const;
+  void refresh();
+  std::uint64_t model_hash() const;
+  std::uint64_t component_hash() const;
+  std::uint64_t mode_hash() const;
+  std::uint64_t sharing_hash();
   void write_key(RunnerMode mode, const detail::BatchParts& batch);
-  Kind& find(RunnerMode mode);
-  void make_room();
+  Kind* find(RunnerMode mode);
+  bool make_room();
+  static bool fits_counts(const Kind& kind, const std::vector<std::int64_t>& counts);
+  std::uint64_t setting_hash() const;
+  void give_room(const Kind& kind);
   tape::Surroundings surroundings(const tape::Tensors& batch) const;
   bool is_recordable(RunnerMode mode);
 
@@ -105,8 +121,13 @@ class TorchRunnerBase::StepTapes {
   at::Tensor try_replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   at::Tensor replay(Kind& kind, const tape::Tensors& batch, const std::function<at::Tensor()>& eager);
   static Phase after_check();
+  static void plan_check(Kind& kind);
+  void count_early_end(Kind& kind);
   void build_tape(Kind& kind, tape::Recording recording);
-  void leave_eager(Kind& kind, const std::string& why, bool warn);
+  void log_replays(const Kind& kind);
+  /// @param is_fault  the step cannot be replayed; else it need not be
+  void leave_eager(Kind& kind, const std::string& why, bool is_fault);
+  void check_whole(const Kind& kind) const;
   void explain(Kind& kind);
   std::string name_of(const Kind& kind) const;
 
@@ -116,13 +137,16 @@ class TorchRunnerBase::StepTapes {
   std::vector<std::unique_ptr<Kind>> kinds_;
   std::vector<std::int64_t> key_;  // of the step in progress
   tape::Tensors held_, buffers_;
+  std::vector<const void*> storages_, sorted_storages_;  // of them
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::uint64_t identity_ = 0;
-  std::int64_t steps_ = 0, unknown_ = 0;
-  std::int64_t loops_ = 0;
+  std::uint64_t models_ = 0, components_ = 0;
+  bool is_stale_ = true;  // `held_` and what follows from it
+  std::uint64_t settings_ = 0;
+  std::int64_t steps_ = 0, loops_ = 0;
   tape::StepObserver* observing_ = nullptr;
-  std::set<std::string> said_;
+  std::set<std::string> logged_;
+  std::array<bool, 3> logged_replays_ = {};  // by mode
   CompileReport report_;
 };
 

@@ -19,7 +19,8 @@ std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignm
 
 #ifdef DANLING_TRIMS
 constexpr std::size_t much = 4 * 1024 * 1024;
-/// Memory that was freed in pieces is of no use to one block, nor a block's memory to pieces.
+/// Memory that was freed in pieces is of no use to one block, nor a block's memory to pieces: where a step and its
+/// replay take turns, the process would hold both. Of the whole process, so only where there is much of it.
 void trim() {
   if (mallinfo2().fordblks > much) {
     malloc_trim(0);
@@ -43,10 +44,10 @@ void Arena::make_room() {
   trim();
 }
 
-void* Arena::reserve(std::size_t bytes, c10::Device device) {
-  if (bytes > size_ || (data_ && data_.device() != device)) {
+void* Arena::reserve(std::size_t bytes) {
+  if (bytes > size_) {
     make_room();
-    data_ = c10::GetAllocator(device.type())->allocate(bytes);
+    data_ = c10::GetAllocator(c10::kCPU)->allocate(bytes);
     size_ = bytes;
   }
   return data_.get();

@@ -6,18 +6,17 @@
 #include <vector>
 
 #include <c10/core/Allocator.h>
-#include <c10/core/Device.h>
 
 namespace danling::inline v0::tape {
 
 /// As large as the largest tape needs. For tapes that replay one after another.
 class Arena {
  public:
-  /// At least `bytes` on `device`; what was there before is gone if it had to grow.
-  void* reserve(std::size_t bytes, c10::Device device);
+  /// At least `bytes`; what was there before is gone if it had to grow.
+  void* reserve(std::size_t bytes);
   /// Returns the memory to the system; the next replay takes it again.
   void release();
-  /// The same, with all that the allocator of the host has free: before a step that needs more than others.
+  /// release(), and the allocator returns what it has free to the system: before a step that needs more than others.
   void make_room();
   std::size_t bytes() const { return size_; }
 

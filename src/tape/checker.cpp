@@ -60,7 +60,7 @@ int KeptTensors::difference() const {
 Checker::Checker(Tape& tape, const Tensors& inputs, const Tensors& buffers)
     : tape_(tape), inputs_(inputs), scope_(this) {
   generators_ = tape.generators();
-  changed_ = tape.changed(inputs, buffers);
+  changed_ = tape.written(inputs, buffers);
   keep();
 }
 
@@ -68,11 +68,19 @@ void Checker::keep() {
   const Suspended suspended;
   gradients_.clear();
   gradients_before_.clear();
+  parameters_.clear();
   for (const at::Tensor& held : tape_.recording().held) {
     gradients_before_.push_back(held.grad());
+    parameters_.push_back(is_fixed(held) ? content_hash(held) : 0);
   }
   random_ = std::make_unique<GeneratorStates>(generators_);
   kept_ = std::make_unique<KeptTensors>(changed_);
+}
+
+/// Whether it is a parameter that no call of the tape changes.
+bool Checker::is_fixed(const at::Tensor& held) const {
+  return held.requires_grad() && is_strided(held) &&
+         std::none_of(changed_.begin(), changed_.end(), [&](const at::Tensor& one) { return one.is_alias_of(held); });
 }
 
 void Checker::host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)>, const Life*) {
@@ -89,8 +97,10 @@ void Checker::refuse(std::string reason) { difference_ = difference_.empty() ? s
 void Checker::before_update() { compare_unit(nullptr); }
 
 void Checker::update(std::string name, std::function<void(const Tensors&)>) {
-  seen_.push_back({std::move(name), {}});
-  ++next_seen_;
+  if (difference_.empty() && !left_early_ && (update_ == nullptr || update_->name != name)) {
+    difference_ = concat("the step also has ", name);
+  }
+  update_ = nullptr;
   keep();
 }
 
@@ -106,12 +116,12 @@ void Checker::compare_host_call(const HostCall& call, const Seen& seen) {
   }
 }
 
-// From the piece after the last update to the next one, or to the end.
+/// From the piece after the last update to the next one, or with `outputs` to the end.
 void Checker::compare_unit(const Tensors* outputs) {
-  if (!difference_.empty()) {
+  compare_parameters();
+  if (!difference_.empty() || left_early_) {
     return;
   }
-  const Recording& recording = tape_.recording();
   const GeneratorStates random_after(generators_);
   const KeptTensors after(changed_);
   struct Restore {  // also where something throws
@@ -124,74 +134,119 @@ void Checker::compare_unit(const Tensors* outputs) {
   } const restore{random_after, after};
   random_->restore();
   kept_->restore();
+  try {
+    replay_unit(/*to_end=*/outputs != nullptr);
+  } catch (const c10::Error& error) {  // the step itself went well
+    difference_ = concat("a replay of it fails: ", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    difference_ = concat("a replay of it fails: ", error.what());
+  }
+  if (left_early_) {
+    return;
+  }
+  if (difference_.empty() && next_seen_ < seen_.size()) {
+    difference_ = concat("the step also has ", seen_[next_seen_].name);
+  }
+  if (difference_.empty()) {
+    compare_gradients();
+  }
+  if (difference_.empty() && outputs != nullptr) {
+    compare_outputs(*outputs);
+  }
+  if (difference_.empty()) {
+    compare_state(random_after, after);
+  }
+}
+
+void Checker::replay_unit(bool to_end) {
   if (piece_ == 0) {
     tape_.begin(inputs_);
   }
-  for (; piece_ < tape_.pieces_.size(); ++piece_) {
-    const Tape::Piece& piece = tape_.pieces_[piece_];
-    try {
-      if (!tape_.run(piece)) {
-        difference_ = "a condition of the step does not hold";
-        break;
-      }
-    } catch (const c10::Error& error) {  // the step itself went well
-      difference_ = concat("a replay of it fails: ", error.what_without_backtrace());
-      break;
-    } catch (const std::exception& error) {
-      difference_ = concat("a replay of it fails: ", error.what());
-      break;
+  while (piece_ < tape_.pieces_.size()) {
+    const Tape::Piece& piece = tape_.pieces_[piece_++];
+    if (!tape_.run(piece)) {
+      left_early_ = true;  // as a replay would have been: an eager step in its place is right
+      return;
     }
-    if (piece.host_call < 0) {
-      continue;
-    }
-    const HostCall& call = recording.host_calls[static_cast<std::size_t>(piece.host_call)];
-    if (call.ends_unit && outputs == nullptr) {
-      ++piece_;
-      break;
-    }
-    for (const auto& [held, value] : call.gradients) {
-      gradients_[held] = value;
-    }
-    if (!call.again) {
-      continue;
-    }
-    if (next_seen_ >= seen_.size()) {
-      difference_ = concat("the step ends before ", call.name);
-      break;
-    }
-    compare_host_call(call, seen_[next_seen_++]);
-    if (!difference_.empty()) {
-      break;
+    if (piece.host_call >= 0 && stops_after(at_index(tape_.recording().host_calls, piece.host_call), to_end)) {
+      return;
     }
   }
+}
+
+/// Compares what the call gets. @return whether it ends the unit, or something differs
+bool Checker::stops_after(const HostCall& call, bool to_end) {
+  if (call.ends_unit && !to_end) {
+    update_ = &call;
+    return true;
+  }
+  for (const auto& [held, value] : call.gradients) {
+    gradients_[held] = value;
+  }
+  if (call.again && next_seen_ >= seen_.size()) {
+    difference_ = concat("the step ends before ", call.name);
+  } else if (call.again) {
+    compare_host_call(call, seen_[next_seen_++]);
+  }
+  return !difference_.empty();
+}
+
+/// Found here alone: a replay of the tape does not write them either.
+void Checker::compare_parameters() {
+  const Tensors& held = tape_.recording().held;
+  for (std::size_t i = 0; i < held.size() && difference_.empty(); ++i) {
+    if (is_fixed(held[i]) && content_hash(held[i]) != parameters_[i]) {
+      difference_ = concat("the step changes ", name_of(i), " past LibTorch's operators");
+    }
+  }
+}
+
+std::string Checker::name_of(std::size_t held) const {
+  const Recording& recording = tape_.recording();
+  const std::string& name = recording.names[held];
+  return name.empty() ? concat("a tensor ", text_of(recording.layouts[held]), " of the program") : name;
+}
+
+void Checker::compare_gradients() {
+  const Recording& recording = tape_.recording();
   for (std::size_t i = 0; i < recording.held.size() && difference_.empty(); ++i) {
     const at::Tensor& gradient = recording.held[i].grad();
     const auto set = gradients_.find(static_cast<int>(i));
     const bool same = set == gradients_.end() ? gradient.is_same(gradients_before_[i])
                                               : same_bits(tape_.hand_out(set->second), gradient);
     if (!same) {
-      difference_ = concat("the gradient of ", recording.names[i], " differs");
+      difference_ = concat("the gradient of ", name_of(i), " differs");
     }
   }
-  if (outputs != nullptr && difference_.empty()) {
-    for (std::size_t i = 0; i < recording.outputs.size() && difference_.empty(); ++i) {
-      if (i >= outputs->size() || !same_bits(tape_.hand_out(recording.outputs[i]), (*outputs)[i])) {
-        difference_ = i == 0 ? "the loss differs" : "a result differs";
-      }
+}
+
+void Checker::compare_outputs(const Tensors& outputs) {
+  const std::vector<int>& values = tape_.recording().outputs;
+  for (std::size_t i = 0; i < values.size() && difference_.empty(); ++i) {
+    if (i >= outputs.size() || !same_bits(tape_.hand_out(values[i]), outputs[i])) {
+      difference_ = i == 0 ? "the loss differs" : "a result differs";
     }
   }
-  if (difference_.empty() && !(GeneratorStates(generators_) == random_after)) {
+}
+
+/// Generators, and tensors that it has changed in place.
+void Checker::compare_state(const GeneratorStates& random_after, const KeptTensors& after) {
+  if (!(GeneratorStates(generators_) == random_after)) {
     difference_ = "it draws other random numbers";
+    return;
   }
-  if (difference_.empty() && after.difference() >= 0) {
-    const at::Tensor& tensor = changed_[static_cast<std::size_t>(after.difference())];
-    const auto found = std::find_if(recording.held.begin(), recording.held.end(),
-                                    [&](const at::Tensor& held) { return held.is_same(tensor); });
-    difference_ = concat("it leaves another value in ",
-                         found == recording.held.end()
-                             ? concat("a tensor ", text_of(layout_of(tensor)))
-                             : recording.names[static_cast<std::size_t>(found - recording.held.begin())]);
+  const int changed = after.difference();
+  if (changed < 0) {
+    return;
   }
+  const Recording& recording = tape_.recording();
+  const at::Tensor& tensor = at_index(changed_, changed);
+  const auto found = std::find_if(recording.held.begin(), recording.held.end(),
+                                  [&](const at::Tensor& held) { return held.is_same(tensor); });
+  difference_ =
+      concat("it leaves another value in ", found == recording.held.end()
+                                                ? concat("a tensor ", text_of(layout_of(tensor)))
+                                                : name_of(static_cast<std::size_t>(found - recording.held.begin())));
 }
 
 std::string Checker::finish(const Tensors& outputs) {
@@ -199,11 +254,11 @@ std::string Checker::finish(const Tensors& outputs) {
   if (difference_.empty()) {
     difference_ = tape_.misfit();
   }
-  if (difference_.empty() && piece_ < tape_.pieces_.size()) {
+  if (difference_.empty() && !left_early_ && piece_ < tape_.pieces_.size()) {
     difference_ = "the step ends earlier";
   }
-  if (difference_.empty()) {
-    tape_.outputs();
+  if (difference_.empty() && !left_early_) {
+    tape_.outputs();  // as after a replay: keeps what the next one may use again, and gives up the rest
   }
   tape_.inputs_ = {};
   return difference_;

@@ -53,10 +53,20 @@ class Checker final : public StepObserver {
 
   /// @return how the tape differs from the step; empty: not at all
   std::string finish(const Tensors& outputs);
+  /// A condition of the tape does not hold: nothing after it was compared.
+  bool left_early() const { return left_early_; }
 
  private:
   void keep();
+  bool is_fixed(const at::Tensor& held) const;
   void compare_unit(const Tensors* outputs);
+  void replay_unit(bool to_end);
+  bool stops_after(const HostCall& call, bool to_end);
+  void compare_parameters();
+  void compare_gradients();
+  std::string name_of(std::size_t held) const;
+  void compare_outputs(const Tensors& outputs);
+  void compare_state(const GeneratorStates& random_after, const KeptTensors& after);
   struct Seen {
     std::string name;
     Tensors tensors;
@@ -67,13 +77,16 @@ class Checker final : public StepObserver {
   const Tensors& inputs_;
   Tensors changed_;  // what the step may change in place
   std::vector<at::Generator> generators_;
-  std::vector<Seen> seen_;        // host calls in their order
-  Tensors gradients_before_;      // since the last update
-  std::map<int, int> gradients_;  // that the tape sets since then: held tensor, and value
+  std::vector<Seen> seen_;                 // host calls in their order
+  Tensors gradients_before_;               // since the last update
+  std::vector<std::uint64_t> parameters_;  // by held tensor: hash of one that only updates change, since the last one
+  std::map<int, int> gradients_;           // that the tape sets since then: held tensor, and value
   std::size_t piece_ = 0, next_seen_ = 0;
+  const HostCall* update_ = nullptr;  // that the tape has next, when the step is about to update
   std::unique_ptr<GeneratorStates> random_;
   std::unique_ptr<KeptTensors> kept_;
   std::string difference_;
+  bool left_early_ = false;
   ObserverScope scope_;
 };
 

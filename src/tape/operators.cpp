@@ -103,14 +103,14 @@ std::optional<OutForm> out_form(const Call& call) {
   if (auto form = rewritten(call)) {
     return form;
   }
-  if (!call.op.hasKernelForDispatchKey(call.key) || resizes_given_memory(call)) {
+  if (!call.op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || resizes_given_memory(call)) {
     return std::nullopt;
   }
   const auto& schema = call.op.schema();
   const std::string own = schema.overload_name() + "_out";
   for (const char* overload : {"out", own.c_str(), "IntList_out", "grad_input", "output"}) {
     const auto op = find(schema.name().c_str(), overload);
-    if (op && op->hasKernelForDispatchKey(call.key) && fits(schema, op->schema())) {
+    if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CPU) && fits(schema, op->schema())) {
       return OutForm{*op, call.arguments};
     }
   }
@@ -118,7 +118,9 @@ std::optional<OutForm> out_form(const Call& call) {
 }
 
 bool makes_constant(const Call& call) {
-  return is_one_of(base_name(call),
+  const bool reads_tensors = call.op.schema().overload_name().find("Tensor") != std::string::npos;  // of linspace
+  return !reads_tensors &&
+         is_one_of(base_name(call),
                    {"aten::ones", "aten::zeros", "aten::full", "aten::ones_like", "aten::zeros_like", "aten::full_like",
                     "aten::new_ones", "aten::new_zeros", "aten::new_full", "aten::scalar_tensor", "aten::arange",
                     "aten::eye", "aten::linspace", "aten::tril_indices", "aten::triu_indices"});

@@ -174,7 +174,7 @@ const std::map<std::pair<std::string, std::string>, Maker>& makers() {
 Kernel own_kernel(const BoundCall& call) {
   const auto& schema = call.call.op.schema();
   const auto found = own::makers().find({schema.name(), schema.overload_name()});
-  return found == own::makers().end() || call.call.key != c10::DispatchKey::CPU ? Kernel() : found->second(call);
+  return found == own::makers().end() ? Kernel() : found->second(call);
 }
 
 }  // namespace danling::inline v0::tape

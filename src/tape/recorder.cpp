@@ -21,12 +21,6 @@ namespace {
 
 using detail::recording_key;
 
-constexpr std::int64_t max_content = 64 * 1024;
-
-bool has_memory(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage();
-}
-
 std::atomic<Recorder*> active{nullptr};  // also for autograd's threads, which inherit the included key
 
 }  // namespace
@@ -59,7 +53,7 @@ void Recorder::intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys
   recorder->end(std::move(call), *stack);
 }
 
-Recorder::Recorder(const Surroundings& surroundings) {
+Recorder::Turn::Turn(Recorder* recorder) {
   static const bool registered = [] {
     if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(recording_key)) {
       return false;  // LibTorch, or another library, uses it
@@ -72,8 +66,13 @@ Recorder::Recorder(const Surroundings& surroundings) {
                     "expected a process in which no other library handles LibTorch's dispatch key Fake, got one with "
                     "such a library; do not set compile.enable");
   Recorder* expected = nullptr;
-  check<StateError>(active.compare_exchange_strong(expected, this), "tape.record",
+  check<StateError>(active.compare_exchange_strong(expected, recorder), "tape.record",
                     "expected no other recording in this process, got one in progress");
+}
+
+Recorder::Turn::~Turn() { active.store(nullptr, std::memory_order_release); }
+
+Recorder::Recorder(const Surroundings& surroundings) {
   recording_.names = surroundings.names;
   recording_.live = surroundings.live;
   for (std::size_t i = 0; i < surroundings.inputs.size(); ++i) {
@@ -84,7 +83,7 @@ Recorder::Recorder(const Surroundings& surroundings) {
   }
   for (const at::Tensor& input : surroundings.inputs) {
     for (const at::Tensor& held : surroundings.held) {
-      if (has_memory(input) && has_memory(held) && input.is_alias_of(held)) {
+      if (is_strided(input) && is_strided(held) && input.is_alias_of(held)) {
         refuse("a tensor of the batch is memory of the model");
       }
     }
@@ -98,15 +97,11 @@ Recorder::Recorder(const Surroundings& surroundings) {
   included_ = std::make_unique<c10::impl::IncludeDispatchKeyGuard>(recording_key);
 }
 
-Recorder::~Recorder() {
-  included_.reset();
-  active.store(nullptr, std::memory_order_release);
-}
+Recorder::~Recorder() = default;
 
 // ---- storages and values --------------------------------------------------------------------------------------------
 
 int Recorder::add_storage(Storage storage, const at::Tensor& tensor) {
-  storage.device = tensor.device();
   recording_.storages.push_back(std::move(storage));
   values_of_.emplace_back();
   recording_.memory.push_back(tensor.storage().getWeakStorageImpl());
@@ -114,7 +109,7 @@ int Recorder::add_storage(Storage storage, const at::Tensor& tensor) {
 }
 
 void Recorder::add_source(const at::Tensor& tensor, Origin origin, int source) {
-  if (!has_memory(tensor)) {
+  if (!is_strided(tensor)) {
     return;
   }
   const std::int64_t bytes = layout_of(tensor).bytes();
@@ -159,6 +154,11 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
       }
     }
   }
+  if (sources != sources_.end() && std::any_of(sources->second.begin(), sources->second.end(), [&](const Source& one) {
+        return at_index(recording_.storages, one.storage).origin == Origin::input;
+      })) {
+    refuse("it reads memory beside a tensor of the batch, in the same storage");
+  }
   // Nobody has named it: a tensor of the program. The object itself, since it may get other memory.
   note_held(tensor.grad_fn() == nullptr ? tensor : tensor.detach());
   recording_.names.emplace_back();
@@ -168,9 +168,10 @@ int Recorder::storage_of(const at::Tensor& tensor, Layout& layout) {
 }
 
 void Recorder::note_held(const at::Tensor& tensor) {
-  const bool strided = has_memory(tensor);
+  const bool strided = is_strided(tensor);
   recording_.held.push_back(tensor);
   recording_.layouts.push_back(strided ? layout_of(tensor) : Layout());
+  recording_.wants_gradients.push_back(tensor.requires_grad());
   memory_.push_back(strided ? tensor.const_data_ptr() : nullptr);
   gradients_.push_back(tensor.grad());
 }
@@ -206,9 +207,9 @@ void Recorder::note_read(int storage, const at::Tensor& tensor) {
       whole.set_(of.storage(), begin, {size}, {1});
       return whole.clone();
     };
-    if (filled_on_host && bytes <= max_content) {
+    if (filled_on_host && bytes <= max_constant) {
       read.content = copy(tensor, 0, bytes);
-    } else if (found && read.bytes <= max_content) {  // all of it, whatever part is read first
+    } else if (found && read.bytes <= max_constant) {  // all of it, whatever part is read first
       const at::Tensor& all = recording_.held[static_cast<std::size_t>(read.source)];
       read.content = copy(all, all.storage_offset() * static_cast<std::int64_t>(all.element_size()), read.bytes);
     }
@@ -261,17 +262,25 @@ void Recorder::check_shared(int storage, const at::Tensor& tensor, const Call& c
 }
 
 bool Recorder::check_tensor(const at::Tensor& tensor, const Call& call) {
-  const char* kind = tensor.layout() != c10::kStrided              ? "a sparse tensor"
-                     : !tensor.has_storage() || tensor.is_nested() ? "a tensor without a storage"
-                     : tensor.is_quantized()                       ? "a quantized tensor"
-                     : tensor._is_zerotensor() || tensor.is_conj() || tensor.is_neg()
-                         ? "a tensor that is lazily changed"
-                     : !tensor.device().is_cpu() && !tensor.device().is_cuda() ? "a tensor of another device"
-                                                                               : nullptr;
+  const char* const kind = oddity(tensor);
   if (kind != nullptr) {
     refuse(concat(kind, " in ", place_of(recording_, call)));
   }
   return kind == nullptr;
+}
+
+/// Of a tensor that leaves the step.
+int Recorder::value_to_keep(const at::Tensor& tensor, const std::string& place) {
+  if (!tensor.defined()) {
+    return -1;
+  }
+  if (const char* const kind = oddity(tensor); kind != nullptr) {
+    refuse(concat(kind, " in ", place));
+    return -1;
+  }
+  const int value = value_of(tensor);
+  note_read(at_index(recording_.values, value).storage, tensor);
+  return value;
 }
 
 // ---- calls ----------------------------------------------------------------------------------------------------------
@@ -295,18 +304,18 @@ Call Recorder::begin(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   }
   const bool changes_shape = op.hasTag(at::Tag::inplace_view);  // of the tensor, not its content: t_, unsqueeze_
   call.is_view = returns_view || changes_shape || name == "aten::_unsafe_view" || reads_shapes(name);
+  if (changes_memory(name)) {
+    refuse(concat("it gives a tensor other memory or another size: ", place_of(recording_, call)));
+    return call;
+  }
   if ((has_tag && !call.guard && !is_index_of_numbers(name, stack)) || reads_on_host(name)) {
     refuse(concat("the host reads a value, as item() does, or a shape depends on one: ", place_of(recording_, call)));
     return call;
   }
   bool strided = true;
   for (std::size_t i = 0; i < count && strided; ++i) {
-    visit_tensors(torch::jit::peek(stack, i, count), [&](const at::Tensor& tensor) {
-      strided = strided && check_tensor(tensor, call);
-      if (tensor.device().is_cuda()) {
-        call.key = c10::DispatchKey::CUDA;
-      }
-    });
+    visit_tensors(torch::jit::peek(stack, i, count),
+                  [&](const at::Tensor& tensor) { strided = strided && check_tensor(tensor, call); });
   }
   if (!strided) {
     return call;
@@ -359,7 +368,7 @@ void Recorder::end(Call call, const torch::jit::Stack& stack) {
     return;
   }
   const std::size_t count = call.op.schema().returns().size();
-  const bool empty = is_empty(call.op.schema().name());
+  const bool empty = allocates_only(call.op.schema().name());
   const int number = static_cast<int>(recording_.calls.size());
   bool strided = true;
   for (std::size_t i = 0; i < count && strided; ++i) {
@@ -373,9 +382,6 @@ void Recorder::end(Call call, const torch::jit::Stack& stack) {
                                    .written = !empty,
                                    .bytes = static_cast<std::int64_t>(tensor.storage().nbytes())},
                                   tensor);
-        if (tensor.device().is_cuda()) {
-          call.key = c10::DispatchKey::CUDA;
-        }
       }
     });
     if (strided) {

@@ -47,12 +47,13 @@ class ObserverScope {
   Observer* previous_;
 };
 
-/// Records what this thread, and autograd's threads on its behalf, do while it lives.
+/// Records the operators that this thread, and autograd's threads on its behalf, call while it lives, and the host
+/// calls of this thread.
 class Recorder final : public StepObserver {
  public:
   /// @throws StateError when LibTorch's key for it is taken, or another recording is in progress in this process
   explicit Recorder(const Surroundings& surroundings);
-  ~Recorder() override;
+  ~Recorder() override;  ///< also ends the recording where finish() was not called
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -72,6 +73,13 @@ class Recorder final : public StepObserver {
     const char *begin, *end;
     int storage;
   };
+  /// This recording is the one of the process, for its lifetime.
+  struct Turn {
+    explicit Turn(Recorder* recorder);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+  };
   static void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
   Call begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
@@ -86,8 +94,10 @@ class Recorder final : public StepObserver {
   void note_gradients();
   void check_shared(int storage, const at::Tensor& tensor, const Call& call);
   bool check_tensor(const at::Tensor& tensor, const Call& call);
+  int value_to_keep(const at::Tensor& tensor, const std::string& place);
 
-  std::mutex mutex_;  // autograd's threads of devices
+  Turn turn_{this};   // the first member: it is given up last, also where the constructor throws
+  std::mutex mutex_;  // autograd runs deeply nested passes in other threads
   Recording recording_;
   Tensors gradients_;                                               // of held tensors, as the recording has set them
   std::vector<const void*> memory_;                                 // of held tensors, when the step began

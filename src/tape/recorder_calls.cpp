@@ -21,11 +21,8 @@ void Recorder::host_call(std::string name, Tensors tensors, std::function<void(c
   if (life != nullptr) {
     call.life = life->watch();
   }
-  for (const at::Tensor& tensor : tensors) {
-    call.values.push_back(value_of(tensor));
-    if (call.values.back() >= 0) {
-      note_read(recording_.values[static_cast<std::size_t>(call.values.back())].storage, tensor);
-    }
+  for (std::size_t i = 0; i < tensors.size() && recording_.refusal.empty(); ++i) {
+    call.values.push_back(value_to_keep(tensors[i], call.name));
   }
   recording_.host_calls.push_back(std::move(call));
 }
@@ -61,11 +58,9 @@ void Recorder::note_gradients() {
       continue;
     }
     gradients_[i] = grad;
-    if (grad.defined() && grad.layout() != c10::kStrided) {
-      refuse(concat("the gradient of ", recording_.names[i], " is sparse"));
-      return;
+    if (recording_.refusal.empty()) {
+      call.gradients.emplace_back(static_cast<int>(i), value_to_keep(grad, "the gradient of " + recording_.names[i]));
     }
-    call.gradients.emplace_back(static_cast<int>(i), value_of(grad));
   }
   if (!call.gradients.empty()) {
     recording_.host_calls.push_back(std::move(call));
@@ -88,8 +83,8 @@ Recording Recorder::finish(const Tensors& outputs) {
       refuse(concat(call.name, " lives in the step alone"));
     }
   }
-  for (const at::Tensor& tensor : outputs) {
-    recording_.outputs.push_back(value_of(tensor));
+  for (std::size_t i = 0; i < outputs.size() && recording_.refusal.empty(); ++i) {
+    recording_.outputs.push_back(value_to_keep(outputs[i], "what the step returns"));
   }
   for (const auto& [input, gradient] : input_gradients_) {
     if (!input.grad().is_same(gradient)) {

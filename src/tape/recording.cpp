@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isnan.h>
 #include <c10/util/StringUtil.h>
 
 #include <danling/core/format.hpp>
@@ -35,19 +36,21 @@ bool same(const Argument& a, const Argument& b) {
          (a.kind != Argument::Kind::constant || same(a.constant, b.constant));
 }
 
-bool is_written(const Recording& recording, int storage) {
-  return std::any_of(recording.calls.begin(), recording.calls.end(), [storage](const Call& call) {
-    return std::find(call.writes.begin(), call.writes.end(), storage) != call.writes.end();
-  });
+/// By storage: whether a call changes it.
+std::vector<bool> written_storages(const Recording& recording) {
+  std::vector<bool> out(recording.storages.size(), false);
+  for (const Call& call : recording.calls) {
+    for (const int storage : call.writes) {
+      out[static_cast<std::size_t>(storage)] = true;
+    }
+  }
+  return out;
 }
 
 std::string difference(const Recording& first, const Call& a, const Call& b) {
   if (!(a.op == b.op)) {
     return concat("one step calls ", place_of(first, a), ", the next ", toString(b.op.operator_name()),
                   " in its place");
-  }
-  if (a.key != b.key || a.arguments.size() != b.arguments.size()) {
-    return concat(place_of(first, a), " is on another device in the next step");
   }
   for (std::size_t i = 0; i < a.arguments.size(); ++i) {
     if (!same(a.arguments[i], b.arguments[i])) {
@@ -72,6 +75,20 @@ std::string difference(const Recording& first, const Call& a, const Call& b) {
 
 }  // namespace
 
+bool is_strided(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_nested();
+}
+
+const char* oddity(const at::Tensor& tensor) {
+  return tensor.layout() != c10::kStrided ? "a sparse tensor"
+         : !is_strided(tensor)            ? "a tensor without a storage"
+         : tensor.is_quantized()          ? "a quantized tensor"
+         : tensor._is_zerotensor() || tensor.is_conj() || tensor.is_neg()
+             ? "a tensor with a conjugation or sign still to be applied"
+         : !tensor.device().is_cpu() ? "a tensor of another device"
+                                     : nullptr;
+}
+
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) {
     return a.defined() == b.defined();
@@ -82,7 +99,28 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const c10::NoGradGuard no_grad;
   const at::Tensor x = a.detach().cpu().contiguous();
   const at::Tensor y = b.detach().cpu().contiguous();
-  return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  if (x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0) {
+    return true;
+  }
+  if (!x.is_floating_point() && !x.is_complex()) {
+    return false;
+  }
+  const at::Tensor nan = x.isnan();
+  return nan.any().item<bool>() && nan.equal(y.isnan()) && same_bits(x.masked_fill(nan, 0), y.masked_fill(nan, 0));
+}
+
+std::uint64_t content_hash(const at::Tensor& tensor) {
+  constexpr std::uint64_t odd = 0x9E3779B97F4A7C15U;
+  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  const auto size = static_cast<std::size_t>(layout_of(tensor).bytes());
+  std::uint64_t out = size;
+  for (std::size_t i = 0; i < size; i += sizeof out) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + i, std::min(sizeof word, size - i));
+    out = (out ^ word) * odd;
+    out ^= out >> 32U;
+  }
+  return out;
 }
 
 std::int64_t Layout::numel() const {
@@ -129,12 +167,9 @@ std::string place_of(const Recording& recording, const Call& call) {
   return out + (call.backward ? ", in the backward pass" : "");
 }
 
-std::string merge(const Recording& first, Recording& second) {
-  for (const Recording* recording : {&first, static_cast<const Recording*>(&second)}) {
-    if (!recording->refusal.empty()) {
-      return recording->refusal;
-    }
-  }
+namespace {
+
+std::string compare_calls(const Recording& first, const Recording& second) {
   const std::size_t calls = std::min(first.calls.size(), second.calls.size());
   for (std::size_t i = 0; i < calls; ++i) {
     if (std::string text = difference(first, first.calls[i], second.calls[i]); !text.empty()) {
@@ -151,13 +186,21 @@ std::string merge(const Recording& first, Recording& second) {
       first.values.size() != second.values.size() || first.storages.size() != second.storages.size()) {
     return "the step does something else in the next step";
   }
-  // Where the condition of a replay fails, the step begins anew: nothing outside of it may have changed by then.
-  for (std::size_t i = second.host_calls.empty() ? calls : second.host_calls.front().place; i < calls; ++i) {
-    if (second.calls[i].guard) {
-      return concat("the host reads a value after ", second.host_calls.front().name, ": ",
-                    place_of(second, second.calls[i]));
+  return "";
+}
+
+/// Where the condition of a replay fails, the step begins anew: nothing outside of it may have changed by then.
+std::string check_guards(const Recording& recording) {
+  const auto& hosts = recording.host_calls;
+  for (std::size_t i = hosts.empty() ? recording.calls.size() : hosts.front().place; i < recording.calls.size(); ++i) {
+    if (recording.calls[i].guard) {
+      return concat("the host reads a value after ", hosts.front().name, ": ", place_of(recording, recording.calls[i]));
     }
   }
+  return "";
+}
+
+std::string compare_host_calls(const Recording& first, const Recording& second) {
   for (std::size_t i = 0; i < first.host_calls.size(); ++i) {
     const HostCall& a = first.host_calls[i];
     const HostCall& b = second.host_calls[i];
@@ -166,6 +209,10 @@ std::string merge(const Recording& first, Recording& second) {
                               : concat("the next step has ", b.name, " in place of ", a.name);
     }
   }
+  return "";
+}
+
+std::string compare_values(const Recording& first, const Recording& second) {
   for (std::size_t i = 0; i < first.values.size(); ++i) {
     if (first.values[i].storage != second.values[i].storage) {
       return "the step reads another tensor in the next step";
@@ -175,46 +222,100 @@ std::string merge(const Recording& first, Recording& second) {
                     " in the next step");
     }
   }
+  return "";
+}
+
+/// What becomes of a storage of the second recording: of its origin, a constant, or a reason to refuse.
+struct Fate {
+  bool constant = false;
+  std::string refusal = {};
+};
+
+/// Of memory that the step takes itself, and fills past LibTorch's operators.
+Fate fate_of_made(const Recording& recording, const Storage& a, const Storage& b, bool written) {
+  if (!a.content.defined() && !b.content.defined()) {
+    return {};
+  }
+  if (!a.content.defined() || !same_bits(a.content, b.content)) {
+    return {.refusal = concat("a tensor that is filled past LibTorch's operators, as torch::tensor() fills its own, "
+                              "changes from step to step: of ",
+                              place_of(recording, at_index(recording.calls, b.source)))};
+  }
+  if (written) {
+    return {.refusal = "a tensor that is filled past LibTorch's operators is changed in the same step"};
+  }
+  return {.constant = true};
+}
+
+/// Of a tensor from outside: it is the same one, or was made anew with the same content.
+Fate fate_of_held(const Recording& first, const Recording& second, std::size_t storage, bool written) {
+  const Storage& a = first.storages[storage];
+  const Storage& b = second.storages[storage];
+  const at::Tensor& before = at_index(first.held, a.source);
+  const at::Tensor& now = at_index(second.held, b.source);
+  if (before.is_same(now) || (before.is_alias_of(now) && before.const_data_ptr() == now.const_data_ptr())) {
+    return {};
+  }
+  const auto* impl = now.storage().unsafeGetStorageImpl();
+  for (std::size_t s = 0; s < first.storages.size(); ++s) {
+    if (first.storages[s].origin == Origin::made && first.memory[s]._unsafe_get_target() == impl) {
+      return {.refusal = concat("it reads a tensor ", text_of(layout_of(now)), " that the step before has made")};
+    }
+  }
+  if (!a.content.defined() || !same_bits(a.content, b.content)) {
+    return {.refusal = now.numel() == 1
+                           ? std::string("a number that the step makes a tensor of changes from step to step")
+                           : concat("a tensor ", text_of(layout_of(now)),
+                                    " that is neither of the batch nor of the model is another one in each step (a "
+                                    "batch of a type of the program shows its members by parts())")};
+  }
+  if (written) {
+    return {.refusal =
+                concat("a tensor ", text_of(layout_of(now)), " of the program is made and changed in each step")};
+  }
+  return {.constant = true};  // its memory may be gone after the step
+}
+
+}  // namespace
+
+std::string reconcile(const Recording& first, Recording& second) {
+  for (const Recording* recording : {&first, static_cast<const Recording*>(&second)}) {
+    if (!recording->refusal.empty()) {
+      return recording->refusal;
+    }
+  }
+  if (std::string why = compare_calls(first, second); !why.empty()) {
+    return why;
+  }
+  if (std::string why = check_guards(second); !why.empty()) {
+    return why;
+  }
+  if (std::string why = compare_host_calls(first, second); !why.empty()) {
+    return why;
+  }
+  if (std::string why = compare_values(first, second); !why.empty()) {
+    return why;
+  }
+  const std::vector<bool> written = written_storages(second);
+  std::vector<std::size_t> constants;
   for (std::size_t i = 0; i < first.storages.size(); ++i) {
     const Storage& a = first.storages[i];
-    Storage& b = second.storages[i];
+    const Storage& b = second.storages[i];
     if (a.origin != b.origin || a.source != b.source) {
       return "the step reads another tensor in the next step";
     }
-    if (b.origin == Origin::made && (a.content.defined() || b.content.defined())) {
-      if (!a.content.defined() || !same_bits(a.content, b.content)) {
-        return "a tensor that is filled past LibTorch's operators changes from step to step";
-      }
-      b.origin = Origin::constant;
-      if (is_written(second, static_cast<int>(i))) {
-        return "a tensor that is filled past LibTorch's operators is changed in the same step";
-      }
+    const Fate fate = b.origin == Origin::made   ? fate_of_made(second, a, b, written[i])
+                      : b.origin == Origin::held ? fate_of_held(first, second, i, written[i])
+                                                 : Fate();
+    if (!fate.refusal.empty()) {
+      return fate.refusal;
     }
-    if (b.origin == Origin::held) {
-      const auto source = static_cast<std::size_t>(b.source);
-      const at::Tensor& before = first.held[static_cast<std::size_t>(a.source)];
-      const at::Tensor& now = second.held[source];
-      if (before.is_same(now) || (before.is_alias_of(now) && before.const_data_ptr() == now.const_data_ptr())) {
-        continue;
-      }
-      const auto* impl = now.storage().unsafeGetStorageImpl();
-      for (std::size_t s = 0; s < first.storages.size(); ++s) {
-        if (first.storages[s].origin == Origin::made && first.memory[s]._unsafe_get_target() == impl) {
-          return concat("it reads a tensor ", text_of(layout_of(now)), " that the step before has made");
-        }
-      }
-      if (!a.content.defined() || !same_bits(a.content, b.content)) {
-        return now.numel() == 1
-                   ? std::string("a number that the step makes a tensor of changes from step to step")
-                   : concat("a tensor ", text_of(layout_of(now)),
-                            " that is neither of the batch nor of the model is another one in each step (a batch of a "
-                            "type of the program shows its members by parts())");
-      }
-      if (is_written(second, static_cast<int>(i))) {
-        return concat("a tensor ", text_of(layout_of(now)), " of the program is made and changed in each step");
-      }
-      b.origin = Origin::constant;  // its memory may be gone after the step
+    if (fate.constant) {
+      constants.push_back(i);
     }
+  }
+  for (const std::size_t i : constants) {
+    second.storages[i].origin = Origin::constant;
   }
   return "";
 }

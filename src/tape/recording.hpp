@@ -18,6 +18,9 @@
 
 namespace danling::inline v0::tape {
 
+/// Bytes of a tensor whose content a tape may keep.
+inline constexpr std::int64_t max_constant = 64 * 1024;
+
 /// A tensor's place in its storage.
 struct Layout {
   std::vector<std::int64_t> sizes, strides;
@@ -48,7 +51,6 @@ struct Storage {
   int source = -1;       ///< position among the inputs, variables or held tensors; of `made` the call
   bool written = false;  ///< `made`: its content comes from calls
   std::int64_t bytes = 0;
-  c10::Device device = c10::kCPU;
   at::Tensor content = {};  ///< of a small tensor that is not known to outlive the step, when it was read first
 };
 
@@ -68,7 +70,6 @@ struct Argument {
 
 struct Call {
   c10::OperatorHandle op;
-  c10::DispatchKey key = c10::DispatchKey::CPU;
   std::vector<Argument> arguments = {}, results = {};
   std::vector<int> writes = {};  ///< storages
   bool is_view = false;          ///< computes nothing
@@ -97,8 +98,9 @@ struct Recording {
   std::vector<HostCall> host_calls;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  ///< of the storages: the addresses stay taken
   std::vector<at::Tensor> held;
-  std::vector<Layout> layouts;     ///< of held tensors
-  std::vector<std::string> names;  ///< of held tensors; empty for those that the step found itself
+  std::vector<Layout> layouts;        ///< of held tensors
+  std::vector<bool> wants_gradients;  ///< held tensors
+  std::vector<std::string> names;     ///< of held tensors; empty for those that the step found itself
   std::vector<const at::Tensor*> live;
   std::vector<int> outputs;  ///< values that the step returned; -1: undefined
   std::string refusal;       ///< why it cannot be replayed; empty: it can
@@ -110,7 +112,16 @@ decltype(auto) at_index(T& list, int index) {
   return list[static_cast<std::size_t>(index)];
 }
 
-/// Whether shape, dtype and every bit agree; or both are undefined.
+/// Whether it is a block of memory with sizes and strides.
+bool is_strided(const at::Tensor& tensor);
+
+/// Why a tape cannot show the tensor, as "a sparse tensor"; null: it can.
+const char* oddity(const at::Tensor& tensor);
+
+/// Of the bytes from its first element to its last.
+std::uint64_t content_hash(const at::Tensor& tensor);
+
+/// Whether shape, dtype and every bit agree, but for which nan a nan is; or both are undefined.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
 /// Whether its operators change a tensor of the batch.
@@ -121,6 +132,6 @@ std::string place_of(const Recording& recording, const Call& call);
 
 /// Compares the recordings of two steps: why they are not of one kind of step, or nothing. Tensors that `second` made
 /// anew with the content of `first` become constants of it.
-std::string merge(const Recording& first, Recording& second);
+std::string reconcile(const Recording& first, Recording& second);
 
 }  // namespace danling::inline v0::tape

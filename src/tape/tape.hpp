@@ -14,6 +14,7 @@
 
 #include <tape/arena.hpp>
 #include <tape/direct.hpp>
+#include <tape/operators.hpp>
 #include <tape/recording.hpp>
 
 namespace danling::inline v0::tape {
@@ -22,7 +23,7 @@ namespace danling::inline v0::tape {
 struct TapeReport {
   std::size_t recorded = 0;      ///< operators that the step called
   std::size_t calls = 0;         ///< kernels that a replay calls
-  std::size_t planned = 0;       ///< of them with all results in planned memory
+  std::size_t planned = 0;       ///< of them that write into memory which they are given
   std::size_t direct = 0;        ///< of them without the dispatcher
   std::size_t own = 0;           ///< of them by kernels of danling
   std::size_t views = 0;         ///< operators that became addresses
@@ -33,19 +34,19 @@ struct TapeReport {
   std::int64_t sum_bytes = 0;    ///< of all results that lie there, without sharing
 };
 
-/// A tensor over memory of a storage. @param offset  elements that are added to the layout's
+/// A tensor of the CPU over memory of a storage. @param offset  elements that are added to the layout's
 at::Tensor tensor_over(c10::Storage storage, const Layout& layout, std::int64_t offset = 0);
 
-/// The calls of one step in their order, with arguments bound to fixed tensors, and results to planned memory.
-/// One replay at a time.
+/// The calls of one step in their order, with arguments bound to fixed tensors, and results to planned memory, on the
+/// CPU. One replay at a time.
 class Tape {
  public:
-  /// @param recording  one that merge() accepts
+  /// @param recording  one that reconcile() accepts
   Tape(Recording recording, std::shared_ptr<Arena> arena);
 
-  /// Computes the step: calls, host calls, gradients. @param inputs  of the shapes, strides, dtypes and devices that
-  /// were recorded. @return what the step returned, in memory that is not reused while somebody holds it
-  /// @throws as the kernels do
+  /// Computes the step: calls, host calls, gradients. @param inputs  of the shapes, strides and dtypes that were
+  /// recorded. @return what the step returned, in memory that is not reused while somebody holds it; nothing where it
+  /// ended early. @throws as the kernels and host calls do: what came before has happened, as in an eager step
   Tensors replay(std::span<const at::Tensor> inputs);
   /// Why it cannot be replayed any longer: a tensor of the program has another shape, an object is gone. Empty: it can.
   std::string misfit() const;
@@ -63,7 +64,7 @@ class Tape {
   /// Generators that it draws from.
   const std::vector<at::Generator>& generators() const { return generators_; }
   /// Tensors from outside that its calls change in place; and `buffers`, which kernels may change unseen.
-  Tensors changed(std::span<const at::Tensor> inputs, const Tensors& buffers);
+  Tensors written(std::span<const at::Tensor> inputs, const Tensors& buffers);
 
   const Recording& recording() const { return recording_; }
   const TapeReport& report() const { return report_; }
@@ -83,12 +84,11 @@ class Tape {
     Memory memory = Memory::bound;
     std::size_t offset = 0;                                   ///< in the arena
     const void* data = nullptr;                               ///< where it is bound
-    c10::intrusive_ptr<c10::StorageImpl> owner = {};          ///< of an output
+    c10::intrusive_ptr<c10::StorageImpl> owner = {};          ///< of memory that is not the tape's alone
     std::vector<std::pair<int, at::Tensor>> handed_out = {};  ///< tensors over `owner`, by value
   };
   struct Step {
     c10::OperatorHandle op;
-    c10::DispatchKeySet keys;
     Kernel kernel = {};  ///< called in place of `op`
     std::vector<c10::IValue> arguments = {};
     std::vector<int> adopts = {};     ///< values of the results that bring their memory; -1: none
@@ -108,12 +108,29 @@ class Tape {
   // tape_build.cpp
   std::vector<bool> needed_calls(const std::vector<bool>& escapes) const;
   std::vector<bool> escaping_storages() const;
-  void build(const std::vector<bool>& needed, const std::vector<bool>& escapes);
-  void add_constant(std::size_t call);
   void make_tensors();
+  void list_generators();
+  void build(const std::vector<bool>& needed, const std::vector<bool>& escapes);
+  std::vector<int> fresh_values(std::size_t call) const;
+  bool computes_nothing(const Call& call, const std::vector<int>& fresh) const;
+  bool add_constant(std::size_t call, const std::vector<int>& fresh, const std::vector<bool>& escapes);
+  void add_step(std::size_t call, const std::vector<int>& fresh, const std::vector<bool>& escapes);
+  void bind_arguments(Step& step, const std::optional<OutForm>& form) const;
+  void choose_kernel(Step& step, bool in_given_memory);
   c10::IValue bound(const Argument& argument) const;
+
+  // tape_plan.cpp
+  /// Steps that read or write a storage, in their order; by storage.
+  using Touches = std::vector<std::vector<std::size_t>>;
+  Touches touches() const;
+  void plan(const std::vector<bool>& escapes);
+  std::vector<std::vector<int>> allot(const Touches& touches, const std::vector<bool>& escapes);
+  std::vector<int> group(const std::vector<std::vector<int>>& made_at, const Touches& touches,
+                         std::vector<Lifetime>& lifetimes);
+  int replaceable(std::size_t step, const std::vector<int>& group_of, const Touches& touches,
+                  const std::vector<Lifetime>& lifetimes) const;
   bool is_read_once(const Call& call, int value) const;
-  void plan(const std::vector<std::vector<std::size_t>>& touches, const std::vector<bool>& escapes);
+  void list_sources();
 
   // tape_replay.cpp
   void begin(std::span<const at::Tensor> inputs);

@@ -1,35 +1,42 @@
-// From a recording to the calls of a replay: what needs no call, where results lie.
+// From a recording to the calls of a replay: which operators need no call, and how the others are called.
 #include <tape/tape.hpp>
 
 #include <algorithm>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 
-#include <tape/operators.hpp>
 #include <tape/traits.hpp>
 
 namespace danling::inline v0::tape {
 namespace {
 
-constexpr std::int64_t max_constant = 64 * 1024;
-
 /// A storage without memory of its own.
-c10::intrusive_ptr<c10::StorageImpl> make_storage(std::int64_t bytes, c10::Device device) {
+c10::intrusive_ptr<c10::StorageImpl> make_storage(std::int64_t bytes) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<std::size_t>(bytes),
-                                               c10::DataPtr(nullptr, device), /*allocator=*/nullptr,
+                                               c10::DataPtr(nullptr, c10::kCPU), /*allocator=*/nullptr,
                                                /*resizable=*/false);
+}
+
+/// Whether the call takes the memory of the value.
+bool is_fresh(const Recording& recording, int value, std::size_t call) {
+  const Storage& storage = at_index(recording.storages, at_index(recording.values, value).storage);
+  return storage.origin == Origin::made && storage.source == static_cast<int>(call);
+}
+
+bool is_written(const Recording& recording, int storage) {
+  return std::any_of(recording.calls.begin(), recording.calls.end(), [storage](const Call& call) {
+    return std::find(call.writes.begin(), call.writes.end(), storage) != call.writes.end();
+  });
 }
 
 }  // namespace
 
 at::Tensor tensor_over(c10::Storage storage, const Layout& layout, std::int64_t offset) {
-  const auto backend = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
-  auto out = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(backend),
+  auto out = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                       c10::scalarTypeToTypeMeta(layout.dtype));
   out.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides, offset + layout.offset);
   return out;
@@ -40,19 +47,22 @@ Tape::Tape(Recording recording, std::shared_ptr<Arena> arena)
   const at::NoGradGuard no_grad;
   recording_.memory.clear();
   const std::vector<bool> escapes = escaping_storages();
-  const std::vector<bool> needed = needed_calls(escapes);
   make_tensors();
-  build(needed, escapes);
-  report_.recorded = recording_.calls.size();
+  build(needed_calls(escapes), escapes);
+  plan(escapes);
+  list_generators();
+}
+
+void Tape::list_generators() {
   generators_.push_back(at::detail::getDefaultCPUGenerator());
   for (const Call& call : recording_.calls) {
     for (const Argument& argument : call.arguments) {
       if (argument.kind == Argument::Kind::constant && argument.constant.isGenerator()) {
-        generators_.push_back(argument.constant.toGenerator());
+        const at::Generator generator = argument.constant.toGenerator();
+        if (std::find(generators_.begin(), generators_.end(), generator) == generators_.end()) {
+          generators_.push_back(generator);
+        }
       }
-    }
-    if (call.key == c10::DispatchKey::CUDA && call.random) {
-      generators_.push_back(at::globalContext().defaultGenerator(at::Device(at::kCUDA)));
     }
   }
 }
@@ -64,15 +74,18 @@ bool Tape::reads_unnamed() const {
   });
 }
 
-Tensors Tape::changed(std::span<const at::Tensor> inputs, const Tensors& buffers) {
+Tensors Tape::written(std::span<const at::Tensor> inputs, const Tensors& buffers) {
   Tensors out = buffers;
   inputs_ = inputs;
-  for (const Call& call : recording_.calls) {
-    for (const int storage : call.writes) {
-      if (at_index(recording_.storages, storage).origin != Origin::made) {
-        if (const at::Tensor& tensor = source_of(storage); tensor.defined()) {
-          out.push_back(tensor);
-        }
+  for (std::size_t i = 0; i < recording_.storages.size(); ++i) {
+    const int storage = static_cast<int>(i);
+    const Origin origin = recording_.storages[i].origin;
+    if (origin != Origin::made && origin != Origin::constant && is_written(recording_, storage)) {
+      const at::Tensor& tensor = source_of(storage);
+      const bool known =
+          std::any_of(out.begin(), out.end(), [&](const at::Tensor& one) { return one.is_same(tensor); });
+      if (tensor.defined() && !known) {
+        out.push_back(tensor);
       }
     }
   }
@@ -106,7 +119,8 @@ std::vector<bool> Tape::needed_calls(const std::vector<bool>& escapes) const {
   std::vector<bool> needed(recording_.calls.size(), false);
   for (std::size_t i = recording_.calls.size(); i-- > 0;) {
     const Call& call = recording_.calls[i];
-    bool need = call.random || call.guard || call.op.schema().returns().empty();  // the latter check something
+    // Operators without a result are there to fail: assertions.
+    bool need = call.random || call.guard || call.op.schema().returns().empty();
     for (const int storage : call.writes) {
       need = need || at_index(recording_.storages, storage).origin != Origin::made || at_index(read, storage);
     }
@@ -131,7 +145,7 @@ std::vector<bool> Tape::needed_calls(const std::vector<bool>& escapes) const {
 
 void Tape::make_tensors() {
   for (const Storage& storage : recording_.storages) {
-    Slot slot{.storage = make_storage(storage.bytes, storage.device)};
+    Slot slot{.storage = make_storage(storage.bytes)};
     if (storage.origin == Origin::constant) {
       slot.memory = Memory::constant;
       slot.storage =
@@ -150,8 +164,7 @@ void Tape::make_tensors() {
 c10::IValue Tape::bound(const Argument& argument) const {
   const auto tensor = [this](int value) { return value < 0 ? at::Tensor() : at_index(tensors_, value); };
   if (argument.kind == Argument::Kind::tensor) {
-    const int value = argument.values.front();
-    return value < 0 ? c10::IValue(at::Tensor()) : c10::IValue(at_index(tensors_, value));
+    return c10::IValue(tensor(argument.values.front()));
   }
   if (argument.kind == Argument::Kind::list) {
     c10::impl::GenericList list(argument.constant.toList().elementType());
@@ -163,232 +176,137 @@ c10::IValue Tape::bound(const Argument& argument) const {
   return argument.constant;
 }
 
+/// Steps, and the pieces of them between host calls.
 void Tape::build(const std::vector<bool>& needed, const std::vector<bool>& escapes) {
-  std::vector<int> writes(recording_.storages.size(), 0);
-  for (const Call& call : recording_.calls) {
-    for (const int storage : call.writes) {
-      ++at_index(writes, storage);
-    }
-  }
-  const auto is_fresh = [&](int value, std::size_t call) {
-    const Storage& storage = at_index(recording_.storages, at_index(recording_.values, value).storage);
-    return storage.origin == Origin::made && storage.source == static_cast<int>(call);
-  };
-  std::vector<std::vector<std::size_t>> touches(recording_.storages.size());
+  const auto& host_calls = recording_.host_calls;
   std::size_t next_host_call = 0;
   std::size_t begin = 0;
-  const auto end_piece = [&](int host_call) {
-    pieces_.push_back({begin, steps_.size(), host_call});
-    begin = steps_.size();
+  const auto end_pieces_before = [&](std::size_t call) {
+    for (; next_host_call < host_calls.size() && host_calls[next_host_call].place == call; ++next_host_call) {
+      pieces_.push_back({begin, steps_.size(), static_cast<int>(next_host_call)});
+      begin = steps_.size();
+    }
   };
-  for (std::size_t i = 0; i <= recording_.calls.size(); ++i) {
-    while (next_host_call < recording_.host_calls.size() && recording_.host_calls[next_host_call].place == i) {
-      end_piece(static_cast<int>(next_host_call++));
-    }
-    if (i == recording_.calls.size()) {
-      break;
-    }
-    const Call& call = recording_.calls[i];
+  for (std::size_t i = 0; i < recording_.calls.size(); ++i) {
+    end_pieces_before(i);
     if (!needed[i]) {
       ++report_.dead;
       continue;
     }
-    std::vector<int> fresh;
-    for (const Argument& result : call.results) {
-      for (const int value : result.values) {
-        if (value >= 0 && is_fresh(value, i)) {
-          fresh.push_back(value);
-        }
-      }
-    }
-    if (is_empty(call.op.schema().name()) ||
-        (fresh.empty() && call.writes.empty() && !call.random && !call.guard && !call.op.schema().returns().empty())) {
+    const std::vector<int> fresh = fresh_values(i);
+    if (computes_nothing(recording_.calls[i], fresh)) {
       ++report_.views;
-      continue;
+    } else if (!add_constant(i, fresh, escapes)) {
+      add_step(i, fresh, escapes);
     }
-    if (fresh.size() == 1 && makes_constant(call)) {
-      const int storage = at_index(recording_.values, fresh.front()).storage;
-      if (at_index(writes, storage) == 0 && !at_index(escapes, storage) &&
-          at_index(recording_.storages, storage).bytes <= max_constant) {
-        add_constant(i);
-        continue;
-      }
-    }
-    Step step{.op = call.op, .keys = c10::DispatchKeySet(call.key), .with_gradients = call.with_gradients, .call = i};
-    std::size_t tensors = 0;
-    for (const Argument& result : call.results) {
-      tensors += result.kind == Argument::Kind::tensor && result.values.front() >= 0 ? 1 : 0;
-    }
-    std::optional<OutForm> form;
-    if (!fresh.empty() && fresh.size() == call.results.size() && tensors == fresh.size()) {
-      form = out_form(call);
-    }
-    if (form) {
-      step.op = form->op;
-      const auto add = [&](const std::vector<Argument>& arguments) {
-        for (const Argument& argument : arguments) {
-          step.arguments.push_back(bound(argument));
-        }
-      };
-      if (form->results_last) {
-        add(form->arguments);
-        add(call.results);
-      } else {
-        add(call.results);
-        add(form->arguments);
-      }
-      ++report_.planned;
-    } else {
-      for (const Argument& argument : call.arguments) {
-        step.arguments.push_back(bound(argument));
-      }
-      for (const Argument& result : call.results) {
-        if (result.kind == Argument::Kind::list) {  // of fresh tensors: as a step returns them
-          for (const int value : result.values) {
-            step.adopts.push_back(value >= 0 && is_fresh(value, i) ? value : -1);
-          }
-        } else {
-          const int value = result.values.empty() ? -1 : result.values.front();
-          step.adopts.push_back(value >= 0 && is_fresh(value, i) ? value : -1);
-        }
-      }
-    }
-    if (form || fresh.empty()) {
-      const BoundCall bound_call{call, tensors_};
-      step.kernel = own_kernel(bound_call);
-      step.own = static_cast<bool>(step.kernel);
-      report_.own += step.own ? 1 : 0;
-      if (!step.kernel && form) {
-        step.kernel = direct_kernel(bound_call);
-        report_.direct += step.kernel ? 1 : 0;
-      }
-    }
-    for (const int value : fresh) {
-      const int storage = at_index(recording_.values, value).storage;
-      at_index(slots_, storage).memory = at_index(escapes, storage) ? Memory::output
-                                         : form                     ? Memory::planned
-                                                                    : Memory::adopted;
-    }
-    step.guard = call.guard;
-    has_guards_ = has_guards_ || call.guard;
-    const std::size_t number = steps_.size();
-    for (const auto* list : {&call.arguments, &call.results}) {
-      for (const Argument& argument : *list) {
-        for (const int value : argument.values) {
-          if (value >= 0) {
-            at_index(touches, at_index(recording_.values, value).storage).push_back(number);
-          }
-        }
-      }
-    }
-    steps_.push_back(std::move(step));
   }
-  end_piece(-1);
+  end_pieces_before(recording_.calls.size());
+  pieces_.push_back({begin, steps_.size(), -1});
+  report_.recorded = recording_.calls.size();
   report_.calls = steps_.size();
-  plan(touches, escapes);
 }
 
-/// Computes the call once.
-void Tape::add_constant(std::size_t number) {
+/// Results whose memory the call takes.
+std::vector<int> Tape::fresh_values(std::size_t number) const {
+  std::vector<int> out;
+  for (const Argument& result : recording_.calls[number].results) {
+    std::copy_if(result.values.begin(), result.values.end(), std::back_inserter(out),
+                 [&](int value) { return value >= 0 && is_fresh(recording_, value, number); });
+  }
+  return out;
+}
+
+/// Whether its results are addresses: a view, or memory without content.
+bool Tape::computes_nothing(const Call& call, const std::vector<int>& fresh) const {
+  const auto& schema = call.op.schema();
+  return allocates_only(schema.name()) ||
+         (fresh.empty() && call.writes.empty() && !call.random && !call.guard && !schema.returns().empty());
+}
+
+/// Computes a small result that is the same in each step, once. @return false: the call is another one
+bool Tape::add_constant(std::size_t number, const std::vector<int>& fresh, const std::vector<bool>& escapes) {
   const Call& call = recording_.calls[number];
+  if (fresh.size() != 1 || !makes_constant(call)) {
+    return false;
+  }
+  const int storage = at_index(recording_.values, fresh.front()).storage;
+  if (at_index(escapes, storage) || at_index(recording_.storages, storage).bytes > max_constant ||
+      is_written(recording_, storage)) {
+    return false;
+  }
   for (const Argument& argument : call.arguments) {
     stack_.push_back(bound(argument));
   }
-  call.op.redispatchBoxed(c10::DispatchKeySet(call.key), &stack_);
+  call.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
   const at::Tensor result = torch::jit::pop(stack_).toTensor();
   stack_.clear();
-  const int storage = at_index(recording_.values, call.results.front().values.front()).storage;
   Slot& slot = at_index(slots_, storage);
   slot.memory = Memory::constant;
   slot.owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(result.storage().unsafeGetStorageImpl());
   bind(storage, result.const_data_ptr());
   ++report_.constants;
+  return true;
 }
 
-/// Whether no argument shows the value's storage in another layout.
-bool Tape::is_read_once(const Call& call, int value) const {
-  return std::all_of(call.arguments.begin(), call.arguments.end(), [&](const Argument& argument) {
-    return std::all_of(argument.values.begin(), argument.values.end(), [&](int other) {
-      return other < 0 || other == value ||
-             at_index(recording_.values, other).storage != at_index(recording_.values, value).storage;
-    });
-  });
+void Tape::add_step(std::size_t number, const std::vector<int>& fresh, const std::vector<bool>& escapes) {
+  const Call& call = recording_.calls[number];
+  Step step{.op = call.op, .with_gradients = call.with_gradients, .guard = call.guard, .call = number};
+  // A form with given memory returns a tensor of new memory for each of its results.
+  const bool has_own_results = !fresh.empty() && fresh.size() == call.results.size() &&
+                               std::all_of(call.results.begin(), call.results.end(), [](const Argument& result) {
+                                 return result.kind == Argument::Kind::tensor && result.values.front() >= 0;
+                               });
+  const std::optional<OutForm> form = has_own_results ? out_form(call) : std::nullopt;
+  bind_arguments(step, form);
+  if (form || fresh.empty()) {
+    choose_kernel(step, form.has_value());
+  }
+  for (const int value : fresh) {
+    const int storage = at_index(recording_.values, value).storage;
+    at_index(slots_, storage).memory = at_index(escapes, storage) ? Memory::output
+                                       : form                     ? Memory::planned
+                                                                  : Memory::adopted;
+  }
+  report_.planned += form ? 1 : 0;
+  has_guards_ = has_guards_ || call.guard;
+  steps_.push_back(std::move(step));
 }
 
-/// Places the results of calls: over an argument that nobody reads afterwards, where the call allows it, else where
-/// nothing lives at the same time.
-void Tape::plan(const std::vector<std::vector<std::size_t>>& touches, const std::vector<bool>& escapes) {
-  const std::size_t count = recording_.storages.size();
-  std::vector<int> group_of(count, -1);
-  std::vector<Lifetime> lifetimes;
-  std::vector<std::vector<int>> made_at(steps_.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    Slot& slot = slots_[i];
-    const Storage& storage = recording_.storages[i];
-    if (storage.origin != Origin::made || slot.memory == Memory::constant || touches[i].empty()) {
-      continue;
+/// Its operator's arguments in order, and which results bring their memory.
+void Tape::bind_arguments(Step& step, const std::optional<OutForm>& form) const {
+  const Call& call = recording_.calls[step.call];
+  const auto add = [&](const std::vector<Argument>& arguments) {
+    for (const Argument& argument : arguments) {
+      step.arguments.push_back(bound(argument));
     }
-    if (slot.memory == Memory::bound) {  // made without content
-      slot.memory = escapes[i] ? Memory::output : Memory::planned;
+  };
+  if (form) {
+    step.op = form->op;
+    add(form->results_last ? form->arguments : call.results);
+    add(form->results_last ? call.results : form->arguments);
+    return;
+  }
+  add(call.arguments);
+  for (const Argument& result : call.results) {
+    if (result.kind == Argument::Kind::constant && !result.constant.isTensorList()) {
+      step.adopts.push_back(-1);
     }
-    if (slot.memory == Memory::planned) {
-      made_at[touches[i].front()].push_back(static_cast<int>(i));
-      report_.sum_bytes += storage.bytes;
-    } else if (slot.memory == Memory::output) {
-      Step& first = steps_[touches[i].front()];
-      const bool adopted = std::any_of(first.adopts.begin(), first.adopts.end(), [&](int value) {
-        return value >= 0 && at_index(recording_.values, value).storage == static_cast<int>(i);
-      });
-      if (!adopted) {
-        first.allocates.push_back(static_cast<int>(i));
-      }
-    } else {
-      steps_[touches[i].back()].frees.push_back(static_cast<int>(i));
+    for (const int value : result.values) {
+      step.adopts.push_back(value >= 0 && is_fresh(recording_, value, step.call) ? value : -1);
     }
   }
-  for (std::size_t s = 0; s < steps_.size(); ++s) {
-    const Call& call = recording_.calls[steps_[s].call];
-    for (const int storage : made_at[s]) {
-      int over = -1;
-      if (is_elementwise(call) && steps_[s].adopts.empty() && call.results.size() == 1) {
-        const Layout& result = at_index(recording_.values, call.results.front().values.front()).layout;
-        for (const Argument& argument : call.arguments) {
-          const int value = argument.kind == Argument::Kind::tensor ? argument.values.front() : -1;
-          const int candidate = value < 0 ? -1 : at_index(recording_.values, value).storage;
-          if (candidate >= 0 && at_index(group_of, candidate) >= 0 && at_index(touches, candidate).back() == s &&
-              at_index(recording_.values, value).layout == result && is_read_once(call, value) &&
-              at_index(lifetimes, at_index(group_of, candidate)).last == s) {
-            over = at_index(group_of, candidate);
-          }
-        }
-      }
-      const Lifetime own{static_cast<std::size_t>(at_index(recording_.storages, storage).bytes), s,
-                         at_index(touches, storage).back()};
-      if (over >= 0) {
-        at_index(lifetimes, over).last = own.last;
-        at_index(group_of, storage) = over;
-        ++report_.in_place;
-      } else {
-        at_index(group_of, storage) = static_cast<int>(lifetimes.size());
-        lifetimes.push_back(own);
-      }
-    }
+}
+
+/// One without dispatch, where there is one.
+void Tape::choose_kernel(Step& step, bool in_given_memory) {
+  const BoundCall call{recording_.calls[step.call], tensors_};
+  step.kernel = own_kernel(call);
+  step.own = static_cast<bool>(step.kernel);
+  report_.own += step.own ? 1 : 0;
+  if (!step.kernel && in_given_memory) {
+    step.kernel = direct_kernel(call);
+    report_.direct += step.kernel ? 1 : 0;
   }
-  const Places places = place(lifetimes);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (group_of[i] >= 0) {
-      slots_[i].offset = at_index(places.offsets, group_of[i]);
-      planned_.push_back(static_cast<int>(i));
-    } else if (slots_[i].memory == Memory::bound) {
-      const Origin origin = recording_.storages[i].origin;
-      if (origin == Origin::live || origin == Origin::gradient) {
-        each_piece_.push_back(static_cast<int>(i));
-      } else if (origin == Origin::input || origin == Origin::held) {
-        once_.push_back(static_cast<int>(i));
-      }
-    }
-  }
-  report_.arena_bytes = static_cast<std::int64_t>(places.bytes);
 }
 
 }  // namespace danling::inline v0::tape

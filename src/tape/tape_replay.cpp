@@ -2,6 +2,7 @@
 #include <tape/tape.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -39,8 +40,7 @@ void Tape::bind(int storage, const void* data) {
   Slot& slot = at_index(slots_, storage);
   if (slot.data != data) {
     slot.data = data;
-    slot.storage->set_data_ptr_noswap(
-        c10::DataPtr(const_cast<void*>(data), at_index(recording_.storages, storage).device));
+    slot.storage->set_data_ptr_noswap(c10::DataPtr(const_cast<void*>(data), c10::kCPU));
   }
 }
 
@@ -59,22 +59,28 @@ const at::Tensor& Tape::source_of(int storage) const {
 }
 
 void Tape::bind_source(int storage) {
-  if (const at::Tensor& tensor = source_of(storage); tensor.defined()) {
-    bind(storage, data_of(tensor));
-  }
+  const at::Tensor& tensor = source_of(storage);
+  bind(storage, tensor.defined() ? data_of(tensor) : nullptr);
 }
 
 std::string Tape::misfit() const {
   for (std::size_t i = 0; i < recording_.held.size(); ++i) {
     const at::Tensor& held = recording_.held[i];
-    if (recording_.names[i].empty() && !(layout_of(held) == recording_.layouts[i])) {
+    if (!recording_.names[i].empty()) {
+      continue;  // the kind of step has them
+    }
+    if (held.requires_grad() != recording_.wants_gradients[i]) {
+      return concat("a tensor ", text_of(recording_.layouts[i]), " of the program ",
+                    held.requires_grad() ? "wants gradients now" : "wants no gradients any longer");
+    }
+    if (!(layout_of(held) == recording_.layouts[i])) {
       return concat("a tensor ", text_of(recording_.layouts[i]), " of the program is ", text_of(layout_of(held)),
                     " now");
     }
   }
   for (const HostCall& call : recording_.host_calls) {
     if (call.life && call.life->expired()) {
-      return concat("what ", call.name, " updates is gone");
+      return concat("the object behind \"", call.name, "\" is gone: a meter or metric is made anew");
     }
   }
   return "";
@@ -84,8 +90,7 @@ void Tape::begin(std::span<const at::Tensor> inputs) {
   inputs_ = inputs;
   left_early_ = false;
   if (!planned_.empty()) {
-    const auto device = at_index(recording_.storages, planned_.front()).device;
-    const void* base = arena_->reserve(static_cast<std::size_t>(report_.arena_bytes), device);
+    const void* base = arena_->reserve(static_cast<std::size_t>(report_.arena_bytes));
     if (base != arena_base_) {
       arena_base_ = base;
       for (const int storage : planned_) {
@@ -113,10 +118,11 @@ void Tape::allocate(int number) {
     unused = unused && tensor.use_count() == 1 && is_as_handed_out(tensor, at_index(recording_.values, value).layout);
   }
   if (unused) {
+    std::atomic_thread_fence(std::memory_order_acquire);  // another thread may have given them up
     return;
   }
   slot.handed_out.clear();
-  auto* const allocator = c10::GetAllocator(storage.device.type());
+  auto* const allocator = c10::GetAllocator(c10::kCPU);
   slot.owner = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                      static_cast<std::size_t>(storage.bytes), allocator,
                                                      /*resizable=*/true);
@@ -157,7 +163,7 @@ void Tape::adopt(const Step& step) {
 void Tape::run_boxed(const Step& step) {
   c10::GradMode::set_enabled(step.with_gradients);
   stack_.assign(step.arguments.begin(), step.arguments.end());
-  step.op.redispatchBoxed(step.keys, &stack_);
+  step.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
   if (!step.adopts.empty()) {
     adopt(step);
   }
@@ -168,6 +174,10 @@ bool Tape::run(const Piece& piece) {
   bind_variables();
   const at::AutoDispatchBelowADInplaceOrView below;
   const c10::AutoGradMode mode(c10::GradMode::is_enabled());  // restored at the end
+  struct Clear {                                              // also where a kernel throws
+    torch::jit::Stack& stack;
+    ~Clear() { stack.clear(); }
+  } const clear{stack_};
   Clock::time_point start;
   for (std::size_t i = piece.begin; i < piece.end; ++i) {
     Step& step = steps_[i];
@@ -186,7 +196,7 @@ bool Tape::run(const Piece& piece) {
       Slot& slot = at_index(slots_, storage);
       slot.owner.reset();
       slot.data = nullptr;
-      slot.storage->set_data_ptr_noswap(c10::DataPtr(nullptr, at_index(recording_.storages, storage).device));
+      slot.storage->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
     }
     if (measures_) [[unlikely]] {
       step.seconds += std::chrono::duration<double>(Clock::now() - start).count();
@@ -195,7 +205,6 @@ bool Tape::run(const Piece& piece) {
       break;
     }
   }
-  stack_.clear();
   return !left_early_;
 }
 
@@ -251,7 +260,7 @@ void Tape::forget_outputs(std::size_t kept_bytes) {
     if (slot.memory == Memory::output && slot.owner && slot.owner->nbytes() > kept_bytes) {
       slot.handed_out.clear();
       slot.owner.reset();
-      slot.data = nullptr;
+      slot.data = nullptr;  // the next replay allocates: no step reads the old address before
     }
   }
 }

@@ -12,13 +12,12 @@ bool only_writes(std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool is_empty(std::string_view name) { return name.starts_with("aten::empty") || name.starts_with("aten::new_empty"); }
+bool allocates_only(std::string_view name) {
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
 
 std::vector<std::size_t> hidden_writes(std::string_view name) {
-  if (name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm") {
-    return {3, 4};
-  }
-  return {};
+  return name == "aten::native_batch_norm" ? std::vector<std::size_t>{3, 4} : std::vector<std::size_t>{};
 }
 
 bool reads_shapes(std::string_view name) {
@@ -26,14 +25,12 @@ bool reads_shapes(std::string_view name) {
 }
 
 bool reads_on_host(std::string_view name) {
-  static constexpr std::array<std::string_view, 7> names = {"aten::_pack_padded_sequence",
-                                                            "aten::_pad_packed_sequence",
-                                                            "aten::is_nonzero",
-                                                            "aten::set_",
-                                                            "aten::resize_",
-                                                            "aten::_resize_output_",
-                                                            "aten::resize_as_"};
-  return std::find(names.begin(), names.end(), name) != names.end() || name.starts_with("aten::set_.");
+  return name == "aten::_pack_padded_sequence" || name == "aten::_pad_packed_sequence" || name == "aten::is_nonzero";
+}
+
+bool changes_memory(std::string_view name) {
+  return name == "aten::set_" || name.starts_with("aten::set_.") || name == "aten::resize_" ||
+         name == "aten::_resize_output_" || name == "aten::resize_as_";
 }
 
 bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack) {

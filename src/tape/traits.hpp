@@ -13,13 +13,15 @@ namespace danling::inline v0::tape {
 /// In-place operators that do not read what they overwrite.
 bool only_writes(std::string_view name);
 /// Operators whose result has memory without content.
-bool is_empty(std::string_view name);
+bool allocates_only(std::string_view name);
 /// Those that change an argument without saying so in their schema: positions of the running averages.
 std::vector<std::size_t> hidden_writes(std::string_view name);
 /// Those that return numbers which follow from shapes alone.
 bool reads_shapes(std::string_view name);
 /// Those that read their arguments' content on the host, though no tag says so.
 bool reads_on_host(std::string_view name);
+/// Those that give a tensor other memory, or another size.
+bool changes_memory(std::string_view name);
 /// aten::index without masks: the shape of its result is that of its indices.
 bool is_index_of_numbers(std::string_view name, const torch::jit::Stack& stack);
 

@@ -90,20 +90,20 @@ TEST_CASE("place: sizes are rounded up to 64 bytes; nothing needs nothing", "[ta
 TEST_CASE("Arena: has as many bytes as were asked for, until it is released", "[tape]") {
   tape::Arena arena;
   CHECK(arena.bytes() == 0);
-  CHECK(arena.reserve(0, at::kCPU) == nullptr);
-  void* const first = arena.reserve(1000, at::kCPU);
+  CHECK(arena.reserve(0) == nullptr);
+  void* const first = arena.reserve(1000);
   REQUIRE(first != nullptr);
   CHECK(reinterpret_cast<std::uintptr_t>(first) % 64 == 0);
   CHECK(arena.bytes() == 1000);
   std::fill_n(static_cast<char*>(first), 1000, 'x');
-  CHECK(arena.reserve(10, at::kCPU) == first);
-  CHECK(arena.reserve(1000, at::kCPU) == first);
+  CHECK(arena.reserve(10) == first);
+  CHECK(arena.reserve(1000) == first);
   CHECK(static_cast<char*>(first)[999] == 'x');
-  std::fill_n(static_cast<char*>(arena.reserve(5000, at::kCPU)), 5000, 'y');
+  std::fill_n(static_cast<char*>(arena.reserve(5000)), 5000, 'y');
   CHECK(arena.bytes() == 5000);
   arena.release();
   CHECK(arena.bytes() == 0);
-  std::fill_n(static_cast<char*>(arena.reserve(30, at::kCPU)), 30, 'z');
+  std::fill_n(static_cast<char*>(arena.reserve(30)), 30, 'z');
   CHECK(arena.bytes() == 30);
 }
 

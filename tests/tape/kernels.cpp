@@ -213,21 +213,16 @@ TEST_CASE("tape kernels: exponentials and logarithms where LibTorch has vectors 
   for_each_set([](const Kernels& kernels) {
     CHECK((kernels.exp == nullptr) == (kernels.log == nullptr));
     CHECK((kernels.exp == nullptr) == (kernels.width == 1));
+    CHECK((kernels.exp == nullptr) == (kernels.has_math == nullptr));
     if (kernels.exp == nullptr) {
       return;
     }
-    float has_exp = 0.0F;
-    float has_log = 0.0F;
-    kernels.exp(nullptr, &has_exp, 0);
-    kernels.log(nullptr, &has_log, 0);
+    REQUIRE(kernels.has_math());  // LibTorch exports its functions in all versions that we know
     for (const std::int64_t n : sizes) {
       CAPTURE(n);
       const at::Tensor a = specials(n, 3);
       at::Tensor out = torch::full({n + 1}, 42.0F);
       for (const bool logarithm : {false, true}) {
-        if (n == 0 || (logarithm ? has_log : has_exp) != 1.0F) {
-          continue;
-        }
         (logarithm ? kernels.log : kernels.exp)(floats(a), floats(out), n);
         CHECK(floats(out)[n] == 42.0F);
         // Within one unit in the last place of the true value.

@@ -136,7 +136,7 @@ TEST_CASE("Tape: memory of the program that is made anew with the same content i
   check_replays(subject);
 }
 
-TEST_CASE("merge: a tensor of the program that differs where it is read second", "[tape]") {
+TEST_CASE("reconcile: a tensor of the program that differs where it is read second", "[tape]") {
   auto count = std::make_shared<int>(0);
   const Subject subject = small([count](const at::Tensor& weight, const at::Tensor& x) {
     std::vector<float> memory(2, 1.0F);

@@ -118,14 +118,14 @@ inline tape::Recording record(const Subject& subject, std::uint64_t seed) {
 inline std::string why_not(const Subject& subject) {
   const tape::Recording first = record(subject, 1);
   tape::Recording second = record(subject, 2);
-  return tape::merge(first, second);
+  return tape::reconcile(first, second);
 }
 
 inline std::unique_ptr<tape::Tape> make_tape(const Subject& subject,
                                              std::shared_ptr<tape::Arena> arena = std::make_shared<tape::Arena>()) {
   const tape::Recording first = record(subject, 1);
   tape::Recording second = record(subject, 2);
-  REQUIRE(tape::merge(first, second) == "");
+  REQUIRE(tape::reconcile(first, second) == "");
   return std::make_unique<tape::Tape>(std::move(second), std::move(arena));
 }
 

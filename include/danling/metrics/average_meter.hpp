@@ -92,19 +92,29 @@ class AverageMeter {
   // As numbers; nan while the count is 0, except the sum. Wait for the device of the values.
   // @throws MetricError when the meter holds tensors with several elements.
   /// The last value on this rank.
-  double val() const { return extra_ != nullptr ? number_of(value_tensor(), "val") : count_ == 0 ? nan : value_; }
+  double val() const {
+    note_read();
+    return extra_ != nullptr ? number_of(value_tensor(), "val") : count_ == 0 ? nan : value_;
+  }
 
   // Of all ranks from `synchronize()` to the next update, else of this rank.
   /// The average of the last values, weighted by their n; nan if these are 0.
-  double bat() const { return extra_ != nullptr ? number_of(batch_tensor(), "bat") : n_ == 0 ? nan : val(); }
+  double bat() const {
+    note_read();
+    return extra_ != nullptr ? number_of(batch_tensor(), "bat") : n_ == 0 ? nan : val();
+  }
   /// The weighted average.
   double avg() const {
+    note_read();
     return extra_ != nullptr ? number_of(average_tensor(), "avg")
            : count_ == 0     ? nan
                              : own_number() / static_cast<double>(count_);
   }
   /// The weighted sum.
-  double sum() const { return extra_ != nullptr ? number_of(sum_tensor(), "sum") : own_number(); }
+  double sum() const {
+    note_read();
+    return extra_ != nullptr ? number_of(sum_tensor(), "sum") : own_number();
+  }
   /// The sum of the weights.
   std::int64_t count() const;
   /// The weight of the last value, or the sum of those of the ranks' last values.
@@ -161,6 +171,7 @@ class AverageMeter {
       count_ += n;
     }
   }
+  static void note_read() { tape::refuse("the step reads a meter"); }
   friend class detail::MeterExchange;
   struct Batch;
   struct Extra;

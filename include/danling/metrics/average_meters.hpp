@@ -37,6 +37,8 @@ class AverageMeters {
   bool contains(std::string_view name) const { return meters_.find(name) != nullptr; }
 
   bool empty() const { return meters_.empty(); }
+  /// Another number when references to meters are no longer valid: something was assigned.
+  std::uint64_t generation() const { return meters_.generation(); }
   std::size_t size() const { return meters_.size(); }
   /// Over entries with `name` and `meter`.
   auto begin() { return meters_.begin(); }

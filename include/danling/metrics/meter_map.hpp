@@ -1,6 +1,7 @@
 // Meters by name, in the order in which they were added.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -14,8 +15,36 @@
 
 namespace danling::inline v0 {
 
+namespace detail {
+/// Another number after each assignment to the object that has it, and each move from it.
+class AssignmentCount {
+ public:
+  AssignmentCount() = default;
+  AssignmentCount(const AssignmentCount&) noexcept {}
+  AssignmentCount(AssignmentCount&& other) noexcept { other.number_ = next(); }
+  AssignmentCount& operator=(const AssignmentCount&) noexcept {
+    number_ = next();
+    return *this;
+  }
+  AssignmentCount& operator=(AssignmentCount&& other) noexcept {
+    other.number_ = next();
+    number_ = next();
+    return *this;
+  }
+  std::uint64_t number() const { return number_; }
+
+ private:
+  static std::uint64_t next() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+  }
+  std::uint64_t number_ = next();
+};
+}  // namespace detail
+
 /// Base of AverageMeters and StreamMetrics (DanLing's MetersBase). References to meters stay valid
-/// while the map lives. Lookup compares names one by one: keep a reference for use in every step.
+/// while the map lives, and nothing is assigned to it. Lookup compares names one by one: keep a reference for use in
+/// every step.
 template <class Meter>
 class MeterMap {
  public:
@@ -30,6 +59,9 @@ class MeterMap {
   auto end() { return entries_.end(); }
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
+
+  /// Another number when references to meters are no longer valid.
+  std::uint64_t generation() const { return generation_.number(); }
 
   Meter* find(std::string_view name) { return const_cast<Meter*>(std::as_const(*this).find(name)); }
   const Meter* find(std::string_view name) const {
@@ -92,6 +124,7 @@ class MeterMap {
 
  private:
   std::deque<Entry> entries_;
+  detail::AssignmentCount generation_;
 };
 
 }  // namespace danling::inline v0

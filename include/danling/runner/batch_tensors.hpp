@@ -29,6 +29,14 @@ concept ShowsParts = !Container<B> && requires(B & batch, const B& seen) {
   std::tuple_size<decltype(seen.parts())>::value;
 };
 
+/// Whether tensors and numbers can be put in the place of what parts() returns.
+template <class Tuple>
+struct References;
+template <class... Parts>
+struct References<std::tuple<Parts...>>
+    : std::bool_constant<(
+          (std::is_lvalue_reference_v<Parts> && !std::is_const_v<std::remove_reference_t<Parts>>)&&...)> {};
+
 /// Types whose tensors can all be listed.
 template <class B>
 struct Listable : std::bool_constant<std::same_as<B, at::Tensor> || std::same_as<B, State> ||
@@ -49,10 +57,12 @@ struct BatchParts {
   std::vector<at::Tensor> tensors;
   std::vector<std::int64_t> others;
   std::vector<std::int64_t> counts;  ///< numbers that differ from batch to batch, and that few steps read: of tokens
+  bool is_whole = true;              ///< else the type shows its input and target alone
   void clear() {
     tensors.clear();
     others.clear();
     counts.clear();
+    is_whole = true;
   }
 };
 
@@ -72,15 +82,7 @@ void collect_parts(const B& batch, BatchParts& out) {
   if constexpr (std::same_as<B, at::Tensor>) {
     out.tensors.push_back(batch);
   } else if constexpr (std::same_as<B, State>) {
-    enum Type { null, tensor, map, list, string, real, integer, boolean };
-    out.others.push_back(batch.is_tensor()                     ? tensor
-                         : batch.is_map()                      ? map
-                         : batch.is_list() || batch.is_tuple() ? list
-                         : batch.is_string()                   ? string
-                         : batch.is_double()                   ? real
-                         : batch.is_integer()                  ? integer
-                         : batch.is_bool()                     ? boolean
-                                                               : null);
+    out.others.push_back(static_cast<std::int64_t>(batch.value().index()));
     if (batch.is_tensor()) {
       out.tensors.push_back(batch.tensor());
     } else if (batch.is_map()) {
@@ -98,6 +100,8 @@ void collect_parts(const B& batch, BatchParts& out) {
       }
     } else if (batch.is_string()) {
       out.others.push_back(hash_of(batch.string()));
+    } else if (batch.is_bytes()) {
+      out.others.push_back(hash_of(batch.bytes().data));
     } else if (batch.is_double()) {
       out.others.push_back(hash_of(batch.number()));
     } else if (batch.is_integer() || batch.is_bool()) {
@@ -112,6 +116,13 @@ void collect_parts(const B& batch, BatchParts& out) {
       collect_parts(batch.extra, out);
     }
   } else if constexpr (ShowsParts<B>) {
+    static_assert(
+        Listable<B>::value,
+        "danling: parts() of a batch returns tensors, numbers, texts, States, containers of these, and structs "
+        "that have parts() themselves; leave out what no step reads");
+    static_assert(References<decltype(std::declval<B&>().parts())>::value,
+                  "danling: parts() of a batch returns references, as std::tie does; the one that is not const to "
+                  "members that can be assigned to");
     std::apply([&](const auto&... parts) { (collect_parts(parts, out), ...); }, batch.parts());
   } else if constexpr (Mapping<B>) {
     out.others.push_back(static_cast<std::int64_t>(batch.size()));
@@ -129,6 +140,11 @@ void collect_parts(const B& batch, BatchParts& out) {
   } else if constexpr (Plain<B>) {
     out.others.push_back(hash_of(batch));
   } else {  // lists no tensors: those that the default steps read
+    static_assert(
+        !requires(B & whole) { whole.parts(); } && !requires { batch.parts(); },
+        "danling: a batch shows its members to recorded steps by two functions: `auto parts() { return "
+        "std::tie(input, target); }`, and the same const");
+    out.is_whole = false;
     const auto add = [&](const auto& part) {
       if constexpr (!std::same_as<std::remove_cvref_t<decltype(part)>, B>) {
         collect_parts(part, out);

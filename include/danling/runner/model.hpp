@@ -208,6 +208,9 @@ class ModelHandle {
     }
   }
 
+  /// Address of the object that was assigned; null when empty.
+  const void* address() const { return concept_.get(); }
+
   /// The module as torch::nn::Module; null for TorchScript and callables.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
 

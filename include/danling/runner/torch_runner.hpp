@@ -23,10 +23,10 @@
 #include <danling/metrics/batch_metric.hpp>
 #include <danling/runner/batch_parts.hpp>
 #include <danling/runner/batch_state.hpp>
-#include <danling/runner/batch_tensors.hpp>
 #include <danling/runner/infer_stream.hpp>
 #include <danling/runner/model_input.hpp>
 #include <danling/runner/model_output.hpp>
+#include <danling/runner/step_batch.hpp>
 #include <danling/runner/step_output.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/tape/observer.hpp>
@@ -380,36 +380,19 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
-  /// In a step that is recorded, also in its replays: with the batch and the tensors of theirs.
   void update_batch_metrics(const B& batch) const {
     tape::Observer* const observer = tape::observer();
     if (observer == nullptr) [[likely]] {
-      return batch_metrics_->update(batch);
+      batch_metrics_->update(batch);
+    } else {
+      step_batch_.observe_metrics(*observer, batch, [this](const B& now) { batch_metrics_->update(now); });
     }
-    if constexpr (detail::Listable<B>::value) {
-      detail::BatchParts parts;
-      detail::collect_parts(batch, parts);
-      if (parts.others == parts_in_step_.others && parts.tensors.size() == parts_in_step_.tensors.size()) {
-        return tape::host_call("metrics", std::move(parts.tensors), [this](const tape::Tensors& now) {
-          auto next = now.begin();
-          detail::replace_tensors(*batch_in_step_, [&] { return *next++; });
-          batch_metrics_->update(*batch_in_step_);
-        });
-      }
-    }
-    observer->refuse("BatchMetrics read what the step adds to its batch, or a batch of a type of the program");
-    batch_metrics_->update(batch);
   }
 
   template <class Eager>
   at::Tensor run_as_recorded(RunnerMode mode, B& batch, const Eager& eager) {
-    move_to_device(batch);
-    batch_in_step_ = &batch;
-    parts_in_step_.clear();
-    detail::collect_parts(batch, parts_in_step_);
-    at::Tensor out = run_recorded(mode, parts_in_step_, eager);
-    parts_in_step_.clear();
-    return out;
+    const typename detail::StepBatch<B>::Scope scope(step_batch_, batch);
+    return run_recorded(mode, step_batch_.parts(), eager);
   }
 
   static void set_prediction(const P& prediction, B& batch) {
@@ -430,8 +413,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     return handle.template forward<P>(model_input(std::as_const(batch)));
   }
 
-  B* batch_in_step_ = nullptr;  // of a step that may be recorded
-  detail::BatchParts parts_in_step_;
+  mutable detail::StepBatch<B> step_batch_;  // of the step in progress
   BatchMetrics<B>* batch_metrics_ = nullptr;
   BatchLosses<B>* batch_losses_ = nullptr;
 };

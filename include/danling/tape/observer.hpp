@@ -31,14 +31,16 @@ class Life {
   mutable std::shared_ptr<void> token_;
 };
 
-/// Sees a step while it is recorded, or compared with its tape. Replays have none.
+/// Sees a step while it is recorded, or compared with its tape, in the thread that runs the step. Replays have none.
 class Observer {
  public:
   virtual ~Observer() = default;
   /// Code that reads or changes more than tensors of the step: a meter, a generator, a counter. `again` runs in each
-  /// replay, at the same place, with the tensors that then stand for `tensors`. The first run is the caller's.
+  /// replay, at the same place, with the tensors that then stand for `tensors`. The first run is the caller's. What
+  /// `again` throws, the step throws.
   /// @param name  with the numbers that `again` holds: steps whose names differ are not of one kind
-  /// @param life  of the object that it changes; null: it outlives the tape
+  /// @param life  of the object that it changes; null: it outlives the tape. A copy of the object has another life, and
+  /// is not the one that replays change
   virtual void host_call(std::string name, Tensors tensors, std::function<void(const Tensors&)> again,
                          const Life* life = nullptr) = 0;
   /// The step cannot be replayed; `reason` completes "not recorded: ".
@@ -58,6 +60,13 @@ inline constexpr auto recording_key = c10::DispatchKey::Fake;
 /// That of this thread; null outside of such a step, at the cost of a branch.
 inline Observer* observer() noexcept {
   return detail::observed_threads.load(std::memory_order_relaxed) == 0 ? nullptr : detail::observer_of_thread;
+}
+
+/// A step that does this cannot be replayed; `reason` as in Observer. Costs a branch outside of such a step.
+inline void refuse(const char* reason) {
+  if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {
+    seen->refuse(reason);
+  }
 }
 
 /// While it lives, this thread's operators and host calls are not recorded.
@@ -80,7 +89,8 @@ class Suspended {
   Observer* observer_;
 };
 
-/// Calls `run(tensors)` now, and in each replay of the step that is being recorded. Parameters as in Observer.
+/// Calls `run(tensors)` now, and in each replay of the step that is being recorded. Parameters as in Observer; `run`
+/// can be copied.
 template <class F>
 void host_call(const std::string& name, Tensors tensors, F run, const Life* life = nullptr) {
   if (Observer* const seen = observer(); seen != nullptr) [[unlikely]] {

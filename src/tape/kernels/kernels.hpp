@@ -28,7 +28,9 @@ struct Kernels {
   void (*temper)(const std::uint32_t* state, std::uint32_t* out, std::int64_t n);
   /// 1 where the number of 53 bits from two words is below `limit`, else 0.
   void (*below)(const std::uint32_t* words, std::uint64_t limit, float* out, std::int64_t n);
-  /// exp and log of LibTorch's vectors; null where it has none.
+  /// Whether this LibTorch has the next two, which call its own functions; null where these are null.
+  bool (*has_math)();
+  /// exp and log of LibTorch's vectors.
   void (*exp)(const float* x, float* out, std::int64_t n);
   void (*log)(const float* x, float* out, std::int64_t n);
   /// Numbers in a vector: the order of LibTorch's sums.

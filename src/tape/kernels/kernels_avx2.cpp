@@ -8,9 +8,9 @@
 namespace danling::inline v0::tape {
 
 #ifdef __AVX2__
-const Kernels avx2_kernels = make_kernels(vector_exp, vector_log, 8);
+const Kernels avx2_kernels = make_kernels(has_vector_math, vector_exp, vector_log, 8);
 #else  // another architecture
-const Kernels avx2_kernels = make_kernels(nullptr, nullptr, 1);
+const Kernels avx2_kernels = make_kernels(nullptr, nullptr, nullptr, 1);
 #endif
 
 }  // namespace danling::inline v0::tape

@@ -3,6 +3,6 @@
 
 namespace danling::inline v0::tape {
 
-const Kernels baseline_kernels = make_kernels(nullptr, nullptr, 1);
+const Kernels baseline_kernels = make_kernels(nullptr, nullptr, nullptr, 1);
 
 }  // namespace danling::inline v0::tape

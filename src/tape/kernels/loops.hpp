@@ -164,7 +164,7 @@ void below(const std::uint32_t* words, std::uint64_t limit, float* out, std::int
   }
 }
 
-constexpr Kernels make_kernels(void (*exp)(const float*, float*, std::int64_t),
+constexpr Kernels make_kernels(bool (*has_math)(), void (*exp)(const float*, float*, std::int64_t),
                                void (*log)(const float*, float*, std::int64_t), std::int64_t width) {
   return {.relu = relu,
           .threshold_backward = threshold_backward,
@@ -177,6 +177,7 @@ constexpr Kernels make_kernels(void (*exp)(const float*, float*, std::int64_t),
           .twist = twist,
           .temper = temper,
           .below = below,
+          .has_math = has_math,
           .exp = exp,
           .log = log,
           .width = width};

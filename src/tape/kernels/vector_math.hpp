@@ -47,15 +47,19 @@ void apply(Function function, const float* x, float* out, std::int64_t n) {
 /// Null where LibTorch does not export it.
 Function find(const char* name) { return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name)); }
 
-/// @param n  0 asks whether the function exists: `out` is then set to 1 or 0
-void vector_exp(const float* x, float* out, std::int64_t n) {
+// Found at the first call: code of this file must not run on a CPU without these vectors.
+Function exp_function() {
   static const Function function = find(exp_name);
-  n == 0 ? void(*out = function != nullptr ? 1.0F : 0.0F) : apply(function, x, out, n);
+  return function;
 }
-void vector_log(const float* x, float* out, std::int64_t n) {
+Function log_function() {
   static const Function function = find(log_name);
-  n == 0 ? void(*out = function != nullptr ? 1.0F : 0.0F) : apply(function, x, out, n);
+  return function;
 }
+
+bool has_vector_math() { return exp_function() != nullptr && log_function() != nullptr; }
+void vector_exp(const float* x, float* out, std::int64_t n) { apply(exp_function(), x, out, n); }
+void vector_log(const float* x, float* out, std::int64_t n) { apply(log_function(), x, out, n); }
 
 }  // namespace
 }  // namespace danling::inline v0::tape
