@@ -60,9 +60,6 @@ class RecordedBench {
       peers_ = std::make_unique<bench::Peers>(python, DANLING_SOURCE_DIR "/bench/recorded_peers.py",
                                               std::vector<std::string>{});
     }
-    if (!has_recording) {
-      std::printf("without recorded steps: this library has no compile.enable; ratios are to the eager runner\n");
-    }
   }
 
   void measure(Work work) {
@@ -95,9 +92,7 @@ class RecordedBench {
     entrants.push_back({"bare loop, the runner's optimizer", Kind::bare});
     entrants.push_back({"eager runner", Kind::eager});
     entrants.push_back({"eager runner, control", Kind::eager});
-    if constexpr (has_recording) {
-      entrants.push_back({"recorded runner", Kind::recorded});
-    }
+    entrants.push_back({"recorded runner", Kind::recorded});
     if (peers_ == nullptr) {
       return entrants;
     }
@@ -133,15 +128,15 @@ class RecordedBench {
     if (!means_agree(work, entrants, warm_steps)) {
       return false;
     }
-    const Entrant* const recorded = has_recording ? &entrants[recorded_index] : nullptr;
-    const std::int64_t replayed = recorded != nullptr ? recorded->loop->replayed() : 0;
+    const Entrant& recorded = entrants[recorded_index];
+    const std::int64_t replayed = recorded.loop->replayed();
     for (int round = 0; round < work.rounds; ++round) {
       for (const std::size_t i : order_of_round(turns.size(), static_cast<std::size_t>(round))) {
         turns[i]->seconds.push_back(train(*turns[i], work.block_steps));
       }
     }
     const double steps = work.rounds * work.block_steps;
-    if (recorded != nullptr && static_cast<double>(recorded->loop->replayed() - replayed) < least_replayed * steps) {
+    if (static_cast<double>(recorded.loop->replayed() - replayed) < least_replayed * steps) {
       bench::gaps().push_back(work.name + ": steps of the recorded runner were no replays");
       return false;
     }
@@ -218,7 +213,7 @@ class RecordedBench {
   }
 
   static void print(const Work& work, const std::vector<Entrant>& entrants, int starts) {
-    const Entrant& base = entrants[has_recording ? recorded_index : eager_index];
+    const Entrant& base = entrants[recorded_index];
     double apart = 0;
     for (const Entrant& entrant : entrants) {
       if (entrant.how.empty() ? entrant.kind == Kind::torch_optim : entrant.how == "eager") {
@@ -261,9 +256,9 @@ class RecordedBench {
     return counts;
   }
 
-  /// Eager and recorded runner in turn; without recorded steps the eager one twice.
+  /// Eager and recorded runner in turn.
   void print_counts(const Work& work) const {
-    constexpr Kind kinds[] = {Kind::eager, has_recording ? Kind::recorded : Kind::eager};
+    constexpr Kind kinds[] = {Kind::eager, Kind::recorded};
     std::vector<double> growth[2], allocations[2], added;
     for (int repeat = 0; repeat < (quick_ ? 1 : 5); ++repeat) {
       Counts counts[2];
@@ -280,10 +275,11 @@ class RecordedBench {
       }
       added.push_back((counts[1].first_seconds - counts[0].first_seconds) / counts[0].step_seconds);
     }
-    const char* const second = has_recording ? "recorded" : "control";
-    std::printf("  allocations of a step: eager %.1f, %s %.1f; peak memory above the data: eager %.2f MB, %s %.2f MB\n",
-                median(allocations[0]), second, median(allocations[1]), median(growth[0]), second, median(growth[1]));
-    std::printf("  the first %d steps, %s to eager: %+.1f eager steps\n", first_steps(quick_), second, median(added));
+    std::printf(
+        "  allocations of a step: eager %.1f, recorded %.1f; peak memory above the data: eager %.2f MB, recorded %.2f "
+        "MB\n",
+        median(allocations[0]), median(allocations[1]), median(growth[0]), median(growth[1]));
+    std::printf("  the first %d steps, recorded to eager: %+.1f eager steps\n", first_steps(quick_), median(added));
   }
 
   static constexpr std::size_t eager_index = 2, recorded_index = 4;

@@ -25,17 +25,6 @@ namespace {
 constexpr std::int64_t num_classes = 10;
 constexpr std::int64_t vocabulary = 512, length = 16, width = 128;
 
-// ---- how the library records ----------------------------------------------------------------------------------------
-
-template <class Config>
-void enable_recording(Config& config) {
-  if constexpr (requires { config.compile.enable; }) {
-    config.compile.enable = true;
-  } else {
-    give_up("expected the config key compile.enable, got a library without it");
-  }
-}
-
 /// Steps of the runner that were replays of a recorded step.
 std::int64_t replayed_steps(const dl::TorchRunner& runner) { return runner.compile_report().replayed; }
 
@@ -162,9 +151,7 @@ BenchConfig make_config(const Work& work, const std::string& folder, bool record
   config.workspace_root = folder;
   config.optim.type = work.optim;
   config.optim.lr = work.lr;
-  if (recorded) {
-    enable_recording(config);
-  }
+  config.compile.enable = recorded;
   return config;
 }
 

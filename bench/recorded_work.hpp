@@ -11,9 +11,6 @@
 
 namespace bench::recorded {
 
-/// Whether the library can record steps: compile.enable.
-constexpr bool has_recording = true;
-
 struct Work {
   std::string name, title;
   std::string model;  ///< mlp, net or encoder

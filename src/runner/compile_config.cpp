@@ -25,13 +25,14 @@ void CompileConfig::fields(Fields& f) {
       .refuse("max-autotune-no-cudagraphs", "choosing kernels by their time, which changes bits");
   f("memory_policy", memory_policy, "default: results lie in memory that is planned once").choices({"default"});
   f("verify", verify,
-    "replays that are compared with the eager step bit for bit before a tape is used; afterwards one in each power of "
-    "ten, and the first of a pass; 0: none at all")
+    "replays that are compared with the eager step bit for bit before a tape is used; some later ones are too; 0: none "
+    "at all")
       .at_least(0);
   f("cache_size", cache_size,
-    "kinds of steps that a run replays: one for each shape of batch, in training and evaluation")
+    "kinds of steps that a run replays: one for each shape of batch, in training and evaluation; others run as they "
+    "are")
       .at_least(1);
-  f("explain", explain, "log the calls of each tape, with memory and times");
+  f("explain", explain, "log the calls of each tape after 20 replays, with memory and times");
   detail::reserve(f, detail::reserved_keys().compile);
 }
 

@@ -157,9 +157,9 @@ class Parallelism {
   /// Whether a loss of weight 0 is differentiated too: layers that communicate in their backward pass.
   virtual bool needs_every_backward() const { return false; }
   /// Why its steps are not to be recorded (compile.enable); empty: they are, and what backward() does besides the pass
-  /// are host calls of tape/observer.hpp. By default only those of one process are.
+  /// are host calls of tape/observer.hpp. By default only those of one process are. Called before each step.
   virtual std::string why_not_recorded() const;
-  /// Another number when steps that were recorded cannot be replayed any longer.
+  /// Another number when steps that were recorded cannot be replayed any longer. Called before each step.
   virtual std::int64_t recording_version() const { return 0; }
   /// After all updates of a micro-batch, when its graph is gone. Called on every rank that took part in them.
   virtual void end_updates() {}

@@ -121,7 +121,7 @@ class TorchRunnerBase : public BaseRunner {
   /// Weights in `model.pth`: `epoch 28 (best)`. Empty before it is saved.
   std::string exported_weights();
   std::string evaluated_average() const override;
-  /// How this process's steps ran with `compile.enable`.
+  /// How this process's steps ran with `compile.enable`; without it all numbers are 0.
   CompileReport compile_report() const;
   /// Whether train() was called.
   bool has_trained() const { return has_trained_; }
@@ -218,8 +218,9 @@ class TorchRunnerBase : public BaseRunner {
   bool repeats_step() const;
 
   /// With `compile.enable`: which of several ways a step takes that depends on anything but its batch's shapes: a
-  /// phase, a coefficient that changes now and then. Steps with other numbers have other tapes. Called when: a step
-  /// begins.
+  /// phase, a coefficient that changes now and then. Steps with other numbers have other tapes. Called when: a step of
+  /// training, evaluation or inference begins, once, on each rank. Return the same for the same state(); change
+  /// nothing.
   virtual std::int64_t step_variant() const { return 0; }
 
   /// Whether the loss has a term against the logits of the `teacher`.
