@@ -158,7 +158,7 @@ void TorchRunnerBase::StepTapes::plan_check(Kind& kind) {
   constexpr std::int64_t shortest = 7;
   constexpr std::int64_t longest = 997;
   if (kind.replays >= kind.next_check) {
-    kind.next_check += std::clamp(kind.next_check / 3, shortest, longest);
+    kind.next_check += std::clamp(kind.next_check / 2, shortest, longest);
   }
 }
 
