@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -20,6 +21,21 @@
 
 namespace danling::inline v0 {
 namespace {
+
+/// Whether it is an ordinary float of the host, as a loss in each step is. One comparison in place of many questions.
+bool is_plain_float(const at::Tensor& value) {
+  static const c10::DispatchKeySet plain = [] {
+    const c10::InferenceMode normal(false);
+    return at::empty({0}, at::kFloat).key_set();
+  }();
+  const c10::TensorImpl& impl = *value.unsafeGetTensorImpl();
+  return impl.key_set() == plain && impl.numel() == 1 && impl.dtype() == caffe2::TypeMeta::Make<float>();
+}
+
+double plain_float(const at::Tensor& value) {
+  const c10::TensorImpl& impl = *value.unsafeGetTensorImpl();
+  return static_cast<double>(static_cast<const float*>(impl.unsafe_storage().data())[impl.storage_offset()]);
+}
 
 at::Tensor full(at::IntArrayRef shape, double value, const at::Device& device) {
   // Tensors created in inference mode could not be changed outside of it.
@@ -113,6 +129,10 @@ void AverageMeter::check_scalar_fits(const at::Tensor& value, std::int64_t n) co
 void AverageMeter::update(const at::Tensor& value, std::int64_t n) {
   if (tape::observer() != nullptr) [[unlikely]] {
     observe_update(value, n);
+    return;
+  }
+  if (extra_ == nullptr && is_plain_float(value)) [[likely]] {
+    update_number(plain_float(value), n);
     return;
   }
   check_real(value, "average_meter.update");
