@@ -155,10 +155,10 @@ at::Tensor TorchRunnerBase::StepTapes::run(RunnerMode mode, const detail::BatchP
 
 /// At distances that grow and have no common divisor with a period of the program, as each 100th step.
 void TorchRunnerBase::StepTapes::plan_check(Kind& kind) {
-  constexpr std::int64_t shortest = 7;
+  constexpr std::int64_t shortest = 17;
   constexpr std::int64_t longest = 997;
   if (kind.replays >= kind.next_check) {
-    kind.next_check += std::clamp(kind.next_check / 2, shortest, longest);
+    kind.next_check += std::clamp(kind.next_check * 7 / 10, shortest, longest);
   }
 }
 
