@@ -3,12 +3,10 @@
 
 #include <cmath>
 
-#include <danling/core/format.hpp>
 #include <danling/runner/early_stopping.hpp>
 
 #include "runner/records.hpp"
 #include "runner/services.hpp"
-#include "runner/step_tapes.hpp"
 
 namespace danling::inline v0 {
 
@@ -61,13 +59,6 @@ void TorchRunnerBase::fill_summary(RunSummary& summary) const {
   if (!test_result_.empty()) {
     summary.facts.emplace_back("test_weights", tested_weights_);
     summary.details["test"] = test_result_;
-  }
-  if (tapes_ != nullptr) {
-    const CompileReport report = tapes_->report();
-    summary.facts.emplace_back("replayed_steps", report.replayed);
-    if (!report.refusals.empty()) {
-      summary.facts.emplace_back("not_replayed", join(report.refusals, "; "));
-    }
   }
 }
 
