@@ -387,8 +387,9 @@ void TorchRunnerBase::StepTapes::log_replays(const Kind& kind) {
     logged = true;
     const bool trains = kind.mode == RunnerMode::train;
     const char* const name = trains ? "train" : kind.mode == RunnerMode::evaluate ? "evaluate" : "infer";
-    runner_.logger().info(concat("compile: the first ", name, "_step is replayed: its operators, metrics and meters",
-                                 trains ? " and updates" : "", "; what else it does is left out from here on"));
+    runner_.logger().info(concat("compile: the first ", name, "_step is replayed: its operators, metrics",
+                                 trains ? ", meters and updates" : " and meters",
+                                 "; what else it does is left out from here on"));
   }
 }
 

@@ -242,7 +242,7 @@ std::string compare_values(const Recording& first, const Recording& second) {
   return "";
 }
 
-/// What becomes of a storage of the second recording: of its origin, a constant, or a reason to refuse.
+/// Whether a storage of the second recording is a constant, or why there can be no tape.
 struct Fate {
   bool constant = false;
   std::string refusal = {};

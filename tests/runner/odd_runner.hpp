@@ -101,4 +101,22 @@ inline void check_odd(const Odd& odd) {
   }
 }
 
+/// What `read` finds in a runner after 40 batches that a program pushes, with recorded steps or without.
+template <class Runner, class BatchOf, class Read>
+auto after_pushed(bool recorded, const BatchOf& batch_of, const Read& read) {
+  const EagerToRecord schedule;
+  const Folder folder;
+  TinyConfig config(folder);
+  config.steps = 40;
+  config.optim.type = "sgd";
+  config.compile.enable = recorded;
+  Runner runner(config);
+  for (std::int64_t i = 0; i < 40; ++i) {
+    runner.train_on_batch(batch_of(i));
+  }
+  runner.finish_training();
+  CHECK((runner.compile_report().replayed > 20) == recorded);
+  return read(runner);
+}
+
 }  // namespace runner_test

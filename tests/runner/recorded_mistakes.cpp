@@ -184,22 +184,15 @@ class GappedRunner : public dl::BasicTorchRunner<Gapped> {
 };
 
 TEST_CASE("compile: metrics over a batch see the prediction of the replay", "[runner]") {
-  const auto run = [](bool recorded) {
-    const EagerToRecord schedule;
-    const Folder folder;
-    TinyConfig config(folder);
-    config.steps = 40;
-    config.optim.type = "sgd";
-    config.compile.enable = recorded;
-    GappedRunner runner(config);
-    for (std::int64_t i = 0; i < 40; ++i) {
-      runner.train_on_batch({wave(i), wave(i + 1), torch::zeros({8, 4})});
-    }
-    const double gap = *runner.finish_training().latest()->result.number("train.gap");
-    CHECK((runner.compile_report().replayed > 20) == recorded);
-    return gap;
+  const auto gap = [](bool recorded) {
+    return after_pushed<GappedRunner>(
+        recorded,
+        [](std::int64_t i) {
+          return Gapped{wave(i), wave(i + 1), torch::zeros({8, 4})};
+        },
+        [](const auto& runner) { return *runner.results().latest()->result.number("train.gap"); });
   };
-  CHECK(run(true) == run(false));
+  CHECK(gap(true) == gap(false));
 }
 
 /// Its bytes become numbers where they are moved to the device.
@@ -221,22 +214,15 @@ class BytesRunner : public dl::BasicTorchRunner<Bytes> {
 };
 
 TEST_CASE("compile: a batch that converts itself on the way to the device does so once", "[runner]") {
-  const auto run = [](bool recorded) {
-    const EagerToRecord schedule;
-    const Folder folder;
-    TinyConfig config(folder);
-    config.steps = 20;
-    config.optim.type = "sgd";
-    config.compile.enable = recorded;
-    BytesRunner runner(config);
-    for (std::int64_t i = 0; i < 20; ++i) {
-      runner.train_on_batch({(wave(i).abs() * 255).to(torch::kByte), wave(i + 1)});
-    }
-    runner.finish_training();
-    CHECK((runner.compile_report().replayed > 5) == recorded);
-    return dl::clone(runner.model.state_dict());
+  const auto weights = [](bool recorded) {
+    return after_pushed<BytesRunner>(
+        recorded,
+        [](std::int64_t i) {
+          return Bytes{(wave(i).abs() * 255).to(torch::kByte), wave(i + 1)};
+        },
+        [](const auto& runner) { return dl::clone(runner.model.state_dict()); });
   };
-  CHECK(dl::first_difference(run(true), run(false)) == "");
+  CHECK(dl::first_difference(weights(true), weights(false)) == "");
 }
 
 TEST_CASE("compile: metrics of another kind between two evaluations", "[runner]") {
@@ -407,7 +393,7 @@ TEST_CASE("compile: the log says once for each mode that steps are replayed", "[
   CHECK(runner.close());
   const std::string log = logs_of(runner.workspace().dir());
   CHECK(count(log,
-              "compile: the first train_step is replayed: its operators, metrics and meters and updates; what else "
+              "compile: the first train_step is replayed: its operators, metrics, meters and updates; what else "
               "it does is left out from here on") == 1);
   CHECK(count(log,
               "compile: the first evaluate_step is replayed: its operators, metrics and meters; what else it does is "

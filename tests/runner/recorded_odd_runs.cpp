@@ -263,22 +263,15 @@ class WeightedBatchRunner : public dl::BasicTorchRunner<Weighted> {
 };
 
 TEST_CASE("compile: a batch of the program that shows its parts", "[runner]") {
-  const auto run = [](bool recorded) {
-    const EagerToRecord schedule;
-    const Folder folder;
-    TinyConfig config(folder);
-    config.steps = 40;
-    config.optim.type = "sgd";
-    config.compile.enable = recorded;
-    WeightedBatchRunner runner(config);
-    for (std::int64_t i = 0; i < 40; ++i) {
-      runner.train_on_batch({wave(i), wave(i + 1), wave(i + 2).abs(), i < 20 ? 1.0 : 0.5});
-    }
-    runner.finish_training();
-    CHECK((runner.compile_report().replayed > 20) == recorded);
-    return dl::clone(runner.model.state_dict());
+  const auto weights = [](bool recorded) {
+    return after_pushed<WeightedBatchRunner>(
+        recorded,
+        [](std::int64_t i) {
+          return Weighted{wave(i), wave(i + 1), wave(i + 2).abs(), i < 20 ? 1.0 : 0.5};
+        },
+        [](const auto& runner) { return dl::clone(runner.model.state_dict()); });
   };
-  CHECK(dl::first_difference(run(true), run(false)) == "");
+  CHECK(dl::first_difference(weights(true), weights(false)) == "");
 }
 
 }  // namespace
