@@ -20,7 +20,7 @@ struct CompileConfig {
   std::optional<std::string> mode;           ///< default or reduce-overhead: the same
   std::optional<std::string> memory_policy;  ///< default
   std::int64_t verify = 3;                   ///< replays that are compared with eager steps first. Not in DanLing
-  std::int64_t cache_size = 32;              ///< tapes of a run. Not in DanLing
+  std::int64_t cache_size = 32;              ///< kinds of steps that are replayed. Not in DanLing
   bool explain = false;                      ///< log each tape's calls with their times. Not in DanLing
   void fields(Fields& f);
   /// @throws ConfigError for `dynamic: true`
