@@ -25,6 +25,9 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
   early_stopping_ = std::make_shared<EarlyStopping>(config().patience, config().min_delta);
   logger_ = std::make_unique<Logger>(
       LoggerOptions{.console = config().console && is_main_process(), .keep = std::size_t{1} << 16});
+  sinks_ = std::make_shared<detail::SinkFeed>(*logger_, [this] {
+    return services_ != nullptr && services_->recorder != nullptr ? services_->recorder->num_lines() : std::nullopt;
+  });
   kernel_settings_ = detail::change_kernel_settings(config().deterministic, config().tf32);
 }
 

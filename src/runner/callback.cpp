@@ -9,7 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include <danling/core/error.hpp>
-#include <danling/runner/base_runner.hpp>
+#include <danling/runner/torch_runner_base.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -32,6 +32,11 @@ std::string unqualified(const std::string& name) {
 
 Callback::~Callback() = default;
 
+std::vector<std::pair<std::string, at::Tensor>> GradientsEvent::parameters() const {
+  auto& trained = static_cast<TorchRunnerBase&>(runner);  // no other runner sends it
+  return (model.empty() ? trained.model : trained.models.at(model)).named_parameters();
+}
+
 std::string Callback::name() const {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(
@@ -45,26 +50,36 @@ void CallbackList::insert(std::vector<Entry>& list, const Entry& entry) {
   list.insert(place, entry);
 }
 
-void CallbackList::add_own(std::shared_ptr<Callback> callback, bool steps) {
-  const Entry entry{std::move(callback), true};
-  if (steps) {
+void CallbackList::insert(const Entry& entry, detail::Listens listens) {
+  if (listens.steps) {
     insert(step_listeners_, entry);
+  }
+  if (listens.gradients) {
+    insert(gradient_listeners_, entry);
   }
   insert(all_, entry);
 }
 
-void CallbackList::add(std::shared_ptr<Callback> callback, bool steps) {
+void CallbackList::add_own(std::shared_ptr<Callback> callback, detail::Listens listens) {
+  insert({std::move(callback), true}, listens);
+}
+
+void CallbackList::add_own_first(std::shared_ptr<Callback> callback) {
+  all_.insert(all_.begin(), {std::move(callback), true});
+}
+
+void CallbackList::add(std::shared_ptr<Callback> callback, detail::Listens listens) {
   check<ConfigError>(callback != nullptr, "runner.add", "expected a callback, got null");
   const std::string name = callback->name();
   for (const Entry& other : all_) {
     check<ConfigError>(other.own || other.callback->name() != name, "runner.add",
                        "expected callbacks of different names, got two ", quote(name), "; override name()");
   }
-  const Entry entry{std::move(callback), false};
-  if (steps) {
-    insert(step_listeners_, entry);
-  }
-  insert(all_, entry);
+  insert({std::move(callback), false}, listens);
+}
+
+void CallbackList::end_steps(const Callback& callback) {
+  std::erase_if(step_listeners_, [&](const Entry& entry) { return entry.callback.get() == &callback; });
 }
 
 State CallbackList::state_dict() const {

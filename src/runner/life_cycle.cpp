@@ -1,6 +1,7 @@
 // Life cycle of a runner: initialize(), close(), and its services between them.
 #include <danling/runner/base_runner.hpp>
 
+#include <chrono>
 #include <exception>
 
 #include <danling/checkpoint/file_manager.hpp>
@@ -87,6 +88,7 @@ bool BaseRunner::close(std::optional<double> timeout) {
         services.logger.warning(error.what());
       }
     }
+    sinks_->close(std::chrono::seconds(10));
     if (services.recorder != nullptr) {
       services.recorder->close();
     }

@@ -1,10 +1,14 @@
 #include "runner/loop_frame.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
+
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <danling/metrics/metrics.hpp>
 #include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/memory.hpp>
 
 #include "runner/checks.hpp"
 #include "runner/gradients.hpp"
@@ -16,6 +20,26 @@ namespace danling::inline v0::detail {
 namespace {
 
 constexpr std::chrono::seconds quiet(5);
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// The peak of a device begins anew.
+void read_memory(LoopCounts& counts, at::Device device) {
+  constexpr double mib = 1024.0 * 1024.0;
+  const HostMemory host = host_memory();
+  counts.host_mb = host.resident_mb;
+  counts.host_peak_mb = host.peak_mb;
+  if (device.is_cuda()) {
+    at::DeviceAllocator* const allocator = at::getDeviceAllocator(device.type());
+    const c10::DeviceIndex index = device.has_index() ? device.index() : c10::DeviceIndex(0);
+    const auto stats = allocator->getDeviceStats(index);
+    counts.device_mb = static_cast<double>(stats.allocated_bytes[0].peak) / mib;
+    counts.device_reserved_mb = static_cast<double>(stats.reserved_bytes[0].peak) / mib;
+    allocator->resetPeakStats(index);
+  }
+}
 
 // A group of metrics with one member is displayed by the group's name.
 void merge_flat(Result& into, const Result& from) {
@@ -116,7 +140,7 @@ void LoopFrame::write_synchronized() {
   const Result values = collect(/*averages=*/false);
   const Result averages = collect(/*averages=*/true);
   TorchRunnerBase::Checks(runner_).numbers(*this, averages);
-  const Result rates = (counts_of_all_ ? *counts_of_all_ : telemetry_.interval()).result();
+  const Result rates = telemetry(counts_of_all_ ? *counts_of_all_ : counts(/*whole=*/false));
   counts_of_all_.reset();
   runner_.callbacks_.notify(&Callback::on_log,
                             LogEvent{{runner_}, split_, runner_.mode(), done_, values, averages, rates});
@@ -163,8 +187,27 @@ void LoopFrame::synchronize_numbers() {
     losses->synchronize(group);
   }
   if (runner_.mode() == RunnerMode::train) {
-    counts_of_all_ = RankTimes(group, telemetry_.interval(), 0.0).total();
+    counts_of_all_ = RankTimes(group, counts(/*whole=*/false), 0.0).total();
   }
+}
+
+LoopCounts LoopFrame::counts(bool whole) {
+  LoopCounts out = whole ? telemetry_.total() : telemetry_.interval();
+  read_memory(out, runner_.device());
+  most_.observe_memory(out);
+  if (whole) {
+    out.observe_memory(most_);
+  }
+  return out;
+}
+
+Result LoopFrame::telemetry(const LoopCounts& counts) const {
+  Result out = counts.result();
+  if (runner_.services().flops != nullptr) {
+    runner_.services().flops->add_rates(out, counts, runner_.mode() == RunnerMode::train);
+  }
+  out.set("timestamp", std::round(seconds_since_1970() * 1e3) / 1e3);
+  return out;
 }
 
 Result LoopFrame::collect(bool averages) const {
@@ -205,8 +248,9 @@ Result LoopFrame::finish(const std::function<void(const Result&)>& close) {
   if (close) {
     close(result);
   }
-  const RankTimes times(runner_.group(), telemetry_.total(), runner_.parallelism().waited_seconds() - waited_before_);
-  const Result rates = times.total().result();
+  const RankTimes times(runner_.group(), counts(/*whole=*/true),
+                        runner_.parallelism().waited_seconds() - waited_before_);
+  const Result rates = telemetry(times.total());
   if (const std::string report = times.report(); !report.empty() && runner_.mode() == RunnerMode::train) {
     runner_.logger().info(concat(split_, ": ", report));
   }

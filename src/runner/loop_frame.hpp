@@ -87,6 +87,10 @@ class LoopFrame {
   void write_synchronized();
   void send_split(void (Callback::*training)(const SplitEvent&), void (Callback::*evaluating)(const SplitEvent&),
                   const Result& result) const;
+  /// Counts since the last line, or of the whole pass, with the memory of now.
+  LoopCounts counts(bool whole);
+  /// The numbers of a line that differ between runs of the same results.
+  Result telemetry(const LoopCounts& counts) const;
   /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
   bool synchronize(bool ended);
   std::string place() const;
@@ -106,6 +110,7 @@ class LoopFrame {
   AverageMeter* lr_ = nullptr;
   LoopTelemetry telemetry_;
   std::optional<LoopCounts> counts_of_all_;  // ranks, since the last line
+  LoopCounts most_;                          // memory in this pass
   LoopTelemetry::Clock::time_point now_;
   LoopTelemetry::Clock::time_point next_line_;
 };

@@ -49,6 +49,7 @@ LoopCounts RankTimes::total() const {
     out.tokens += rank.counts.tokens;
     out.seconds = std::max(out.seconds, rank.counts.seconds);
     out.data_seconds = std::max(out.data_seconds, rank.counts.data_seconds);
+    out.observe_memory(rank.counts);
   }
   return out;
 }

@@ -55,6 +55,10 @@ class Recorder : public Callback {
   /// Whether reopen() has logged the removal of checkpoints since the last call.
   bool take_removal_logged() { return std::exchange(removal_logged_, false); }
 
+  /// Lines of metrics.jsonl, with those that wait; nothing while it is closed.
+  std::optional<std::int64_t> num_lines() const {
+    return metrics_ ? std::optional(metrics_->lines() + metrics_->num_unwritten_lines()) : std::nullopt;
+  }
   /// Logs each distinct failure once and writes the line with a later one; with stop_on_error throws Error.
   void append(const MetricsLine& line);
   /// Stores in `checkpoint` the number of lines of metrics.jsonl and the text of lines not on disk yet, which would be

@@ -347,6 +347,13 @@ void RunnerConfig::base_fields(Fields& f) {
   f("log_noise_scale", log_noise_scale,
     "log the gradient noise scale: the batch size beyond which more samples help little")
       .non_semantic();
+  f("performance", performance, "floating-point operations per second, and what share of the devices' they are")
+      .non_semantic();
+  f("csv", csv, "write metrics.csv, a table of the lines of metrics.jsonl").non_semantic();
+  f("histogram_interval", histogram_interval,
+    "updates between histograms of weights and gradients, for sinks that show them (TensorBoard); 0: none")
+      .at_least(0)
+      .non_semantic();
   f("console", console, "report progress on the console").non_semantic();
   f("summary", summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit").non_semantic();
   detail::reserve(f, detail::reserved_keys().logging);

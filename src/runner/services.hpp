@@ -13,8 +13,10 @@
 #include <danling/workspace/workspace.hpp>
 
 #include "runner/console.hpp"
+#include "runner/model_flops.hpp"
 #include "runner/recorder.hpp"
 #include "runner/restore_point.hpp"
+#include "runner/sink_feed.hpp"
 #include "runner/watchdog.hpp"
 
 namespace danling::inline v0::detail {
@@ -34,6 +36,7 @@ struct RunnerServices {
   Workspace workspace;
   Logger& logger;
   std::shared_ptr<ConsoleObserver> console;
+  std::shared_ptr<ModelFlops> flops;
   RestorePoint restore;
   std::shared_ptr<Recorder> recorder;  ///< null when nothing is written
   std::unique_ptr<CheckpointManager> checkpoint_manager;

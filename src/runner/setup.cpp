@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <danling/runner/early_stopping.hpp>
+#include <danling/telemetry/csv_sink.hpp>
 
 #include "runner/agreement.hpp"
 #include "runner/restorer.hpp"
@@ -27,6 +28,7 @@ void BaseRunner::Setup::build() {
   runner_.init_checkpoint_manager();
   runner_.services_->restore = Restorer(runner_).find();
   runner_.init_fault_tolerance();
+  add_sinks();
   runner_.check_split_names();
   runner_.build_dataloaders();
   runner_.check_lengths();
@@ -54,8 +56,13 @@ void BaseRunner::Setup::make_services() {
   if (runner_.is_main_process() && config.record) {
     make_recorder();
   }
-  runner_.callbacks_.add_own(services.console, /*steps=*/runner_.logger_->console().live());
-  runner_.callbacks_.add_own(runner_.early_stopping_, /*steps=*/false);
+  runner_.callbacks_.add_own(services.console, {.steps = runner_.logger_->console().live()});
+  runner_.callbacks_.add_own(runner_.early_stopping_);
+  services.flops = std::make_shared<detail::ModelFlops>(config.performance, runner_.callbacks_);
+  if (services.flops->is_needed()) {
+    runner_.callbacks_.add_own(services.flops, {.steps = true});
+  }
+  runner_.callbacks_.add_own(runner_.sinks_);
 }
 
 void BaseRunner::Setup::make_recorder() {
@@ -68,7 +75,14 @@ void BaseRunner::Setup::make_recorder() {
                                                                  .may_fail = config.checkpoint.load_only,
                                                                  .by_path = config.resume.has_value(),
                                                                  .first = runner_.round_number(0)});
-  runner_.callbacks_.add_own(services.recorder, /*steps=*/false);
+  runner_.callbacks_.add_own_first(services.recorder);  // others read what it has counted
+}
+
+void BaseRunner::Setup::add_sinks() {
+  const RunnerConfig& config = runner_.config();
+  if (config.record && config.csv) {
+    runner_.add_sink(std::make_shared<CsvSink>(runner_.workspace().dir() / "metrics.csv"));
+  }
 }
 
 }  // namespace danling::inline v0

@@ -25,6 +25,7 @@ class BaseRunner::Setup {
   /// Id of the config without the keys that may differ between ranks.
   std::string common_config_id() const;
   void make_services();
+  void add_sinks();
 
   BaseRunner& runner_;
 };

@@ -128,6 +128,10 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
                       "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
   }
   runner_.learner_ = &learner;
+  if (runner_.callbacks_.has_gradient_listeners()) [[unlikely]] {
+    const at::Tensor scale = learner.scaler != nullptr ? learner.scaler->factor() : at::Tensor();
+    runner_.callbacks_.notify_gradients({{runner_}, learner.name, learner.window.divisor(), scale});
+  }
   const bool updated = runner_.optimizer_step();
   runner_.learner_ = &runner_.learners_.front();
   if (updated) {

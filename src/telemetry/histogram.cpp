@@ -37,17 +37,22 @@ Histogram make(std::span<const T> numbers, std::int64_t bins) {
     out.counts = {out.count};
     return out;
   }
-  out.counts.assign(static_cast<std::size_t>(bins), 0);
-  for (const T number : numbers) {
-    if (std::isfinite(number)) {
-      const double place = (static_cast<double>(number) / width) - (out.min / width);
-      ++out.counts[std::min(static_cast<std::size_t>(std::max(place, 0.0)), out.counts.size() - 1)];
-    }
-  }
   for (std::int64_t bin = 1; bin < bins; ++bin) {
     out.limits.push_back(out.min + width * static_cast<double>(bin));
   }
   out.limits.push_back(out.max);
+  out.counts.assign(static_cast<std::size_t>(bins), 0);
+  const std::size_t last = out.counts.size() - 1;
+  for (const T number : numbers) {
+    if (std::isfinite(number)) {
+      const auto wide = static_cast<double>(number);
+      auto bin = std::min(static_cast<std::size_t>(std::max(wide / width - out.min / width, 0.0)), last);
+      // The quotients are rounded: the limits decide.
+      bin += bin < last && wide >= out.limits[bin] ? 1 : 0;
+      bin -= bin > 0 && wide < out.limits[bin - 1] ? 1 : 0;
+      ++out.counts[bin];
+    }
+  }
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include <danling/telemetry/loop_telemetry.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace danling::inline v0 {
@@ -10,6 +11,13 @@ double seconds_between(LoopTelemetry::Clock::time_point from, LoopTelemetry::Clo
 }
 
 }  // namespace
+
+void LoopCounts::observe_memory(const LoopCounts& other) {
+  host_mb = std::max(host_mb, other.host_mb);
+  host_peak_mb = std::max(host_peak_mb, other.host_peak_mb);
+  device_mb = std::max(device_mb, other.device_mb);
+  device_reserved_mb = std::max(device_reserved_mb, other.device_reserved_mb);
+}
 
 Result LoopCounts::result() const {
   Result out;
@@ -24,6 +32,13 @@ Result LoopCounts::result() const {
   }
   if (tokens > 0 && seconds > 0) {
     out.set("tokens_per_s", static_cast<double>(tokens) / seconds);
+  }
+  for (const auto& [name, size] :
+       {std::pair("mem_alloc_mb", device_mb), std::pair("mem_reserved_mb", device_reserved_mb),
+        std::pair("mem_host_mb", host_mb), std::pair("mem_host_peak_mb", host_peak_mb)}) {
+    if (size > 0) {
+      out.set(name, size);
+    }
   }
   return out;
 }

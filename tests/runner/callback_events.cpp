@@ -177,10 +177,10 @@ TEST_CASE("Callback: only overrides of on_step are called at steps", "[runner]")
   class Hidden : public dl::Callback {
     void on_step(const dl::StepEvent&) override {}
   };
-  CHECK_FALSE(dl::detail::listens_to_steps<Quiet>());
-  CHECK(dl::detail::listens_to_steps<Loud>());
-  CHECK(dl::detail::listens_to_steps<Louder>());
-  CHECK(dl::detail::listens_to_steps<Hidden>());
+  CHECK_FALSE(dl::detail::listens<Quiet>().steps);
+  CHECK(dl::detail::listens<Loud>().steps);
+  CHECK(dl::detail::listens<Louder>().steps);
+  CHECK(dl::detail::listens<Hidden>().steps);
 }
 
 }  // namespace

@@ -71,4 +71,9 @@ Image decode_image(std::string_view bytes, const ImageDecodeOptions& options = {
 /// The same into memory from `allocate`; called once, after the header was validated.
 void decode_image(std::string_view bytes, const ImageDecodeOptions& options, const PixelAllocator& allocate);
 
+/// The PNG file of pixels [height, width, channels], 8 bits each; one channel is gray, three are red, green and blue.
+/// @throws DataError for other numbers of channels, or when `pixels` has another size
+std::string encode_png(std::span<const std::byte> pixels, std::int64_t width, std::int64_t height,
+                       std::int64_t channels);
+
 }  // namespace danling::inline v0::formats

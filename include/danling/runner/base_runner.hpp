@@ -32,11 +32,13 @@ class Workspace;
 class Logger;
 class CheckpointManager;
 class EarlyStopping;
+class Sink;
 struct RunSummary;
 
 namespace detail {
 struct FaultState;
 struct RunnerServices;
+class SinkFeed;
 }  // namespace detail
 
 /// A runner is built in two phases, because constructors cannot call overrides: the constructor of RunnerIdentity, then
@@ -106,7 +108,7 @@ class BaseRunner : public RunnerPlan {
   template <std::derived_from<Callback> T>
   T& add(const std::shared_ptr<T>& callback) {
     const bool is_derived = callback != nullptr && typeid(*callback.get()) != typeid(T);
-    callbacks_.add(callback, is_derived || detail::listens_to_steps<T>());
+    callbacks_.add(callback, is_derived ? detail::Listens{true, true} : detail::listens<T>());
     return *callback;
   }
   /// Saves and restores the state of an object of yours with the run, under `tracked.<name>`. The object must outlive
@@ -116,6 +118,24 @@ class BaseRunner : public RunnerPlan {
     track(name, {[&object] { return State(object.state_dict()); },
                  [&object](const State& state) { object.load_state_dict(state); }});
   }
+
+  // ---- sinks --------------------------------------------------------------------------------------------------------
+
+  /// Adds a receiver of the run's numbers (telemetry/sink.hpp). It gets them from the beginning of training on, or from
+  /// now, on a thread of its own on the main process. @throws ConfigError for null
+  void add_sink(std::shared_ptr<Sink> sink);
+  /// Gives a number of the program to the sinks, as `<split>/<name>`; at the present step unless `step` says another.
+  /// Meters and metrics come by themselves. No effect on other ranks, before training begins and without sinks; so the
+  /// functions below.
+  void write_score(const std::string& name, double score, const std::string& split,
+                   std::optional<std::int64_t> step = std::nullopt);
+  /// @param text  Markdown
+  void write_text(const std::string& name, const std::string& text);
+  /// The distribution of a tensor, which is copied on its device; nothing waits.
+  void write_histogram(const std::string& name, const at::Tensor& values);
+  /// A picture [3 or 1, height, width] or [height, width]: bytes, or floats from 0 to 1. It is copied; nothing waits.
+  /// @throws ConfigError for another shape
+  void write_image(const std::string& name, const at::Tensor& image);
 
   // ---- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -300,6 +320,8 @@ class BaseRunner : public RunnerPlan {
   /// During an evaluation inside training: checkpoints hold the generators as of its beginning.
   bool rng_frozen_ = false;
   std::shared_ptr<detail::FaultState> fault_;  ///< null without `ft`
+  std::shared_ptr<detail::SinkFeed> sinks_;
+  bool makes_histograms_ = false;
 
  private:
   explicit BaseRunner(StoredConfig<RunnerConfig> config);

@@ -73,6 +73,16 @@ struct StepEvent : Event {
   std::chrono::steady_clock::time_point time;
 };
 
+/// An update of one model is due: its gradients are complete, summed over the ranks, and neither divided nor clipped.
+struct GradientsEvent : Event {
+  const std::string& model;  ///< name of one of several models; else empty
+  /// The gradient of the loss is that of a parameter over `divisor` and, where defined, over `loss_scale`.
+  double divisor;
+  const at::Tensor& loss_scale;  ///< a scalar on the device
+  /// The model's parameters by name.
+  std::vector<std::pair<std::string, at::Tensor>> parameters() const;
+};
+
 /// A log boundary or the end of a pass, with numbers over all ranks; at a boundary of an evaluation, of this rank
 /// alone.
 struct LogEvent : Event {
@@ -134,6 +144,9 @@ class Callback {
   virtual void on_train_end(const SplitEvent&) {}
   /// After each training micro-batch, before its log line and save. Overriding it costs one call per step.
   virtual void on_step(const StepEvent&) {}
+  /// Before each update, the first of them with `global_step` 0. Overriding it costs one call per update. Do not change
+  /// gradients: optimizer_step() does.
+  virtual void on_gradients(const GradientsEvent&) {}
   /// At each `log_interval` of training, every few seconds of a long evaluation, and at the end of each pass.
   virtual void on_log(const LogEvent&) {}
   /// Once per evaluation of a split, before its first batch and after its last: in a round, in evaluate(), or in the
@@ -157,14 +170,22 @@ class Callback {
 
 namespace detail {
 
-/// Whether a class overrides on_step and must be called at each step.
+/// Events of steps that a callback must be called for.
+struct Listens {
+  bool steps = false, gradients = false;
+};
+
+/// Those whose function a class overrides.
 template <class T>
-constexpr bool listens_to_steps() {
+constexpr Listens listens() {
+  Listens out{true, true};  // overrides that are not public
   if constexpr (requires { &T::on_step; }) {
-    return !std::same_as<decltype(&T::on_step), void (Callback::*)(const StepEvent&)>;
-  } else {
-    return true;  // its override is not public
+    out.steps = !std::same_as<decltype(&T::on_step), void (Callback::*)(const StepEvent&)>;
   }
+  if constexpr (requires { &T::on_gradients; }) {
+    out.gradients = !std::same_as<decltype(&T::on_gradients), void (Callback::*)(const GradientsEvent&)>;
+  }
+  return out;
 }
 
 }  // namespace detail
@@ -172,26 +193,26 @@ constexpr bool listens_to_steps() {
 /// Callbacks in call order.
 class CallbackList {
  public:
-  /// Adds a callback of the program. `steps`: it receives each step. @throws ConfigError when its name is taken.
-  void add(std::shared_ptr<Callback> callback, bool steps);
+  /// Adds a callback of the program. @throws ConfigError when its name is taken.
+  void add(std::shared_ptr<Callback> callback, detail::Listens listens);
   /// Adds a callback of the library: called before the program's; its exceptions pass unchanged.
-  void add_own(std::shared_ptr<Callback> callback, bool steps);
+  void add_own(std::shared_ptr<Callback> callback, detail::Listens listens = {});
+  /// The same, before all others.
+  void add_own_first(std::shared_ptr<Callback> callback);
+  /// It receives no further steps.
+  void end_steps(const Callback& callback);
 
   bool has_step_listeners() const { return !step_listeners_.empty(); }
+  bool has_gradient_listeners() const { return !gradient_listeners_.empty(); }
 
   /// Calls `function` of each with the event.
   template <class E>
   void notify(void (Callback::*function)(const E&), const E& event) const {
-    for (std::size_t i = 0; i < all_.size(); ++i) {  // a callback may add another
-      const Entry entry = all_[i];
-      guarded(entry, [&] { ((*entry.callback).*function)(event); });
-    }
+    notify_those(all_, function, event);  // a callback may add another
   }
-  void notify_step(const StepEvent& event) const {
-    for (std::size_t i = 0; i < step_listeners_.size(); ++i) {
-      const Entry entry = step_listeners_[i];
-      guarded(entry, [&] { entry.callback->on_step(event); });
-    }
+  void notify_step(const StepEvent& event) const { notify_those(step_listeners_, &Callback::on_step, event); }
+  void notify_gradients(const GradientsEvent& event) const {
+    notify_those(gradient_listeners_, &Callback::on_gradients, event);
   }
 
   /// {name: state} of callbacks that have a state.
@@ -205,6 +226,7 @@ class CallbackList {
     bool own;
   };
   static void insert(std::vector<Entry>& list, const Entry& entry);
+  void insert(const Entry& entry, detail::Listens listens);
 
   template <class F>
   static void guarded(const Entry& entry, const F& call, std::string_view expected = "return") {
@@ -217,8 +239,17 @@ class CallbackList {
   /// Turns an exception of the program's callback into an Error that names it.
   [[noreturn]] static void rethrow(const Entry& entry, std::string_view expected);
 
+  template <class E>
+  static void notify_those(const std::vector<Entry>& list, void (Callback::*function)(const E&), const E& event) {
+    for (std::size_t i = 0; i < list.size();) {
+      const Entry entry = list[i];
+      guarded(entry, [&] { ((*entry.callback).*function)(event); });
+      i += i < list.size() && list[i].callback != entry.callback ? 0 : 1;  // it may have left the list
+    }
+  }
+
   std::vector<Entry> all_;
-  std::vector<Entry> step_listeners_;
+  std::vector<Entry> step_listeners_, gradient_listeners_;
 };
 
 }  // namespace danling::inline v0

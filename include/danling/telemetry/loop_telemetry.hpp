@@ -8,7 +8,7 @@
 
 namespace danling::inline v0 {
 
-/// Counts of a loop; plain numbers, so that ranks can be summed (times: the maximum).
+/// Counts of a loop; plain numbers, so that ranks can be summed (times and memory: the maximum).
 struct LoopCounts {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -16,9 +16,14 @@ struct LoopCounts {
   /// Seconds of the loop, and the part of them spent waiting for data.
   double seconds = 0.0;
   double data_seconds = 0.0;
+  /// MiB of the host that the process occupies, and the most so far; the most of the device, in tensors and reserved.
+  double host_mb = 0.0, host_peak_mb = 0.0, device_mb = 0.0, device_reserved_mb = 0.0;
 
-  /// "time" (seconds per step), "data_time", "samples_per_s" and "tokens_per_s"; without uncounted ones. Names as in
-  /// DanLing's LoopTelemetry.merge_result, with data_time added.
+  /// Takes the larger of each number of memory.
+  void observe_memory(const LoopCounts& other);
+  /// "time" (seconds per step), "data_time", "samples_per_s", "tokens_per_s", "mem_alloc_mb", "mem_reserved_mb",
+  /// "mem_host_mb" and "mem_host_peak_mb"; without uncounted ones. Names as in DanLing's LoopTelemetry.merge_result,
+  /// with data_time and the host's memory added.
   Result result() const;
 };
 

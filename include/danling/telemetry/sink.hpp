@@ -17,15 +17,15 @@ namespace danling::inline v0 {
 
 /// The run that a sink belongs to.
 struct RunInfo {
-  std::string name;  ///< for display
-  std::string id;    ///< the same for every attempt
-  std::string lineage, experiment;
-  std::string timestamp;               ///< of this attempt
-  std::filesystem::path dir;           ///< of the run; empty with `record: false`
-  std::filesystem::path metrics_file;  ///< metrics.jsonl; empty with `record: false`
-  std::string config;                  ///< all of it, as YAML
+  std::string name = {};  ///< for display
+  std::string id = {};    ///< the same for every attempt
+  std::string lineage = {}, experiment = {};
+  std::string timestamp = {};               ///< of this attempt
+  std::filesystem::path dir = {};           ///< of the run; empty with `record: false`
+  std::filesystem::path metrics_file = {};  ///< metrics.jsonl; empty with `record: false`
+  std::string config = {};                  ///< all of it, as YAML
   /// The options that determine the run, flattened: "optim.lr", "0.001".
-  std::vector<std::pair<std::string, std::string>> hparams;
+  std::vector<std::pair<std::string, std::string>> hparams = {};
   double time = 0.0;  ///< when this attempt began, in seconds since 1970
   /// Lines of metrics.jsonl before the next record: 0 for a new run, those of the checkpoint after a resume.
   std::int64_t lines = 0;
@@ -34,13 +34,13 @@ struct RunInfo {
 
 /// One line of metrics.jsonl.
 struct ScalarRecord {
-  std::string split;
-  std::string mode;  ///< train, evaluate or infer
-  std::optional<std::int64_t> epoch;
+  std::string split = {};
+  std::string mode = {};  ///< train, evaluate or infer
+  std::optional<std::int64_t> epoch = {};
   std::int64_t global_step = 0;
-  std::optional<std::int64_t> iteration;  ///< nothing at the end of a pass, whose averages follow
-  Result values;
-  Result telemetry;       ///< times, rates and memory
+  std::optional<std::int64_t> iteration = {};  ///< nothing at the end of a pass, whose averages follow
+  Result values = {};
+  Result telemetry = {};  ///< times, rates and memory
   double time = 0.0;      ///< seconds since 1970; 0: unknown
   std::int64_t line = 0;  ///< its number in metrics.jsonl, from 1
 };
@@ -49,7 +49,7 @@ struct ScalarRecord {
 struct ResultRecord {
   std::int64_t index = 0;  ///< the epoch from 1, or the step
   std::int64_t global_step = 0;
-  Result result;  ///< by split
+  Result result = {};  ///< by split
   bool best = false;
   double time = 0.0;
   std::int64_t line = 0;  ///< lines of metrics.jsonl before it
@@ -57,37 +57,37 @@ struct ResultRecord {
 
 /// Of weights, gradients, or a tensor of the program.
 struct HistogramRecord {
-  std::string name;  ///< "weights/fc.weight"
+  std::string name = {};  ///< "weights/fc.weight"
   std::int64_t global_step = 0;
-  Histogram histogram;
+  Histogram histogram = {};
   double time = 0.0;
   std::int64_t line = 0;
 };
 
 struct TextRecord {
-  std::string name;
+  std::string name = {};
   std::int64_t global_step = 0;
-  std::string text;  ///< Markdown
+  std::string text = {};  ///< Markdown
   double time = 0.0;
   std::int64_t line = 0;
 };
 
 struct ImageRecord {
-  std::string name;
+  std::string name = {};
   std::int64_t global_step = 0;
   std::int64_t width = 0, height = 0, channels = 0;  ///< 1: grey, 3: red, green, blue
-  std::string png;                                   ///< the encoded file
+  std::string png = {};                              ///< the encoded file
   double time = 0.0;
   std::int64_t line = 0;
 };
 
 /// The end of an attempt.
 struct EndRecord {
-  std::string status;  ///< finished, stopped or crashed
-  std::string error;   ///< empty unless crashed
+  std::string status = {};  ///< finished, stopped or crashed
+  std::string error = {};   ///< empty unless crashed
   std::int64_t global_step = 0;
   /// The numbers of the best row, or of the latest without a score, flattened: "val/loss". Empty without results.
-  std::vector<std::pair<std::string, double>> metrics;
+  std::vector<std::pair<std::string, double>> metrics = {};
   double time = 0.0;
 };
 
@@ -116,6 +116,8 @@ class Sink {
   virtual void image(const ImageRecord&) {}
   /// Once, after all records.
   virtual void end(const EndRecord&) {}
+  /// Whether histograms of weights and gradients are worth making. Asked once, when the sink is added.
+  virtual bool wants_histograms() const { return false; }
   /// Hands over what was written to the system: about once a second while there are records, and at the end.
   virtual void flush() {}
 };

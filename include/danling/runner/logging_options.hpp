@@ -1,0 +1,23 @@
+// Options of what a run reports, besides its log.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <danling/config/fields.hpp>
+
+namespace danling::inline v0 {
+
+/// `performance`: FLOP/s and utilization. Names as in DanLing 0.4.8, where numbers that are not set are not reported;
+/// here those of the model are counted.
+struct PerformanceConfig {
+  /// Operations of training, forward and backward; of an evaluation a third. Per token where tokens are counted. Unset:
+  /// three times those of the first forward pass (see nn::summarize).
+  std::optional<double> model_flops_per_sample, model_flops_per_token;
+  /// With those that recompute repeats; unset: not reported.
+  std::optional<double> hardware_flops_per_sample, hardware_flops_per_token;
+  std::optional<double> peak_flops;  ///< of all processes' devices together, per second; unset: no utilization
+  void fields(Fields& f);
+};
+
+}  // namespace danling::inline v0

@@ -1,0 +1,65 @@
+#include "nn/flop_counter.hpp"
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "nn/flops.hpp"
+
+namespace danling::inline v0::nn {
+namespace {
+
+thread_local FlopCounter* active = nullptr;
+
+}  // namespace
+
+class FlopCounter::Call : public at::ObserverContext {
+ public:
+  static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
+    auto call = std::make_unique<Call>();
+    if (active != nullptr && active->in_formula_ == 0 && at::GradMode::is_enabled()) {
+      call->formula_ = flop_formula(function.name());
+    }
+    if (call->formula_ != nullptr) {
+      const auto inputs = function.inputs();
+      call->inputs_.assign(inputs.begin(), inputs.end());
+      ++active->in_formula_;
+    }
+    return call;
+  }
+
+  static void end(const at::RecordFunction& function, at::ObserverContext* context) {
+    const auto& call = *static_cast<Call*>(context);
+    if (active == nullptr || call.formula_ == nullptr) {
+      return;
+    }
+    --active->in_formula_;
+    for (const c10::IValue& output : function.outputs()) {
+      if (output.isTensor() && output.toTensor().defined()) {
+        active->count_ += call.formula_(call.inputs_, output.toTensor().sizes()).value_or(0);
+        return;
+      }
+    }
+  }
+
+ private:
+  FlopFormula formula_ = nullptr;
+  std::vector<c10::IValue> inputs_;
+};
+
+FlopCounter::FlopCounter() {
+  active = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(Call::start, Call::end)
+                                           .needsInputs(true)
+                                           .needsOutputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
+}
+
+FlopCounter::~FlopCounter() {
+  at::removeCallback(handle_);
+  active = nullptr;
+}
+
+}  // namespace danling::inline v0::nn

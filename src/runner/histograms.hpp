@@ -1,0 +1,23 @@
+// Histograms of weights and gradients, for the sinks that show them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <danling/runner/callback.hpp>
+
+namespace danling::inline v0::detail {
+
+/// Copies both every `interval` updates; the sink's thread counts.
+class Histograms : public Callback {
+ public:
+  explicit Histograms(std::int64_t interval) : interval_(interval) {}
+
+  std::string name() const override { return "histograms"; }
+  void on_gradients(const GradientsEvent& event) override;
+
+ private:
+  std::int64_t interval_;
+};
+
+}  // namespace danling::inline v0::detail

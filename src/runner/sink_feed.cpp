@@ -1,0 +1,198 @@
+#include "runner/sink_feed.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <danling/config/tree.hpp>
+#include <danling/core/error.hpp>
+#include <danling/runner/base_runner.hpp>
+#include <danling/workspace/workspace.hpp>
+
+namespace danling::inline v0::detail {
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void flatten(const ConfigTree& tree, const std::string& prefix, std::vector<std::pair<std::string, std::string>>& out) {
+  if (!tree.is_map()) {
+    std::string text = tree.is_string() ? tree.string() : to_yaml(tree);
+    text.erase(text.find_last_not_of('\n') + 1);
+    out.emplace_back(prefix, std::move(text));
+    return;
+  }
+  for (const auto& entry : tree.map()) {
+    const std::string& key = entry.key.string();
+    flatten(entry.value, prefix.empty() ? key : concat(prefix, ".", key), out);
+  }
+}
+
+}  // namespace
+
+void SinkFeed::add(std::shared_ptr<Sink> sink) {
+  check<ConfigError>(sink != nullptr, "runner.add_sink", "expected a sink, got null");
+  sinks_.push_back(std::move(sink));
+  if (begun_) {
+    info_.lines = lines_;
+    start(sinks_.back());
+  }
+}
+
+void SinkFeed::start(std::shared_ptr<Sink> sink) {
+  threads_.push_back(std::make_unique<SinkThread>(
+      std::move(sink), [this](LogLevel level, const std::string& text) { logger_.log(level, text); }));
+  threads_.back()->begin(info_);
+}
+
+RunInfo SinkFeed::describe(BaseRunner& runner) {
+  const RunnerConfig& config = runner.config();
+  RunInfo out;
+  out.name = runner.name();
+  out.id = runner.id();
+  out.lineage = config.lineage;
+  out.experiment = config.experiment;
+  out.timestamp = runner.timestamp();
+  if (runner.workspace().is_open()) {
+    out.dir = runner.workspace().dir();
+    out.metrics_file = runner.workspace().metrics_file();
+  }
+  out.config = to_yaml(to_tree(config));
+  flatten(semantic_tree(config), "", out.hparams);
+  out.time = seconds_now();
+  return out;
+}
+
+void SinkFeed::begin(BaseRunner& runner, std::int64_t lines) {
+  lines_ = lines;
+  const bool first = !std::exchange(begun_, true);
+  if (first) {
+    info_ = describe(runner);
+  }
+  info_.lines = lines;
+  info_.global_step = runner.state().train.global_step;
+  for (const auto& thread : threads_) {
+    thread->begin(info_);
+  }
+  for (std::size_t i = threads_.size(); i < sinks_.size(); ++i) {
+    start(sinks_[i]);
+  }
+}
+
+void SinkFeed::on_run_begin(const RunEvent& event) {
+  end_ = EndRecord{.status = "stopped"};
+  const std::int64_t lines = recorded_lines_().value_or(lines_);
+  if (!sinks_.empty() && event.runner.is_main_process() && (!begun_ || restored_ || lines != lines_)) {
+    restored_ = false;
+    begin(event.runner, lines);
+  }
+}
+
+// The lines of metrics.jsonl are cut off after the event.
+void SinkFeed::follow_restore(BaseRunner& runner, std::int64_t lines) {
+  if (std::exchange(restored_, false) && begun_) {
+    begin(runner, lines);
+  }
+}
+
+void SinkFeed::on_log(const LogEvent& event) {
+  if (event.iteration && event.mode != RunnerMode::train) {
+    return;  // progress lines of an evaluation are not recorded
+  }
+  const auto recorded = recorded_lines_();
+  if (!begun_) {
+    if (sinks_.empty() || !recorded || !event.runner.is_main_process()) {
+      return;
+    }
+    begin(event.runner, *recorded - 1);  // this process has taken over from the main one
+  }
+  follow_restore(event.runner, recorded.value_or(lines_ + 1) - 1);
+  lines_ = recorded.value_or(lines_ + 1);
+  end_.global_step = event.runner.state().train.global_step;
+  const double* time = event.telemetry.number("timestamp");
+  send(std::make_shared<SinkItem>(ScalarRecord{.split = event.split,
+                                               .mode = std::string(to_string(event.mode)),
+                                               .epoch = event.runner.state().train.epoch,
+                                               .global_step = event.runner.state().train.global_step,
+                                               .iteration = event.iteration,
+                                               .values = event.values,
+                                               .telemetry = event.telemetry,
+                                               .time = time != nullptr ? *time : seconds_now(),
+                                               .line = lines_},
+                                  /*final=*/!event.iteration));
+}
+
+void SinkFeed::on_result(const ResultEvent& event) {
+  if (!begun_) {
+    return;
+  }
+  follow_restore(event.runner, recorded_lines_().value_or(lines_));
+  const bool best = event.results.score_split() && event.results.is_best();
+  ResultRecord record{.index = event.runner.round_number(event.index), .result = event.result, .best = best};
+  if (const auto* row = event.results.best() != nullptr ? event.results.best() : event.results.latest()) {
+    end_.metrics = row->result.flatten("/");
+  }
+  post(event.runner, std::move(record), /*final=*/true);
+}
+
+SinkFeed::Place SinkFeed::here(const BaseRunner& runner) const {
+  return {seconds_now(), runner.state().train.global_step, lines_};
+}
+
+void SinkFeed::put(SinkRecord& record, const Place& place) {
+  std::visit(
+      [&](auto& any) {
+        any.time = place.time;
+        any.global_step = place.global_step;
+        if constexpr (requires { any.line; }) {
+          any.line = place.line;
+        }
+      },
+      record);
+}
+
+void SinkFeed::post(const BaseRunner& runner, SinkRecord record, bool final, std::optional<std::int64_t> step) {
+  if (begun_) {
+    Place place = here(runner);
+    place.global_step = step.value_or(place.global_step);
+    put(record, place);
+    send(std::make_shared<SinkItem>(std::move(record), final));
+  }
+}
+
+void SinkFeed::post_late(const BaseRunner& runner, std::function<SinkRecord()> make) {
+  if (begun_) {
+    send(std::make_shared<SinkItem>([make = std::move(make), place = here(runner)] {
+      SinkRecord record = make();
+      put(record, place);
+      return record;
+    }));
+  }
+}
+
+void SinkFeed::send(const std::shared_ptr<const SinkItem>& item) {
+  for (const auto& thread : threads_) {
+    thread->post(item);
+  }
+}
+
+void SinkFeed::set_status(const std::string& status, const std::string& error) {
+  end_.status = status;
+  end_.error = error;
+}
+
+void SinkFeed::close(std::chrono::milliseconds most) {
+  if (begun_) {
+    end_.time = seconds_now();
+    send(std::make_shared<SinkItem>(end_, /*final=*/true));
+    begun_ = false;
+  }
+  const auto until = std::chrono::steady_clock::now() + most;
+  for (const auto& thread : threads_) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    thread->close(std::max(left, std::chrono::milliseconds(0)));
+  }
+}
+
+}  // namespace danling::inline v0::detail

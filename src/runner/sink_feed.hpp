@@ -1,0 +1,75 @@
+// The events of a run as records for its sinks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/runner/callback.hpp>
+#include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/sink_thread.hpp>
+
+namespace danling::inline v0::detail {
+
+/// On the main process, from the beginning of training on. Each sink has a thread; see SinkThread.
+class SinkFeed : public Callback {
+ public:
+  /// @param recorded_lines  lines of metrics.jsonl, waiting ones too; nothing where none is written
+  SinkFeed(Logger& logger, std::function<std::optional<std::int64_t>()> recorded_lines)
+      : logger_(logger), recorded_lines_(std::move(recorded_lines)) {}
+
+  /// @throws ConfigError for null
+  void add(std::shared_ptr<Sink> sink);
+  /// Whether there are sinks that take records now.
+  bool is_active() const { return begun_ && !sinks_.empty(); }
+
+  std::string name() const override { return "sinks"; }
+  void on_run_begin(const RunEvent& event) override;
+  void on_run_end(const RunEvent&) override { end_.status = "finished"; }
+  void on_log(const LogEvent& event) override;
+  void on_result(const ResultEvent& event) override;
+  void on_restore(const RestoreEvent&) override { restored_ = true; }
+  void on_stop(const StopEvent&) override { end_.status = "stopped"; }
+  void on_exception(const ExceptionEvent& event) override { set_status("crashed", event.error.what()); }
+
+  /// What the run says of its end, when that is not what training said.
+  void set_status(const std::string& status, const std::string& error);
+  /// A record of the program, at the present step or at `step`; no effect before training begins.
+  void post(const BaseRunner& runner, SinkRecord record, bool final, std::optional<std::int64_t> step = std::nullopt);
+  /// The same for one that a sink's thread builds; it may be dropped.
+  void post_late(const BaseRunner& runner, std::function<SinkRecord()> make);
+  /// Sends the end, and waits for the sinks at most so long.
+  void close(std::chrono::milliseconds most);
+
+ private:
+  /// Of a record without a line of metrics.jsonl.
+  struct Place {
+    double time;
+    std::int64_t global_step, line;
+  };
+
+  void begin(BaseRunner& runner, std::int64_t lines);
+  void start(std::shared_ptr<Sink> sink);
+  void follow_restore(BaseRunner& runner, std::int64_t lines);
+  static RunInfo describe(BaseRunner& runner);
+  void send(const std::shared_ptr<const SinkItem>& item);
+  Place here(const BaseRunner& runner) const;
+  static void put(SinkRecord& record, const Place& place);
+
+  Logger& logger_;
+  std::function<std::optional<std::int64_t>()> recorded_lines_;
+  std::vector<std::shared_ptr<Sink>> sinks_;
+  std::vector<std::unique_ptr<SinkThread>> threads_;  // of each sink, once training has begun here
+  RunInfo info_;
+  EndRecord end_{.status = "stopped"};
+  bool begun_ = false;
+  bool restored_ = false;   // a checkpoint was loaded since the last record
+  std::int64_t lines_ = 0;  // of metrics.jsonl, counted where none is written
+};
+
+}  // namespace danling::inline v0::detail

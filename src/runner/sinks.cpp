@@ -1,0 +1,88 @@
+// Sinks of a runner: adding them, and records of the program.
+#include <danling/runner/base_runner.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/clamp.h>
+
+#include <danling/formats/image.hpp>
+
+#include "runner/histograms.hpp"
+#include "runner/sink_feed.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+// A copy in the order of the device's work. Reading it waits, in the thread that reads.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return tensor.detach().clone();
+}
+
+Histogram histogram_of(const at::Tensor& copy) {
+  const at::NoGradGuard no_grad;
+  const bool wide = copy.scalar_type() == at::kDouble || at::isIntegralType(copy.scalar_type(), /*includeBool=*/false);
+  const at::Tensor host = copy.to(at::kCPU, wide ? at::kDouble : at::kFloat).contiguous();
+  const auto count = static_cast<std::size_t>(host.numel());
+  return wide ? make_histogram(std::span(host.const_data_ptr<double>(), count))
+              : make_histogram(std::span(host.const_data_ptr<float>(), count));
+}
+
+}  // namespace
+
+void BaseRunner::add_sink(std::shared_ptr<Sink> sink) {
+  sinks_->add(sink);
+  if (sink->wants_histograms() && config().histogram_interval > 0 && !std::exchange(makes_histograms_, true)) {
+    callbacks_.add_own(std::make_shared<detail::Histograms>(config().histogram_interval), {.gradients = true});
+  }
+}
+
+void BaseRunner::write_score(const std::string& name, double score, const std::string& split,
+                             std::optional<std::int64_t> step) {
+  ScalarRecord record{.split = split, .mode = std::string(to_string(mode_)), .epoch = state_.train.epoch};
+  record.values.set(name, score);
+  sinks_->post(*this, std::move(record), /*final=*/false, step);
+}
+
+void BaseRunner::write_text(const std::string& name, const std::string& text) {
+  sinks_->post(*this, TextRecord{.name = name, .text = text}, /*final=*/true);
+}
+
+void BaseRunner::write_histogram(const std::string& name, const at::Tensor& values) {
+  check<ConfigError>(values.defined() && !values.is_complex(), "runner.write_histogram",
+                     "expected a tensor of real numbers for ", quote(name), ", got ",
+                     values.defined() ? "complex ones" : "an undefined one");
+  if (sinks_->is_active()) {
+    sinks_->post_late(*this, [name, copy = copy_of(values)] {
+      return HistogramRecord{.name = name, .histogram = histogram_of(copy)};
+    });
+  }
+}
+
+void BaseRunner::write_image(const std::string& name, const at::Tensor& image) {
+  const bool grey = image.defined() && image.dim() == 2;
+  const bool planes = image.defined() && image.dim() == 3 && (image.size(0) == 1 || image.size(0) == 3);
+  check<ConfigError>((grey || planes) && image.numel() > 0, "runner.write_image",
+                     "expected a picture [3, height, width], [1, height, width] or [height, width] for ", quote(name),
+                     ", got ", image.defined() ? concat("[", join(image.sizes().vec()), "]") : "an undefined one");
+  if (!sinks_->is_active()) {
+    return;
+  }
+  sinks_->post_late(*this, [name, copy = copy_of(grey ? image.unsqueeze(0) : image)] {
+    const at::NoGradGuard no_grad;
+    at::Tensor pixels = copy.to(at::kCPU);
+    if (pixels.is_floating_point()) {
+      pixels = at::clamp(pixels.to(at::kFloat).nan_to_num(), 0, 1).mul(255).round();
+    }
+    pixels = pixels.to(at::kByte).permute({1, 2, 0}).contiguous();
+    const auto* bytes = reinterpret_cast<const std::byte*>(pixels.const_data_ptr<std::uint8_t>());
+    return ImageRecord{.name = name,
+                       .width = pixels.size(1),
+                       .height = pixels.size(0),
+                       .channels = pixels.size(2),
+                       .png = formats::encode_png({bytes, static_cast<std::size_t>(pixels.numel())}, pixels.size(1),
+                                                  pixels.size(0), pixels.size(2))};
+  });
+}
+
+}  // namespace danling::inline v0

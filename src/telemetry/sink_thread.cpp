@@ -1,0 +1,302 @@
+#include <danling/telemetry/sink_thread.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include <danling/core/error.hpp>
+#include <danling/telemetry/metrics_lines.hpp>
+#include <danling/telemetry/text.hpp>
+
+#include "core/signal_mask.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+void give(Sink& sink, const SinkRecord& record) {
+  std::visit(
+      Overloaded{[&](const ScalarRecord& r) { sink.scalars(r); }, [&](const ResultRecord& r) { sink.result(r); },
+                 [&](const HistogramRecord& r) { sink.histogram(r); }, [&](const TextRecord& r) { sink.text(r); },
+                 [&](const ImageRecord& r) { sink.image(r); }, [&](const EndRecord& r) { sink.end(r); }},
+      record);
+}
+
+std::string points(std::int64_t count) { return concat(format_count(count), count == 1 ? " record" : " records"); }
+
+}  // namespace
+
+struct SinkItem::Late {
+  explicit Late(Make function) : make(std::move(function)) {}
+  std::mutex mutex;
+  Make make;
+  std::optional<SinkRecord> record;
+};
+
+SinkItem::SinkItem(SinkRecord record, bool final) : now_(std::move(record)), final_(final) {}
+SinkItem::SinkItem(Make make, bool final) : late_(std::make_unique<Late>(std::move(make))), final_(final) {}
+SinkItem::~SinkItem() = default;
+
+const SinkRecord& SinkItem::record() const {
+  if (late_ == nullptr) {
+    return *now_;
+  }
+  const std::lock_guard lock(late_->mutex);
+  if (!late_->record) {
+    late_->record = late_->make();
+    late_->make = nullptr;  // frees what it holds
+  }
+  return *late_->record;
+}
+
+struct SinkThread::Shared {
+  using Item = std::shared_ptr<const SinkItem>;
+  using Task = std::variant<RunInfo, Item>;
+
+  Shared(std::shared_ptr<Sink> s, Log l, SinkThreadOptions o)
+      : sink(std::move(s)), options(o), name(sink->name()), log_(std::move(l)) {}
+
+  const std::shared_ptr<Sink> sink;
+  const SinkThreadOptions options;
+  const std::string name;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Task> waiting;   // the front is being written
+  std::size_t droppable = 0;  // records that wait and may be dropped
+  std::int64_t written = 0, dropped = 0, lost = 0;
+  bool unflushed = false, failing = false, closing = false, abandoned = false, ended = false;
+
+  // Of the thread alone.
+  bool told_dropped = false;
+  std::string last_failure;
+  std::int64_t replayed_to = -1;  // of the RunInfo in front; -1: begin() is still to be called
+  std::thread thread;
+
+  void log(LogLevel level, const std::string& text) {
+    const std::lock_guard lock(log_mutex_);
+    if (log_) {
+      log_(level, text);
+    }
+  }
+  /// A thread that is left alone may outlive the logger.
+  void forget_log() {
+    const std::lock_guard lock(log_mutex_);
+    log_ = nullptr;
+  }
+
+  void run();
+  bool write(const Task& task);
+  bool attempt(const std::function<void()>& call);
+  void begin(const RunInfo& info);
+  void pop();
+
+ private:
+  std::mutex log_mutex_;
+  Log log_;
+};
+
+// Lines that were written before a failure are not written again: begin() is called once per task.
+void SinkThread::Shared::begin(const RunInfo& info) {
+  if (replayed_to < 0) {
+    replayed_to = sink->begin(info);
+  }
+  if (replayed_to >= info.lines || info.metrics_file.empty()) {
+    return;
+  }
+  std::error_code missing;
+  try {
+    if (std::filesystem::exists(info.metrics_file, missing)) {
+      read_metrics_lines(info.metrics_file, replayed_to, info.lines, [&](const ScalarRecord& record) {
+        sink->scalars(record);
+        replayed_to = record.line;
+      });
+    }
+  } catch (const DataError& error) {
+    log(LogLevel::warning, concat(name, ": ", error.what(), "; earlier records are left out from there on"));
+    return;
+  }
+  if (replayed_to < info.lines) {
+    log(LogLevel::warning, concat(name, ": expected ", info.lines, " lines in ", info.metrics_file.string(), ", got ",
+                                  replayed_to, "; the records between are left out"));
+  }
+}
+
+bool SinkThread::Shared::attempt(const std::function<void()>& call) {
+  std::string reason;
+  try {
+    call();
+    if (!last_failure.empty()) {
+      last_failure.clear();
+      log(LogLevel::info, concat(name, ": works again"));
+    }
+    return true;
+  } catch (const std::exception& error) {
+    reason = error.what();
+  } catch (...) {
+    reason = "an exception that is no std::exception";
+  }
+  if (last_failure != reason) {
+    last_failure = reason;
+    log(LogLevel::warning, concat(name, ": ", reason, "; training continues, its records wait in memory"));
+  }
+  return false;
+}
+
+bool SinkThread::Shared::write(const Task& task) {
+  return attempt([&] {
+    if (const auto* info = std::get_if<RunInfo>(&task)) {
+      begin(*info);
+      return;
+    }
+    const SinkRecord* record = nullptr;
+    try {
+      record = &std::get<Item>(task)->record();
+    } catch (const std::exception& error) {  // no later attempt would mend it
+      log(LogLevel::warning, concat(name, ": a record is left out: ", error.what()));
+    }
+    if (record != nullptr) {
+      give(*sink, *record);
+    }
+  });
+}
+
+void SinkThread::Shared::pop() {
+  const auto* item = std::get_if<Item>(&waiting.front());
+  written += item != nullptr ? 1 : 0;
+  droppable -= item != nullptr && !(*item)->is_final() ? 1 : 0;
+  waiting.pop_front();
+  replayed_to = -1;
+}
+
+void SinkThread::Shared::run() {
+  constexpr std::chrono::seconds flush_interval(1);
+  auto last_flush = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return !waiting.empty() || unflushed || closing; });
+    if (abandoned || (closing && waiting.empty() && !unflushed)) {
+      break;
+    }
+    bool done = true;
+    if (!waiting.empty()) {
+      const Task& front = waiting.front();  // references of a deque survive push_back
+      lock.unlock();
+      done = write(front);
+      lock.lock();
+      if (done) {
+        pop();
+        unflushed = true;
+      }
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (done && unflushed && (waiting.empty() || now - last_flush >= flush_interval)) {
+      lock.unlock();
+      done = attempt([&] { sink->flush(); });
+      lock.lock();
+      last_flush = now;
+      unflushed = !done;
+    }
+    if (dropped > 0 && !std::exchange(told_dropped, true)) {
+      lock.unlock();
+      log(LogLevel::warning, concat(name,
+                                    ": the sink is too slow or fails: records between log boundaries are dropped; "
+                                    "their number follows at the end"));
+      lock.lock();
+    }
+    failing = !done;
+    changed.notify_all();
+    if (!done && closing) {
+      lost = static_cast<std::int64_t>(waiting.size());
+      break;
+    }
+    if (!done) {
+      changed.wait_for(lock, options.retry, [&] { return closing; });
+    }
+  }
+  ended = true;
+  changed.notify_all();
+}
+
+SinkThread::SinkThread(std::shared_ptr<Sink> sink, Log log, SinkThreadOptions options) {
+  check<ConfigError>(sink != nullptr, "sink", "expected a sink, got null");
+  shared_ = std::make_shared<Shared>(std::move(sink), std::move(log), options);
+  name_ = shared_->name;
+  const detail::SignalMask none;  // signals are for the program's own threads
+  shared_->thread = std::thread([shared = shared_] { shared->run(); });
+}
+
+SinkThread::~SinkThread() { close(std::chrono::milliseconds(0)); }
+
+void SinkThread::begin(const RunInfo& run) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->waiting.emplace_back(run);
+  shared_->changed.notify_all();
+}
+
+void SinkThread::post(const std::shared_ptr<const SinkItem>& item) {
+  const std::lock_guard lock(shared_->mutex);
+  if (!item->is_final()) {
+    if (shared_->droppable >= shared_->options.capacity) {
+      ++shared_->dropped;
+      return;
+    }
+    ++shared_->droppable;
+  }
+  shared_->waiting.emplace_back(item);
+  shared_->changed.notify_all();
+}
+
+bool SinkThread::drain(std::chrono::milliseconds most) {
+  std::unique_lock lock(shared_->mutex);
+  const auto empty = [&] { return shared_->waiting.empty() && !shared_->unflushed; };
+  shared_->changed.wait_for(lock, most, [&] { return empty() || shared_->failing || shared_->ended; });
+  return empty();
+}
+
+void SinkThread::close(std::chrono::milliseconds most) {
+  if (std::exchange(closed_, true)) {
+    return;
+  }
+  std::unique_lock lock(shared_->mutex);
+  shared_->closing = true;
+  shared_->changed.notify_all();
+  const bool ended = shared_->changed.wait_for(lock, most, [&] { return shared_->ended; });
+  shared_->abandoned = !ended;
+  const std::int64_t lost = ended ? shared_->lost : static_cast<std::int64_t>(shared_->waiting.size());
+  const std::int64_t dropped = shared_->dropped;
+  lock.unlock();
+  if (ended) {
+    shared_->thread.join();
+  } else {
+    shared_->thread.detach();  // it holds what it needs
+  }
+  if (lost > 0) {
+    shared_->log(LogLevel::warning, concat(name_, ": ", points(lost), " could not be written",
+                                           ended ? "" : ": the sink did not return in time"));
+  }
+  if (dropped > 0) {
+    shared_->log(LogLevel::warning,
+                 concat(name_, ": ", points(dropped), " between log boundaries were dropped: the sink was too slow"));
+  }
+  shared_->forget_log();
+}
+
+std::int64_t SinkThread::num_written() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->written;
+}
+
+std::int64_t SinkThread::num_dropped() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->dropped;
+}
+
+}  // namespace danling::inline v0
