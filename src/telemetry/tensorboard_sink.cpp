@@ -169,12 +169,10 @@ std::int64_t TensorBoardSink::begin(const RunInfo& run) {
   ProtobufWriter source, head = make_event(run.time, 0);
   source.text(1, writer_name);
   std::string records = record_of(head.text(3, "brain.Event:2").message(10, source));
-  if (!files.empty()) {
-    // A TensorBoard that runs meanwhile drops the points from this step on that it has read.
-    ProtobufWriter session_log, start = make_event(run.time, run.global_step + 1);
-    session_log.integer(1, 1);
-    records += record_of(start.message(7, session_log));
-  } else {
+  // At the second such event a TensorBoard that runs meanwhile drops the points from this step on that it has read.
+  ProtobufWriter session_log, start = make_event(run.time, files.empty() ? 0 : run.global_step + 1);
+  records += record_of(start.message(7, session_log.integer(1, 1)));
+  if (files.empty()) {
     TensorBoardSummary summary;
     summary.session_start(run.hparams, run.time);
     summary.text("config", concat("```yaml\n", run.config, run.config.ends_with('\n') ? "" : "\n", "```\n"));

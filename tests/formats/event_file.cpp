@@ -70,6 +70,7 @@ TEST_CASE("EventFileReader: the heads of events that TensorBoard's messages made
   CHECK(!first->line);
   CHECK(!first->lines_before);
   CHECK(reader.next_event());
+  CHECK(reader.next_event());
   const auto scalars = reader.next_event();
   REQUIRE(scalars);
   CHECK(scalars->step == 10);

@@ -77,6 +77,7 @@ write(
     "run",
     [
         event(1700000000.5, file_version="brain.Event:2", source_metadata=event_pb2.SourceMetadata(writer="danling")),
+        event(1700000000.5, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START)),
         event(
             1700000000.5,
             values=[
