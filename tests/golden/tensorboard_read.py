@@ -1,17 +1,21 @@
-"""Reads a run's event files with TensorBoard: python tensorboard_read.py LOGDIR RUN OUTPUT.json
+"""Reads a run's event files with TensorBoard: python tensorboard_read.py LOGDIR RUN OUTPUT.json [BEFORE]
 
-OUTPUT has what EventAccumulator reads in LOGDIR/RUN, and the scalars, texts and images that TensorBoard's pages get
-from its fast data server (null where it is not installed). Numbers that JSON does not have are texts.
+OUTPUT has what EventAccumulator reads in LOGDIR/RUN, and what TensorBoard's pages get from its fast data server (null
+where it is not installed). With BEFORE, an earlier state of the directory, also the scalars of a TensorBoard that has
+read that state and then reads on (by its Python loader). Numbers that JSON does not have are texts.
 """
 
 import json
 import logging
 import math
+import pathlib
+import shutil
 import sys
+import tempfile
 import time
 
 from tensorboard import context
-from tensorboard.backend.event_processing import event_accumulator
+from tensorboard.backend.event_processing import event_accumulator, plugin_event_accumulator
 from tensorboard.data import provider, server_ingester
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util import grpc_util, tensor_util
@@ -94,9 +98,25 @@ def serve(logdir, run):
     }
 
 
+def read_on(before, after):
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = pathlib.Path(temporary) / "run"
+        shutil.copytree(before, directory)
+        acc = plugin_event_accumulator.EventAccumulator(str(directory), {"tensors": 0})
+        acc.Reload()
+        for file in pathlib.Path(after).iterdir():
+            (directory / file.name).write_bytes(file.read_bytes())  # in the same file, as a cut leaves it
+        acc.Reload()
+        values = {tag: acc.Tensors(tag) for tag in acc.Tags()["tensors"]}
+        scalars = {t: v for t, v in values.items() if acc.SummaryMetadata(t).plugin_data.plugin_name == "scalars"}
+        return {t: [[e.step, plain(tensor_util.make_ndarray(e.tensor_proto))] for e in v] for t, v in scalars.items()}
+
+
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    logdir, run, output = sys.argv[1:]
+    logdir, run, output, *before = sys.argv[1:]
     result = {"files": read_files(f"{logdir}/{run}"), "server": serve(logdir, run)}
+    if before:
+        result["live"] = {"scalars": read_on(before[0], f"{logdir}/{run}")}
     with open(output, "w", encoding="utf-8") as file:
         json.dump(result, file, allow_nan=False)

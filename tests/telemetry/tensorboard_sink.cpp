@@ -98,16 +98,19 @@ std::vector<fs::path> event_files(const fs::path& directory) {
   return out;
 }
 
-// What TensorBoard reads, or nothing where there is none.
-nlohmann::json read_with_tensorboard(const fs::path& run, const TempDir& dir) {
+// What TensorBoard reads, or nothing where there is none. `before`: an earlier state of the run.
+nlohmann::json read_with_tensorboard(const fs::path& run, const TempDir& dir, const std::string& before = "") {
   if (danling_test::python_with_torch().empty() ||
       std::system((danling_test::python_with_torch() + " -c 'import tensorboard' >/dev/null 2>&1").c_str()) != 0) {
     WARN("skipped: no Python with torch and tensorboard; set DANLING_PYTHON");
     return {};
   }
   const auto output = dir / "read.json";
-  REQUIRE(danling_test::run_python("tests/golden/tensorboard_read.py",
-                                   {run.parent_path().string(), run.filename().string(), output.string()}));
+  std::vector<std::string> arguments = {run.parent_path().string(), run.filename().string(), output.string()};
+  if (!before.empty()) {
+    arguments.push_back(before);
+  }
+  REQUIRE(danling_test::run_python("tests/golden/tensorboard_read.py", arguments));
   return nlohmann::json::parse(read_file(output));
 }
 
@@ -265,6 +268,24 @@ TEST_CASE("TensorBoardSink: a run that resumes continues its curves, no point re
     }
   }
   CHECK(read["files"]["hparams"]["_hparams_/session_end_info"]["sessionEndInfo"]["status"] == "STATUS_SUCCESS");
+}
+
+TEST_CASE("TensorBoardSink: a TensorBoard that runs meanwhile drops the points that are written again",
+          "[telemetry][tensorboard]") {
+  const TempDir dir;
+  TensorBoardSink sink;
+  sink.begin(attempt(dir / "run"));
+  for (std::int64_t line = 1; line <= 4; ++line) {
+    sink.scalars(boundary(line, static_cast<double>(line)));
+  }
+  fs::copy(sink.directory(), dir / "before");
+  sink.begin(attempt(dir / "run", 1, 2, 20));
+  sink.scalars(boundary(3, 33));
+  const auto read = read_with_tensorboard(sink.directory(), dir, (dir / "before").string());
+  if (!read.is_null()) {
+    CHECK(points(read["live"], "train_step/loss") == "10:1.0 20:2.0 30:33.0 ");
+    CHECK(points(read["files"], "train_step/loss") == "10:1.0 20:2.0 30:33.0 ");
+  }
 }
 
 TEST_CASE("TensorBoardSink: a fresh start has a directory of its own", "[telemetry][tensorboard]") {
