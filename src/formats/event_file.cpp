@@ -155,7 +155,11 @@ std::optional<std::string_view> EventFileReader::next() {
     return {};
   }
   record_.resize(head_size);
-  file_.seekg(static_cast<std::streamoff>(offset_));
+  if (position_ != offset_) {  // seeking drops what the stream has read ahead
+    file_.clear();
+    file_.seekg(static_cast<std::streamoff>(offset_));
+  }
+  position_ = size_;  // until the whole record is read
   file_.read(record_.data(), static_cast<std::streamsize>(record_.size()));
   if (!file_) {
     return {};
@@ -177,6 +181,7 @@ std::optional<std::string_view> EventFileReader::next() {
                    "expected the record at byte ", offset_, " of ", path_.string(),
                    " to have its checksum, got another; the file is damaged");
   offset_ += frame_size + length;
+  position_ = offset_;
   return message;
 }
 

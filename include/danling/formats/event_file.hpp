@@ -47,6 +47,7 @@ class EventFileReader {
   std::filesystem::path path_;
   std::ifstream file_;
   std::uint64_t size_ = 0, offset_ = 0;
+  std::uint64_t position_ = 0;  // of the stream
   std::string record_;
 };
 
