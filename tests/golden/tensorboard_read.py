@@ -76,7 +76,7 @@ def serve(logdir, run):
     data, ctx = ingester.data_provider, context.RequestContext()
     everything = provider.RunTagFilter(runs=[run])
     found = {}
-    for _ in range(100):
+    for _ in range(600):
         found = data.read_scalars(ctx, experiment_id="", plugin_name="scalars", downsample=100000, run_tag_filter=everything)
         if found:
             break
