@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/event_file.hpp>
+#include <danling/formats/protobuf.hpp>
 #include <nlohmann/json.hpp>
 
 #include <support/catch.hpp>
@@ -208,6 +210,59 @@ std::string points(const nlohmann::json& reader, const std::string& tag) {
     out += point[0].dump() + ":" + point[1].dump() + " ";
   }
   return out;
+}
+
+// The events of lines (by their number) and others (by their step, behind an h) of each file.
+std::vector<std::string> events_in(const fs::path& directory) {
+  std::vector<std::string> out;
+  for (const auto& file : event_files(directory)) {
+    danling::formats::EventFileReader reader(file);
+    std::string events;
+    while (const auto event = reader.next_event()) {
+      events += event->line           ? std::to_string(*event->line) + " "
+                : event->lines_before ? "h" + std::to_string(event->step) + " "
+                                      : "";
+    }
+    out.push_back(events);
+  }
+  return out;
+}
+
+TEST_CASE("TensorBoardSink: begin() cuts off what the run does not continue from, in its own files only",
+          "[telemetry][tensorboard]") {
+  const TempDir dir;
+  const auto run = dir / "run";
+  TensorBoardSink sink;
+  sink.begin(attempt(run));
+  sink.scalars(boundary(1, 1));
+  sink.histogram(weights(1, 10));
+  sink.scalars(boundary(2, 2));
+  sink.histogram(weights(2, 24));
+  sink.histogram(weights(2, 28));
+  sink.scalars(boundary(3, 3));
+  using Events = std::vector<std::string>;
+  CHECK(events_in(sink.directory()) == Events{"1 h10 2 h24 h28 3 "});
+
+  // Another writer's file of such a name, which would be cut off were it of this class.
+  std::string records;
+  danling::formats::ProtobufWriter other, source;
+  danling::formats::append_tfrecord(records, other.message(10, source.text(1, "another")).bytes());
+  danling::formats::append_tfrecord(
+      records, danling::formats::ProtobufWriter().integer(danling::formats::event_line_field, 7).bytes());
+  const auto others = sink.directory() / "events.out.tfevents.1700000001.danling";
+  write_file(others, records);
+
+  CHECK(sink.begin(attempt(run, 1, 3, 30)) == 3);
+  sink.scalars(boundary(4, 4));
+  CHECK(sink.begin(attempt(run, 1, 4, 40)) == 4);
+  sink.scalars(boundary(5, 5));
+  CHECK(events_in(sink.directory()) == Events{"1 h10 2 h24 h28 3 ", "7 ", "4 ", "5 "});
+  // Step 25 lies between two histograms with no line between them.
+  CHECK(sink.begin(attempt(run, 1, 2, 25)) == 2);
+  sink.histogram(weights(2, 28));
+  sink.scalars(boundary(3, 33));
+  CHECK(events_in(sink.directory()) == Events{"1 h10 2 h24 ", "7 ", "h28 3 "});
+  CHECK(read_file(others) == records);
 }
 
 TEST_CASE("TensorBoardSink: a run that resumes continues its curves, no point repeated or missing",
