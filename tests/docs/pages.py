@@ -68,6 +68,7 @@ PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 
 #include <danling/danling.hpp>
 #include <danling/nn/sync_batch_norm.hpp>
+#include <danling/telemetry/tensorboard_sink.hpp>
 
 #include <docs/expect.hpp>
 

@@ -194,6 +194,8 @@ def seeds():
         yield "image", case["name"], bytes.fromhex(case["file"])
     for path in sorted((GOLDEN / "tar").glob("*.tar")):
         yield "tar", path.stem, path.read_bytes()
+    for path in sorted((GOLDEN / "events").iterdir()):
+        yield "event_file", path.stem, path.read_bytes()
     targets = {".pth": "pth", ".safetensors": "safetensors", ".yaml": "yaml", ".json": "json"}
     for path in map(pathlib.Path, sys.argv[2:]):
         yield targets[path.suffix], path.stem, path.read_bytes()
