@@ -1,8 +1,11 @@
 #include "telemetry/external_run.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
+#include <variant>
 
+#include <danling/core/format.hpp>
 #include <danling/formats/checksum.hpp>
 
 #include "formats/utf8.hpp"
@@ -21,17 +24,40 @@ std::string external_run_id(const RunInfo& run) {
   return external_run_key(run) + digits;
 }
 
-std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& record) {
+std::string series_of(const ScalarRecord& record) { return record.split + (record.iteration ? "_step" : ""); }
+
+std::vector<std::pair<std::string, double>> flat_values(const Result& result) {
   std::vector<std::pair<std::string, double>> out;
-  const auto add = [&](const Result& result, bool telemetry) {
-    for (auto& [name, value] : result.flatten("/")) {
-      if (!telemetry || name != "timestamp") {
-        out.emplace_back(valid_utf8(record.split + "/" + name), value);
+  for (const auto& [name, value] : result) {
+    if (const auto* number = std::get_if<double>(&value)) {
+      out.emplace_back(name, *number);
+    } else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+      for (std::size_t i = 0; i < list->size(); ++i) {
+        out.emplace_back(concat(name, '/', i), (*list)[i]);
+      }
+    } else if (const auto* nested = std::get_if<Result>(&value)) {
+      for (const auto& [path, element] : flat_values(*nested)) {
+        out.emplace_back(concat(name, '/', path), element);
       }
     }
-  };
-  add(record.telemetry, true);
-  add(record.values, false);
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& record) {
+  std::vector<std::pair<std::string, double>> out;
+  if (record.iteration && record.mode != "train") {
+    return out;
+  }
+  const std::string series = series_of(record);
+  for (const auto& [name, value] : flat_values(record.telemetry)) {
+    if (name != "timestamp") {
+      out.emplace_back(valid_utf8(concat("telemetry/", series, '/', name)), value);
+    }
+  }
+  for (const auto& [name, value] : flat_values(record.values)) {
+    out.emplace_back(valid_utf8(concat(series, '/', name)), value);
+  }
   return out;
 }
 

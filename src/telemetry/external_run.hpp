@@ -17,8 +17,14 @@ std::string external_run_key(const RunInfo& run);
 /// there; one that resumes goes on under the id of its first attempt, the greatest that begins with the key.
 std::string external_run_id(const RunInfo& run);
 
-/// Numbers and telemetry as "train/loss", lists by position, "train/per_class/0". Later ones replace earlier ones of
-/// the same name.
+/// `train` for the averages of a pass, `train_step` at a log boundary within it.
+std::string series_of(const ScalarRecord& record);
+
+/// Numbers and elements of lists with their paths; without arrays of two or more dimensions.
+std::vector<std::pair<std::string, double>> flat_values(const Result& result);
+
+/// Names and numbers as TensorBoardSink has them: "train/loss", "train_step/loss", "telemetry/train_step/time",
+/// "val/recall/0". None at the log boundaries of an evaluation, where the step stands still.
 std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& record);
 
 /// `text` with U+FFFD for each byte that is not UTF-8.

@@ -111,7 +111,7 @@ class MlflowSink::Run {
     flush();
     if (!ended_) {
       for (const auto& [name, value] : record.metrics) {
-        add_point("best/" + detail::valid_utf8(name), record.time, value, record.global_step);
+        add_point("results/" + detail::valid_utf8(name), record.time, value, record.global_step);
       }
       ended_ = true;
       write();

@@ -89,12 +89,12 @@ class OpenMetricsSink::State {
     if (record.time > 0) {
       put("danling_run_last_record_time_seconds", "seconds", "Of the latest numbers, since 1970.", record.time);
     }
-    for (const auto& [name, value] : record.telemetry.flatten("/")) {
+    for (const auto& [name, value] : detail::flat_values(record.telemetry)) {
       if (name != "timestamp") {
         put_value(record, telemetry_family(name), name, value);
       }
     }
-    for (const auto& [name, value] : record.values.flatten("/")) {
+    for (const auto& [name, value] : detail::flat_values(record.values)) {
       put_value(record, value_family(name), name, value);
     }
   }
@@ -167,7 +167,7 @@ class OpenMetricsSink::State {
   }
 
   void put_value(const ScalarRecord& record, const FamilyName& family, const std::string& name, double value) {
-    MetricLabels labels = {{"split", record.split}, {"mode", record.mode}};
+    MetricLabels labels = {{"split", detail::series_of(record)}, {"mode", record.mode}};
     if (name != detail::metric_name(name)) {
       labels.emplace_back("metric", name);
     }

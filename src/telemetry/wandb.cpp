@@ -175,17 +175,8 @@ class WandbSink::File {
 
   void add(const ScalarRecord& record) {
     start_at(record.time);
-    if (row_ && record.global_step > row_->step) {
-      write_row();
-    }
-    if (!row_ && record.global_step > last_step_) {
-      row_.emplace(Row{.step = record.global_step, .time = 0, .values = {}});
-    }
-    if (row_ && record.global_step == row_->step) {
-      row_->time = std::max(row_->time, record.time);
-      for (auto& [name, value] : detail::named_values(record)) {
-        row_->values[std::move(name)] = value;
-      }
+    if (const auto values = detail::named_values(record); !values.empty()) {
+      add_values(record, values);
     }
     if (!published_ && record.line >= run_.lines) {
       publish();
@@ -199,7 +190,7 @@ class WandbSink::File {
       publish();
     }
     for (const auto& [name, value] : record.metrics) {
-      summary_[concat("best/", detail::valid_utf8(name))] = json_text(value);
+      summary_[concat("results/", detail::valid_utf8(name))] = json_text(value);
     }
     // wandb's own code after Ctrl-C is 255.
     const int code = record.status == "finished" ? 0 : record.status == "stopped" ? 255 : 1;
@@ -239,6 +230,21 @@ class WandbSink::File {
                            1, std::move(ProtobufWriter().text(1, concat("danling ", version)).text(2, "0.70.0"))))},
          {run_kind, run_message(options_, run_, id_, start)}});
     start_ = start;
+  }
+
+  void add_values(const ScalarRecord& record, const std::vector<std::pair<std::string, double>>& values) {
+    if (row_ && record.global_step > row_->step) {
+      write_row();
+    }
+    if (!row_ && record.global_step > last_step_) {
+      row_.emplace(Row{.step = record.global_step, .time = 0, .values = {}});
+    }
+    if (row_ && record.global_step == row_->step) {
+      row_->time = std::max(row_->time, record.time);
+      for (const auto& [name, value] : values) {
+        row_->values[name] = value;
+      }
+    }
   }
 
   void write_row() {

@@ -96,7 +96,7 @@ TEST_CASE("OpenMetricsSink: Prometheus's client reads the latest values from the
     if (got.is_null()) {
       return;
     }
-    const json train = {{"split", "train"}, {"mode", "train"}};
+    const json train = {{"split", "train_step"}, {"mode", "train"}};
     CHECK(value_of(got, "danling_loss", train) == 0.1 + 0.2);
     CHECK(value_of(got, "danling_loss", {{"split", "val"}, {"mode", "evaluate"}}) == 1e22);
     CHECK(value_of(got, "danling_gone", train) == 1.0);
@@ -242,7 +242,7 @@ TEST_CASE("OpenMetricsSink: a full disk leaves the older file, and a removed fol
   fs::remove_all(folder);
   sink.flush();
   CHECK(read_file(folder / "run.prom")
-            .find("danling_loss{run=\"1a2b3c4d-0123456789ab\",split=\"train\",mode=\"train\"} 5.0\n") !=
+            .find("danling_loss{run=\"1a2b3c4d-0123456789ab\",split=\"train_step\",mode=\"train\"} 5.0\n") !=
         std::string::npos);
 }
 

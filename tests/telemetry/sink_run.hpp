@@ -47,6 +47,7 @@ class SinkRun {
                                 [&](const danling::ScalarRecord& record) { sink.scalars(record); });
   }
 
+  /// Of a log boundary in training, or of an evaluation.
   danling::ScalarRecord append(const std::string& split, std::int64_t step, const danling::Result& values,
                                double time) {
     danling::Result telemetry;
@@ -56,14 +57,14 @@ class SinkRun {
                  .mode = split == "train" ? "train" : "evaluate",
                  .epoch = 0,
                  .global_step = step,
-                 .iteration = step,
+                 .iteration = split == "train" ? std::optional(step) : std::nullopt,
                  .metrics = values,
                  .telemetry = telemetry});
     return {.split = split,
             .mode = split == "train" ? "train" : "evaluate",
             .epoch = 0,
             .global_step = step,
-            .iteration = step,
+            .iteration = split == "train" ? std::optional(step) : std::nullopt,
             .values = values,
             .telemetry = telemetry,
             .time = time,

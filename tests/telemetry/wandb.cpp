@@ -102,24 +102,29 @@ TEST_CASE("WandbSink: wandb uploads every number, the config and the end", "[tel
   const json first = {{"_step", 1},
                       {"_timestamp", 1001.25},
                       {"_runtime", 0.75},
-                      {"train/time", 0.125},
-                      {"train/loss", 0.1},
-                      {"train/nan", "nan"},
-                      {"train/up", "inf"},
-                      {"train/down", "-inf"},
-                      {"train/tiny", 4.9406564584124654e-324},
-                      {"train/sum", 0.1 + 0.2},
-                      {"train/large", -1.7976931348623157e308},
-                      {"train/per_class/0", 0.5},
-                      {"train/per_class/1", 0.25}};
-  const json second = {{"_step", 3},         {"_timestamp", 1003.0}, {"_runtime", 2.5}, {"train/time", 0.125},
-                       {"train/loss", 1e22}, {"val/time", 0.125},    {"val/loss", 2.0}};
+                      {"telemetry/train_step/time", 0.125},
+                      {"train_step/loss", 0.1},
+                      {"train_step/nan", "nan"},
+                      {"train_step/up", "inf"},
+                      {"train_step/down", "-inf"},
+                      {"train_step/tiny", 4.9406564584124654e-324},
+                      {"train_step/sum", 0.1 + 0.2},
+                      {"train_step/large", -1.7976931348623157e308},
+                      {"train_step/per_class/0", 0.5},
+                      {"train_step/per_class/1", 0.25}};
+  const json second = {{"_step", 3},
+                       {"_timestamp", 1003.0},
+                       {"_runtime", 2.5},
+                       {"telemetry/train_step/time", 0.125},
+                       {"train_step/loss", 1e22},
+                       {"telemetry/val/time", 0.125},
+                       {"val/loss", 2.0}};
   REQUIRE(got["history"].size() == 2);
   CHECK(got["history"][0] == first);
   CHECK(got["history"][1] == second);
   json summary = first;
   summary.update(second);
-  summary["best/val/loss"] = 2.0;
+  summary["results/val/loss"] = 2.0;
   summary["_wandb"] = {{"runtime", 10}};
   CHECK(got["summary"] == summary);
   CHECK(got["exitcode"] == 0);
@@ -142,12 +147,36 @@ TEST_CASE("WandbSink: records of one step are one row, and steps do not go back"
   }
   REQUIRE(got["history"].size() == 2);
   CHECK(got["history"][0]["_step"] == 5);
-  CHECK(got["history"][0]["train/loss"] == 2.0);
-  CHECK(got["history"][0]["train/acc"] == 1.0);
+  CHECK(got["history"][0]["train_step/loss"] == 2.0);
+  CHECK(got["history"][0]["train_step/acc"] == 1.0);
   CHECK(got["history"][0]["test/loss"] == 1.0);
   CHECK(got["history"][1]["_step"] == 6);
   CHECK_FALSE(got["history"][1].contains("test/loss"));
   CHECK(got["exitcode"] == 1);
+}
+
+TEST_CASE("WandbSink: log boundaries of an evaluation are left out, and arrays", "[telemetry][wandb]") {
+  SinkRun run;
+  WandbSink sink({});
+  run.begin(sink, first_attempt, 1000);
+  auto inside = run.append("val", 7, values_of({{"loss", 9}}), 1001);
+  inside.iteration = 3;
+  sink.scalars(inside);
+  Result whole = values_of({{"loss", 1}});
+  whole.set("confusion_matrix", Result::Array{.shape = {1, 2}, .values = {1, 2}});
+  whole["task"].set("acc", 0.5);
+  run.log(sink, "val", 7, whole, 1002);
+  sink.end({.status = "finished", .error = "", .global_step = 7, .metrics = {}, .time = 1003});
+  const json got = upload(offline_runs(run.dir())[0]);
+  if (got.is_null()) {
+    return;
+  }
+  CHECK(got["history"] == json::array({{{"_step", 7},
+                                        {"_timestamp", 1002.0},
+                                        {"_runtime", 2.0},
+                                        {"telemetry/val/time", 0.125},
+                                        {"val/loss", 1.0},
+                                        {"val/task/acc", 0.5}}}));
 }
 
 TEST_CASE("WandbSink: hostile names and texts reach wandb whole", "[telemetry][wandb]") {
@@ -191,7 +220,7 @@ TEST_CASE("WandbSink: rows at every place of a block are read", "[telemetry][wan
   bool equal = true;
   for (std::int64_t step = 1; step <= num_rows; ++step) {
     equal = equal && got["history"][static_cast<std::size_t>(step - 1)]
-                        ["train/" + std::string(static_cast<std::size_t>(step % 37) + 1, 'a')] ==
+                        ["train_step/" + std::string(static_cast<std::size_t>(step % 37) + 1, 'a')] ==
                          1.0 / static_cast<double>(step);
   }
   CHECK(equal);
@@ -229,7 +258,7 @@ TEST_CASE("WandbSink: a run that resumes goes on in its directory, without repea
   CHECK(before["history"].size() == 5);
   std::vector<std::pair<int, double>> rows;
   for (const json& row : after["history"]) {
-    rows.emplace_back(row["_step"].get<int>(), row["train/loss"].get<double>());
+    rows.emplace_back(row["_step"].get<int>(), row["train_step/loss"].get<double>());
   }
   CHECK(rows == std::vector<std::pair<int, double>>{{1, 1}, {2, 2}, {4, 400}, {5, 500}});
   CHECK(after["exitcode"] == 0);
@@ -308,8 +337,8 @@ TEST_CASE("WandbSink: after a full disk the same records are written once", "[te
     return;
   }
   REQUIRE(got["history"].size() == 3);
-  CHECK(got["history"][1]["train/loss"] == 2.0);
-  CHECK(got["history"][2]["train/loss"] == 3.0);
+  CHECK(got["history"][1]["train_step/loss"] == 2.0);
+  CHECK(got["history"][2]["train_step/loss"] == 3.0);
 }
 
 TEST_CASE("WandbSink: a removed directory comes back with all that was written", "[telemetry][wandb]") {

@@ -21,9 +21,9 @@ struct MlflowOptions {
   std::vector<std::pair<std::string, std::string>> tags = {};
 };
 
-/// Writes `<directory>/<experiment id>/<run id>/`, read back with mlflow 3.17.2: scalars as metrics `{split}/{name}`,
-/// those of the best row as `best/{split}/{name}`, the options that determine the run as params, the whole config as
-/// the artifact config.yaml, and the status: FINISHED, KILLED after a stop, FAILED after an error, RUNNING before.
+/// Writes `<directory>/<experiment id>/<run id>/`, read back with mlflow 3.17.2: the numbers as metrics under the names
+/// that TensorBoard has, the options that determine the run as params, the whole config as the artifact config.yaml,
+/// and the status: FINISHED, KILLED after a stop, FAILED after an error, RUNNING before.
 ///
 /// Names that MLflow does not accept, or that would be a file and a folder at once, have `_` for the characters in
 /// question and end with a hash of the whole name. Longer values than it accepts are cut.

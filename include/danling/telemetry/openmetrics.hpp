@@ -19,7 +19,8 @@ struct OpenMetricsOptions {
   std::filesystem::path file = {};
 };
 
-/// Latest values as gauges: `danling_loss{run="…",split="train",mode="train"} 0.25`. A name that Prometheus does not
+/// Latest values as gauges: `danling_loss{run="…",split="train",mode="train"} 0.25`, those of log boundaries within a
+/// pass with `split="train_step"`. A name that Prometheus does not
 /// accept has `_` for the characters in question, and itself as the label `metric`. Step, lines and set_total() are
 /// counters: `danling_run_steps_total`. Read back with prometheus_client 0.26.0; the port answers in the older text
 /// format those who do not ask for OpenMetrics.

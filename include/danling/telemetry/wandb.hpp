@@ -26,8 +26,8 @@ struct WandbOptions {
   std::string git_commit = {}, git_remote = {};  ///< of the code, for display
 };
 
-/// Writes `<dir>/wandb/offline-run-<start>-<id>/run-<id>.wandb`, read back with wandb 0.31.0: scalars as
-/// `{split}/{name}`, the config, the latest values, those of the best row as `best/{split}/{name}`, the exit code.
+/// Writes `<dir>/wandb/offline-run-<start>-<id>/run-<id>.wandb`, read back with wandb 0.31.0: the numbers under the
+/// names that TensorBoard has, the config, the latest values and `results/…` as summary, the exit code.
 ///
 /// A run of Weights & Biases has one row for each step, and steps never go back. So records of one step are one row, in
 /// which later values replace earlier ones; it is written when a record of a later step comes, and at the end. Records
