@@ -170,6 +170,7 @@ class MlflowSink::Run {
                              {"mlflow.source.type", "LOCAL"},
                              {"mlflow.source.name", program_name()},
                              {"danling.id", info_.id},
+                             {"danling.name", info_.name},
                              {"danling.experiment", info_.experiment},
                              {"danling.dir", info_.dir.string()}});
     if (!options_.git_commit.empty()) {
@@ -188,10 +189,7 @@ class MlflowSink::Run {
   // A name that was given on MLflow's page stays.
   std::string run_name() const {
     const std::string given = detail::text_at(detail::read_mlflow_meta(folder_), "run_name");
-    return !given.empty() ? given
-                          : detail::valid_utf8(!options_.name.empty() ? options_.name
-                                               : !info_.name.empty()  ? info_.name
-                                                                      : info_.id);
+    return !given.empty() ? given : detail::valid_utf8(options_.name.empty() ? info_.id : options_.name);
   }
 
   void write_text(const std::string& folder, const std::string& name, const std::string& value,

@@ -93,7 +93,8 @@ TEST_CASE("MlflowSink: mlflow reads every number, the options and the status", "
   CHECK(got["Default"].empty());
   REQUIRE(got["mnist"].size() == 1);
   const json& found = got["mnist"][first_id];
-  CHECK(found["name"] == "digits");
+  CHECK(found["name"] == "1a2b3c4d-0123456789ab");
+  CHECK(found["tags"]["danling.name"] == "digits");
   CHECK(found["status"] == "FINISHED");
   CHECK(found["start"] == 1000500);
   CHECK(found["end"] == 1010750);

@@ -16,7 +16,7 @@ struct MlflowOptions {
   /// The store, such as `<workspace_root>/mlruns`; made when missing. Runs of several processes may share it.
   std::filesystem::path directory = {};
   std::string experiment = {};  ///< default: the lineage
-  std::string name = {};        ///< of the run, for display; default: the runner's name
+  std::string name = {};        ///< of the run, for display; default: the run's id
   std::string git_commit = {};  ///< of the code: the tag mlflow.source.git.commit
   std::vector<std::pair<std::string, std::string>> tags = {};
 };
