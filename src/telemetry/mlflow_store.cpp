@@ -74,7 +74,7 @@ Experiment find_experiment(const fs::path& store, const std::string& name) {
 }
 
 fs::path make_experiment(const fs::path& store, const std::string& name, const std::string& id) {
-  const fs::path folder = ensure_dir(store / id);
+  fs::path folder = ensure_dir(store / id);
   const auto now =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();

@@ -225,10 +225,9 @@ class WandbSink::File {
       return;
     }
     const double start = time > 0 ? std::min(time, run_.time) : run_.time;
-    log_->append(
-        {{header_kind, std::move(ProtobufWriter().message(
-                           1, std::move(ProtobufWriter().text(1, concat("danling ", version)).text(2, "0.70.0"))))},
-         {run_kind, run_message(options_, run_, id_, start)}});
+    log_->append({{header_kind, std::move(ProtobufWriter().message(
+                                    1, ProtobufWriter().text(1, concat("danling ", version)).text(2, "0.70.0")))},
+                  {run_kind, run_message(options_, run_, id_, start)}});
     start_ = start;
   }
 
@@ -264,7 +263,7 @@ class WandbSink::File {
     for (const auto& [name, json] : items) {
       message.message(update_field, item(name, json));
     }
-    message.message(2, std::move(ProtobufWriter().integer(1, row_->step)));
+    message.message(2, ProtobufWriter().integer(1, row_->step));
     log_->append({{history_kind, message}});
     last_step_ = row_->step;
     row_.reset();
@@ -279,10 +278,10 @@ class WandbSink::File {
       out.message(update_field, item(name, json));
     }
     if (seconds) {
-      out.message(update_field, std::move(ProtobufWriter()
-                                              .text(nested_key_field, "_wandb")
-                                              .text(nested_key_field, "runtime")
-                                              .text(json_field, to_text(*seconds))));
+      out.message(update_field, ProtobufWriter()
+                                    .text(nested_key_field, "_wandb")
+                                    .text(nested_key_field, "runtime")
+                                    .text(json_field, to_text(*seconds)));
     }
     return out;
   }
