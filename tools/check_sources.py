@@ -25,7 +25,7 @@ EDGES = {
     "metrics": {"core", "config", "state", "distributed", "tensors", "tape"},
     "checkpoint": {"core", "formats", "config", "state", "distributed", "tensors", "workspace"},
     "nn": {"core", "formats", "config", "state", "distributed", "tensors", "tape", "checkpoint"},
-    "telemetry": {"core", "formats", "workspace"},
+    "telemetry": {"core", "formats", "config", "workspace"},
 }
 EDGES["runner"] = set(EDGES)
 TORCH_FREE = {"core", "formats", "config", "workspace", "telemetry"}

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -14,54 +13,74 @@
 #include "core/signal_mask.hpp"
 
 namespace danling::inline v0::detail {
+namespace {
 
-AppendFile::AppendFile(std::filesystem::path path, std::string_view operation, bool from_empty)
-    : path_(std::move(path)), operation_(operation) {
-  std::error_code ignored;
-  std::filesystem::create_directories(path_.parent_path(), ignored);
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (from_empty ? O_TRUNC : 0), 0666);
-  if (file_ < 0) {
-    fail(errno);
+[[noreturn]] void fail_file(const std::filesystem::path& path, int reason) {
+  fail("sink.write", "expected to write ", path.string(), ", got ", quote(std::strerror(reason)),
+       reason == ENOSPC || reason == EDQUOT ? "; free some space" : "");
+}
+
+}  // namespace
+
+AppendFile::AppendFile(std::filesystem::path path, Content content) : path_(std::move(path)) {
+  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (content == Content::emptied ? O_TRUNC : 0),
+                 0666);
+  const off_t end = file_ < 0 ? -1 : ::lseek(file_, 0, SEEK_END);
+  if (end < 0) {
+    const int reason = errno;
+    if (file_ >= 0) {
+      ::close(file_);
+    }
+    fail_file(path_, reason);
   }
-  size_ = static_cast<std::uint64_t>(std::max<off_t>(lseek(file_, 0, SEEK_END), 0));
+  size_ = static_cast<std::uint64_t>(end);
 }
 
 AppendFile::~AppendFile() { ::close(file_); }
 
+void AppendFile::cut() {
+  torn_ = ::ftruncate(file_, static_cast<off_t>(size_)) != 0;
+  if (torn_) {
+    fail_file(path_, errno);
+  }
+}
+
 void AppendFile::append(std::string_view bytes) {
   if (torn_) {
-    truncate(size_);
-  }
-  std::error_code ignored;
-  std::filesystem::create_directories(path_.parent_path(), ignored);
-  if (const int reason = restore_removed(file_, path_); reason != 0) {
-    fail(reason);
+    cut();
   }
   const FileSizeSignalMask quiet;
-  for (std::size_t done = 0; done < bytes.size();) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
     const ssize_t written = ::write(file_, bytes.data() + done, bytes.size() - done);
     if (written > 0) {
       done += static_cast<std::size_t>(written);
     } else if (written == 0 || errno != EINTR) {
       const int reason = written == 0 ? EIO : errno;
-      torn_ = done > 0 && ftruncate(file_, static_cast<off_t>(size_)) != 0;
-      fail(reason);
+      torn_ = done > 0 && ::ftruncate(file_, static_cast<off_t>(size_)) != 0;
+      fail_file(path_, reason);
     }
   }
   size_ += bytes.size();
 }
 
-void AppendFile::truncate(std::uint64_t size) {
-  if (ftruncate(file_, static_cast<off_t>(size)) != 0) {
-    fail(errno);
+void AppendFile::restore() {
+  std::error_code ignored;
+  std::filesystem::create_directories(path_.parent_path(), ignored);
+  if (const int reason = restore_removed(file_, path_); reason != 0) {
+    fail_file(path_, reason);
   }
-  size_ = size;
-  torn_ = false;
 }
 
-void AppendFile::fail(int reason) const {
-  v0::fail<Error>(operation_, "expected to write ", path_.string(), ", got ", quote(std::strerror(reason)),
-                  reason == ENOSPC || reason == EDQUOT ? "; free some space" : "");
+void AppendFile::rename(const std::filesystem::path& path) {
+  restore();
+  if (torn_) {
+    cut();
+  }
+  if (::fdatasync(file_) != 0 || ::rename(path_.c_str(), path.c_str()) != 0) {
+    fail_file(path, errno);
+  }
+  path_ = path;
 }
 
 }  // namespace danling::inline v0::detail

@@ -1,4 +1,4 @@
-// A file that grows by whole pieces: a piece that fails leaves nothing behind.
+// AppendFile: a file that grows, whole pieces at a time.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,28 @@ namespace danling::inline v0::detail {
 
 class AppendFile {
  public:
-  /// Opens or creates the file, and its folders. `operation` begins the messages of its errors. @throws Error
-  AppendFile(std::filesystem::path path, std::string_view operation, bool from_empty);
+  enum class Content { kept, emptied };
+
+  /// Opens or creates. @throws Error with the system's reason
+  AppendFile(std::filesystem::path path, Content content);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Writes all of `bytes`, or nothing. A file that someone removed is restored. @throws Error
+  /// @throws Error with the system's reason; then nothing of `bytes` is in the file, and it can be tried again.
   void append(std::string_view bytes);
-  void truncate(std::uint64_t size);
+  /// Writes the whole file again if someone removed it, with its directory. @throws Error
+  void restore();
+  /// Gives the file another name, replacing the file of that name, after it is on disk. @throws Error
+  void rename(const std::filesystem::path& path);
+
   std::uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  [[noreturn]] void fail(int reason) const;
+  void cut();
 
   std::filesystem::path path_;
-  std::string_view operation_;
   int file_ = -1;
   std::uint64_t size_ = 0;
   bool torn_ = false;  // bytes behind `size_` could not be cut off

@@ -7,15 +7,12 @@
 #include <fstream>
 #include <utility>
 
-#include <danling/core/error.hpp>
-
 #include "telemetry/append_file.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
 constexpr std::array<std::string_view, 5> place_columns = {"split", "mode", "epoch", "global_step", "iteration"};
-constexpr std::string_view operation = "csv.write";
 
 std::string number_text(double value) {
   if (!std::isfinite(value)) {
@@ -53,7 +50,9 @@ CsvSink::CsvSink(std::filesystem::path file) : path_(std::move(file)) {}
 CsvSink::~CsvSink() = default;
 
 std::int64_t CsvSink::begin(const RunInfo&) {
-  file_ = std::make_unique<detail::AppendFile>(path_, operation, /*from_empty=*/true);
+  std::error_code ignored;
+  std::filesystem::create_directories(path_.parent_path(), ignored);
+  file_ = std::make_unique<detail::AppendFile>(path_, detail::AppendFile::Content::emptied);
   columns_.assign(place_columns.begin(), place_columns.end());
   return 0;
 }
@@ -82,16 +81,17 @@ void CsvSink::scalars(const ScalarRecord& record) {
     const auto column = std::find(columns_.begin(), columns_.end(), name) - columns_.begin();
     cells[static_cast<std::size_t>(column)] = number_text(number);
   }
+  file_->restore();
   file_->append(joined(cells));
 }
 
 // A row ends where no quotes are open.
 void CsvSink::add_columns(const std::vector<std::string>& names) {
-  file_->append({});  // restores a removed file
+  file_->restore();
   std::vector<std::string> columns = columns_;
   columns.insert(columns.end(), names.begin(), names.end());
   const auto path = std::filesystem::path(path_).concat(".new");
-  auto file = std::make_unique<detail::AppendFile>(path, operation, /*from_empty=*/true);
+  auto file = std::make_unique<detail::AppendFile>(path, detail::AppendFile::Content::emptied);
   file->append(joined(columns));
   if (file_->size() > 0) {
     const std::string missing(names.size(), ',');
@@ -110,10 +110,8 @@ void CsvSink::add_columns(const std::vector<std::string>& names) {
     }
     file->append(block);
   }
-  std::error_code error;
-  std::filesystem::rename(path, path_, error);
-  check<Error>(!error, operation, "expected to write ", path_.string(), ", got ", quote(error.message()));
-  file_ = std::make_unique<detail::AppendFile>(path_, operation, /*from_empty=*/false);
+  file->rename(path_);
+  file_ = std::move(file);
   columns_ = std::move(columns);
 }
 
