@@ -15,10 +15,16 @@ int ckpt(std::span<const std::string> words);
 /// Starts several processes of a program, which act as one, and ends them together.
 int launch(std::span<const std::string> words);
 
+/// Writes one HTML page with the curves, configs and results of runs.
+int report(std::span<const std::string> words);
+
 /// Draws the learning rates that a config asks for.
 int schedule(std::span<const std::string> words);
 
 /// Runs a program without and with interruptions, and compares the results.
 int verify_resume(std::span<const std::string> words);
+
+/// Serves the page of `report` on this machine while runs train.
+int watch(std::span<const std::string> words);
 
 }  // namespace danling_command

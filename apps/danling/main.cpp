@@ -24,8 +24,10 @@ const std::vector<Entry>& commands() {
   static const std::vector<Entry> known = {
       {"ckpt", danling_command::ckpt, "look into checkpoints of any origin, verify, compare and convert them"},
       {"launch", danling_command::launch, "start several processes of a program on this machine"},
+      {"report", danling_command::report, "write a page with the curves, configs and results of runs"},
       {"schedule", danling_command::schedule, "draw the learning rates of a config"},
       {"verify-resume", danling_command::verify_resume, "prove that an interrupted program resumes bit for bit"},
+      {"watch", danling_command::watch, "serve the page of a run while it trains"},
   };
   return known;
 }

@@ -12,7 +12,7 @@
 
 #include <danling/core/error.hpp>
 
-#include "telemetry/metrics_lines.hpp"
+#include "telemetry/curve_lines.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -56,7 +56,7 @@ std::size_t read_at(const Descriptor& file, char* out, std::size_t size, std::ui
 
 /// Reads the lines that begin in [begin, end), except an incomplete one at the end of the file; returns the end of the
 /// last one. Does not map the file, since a resume may cut it off.
-std::uint64_t read_lines(detail::MetricsLines& lines, const Descriptor& file, std::uint64_t begin, std::uint64_t end,
+std::uint64_t read_lines(detail::CurveLines& lines, const Descriptor& file, std::uint64_t begin, std::uint64_t end,
                          bool skip_first, const std::filesystem::path& path) {
   std::string text;
   std::uint64_t offset = begin;  // of `text`
@@ -110,8 +110,8 @@ struct MetricsReader::Position {
   std::string tail;  ///< the bytes before `offset`, which differ after the file was cut off and grew again
 };
 
-struct MetricsReader::Content : detail::MetricsLines {
-  using MetricsLines::MetricsLines;
+struct MetricsReader::Content : detail::CurveLines {
+  using CurveLines::CurveLines;
 };
 
 MetricsReader::MetricsReader(std::filesystem::path path, Options options)
@@ -163,7 +163,7 @@ bool MetricsReader::update() {
   const auto lines_before = content_->lines;
   const std::uint64_t todo = size - at.offset;
   const auto parts = std::clamp<std::uint64_t>(todo / bytes_per_thread, 1, options_.threads);
-  std::vector<detail::MetricsLines> others(parts - 1, detail::MetricsLines(options_));
+  std::vector<detail::CurveLines> others(parts - 1, detail::CurveLines(options_));
   std::vector<std::uint64_t> ends(parts, 0);
   std::vector<std::exception_ptr> errors(parts);
   std::vector<std::thread> threads;

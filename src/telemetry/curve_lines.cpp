@@ -1,4 +1,4 @@
-#include "telemetry/metrics_lines.hpp"
+#include "telemetry/curve_lines.hpp"
 
 #include <array>
 #include <charconv>
@@ -58,9 +58,9 @@ bool is_word(std::string_view text) { return text == "NaN" || text == "Infinity"
 }  // namespace
 
 /// Finds the numbers of a parsed line, in the order of the text.
-class MetricsLines::Parser {
+class CurveLines::Parser {
  public:
-  Parser(MetricsLines& lines, const Json& line) : lines_(lines) {
+  Parser(CurveLines& lines, const Json& line) : lines_(lines) {
     split_ = text_of(line, "split");
     mode_ = text_of(line, "mode");
     of_pass_ = !line.contains("iteration");
@@ -119,12 +119,12 @@ class MetricsLines::Parser {
     slots.push_back(slot);
   }
 
-  MetricsLines& lines_;
+  CurveLines& lines_;
   std::string split_, mode_;
   bool of_pass_ = false;
 };
 
-void MetricsLines::add(std::string_view line) {
+void CurveLines::add(std::string_view line) {
   if (line.ends_with('\r')) {
     line.remove_suffix(1);
   }
@@ -140,7 +140,7 @@ void MetricsLines::add(std::string_view line) {
   add_parsed(line);
 }
 
-bool MetricsLines::add_known(std::string_view line, Form& form) {
+bool CurveLines::add_known(std::string_view line, Form& form) {
   const char* at = line.data();
   const char* const end = at + line.size();
   for (auto& slot : form.slots) {
@@ -159,7 +159,7 @@ bool MetricsLines::add_known(std::string_view line, Form& form) {
   return true;
 }
 
-void MetricsLines::add_parsed(std::string_view line) {
+void CurveLines::add_parsed(std::string_view line) {
   if (line.find_first_not_of(" \t") == std::string_view::npos) {
     ++lines;
     return;
@@ -217,7 +217,7 @@ void MetricsLines::add_parsed(std::string_view line) {
   }
 }
 
-void MetricsLines::commit(const std::vector<Slot>& slots) {
+void CurveLines::commit(const std::vector<Slot>& slots) {
   double step = 0.0;
   for (const auto& slot : slots) {
     if (slot.target == static_cast<std::int64_t>(Target::step)) {
@@ -239,14 +239,14 @@ void MetricsLines::commit(const std::vector<Slot>& slots) {
   }
 }
 
-void MetricsLines::add_damaged(std::string reason) {
+void CurveLines::add_damaged(std::string reason) {
   ++lines;
   if (damaged++ < max_named) {
     damaged_lines.push_back({lines, std::move(reason)});
   }
 }
 
-std::int64_t MetricsLines::curve_of(const std::string& name, const std::string& split, const std::string& mode,
+std::int64_t CurveLines::curve_of(const std::string& name, const std::string& split, const std::string& mode,
                                     bool of_pass) {
   const std::string key = concat(name, '\0', split, '\0', mode, '\0', of_pass);
   const auto found = index_.find(key);
@@ -262,7 +262,7 @@ std::int64_t MetricsLines::curve_of(const std::string& name, const std::string& 
   return index;
 }
 
-void MetricsLines::append(const MetricsLines& other) {
+void CurveLines::append(const CurveLines& other) {
   for (const auto& curve : other.curves) {
     const auto index = curve_of(curve.name, curve.split, curve.mode, curve.of_pass);
     if (index >= 0) {

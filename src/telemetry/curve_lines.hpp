@@ -13,16 +13,16 @@ namespace danling::inline v0::detail {
 
 /// Adds lines to curves. The lines of a run have few forms, which differ in their numbers only: a line of a known form
 /// is compared with the text between its numbers, which takes a tenth of the time of a JSON parser.
-class MetricsLines {
+class CurveLines {
  public:
-  explicit MetricsLines(const MetricsReaderOptions& options) : options_(options) {}
+  explicit CurveLines(const MetricsReaderOptions& options) : options_(options) {}
 
   /// Adds one line without its line end.
   void add(std::string_view line);
   /// Counts a line that was not read.
   void add_damaged(std::string reason);
   /// Adds what another one read from the text that follows.
-  void append(const MetricsLines& other);
+  void append(const CurveLines& other);
 
   std::vector<Curve> curves;
   std::uint64_t lines = 0;
