@@ -106,10 +106,11 @@ class Page {
     this.show_main();
   }
 
-  /// Replaces the content unless it would be equal, so that focus, selection and scrolling remain.
-  replace(node, key, ...content) {
+  /// Replaces the content by that of `make` unless it would be equal, so that focus, selection and scrolling remain.
+  replace(node, key, make) {
     if (node.shown === key) return;
     node.shown = key;
+    const content = make();
     const open = new Set([...node.querySelectorAll('details[open] > summary')].map(summary => summary.textContent));
     node.replaceChildren(...content.filter(part => part));
     for (const summary of node.querySelectorAll('details > summary')) {
@@ -124,11 +125,11 @@ class Page {
     const theme = el('button', {class: 'quiet small', type: 'button', onclick: () => this.toggle_theme()}, 'Dark or light');
     const taken = new Date(data.now * 1000).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'short'});
     const key = JSON.stringify(data.runs.map(run => ({...run, curves: null, knots: null})));
-    this.replace(head, key,
+    this.replace(head, key, () => [
       el('div', {class: 'title'}, el('span', {class: 'brand'}, 'danling'), el('h1', {}, title),
         el('span', {class: 'right'}, data.live ? this.live : el('span', {class: 'soft small'}, taken), theme)),
       el('ul', {class: 'runs'}, data.runs.map(run => this.run_card(run))),
-      this.notes(data.runs));
+      this.notes(data.runs)]);
   }
 
   toggle_theme() {
@@ -176,7 +177,12 @@ class Page {
     const nav = document.getElementById('controls');
     const has = axis => model.data.runs.some(run => run.knots[axis]);
     const key = JSON.stringify([model.kinds, has('epoch'), has('time'), model.names.length > 4]);
-    if (model.names.length === 0) { this.replace(nav, 'none'); return; }
+    if (model.names.length === 0) { this.replace(nav, 'none', () => []); return; }
+    this.replace(nav, key, () => this.controls(has));
+  }
+
+  controls(has) {
+    const {model} = this;
     const axes = ['step', 'epoch', 'time'].map(axis => el('label', {title: axis === 'step' || has(axis) ? null : `no run has a ${axis} in its metrics`},
       el('input', {type: 'radio', name: 'axis', value: axis, checked: axis === this.axis, disabled: axis !== 'step' && !has(axis),
         onchange: () => { this.axis = axis; this.zoom_to(null); }}), axis[0].toUpperCase() + axis.slice(1)));
@@ -196,12 +202,12 @@ class Page {
     const search = el('input', {type: 'search', placeholder: 'Filter', 'aria-label': 'Filter the charts by name', value: this.filter,
       oninput: () => { this.filter = search.value.toLowerCase(); this.show_main(); }});
     this.reset = el('button', {class: 'quiet', type: 'button', disabled: this.zoom === null, onclick: () => this.zoom_to(null)}, 'Show all');
-    this.replace(nav, key,
+    return [
       el('fieldset', {}, el('legend', {}, 'By'), el('span', {class: 'segments'}, axes)),
       el('label', {}, el('span', {class: 'soft'}, 'Smoothing '), slider, ' ', output),
       el('label', {class: 'chip'}, log, 'Log scale'),
       kinds.length > 1 ? el('fieldset', {}, el('legend', {class: 'unseen'}, 'Splits'), kinds) : null,
-      model.names.length > 4 ? search : null, this.reset);
+      model.names.length > 4 ? search : null, this.reset];
   }
 
   show_main() {
@@ -219,8 +225,7 @@ class Page {
     this.show_values();
     const {runs, now} = model.data;
     const put = (name, data, make) => {
-      const text = JSON.stringify(data);
-      if (this.parts[name].shown !== text) this.replace(this.parts[name], text, make());
+      this.replace(this.parts[name], JSON.stringify(data), () => [make()]);
     };
     const pick = (...keys) => runs.map(run => keys.map(key => run[key]));
     put('results', pick('label', 'results', 'summary', 'status'), () => results_section(runs));
@@ -238,14 +243,15 @@ class Page {
         this.observer.observe(chart.node);
       }
     }
-    this.replace(part, names.join('\n'), names.length > 0 ? section(title, el('div', {class: 'charts'}, names.map(name => this.charts.get(name).node))) : null);
+    this.replace(part, names.join('\n'), 
+      () => names.length > 0 ? [section(title, el('div', {class: 'charts'}, names.map(name => this.charts.get(name).node)))] : []);
     for (const name of names) this.charts.get(name).update(this.model.metrics.get(name));
   }
 
   show_values() {
     const shown = this.model.kinds.map(kind => this.kinds_on.get(kind));
     const key = JSON.stringify([shown, [...this.off_runs], this.model.data.version]);
-    if (this.parts.values.shown !== key) this.replace(this.parts.values, key, values_section(this.model, series => this.is_shown(series)));
+    this.replace(this.parts.values, key, () => [values_section(this.model, series => this.is_shown(series))]);
   }
 
   // ---- live ----
