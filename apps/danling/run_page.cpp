@@ -64,6 +64,9 @@ RunOfPage::RunOfPage(const std::filesystem::path& dir)
 bool RunOfPage::exists() const { return danling::is_run_directory(run_.dir()); }
 
 bool RunOfPage::update() {
+  if (!exists()) {
+    return false;  // keeps the curves of a run that vanished
+  }
   try {
     const bool changed = metrics_.update() || !metrics_problem_.empty();
     metrics_problem_.clear();
@@ -82,7 +85,8 @@ std::string RunOfPage::json(const std::string& label) const {
     head = run_json(run_, notes);
   } else {
     head = {{"dir", dir().string()}, {"id", run_.id()}, {"lineage", run_.lineage()}, {"status", "missing"}};
-    notes.push_back(concat("no run in ", dir().string(), " at present"));
+    notes.push_back(concat("no run in ", dir().string(), " at present",
+                           metrics_.lines() > 0 ? ": its curves are those read before" : ""));
   }
   if (!metrics_problem_.empty()) {
     notes.push_back(metrics_problem_);

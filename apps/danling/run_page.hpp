@@ -18,7 +18,8 @@ class RunOfPage {
   const std::filesystem::path& dir() const { return run_.dir(); }
   /// Whether the directory is that of a run.
   bool exists() const;
-  /// Reads what was appended to metrics.jsonl; a file that cannot be read becomes a note of the page.
+  /// Reads what was appended to metrics.jsonl; a file that cannot be read becomes a note of the page. The curves of a
+  /// run that vanished remain.
   /// Returns whether its curves changed.
   bool update();
   /// Complete lines of metrics.jsonl.

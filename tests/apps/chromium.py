@@ -115,6 +115,9 @@ class Page:
     def mouse(self, kind, x, y, **more):
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
+    def touch(self, kind, *points):
+        self.send("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)])
+
     def key(self, key, **more):
         text = {"text": key} if len(key) == 1 else {}
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **more)

@@ -92,6 +92,21 @@ def read_as_a_reader(page):
     check(page, "document.querySelector('[aria-label=\"Differences between the configs\"]').textContent.includes('optim.lr')")
 
 
+def pinch(page):
+    page.run("document.querySelector('canvas').scrollIntoView({block: 'center'})")
+    left, top, width, height = page.run("(b => [b.left, b.top, b.width, b.height])(document.querySelector('canvas').getBoundingClientRect())")
+    y, middle = top + height / 2, left + width / 2
+    page.touch("touchStart", (middle - 20, y), (middle + 20, y))
+    for apart in (30, 40, 60, 80):
+        page.touch("touchMove", (middle - apart, y), (middle + apart, y))
+    page.touch("touchEnd")
+    page.wait_for("page.zoom !== null")
+    # Four times as far apart: a quarter of the steps, around those that were between the fingers.
+    check(page, "Math.abs((page.zoom[1] - page.zoom[0]) / 4000 - 0.25) < 0.02")
+    check(page, "page.zoom[0] > 1200 && page.zoom[1] < 2800")
+    page.run("page.reset.click()")
+
+
 def main():
     url = Path(sys.argv[1]).resolve().as_uri()
     for options in ({}, {"dark": True}, {"width": 360, "height": 780, "scale": 2, "mobile": True}):
@@ -102,6 +117,8 @@ def main():
             assert pixels(page, 0) > 50, options
             if not options:
                 read_as_a_reader(page)
+            if options.get("mobile"):
+                pinch(page)
             assert not page.complaints, page.complaints
         finally:
             page.close()

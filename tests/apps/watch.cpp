@@ -150,7 +150,7 @@ TEST_CASE("watch: serves the page, waits for a run that begins later, and follow
          "\n";
   data = next_data(port, data["version"]);
   CHECK(data["runs"][0]["lines"] == 45);
-  const auto& curves = data["runs"][0]["curves"];
+  const Json curves = data["runs"][0]["curves"];
   CHECK(std::any_of(curves.begin(), curves.end(),
                     [](const Json& curve) { return curve["last"] == Json::parse("[41, 123]"); }));
 
@@ -160,6 +160,9 @@ TEST_CASE("watch: serves the page, waits for a run that begins later, and follow
   }
   std::filesystem::remove_all(path);
   CHECK(watch.line() == path + ": no run at present; waits for it");
+  data = next_data(port, data["version"]);
+  CHECK(data["runs"][0]["notes"][0] == "no run in " + path + " at present: its curves are those read before");
+  CHECK(data["runs"][0]["curves"].size() == curves.size());
   watch.interrupt();
   CHECK(watch.line().empty());
   CHECK(watch.wait() == 0);

@@ -150,6 +150,23 @@ function make_model(data) {
   return {data, kinds, metrics, names, single: data.runs.length === 1};
 }
 
+/// The lowest and highest value of each bucket of steps.
+function band_of(curve, place) {
+  const steps = [], low = [], high = [];
+  curve.steps.forEach((step, i) => {
+    const last = steps.length - 1, value = curve.values[i];
+    if (last >= 0 && Math.floor(step / curve.width) === Math.floor(steps[last] / curve.width)) {
+      low[last] = Math.min(low[last], value);
+      high[last] = Math.max(high[last], value);
+    } else {
+      steps.push(step);
+      low.push(value);
+      high.push(value);
+    }
+  });
+  return {x: place(steps), low, high};
+}
+
 /// A curve on an x axis: ascending x, and the steps for the tooltip. Null where the run lacks what the axis needs.
 function on_axis(series, axis) {
   series.placed = series.placed ?? {};
@@ -159,6 +176,7 @@ function on_axis(series, axis) {
   const place = steps => knots ? steps.map(step => interpolate(knots.xs, knots.ys, step)) : steps;
   const {curve} = series;
   return series.placed[axis] = {
+    band: curve.means ? band_of(curve, place) : null,
     x: place(curve.steps), y: curve.values, steps: curve.steps,
     mean_x: curve.means ? place(curve.mean_steps) : place(curve.steps), mean_y: curve.means ?? curve.values,
     bad_x: place(curve.bad_steps ?? []),

@@ -129,19 +129,25 @@ class Chart {
     g.stroke();
   }
 
+  /// Values of steps have noise; averages of passes and learning rates have none.
+  weight_of(series) { return series.curve.pass || /(^|\.)lr$/.test(this.name) ? 0 : this.page.smoothing; }
+
   draw_line(g, {series, data, style}) {
-    const weight = series.curve.pass ? 0 : this.page.smoothing;
+    const weight = this.weight_of(series);
     const averaged = Boolean(series.curve.means) || (weight > 0 && data.y.length > 2);
     const colour = this.page.colour(style.colour);
     g.strokeStyle = g.fillStyle = colour;
     g.lineJoin = 'round';
     g.setLineDash(style.dash);
     let xs = data.x, ys = data.y;
-    if (averaged) {  // the values as they are, behind their means
+    if (data.band) this.draw_band(g, data.band);
+    else if (averaged) {  // the values as they are, behind their means
       g.lineWidth = 1;
-      g.globalAlpha = weight > 0 ? 0.28 : 0.4;
+      g.globalAlpha = 0.28;
       g.setLineDash([]);
       this.path(g, xs, ys);
+    }
+    if (averaged) {
       g.globalAlpha = 1;
       g.setLineDash(style.dash);
       xs = data.mean_x;
@@ -152,6 +158,23 @@ class Chart {
     g.setLineDash([]);
     this.draw_markers(g, style.marker, xs, ys);
     for (const x of data.bad_x) this.draw_bad(g, this.x.pixel(x));
+  }
+
+  /// All values of a down-sampled curve lie in its band; the outline keeps a spike of one bucket visible.
+  draw_band(g, {x, low, high}) {
+    const first = Math.max(0, first_at_least(x, this.x.low) - 1);
+    const last = Math.min(x.length - 1, first_at_least(x, this.x.high));
+    const pixel = value => Math.min(this.area.bottom + 9, this.page.log && !(value > 0) ? this.area.bottom + 9 : this.y.pixel(value));
+    g.setLineDash([]);
+    g.lineWidth = 1;
+    g.beginPath();
+    for (let i = first; i <= last; ++i) g[i > first ? 'lineTo' : 'moveTo'](this.x.pixel(x[i]), pixel(high[i]));
+    for (let i = last; i >= first; --i) g.lineTo(this.x.pixel(x[i]), pixel(low[i]));
+    g.closePath();
+    g.globalAlpha = 0.16;
+    g.fill();
+    g.globalAlpha = 0.45;
+    g.stroke();
   }
 
   /// Markers at points, 60 pixels apart at least.
@@ -252,7 +275,8 @@ class Chart {
         g.fillStyle = page.colour(style.colour);
         this.draw_marker(g, 'circle', this.x.pixel(data.x[i]), this.y.pixel(data.y[i]), 3.5);
       }
-      const smoothed = !series.curve.pass && page.smoothing > 0 ? smooth(data.mean_y, page.smoothing) : null;
+      const weight = this.weight_of(series);
+      const smoothed = weight > 0 ? smooth(data.mean_y, weight) : null;
       const mean = smoothed && smoothed[Math.max(0, Math.min(smoothed.length - 1, first_at_least(data.mean_x, data.x[i])))];
       const elsewhere = data.x[i] !== place ? ` at step ${count_text(data.steps[i])}` : '';
       rows.push(el('tr', {}, el('td', {class: 'of'}, swatch(style), this.name_of(series) + elsewhere), el('td', {}, String(data.y[i])),
@@ -262,7 +286,7 @@ class Chart {
     const lost = this.lines.flatMap(({series, data}) => data.bad_x.map((x, i) => ({x, series, i}))).filter(bad => Math.abs(this.x.pixel(bad.x) - at) < 8);
     for (const {series, i} of lost) {
       const {bad_values, bad_counts, bad_steps} = series.curve;
-      rows.push(el('tr', {}, el('td', {class: 'of'}, `${this.name_of(series)} at step ${count_text(bad_steps[i])}`), el('td', {}, `${bad_values[i]}${bad_counts[i] > 1 ? ` (${count_text(bad_counts[i])} in a row of steps)` : ''}`)));
+      rows.push(el('tr', {}, el('td', {class: 'of'}, `${this.name_of(series)} at step ${count_text(bad_steps[i])}`), el('td', {}, `${bad_values[i]}${bad_counts[i] > 1 ? ` and ${count_text(bad_counts[i] - 1)} more` : ''}`)));
     }
     const parts = [step !== null ? `step ${count_text(step)}` : null,
       page.axis === 'epoch' ? `epoch ${short(place)}` : page.axis === 'time' ? `after ${duration_text(place)}` : null];

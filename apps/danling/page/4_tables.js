@@ -158,7 +158,7 @@ function profile_section(runs) {
     const time = row => row[column] ?? row.total_us ?? 0;
     const sorted = [...rows].sort((a, b) => time(b) - time(a));
     const whole = wall > 0 ? wall : sorted.reduce((sum, row) => sum + time(row), 0);
-    return [el('h4', {}, title), table(['Name', {text: 'Time', number: true}, {text: 'Share', number: true}, {text: 'Calls', number: true}, ''],
+    return [el('h4', {}, title), table(['Name', {text: 'Time', number: true}, {text: 'Share', number: true}, {text: 'Calls', number: true}, {text: ''}],
       sorted.map(row => {
         const bar = el('span', {class: 'bar'});
         bar.style.width = `${Math.min(100, 100 * time(row) / whole)}%`;

@@ -162,7 +162,7 @@ class Page {
     const status = el('span', {class: `status ${run.status}`}, run.status);
     card.append(this.model.single ? el('label', {}, name, status) : el('label', {}, box, swatch(style_of_run(run)), name, status),
       el('div', {class: 'facts'}, facts.join(' · ')));
-    if (run.name && !run.name.startsWith(run.label)) card.append(el('div', {class: 'facts'}, run.name));
+    if (run.name && run.name !== `${run.lineage}-exp`) card.append(el('div', {class: 'facts'}, run.name));
     if (summary && summary.error && run.status !== 'running') card.append(el('div', {class: 'error'}, summary.error));
     return card;
   }
@@ -220,6 +220,7 @@ class Page {
     }
     const is_rate = name => name.startsWith('telemetry.');
     const wanted = model.names.filter(name => metric_title(name).toLowerCase().includes(this.filter));
+    for (const [name, chart] of this.charts) if (!model.metrics.has(name)) chart.update([]);
     this.show_charts(this.parts.charts, 'Curves', wanted.filter(name => !is_rate(name)));
     this.show_charts(this.parts.rates, 'Throughput', wanted.filter(is_rate));
     this.show_values();
