@@ -15,6 +15,9 @@ int ckpt(std::span<const std::string> words);
 /// Starts several processes of a program, which act as one, and ends them together.
 int launch(std::span<const std::string> words);
 
+/// Lists, shows, compares and removes the directories of runs.
+int runs(std::span<const std::string> words);
+
 /// Draws the learning rates that a config asks for.
 int schedule(std::span<const std::string> words);
 

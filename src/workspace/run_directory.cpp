@@ -35,12 +35,12 @@ bool looks_like_run(const fs::path& dir) {
   return is_file(dir / ".lock") || is_file(dir / "metadata" / "git.yaml") || is_file(dir / "summary.json");
 }
 
-// The directories in `folder`, links to directories included.
+// The directories in `folder`, links to directories included; without hidden ones, such as a run that is being removed.
 std::vector<fs::path> folders_in(const fs::path& folder, std::error_code& error) {
   std::vector<fs::path> out;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code absent;
-    if (entry->is_directory(absent)) {
+    if (!entry->path().filename().string().starts_with('.') && entry->is_directory(absent)) {
       out.push_back(entry->path());
     }
   }
@@ -150,9 +150,7 @@ std::vector<std::string> RunDirectory::attempts() const {
   std::vector<std::string> out;
   std::error_code error;
   for (const auto& path : folders_in(dir_ / "attempts", error)) {
-    if (const std::string name = path.filename().string(); !name.starts_with('.')) {
-      out.push_back(name);
-    }
+    out.push_back(path.filename().string());
   }
   std::sort(out.begin(), out.end());
   return out;

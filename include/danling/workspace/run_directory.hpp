@@ -78,6 +78,8 @@ struct ScoreRule {
   std::string split;
   std::string name;
   bool higher_is_better = false;
+  /// Whether the run itself shows the direction; else it is guessed by the name.
+  bool direction_known = false;
 
   /// `val.acc`: its path in a result.
   std::string path() const { return split + "." + name; }
