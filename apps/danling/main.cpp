@@ -26,6 +26,7 @@ const std::vector<Entry>& commands() {
       {"launch", danling_command::launch, "start several processes of a program on this machine"},
       {"runs", danling_command::runs, "list, show, compare and remove runs"},
       {"schedule", danling_command::schedule, "draw the learning rates of a config"},
+      {"sweep", danling_command::sweep, "try values of config keys: a grid, random search or halving"},
       {"verify-resume", danling_command::verify_resume, "prove that an interrupted program resumes bit for bit"},
   };
   return known;
@@ -59,6 +60,15 @@ int dispatch(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+danling_command::Command danling_command::find_command(std::string_view name) {
+  for (const auto& entry : commands()) {
+    if (entry.name == name) {
+      return entry.run;
+    }
+  }
+  return nullptr;
+}
 
 int main(int argc, char** argv) {
   try {
