@@ -1,16 +1,11 @@
 // danling runs rm: removes runs, or all of a run but its records and one checkpoint.
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 
 #include <danling/core/error.hpp>
-#include <danling/core/suggest.hpp>
 
 #include "ckpt.hpp"
 #include "runs.hpp"
@@ -33,40 +28,6 @@ const std::initializer_list<Option> kOptions = {
     {"--dry-run", "", "print what would be removed"},
     {"--yes", "", "do not ask"},
     {"--help", "", "print this"}};
-
-/// The lock of a run, held while it is removed, so that no process starts in it.
-class HeldLock {
- public:
-  /// @throws danling::StateError when a process runs there
-  explicit HeldLock(const fs::path& dir) : file_(::open((dir / ".lock").c_str(), O_RDONLY | O_CLOEXEC)) {
-    const bool missing = file_ < 0 && errno == ENOENT;
-    danling::check<danling::StateError>(file_ >= 0 || missing, kWhere, "expected to open ", (dir / ".lock").string(),
-                                        ", got ", quote(std::strerror(errno)));
-    // As long as it takes others to look whether it is free.
-    for (int tries = 0; !missing && ::flock(file_, LOCK_EX | LOCK_NB) != 0; ++tries) {
-      if (errno == EWOULDBLOCK && tries < 20) {
-        ::usleep(2000);
-      } else if (errno == EWOULDBLOCK) {
-        const auto owner = danling::RunDirectory(dir).lock();
-        ::close(file_);
-        danling::fail<danling::StateError>(kWhere, "expected a run in which no process runs, got ", quote(dir.string()),
-                                           ": process ", owner.pid, " on ", owner.host, " runs in it; stop it first");
-      } else if (errno != EINTR) {
-        break;  // a file system without locks
-      }
-    }
-  }
-  ~HeldLock() {
-    if (file_ >= 0) {
-      ::close(file_);
-    }
-  }
-  HeldLock(const HeldLock&) = delete;
-  HeldLock& operator=(const HeldLock&) = delete;
-
- private:
-  int file_;
-};
 
 struct Removal {
   fs::path dir;
@@ -127,7 +88,7 @@ Removal plan_removal(const fs::path& dir, const std::optional<std::string>& keep
 
 // Removes what was planned. The directory of a run first gets another name, so that it goes as a whole or stays.
 void remove(const Removal& removal) {
-  const HeldLock lock(removal.dir);
+  const danling::RunHold hold(removal.dir);
   danling::check<ConfigError>(danling::is_run_directory(removal.dir), kWhere, "expected a run's directory, got ",
                               quote(removal.dir.string()), ", which changed in the meantime; nothing of it is removed");
   for (const auto& part : removal.parts) {
@@ -181,7 +142,7 @@ int runs_rm(std::span<const std::string> words) {
     if (std::any_of(removals.begin(), removals.end(), [&](const Removal& other) { return other.dir == dir; })) {
       continue;
     }
-    const HeldLock free(dir);
+    const danling::RunHold free(dir);
     removals.push_back(plan_removal(dir, keep));
     bytes += removals.back().bytes;
   }

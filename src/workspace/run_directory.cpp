@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <set>
 #include <system_error>
@@ -174,6 +175,25 @@ std::uint64_t RunDirectory::bytes() const {
     add_bytes(fd, linked, out);
   }
   return out;
+}
+
+RunHold::RunHold(const fs::path& dir) : file_(::open((dir / ".lock").c_str(), O_RDONLY | O_CLOEXEC)) {
+  const bool missing = file_ < 0 && errno == ENOENT;
+  check<Error>(file_ >= 0 || missing, "runs.hold", "expected to open ", quote((dir / ".lock").string()), ", got ",
+               quote(std::strerror(errno)));
+  // A file system without locks cannot say that a process runs there.
+  if (!missing && detail::take_lock(file_) == EWOULDBLOCK) {
+    const auto owner = RunDirectory(dir).lock();
+    ::close(file_);
+    fail<StateError>("runs.hold", "expected a run in which no process runs, got process ", owner.pid, " on ",
+                     owner.host, " in ", quote(dir.string()), "; stop it first");
+  }
+}
+
+RunHold::~RunHold() {
+  if (file_ >= 0) {
+    ::close(file_);
+  }
 }
 
 std::string run_status(const LockFacts& lock, const Fact<StoredSummary>& summary,
