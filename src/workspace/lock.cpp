@@ -7,10 +7,8 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include <danling/core/error.hpp>
 
@@ -52,17 +50,8 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   check<ConfigError>(file_ >= 0, "workspace.create", "expected a directory that can be written, got ",
                      quote(std::strerror(errno)), " for ", path.string(), "; set workspace_root to another one");
-  int status = 0;
-  // RunDirectory::lock() holds it for microseconds to see whether it is free: a run that starts then tries again.
-  for (int tries = 0; (status = flock(file_, LOCK_EX | LOCK_NB)) != 0; ++tries) {
-    if (errno == EWOULDBLOCK && tries < 20) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    } else if (errno != EINTR) {
-      break;
-    }
-  }
   // On a file system without locks (ENOLCK, ENOTSUP, ENOSYS) the run proceeds.
-  const bool busy = status != 0 && errno == EWOULDBLOCK;
+  const bool busy = detail::take_lock(file_) == EWOULDBLOCK;
   const std::string text = detail::read_lock_text(file_);
   if (busy) {
     ::close(file_);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <set>
 #include <system_error>
@@ -35,12 +36,12 @@ bool looks_like_run(const fs::path& dir) {
   return is_file(dir / ".lock") || is_file(dir / "metadata" / "git.yaml") || is_file(dir / "summary.json");
 }
 
-// The directories in `folder`, links to directories included.
+// The directories in `folder`, links to directories included; without hidden ones, such as a run that is being removed.
 std::vector<fs::path> folders_in(const fs::path& folder, std::error_code& error) {
   std::vector<fs::path> out;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code absent;
-    if (entry->is_directory(absent)) {
+    if (!entry->path().filename().string().starts_with('.') && entry->is_directory(absent)) {
       out.push_back(entry->path());
     }
   }
@@ -150,9 +151,7 @@ std::vector<std::string> RunDirectory::attempts() const {
   std::vector<std::string> out;
   std::error_code error;
   for (const auto& path : folders_in(dir_ / "attempts", error)) {
-    if (const std::string name = path.filename().string(); !name.starts_with('.')) {
-      out.push_back(name);
-    }
+    out.push_back(path.filename().string());
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -176,6 +175,25 @@ std::uint64_t RunDirectory::bytes() const {
     add_bytes(fd, linked, out);
   }
   return out;
+}
+
+RunHold::RunHold(const fs::path& dir) : file_(::open((dir / ".lock").c_str(), O_RDONLY | O_CLOEXEC)) {
+  const bool missing = file_ < 0 && errno == ENOENT;
+  check<Error>(file_ >= 0 || missing, "runs.hold", "expected to open ", quote((dir / ".lock").string()), ", got ",
+               quote(std::strerror(errno)));
+  // A file system without locks cannot say that a process runs there.
+  if (!missing && detail::take_lock(file_) == EWOULDBLOCK) {
+    const auto owner = RunDirectory(dir).lock();
+    ::close(file_);
+    fail<StateError>("runs.hold", "expected a run in which no process runs, got process ", owner.pid, " on ",
+                     owner.host, " in ", quote(dir.string()), "; stop it first");
+  }
+}
+
+RunHold::~RunHold() {
+  if (file_ >= 0) {
+    ::close(file_);
+  }
 }
 
 std::string run_status(const LockFacts& lock, const Fact<StoredSummary>& summary,

@@ -382,10 +382,12 @@ std::optional<ScoreRule> score_rule(std::string_view config_text, const Result& 
   }
   if (const auto mode = find_config_value(config_text, "score_mode"); mode.is_string()) {
     out.higher_is_better = mode.string() == "max";
+    out.direction_known = true;
   } else if (const double* chosen = best != nullptr ? best->result.number(out.path()) : nullptr) {
     for (const auto& row : rows) {
       if (const double* score = row.result.number(out.path()); score != nullptr && *score != *chosen) {
         out.higher_is_better = *chosen > *score;
+        out.direction_known = true;
         break;
       }
     }

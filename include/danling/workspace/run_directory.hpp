@@ -78,6 +78,8 @@ struct ScoreRule {
   std::string split;
   std::string name;
   bool higher_is_better = false;
+  /// Whether the run itself shows the direction; else it is guessed by the name.
+  bool direction_known = false;
 
   /// `val.acc`: its path in a result.
   std::string path() const { return split + "." + name; }
@@ -108,7 +110,7 @@ class RunDirectory {
   Fact<NumberedResult> latest() const;
   Fact<NumberedResult> best() const;
   Fact<StoredSummary> summary() const;
-  /// Takes the lock for an instant to see whether it is free; processes that start meanwhile retry.
+  /// Shares the lock for an instant to see whether it is free; a process that starts meanwhile waits for that.
   LockFacts lock() const;
   /// The last complete line of metrics.jsonl; reads the file's end only.
   Fact<MetricsPosition> last_line() const;
@@ -128,6 +130,19 @@ class RunDirectory {
 
  private:
   std::filesystem::path dir_;
+};
+
+/// Holds the lock of a run's directory, so that no process starts in it, such as while it is removed.
+class RunHold {
+ public:
+  /// @throws StateError when a process runs there, Error when the lock cannot be opened; a run without a lock is free
+  explicit RunHold(const std::filesystem::path& dir);
+  ~RunHold();
+  RunHold(const RunHold&) = delete;
+  RunHold& operator=(const RunHold&) = delete;
+
+ private:
+  int file_ = -1;
 };
 
 /// "running", the status of its summary ("finished", "stopped", "crashed"), or "dead": its last attempt ended without
