@@ -14,7 +14,6 @@ namespace danling_command {
 namespace {
 
 using danling::check;
-using danling::concat;
 using danling::ConfigError;
 using danling::quote;
 

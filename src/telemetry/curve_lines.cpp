@@ -247,7 +247,7 @@ void CurveLines::add_damaged(std::string reason) {
 }
 
 std::int64_t CurveLines::curve_of(const std::string& name, const std::string& split, const std::string& mode,
-                                    bool of_pass) {
+                                  bool of_pass) {
   const std::string key = concat(name, '\0', split, '\0', mode, '\0', of_pass);
   const auto found = index_.find(key);
   if (found != index_.end()) {

@@ -73,11 +73,10 @@ std::uint64_t read_lines(detail::CurveLines& lines, const Descriptor& file, std:
     std::size_t from = 0;
     std::size_t search = kept;
     while (offset + from < end || skipping || too_long) {
-      const void* const found = std::memchr(text.data() + search, '\n', text.size() - search);
-      if (found == nullptr) {
+      const auto stop = text.find('\n', search);
+      if (stop == std::string::npos) {
         break;
       }
-      const auto stop = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
       if (too_long) {
         lines.add_damaged(concat("expected a line of at most ", static_cast<std::uint64_t>(max_line), " bytes"));
         too_long = false;
