@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace danling_command {
 
@@ -15,10 +16,25 @@ int ckpt(std::span<const std::string> words);
 /// Starts several processes of a program, which act as one, and ends them together.
 int launch(std::span<const std::string> words);
 
+/// Writes one HTML page with the curves, configs and results of runs.
+int report(std::span<const std::string> words);
+
+/// Lists, shows, compares and removes the directories of runs.
+int runs(std::span<const std::string> words);
+
 /// Draws the learning rates that a config asks for.
 int schedule(std::span<const std::string> words);
 
+/// Tries values of config keys of a program, several processes at a time.
+int sweep(std::span<const std::string> words);
+
 /// Runs a program without and with interruptions, and compares the results.
 int verify_resume(std::span<const std::string> words);
+
+/// Serves the page of `report` on this machine while runs train.
+int watch(std::span<const std::string> words);
+
+/// The command of this name; null where this build has none.
+Command find_command(std::string_view name);
 
 }  // namespace danling_command

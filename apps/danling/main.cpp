@@ -24,8 +24,12 @@ const std::vector<Entry>& commands() {
   static const std::vector<Entry> known = {
       {"ckpt", danling_command::ckpt, "look into checkpoints of any origin, verify, compare and convert them"},
       {"launch", danling_command::launch, "start several processes of a program on this machine"},
+      {"report", danling_command::report, "write a page with the curves, configs and results of runs"},
+      {"runs", danling_command::runs, "list, show, compare and remove runs"},
       {"schedule", danling_command::schedule, "draw the learning rates of a config"},
+      {"sweep", danling_command::sweep, "try values of config keys: a grid, random search or halving"},
       {"verify-resume", danling_command::verify_resume, "prove that an interrupted program resumes bit for bit"},
+      {"watch", danling_command::watch, "serve the page of a run while it trains"},
   };
   return known;
 }
@@ -58,6 +62,15 @@ int dispatch(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+danling_command::Command danling_command::find_command(std::string_view name) {
+  for (const auto& entry : commands()) {
+    if (entry.name == name) {
+      return entry.run;
+    }
+  }
+  return nullptr;
+}
 
 int main(int argc, char** argv) {
   try {

@@ -12,24 +12,10 @@
 
 #include <danling/core/error.hpp>
 
+#include "workspace/lock_text.hpp"
+
 namespace danling::inline v0 {
 namespace {
-
-std::string read_start(int file) {
-  std::array<char, 512> text{};
-  const ssize_t got = pread(file, text.data(), text.size(), 0);
-  return std::string(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
-}
-
-// The value on the line `key: value`.
-std::string field(const std::string& text, const std::string& key) {
-  const auto start = text.find(key + ": ");
-  if (start == std::string::npos) {
-    return {};
-  }
-  const auto from = start + key.size() + 2;
-  return text.substr(from, text.find('\n', from) - from);
-}
 
 std::string host_name() {
   std::array<char, 256> host{};
@@ -64,17 +50,14 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   check<ConfigError>(file_ >= 0, "workspace.create", "expected a directory that can be written, got ",
                      quote(std::strerror(errno)), " for ", path.string(), "; set workspace_root to another one");
-  int status = 0;
-  while ((status = flock(file_, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
-  }
   // On a file system without locks (ENOLCK, ENOTSUP, ENOSYS) the run proceeds.
-  const bool busy = status != 0 && errno == EWOULDBLOCK;
-  const std::string text = read_start(file_);
+  const bool busy = detail::take_lock(file_) == EWOULDBLOCK;
+  const std::string text = detail::read_lock_text(file_);
   if (busy) {
     ::close(file_);
     const std::string directory = path.parent_path().string();
-    const std::string pid = field(text, "pid");
-    const std::string host = field(text, "host");
+    const std::string pid = detail::lock_field(text, "pid");
+    const std::string host = detail::lock_field(text, "host");
     if (pid == std::to_string(getpid()) && host == host_name()) {
       fail<StateError>("workspace.lock", "expected ", directory,
                        " to be free, got another runner of this process in it; close() that one first, or give one of "
@@ -83,7 +66,7 @@ Workspace::Lock::Lock(const std::filesystem::path& path) : path_(path) {
     fail<StateError>("workspace.lock", "expected ", directory, " to be free, got process ", pid, " on ", host,
                      " running in it; wait for it, stop it, or change the config", launcher_hint());
   }
-  earlier_attempt_ = field(text, "timestamp");
+  earlier_attempt_ = detail::lock_field(text, "timestamp");
 }
 
 Workspace::Lock::~Lock() {

@@ -1,0 +1,344 @@
+// danling runs ls and best: one line per run.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <tuple>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+#include <danling/telemetry/text.hpp>
+
+#include "ckpt.hpp"
+#include "ckpt_json.hpp"
+#include "runs.hpp"
+
+namespace danling_command {
+namespace {
+
+using danling::concat;
+using danling::ConfigError;
+using danling::quote;
+
+const std::initializer_list<Option> kListOptions = {
+    {"--sort", "KEY",
+     "started (default), run, name, lineage, status, progress, score, latest, duration, size, or a config key"},
+    {"--reverse", "", "the other way round"},
+    {"--filter", "KEY=VALUE", "runs with this status, name, lineage, id, or value of a config key; repeatable", true},
+    {"--limit", "N", "the first N alone"},
+    {"--json", "", "print JSON for programs"},
+    {"--help", "", "print this"}};
+
+const std::initializer_list<Option> kBestOptions = {
+    {"--score", "PATH", "a number of the results, such as val.acc (default: the one that each run chose its best by)"},
+    {"--mode", "min|max", "which scores are better (default: as the runs had it)"},
+    {"--filter", "KEY=VALUE", "runs with this status, name, lineage, id, or value of a config key; repeatable", true},
+    {"--limit", "N", "how many (default: 10); -n N is the same"},
+    {"--json", "", "print JSON for programs"},
+    {"--help", "", "print this"}};
+
+struct Line {
+  std::string short_name;
+  RunFacts facts;
+};
+
+std::vector<Line> lines_below(const Arguments& arguments, std::string_view command) {
+  danling::check<ConfigError>(arguments.positional().size() <= 1, command, "expected one directory of runs, got ",
+                              arguments.positional().size(), "; --help shows the command's form");
+  const RunFilter filter(command, arguments.values("--filter"));
+  auto facts = read_runs(arguments.positional().empty() ? std::string(kRunsRoot) : arguments.positional()[0]);
+  std::vector<std::filesystem::path> dirs;
+  for (const auto& run : facts) {
+    dirs.push_back(run.run.dir());
+  }
+  const auto names = short_names(dirs);
+  std::vector<Line> out;
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    if (filter.accepts(facts[i])) {
+      out.push_back({names[i], std::move(facts[i])});
+    }
+  }
+  return out;
+}
+
+// A place in the order: numbers before text, what a run lacks last.
+struct Rank {
+  int kind = 2;
+  double number = 0;
+  std::string text;
+
+  auto operator<=>(const Rank& other) const {
+    return std::tie(kind, number, text) <=> std::tie(other.kind, other.number, other.text);
+  }
+};
+
+Rank rank_of(const Line& line, const std::string& key) {
+  const auto& facts = line.facts;
+  const auto number = [](const std::optional<double>& value, double sign = 1) {
+    return value && std::isfinite(*value) ? Rank{0, sign * *value, {}} : Rank{};
+  };
+  const double better = facts.rule && facts.rule->higher_is_better ? -1 : 1;
+  if (key == "started") {
+    const auto time = danling::parse_timestamp(facts.started);
+    return number(time ? std::optional(std::chrono::duration<double>(time->time_since_epoch()).count()) : std::nullopt,
+                  -1);
+  }
+  if (key == "score" || key == "latest") {
+    return number(key == "score" ? facts.best_score : facts.latest_score, better);
+  }
+  if (key == "progress") {
+    return number(facts.total && *facts.total > 0 ? static_cast<double>(facts.done) / static_cast<double>(*facts.total)
+                                                  : static_cast<double>(facts.done),
+                  -1);
+  }
+  if (key == "duration") {
+    return number(facts.seconds, -1);
+  }
+  if (key == "size") {
+    return number(static_cast<double>(facts.bytes), -1);
+  }
+  const std::string text = key == "run" ? facts.run.id() : run_value(facts, key);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return text.empty() ? Rank{} : *end == '\0' ? Rank{0, value, {}} : Rank{1, 0, text};
+}
+
+void sort_lines(std::vector<Line>& lines, const std::string& key, bool reverse) {
+  static const std::vector<std::string> kOwn = {"started", "run",    "name",     "lineage", "status", "progress",
+                                                "score",   "latest", "duration", "size",    "id"};
+  const bool own = std::find(kOwn.begin(), kOwn.end(), key) != kOwn.end();
+  const bool known = own || lines.empty() || std::any_of(lines.begin(), lines.end(), [&](const Line& line) {
+                       return !run_value(line.facts, key).empty();
+                     });
+  danling::check<ConfigError>(known, "danling runs ls",
+                              "expected --sort with a column or a config key of some run, got ", quote(key),
+                              danling::did_you_mean(key, kOwn));
+  std::vector<std::pair<Rank, std::size_t>> order;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    order.emplace_back(rank_of(lines[i], key), i);
+  }
+  std::sort(order.begin(), order.end());
+  if (reverse) {
+    std::reverse(order.begin(), order.end());
+  }
+  std::vector<Line> out;
+  for (const auto& [rank, at] : order) {
+    out.push_back(std::move(lines[at]));
+  }
+  lines = std::move(out);
+}
+
+void limit_lines(std::vector<Line>& lines, std::optional<std::int64_t> limit) {
+  if (limit && static_cast<std::size_t>(*limit) < lines.size()) {
+    lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(*limit), lines.end());
+  }
+}
+
+std::optional<std::filesystem::path> best_checkpoint(const RunFacts& facts) {
+  std::error_code error;
+  const auto path = facts.run.checkpoint_dir() / "best.pth";
+  return std::filesystem::exists(path, error) ? std::optional(path) : std::nullopt;
+}
+
+Json optional_json(const std::optional<double>& value) { return value ? json_number(*value) : Json(nullptr); }
+
+Json json_of(const Line& line) {
+  const auto& facts = line.facts;
+  Json out = {{"id", facts.run.id()},
+              {"short", line.short_name},
+              {"dir", facts.run.dir().string()},
+              {"lineage", facts.run.lineage()},
+              {"name", facts.name},
+              {"status", facts.status},
+              {"unit", facts.by_steps ? "step" : "epoch"},
+              {"done", facts.done},
+              {"total", facts.total ? Json(*facts.total) : Json(nullptr)},
+              {"score", facts.rule ? Json(facts.rule->path()) : Json(nullptr)},
+              {"best", optional_json(facts.best_score)},
+              {"best_index", facts.best ? Json(facts.best->index) : Json(nullptr)},
+              {"latest", optional_json(facts.latest_score)},
+              {"started", facts.started},
+              {"seconds", optional_json(facts.seconds)},
+              {"bytes", facts.bytes}};
+  if (facts.status == "crashed" && facts.summary) {
+    out["error"] = facts.summary->run.error;
+  }
+  return out;
+}
+
+void print_list(const std::vector<Line>& lines) {
+  std::string score = lines.empty() || !lines[0].facts.rule ? "" : lines[0].facts.rule->path();
+  for (const auto& line : lines) {
+    if (line.facts.rule && line.facts.rule->path() != score) {
+      score.clear();
+    }
+  }
+  danling::TextTable table({"run", "lineage", "name", "status", "progress",
+                            score.empty() ? "score" : concat("best ", score), "latest", "started", "duration", "size"});
+  for (const auto& line : lines) {
+    const auto& facts = line.facts;
+    table.add_row({line.short_name, printable(facts.run.lineage()), facts.name.empty() ? "-" : printable(facts.name),
+                   facts.status, facts.progress(), score_text(facts.best_score), score_text(facts.latest_score),
+                   started_text(facts.started), facts.seconds ? danling::format_duration(*facts.seconds) : "-",
+                   bytes_text(facts.bytes)});
+  }
+  std::string text = table.text() + "\n";
+  if (has_color()) {  // after the widths are measured
+    std::size_t from = text.find('\n', text.find('\n') + 1) + 1;
+    for (const auto& line : lines) {
+      const std::string mark = concat("  ", line.facts.status, " ");
+      const auto end = text.find('\n', from);
+      if (const auto at = text.find(mark, from); at < end) {
+        text.replace(at, mark.size(), concat("  ", status_text(line.facts.status), " "));
+      }
+      from = text.find('\n', from) + 1;
+    }
+  }
+  std::fputs(text.c_str(), stdout);
+}
+
+// The run's own rule, or that of --score, whose direction its own rule shows if it is the same.
+void choose_rule(RunFacts& facts, const std::optional<std::string>& score) {
+  if (score && (!facts.rule || facts.rule->path() != *score)) {
+    const auto dot = score->find('.');
+    const std::string name = score->substr(dot + 1);
+    facts.rule = {score->substr(0, dot), name, name != "loss" && !name.starts_with("losses."), false};
+  }
+}
+
+// The direction that the runs show: one alone may have too few results to show it.
+bool common_direction(const std::vector<Line>& lines) {
+  const danling::ScoreRule* first = nullptr;
+  for (const auto& line : lines) {
+    const auto& rule = *line.facts.rule;
+    danling::check<ConfigError>(rule.path() == lines[0].facts.rule->path(), "danling runs best",
+                                "expected runs with one score, got ", quote(lines[0].facts.rule->path()), " of ",
+                                lines[0].short_name, " and ", quote(rule.path()), " of ", line.short_name,
+                                "; choose one with --score");
+    if (rule.direction_known && first == nullptr) {
+      first = &rule;
+    }
+    danling::check<ConfigError>(!rule.direction_known || first->higher_is_better == rule.higher_is_better,
+                                "danling runs best", "expected runs that choose by one direction of ",
+                                quote(rule.path()), ", got both; set --mode min or max");
+  }
+  return first != nullptr ? first->higher_is_better : lines[0].facts.rule->higher_is_better;
+}
+
+// The best of all rows of the results; without results.json that of best.json stays.
+void choose_best(RunFacts& facts) {
+  const auto rows = facts.run.results();
+  if (!rows) {
+    facts.best_score.reset();
+    if (const double* number = facts.best ? facts.best->result.number(facts.rule->path()) : nullptr) {
+      facts.best_score = *number;
+    }
+    return;
+  }
+  facts.best_score.reset();
+  for (const auto& row : *rows) {
+    const double* number = row.result.number(facts.rule->path());
+    const double sign = facts.rule->higher_is_better ? 1 : -1;
+    if (number != nullptr && std::isfinite(*number) &&
+        (!facts.best_score || sign * *number >= sign * *facts.best_score)) {  // among equals the latest, as runs choose
+      facts.best_score = *number;
+      facts.best = {row, {}};
+    }
+  }
+}
+
+}  // namespace
+
+int runs_ls(std::span<const std::string> words) {
+  const Arguments arguments("danling runs ls", words, kListOptions);
+  if (arguments.has("--help")) {
+    std::printf("Usage: danling runs ls [ROOT] [options]\n\nLists the runs below ROOT (default: experiments).\n\n%s",
+                describe(kListOptions).c_str());
+    return 0;
+  }
+  const auto limit = arguments.integer("--limit", 0);
+  auto lines = lines_below(arguments, "danling runs ls");
+  sort_lines(lines, arguments.value("--sort").value_or("started"), arguments.has("--reverse"));
+  limit_lines(lines, limit);
+  if (arguments.has("--json")) {
+    Json out = Json::array();
+    for (const auto& line : lines) {
+      out.push_back(json_of(line));
+    }
+    print_json(out);
+  } else if (lines.empty()) {
+    std::puts("no run fits the filters");
+  } else {
+    print_list(lines);
+  }
+  return 0;
+}
+
+int runs_best(std::span<const std::string> words) {
+  constexpr auto where = "danling runs best";
+  std::vector<std::string> long_words(words.begin(), words.end());
+  std::replace(long_words.begin(), long_words.end(), std::string("-n"), std::string("--limit"));
+  const Arguments arguments(where, long_words, kBestOptions);
+  if (arguments.has("--help")) {
+    std::printf(
+        "Usage: danling runs best [ROOT] [options]\n\nLists the best runs below ROOT (default: experiments), best "
+        "first.\n\n%s",
+        describe(kBestOptions).c_str());
+    return 0;
+  }
+  const auto mode = arguments.value("--mode");
+  danling::check<ConfigError>(!mode || *mode == "min" || *mode == "max", where, "expected --mode min or max, got ",
+                              quote(mode.value_or("")));
+  const auto score = arguments.value("--score");
+  danling::check<ConfigError>(!score || score->find('.') != std::string::npos, where,
+                              "expected --score SPLIT.NAME, such as val.acc, got ", quote(score.value_or("")));
+  auto lines = lines_below(arguments, where);
+  std::vector<std::string> seen;  // numbers of the results, for the message
+  for (auto& line : lines) {
+    choose_rule(line.facts, score);
+    if (line.facts.latest) {
+      for (const auto& [path, number] : line.facts.latest->result.flatten(".")) {
+        seen.push_back(path);
+      }
+    }
+  }
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  std::erase_if(lines, [](const Line& line) {
+    return !line.facts.rule || !line.facts.latest ||
+           line.facts.latest->result.number(line.facts.rule->path()) == nullptr;
+  });
+  danling::check<ConfigError>(!lines.empty(), where, "expected runs with ",
+                              score ? concat("the score ", quote(*score)) : "a score", ", got none",
+                              score ? danling::did_you_mean(*score, seen) : std::string(), "; their results have [",
+                              danling::join(seen), "]");
+  const bool higher = mode ? *mode == "max" : common_direction(lines);
+  for (auto& line : lines) {
+    line.facts.rule->higher_is_better = higher;
+    choose_best(line.facts);
+  }
+  std::erase_if(lines, [](const Line& line) { return !line.facts.best_score; });
+  sort_lines(lines, "score", false);
+  limit_lines(lines, arguments.integer("--limit", 1).value_or(10));
+  if (arguments.has("--json")) {
+    Json out = Json::array();
+    for (const auto& line : lines) {
+      out.push_back(json_of(line));
+      const auto path = best_checkpoint(line.facts);
+      out.back()["checkpoint"] = path ? Json(path->string()) : Json(nullptr);
+    }
+    print_json(out);
+    return 0;
+  }
+  danling::TextTable table(
+      {"run", lines[0].facts.rule->path(), lines[0].facts.by_steps ? "step" : "epoch", "status", "best checkpoint"});
+  for (const auto& line : lines) {
+    const auto path = best_checkpoint(line.facts);
+    table.add_row({line.short_name, score_text(line.facts.best_score), danling::format_count(line.facts.best->index),
+                   line.facts.status, path ? path->string() : "-"});
+  }
+  std::puts(table.text().c_str());
+  return 0;
+}
+
+}  // namespace danling_command

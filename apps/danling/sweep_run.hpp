@@ -1,0 +1,90 @@
+// Runs the trials of a sweep, several at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launch_signals.hpp"
+#include "sweep_process.hpp"
+#include "sweep_spec.hpp"
+#include "sweep_state.hpp"
+
+namespace danling_command {
+
+struct SweepLimits {
+  int jobs = 1;                              ///< trials at a time
+  int threads = 1;                           ///< of each
+  std::optional<std::uint64_t> memory = {};  ///< of all together; unset: what the machine has
+  std::chrono::seconds grace{60};            ///< between the request to stop and SIGKILL
+};
+
+/// Halving runs in rungs: every trial up to the first goal, then the best of them up to the next.
+class SweepRun {
+ public:
+  SweepRun(const SweepSpec& spec, const SweepLimits& limits, SweepState& state, const LaunchSignals& signals)
+      : spec_(spec), limits_(limits), state_(state), signals_(signals) {}
+
+  /// Returns when all is done, or after a signal or too many failures when the processes have stopped.
+  void run();
+
+  /// finished, stopped or failed (too many failures).
+  const std::string& status() const { return status_; }
+  /// The signal that stopped the sweep, or 0.
+  int signal() const { return signal_; }
+  /// The command of a trial up to a goal.
+  std::vector<std::string> command(const Trial& trial, std::int64_t goal) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Task {
+    Trial* trial;
+    std::int64_t goal;  ///< 0 without rungs
+  };
+  /// A trial that runs; `process` is null where a sweep that was killed has started it.
+  struct Running {
+    Task task;
+    std::unique_ptr<TrialProcess> process;
+    Clock::time_point started;
+    std::uint64_t log_offset = 0;
+    std::uint64_t bytes = 0;  ///< resident at the last look
+    std::uint64_t peak = 0;
+    bool begun = false;  ///< it trains, so most of its memory is taken
+  };
+
+  std::vector<Trial*> members_of(std::size_t rung) const;
+  /// The trials of the present rung that lack its goal.
+  std::vector<Task> open_tasks() const;
+  std::optional<Task> next_task() const;
+  bool is_running(const Trial& trial) const;
+  void start_what_fits();
+  bool fits();
+  void start(const Task& task);
+  void look_at_processes();
+  void measure(Running& running);
+  void judge(Running& running);
+  void finish(const Task& task);
+  void fail(Trial& trial, const std::string& error);
+  void handle_signals(int milliseconds);
+  void stop_all(const std::string& reason);
+  std::filesystem::path run_of(const Trial& trial) const;
+
+  const SweepSpec& spec_;
+  SweepLimits limits_;
+  SweepState& state_;
+  const LaunchSignals& signals_;
+  std::vector<Running> running_;
+  std::set<std::int64_t> held_;  ///< trials that were stopped by others; a later start goes on with them
+  std::string status_;
+  int signal_ = 0;
+  bool stopping_ = false;
+  bool said_memory_ = false;
+  Clock::time_point kill_at_;
+};
+
+}  // namespace danling_command
