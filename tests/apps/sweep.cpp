@@ -65,7 +65,7 @@ json sweep_json(const TempDir& dir) { return json::parse(read_file(dir / "sweep/
 
 /// Waits until something holds; the alarm of the command ends a test that waits in vain.
 void wait_until(const std::function<bool()>& holds) {
-  for (int i = 0; i < 11000 && !holds(); ++i) {
+  for (int i = 0; i < 55000 && !holds(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   REQUIRE(holds());
@@ -74,7 +74,7 @@ void wait_until(const std::function<bool()>& holds) {
 CommandResult run_sweep(const TempDir& dir, const std::string& file, std::vector<std::string> words,
                         const std::function<void(pid_t)>& meanwhile = {}) {
   words.insert(words.begin(), {"sweep", file, "--dir", (dir / "sweep").string()});
-  return run_danling(words, meanwhile);
+  return run_danling(words, meanwhile, /*limit=*/600);
 }
 
 TEST_CASE("danling sweep: a grid runs every combination once and ends with a table, best first", "[apps]") {
