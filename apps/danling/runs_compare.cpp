@@ -58,9 +58,15 @@ Verdict compare_configs(const RunFacts& a, const RunFacts& b) {
   if (all.empty()) {
     std::puts("  the same");
   } else {
-    danling::TextTable table({"key", "A", "B", ""});
+    const bool unmarked = all.size() == semantic.size();  // then the column of marks would be empty
+    danling::TextTable table(unmarked ? std::vector<std::string>{"key", "A", "B"}
+                                      : std::vector<std::string>{"key", "A", "B", ""});
     for (const auto& [key, first, second] : all) {
-      table.add_row({key, yaml_text(first), yaml_text(second), is_semantic(key) ? "" : "(not part of the run's id)"});
+      std::vector<std::string> cells = {key, yaml_text(first), yaml_text(second)};
+      if (!unmarked) {
+        cells.emplace_back(is_semantic(key) ? "" : "(not part of the run's id)");
+      }
+      table.add_row(std::move(cells));
     }
     std::puts(table.text().c_str());
   }

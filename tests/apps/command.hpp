@@ -23,9 +23,9 @@ struct CommandResult {
   long max_kilobytes = 0;  ///< its largest resident set
 };
 
-/// Runs `danling <words>` and waits for it, two minutes at most. `meanwhile` is called with the process.
+/// Runs `danling <words>` and waits for it, `limit` seconds at most. `meanwhile` is called with the process.
 inline CommandResult run_danling(const std::vector<std::string>& words,
-                                 const std::function<void(pid_t)>& meanwhile = {}) {
+                                 const std::function<void(pid_t)>& meanwhile = {}, unsigned limit = 120) {
   const TempDir directory;
   const std::string out = (directory / "out").string();
   const std::string err = (directory / "err").string();
@@ -41,7 +41,7 @@ inline CommandResult run_danling(const std::vector<std::string>& words,
   if (child == 0) {
     dup2(open(out.c_str(), O_WRONLY | O_CREAT, 0600), 1);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT, 0600), 2);
-    alarm(120);
+    alarm(limit);
     execv(arguments[0], arguments.data());
     _exit(127);
   }
