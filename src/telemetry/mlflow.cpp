@@ -296,10 +296,24 @@ std::int64_t MlflowSink::begin(const RunInfo& run) {
   return 0;
 }
 
-void MlflowSink::scalars(const ScalarRecord& record) { run_->add(record); }
+// Without a run, begin() has failed, and comes first.
 
-void MlflowSink::end(const EndRecord& record) { run_->end(record); }
+void MlflowSink::scalars(const ScalarRecord& record) {
+  if (run_) {
+    run_->add(record);
+  }
+}
 
-void MlflowSink::flush() { run_->flush(); }
+void MlflowSink::end(const EndRecord& record) {
+  if (run_) {
+    run_->end(record);
+  }
+}
+
+void MlflowSink::flush() {
+  if (run_) {
+    run_->flush();
+  }
+}
 
 }  // namespace danling::inline v0

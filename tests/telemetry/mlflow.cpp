@@ -352,6 +352,21 @@ TEST_CASE("MlflowSink: an attempt that dies while it reads metrics.jsonl leaves 
   CHECK(read_file(loss_file(store)) == "1001000 1.0 1\n1002000 2.0 2\n");
 }
 
+TEST_CASE("MlflowSink: begins once its store can be written", "[telemetry][mlflow]") {
+  SinkRun run;
+  danling_test::write_file(run.dir() / "file", "");
+  MlflowSink sink({.directory = run.dir() / "file" / "mlruns"});
+  CHECK(error_of<danling::Error>([&] {
+          sink.begin(run.info());
+        }).starts_with("[workspace.ensure_dir] expected a directory '" + (run.dir() / "file" / "mlruns").string()));
+  sink.flush();
+  fs::remove(run.dir() / "file");
+  run.begin(sink, first_attempt, 1000);
+  run.log(sink, "train", 1, values_of({{"loss", 1}}), 1001);
+  sink.end(end_of("finished", 1002));
+  CHECK(read_file(loss_file(run.dir() / "file" / "mlruns")) == "1001000 1.0 1\n");
+}
+
 TEST_CASE("MlflowSink: a store is needed", "[telemetry][mlflow]") {
   CHECK(error_of<danling::ConfigError>([] { MlflowSink({}); }) ==
         "[mlflow.directory] expected the directory of a store, such as mlruns, got none");
