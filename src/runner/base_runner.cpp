@@ -23,8 +23,8 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
     : RunnerPlan(std::move(stored)), time_limit_(config().time_limit) {
   state_.elastic.restart_count = parallelism_->identity().restart_count;
   early_stopping_ = std::make_shared<EarlyStopping>(config().patience, config().min_delta);
-  logger_ = std::make_unique<Logger>(
-      LoggerOptions{.console = config().console && is_main_process(), .keep = std::size_t{1} << 16});
+  logger_ = std::make_unique<Logger>(LoggerOptions{
+      .console = config().console && is_main_process(), .quiet = config().quiet, .keep = std::size_t{1} << 16});
   kernel_settings_ = detail::change_kernel_settings(config().deterministic, config().tf32);
 }
 

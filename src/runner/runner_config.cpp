@@ -347,7 +347,8 @@ void RunnerConfig::base_fields(Fields& f) {
   f("log_noise_scale", log_noise_scale,
     "log the gradient noise scale: the batch size beyond which more samples help little")
       .non_semantic();
-  f("console", console, "report progress on the console").non_semantic();
+  f("console", console, "report on the console; false: only the error that ends the run").non_semantic();
+  f("quiet", quiet, "of what `console` reports only warnings and errors").non_semantic();
   f("summary", summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit").non_semantic();
   detail::reserve(f, detail::reserved_keys().logging);
 

@@ -54,7 +54,7 @@ void BaseRunner::Setup::make_services() {
   if (runner_.is_main_process() && config.record) {
     make_recorder();
   }
-  runner_.callbacks_.add_own(services.console, /*steps=*/runner_.logger_->console().live());
+  runner_.callbacks_.add_own(services.console, /*steps=*/runner_.logger_->live());
   runner_.callbacks_.add_own(runner_.early_stopping_, /*steps=*/false);
 }
 
