@@ -22,6 +22,17 @@ std::string spaces(std::size_t count) { return std::string(count, ' '); }
 
 std::size_t gap(std::size_t width, std::size_t columns) { return width > 0 ? width + columns : 0; }
 
+void trim(StyledLine& line) {
+  while (!line.empty()) {
+    std::string& text = line.back().text;
+    text.erase(text.find_last_not_of(' ') + 1);
+    if (!text.empty()) {
+      return;
+    }
+    line.pop_back();
+  }
+}
+
 // The head of the bar shows that work is going on.
 void append_bar(StyledLine& line, double share, std::size_t width) {
   const std::size_t inside = width - 2;
@@ -79,6 +90,7 @@ std::vector<StyledLine> level_lines(const std::vector<Level>& levels, std::size_
       end += "  " + spaces(left - text_width(level.left)) + level.left;
     }
     line.push_back({end});
+    trim(line);
     out.push_back(std::move(line));
   }
   return out;

@@ -14,7 +14,7 @@ using danling::ProgressNumbers;
 using danling::ProgressRun;
 using Lines = std::vector<std::string>;
 
-Progress::Clock::time_point at(double seconds) {
+Progress::Clock::time_point second(double seconds) {
   return Progress::Clock::time_point() + std::chrono::hours(1000) +
          std::chrono::duration_cast<Progress::Clock::duration>(std::chrono::duration<double>(seconds));
 }
@@ -52,10 +52,10 @@ TEST_CASE("Progress: a line for each level and two of numbers", "[telemetry][pro
   Progress progress(logger);
   ProgressRun place{.label = "epoch 3/20", .done = 180, .total = 1800};
   progress.begin_run([&] { return place; });
-  progress.start({.label = "train epoch 3/20", .name = "train", .split = "train", .total = 90}, at(0));
+  progress.start({.label = "train epoch 3/20", .name = "train", .split = "train", .total = 90}, second(0));
   place = third_epoch();
-  progress.boundary(45, some_numbers(), at(9));
-  CHECK(terminal.screen() == Lines{"run    epoch 3/20  [====>                                   ]    12%  5:15 left",
+  progress.boundary(45, some_numbers(), second(9));
+  CHECK(terminal.screen() == Lines{"run    epoch 3/20  [=====>                                  ]    12%  5:15 left",
                                    "train              [====================>                   ]  45/90  0:09 left",
                                    "  loss 0.1234 (0.1500)  acc 0.9800 (0.9600)  f1 0.5000 (0.4000)  lr 1.0e-03",
                                    "  12,345 samples/s  2% waiting for data  host 512.0 MiB"});
@@ -65,11 +65,11 @@ TEST_CASE("Progress: a line for each level and two of numbers", "[telemetry][pro
   CHECK(terminal.screen()[0] == "checkpoint saved");
   // An evaluation takes the place of the pass.
   progress.start({.label = "evaluate val", .name = "evaluate val", .split = "val", .trains = false, .total = 20},
-                 at(10));
+                 second(10));
   CHECK(terminal.screen()[1].substr(0, 26) == "run           epoch 3/20  ");
   CHECK(terminal.screen()[2].substr(0, 26) == "evaluate val              ");
   CHECK(terminal.screen().size() == 3);
-  progress.finish(at(11));
+  progress.finish(second(11));
   CHECK(terminal.screen() == Lines{"checkpoint saved"});
 }
 
@@ -86,16 +86,16 @@ TEST_CASE("Progress: draws at most ten times a second, also over short passes", 
     }
     return count;
   };
-  progress.start({.label = "train", .name = "train", .split = "train", .total = 1000}, at(0));
+  progress.start({.label = "train", .name = "train", .split = "train", .total = 1000}, second(0));
   for (int step = 0; step < 1000; ++step) {
-    progress.update(step, at(step * 1e-3));
+    progress.update(step, second(step * 1e-3));
   }
   CHECK(drawn() == 10);
-  progress.finish(at(1));
+  progress.finish(second(1));
   for (int pass = 0; pass < 1000; ++pass) {
-    progress.start({.label = "train", .name = "train", .split = "train", .total = 1}, at(1 + pass * 1e-3));
-    progress.update(1, at(1 + pass * 1e-3));
-    progress.finish(at(1 + pass * 1e-3));
+    progress.start({.label = "train", .name = "train", .split = "train", .total = 1}, second(1 + pass * 1e-3));
+    progress.update(1, second(1 + pass * 1e-3));
+    progress.finish(second(1 + pass * 1e-3));
   }
   CHECK(drawn() == 20);
 }
@@ -107,20 +107,20 @@ TEST_CASE("Progress: off a terminal there are plain lines at boundaries only", "
   Progress progress(logger);
   progress.begin_run(third_epoch);
   progress.start({.label = "evaluate val", .name = "evaluate val", .split = "val", .trains = false, .total = 90},
-                 at(0));
+                 second(0));
   for (int i = 1; i <= 1000; ++i) {
-    progress.update(i % 90, at(i));
+    progress.update(i % 90, second(i));
   }
   CHECK(out.text().empty());
   progress.boundary(90, {.fields = {{"loss", 0.5}}, .samples_per_s = 0.25, .data_share = 0.004, .host_mb = 100},
-                    at(1001));
+                    second(1001));
   CHECK(out.text() == "evaluate val  90/90  loss 0.5000  0.2500 samples/s  0:00 left\n");
-  progress.finish(at(1002));
-  progress.start({.label = "train epoch 1/2", .name = "train", .split = "train", .total = 10}, at(1002));
+  progress.finish(second(1002));
+  progress.start({.label = "train epoch 1/2", .name = "train", .split = "train", .total = 10}, second(1002));
   auto numbers = some_numbers();
   numbers.tokens_per_s = 1234567;
-  progress.boundary(5, numbers, at(1052));
-  progress.finish(at(1053));
+  progress.boundary(5, numbers, second(1052));
+  progress.finish(second(1053));
   CHECK_THAT(out.text(),
              ContainsSubstring("\ntrain epoch 1/2  5/10  loss 0.1234 (0.1500)  acc 0.9800 (0.9600)  f1 0.5000 "
                                "(0.4000)  lr 1.0e-03  12,345 samples/s  1,234,567 tokens/s  2% waiting for "
@@ -135,11 +135,11 @@ TEST_CASE("Progress: a quiet logger, or one that shows nothing, has no live line
   const bool quiet = GENERATE(false, true);
   Logger logger({.console = quiet, .quiet = quiet}, {.out = terminal.slave(), .error = terminal.slave()});
   Progress progress(logger);
-  progress.start({.label = "train", .name = "train", .split = "train", .total = 10}, at(0));
-  progress.update(1, at(1));
-  progress.boundary(2, some_numbers(), at(2));
+  progress.start({.label = "train", .name = "train", .split = "train", .total = 10}, second(0));
+  progress.update(1, second(1));
+  progress.boundary(2, some_numbers(), second(2));
   logger.warning("careful");
-  progress.finish(at(3));
+  progress.finish(second(3));
   CHECK(terminal.raw() == (quiet ? "\x1b[33mwarning:\x1b[0m careful\r\n" : ""));
 }
 
@@ -148,20 +148,20 @@ TEST_CASE("Progress: a narrow terminal shows what matters most", "[telemetry][pr
   Logger logger({}, {.out = out.end(), .error = out.end()});
   Progress progress(logger);
   progress.begin_run(third_epoch);
-  progress.start({.label = "train epoch 3/20", .name = "train", .split = "train", .total = 90}, at(0));
+  progress.start({.label = "train epoch 3/20", .name = "train", .split = "train", .total = 90}, second(0));
   auto numbers = some_numbers();
   numbers.tokens_per_s = 1e6;
   numbers.device_mb = 3 * 1024;
   numbers.reserved_mb = 4 * 1024;
-  progress.boundary(45, numbers, at(9));
-  const auto shown = [&](int width) { return text_of(progress.lines(width, at(9))); };
+  progress.boundary(45, numbers, second(9));
+  const auto shown = [&](int width) { return text_of(progress.lines(width, second(9))); };
   CHECK(shown(200)[3] ==
         "  12,345 samples/s  1,000,000 tokens/s  2% waiting for data  host 512.0 MiB  "
         "device 3.0 GiB of 4.0 GiB reserved");
-  CHECK(shown(60) == Lines{"run    epoch 3/20  [==>                     ]    12%",
-                           "train              [===========>            ]  45/90  0:09 left",
+  CHECK(shown(60) == Lines{"run    epoch 3/20  [==>                 ]    12%",
+                           "train              [==========>         ]  45/90  0:09 left",
                            "  loss 0.1234 (0.1500)  acc 0.9800 (0.9600)  lr 1.0e-03",
-                           "  12,345 samples/s  1,000,000 tokens/s"});
+                           "  12,345 samples/s  1,000,000 tokens/s  2% waiting for data"});
   for (int width = 1; width < 120; ++width) {
     CAPTURE(width);
     for (const auto& line : shown(width)) {
@@ -181,10 +181,10 @@ TEST_CASE("Progress: without a known length it counts", "[telemetry][progress]")
   Logger logger({}, {.out = out.end(), .error = out.end()});
   Progress progress(logger);
   progress.begin_run([] { return ProgressRun{.label = "step 1,234"}; });
-  progress.start({.label = "train steps", .name = "train", .split = "train"}, at(0));
-  progress.boundary(1234, {.tokens_per_s = 2000}, at(1));
-  CHECK(progress.text(at(1)) == "train steps  1234  2,000 tokens/s");
-  CHECK(text_of(progress.lines(80, at(1)))[0] == "run    step 1,234");
+  progress.start({.label = "train steps", .name = "train", .split = "train"}, second(0));
+  progress.boundary(1234, {.tokens_per_s = 2000}, second(1));
+  CHECK(progress.text(second(1)) == "train steps  1234  2,000 tokens/s");
+  CHECK(text_of(progress.lines(80, second(1)))[0] == "run    step 1,234");
 }
 
 TEST_CASE("Progress: an earlier time limit takes the place of the time left", "[telemetry][progress]") {
@@ -193,13 +193,13 @@ TEST_CASE("Progress: an earlier time limit takes the place of the time left", "[
   Progress progress(logger);
   ProgressRun place{.label = "epoch 1/20", .done = 0, .total = 1800, .limit = 60};
   progress.begin_run([&] { return place; });
-  progress.start({.label = "train epoch 1/20", .name = "train", .split = "train", .total = 90}, at(0));
-  CHECK_THAT(text_of(progress.lines(80, at(0)))[0], ContainsSubstring("1:00 to time limit"));
+  progress.start({.label = "train epoch 1/20", .name = "train", .split = "train", .total = 90}, second(0));
+  CHECK_THAT(text_of(progress.lines(80, second(0)))[0], ContainsSubstring("1:00 to time limit"));
   place.done = 90;
-  progress.boundary(90, {}, at(9));
-  CHECK_THAT(text_of(progress.lines(80, at(9)))[0], ContainsSubstring("1:00 to time limit"));  // of 2:51
+  progress.boundary(90, {}, second(9));
+  CHECK_THAT(text_of(progress.lines(80, second(9)))[0], ContainsSubstring("1:00 to time limit"));  // of 2:51
   place.limit = 300;
-  CHECK_THAT(text_of(progress.lines(80, at(9)))[0], ContainsSubstring("2:51 left"));
+  CHECK_THAT(text_of(progress.lines(80, second(9)))[0], ContainsSubstring("2:51 left"));
 }
 
 }  // namespace
