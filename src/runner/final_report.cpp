@@ -147,13 +147,12 @@ void log_curves(TorchRunnerBase& runner) {
   }
 }
 
-// A save may replace files meanwhile.
 void log_checkpoints(TorchRunnerBase& runner) {
   const fs::path directory = runner.workspace().checkpoint_dir();
   const DiskUsage usage = disk_usage(directory);
   if (usage.files > 0) {
-    runner.logger().info(concat("checkpoints: ", directory.string(), " (", usage.files,
-                                usage.files == 1 ? " file, " : " files, ", format_bytes(usage.bytes), ")"));
+    runner.logger().info(concat("checkpoints: ", usage.files, usage.files == 1 ? " file, " : " files, ",
+                                format_bytes(usage.bytes), " in ", directory.filename().string(), "/"));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "telemetry/live_layout.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include <danling/telemetry/text.hpp>
 
@@ -42,54 +43,50 @@ void append_bar(StyledLine& line, double share, std::size_t width) {
   line.push_back({spaces(filled < inside ? inside - filled - 1 : 0) + "]"});
 }
 
+// Without the share of a level that has a place.
+StyledLine narrow_line(const Level& level) {
+  StyledLine line = {{level.name, Tone::strong}};
+  for (const std::string& part : {level.place.empty() ? level.count : level.place, level.left}) {
+    if (!part.empty()) {
+      line.push_back({"  " + part});
+    }
+  }
+  return line;
+}
+
 }  // namespace
 
 std::vector<StyledLine> level_lines(const std::vector<Level>& levels, std::size_t columns) {
   std::size_t name = 0, place = 0, count = 0, left = 0;
   for (const Level& level : levels) {
-    const std::size_t own = text_width(level.name);
-    name = std::max(name, own);
+    name = std::max(name, text_width(level.name));
     place = std::max(place, text_width(level.place));
+    count = std::max(count, text_width(level.count));
     left = std::max(left, text_width(level.left));
   }
-  const auto title = [&] { return name + (place > 0 ? 2 + place : 0); };
-  const auto measure = [&](bool all) {
-    count = 0;
-    for (const Level& level : levels) {
-      count = std::max(count, all || level.place.empty() ? text_width(level.count) : 0);
-    }
-    return title() + gap(count, 2) + gap(left, 2);
-  };
-  std::size_t fixed = measure(true);
-  const bool all = fixed <= columns;
-  fixed = all ? fixed : measure(false);
-  const std::size_t room = columns > fixed + 2 ? columns - fixed - 2 : 0;
-  const std::size_t bar = room < least_bar ? 0 : std::min(room, most_bar);
+  const std::size_t fixed = name + gap(place, 2) + gap(count, 2) + gap(left, 2);
   std::vector<StyledLine> out;
-  for (const Level& level : levels) {
-    StyledLine line = {{level.name, Tone::strong}};
-    std::string rest = spaces(name - text_width(level.name));
-    if (place > 0) {
-      rest += "  " + level.place + spaces(place - text_width(level.place));
+  if (fixed > columns) {
+    for (const Level& level : levels) {
+      out.push_back(narrow_line(level));
     }
-    line.push_back({rest});
+    return out;
+  }
+  const std::size_t room = columns - fixed;
+  const std::size_t bar = room < least_bar + 2 ? 0 : std::min(room - 2, most_bar);
+  for (const Level& level : levels) {
+    StyledLine line = {{level.name, Tone::strong}, {spaces(name - text_width(level.name))}};
+    if (place > 0) {
+      line.push_back({"  " + level.place + spaces(place - text_width(level.place))});
+    }
     if (bar > 0) {
       line.push_back({"  "});
-      if (level.share) {
-        append_bar(line, *level.share, bar);
-      } else {
-        line.push_back({spaces(bar)});
-      }
+      level.share ? append_bar(line, *level.share, bar) : line.push_back({spaces(bar)});
     }
-    const std::string own = all || level.place.empty() ? level.count : std::string();
-    std::string end;
     if (count > 0) {
-      end += "  " + spaces(count - text_width(own)) + own;
+      line.push_back({"  " + spaces(count - text_width(level.count)) + level.count});
     }
-    if (left > 0 && !level.left.empty()) {
-      end += "  " + spaces(left - text_width(level.left)) + level.left;
-    }
-    line.push_back({end});
+    line.push_back({"  " + spaces(left - text_width(level.left)) + level.left});
     trim(line);
     out.push_back(std::move(line));
   }
@@ -97,22 +94,25 @@ std::vector<StyledLine> level_lines(const std::vector<Level>& levels, std::size_
 }
 
 StyledLine cell_line(const std::vector<Cell>& cells, std::size_t columns) {
-  std::vector<const Cell*> shown;
+  std::vector<std::size_t> order(cells.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return cells[a].rank < cells[b].rank; });
+  std::vector<bool> shown(cells.size(), false);
   std::size_t width = 0;
-  for (const Cell& cell : cells) {
-    shown.push_back(&cell);
-    width += 2 + width_of(cell.spans);
-  }
-  while (width > columns && shown.size() > 1) {
-    const auto last =
-        std::max_element(shown.begin(), shown.end(), [](const Cell* a, const Cell* b) { return a->rank < b->rank; });
-    width -= 2 + width_of((*last)->spans);
-    shown.erase(last);
+  for (const std::size_t i : order) {
+    const std::size_t own = 2 + width_of(cells[i].spans);
+    if (width == 0 || width + own <= columns) {
+      shown[i] = true;
+      width += own;
+    }
   }
   StyledLine out;
-  for (const Cell* cell : shown) {
-    out.push_back({"  "});
-    out.insert(out.end(), cell->spans.begin(), cell->spans.end());
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (shown[i]) {
+      out.push_back({"  "});
+      out.insert(out.end(), cells[i].spans.begin(), cells[i].spans.end());
+    }
   }
   return out;
 }

@@ -34,18 +34,20 @@ detail::Cell cell(int rank, std::string name, std::string value, std::string mor
   return {rank, std::move(spans)};
 }
 
-// The loss is most important, then the metrics in their order, with the learning rate after the first two.
+// The loss is most important, then the metrics in their order, with learning rates, which stand last, after the first
+// two.
 std::vector<detail::Cell> field_cells(const std::vector<ProgressField>& fields) {
-  std::vector<detail::Cell> out;
+  constexpr int of_rate = 25;
+  std::vector<detail::Cell> out, rates;
   int rank = 0;
   for (const ProgressField& field : fields) {
-    rank += 10;
-    out.push_back(cell(field.name == "loss" ? 0
-                       : field.name == "lr" ? 25
-                                            : rank,
-                       field.name, format_number(field.value),
-                       field.average ? concat(" (", format_number(*field.average), ")") : std::string()));
+    const bool is_rate = field.name.starts_with("lr");
+    const int own = field.name == "loss" ? 0 : is_rate ? of_rate : rank += 10;
+    (is_rate ? rates : out)
+        .push_back(cell(own, field.name, format_number(field.value),
+                        field.average ? concat(" (", format_number(*field.average), ")") : std::string()));
   }
+  out.insert(out.end(), rates.begin(), rates.end());
   return out;
 }
 
