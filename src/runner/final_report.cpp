@@ -183,8 +183,8 @@ void log_resume(TorchRunnerBase& runner) {
   const std::int64_t step = runner.state().train.global_step, epoch = runner.state().train.epoch;
   const bool complete = runner.epochs() ? epoch >= *runner.epochs() : runner.steps() && step >= *runner.steps();
   runner.logger().info(
-      concat("resume: the same options and --auto_resume true, or --resume ", latest.string(),
-             complete ? concat("; to train further, raise ", runner.epochs() ? "epochs" : "steps") : std::string()));
+      concat("resume: --auto_resume true, or --resume ", latest.string(),
+             complete ? concat("; raise ", runner.epochs() ? "epochs" : "steps", " to train further") : std::string()));
 }
 
 }  // namespace danling::inline v0::detail
