@@ -61,6 +61,11 @@ std::int64_t ConsoleObserver::evaluations_left(const BaseRunner& runner, const s
   return *plan_.steps / interval - train.global_step / interval + (*plan_.steps % interval != 0 ? 1 : 0);
 }
 
+void ConsoleObserver::on_round_begin(const RoundEvent&) {
+  evaluated_.clear();
+  trains_ = false;  // an error may have ended a pass
+}
+
 void ConsoleObserver::on_train_begin(const SplitEvent& event) {
   trains_ = true;
   start(event);

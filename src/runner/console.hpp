@@ -22,7 +22,7 @@ class ConsoleObserver : public Callback {
   std::string name() const override { return "console"; }
   void on_run_begin(const RunEvent& event) override;
   void on_run_end(const RunEvent&) override { end(); }
-  void on_round_begin(const RoundEvent&) override { evaluated_.clear(); }
+  void on_round_begin(const RoundEvent&) override;
   void on_train_begin(const SplitEvent& event) override;
   void on_train_end(const SplitEvent&) override;
   void on_evaluate_begin(const SplitEvent& event) override;

@@ -90,6 +90,7 @@ void log_table(TorchRunnerBase& runner) {
 struct Curve {
   std::string name;
   bool higher_is_better;
+  bool log;                    // a loss falls by orders of magnitude
   std::vector<double> values;  // NaN in a round without it
 };
 
@@ -103,11 +104,13 @@ std::vector<Curve> curves_of(const ResultBook& results) {
   }
   std::vector<Curve> out;
   for (const auto& [split, name] : paths) {
-    Curve curve{concat(split, " ", name), name != "loss" && results.higher_is_better(), {}};
+    Curve curve{concat(split, " ", name), name != "loss" && results.higher_is_better(), name == "loss", {}};
     for (const auto& row : results.rows()) {
       const double* value = row.result.number(concat(split, ".", name));
       curve.values.push_back(value == nullptr ? std::numeric_limits<double>::quiet_NaN() : *value);
     }
+    curve.log =
+        curve.log && std::none_of(curve.values.begin(), curve.values.end(), [](double value) { return value <= 0; });
     if (std::count_if(curve.values.begin(), curve.values.end(), [](double value) { return std::isfinite(value); }) >
         1) {
       out.push_back(std::move(curve));
@@ -134,11 +137,11 @@ void log_curves(TorchRunnerBase& runner) {
       }
       first = first.value_or(value);
       last = value;
-      if (!best || (curve.higher_is_better ? value > curve.values[*best] : value < curve.values[*best])) {
+      if (!best || (curve.higher_is_better ? value >= curve.values[*best] : value <= curve.values[*best])) {
         best = i;
       }
     }
-    table.add_row({curve.name, format_number(*first), plot_line(curve.values, columns, locale_is_utf8()),
+    table.add_row({curve.name, format_number(*first), plot_line(curve.values, columns, locale_is_utf8(), curve.log),
                    format_number(last), format_number(curve.values[*best]),
                    runner.round_name(results.rows()[*best].index)});
   }
@@ -182,6 +185,9 @@ void log_resume(TorchRunnerBase& runner) {
   }
   const std::int64_t step = runner.state().train.global_step, epoch = runner.state().train.epoch;
   const bool complete = runner.epochs() ? epoch >= *runner.epochs() : runner.steps() && step >= *runner.steps();
+  if (complete && runner.config().checkpoint.last_save_model_only) {
+    return;  // the optimizer is not in it
+  }
   runner.logger().info(
       concat("resume: --auto_resume true, or --resume ", latest.string(),
              complete ? concat("; raise ", runner.epochs() ? "epochs" : "steps", " to train further") : std::string()));

@@ -218,7 +218,7 @@ std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& 
   return out;
 }
 
-std::string plot_line(const std::vector<double>& values, std::size_t columns, bool utf8) {
+std::string plot_line(const std::vector<double>& values, std::size_t columns, bool utf8, bool log) {
   static constexpr std::array<std::string_view, 8> blocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   static constexpr std::string_view characters = "_.-=+*%#";
   const std::size_t count = std::min(columns, values.size());
@@ -233,7 +233,7 @@ std::string plot_line(const std::vector<double>& values, std::size_t columns, bo
     }
     means.push_back(sum / finite);
   }
-  Axis axis(false);
+  Axis axis(log);
   for (const double mean : means) {
     if (axis.takes(mean)) {
       axis.include(mean);

@@ -16,6 +16,11 @@ TEST_CASE("plot_line: eight heights from the least value to the most", "[telemet
   CHECK(plot_line({7, 0.1, 0}, 8, true) == "█▁▁");
 }
 
+TEST_CASE("plot_line: by logarithms each decade has the same height", "[telemetry][plot]") {
+  CHECK(plot_line({1e7, 1e6, 1e5, 1e4, 1e3, 1e2, 10, 1}, 8, false, /*log=*/true) == "#%*+=-._");
+  CHECK(plot_line({1, 0, 10}, 3, false, /*log=*/true) == "_ #");
+}
+
 TEST_CASE("plot_line: more values than columns are averaged", "[telemetry][plot]") {
   CHECK(plot_line({0, 2, 3, 5, 6, 10}, 3, false) == "_=#");  // 1, 4, 8
   CHECK(plot_line({0, 0, 0, 7, 7}, 2, false) == "_#");       // 0, 14/3
