@@ -23,8 +23,8 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
     : RunnerPlan(std::move(stored)), time_limit_(config().time_limit) {
   state_.elastic.restart_count = parallelism_->identity().restart_count;
   early_stopping_ = std::make_shared<EarlyStopping>(config().patience, config().min_delta);
-  logger_ = std::make_unique<Logger>(
-      LoggerOptions{.console = config().console && is_main_process(), .keep = std::size_t{1} << 16});
+  logger_ = std::make_unique<Logger>(LoggerOptions{
+      .console = config().console && is_main_process(), .quiet = config().quiet, .keep = std::size_t{1} << 16});
   sinks_ = std::make_shared<detail::SinkFeed>(*logger_, [this] {
     return services_ != nullptr && services_->recorder != nullptr ? services_->recorder->num_lines() : std::nullopt;
   });

@@ -1,7 +1,6 @@
 #include "runner/disk_plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -9,6 +8,7 @@
 #include <danling/core/format.hpp>
 #include <danling/runner/torch_runner_base.hpp>
 #include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/text.hpp>
 #include <danling/workspace/workspace.hpp>
 #include "runner/checks.hpp"
 #include "runner/records.hpp"
@@ -64,20 +64,6 @@ std::optional<std::uint64_t> optimizer_bytes(const State& state, std::uint64_t p
   return momentum != nullptr ? std::optional(momentum->number() != 0 ? parameters : 0) : std::nullopt;
 }
 
-std::string format_bytes(std::uint64_t bytes) {
-  static constexpr std::array<std::string_view, 5> units = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024) {
-    return concat(bytes, " B");
-  }
-  double value = static_cast<double>(bytes) / 1024.0;
-  std::size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < units.size()) {
-    value /= 1024.0;
-    ++unit;
-  }
-  return concat(to_fixed(value, 1), " ", units.at(unit));
-}
-
 }  // namespace detail
 
 void TorchRunnerBase::Checks::disk_plan() const {
@@ -123,11 +109,11 @@ void TorchRunnerBase::Checks::disk_plan() const {
          .keep_best_k = options.keep_best_k,
          .keeps_by_hours = options.keep_every_hours > 0});
     total = each * static_cast<std::uint64_t>(states) + model_bytes * (options.export_safetensors ? 2 : 1);
-    takes = concat("checkpoints: ", at_least ? "at least " : "about ", detail::format_bytes(total), " by the end, ",
-                   states, states == 1 ? " state of " : " states of ", detail::format_bytes(each));
+    takes = concat("checkpoints: ", at_least ? "at least " : "about ", format_bytes(total), " by the end, ", states,
+                   states == 1 ? " state of " : " states of ", format_bytes(each));
   } else {  // a program that supplies its batches may have no end
     takes = concat("checkpoints: ", interval > 0 ? concat("a state every ", interval, " steps, of ") : "states of ",
-                   at_least ? "at least " : "about ", detail::format_bytes(each),
+                   at_least ? "at least " : "about ", format_bytes(each),
                    options.keep_latest_k > 0 ? concat(", the latest ", options.keep_latest_k, " kept") : ", all kept");
   }
   const auto directory = runner_.workspace().checkpoint_dir();
@@ -137,10 +123,10 @@ void TorchRunnerBase::Checks::disk_plan() const {
     runner_.logger().info(takes);
   } else if (space.available < total) {
     runner_.logger().warning(
-        concat(takes, ", and ", directory.string(), " has ", detail::format_bytes(space.available),
+        concat(takes, ", and ", directory.string(), " has ", format_bytes(space.available),
                " left; free some space, or set checkpoint.keep_latest_k or a longer checkpoint.interval"));
   } else {
-    runner_.logger().info(concat(takes, "; ", detail::format_bytes(space.available), " are free"));
+    runner_.logger().info(concat(takes, "; ", format_bytes(space.available), " are free"));
   }
 }
 

@@ -30,7 +30,4 @@ std::uint64_t bytes_of(const State& state);
 /// update an estimate (Adam: two moments). Nothing for an unknown kind.
 std::optional<std::uint64_t> optimizer_bytes(const State& state, std::uint64_t parameters);
 
-/// `45.2 MiB`.
-std::string format_bytes(std::uint64_t bytes);
-
 }  // namespace danling::inline v0::detail

@@ -1,5 +1,7 @@
-// The sections of RunnerConfig for what a run reports.
-#include <danling/runner/logging_options.hpp>
+// The options of RunnerConfig for what a run reports.
+#include "runner/logging_config.hpp"
+
+#include "runner/reserved_keys.hpp"
 
 namespace danling::inline v0 {
 
@@ -15,6 +17,33 @@ void PerformanceConfig::fields(Fields& f) {
   f("peak_flops", peak_flops,
     "operations per second that the devices of all processes can do; unset: no utilization is reported")
       .above(0);
+}
+
+void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
+  f.group("Logging");
+  f("record", config.record,
+    "write the run to disk: its directory with log, metrics, results and checkpoints; false writes nothing at all")
+      .non_semantic();
+  f("log", config.log, "write a log file").non_semantic();
+  f("log_interval", config.log_interval, "steps between log lines; 0: none; unset: 1/100 of the steps")
+      .at_least(0)
+      .non_semantic();
+  f("log_grad_norm", config.log_grad_norm, "log the norm of the gradients, before clipping").non_semantic();
+  f("log_noise_scale", config.log_noise_scale,
+    "log the gradient noise scale: the batch size beyond which more samples help little")
+      .non_semantic();
+  f("performance", config.performance, "floating-point operations per second, and what share of the devices' they are")
+      .non_semantic();
+  f("csv", config.csv, "write metrics.csv, a table of the lines of metrics.jsonl").non_semantic();
+  f("histogram_interval", config.histogram_interval,
+    "updates between histograms of weights and gradients, for sinks that show them (TensorBoard); 0: none")
+      .at_least(0)
+      .non_semantic();
+  f("console", config.console, "report on the console; false: only the error that ends the run").non_semantic();
+  f("quiet", config.quiet, "of what `console` reports only warnings and errors").non_semantic();
+  f("summary", config.summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit")
+      .non_semantic();
+  reserve(f, reserved_keys().logging);
 }
 
 }  // namespace danling::inline v0

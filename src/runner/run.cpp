@@ -3,8 +3,6 @@
 
 #include <malloc.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -21,11 +19,9 @@
 #include <danling/runner/finders.hpp>
 #include <danling/runner/torch_runner.hpp>
 #include <danling/telemetry/logger.hpp>
-#include <danling/telemetry/text.hpp>
-#include <danling/workspace/workspace.hpp>
 
 #include "runner/agreed_error.hpp"
-#include "runner/display.hpp"
+#include "runner/final_report.hpp"
 #include "runner/process_config.hpp"
 
 namespace danling::inline v0 {
@@ -100,76 +96,6 @@ std::string message_of(const std::exception& error) {
   return one_line(error.what());
 }
 
-// Names the weights of each row, so that the best is not mistaken for the last.
-std::vector<std::pair<std::array<std::string, 2>, Result>> final_rows(const TorchRunnerBase& runner) {
-  std::vector<std::pair<std::array<std::string, 2>, Result>> rows;
-  const auto evaluated = runner.evaluate_splits();
-  const auto add = [&](const Result& result, const std::string& weights, const std::string& average) {
-    for (const auto& [split, numbers] : result) {
-      if (const auto* nested = std::get_if<Result>(&numbers)) {
-        // A split that only trains was measured with the weights of each step.
-        const bool averaged =
-            !average.empty() && std::find(evaluated.begin(), evaluated.end(), split) != evaluated.end();
-        rows.push_back({{split, averaged ? concat(weights, ", ", average, ")") : concat(weights, ")")}, *nested});
-      }
-    }
-  };
-  const auto* latest = runner.results().latest();
-  const auto* best = runner.results().saved_best();
-  if (latest != nullptr) {
-    add(latest->result, concat(runner.round_name(latest->index), best == latest ? " (last, best" : " (last"),
-        runner.evaluated_average());
-  }
-  if (best != nullptr && best != latest) {
-    const std::string& split = *runner.results().score_split();
-    Result score_only;
-    score_only[split] = std::get<Result>(*best->result.find(split));
-    add(score_only,
-        concat(runner.round_name(best->index), runner.unsaved_best().empty() ? " (best" : " (best, not saved"),
-        runner.best_average());
-  }
-  const std::string& tested = runner.tested_weights();
-  add(runner.test_result(), tested.substr(0, tested.rfind(')')), "");
-  return rows;
-}
-
-void print_results(TorchRunnerBase& runner) {
-  const auto rows = final_rows(runner);
-  std::vector<std::string> names;
-  for (const auto& row : rows) {
-    for (const auto& [name, value] : detail::display_numbers(row.second)) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
-        names.push_back(name);
-      }
-    }
-  }
-  if (!names.empty()) {
-    std::vector<std::string> columns = {"split", "weights"};
-    columns.insert(columns.end(), names.begin(), names.end());
-    TextTable table(columns);
-    for (const auto& [labels, result] : rows) {
-      std::vector<std::string> cells(labels.begin(), labels.end());
-      const auto values = detail::display_numbers(result);
-      for (const auto& name : names) {
-        const auto found =
-            std::find_if(values.begin(), values.end(), [&](const auto& entry) { return entry.first == name; });
-        cells.push_back(found == values.end() ? "" : found->second);
-      }
-      table.add_row(std::move(cells));
-    }
-    runner.logger().info(table.text(TextTable::style_of_terminal()));
-  }
-  if (runner.workspace().is_open()) {
-    runner.logger().info(concat("run: ", runner.workspace().dir().string()));
-    if (!runner.exported_weights().empty()) {
-      runner.logger().info(concat("model.pth: ", runner.exported_weights()));
-    }
-  }
-  if (!runner.unsaved_best().empty()) {
-    runner.logger().warning(runner.unsaved_best());  // repeated at the end, as it may be missed above
-  }
-}
-
 // Works in place of training, and prints also with `console: false`, which is about training.
 int run_tool(TorchRunnerBase& runner, const RunnerConfig& config) {
   std::string text;
@@ -198,6 +124,9 @@ int report(TorchRunnerBase* runner, const std::string& status, const std::string
       runner->write_summary(status, status == "crashed" ? message : "", signal, code);
       if (runner->phase() == BaseRunner::Phase::ready) {
         runner->logger().log_to_file(concat(status, ": ", message));
+        if (status == "stopped") {
+          log_resume(*runner);
+        }
       }
       runner->close();
     } catch (const std::exception& error) {
@@ -288,7 +217,7 @@ int run(int argc, char** argv, RunnerConfig& config, const std::function<std::un
         runner->test();
       }
       if (runner->has_trained()) {
-        print_results(*runner);
+        log_results(*runner);
       }
       runner->write_summary("finished");
       if (!runner->close()) {

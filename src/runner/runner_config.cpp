@@ -7,6 +7,7 @@
 #include <set>
 
 #include "config/field_spec.hpp"
+#include "runner/logging_config.hpp"
 #include "runner/precision_config.hpp"
 #include "runner/process_config.hpp"
 #include "runner/reserved_keys.hpp"
@@ -335,28 +336,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .non_semantic();
   f("checkpoint", checkpoint, "checkpoints").non_semantic();
 
-  f.group("Logging");
-  f("record", record,
-    "write the run to disk: its directory with log, metrics, results and checkpoints; false writes nothing at all")
-      .non_semantic();
-  f("log", log, "write a log file").non_semantic();
-  f("log_interval", log_interval, "steps between log lines; 0: none; unset: 1/100 of the steps")
-      .at_least(0)
-      .non_semantic();
-  f("log_grad_norm", log_grad_norm, "log the norm of the gradients, before clipping").non_semantic();
-  f("log_noise_scale", log_noise_scale,
-    "log the gradient noise scale: the batch size beyond which more samples help little")
-      .non_semantic();
-  f("performance", performance, "floating-point operations per second, and what share of the devices' they are")
-      .non_semantic();
-  f("csv", csv, "write metrics.csv, a table of the lines of metrics.jsonl").non_semantic();
-  f("histogram_interval", histogram_interval,
-    "updates between histograms of weights and gradients, for sinks that show them (TensorBoard); 0: none")
-      .at_least(0)
-      .non_semantic();
-  f("console", console, "report progress on the console").non_semantic();
-  f("summary", summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit").non_semantic();
-  detail::reserve(f, detail::reserved_keys().logging);
+  detail::add_logging_fields(f, *this);
 
   f.group("Tools");
   f("find_lr", find_lr, "finds a learning rate in place of training: --find_lr").non_semantic();

@@ -56,7 +56,7 @@ void BaseRunner::Setup::make_services() {
   if (runner_.is_main_process() && config.record) {
     make_recorder();
   }
-  runner_.callbacks_.add_own(services.console, {.steps = runner_.logger_->console().live()});
+  runner_.callbacks_.add_own(services.console, {.steps = runner_.logger_->live()});
   runner_.callbacks_.add_own(runner_.early_stopping_);
   services.flops = std::make_shared<detail::ModelFlops>(config.performance, runner_.callbacks_);
   if (services.flops->is_needed()) {

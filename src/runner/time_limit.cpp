@@ -22,6 +22,10 @@ bool TimeLimit::is_reached(double save_seconds, Clock::time_point now) {
   return reached_;
 }
 
+std::optional<double> TimeLimit::seconds_left(Clock::time_point now) const {
+  return limit_ ? std::optional(limit_->seconds - in_seconds(now - start_)) : std::nullopt;
+}
+
 bool TimeLimit::needs_measured_save(double save_seconds, Clock::time_point now) {
   if (!limit_ || requested_save_ || save_seconds > 0 || in_seconds(now - start_) < 0.5 * limit_->seconds) {
     return false;

@@ -4,9 +4,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
+#include <danling/core/format.hpp>
 #include <danling/telemetry/text.hpp>
 
 #include "core/signal_mask.hpp"
@@ -14,7 +17,11 @@
 namespace danling::inline v0 {
 namespace {
 
-constexpr std::string_view erase_line = "\r\x1b[K";
+// Without wrapping, a character that the terminal draws wider than text_width() says cannot push a line into two.
+constexpr std::string_view no_wrapping = "\x1b[?7l";
+constexpr std::string_view wrapping = "\x1b[?7h";
+constexpr std::string_view erase_to_line_end = "\x1b[K";
+constexpr std::string_view erase_below = "\x1b[J";
 
 bool set(const char* name) {
   const char* value = std::getenv(name);
@@ -50,19 +57,18 @@ bool in_foreground(int file) {
   return group < 0 || group == getpgrp();
 }
 
-// At most `columns` characters, without control characters; keeps UTF-8 sequences whole.
-std::string one_line(std::string_view text, std::size_t columns) {
-  std::string out;
-  std::size_t width = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    width += (byte & 0xc0U) == 0x80U ? 0 : 1;
-    if (width > columns) {
+std::string_view sequence_of(Tone tone) {
+  switch (tone) {
+    case Tone::faint:
+      return "\x1b[2m";
+    case Tone::strong:
+      return "\x1b[1m";
+    case Tone::good:
+      return "\x1b[32m";
+    case Tone::plain:
       break;
-    }
-    out += byte < 0x20 || byte == 0x7f ? ' ' : c;
   }
-  return out;
+  return {};
 }
 
 }  // namespace
@@ -73,68 +79,115 @@ Console::Console(ConsoleOptions options)
       out_color_(live_ && !set("NO_COLOR")),
       error_color_(capable_terminal(options.error) && !set("NO_COLOR")) {}
 
-Console::~Console() { clear_live_line(); }
+Console::~Console() { clear_live_lines(); }
 
-int Console::width() const {
+Console::Size Console::size() const {
   winsize size{};
-  if (ioctl(options_.out, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-    return size.ws_col;
+  const bool known = ioctl(options_.out, TIOCGWINSZ, &size) == 0;
+  const int rows = known && size.ws_row > 0 ? size.ws_row : 24;
+  if (known && size.ws_col > 0) {
+    return {size.ws_col, rows};
   }
   const char* columns = std::getenv("COLUMNS");
   const int given = columns == nullptr ? 0 : std::atoi(columns);
-  return given > 0 ? given : 80;
+  return {given > 0 ? given : 80, rows};
 }
 
 void Console::print(std::string_view text, Stream stream) {
   const std::lock_guard lock(mutex_);
-  buffer_.clear();
+  const bool draws = may_draw();
+  erase();
   if (stream == Stream::error) {
-    erase();
     write_all(options_.out, buffer_);
     write_all(options_.error, std::string(text) + '\n');
     buffer_.clear();
   } else {
-    erase();
     buffer_ += text;
     buffer_ += '\n';
   }
-  draw();
+  if (draws) {
+    draw();
+  }
   write_all(options_.out, buffer_);
+  buffer_.clear();
 }
 
-void Console::set_live_line(std::string_view text) {
-  if (!live_ || !in_foreground(options_.out)) {
+void Console::set_live_lines(std::vector<StyledLine> lines) {
+  if (!live_) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  // One column stays free: a full last column makes some terminals wrap.
-  line_ = one_line(text, static_cast<std::size_t>(width() > 1 ? width() - 1 : 1));
-  buffer_.clear();
+  if (!may_draw()) {
+    return;
+  }
+  lines_ = std::move(lines);
   draw();
   write_all(options_.out, buffer_);
+  buffer_.clear();
 }
 
-void Console::clear_live_line() {
+void Console::clear_live_lines() {
   const std::lock_guard lock(mutex_);
-  buffer_.clear();
+  may_draw();
   erase();
-  line_.clear();
+  lines_.clear();
   write_all(options_.out, buffer_);
+  buffer_.clear();
+}
+
+// In the background the cursor is no longer where the last drawing left it.
+bool Console::may_draw() {
+  if (!live_ || !in_foreground(options_.out)) {
+    drawn_ = false;
+    return false;
+  }
+  return true;
 }
 
 void Console::erase() {
   if (drawn_) {
-    buffer_ += erase_line;
+    buffer_ += '\r';
+    buffer_ += erase_below;
     drawn_ = false;
   }
 }
 
+// Over the lines of the drawing before, without clearing them first, which would flicker.
 void Console::draw() {
-  if (!line_.empty()) {
-    buffer_ += '\r';
-    buffer_ += line_;
-    buffer_ += erase_line.substr(1);
-    drawn_ = true;
+  const Size size = this->size();
+  const std::size_t count = std::min(lines_.size(), static_cast<std::size_t>(size.rows));
+  if (count == 0) {
+    erase();
+    return;
+  }
+  buffer_ += '\r';
+  buffer_ += no_wrapping;
+  for (std::size_t i = 0; i < count; ++i) {
+    buffer_ += i > 0 ? "\r\n" : "";
+    // One column stays free: erasing after a full last column clears it on some terminals.
+    append(lines_[i], static_cast<std::size_t>(std::max(size.columns - 1, 1)));
+    buffer_ += i + 1 < count ? erase_to_line_end : erase_below;
+  }
+  buffer_ += wrapping;
+  buffer_ += '\r';
+  if (count > 1) {
+    buffer_ += concat("\x1b[", count - 1, "A");
+  }
+  drawn_ = true;
+}
+
+void Console::append(const StyledLine& line, std::size_t columns) {
+  for (const Span& span : line) {
+    const std::string text = cut_to_width(span.text, columns);
+    const std::string_view sequence = out_color_ ? sequence_of(span.tone) : std::string_view();
+    buffer_ += sequence;
+    buffer_ += text;
+    buffer_ += sequence.empty() ? "" : "\x1b[0m";
+    const std::size_t width = text_width(span.text);
+    if (width > columns) {
+      return;  // a character of the next span could fit, but would not follow
+    }
+    columns -= width;
   }
 }
 

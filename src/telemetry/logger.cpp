@@ -54,14 +54,14 @@ void Logger::set_sink(LogSink sink) {
 
 void Logger::log(LogLevel level, std::string_view text) {
   write_file(level, text);
-  if (options_.console) {
+  if (level == LogLevel::info ? informs() : options_.console) {
     print(level, text);
   }
 }
 
 void Logger::progress(std::string_view text) {
   write_file(LogLevel::info, text);
-  if (options_.console && !console_.live()) {
+  if (informs() && !console_.live()) {
     print(LogLevel::info, text);
   }
 }

@@ -218,6 +218,36 @@ std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& 
   return out;
 }
 
+std::string plot_line(const std::vector<double>& values, std::size_t columns, bool utf8, bool log) {
+  static constexpr std::array<std::string_view, 8> blocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  static constexpr std::string_view characters = "_.-=+*%#";
+  const std::size_t count = std::min(columns, values.size());
+  std::vector<double> means;
+  for (std::size_t i = 0; i < count; ++i) {
+    double sum = 0.0, finite = 0.0;
+    for (std::size_t j = i * values.size() / count; j < (i + 1) * values.size() / count; ++j) {
+      if (std::isfinite(values[j])) {
+        sum += values[j];
+        ++finite;
+      }
+    }
+    means.push_back(sum / finite);
+  }
+  Axis axis(log);
+  for (const double mean : means) {
+    if (axis.takes(mean)) {
+      axis.include(mean);
+    }
+  }
+  axis.close();
+  std::string out;
+  for (const double mean : means) {
+    const std::size_t height = axis.takes(mean) ? cell(axis.place(mean), blocks.size()) : 0;
+    out += !axis.takes(mean) ? " " : utf8 ? blocks[height] : characters.substr(height, 1);
+  }
+  return out;
+}
+
 std::string plot_svg(const std::vector<PlotSeries>& series, const PlotOptions& options) {
   static constexpr std::array<std::string_view, 4> colours = {"#1f6fb4", "#d9730d", "#2a8f4f", "#8a4fb0"};
   constexpr double width = 720, height = 420, left = 70, right = 20, top = 40, bottom = 60;

@@ -82,9 +82,18 @@ std::string format_number(double value) {
   return text.erase(end, exponent - end);
 }
 
-std::size_t text_width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+std::string format_bytes(std::uint64_t bytes) {
+  static constexpr std::array<std::string_view, 5> units = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024) {
+    return concat(bytes, " B");
+  }
+  double value = static_cast<double>(bytes) / 1024.0;
+  std::size_t unit = 0;
+  while (value >= 1024.0 && unit + 1 < units.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  return concat(to_fixed(value, 1), " ", units.at(unit));
 }
 
 TextTable::TextTable(std::vector<std::string> columns) : columns_(std::move(columns)) {}
@@ -145,18 +154,18 @@ std::string TextTable::text(Style style) const {
   return join(lines, "\n");
 }
 
-TextTable::Style TextTable::style_of_terminal() {
+TextTable::Style TextTable::style_of_terminal() { return locale_is_utf8() ? Style::box : Style::plain; }
+
+bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && *value != '\0') {
       const std::string_view locale = value;
-      const bool utf8 = locale.find("UTF-8") != std::string_view::npos ||
-                        locale.find("utf8") != std::string_view::npos ||
-                        locale.find("UTF8") != std::string_view::npos || locale.find("utf-8") != std::string_view::npos;
-      return utf8 ? Style::box : Style::plain;
+      return locale.find("UTF-8") != std::string_view::npos || locale.find("utf8") != std::string_view::npos ||
+             locale.find("UTF8") != std::string_view::npos || locale.find("utf-8") != std::string_view::npos;
     }
   }
-  return Style::plain;
+  return false;
 }
 
 }  // namespace danling::inline v0

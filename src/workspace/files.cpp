@@ -1,6 +1,7 @@
 #include <danling/workspace/files.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +10,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -139,6 +142,21 @@ void remove_temporaries(const std::filesystem::path& folder) noexcept {
       std::filesystem::remove(entry->path(), ignored);
     }
   }
+}
+
+DiskUsage disk_usage(const std::filesystem::path& directory) {
+  DiskUsage out;
+  std::set<std::pair<dev_t, ino_t>> seen;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    struct stat status {};
+    if (lstat(entry->path().c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+      ++out.files;
+      out.bytes += seen.emplace(status.st_dev, status.st_ino).second ? static_cast<std::uint64_t>(status.st_size) : 0;
+    }
+  }
+  return out;
 }
 
 std::string read_text(const std::filesystem::path& path) {

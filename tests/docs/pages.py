@@ -68,7 +68,10 @@ PROLOGUE = """// Made by tests/docs/pages.py from the pages of the guide.
 
 #include <danling/danling.hpp>
 #include <danling/nn/sync_batch_norm.hpp>
+#include <danling/telemetry/plot.hpp>
+#include <danling/telemetry/progress.hpp>
 #include <danling/telemetry/tensorboard_sink.hpp>
+#include <danling/telemetry/text.hpp>
 
 #include <docs/expect.hpp>
 

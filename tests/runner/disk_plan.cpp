@@ -44,13 +44,6 @@ TEST_CASE("optimizer_bytes: the size of the optimizer's state, now or after its 
   CHECK(detail::optimizer_bytes(held, 100) == 60);
 }
 
-TEST_CASE("format_bytes: units of 1,024", "[runner]") {
-  CHECK(detail::format_bytes(0) == "0 B");
-  CHECK(detail::format_bytes(1023) == "1023 B");
-  CHECK(detail::format_bytes(1536) == "1.5 KiB");
-  CHECK(detail::format_bytes(std::uint64_t{5} << 30U) == "5.0 GiB");
-}
-
 TEST_CASE("TorchRunner: the log has the disk space of the checkpoints, and no line without checkpoints", "[runner]") {
   const Folder folder;
   TinyConfig config(folder);

@@ -4,23 +4,23 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <support/catch.hpp>
+#include <support/screen.hpp>
 
 namespace danling_test {
 
 /// The program writes to `slave()`; `raw()` is every byte that arrived, `screen()` the lines that are visible.
 class Terminal {
  public:
-  explicit Terminal(int columns = 80) {
-    winsize size{};
-    size.ws_col = static_cast<unsigned short>(columns);
-    size.ws_row = 24;
+  explicit Terminal(int columns = 80, int rows = 24, Screen::Resize resize = Screen::Resize::wraps)
+      : screen_(columns, rows, resize) {
+    const winsize size = size_of(columns, rows);
     REQUIRE(openpty(&master_, &slave_, nullptr, nullptr, &size) == 0);
     REQUIRE(fcntl(master_, F_SETFL, O_NONBLOCK) == 0);
   }
@@ -49,39 +49,35 @@ class Terminal {
     return raw_;
   }
 
-  /// The visible lines without those at the end that are empty. Knows line feed, carriage return and ESC [ K; fails on
-  /// any other control character.
+  /// The lines that a person sees.
   std::vector<std::string> screen() {
-    std::vector<std::string> lines(1);
-    std::size_t column = 0;
-    const std::string& bytes = raw();
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] == '\r') {
-        column = 0;
-      } else if (bytes[i] == '\n') {
-        lines.emplace_back();
-        column = 0;
-      } else if (bytes.compare(i, 3, "\x1b[K") == 0) {
-        lines.back().resize(std::min(column, lines.back().size()));
-        i += 2;
-      } else {
-        REQUIRE(static_cast<unsigned char>(bytes[i]) >= 0x20);
-        if (lines.back().size() <= column) {
-          lines.back().resize(column + 1, ' ');
-        }
-        lines.back()[column++] = bytes[i];
-      }
-    }
-    while (!lines.empty() && lines.back().empty()) {
-      lines.pop_back();
-    }
-    return lines;
+    show();
+    return screen_.lines();
+  }
+
+  /// As a person who drags the window's edge.
+  void resize(int columns, int rows = 24) {
+    show();
+    const winsize size = size_of(columns, rows);
+    REQUIRE(ioctl(master_, TIOCSWINSZ, &size) == 0);
+    screen_.resize(columns, rows);
   }
 
  private:
+  static winsize size_of(int columns, int rows) {
+    return {static_cast<unsigned short>(rows), static_cast<unsigned short>(columns), 0, 0};
+  }
+  void show() {
+    raw();
+    screen_.feed(raw_.substr(shown_));
+    shown_ = raw_.size();
+  }
+
   int master_ = -1;
   int slave_ = -1;
   std::string raw_;
+  std::size_t shown_ = 0;
+  Screen screen_;
 };
 
 /// What is written to a pipe, for the case without a terminal.

@@ -24,6 +24,19 @@ namespace {
 namespace fs = std::filesystem;
 using danling_test::TempDir;
 
+TEST_CASE("disk_usage: a file takes its space once, whatever its names; folders below count", "[workspace]") {
+  const TempDir dir;
+  CHECK(danling::disk_usage(dir / "missing").files == 0);
+  danling::write_atomic(dir / "latest.pth", std::string(1000, 'x'));
+  fs::create_hard_link(dir / "latest.pth", dir / "best.pth");
+  fs::create_directory(dir / "adapter");
+  danling::write_atomic(dir / "adapter/model.safetensors", std::string(24, 'x'));
+  fs::create_symlink("latest.pth", dir / "link");
+  const auto usage = danling::disk_usage(dir.path());
+  CHECK(usage.files == 3);
+  CHECK(usage.bytes == 1024);
+}
+
 TEST_CASE("write_atomic: writes and replaces, and leaves nothing else behind", "[workspace]") {
   const TempDir dir;
   danling::write_atomic(dir / "a.json", "one");

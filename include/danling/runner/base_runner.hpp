@@ -66,6 +66,8 @@ class BaseRunner : public RunnerPlan {
 
   /// Between 0 and 1. @throws StateError when neither steps nor epochs are known.
   double progress() const;
+  /// Nothing without a `time_limit`. The run stops a little earlier, to save.
+  std::optional<double> seconds_to_time_limit() const { return time_limit_.seconds_left(); }
 
   // ---- life cycle ---------------------------------------------------------------------------------------------------
 

@@ -35,14 +35,14 @@ class RunnerPlan : public RunnerIdentity {
   std::vector<std::string> test_splits() const;
   /// The split that selects the best checkpoint: configured, else the first that begins with "val", else the first.
   std::optional<std::string> score_split() const;
+  /// Batches in a split's epoch; nothing when it has no length. Known once the loaders are built.
+  virtual std::optional<std::int64_t> split_length(std::string_view split) const = 0;
 
  protected:
   using RunnerIdentity::RunnerIdentity;
   ~RunnerPlan() = default;
 
   virtual std::optional<std::int64_t> steps_per_epoch() const = 0;
-  /// Batches in a split's epoch; nothing when it has no length.
-  virtual std::optional<std::int64_t> split_length(std::string_view split) const = 0;
   struct SplitInfo {
     std::string name;
     bool train;  ///< the dataset declares that it is for training

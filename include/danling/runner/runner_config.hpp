@@ -236,6 +236,7 @@ struct RunnerConfig : Config {
   std::string allocator = "keep";
   bool flush_denormals = false;
   bool console = true;
+  bool quiet = false;
   bool summary = false;
 
   /// The user's fields; none here.

@@ -25,6 +25,7 @@ class TimeLimit {
   /// Another rank has reached it.
   void set_reached() { reached_ = true; }
   bool reached() const { return reached_; }
+  std::optional<double> seconds_left(Clock::time_point now = Clock::now()) const;
   /// Once, at the second half of the limit: whether a save is needed because none was measured.
   bool needs_measured_save(double save_seconds, Clock::time_point now = Clock::now());
   /// The next check begins a new stretch. Called when training begins.

@@ -25,6 +25,8 @@ struct LoggerOptions {
   std::string file = {};
   /// Whether lines go to the console as well.
   bool console = true;
+  /// Whether only warnings and errors of them do, and no live lines.
+  bool quiet = false;
   /// Prefix of warnings and errors in the file, such as "rank=1/4 host=a". Empty: none.
   std::string context = {};
   /// Bytes of lines to keep until open_file() writes them; later ones are not in the file.
@@ -51,7 +53,7 @@ class Logger {
   void error(std::string_view text) { log(LogLevel::error, text); }
   void log(LogLevel level, std::string_view text);
 
-  /// A line that a live progress line already shows: to the file, and to the console only without live lines.
+  /// A line whose numbers the live lines already show: to the file, and to the console unless it is live().
   void progress(std::string_view text);
   /// To the file only.
   void log_to_file(std::string_view text);
@@ -64,6 +66,8 @@ class Logger {
   void set_sink(LogSink sink);
 
   Console& console() { return console_; }
+  /// Whether progress is drawn on the console: a terminal that gets information.
+  bool live() const { return informs() && console_.live(); }
   bool has_file();
   /// Whether later lines go to the console as well.
   void show(bool on_console) { options_.console = on_console; }
@@ -75,6 +79,7 @@ class Logger {
   static const char* backend();
 
  private:
+  bool informs() const { return options_.console && !options_.quiet; }
   void write_file(LogLevel level, std::string_view text);
   void print(LogLevel level, std::string_view text);
   void complain(const std::string& reason);

@@ -32,7 +32,12 @@ struct PlotOptions {
 /// Lines separated by line feeds, none at the end.
 std::string plot_text(const std::vector<PlotSeries>& series, const PlotOptions& options);
 
-/// The same picture as an SVG document of 720 by 420 units; it names no font file and no script.
+/// A curve in one line, from the least value to the most: blocks of eight heights, or without `utf8` one of `_.-=+*%#`
+/// for each; with `log` by their logarithms. More values than `columns` are averaged. A value that the axis does not
+/// take is a space.
+std::string plot_line(const std::vector<double>& values, std::size_t columns, bool utf8, bool log = false);
+
+/// The same picture as plot_text's as an SVG document of 720 by 420 units; it names no font file and no script.
 std::string plot_svg(const std::vector<PlotSeries>& series, const PlotOptions& options);
 
 }  // namespace danling::inline v0

@@ -1,6 +1,7 @@
 // Atomic writes of small files.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -20,6 +21,14 @@ std::filesystem::path ensure_dir(const std::filesystem::path& directory);
 /// Removes temporary files in `folder` of processes that died in write_atomic. For the owner of the folder only:
 /// a call in progress loses its file too.
 void remove_temporaries(const std::filesystem::path& folder) noexcept;
+
+/// Files below a directory, and their bytes; several hard links to a file take its space once.
+struct DiskUsage {
+  std::int64_t files = 0;
+  std::uint64_t bytes = 0;
+};
+/// What another process removes meanwhile is left out.
+DiskUsage disk_usage(const std::filesystem::path& directory);
 
 /// The content of a small file. @throws Error with the path and the system's reason.
 std::string read_text(const std::filesystem::path& path);

@@ -1,0 +1,11 @@
+// The options of RunnerConfig for what a run reports.
+#pragma once
+
+#include <danling/runner/runner_config.hpp>
+
+namespace danling::inline v0::detail {
+
+/// The group "Logging".
+void add_logging_fields(Fields& f, RunnerConfig& config);
+
+}  // namespace danling::inline v0::detail
