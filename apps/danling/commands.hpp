@@ -15,6 +15,9 @@ int ckpt(std::span<const std::string> words);
 /// Starts several processes of a program, which act as one, and ends them together.
 int launch(std::span<const std::string> words);
 
+/// Prints where the time of a profiler's trace goes.
+int profile(std::span<const std::string> words);
+
 /// Draws the learning rates that a config asks for.
 int schedule(std::span<const std::string> words);
 

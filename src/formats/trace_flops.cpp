@@ -1,0 +1,70 @@
+// FLOPs of operators by their inputs' shapes, as torch.profiler counts them.
+#include <array>
+#include <charconv>
+#include <functional>
+#include <numeric>
+
+#include "trace_events.hpp"
+
+namespace danling::inline v0::formats {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+std::int64_t product(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+/// Numbers of `[1, 2]` or `3`; one stands for both.
+bool read_pair(const std::string& text, std::array<std::int64_t, 2>& out) {
+  std::size_t count = 0;
+  for (const char *at = text.data(), *const end = at + text.size(); at < end && count < 2;) {
+    const auto [next, error] = std::from_chars(at, end, out.at(count));
+    count += error == std::errc() ? 1 : 0;
+    at = error == std::errc() ? next : at + 1;
+  }
+  if (count == 1) {
+    out[1] = out[0];
+  }
+  return count > 0;
+}
+
+std::int64_t matrix_product(const Sizes& a, const Sizes& b) {
+  return a.size() == 2 && b.size() == 2 ? 2 * a[0] * a[1] * b[1] : -1;
+}
+
+std::int64_t batched_product(const Sizes& a, const Sizes& b) {
+  return a.size() == 3 && b.size() == 3 ? 2 * a[0] * a[1] * a[2] * b[2] : -1;
+}
+
+std::int64_t convolution(const Sizes& input, const Sizes& weight, const std::vector<std::string>& values) {
+  std::array<std::int64_t, 2> stride{}, padding{}, dilation{}, groups{};
+  if (input.size() != 4 || weight.size() != 4 || values.size() < 7 || !read_pair(values[3], stride) ||
+      !read_pair(values[4], padding) || !read_pair(values[5], dilation) || !read_pair(values[6], groups) ||
+      stride[0] <= 0 || stride[1] <= 0 || groups[0] <= 0) {
+    return -1;
+  }
+  std::int64_t places = 1;
+  for (std::size_t i = 0; i < 2; ++i) {
+    places *= (input[2 + i] + 2 * padding[i] - dilation[i] * (weight[2 + i] - 1) - 1) / stride[i] + 1;
+  }
+  return 2 * input[0] * places * weight[2] * weight[3] * input[1] * weight[0] / groups[0];
+}
+
+}  // namespace
+
+std::int64_t trace_flops(std::string_view name, const std::vector<Sizes>& sizes,
+                         const std::vector<std::string>& values) {
+  if (!name.starts_with("aten::") || sizes.size() < 2) {
+    return -1;
+  }
+  name.remove_prefix(6);
+  if (name == "mm") return matrix_product(sizes[0], sizes[1]);
+  if (name == "addmm") return sizes.size() > 2 ? matrix_product(sizes[1], sizes[2]) : -1;
+  if (name == "bmm") return batched_product(sizes[0], sizes[1]);
+  if (name == "baddbmm") return sizes.size() > 2 ? batched_product(sizes[1], sizes[2]) : -1;
+  if (name == "mul" || name == "add") return product(sizes[0]);
+  return name == "conv2d" ? convolution(sizes[0], sizes[1], values) : -1;
+}
+
+}  // namespace danling::inline v0::formats
