@@ -97,6 +97,7 @@ fs::path find_trace(const fs::path& directory, std::size_t& found) {
   return std::get<fs::path>(best);
 }
 
+// They come by self time.
 void sort_operators(std::vector<TraceOperator>& operators, const std::string& key) {
   if (key == "total") {
     std::stable_sort(operators.begin(), operators.end(),
@@ -104,9 +105,6 @@ void sort_operators(std::vector<TraceOperator>& operators, const std::string& ke
   } else if (key == "count") {
     std::stable_sort(operators.begin(), operators.end(),
                      [](const TraceOperator& a, const TraceOperator& b) { return a.count > b.count; });
-  } else {
-    check<ConfigError>(key == "self", kCommand, "expected self, total or count for --sort, got ", quote(key),
-                       danling::did_you_mean(key, std::vector<std::string>{"self", "total", "count"}));
   }
 }
 
@@ -217,14 +215,18 @@ int profile(std::span<const std::string> words) {
   }
   arguments.expect(1, "a trace, or a directory with traces");
   const fs::path given = arguments.positional()[0];
+  const std::string key = arguments.value("--sort").value_or("self");
+  check<ConfigError>(key == "self" || key == "total" || key == "count", kCommand,
+                     "expected self, total or count for --sort, got ", quote(key),
+                     danling::did_you_mean(key, std::vector<std::string>{"self", "total", "count"}));
+  const auto top = arguments.integer("--top", 0);
   std::size_t found = 0;
   const fs::path path = fs::is_directory(given) ? find_trace(given, found) : given;
   TraceSummary summary = danling::formats::read_trace(path, {.by_shape = arguments.has("--shapes")});
-  sort_operators(summary.operators, arguments.value("--sort").value_or("self"));
+  sort_operators(summary.operators, key);
   if (!summary.cut_off.empty()) {
     std::fprintf(stderr, "%s: %s; the rest is left out\n", path.string().c_str(), summary.cut_off.c_str());
   }
-  const auto top = arguments.integer("--top", 0);
   if (arguments.has("--json")) {
     if (top.value_or(0) > 0 && static_cast<std::size_t>(*top) < summary.operators.size()) {
       summary.operators.resize(static_cast<std::size_t>(*top));

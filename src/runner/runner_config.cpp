@@ -349,6 +349,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .non_semantic();
   f("console", console, "report progress on the console").non_semantic();
   f("summary", summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit").non_semantic();
+  f("profiling", profiling, "traces of some steps").non_semantic();
   detail::reserve(f, detail::reserved_keys().logging);
 
   f.group("Tools");

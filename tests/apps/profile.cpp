@@ -92,16 +92,16 @@ the host waits for devices: 30.0 us
   CHECK(by_count.out.find("\naten::mm  25.0 us") != std::string::npos);
   CHECK(by_count.out.find("and 3 other operators; --top 0 lists all\n") != std::string::npos);
 
-  const Json json = Json::parse(run_danling({"profile", trace, "--json", "--sort", "total"}).out);
-  CHECK(json["trace"] == "a.pt.trace.json");
-  CHECK(json["steps"] == Json({{"count", 2},
+  const Json read = Json::parse(run_danling({"profile", trace, "--json", "--sort", "total"}).out);
+  CHECK(read["trace"] == "a.pt.trace.json");
+  CHECK(read["steps"] == Json({{"count", 2},
                                {"mean_us", 125.0},
                                {"slowest", "ProfilerStep#3"},
                                {"slowest_us", 150.0},
                                {"unnamed_us", 90.0}}));
-  CHECK(json["operators"][3]["name"] == "cudaLaunchKernel");
-  CHECK(json["devices"] == Json({{{"name", "0"}, {"busy_us", 80.0}, {"idle_us", 170.0}}}));
-  CHECK(json["sync_us"] == 30.0);
+  CHECK(read["operators"][3]["name"] == "cudaLaunchKernel");
+  CHECK(read["devices"] == Json({{{"name", "0"}, {"busy_us", 80.0}, {"idle_us", 170.0}}}));
+  CHECK(read["sync_us"] == 30.0);
 }
 
 TEST_CASE("profile: a trace of Python's torch.profiler, plain or gzip'd, gives the numbers of key_averages", "[apps]") {
@@ -115,19 +115,19 @@ TEST_CASE("profile: a trace of Python's torch.profiler, plain or gzip'd, gives t
   REQUIRE(std::system(("gzip -k '" + trace + "'").c_str()) == 0);
   const auto printed = run_danling({"profile", trace + ".gz", "--json"});
   CHECK(printed.err.empty());
-  Json json = Json::parse(printed.out);
-  json["trace"] = "python.json";
-  CHECK(Json::parse(run_danling({"profile", trace, "--json"}).out) == json);
+  Json read = Json::parse(printed.out);
+  read["trace"] = "python.json";
+  CHECK(Json::parse(run_danling({"profile", trace, "--json"}).out) == read);
   std::map<std::string, Json> operators, ranges;
-  for (const auto& entry : json["operators"]) operators[entry["name"]] = entry;
-  for (const auto& entry : json["ranges"]) ranges[entry["name"]] = entry;
+  for (const auto& entry : read["operators"]) operators[entry["name"]] = entry;
+  for (const auto& entry : read["ranges"]) ranges[entry["name"]] = entry;
   const auto near = [](const Json& a, const Json& b) { return std::abs(a.get<double>() - b.get<double>()) < 0.01; };
   std::size_t compared = 0;
   for (const auto& row : Json::parse(read_file(expected))) {
     const std::string name = row["name"];
     INFO(row);
     if (name.starts_with("ProfilerStep")) {  // Python calls all of them ProfilerStep*
-      CHECK(near(row["total_us"], json["steps"]["mean_us"].get<double>() * 3));
+      CHECK(near(row["total_us"], read["steps"]["mean_us"].get<double>() * 3));
       continue;
     }
     const bool is_operator = operators.contains(name);

@@ -7,7 +7,10 @@ Writes the trace, and key_averages() of the same run: what the command must comp
 """
 
 import json
+import os
 import sys
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is imported
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
