@@ -14,7 +14,15 @@
 namespace danling::inline v0::formats {
 namespace {
 
-double micros(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1000.0; }
+// Sums of nanoseconds are doubles, exact for 104 days: a damaged file may hold any times.
+double length_of(const TraceEvent& event) { return static_cast<double>(event.end - event.begin); }
+
+double micros(double nanoseconds) { return nanoseconds / 1000.0; }
+
+void add_to(std::optional<std::int64_t>& sum, std::int64_t amount) {
+  std::int64_t out = 0;
+  sum = __builtin_add_overflow(sum.value_or(0), amount, &out) ? INT64_MAX : out;
+}
 
 bool is_step(std::string_view name) { return name.starts_with("ProfilerStep#"); }
 
@@ -40,7 +48,7 @@ class HostSums {
       add_memory(event);
     } else {
       if (!open_.empty()) {
-        open_.back().inner += event.end - event.begin;
+        open_.back().inner += length_of(event);
         ++open_.back().calls;
       }
       open_.push_back({&event});
@@ -62,17 +70,21 @@ class HostSums {
 
  private:
   struct Sum {
-    std::int64_t length = 0, count = 0, flops = -1;
+    double length = 0.0;
+    std::int64_t count = 0;
+    std::optional<std::int64_t> flops = {};
 
     void add(const Sum& other) {
       length += other.length;
       count += other.count;
-      flops = other.flops < 0 ? flops : std::max<std::int64_t>(flops, 0) + other.flops;
+      if (other.flops) {
+        add_to(flops, *other.flops);
+      }
     }
   };
   struct Open {
     const TraceEvent* event;
-    std::int64_t inner = 0;  ///< time of what it calls
+    double inner = 0.0;  ///< time of what it calls
     std::int64_t calls = 0;
     Sum same = {};  ///< of calls with its own name
   };
@@ -91,14 +103,14 @@ class HostSums {
   void close() {
     const auto [event, inner, calls, same] = open_.back();
     open_.pop_back();
-    const std::int64_t length = event->end - event->begin;
+    const double length = length_of(*event);
     const std::string& name = names_[event->name];
     if (event->kind != TraceKind::range) {
       operator_of(*event).self_us += micros(length - inner);
       if (calls != 1) {
         add_sum(*event, same);
       }  // else one overload forwards to another, as aten::mean does: one call
-      const Sum sum{length, 1, event->amount};
+      const Sum sum{length, 1, event->amount < 0 ? std::nullopt : std::optional(event->amount)};
       if (!open_.empty() && open_.back().event->name == event->name) {
         open_.back().same.add(sum);
       } else {
@@ -118,7 +130,7 @@ class HostSums {
       sum.name = name;
       sum.total_us += micros(length);
       ++sum.count;
-      named_ += is_outermost() ? length : 0;
+      named_ += is_outermost() ? length : 0.0;
     }
   }
 
@@ -126,8 +138,8 @@ class HostSums {
     TraceOperator& into = operator_of(event);
     into.total_us += micros(sum.length);
     into.count += sum.count;
-    if (sum.flops >= 0) {
-      into.flops = into.flops.value_or(0) + sum.flops;
+    if (sum.flops) {
+      add_to(into.flops, *sum.flops);
     }
   }
 
@@ -148,8 +160,7 @@ class HostSums {
     for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
       if (open->event->kind != TraceKind::range) {
         TraceOperator& sum = operator_of(*open->event);
-        auto& bytes = event.on_device ? sum.device_bytes : sum.self_bytes;
-        bytes = bytes.value_or(0) + event.amount;
+        add_to(event.on_device ? sum.device_bytes : sum.self_bytes, event.amount);
         return;
       }
     }
@@ -170,7 +181,7 @@ class HostSums {
   std::vector<Open> open_;
   std::unordered_map<std::uint64_t, TraceOperator> operators_;
   std::unordered_map<std::uint32_t, TraceRange> ranges_;
-  std::int64_t all_steps_ = 0, named_ = 0;
+  double all_steps_ = 0.0, named_ = 0.0;
 };
 
 /// From the beginning of the first step to the end of the last; without steps the whole trace.
@@ -191,7 +202,8 @@ std::pair<std::int64_t, std::int64_t> window_of(const TraceEvents& all) {
 /// Kernels in the order of their beginning. Those of several streams overlap.
 void add_devices(const TraceEvents& all, const std::vector<TraceEvent>& kernels, TraceSummary& out) {
   struct Busy {
-    std::int64_t until = INT64_MIN, sum = 0;
+    std::int64_t until = INT64_MIN;
+    double sum = 0.0;
   };
   const auto [first, last] = window_of(all);
   std::map<std::string, Busy> devices;
@@ -199,20 +211,20 @@ void add_devices(const TraceEvents& all, const std::vector<TraceEvent>& kernels,
   for (const TraceEvent& event : kernels) {
     TraceKernel& sum = sums[event.name];
     sum.name = all.names[event.name];
-    sum.total_us += micros(event.end - event.begin);
+    sum.total_us += micros(length_of(event));
     ++sum.count;
     const std::string& track = all.tracks[event.track];
     Busy& busy = devices[track.substr(0, track.find('\n'))];
     const std::int64_t begin = std::max({event.begin, busy.until, first});
     const std::int64_t end = std::min(event.end, last);
-    busy.sum += std::max<std::int64_t>(end - begin, 0);
+    busy.sum += std::max(static_cast<double>(end - begin), 0.0);
     busy.until = std::max(busy.until, end);
   }
   for (auto& [name, sum] : sums) {
     out.kernels.push_back(std::move(sum));
   }
   for (const auto& [name, busy] : devices) {
-    out.devices.push_back({name, micros(busy.sum), micros(last - first - busy.sum)});
+    out.devices.push_back({name, micros(busy.sum), micros(static_cast<double>(last - first) - busy.sum)});
   }
 }
 
@@ -240,7 +252,7 @@ TraceSummary read_trace(const std::filesystem::path& path, const TraceOptions& o
     }
   }
   host.finish();
-  out.wall_us = micros(last - first);
+  out.wall_us = micros(static_cast<double>(last - first));
   std::stable_sort(kernels.begin(), kernels.end(),
                    [](const TraceEvent& a, const TraceEvent& b) { return a.begin < b.begin; });
   add_devices(all, kernels, out);

@@ -261,6 +261,10 @@ void EventReader::add() {
   } else {
     return;
   }
+  constexpr double kMost = 2e15;  // microseconds: beyond the time since 1970
+  if (!(std::abs(raw_.ts) < kMost && raw_.dur >= 0.0 && raw_.dur < kMost)) {
+    return;
+  }
   // Exact: a double holds the microseconds of a month to half a nanosecond.
   event.begin = std::llround(raw_.ts * 1000.0);
   event.end = event.begin + std::llround(raw_.dur * 1000.0);

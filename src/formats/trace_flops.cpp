@@ -1,6 +1,7 @@
 // FLOPs of operators by their inputs' shapes, as torch.profiler counts them.
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -11,8 +12,13 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-std::int64_t product(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+/// -1 for a number that no call has: one of a damaged file.
+std::int64_t whole(double flops) { return flops >= 0.0 && flops < 9e15 ? static_cast<std::int64_t>(flops) : -1; }
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+
+double product(const Sizes& sizes) {
+  return std::transform_reduce(sizes.begin(), sizes.end(), 1.0, std::multiplies<>(), as_double);
 }
 
 /// Numbers of `[1, 2]` or `3`; one stands for both.
@@ -30,11 +36,11 @@ bool read_pair(const std::string& text, std::array<std::int64_t, 2>& out) {
 }
 
 std::int64_t matrix_product(const Sizes& a, const Sizes& b) {
-  return a.size() == 2 && b.size() == 2 ? 2 * a[0] * a[1] * b[1] : -1;
+  return a.size() == 2 && b.size() == 2 ? whole(2 * product(a) * as_double(b[1])) : -1;
 }
 
 std::int64_t batched_product(const Sizes& a, const Sizes& b) {
-  return a.size() == 3 && b.size() == 3 ? 2 * a[0] * a[1] * a[2] * b[2] : -1;
+  return a.size() == 3 && b.size() == 3 ? whole(2 * product(a) * as_double(b[2])) : -1;
 }
 
 std::int64_t convolution(const Sizes& input, const Sizes& weight, const std::vector<std::string>& values) {
@@ -44,11 +50,13 @@ std::int64_t convolution(const Sizes& input, const Sizes& weight, const std::vec
       stride[0] <= 0 || stride[1] <= 0 || groups[0] <= 0) {
     return -1;
   }
-  std::int64_t places = 1;
+  double places = 1.0;
   for (std::size_t i = 0; i < 2; ++i) {
-    places *= (input[2 + i] + 2 * padding[i] - dilation[i] * (weight[2 + i] - 1) - 1) / stride[i] + 1;
+    const double reach = as_double(dilation[i]) * (as_double(weight[2 + i]) - 1);
+    places *= std::floor((as_double(input[2 + i]) + 2 * as_double(padding[i]) - reach - 1) / as_double(stride[i])) + 1;
   }
-  return 2 * input[0] * places * weight[2] * weight[3] * input[1] * weight[0] / groups[0];
+  return whole(2 * as_double(input[0]) * places * as_double(weight[2]) * as_double(weight[3]) * as_double(input[1]) *
+               as_double(weight[0]) / as_double(groups[0]));
 }
 
 }  // namespace
@@ -63,7 +71,7 @@ std::int64_t trace_flops(std::string_view name, const std::vector<Sizes>& sizes,
   if (name == "addmm") return sizes.size() > 2 ? matrix_product(sizes[1], sizes[2]) : -1;
   if (name == "bmm") return batched_product(sizes[0], sizes[1]);
   if (name == "baddbmm") return sizes.size() > 2 ? batched_product(sizes[1], sizes[2]) : -1;
-  if (name == "mul" || name == "add") return product(sizes[0]);
+  if (name == "mul" || name == "add") return whole(product(sizes[0]));
   return name == "conv2d" ? convolution(sizes[0], sizes[1], values) : -1;
 }
 

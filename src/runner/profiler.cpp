@@ -97,6 +97,7 @@ Profiler::~Profiler() {
 }
 
 void Profiler::on_run_begin(const RunEvent& event) {
+  stop();  // what an earlier call of train() left when its processes were lost
   step_ = event.runner.state().train.global_step;
   enter(profiler_action(config_, step_));
 }
@@ -196,6 +197,9 @@ void Profiler::end() {
   join();
   if (written_ > 1) {
     logger_.info(concat("profiler: ", written_, " traces in ", dir_.string()));
+  } else if (written_ == 0 && !warned_) {
+    logger_.info(concat("profiler: no trace, since no step of a window was done by step ", step_,
+                        "; see profiling.wait, warmup and repeat"));
   }
   written_ = 0;
 }
