@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using danling::check;
-using danling::concat;
 using danling::ConfigError;
 using danling::quote;
 using danling::to_fixed;
