@@ -16,6 +16,9 @@ int ckpt(std::span<const std::string> words);
 /// Starts several processes of a program, which act as one, and ends them together.
 int launch(std::span<const std::string> words);
 
+/// Prints where the time of a profiler's trace goes.
+int profile(std::span<const std::string> words);
+
 /// Writes one HTML page with the curves, configs and results of runs.
 int report(std::span<const std::string> words);
 

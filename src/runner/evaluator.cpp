@@ -11,6 +11,7 @@
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
 #include "runner/checks.hpp"
+#include "runner/evaluation_range.hpp"
 #include "runner/flag_scope.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
@@ -91,6 +92,7 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
   runner_.enter(RunnerMode::evaluate, split);
   const auto total = steps ? steps : loader.num_steps();
   detail::LoopFrame frame(runner_, split, total);
+  detail::EvaluationRange range(detail::records_ranges());
   frame.start();
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
@@ -98,6 +100,9 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
     if (runner_.watchdog_ != nullptr) {
       WatchedLoop::mark_reading(runner_, done);
     }
+    range.begin_batch(done);
+    runner_.profiled_ = detail::records_ranges();
+    const detail::NamedRange data(runner_.profiled_, "danling.data");
     return batches.next();
   };
   while ((!steps || done < *steps) && next()) {

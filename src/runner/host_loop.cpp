@@ -111,6 +111,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::train_host_batch(data::BatchRef ba
     HostLoop::begin(*this, split);
   }
   const WatchedLoop watched(*this);
+  profiled_ = detail::records_ranges();
   check<StateError>(host_->evaluation == nullptr, operation,
                     "expected finish_evaluation() after evaluate_on_batch, got a training batch");
   check<ConfigError>(split == host_->splits.front(), operation, "expected batches of split ",
@@ -211,6 +212,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_host_batch(data::BatchRef
   check<ConfigError>(split == evaluation->frame.split(), operation, "expected batches of split ",
                      quote(evaluation->frame.split()), " until finish_evaluation(), got one of ", quote(split));
   const WatchedLoop watched(*this);
+  profiled_ = detail::records_ranges();
   if (watchdog_ != nullptr) {
     WatchedLoop::mark_computing(*this, evaluation->done);
   }

@@ -23,6 +23,7 @@ class TorchRunnerBase::InferScope {
   InferScope(TorchRunnerBase& runner, const std::string& split)
       : runner_(runner), averaged_(runner, true), mode_(runner.mode_), split_(std::exchange(runner.split_, split)) {
     runner_.mode_ = RunnerMode::infer;
+    runner_.profiled_ = detail::records_ranges();
     runner_.set_training(false);
     Adapters(runner).use_present();
     if (runner_.pass_ != nullptr) {

@@ -43,6 +43,7 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
   f("quiet", config.quiet, "of what `console` reports only warnings and errors").non_semantic();
   f("summary", config.summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit")
       .non_semantic();
+  f("profiling", config.profiling, "traces of some steps").non_semantic();
   reserve(f, reserved_keys().logging);
 }
 

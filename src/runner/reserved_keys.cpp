@@ -26,10 +26,6 @@ constexpr Row checkpoint[] = {
 constexpr Row logging[] = {
     {"", "tensorboard=false", "TensorBoard"},
     {"wandb", "enabled=false project entity group name job_type tags=[] dir mode", "Weights & Biases"},
-    {"profiling",
-     "enabled=false wait=1 warmup=1 active=3 repeat record_shapes=false profile_memory=false with_stack=false "
-     "with_flops=false trace_dir=profiles",
-     "the profiler"},
     {"heartbeat", "enabled=false interval_seconds=60.0 dir_name=heartbeats", "heartbeat files"}};
 
 constexpr Row parallel_axes[] = {

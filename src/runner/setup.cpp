@@ -7,6 +7,7 @@
 #include <danling/telemetry/csv_sink.hpp>
 
 #include "runner/agreement.hpp"
+#include "runner/profiler.hpp"
 #include "runner/restorer.hpp"
 #include "runner/services.hpp"
 
@@ -56,6 +57,9 @@ void BaseRunner::Setup::make_services() {
   if (runner_.is_main_process() && config.record) {
     make_recorder();
   }
+  if (config.profiling.enabled) {
+    make_profiler();
+  }
   runner_.callbacks_.add_own(services.console, {.steps = runner_.logger_->live()});
   runner_.callbacks_.add_own(runner_.early_stopping_);
   services.flops = std::make_shared<detail::ModelFlops>(config.performance, runner_.callbacks_);
@@ -83,6 +87,16 @@ void BaseRunner::Setup::add_sinks() {
   if (config.record && config.csv) {
     runner_.add_sink(std::make_shared<CsvSink>(runner_.workspace().dir() / "metrics.csv"));
   }
+}
+
+void BaseRunner::Setup::make_profiler() {
+  const ProfilingConfig& profiling = runner_.config().profiling;
+  const std::string rank = std::to_string(runner_.rank());
+  const auto dir = runner_.services_->workspace.dir() / profiling.trace_dir / runner_.timestamp_ /
+                   concat("rank-", std::string(rank.size() < 5 ? 5 - rank.size() : 0, '0'), rank);
+  runner_.callbacks_.add_own(
+      std::make_shared<detail::Profiler>(profiling, dir, runner_.device().is_cuda(), *runner_.logger_),
+      {.steps = true});
 }
 
 }  // namespace danling::inline v0

@@ -14,6 +14,7 @@ class BaseRunner::Setup {
   std::unique_ptr<Parallelism> join_members();
   /// For the main process.
   void make_recorder();
+  void make_profiler();
 
  private:
   void build();

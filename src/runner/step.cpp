@@ -47,9 +47,9 @@ std::vector<at::Tensor> trainable(const Learner& learner) {
 
 }  // namespace
 
-PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), autocast_dtype_}; }
+PrecisionContext TorchRunnerBase::forward_context() { return {device().type(), autocast_dtype_, profiled_}; }
 
-PrecisionContext TorchRunnerBase::train_context() { return {device().type(), autocast_dtype_}; }
+PrecisionContext TorchRunnerBase::train_context() { return {device().type(), autocast_dtype_, profiled_}; }
 
 TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operation) {
   if (open_step_ == nullptr) [[unlikely]] {
@@ -116,7 +116,10 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
     // A gradient for another model would enter that model's next update.
     backward_options_.inputs = trainable(learner);
   }
-  parallelism().backward(loss, learner.seed, learner.place, backward_options_);
+  {
+    const detail::NamedRange range(profiled_, "danling.backward");
+    parallelism().backward(loss, learner.seed, learner.place, backward_options_);
+  }
   if (learners_.size() > 1) [[unlikely]] {
     backward_options_.inputs.clear();
   }

@@ -26,6 +26,7 @@ void check_tools(const RunnerConfig& config, const std::vector<std::string>& cha
   check_switch("find_lr", "find_lr", config.find_lr.enabled, config.find_lr, changed);
   check_switch("find_batch_size", "find_batch_size", config.find_batch_size.enabled, config.find_batch_size, changed);
   check_switch("compile", "compile.enable", config.compile.enable, config.compile, changed);
+  check_switch("profiling", "profiling.enabled", config.profiling.enabled, config.profiling, changed);
   const bool strict = std::find(changed.begin(), changed.end(), "pretrained_strict") == changed.end();
   check<ConfigError>(config.pretrained || config.pretrained_strict || strict, where,
                      "expected 'pretrained' beside 'pretrained_strict', got none");
@@ -38,6 +39,9 @@ void check_tools(const RunnerConfig& config) {
                      "expected 'find_batch_size.min' of at most 'find_batch_size.max', got ",
                      config.find_batch_size.min, " and ", config.find_batch_size.max);
   config.compile.check();
+  config.profiling.check();
+  check<ConfigError>(!config.profiling.enabled || config.record, where,
+                     "expected 'record: true' beside 'profiling.enabled', got false, which writes nothing");
 }
 
 }  // namespace danling::inline v0::detail

@@ -75,12 +75,12 @@ bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase
     WatchedLoop::mark_reading(runner_, loop_.iteration);
   }
   if (!runner_.by_steps_) {
-    return loader.next();
+    return read(loader);
   }
   if (is_due()) {
     return false;
   }
-  if (!loader.next()) {
+  if (!read(loader)) {
     join(frame);
     if (is_due()) {
       return false;
@@ -89,9 +89,15 @@ bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase
       return false;  // a whole pass made no update
     }
     loader.start_epoch(loader.epoch() + 1);
-    check<DataError>(loader.next(), "runner.train", "expected batches in split ", quote(frame.split()), ", got none");
+    check<DataError>(read(loader), "runner.train", "expected batches in split ", quote(frame.split()), ", got none");
   }
   return true;
+}
+
+bool TorchRunnerBase::TrainPass::read(data::LoaderBase& loader) {
+  runner_.profiled_ = detail::records_ranges();
+  const detail::NamedRange range(runner_.profiled_, "danling.data");
+  return loader.next();
 }
 
 void TorchRunnerBase::TrainPass::begin(detail::LoopFrame& frame, bool resumed) {

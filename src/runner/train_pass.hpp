@@ -34,6 +34,7 @@ class TorchRunnerBase::TrainPass {
   class StepScope;
 
   bool next(detail::LoopFrame& frame, data::LoaderBase& loader);
+  bool read(data::LoaderBase& loader);
   /// The last micro-batch of a pass closes its windows, on all ranks together.
   bool is_last(const data::LoaderBase& loader) const {
     return runner_.joins_updates_ ? loader.is_last_of_all() : loader.is_last();

@@ -40,7 +40,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     if (runner_.watchdog_ != nullptr) {
       WatchedLoop::mark_reading(runner_, loop_.iteration);
     }
-    check<DataError>(loader.next(), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
+    check<DataError>(read(loader), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
                      ", got ", step.shard + 1);
   }
   seed_shard(step, runner_.parallelism().data_share().size);

@@ -121,12 +121,16 @@ void TorchRunnerBase::Windows::update(Learner& learner, OpenStep& step, double o
   if (learner.scaler != nullptr) {
     runner_.parallelism().set_loss_scale(*learner.optimizer, learner.scaler->factor());
   }
-  runner_.parallelism().reduce_gradients(*learner.optimizer);
+  {
+    const detail::NamedRange range(runner_.profiled_ && !runner_.is_single_process_, "danling.reduce");
+    runner_.parallelism().reduce_gradients(*learner.optimizer);
+  }
   if (learner.updates == 0 && learner.window.total() > 0.0) [[unlikely]] {
     check<StateError>(has_gradient(learner), "runner.step",
                       "expected gradients of the optimizer's parameters after backward(loss), got none: the loss does "
                       "not depend on them; was the model replaced after initialize(), or were gradients zeroed?");
   }
+  const detail::NamedRange range(runner_.profiled_, "danling.optimizer");
   runner_.learner_ = &learner;
   if (runner_.callbacks_.has_gradient_listeners()) [[unlikely]] {
     const at::Tensor scale = learner.scaler != nullptr ? learner.scaler->factor() : at::Tensor();

@@ -127,6 +127,23 @@ CSV = {
     "returns": "a\tb\r1\t2\r",
 }
 
+TRACES = {
+    "list": '[{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":2,"ts":1.5,"dur":2,'
+    '"args":{"Input Dims":[[2,3],[3,4]]}}]',
+    "steps": '{"traceEvents": [{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":2,"ts":0,"dur":9},'
+    '{"ph":"X","cat":"user_annotation","name":"danling.data","pid":1,"tid":2,"ts":1,"dur":2},'
+    '{"ph":"X","cat":"cpu_op","name":"aten::mean","pid":1,"tid":2,"ts":3,"dur":5},'
+    '{"ph":"X","cat":"cpu_op","name":"aten::mean","pid":1,"tid":2,"ts":4,"dur":3},'
+    '{"ph":"i","cat":"cpu_instant_event","name":"[memory]","pid":1,"tid":2,"ts":5,"args":{"Bytes":-64,"Device Type":0}},'
+    '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":2,"dur":3},'
+    '{"ph":"X","cat":"cuda_runtime","name":"cudaStreamSynchronize","pid":1,"tid":3,"ts":2,"dur":1}], "traceName": "x"}',
+    "convolution": '{"traceEvents": [{"ph":"X","cat":"cpu_op","name":"aten::conv2d","pid":"a","tid":"b","ts":1e3,"dur":1,'
+    '"args":{"Input Dims":[[1,2,8,8],[4,2,3,3],[],[],[],[],[]],'
+    '"Concrete Inputs":["","","","[1, 1]","[0, 0]","[1, 1]","1"]}}',
+    "numbers": '[{"ph":"X","cat":"cpu_op","name":"aten::add","ts":1e300,"dur":-1},{"ph":"X","cat":"kernel","name":"",'
+    '"pid":18446744073709551615,"tid":-1,"ts":1999999999999999,"dur":1e15}]',
+}
+
 JSON_LINES = {
     "plain": '{"a": 1, "b": {"c": "x", "d": [1, {}]}}\n\n{"a": 2.5, "b": {"c": null}, "e": true}\r\n',
     "values": '\ufeff[1, -2, 1e5, "\\ud83d\\ude00"]\n"x"\nnull\n',
@@ -189,6 +206,9 @@ def seeds():
         yield "json_lines", f"{name}.gz", gzip.compress(text.encode(), mtime=0)
     yield "json_lines", "nan", b'{"a": NaN}\n{"a": [Infinity, -Infinity]}\n'
     yield "json_lines", "escapes", b'{"\\u0061": "\\ud83d\\ude00", "b": -0.1e-7, "b\\n": 12345678901234567890.5}\n'
+    for name, text in TRACES.items():
+        yield "trace", name, text.encode()
+        yield "trace", f"{name}.gz", gzip.compress(text.encode(), mtime=0)
     yield "idx", "empty", bytes([0, 0, 8, 1, 0, 0, 0, 0])
     for case in json.loads((GOLDEN / "images.json").read_text(encoding="utf-8")):
         yield "image", case["name"], bytes.fromhex(case["file"])

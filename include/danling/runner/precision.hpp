@@ -6,14 +6,18 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <danling/runner/named_range.hpp>
+
 namespace danling::inline v0 {
 
 /// Autocast to `dtype` on `device` while it lives; no effect without a dtype. Restores the previous setting. Weights
-/// that autocast has cast are cached until the outermost context ends, or until `clear_autocast_cache()`.
+/// that autocast has cast are cached until the outermost context ends, or until `clear_autocast_cache()`. Where
+/// `recorded`, a profiler shows its lifetime as the range `danling.forward`.
 class PrecisionContext {
  public:
   PrecisionContext() = default;
-  PrecisionContext(c10::DeviceType device, std::optional<c10::ScalarType> dtype) {
+  PrecisionContext(c10::DeviceType device, std::optional<c10::ScalarType> dtype, bool recorded = false)
+      : range_(recorded, "danling.forward") {
     if (dtype) {
       enter(device, *dtype);
     }
@@ -30,6 +34,7 @@ class PrecisionContext {
   void enter(c10::DeviceType device, c10::ScalarType dtype);
   void leave() noexcept;
 
+  detail::NamedRange range_;
   bool active_ = false;
   bool was_enabled_ = false;
   bool was_cached_ = true;

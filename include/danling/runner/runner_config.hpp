@@ -15,6 +15,7 @@
 #include <danling/runner/finder_options.hpp>
 #include <danling/runner/logging_options.hpp>
 #include <danling/runner/process_options.hpp>
+#include <danling/runner/profiling_options.hpp>
 #include <limits>
 #include <map>
 #include <optional>
@@ -224,6 +225,7 @@ struct RunnerConfig : Config {
   PerformanceConfig performance;
   bool csv = false;                       ///< not in DanLing
   std::int64_t histogram_interval = 100;  ///< updates. Not in DanLing
+  ProfilingConfig profiling;
 
   // Tools: not in DanLing; `dl::run` reads `enabled`
   FindLrConfig find_lr;

@@ -402,6 +402,7 @@ class TorchRunnerBase : public BaseRunner {
   detail::Watchdog* watchdog_ = nullptr;  // of a loop that runs under one
 
   // The loop in progress.
+  bool profiled_ = false;              // a profiler records the batch in progress
   bool training_ = false;              // inside of a call that trains
   detail::LoopFrame* pass_ = nullptr;  // of training
   std::shared_ptr<HostLoop> host_;

@@ -1,0 +1,27 @@
+// `profiling`: traces of a few training steps, by Kineto.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <danling/config/config.hpp>
+
+namespace danling::inline v0 {
+
+/// `profiling`: which optimizer steps are traced, as torch.profiler.schedule has it, and what of them.
+struct ProfilingConfig {
+  bool enabled = false;
+  std::int64_t wait = 1, warmup = 1, active = 3;
+  std::optional<std::int64_t> repeat;  ///< unset: until the run ends
+  bool record_shapes = false;
+  bool profile_memory = false;
+  bool with_stack = false;  ///< true is refused: these are stacks of Python
+  bool with_flops = false;
+  std::string trace_dir = "profiles";
+  void fields(Fields& f);
+  /// @throws ConfigError for `with_stack: true`, and for an empty `trace_dir`
+  void check() const;
+};
+
+}  // namespace danling::inline v0
