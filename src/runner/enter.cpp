@@ -15,8 +15,8 @@ namespace danling::inline v0 {
 void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   mode_ = mode;
   split_ = split;
-  if (watchdog_ != nullptr) {
-    watchdog_->enter(mode, split);
+  if (watched_ != nullptr) {
+    watched_->enter(to_string(mode), split);
   }
   if (!pin_warning_.empty()) {
     logger().warning(std::exchange(pin_warning_, std::string()));

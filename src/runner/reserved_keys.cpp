@@ -29,8 +29,7 @@ constexpr Row logging[] = {
     {"profiling",
      "enabled=false wait=1 warmup=1 active=3 repeat record_shapes=false profile_memory=false with_stack=false "
      "with_flops=false trace_dir=profiles",
-     "the profiler"},
-    {"heartbeat", "enabled=false interval_seconds=60.0 dir_name=heartbeats", "heartbeat files"}};
+     "the profiler"}};
 
 constexpr Row parallel_axes[] = {
     {"axes", "replicate=1 shard=1 context=1 pipeline=1 tensor=1 expert=1 expert_tensor=1", parallelism},

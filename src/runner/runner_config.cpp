@@ -347,6 +347,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("log_noise_scale", log_noise_scale,
     "log the gradient noise scale: the batch size beyond which more samples help little")
       .non_semantic();
+  f("heartbeat", heartbeat, "files that say what each process does").non_semantic();
   f("console", console, "report progress on the console").non_semantic();
   f("summary", summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit").non_semantic();
   detail::reserve(f, detail::reserved_keys().logging);
@@ -402,6 +403,7 @@ void RunnerConfig::base_validate() const {
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
   detail::check_processes(*this);
+  heartbeat.check();
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' beside 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",

@@ -217,6 +217,9 @@ class BaseRunner : public RunnerPlan {
   /// Checks that `ft` applies: init_distributed of this class joins its processes. Before: the checkpoint manager is
   /// bound.
   virtual void init_fault_tolerance();
+  /// Starts the heartbeat of `heartbeat.enabled`. Called when: training has taken the run's directory, before its first
+  /// step, on every rank; and, with `ft`, each time that the ranks have changed. Not part of initialize().
+  virtual void init_heartbeat();
   /// Builds loaders for the datasets that have none. Before: the checkpoint to restore is read. After: the length of an
   /// epoch is known.
   virtual void build_dataloaders() = 0;

@@ -13,6 +13,7 @@
 #include <danling/optim/options.hpp>
 #include <danling/runner/compile_options.hpp>
 #include <danling/runner/finder_options.hpp>
+#include <danling/runner/heartbeat_options.hpp>
 #include <danling/runner/process_options.hpp>
 #include <limits>
 #include <map>
@@ -220,6 +221,7 @@ struct RunnerConfig : Config {
   bool log = true;
   std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the steps
   bool log_grad_norm = false, log_noise_scale = false;  ///< not in DanLing
+  HeartbeatConfig heartbeat;
 
   // Tools: not in DanLing; `dl::run` reads `enabled`
   FindLrConfig find_lr;
