@@ -18,6 +18,9 @@ int launch(std::span<const std::string> words);
 /// Draws the learning rates that a config asks for.
 int schedule(std::span<const std::string> words);
 
+/// Restarts a program that died or hangs, and gives up after failures without progress.
+int supervise(std::span<const std::string> words);
+
 /// Runs a program without and with interruptions, and compares the results.
 int verify_resume(std::span<const std::string> words);
 

@@ -25,6 +25,7 @@ const std::vector<Entry>& commands() {
       {"ckpt", danling_command::ckpt, "look into checkpoints of any origin, verify, compare and convert them"},
       {"launch", danling_command::launch, "start several processes of a program on this machine"},
       {"schedule", danling_command::schedule, "draw the learning rates of a config"},
+      {"supervise", danling_command::supervise, "restart a program that died or hangs, until it ends"},
       {"verify-resume", danling_command::verify_resume, "prove that an interrupted program resumes bit for bit"},
   };
   return known;
