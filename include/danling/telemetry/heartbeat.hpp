@@ -14,11 +14,11 @@
 namespace danling::inline v0 {
 
 struct HeartbeatOptions {
-  std::filesystem::path directory;  ///< created when it is missing, also when it is removed later
+  std::filesystem::path directory = {};  ///< created when it is missing, also when it is removed later
   double interval_seconds = 60.0;
-  std::string id, name;  ///< of the run
+  std::string id = {}, name = {};  ///< of the run
   std::int64_t rank = 0, local_rank = 0, world_size = 1, restart_count = 0;
-  std::optional<std::int64_t> steps, epochs;  ///< planned; `progress` of the file is the part that is done
+  std::optional<std::int64_t> steps = {}, epochs = {};  ///< planned; `progress` of the file is the part that is done
   /// Receives each distinct failure to write, once, from the heartbeat's thread; by default stderr does.
   std::function<void(std::string_view message)> warn = {};
 };

@@ -11,12 +11,12 @@
 namespace danling::inline v0 {
 
 struct SupervisorOptions {
-  std::vector<std::string> program;  ///< words; a first one without '/' is looked up in PATH
-  std::int64_t max_failures = 3;     ///< in a row without progress, after which it gives up
-  double hang_timeout = 1800.0;      ///< seconds without progress of a process, after which it hangs; 0: none
-  double start_timeout = 0.0;        ///< seconds until the first heartbeat; 0: any time
-  double grace = 60.0;               ///< seconds between SIGTERM and SIGKILL
-  double backoff = 1.0;              ///< seconds before a restart; doubles with each failure without progress
+  std::vector<std::string> program = {};  ///< words; a first one without '/' is looked up in PATH
+  std::int64_t max_failures = 3;          ///< in a row without progress, after which it gives up
+  double hang_timeout = 1800.0;           ///< seconds without progress of a process, after which it hangs; 0: none
+  double start_timeout = 0.0;             ///< seconds until the first heartbeat; 0: any time
+  double grace = 60.0;                    ///< seconds between SIGTERM and SIGKILL
+  double backoff = 1.0;                   ///< seconds before a restart; doubles with each failure without progress
   double max_backoff = 300.0;
   /// Adds `--auto_resume true`, `--heartbeat.*` and `--comm.step_timeout_seconds` to the words, unless they are there:
   /// the options of a program of `dl::run`.
