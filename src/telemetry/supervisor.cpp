@@ -36,11 +36,11 @@ constexpr double most_seconds = 1e7;
 /// Between two heartbeats of a supervised program: what is at most unknown about one that is killed.
 constexpr double heartbeat_seconds = 10.0;
 
+/// `300 s`, `31.5 s`, `0.25 s`
 std::string text_of(double seconds) {
-  const double tenths = std::round(seconds * 10.0);
-  return concat(
-      std::fmod(tenths, 10.0) == 0.0 ? to_text(static_cast<std::int64_t>(tenths / 10.0)) : to_text(tenths / 10.0),
-      " s");
+  const double unit = seconds < 1 ? 1000.0 : 10.0;
+  const double rounded = std::round(seconds * unit) / unit;
+  return concat(rounded == std::floor(rounded) ? to_text(static_cast<std::int64_t>(rounded)) : to_text(rounded), " s");
 }
 
 std::optional<std::string> value_of(const std::vector<std::string>& words, const std::string& option) {
