@@ -28,6 +28,9 @@ int runs(std::span<const std::string> words);
 /// Draws the learning rates that a config asks for.
 int schedule(std::span<const std::string> words);
 
+/// Restarts a program that died or hangs, and gives up after failures without progress.
+int supervise(std::span<const std::string> words);
+
 /// Tries values of config keys of a program, several processes at a time.
 int sweep(std::span<const std::string> words);
 

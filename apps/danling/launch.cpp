@@ -34,7 +34,7 @@ WorkerPlace first_place(const LaunchOptions& options) {
   return place;
 }
 
-int run_attempts(const LaunchOptions& options, const LaunchSignals& signals, LineQueue& output) {
+int run_attempts(const LaunchOptions& options, const danling::SignalQueue& signals, LineQueue& output) {
   const auto say = [&](const std::string& line) { output.add(2, "[launch] ", line); };
   WorkerPlace place = first_place(options);
   for (;;) {
@@ -66,12 +66,12 @@ int launch(std::span<const std::string> words) {
     return 0;
   }
   hold_standard_streams();
-  const LaunchSignals signals;
+  const danling::SignalQueue signals("launch");
   LineQueue output;
   int code = 0;
   try {
     code = run_attempts(*options, signals, output);
-  } catch (const CannotStart& error) {
+  } catch (const danling::CannotStart& error) {
     output.add(2, "", error.what());
     code = error.code;
   } catch (...) {

@@ -28,10 +28,6 @@ constexpr milliseconds patience{5000};
 /// `timeout` and others send a signal to the process and to its group: both are one request.
 constexpr milliseconds same_request{250};
 
-bool requests_stop(int signal) {
-  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
-}
-
 std::string seconds_text(milliseconds time) {
   return time.count() % 1000 == 0 ? concat(time.count() / 1000, " s")
                                   : concat(danling::to_fixed(static_cast<double>(time.count()) / 1000, 3), " s");
@@ -39,7 +35,7 @@ std::string seconds_text(milliseconds time) {
 
 }  // namespace
 
-Attempt::Attempt(const LaunchOptions& options, const WorkerPlace& first, const LaunchSignals& signals,
+Attempt::Attempt(const LaunchOptions& options, const WorkerPlace& first, const danling::SignalQueue& signals,
                  LineQueue& output)
     : options_(options), signals_(signals), output_(output) {
   WorkerPlace place = first;
@@ -116,7 +112,7 @@ void Attempt::take_signals() {
   while (const int signal = signals_.next()) {
     if (signal == SIGCHLD) {
       notice_ends();
-    } else if (requests_stop(signal)) {
+    } else if (danling::SignalQueue::requests_stop(signal)) {
       stop_by(signal);
     } else {
       send(signal);
@@ -157,7 +153,7 @@ void Attempt::notice_ends() {
     }
     member.give_up = now_ + patience;
     const int code = worker.code();
-    const bool asked = stop_signal_ != 0 && requests_stop(code - 128);
+    const bool asked = stop_signal_ != 0 && danling::SignalQueue::requests_stop(code - 128);
     if (code == time_limit && worker.signal() == 0) {
       time_limit_ = true;
     } else if (asked || (killed_ && worker.signal() == SIGKILL)) {

@@ -8,7 +8,6 @@
 
 #include "launch_options.hpp"
 #include "launch_output.hpp"
-#include "launch_signals.hpp"
 #include "launch_worker.hpp"
 
 namespace danling_command {
@@ -22,8 +21,9 @@ struct AttemptEnd {
 
 class Attempt {
  public:
-  /// `first` describes rank 0. @throws CannotStart, danling::StateError; no worker is left then
-  Attempt(const LaunchOptions& options, const WorkerPlace& first, const LaunchSignals& signals, LineQueue& output);
+  /// `first` describes rank 0. @throws danling::CannotStart, danling::StateError; no worker is left then
+  Attempt(const LaunchOptions& options, const WorkerPlace& first, const danling::SignalQueue& signals,
+          LineQueue& output);
   /// Runs the workers to their end.
   AttemptEnd run();
 
@@ -32,7 +32,7 @@ class Attempt {
     Worker worker;
     std::string prefix;
     LaunchClock::time_point give_up{};  ///< on the rest of its output, after its end
-    Member(const std::vector<std::string>& program, const WorkerPlace& place, const LaunchSignals& signals)
+    Member(const std::vector<std::string>& program, const WorkerPlace& place, const danling::SignalQueue& signals)
         : worker(program, place, signals) {}
   };
 
@@ -52,7 +52,7 @@ class Attempt {
   void name_failure(Worker& worker);
 
   const LaunchOptions& options_;
-  const LaunchSignals& signals_;
+  const danling::SignalQueue& signals_;
   LineQueue& output_;
   LaunchClock::time_point now_ = LaunchClock::now();
 

@@ -28,6 +28,7 @@ const std::vector<Entry>& commands() {
       {"report", danling_command::report, "write a page with the curves, configs and results of runs"},
       {"runs", danling_command::runs, "list, show, compare and remove runs"},
       {"schedule", danling_command::schedule, "draw the learning rates of a config"},
+      {"supervise", danling_command::supervise, "restart a program that died or hangs, until it ends"},
       {"sweep", danling_command::sweep, "try values of config keys: a grid, random search or halving"},
       {"verify-resume", danling_command::verify_resume, "prove that an interrupted program resumes bit for bit"},
       {"watch", danling_command::watch, "serve the page of a run while it trains"},

@@ -140,7 +140,7 @@ void write_report(const SweepState& state) {
 }
 
 int run_sweep(const SweepSpec& spec, const SweepLimits& limits, SweepState& state, const std::string& command) {
-  const LaunchSignals signals;
+  const danling::SignalQueue signals("danling sweep");
   SweepRun sweep(spec, limits, state, signals);
   std::printf("[sweep] %s in %s: %d at a time, %s each%s\n", count_text(state.trials().size(), "trial").c_str(),
               state.dir().string().c_str(), limits.jobs,

@@ -56,7 +56,7 @@ TrialLock::TrialLock(const std::filesystem::path& path)
 TrialLock::~TrialLock() { ::close(file_); }
 
 TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads, const std::filesystem::path& log,
-                           const TrialLock& lock, const LaunchSignals& signals) {
+                           const TrialLock& lock, const danling::SignalQueue& signals) {
   auto words = program;
   auto variables = environment_with(threads);
   auto argv = pointers(words);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch_signals.hpp"
+#include <danling/core/signal_queue.hpp>
 
 namespace danling_command {
 
@@ -36,7 +36,7 @@ class TrialProcess {
  public:
   /// @throws danling::ConfigError when the program cannot be started
   TrialProcess(const std::vector<std::string>& words, int threads, const std::filesystem::path& log,
-               const TrialLock& lock, const LaunchSignals& signals);
+               const TrialLock& lock, const danling::SignalQueue& signals);
   /// Kills it if it still runs.
   ~TrialProcess();
   TrialProcess(const TrialProcess&) = delete;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "launch_signals.hpp"
+#include <danling/core/signal_queue.hpp>
 #include "sweep_process.hpp"
 #include "sweep_spec.hpp"
 #include "sweep_state.hpp"
@@ -27,7 +27,7 @@ struct SweepLimits {
 /// Halving runs in rungs: every trial up to the first goal, then the best of them up to the next.
 class SweepRun {
  public:
-  SweepRun(const SweepSpec& spec, const SweepLimits& limits, SweepState& state, const LaunchSignals& signals)
+  SweepRun(const SweepSpec& spec, const SweepLimits& limits, SweepState& state, const danling::SignalQueue& signals)
       : spec_(spec), limits_(limits), state_(state), signals_(signals) {}
 
   /// Returns when all is done, or after a signal or too many failures when the processes have stopped.
@@ -77,7 +77,7 @@ class SweepRun {
   const SweepSpec& spec_;
   SweepLimits limits_;
   SweepState& state_;
-  const LaunchSignals& signals_;
+  const danling::SignalQueue& signals_;
   std::vector<Running> running_;
   std::set<std::int64_t> held_;  ///< trials that were stopped by others; a later start goes on with them
   std::string status_;

@@ -93,7 +93,9 @@
 #include <danling/nn/recompute.hpp>
 #include <danling/nn/summary.hpp>
 
+#include <danling/telemetry/heartbeat.hpp>
 #include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/supervisor.hpp>
 
 #include <danling/runner/finders.hpp>
 #include <danling/runner/parallelism.hpp>

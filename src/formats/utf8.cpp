@@ -46,6 +46,16 @@ std::size_t utf8_sequence(std::string_view text, Surrogates surrogates) {
   return overlong || too_large || surrogate ? 0 : length;
 }
 
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t size = utf8_sequence(text);
+    out += size > 0 ? text.substr(0, size) : std::string_view("\xef\xbf\xbd");
+    text.remove_prefix(size > 0 ? size : 1);
+  }
+  return out;
+}
+
 std::size_t find_invalid_utf8(std::string_view text, Surrogates surrogates) {
   for (std::size_t at = skip_ascii(text, 0); at < text.size();) {
     const std::size_t length = utf8_sequence(text.substr(at), surrogates);

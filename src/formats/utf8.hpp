@@ -17,6 +17,9 @@ std::size_t utf8_sequence(std::string_view text, Surrogates surrogates = Surroga
 /// Position of the first byte that is not UTF-8, or npos.
 std::size_t find_invalid_utf8(std::string_view text, Surrogates surrogates = Surrogates::accepted);
 
+/// `text` with U+FFFD in place of each byte that is not UTF-8.
+std::string valid_utf8(std::string_view text);
+
 /// A byte for messages: `0xe9`.
 std::string hex_byte(char byte);
 

@@ -87,6 +87,9 @@ void BaseRunner::Agreement::stop_if_requested(bool save, const StepPacket& all) 
   std::atomic<int>& request = runner_.requests_.stop;
   const detail::TimeLimit& limit = runner_.time_limit_;
   const auto signal = static_cast<int>(all.signal);  // 0: a time limit
+  if (auto& heartbeat = runner_.services_->heartbeat; heartbeat != nullptr) {
+    heartbeat->stop_begins(signal);
+  }
   const bool taken = save && saver.save({.name = "latest", .force = true, .stopping = true});
   if (save) {
     runner_.settle_checkpoints();

@@ -105,19 +105,19 @@ std::int64_t TorchRunnerBase::Averages::pass(const std::string& split, const std
   data::LoaderVisit visit = Evaluator(runner_).visit(split);
   std::int64_t done = 0;
   const auto next = [&] {
-    if (runner_.watchdog_ != nullptr) {
+    if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_reading(runner_, done);
     }
     return visit.next();
   };
   while (done < limit && next()) {
-    if (runner_.watchdog_ != nullptr) {
+    if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_computing(runner_, done);
     }
     const detail::WithoutGradients guard(runner_.any_script());
     runner_.run_evaluate_step(runner_.batch_of(loader));
-    if (runner_.watchdog_ != nullptr) {
-      runner_.watchdog_->end_step();
+    if (runner_.watched_ != nullptr) {
+      runner_.watched_->end_step();
     }
     ++done;
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {

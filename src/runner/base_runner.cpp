@@ -32,6 +32,9 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
 }
 
 BaseRunner::~BaseRunner() {
+  if (services_ != nullptr && services_->heartbeat != nullptr) {
+    services_->heartbeat->close();  // its thread logs
+  }
   if (services_ != nullptr && phase_ != Phase::closed) {
     services_->logger.warning("a runner was destroyed without close(): its last checkpoints and logs may be missing");
   }

@@ -7,17 +7,15 @@
 #include <danling/telemetry/logger.hpp>
 
 #include "runner/loss_terms.hpp"
+#include "runner/services.hpp"
 #include "runner/step_tapes.hpp"
-#include "runner/watchdog.hpp"
 
 namespace danling::inline v0 {
 
 void TorchRunnerBase::enter(RunnerMode mode, std::string_view split) {
   mode_ = mode;
   split_ = split;
-  if (watchdog_ != nullptr) {
-    watchdog_->enter(mode, split);
-  }
+  services().progress->enter(to_string(mode), split);
   if (!pin_warning_.empty()) {
     logger().warning(std::exchange(pin_warning_, std::string()));
   }

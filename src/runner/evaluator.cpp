@@ -97,7 +97,7 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
   data::LoaderVisit batches = visit(split);
   std::int64_t done = 0;
   const auto next = [&] {
-    if (runner_.watchdog_ != nullptr) {
+    if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_reading(runner_, done);
     }
     range.begin_batch(done);
@@ -106,7 +106,7 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
     return batches.next();
   };
   while ((!steps || done < *steps) && next()) {
-    if (runner_.watchdog_ != nullptr) {
+    if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_computing(runner_, done);
     }
     if (runner_.parallelism().computes_shards()) {
@@ -160,8 +160,8 @@ at::Tensor TorchRunnerBase::Evaluator::evaluate_batch(detail::LoopFrame& frame, 
   at::Tensor loss = runner_.run_evaluate_step(batch);
   frame.add_loss(loss, normalizer);
   frame.observe(samples, tokens);
-  if (runner_.watchdog_ != nullptr) {
-    runner_.watchdog_->end_step();
+  if (runner_.watched_ != nullptr) {
+    runner_.watched_->end_step();
   }
   return loss;
 }

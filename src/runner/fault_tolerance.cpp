@@ -70,8 +70,8 @@ void TorchRunnerBase::FaultTolerance::keep_state() {
 void TorchRunnerBase::FaultTolerance::regroup(std::string_view reason) {
   AxisPlace share = runner_.parallelism().data_share();  // the loaders', whatever fails below
   std::string news(reason);
-  const bool watched = runner_.watchdog_ != nullptr;
-  runner_.watchdog_ = nullptr;
+  const bool watched = runner_.watched_ != nullptr;
+  runner_.watched_ = nullptr;
   runner_.services().watchdog.reset();  // it keeps connections of the group
   for (;;) {
     if (!news.empty()) {

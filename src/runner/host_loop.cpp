@@ -213,7 +213,7 @@ TorchRunnerBase::BatchReport TorchRunnerBase::evaluate_host_batch(data::BatchRef
                      quote(evaluation->frame.split()), " until finish_evaluation(), got one of ", quote(split));
   const WatchedLoop watched(*this);
   profiled_ = detail::records_ranges();
-  if (watchdog_ != nullptr) {
+  if (watched_ != nullptr) {
     WatchedLoop::mark_computing(*this, evaluation->done);
   }
   at::Tensor loss = Evaluator(*this).evaluate_batch(evaluation->frame, batch, samples);

@@ -12,6 +12,7 @@
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
 #include "runner/evaluator.hpp"
+#include "runner/services.hpp"
 #include "runner/without_gradients.hpp"
 
 namespace danling::inline v0 {
@@ -56,6 +57,7 @@ void TorchRunnerBase::infer_host_batch(const std::function<void()>& infer) {
   const InferScope scope(*this, "infer");
   const detail::WithoutGradients guard(any_script());
   infer();
+  services().progress->end_step();
 }
 
 detail::InferBatches TorchRunnerBase::begin_infer(std::string_view split, std::optional<std::int64_t> steps,
@@ -89,6 +91,7 @@ bool detail::InferBatches::next(void* prediction) {
   const TorchRunnerBase::InferScope scope(*runner_, split_);
   const detail::WithoutGradients guard(runner_->any_script());
   runner_->run_infer_step(runner_->batch_of(*loader_), prediction);
+  runner_->services().progress->end_step();
   return true;
 }
 

@@ -92,6 +92,10 @@ bool BaseRunner::close(std::optional<double> timeout) {
     if (services.recorder != nullptr) {
       services.recorder->close();
     }
+    if (services.heartbeat != nullptr) {
+      detail::mark(*services.progress, state_);
+      services.heartbeat->close();
+    }
     services.logger.close();
     services.workspace.close();
     phase_ = Phase::closed;

@@ -19,6 +19,33 @@ void PerformanceConfig::fields(Fields& f) {
       .above(0);
 }
 
+void WandbConfig::fields(Fields& f) {
+  f("enabled", enabled, "write an offline run, which `wandb sync` uploads");
+  f("project", project, "unset: the lineage");
+  f("entity", entity, "user or team; unset: that of who uploads");
+  f("group", group, "unset: the experiment");
+  f("name", name, "unset: the run's id");
+  f("job_type", job_type, "such as train");
+  f("tags", tags, "of the run");
+  f("dir", dir, "directory that holds wandb/offline-run-...; unset: the run's");
+  f("mode", mode, "offline, or disabled to write nothing; unset: offline")
+      .choices({"offline", "disabled"})
+      .refuse("online", "a client of the server; write offline and upload by `wandb sync`");
+}
+
+void MlflowConfig::fields(Fields& f) {
+  f("enabled", enabled, "write the run to a file store, which `mlflow ui` shows");
+  f("directory", directory, "the store; unset: mlruns in workspace_root");
+  f("experiment", experiment, "unset: the lineage");
+  f("name", name, "of the run; unset: its id");
+}
+
+void OpenMetricsConfig::fields(Fields& f) {
+  f("port", port, "serve http://127.0.0.1:<port>/metrics; 0: a free port, which is logged; unset: none")
+      .range(0, 65535);
+  f("file", file, "replaced every second, for a collector of text files (*.prom); unset: none");
+}
+
 void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
   f.group("Logging");
   f("record", config.record,
@@ -34,6 +61,10 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
       .non_semantic();
   f("performance", config.performance, "floating-point operations per second, and what share of the devices' they are")
       .non_semantic();
+  f("tensorboard", config.tensorboard, "write TensorBoard's files to <run>/tensorboard").non_semantic();
+  f("wandb", config.wandb, "an offline run of Weights & Biases").non_semantic();
+  f("mlflow", config.mlflow, "a run in MLflow's file store").non_semantic();
+  f("openmetrics", config.openmetrics, "latest numbers for Prometheus").non_semantic();
   f("csv", config.csv, "write metrics.csv, a table of the lines of metrics.jsonl").non_semantic();
   f("histogram_interval", config.histogram_interval,
     "updates between histograms of weights and gradients, for sinks that show them (TensorBoard); 0: none")
@@ -43,8 +74,8 @@ void detail::add_logging_fields(Fields& f, RunnerConfig& config) {
   f("quiet", config.quiet, "of what `console` reports only warnings and errors").non_semantic();
   f("summary", config.summary, "print the layers, shapes, parameters, memory and FLOPs of the model, and exit")
       .non_semantic();
+  f("heartbeat", config.heartbeat, "files that say what each process does").non_semantic();
   f("profiling", config.profiling, "traces of some steps").non_semantic();
-  reserve(f, reserved_keys().logging);
 }
 
 }  // namespace danling::inline v0

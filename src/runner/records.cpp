@@ -39,6 +39,7 @@ void BaseRunner::Records::begin() {
   if (!runner_.group().alone()) {
     open_rank_log();
   }
+  runner_.init_heartbeat();
 }
 
 void BaseRunner::Records::enter_generation() {
@@ -48,6 +49,7 @@ void BaseRunner::Records::enter_generation() {
   if (!runner_.group().alone()) {
     open_rank_log();
   }
+  runner_.init_heartbeat();
   runner_.recording_begun_ = true;
 }
 

@@ -23,11 +23,6 @@ constexpr Row checkpoint[] = {
     {"", "dedicated_async_process_group=true async_process_group_backend=gloo", "sharded checkpoints"},
     {"", "enable_ft_dataloader_checkpoints=false ft_replica_id ft_dataloader_checkpoint_prefix=ft-replica", replicas}};
 
-constexpr Row logging[] = {
-    {"", "tensorboard=false", "TensorBoard"},
-    {"wandb", "enabled=false project entity group name job_type tags=[] dir mode", "Weights & Biases"},
-    {"heartbeat", "enabled=false interval_seconds=60.0 dir_name=heartbeats", "heartbeat files"}};
-
 constexpr Row parallel_axes[] = {
     {"axes", "replicate=1 shard=1 context=1 pipeline=1 tensor=1 expert=1 expert_tensor=1", parallelism},
     {"",
@@ -97,8 +92,7 @@ std::vector<ReservedKey> read(std::span<const Row> rows) {
 }  // namespace
 
 const ReservedKeys& reserved_keys() {
-  static const ReservedKeys keys = {read(optim),   read(checkpoint),    read(logging),
-                                    read(process), read(parallel_axes), read(compile)};
+  static const ReservedKeys keys = {read(optim), read(checkpoint), read(process), read(parallel_axes), read(compile)};
   return keys;
 }
 

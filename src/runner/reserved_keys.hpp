@@ -7,9 +7,9 @@
 
 namespace danling::inline v0::detail {
 
-/// By section; `logging` and `process` are at the top level.
+/// By section; `process` is at the top level.
 struct ReservedKeys {
-  std::vector<ReservedKey> optim, checkpoint, logging, process, parallel, compile;
+  std::vector<ReservedKey> optim, checkpoint, process, parallel, compile;
 };
 const ReservedKeys& reserved_keys();
 

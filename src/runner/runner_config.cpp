@@ -389,6 +389,7 @@ void RunnerConfig::base_validate() const {
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
   detail::check_processes(*this);
+  heartbeat.check();
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' beside 'min_delta', got none");
   check<ConfigError>(!time_limit || time_limit->seconds > 0, where, "expected 'time_limit' above 0, got ",

@@ -26,7 +26,7 @@ bool BaseRunner::Saver::save(const detail::SaveCall& call) {
     defer(call);
     return true;
   }
-  const detail::WatchedSave watched(services.watchdog.get());
+  const detail::WatchedSave watched(*services.progress);
   Records(runner_).begin();
   runner_.settle_counters();
   const auto ranks = gather_rank_states();
@@ -169,7 +169,7 @@ void BaseRunner::Saver::on_failure(const std::string& text) {
 }
 
 void BaseRunner::settle_checkpoints() {
-  const detail::WatchedSave watched(services_->watchdog.get());
+  const detail::WatchedSave watched(*services_->progress);
   CheckpointManager& manager = checkpoint_manager();
   const auto timeout = config().checkpoint.wait_timeout;
   bool done = false;

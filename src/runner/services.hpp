@@ -13,6 +13,7 @@
 #include <danling/workspace/workspace.hpp>
 
 #include "runner/console.hpp"
+#include "runner/heartbeat.hpp"
 #include "runner/model_flops.hpp"
 #include "runner/recorder.hpp"
 #include "runner/restore_point.hpp"
@@ -35,6 +36,7 @@ struct RunnerServices {
 
   Workspace workspace;
   Logger& logger;
+  std::shared_ptr<LoopProgress> progress = std::make_shared<LoopProgress>();
   std::shared_ptr<ConsoleObserver> console;
   std::shared_ptr<ModelFlops> flops;
   RestorePoint restore;
@@ -60,7 +62,8 @@ struct RunnerServices {
   std::set<std::string, std::less<>> called_tools;
   /// The last logged failure; empty after a success.
   std::string checkpoint_failure;
-  std::string rank_log;  ///< path of this rank's own log; empty on the first rank
+  std::string rank_log;                          ///< path of this rank's own log; empty on the first rank
+  std::shared_ptr<HeartbeatCallback> heartbeat;  ///< null without `heartbeat.enabled`, and before the run begins
   /// Null without `comm.step_timeout_seconds`, and before the first loop. Destroyed first: its thread logs.
   std::unique_ptr<Watchdog> watchdog;
 };

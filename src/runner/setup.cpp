@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <danling/runner/early_stopping.hpp>
-#include <danling/telemetry/csv_sink.hpp>
 
 #include "runner/agreement.hpp"
 #include "runner/profiler.hpp"
@@ -80,13 +79,6 @@ void BaseRunner::Setup::make_recorder() {
                                                                  .by_path = config.resume.has_value(),
                                                                  .first = runner_.round_number(0)});
   runner_.callbacks_.add_own_first(services.recorder);  // others read what it has counted
-}
-
-void BaseRunner::Setup::add_sinks() {
-  const RunnerConfig& config = runner_.config();
-  if (config.record && config.csv) {
-    runner_.add_sink(std::make_shared<CsvSink>(runner_.workspace().dir() / "metrics.csv"));
-  }
 }
 
 void BaseRunner::Setup::make_profiler() {

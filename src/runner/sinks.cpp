@@ -6,8 +6,15 @@
 #include <ATen/ops/clamp.h>
 
 #include <danling/formats/image.hpp>
+#include <danling/telemetry/csv_sink.hpp>
+#include <danling/telemetry/mlflow.hpp>
+#include <danling/telemetry/openmetrics.hpp>
+#include <danling/telemetry/tensorboard_sink.hpp>
+#include <danling/telemetry/wandb.hpp>
+#include <danling/workspace/workspace.hpp>
 
 #include "runner/histograms.hpp"
+#include "runner/setup.hpp"
 #include "runner/sink_feed.hpp"
 
 namespace danling::inline v0 {
@@ -34,6 +41,55 @@ void BaseRunner::add_sink(std::shared_ptr<Sink> sink) {
   sinks_->add(sink);
   if (sink->wants_histograms() && config().histogram_interval > 0 && !std::exchange(makes_histograms_, true)) {
     callbacks_.add_own(std::make_shared<detail::Histograms>(config().histogram_interval), {.gradients = true});
+  }
+}
+
+void BaseRunner::init_tensorboard() { add_sink(std::make_shared<TensorBoardSink>()); }
+
+void BaseRunner::init_wandb() {
+  const WandbConfig& wandb = config().wandb;
+  const CodeIdentity& code = this->code();
+  add_sink(std::make_shared<WandbSink>(WandbOptions{.project = wandb.project.value_or(""),
+                                                    .entity = wandb.entity.value_or(""),
+                                                    .group = wandb.group.value_or(""),
+                                                    .name = wandb.name.value_or(""),
+                                                    .job_type = wandb.job_type.value_or(""),
+                                                    .tags = wandb.tags,
+                                                    .dir = wandb.dir.value_or(""),
+                                                    .mode = wandb.mode.value_or(""),
+                                                    .git_commit = code.commit}));
+}
+
+// Those that write beside the run's files are absent where it has none.
+void BaseRunner::Setup::add_sinks() {
+  const RunnerConfig& config = runner_.config();
+  if (config.openmetrics.port || config.openmetrics.file) {
+    OpenMetricsOptions options;
+    if (config.openmetrics.port) {
+      options.port = static_cast<std::uint16_t>(*config.openmetrics.port);
+    }
+    options.file = config.openmetrics.file.value_or("");
+    runner_.add_sink(std::make_shared<OpenMetricsSink>(std::move(options)));
+  }
+  if (!config.record) {
+    return;
+  }
+  if (config.csv) {
+    runner_.add_sink(std::make_shared<CsvSink>(runner_.workspace().dir() / "metrics.csv"));
+  }
+  if (config.tensorboard) {
+    runner_.init_tensorboard();
+  }
+  if (config.wandb.enabled) {
+    runner_.init_wandb();
+  }
+  if (config.mlflow.enabled) {
+    const MlflowConfig& mlflow = config.mlflow;
+    const auto store = std::filesystem::path(config.workspace_root) / "mlruns";
+    runner_.add_sink(std::make_shared<MlflowSink>(MlflowOptions{.directory = mlflow.directory.value_or(store.string()),
+                                                                .experiment = mlflow.experiment.value_or(""),
+                                                                .name = mlflow.name.value_or(""),
+                                                                .git_commit = runner_.code().commit}));
   }
 }
 

@@ -202,7 +202,7 @@ void TorchRunnerBase::Training::save_last() {
   if (group.reaches_others()) {
     group.set_timeout(detail::longest_timeout);
   }
-  const detail::WatchedSave watched(runner_.services().watchdog.get());
+  const detail::WatchedSave watched(*runner_.services().progress);
   Agreement(runner_).agree();
   group.set_timeout(timeout);
 }

@@ -71,7 +71,7 @@ void TorchRunnerBase::TrainPass::run(const std::string& split, bool resumed) {
 // By epochs the batches of one pass; by steps as many passes as the target needs, and further batches until the windows
 // of all models are closed: only the end of the run shortens one.
 bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase& loader) {
-  if (runner_.watchdog_ != nullptr) [[unlikely]] {
+  if (runner_.watched_ != nullptr) [[unlikely]] {
     WatchedLoop::mark_reading(runner_, loop_.iteration);
   }
   if (!runner_.by_steps_) {
@@ -164,7 +164,7 @@ void TorchRunnerBase::TrainPass::evaluate() {
 
 TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train(detail::LoopFrame& frame, const MicroBatch& micro_batch) {
   frame.data_ready();
-  if (runner_.watchdog_ != nullptr) [[unlikely]] {
+  if (runner_.watched_ != nullptr) [[unlikely]] {
     WatchedLoop::mark_computing(runner_, loop_.iteration);
   }
   if (!runner_.is_single_process_) {
@@ -203,8 +203,8 @@ void TorchRunnerBase::TrainPass::end_micro_batch(detail::LoopFrame& frame, OpenS
     LossPolicy(runner_).settle();
   }
   ++loop_.iteration;
-  if (runner_.watchdog_ != nullptr) [[unlikely]] {
-    runner_.watchdog_->end_step();
+  if (runner_.watched_ != nullptr) [[unlikely]] {
+    runner_.watched_->end_step();
   }
   if (step.skipped.defined()) [[unlikely]] {
     Gradients(runner_).count_flags(step);
@@ -241,8 +241,8 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::pass_over(detail::LoopFram
     Windows(runner_).align();
   }
   ++loop_.iteration;
-  if (runner_.watchdog_ != nullptr) {
-    runner_.watchdog_->end_step();
+  if (runner_.watched_ != nullptr) {
+    runner_.watched_->end_step();
   }
   frame.observe(micro_batch.samples, tokens);
   if (!runner_.by_steps_) {

@@ -19,7 +19,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     frame.begin_batch(loop_.iteration);
     const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
     frame.data_ready();
-    if (runner_.watchdog_ != nullptr) {
+    if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_computing(runner_, loop_.iteration);
     }
     const auto [normalizer, tokens] = runner_.count_batch(shard.batch);
@@ -37,7 +37,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
     if (loader.is_last_part()) {
       break;
     }
-    if (runner_.watchdog_ != nullptr) {
+    if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_reading(runner_, loop_.iteration);
     }
     check<DataError>(read(loader), "runner.train", "expected all shards of a batch in split ", quote(frame.split()),
@@ -47,8 +47,8 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   if (passes_over) {
     ++runner_.state_.train.micro_step;
     ++loop_.iteration;
-    if (runner_.watchdog_ != nullptr) {
-      runner_.watchdog_->end_step();
+    if (runner_.watched_ != nullptr) {
+      runner_.watched_->end_step();
     }
     return step;
   }

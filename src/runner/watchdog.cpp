@@ -84,17 +84,10 @@ void Watchdog::begin_loop(const std::string& log) {
     log_ = log;
     loop_thread_ = static_cast<pid_t>(syscall(SYS_gettid));
   }
-  end_step();
   runs_.store(true, std::memory_order_relaxed);
 }
 
 void Watchdog::end_loop() { runs_.store(false, std::memory_order_relaxed); }
-
-void Watchdog::enter(RunnerMode mode, std::string_view split) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  mode_ = mode;
-  split_ = split;
-}
 
 // Of each interval between two looks at most twice the planned length counts: after SIGCONT the loop has the time that
 // it had left.
@@ -109,7 +102,7 @@ void Watchdog::watch() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopped_.wait_for(lock, turn, [this] { return stopping_; })) {
     const auto now = Clock::now();
-    const std::int64_t ended = ended_.load(std::memory_order_relaxed);
+    const std::int64_t ended = options_.progress->ended();
     const bool moves = !runs() || ended != seen;
     idle = moves ? Seconds(0) : idle + std::min<Seconds>(now - last, 2 * turn);
     seen = ended;
@@ -129,15 +122,16 @@ std::string Watchdog::place(bool waits) {
   const auto calls = pending_calls();  // waits for its lock without holding that of this object
   const std::lock_guard<std::mutex> lock(mutex_);
   const std::string name = who();
-  std::string activity = text_of(phase());
+  const LoopProgress::Place at = options_.progress->place();
+  std::string activity = text_of(at.phase);
   for (const PendingCall& call : calls) {
     if (call.thread == loop_thread_) {
       activity = waits ? concat("waiting for other ranks in ", pending_text(call)) : "waiting for other ranks";
     }
   }
-  return concat(name.empty() ? "" : name + ", ", to_string(mode_), ", split ", quote(split_), ", epoch ",
-                epoch_.load(std::memory_order_relaxed), ", step ", step_.load(std::memory_order_relaxed), ", batch ",
-                batch_.load(std::memory_order_relaxed), ": ", activity);
+  return concat(name.empty() ? "" : name + ", ", at.mode, ", split ", quote(at.split), ", epoch ",
+                at.counters.epoch + 1, ", step ", at.counters.global_step + 1, ", batch ", at.counters.batch + 1, ": ",
+                activity);
 }
 
 void Watchdog::write_report(double seconds) {

@@ -8,22 +8,20 @@
 #include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include <danling/distributed/group.hpp>
-#include <danling/runner/mode.hpp>
 #include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/loop_progress.hpp>
 
 #include "distributed/rank_notes.hpp"
 
 namespace danling::inline v0::detail {
 
-enum class LoopPhase : int { between, reading, computing, saving };
-
-/// A thread that polls a counter of the loop's steps: micro-batches, evaluation batches and saves. Where none ends
+/// A thread that polls the counter of the loop's steps: micro-batches, evaluation batches and saves. Where none ends
 /// within the limit while a loop runs, the process ends with exit_hung. Time in which the process itself does not run
 /// (SIGSTOP, a debugger, a suspended machine) does not count.
 class Watchdog {
@@ -33,6 +31,7 @@ class Watchdog {
     std::chrono::milliseconds answer_time = std::chrono::seconds(5);  ///< for the places of other ranks
     Logger& logger;
     Group group;
+    std::shared_ptr<const LoopProgress> progress;
   };
 
   explicit Watchdog(Options options);
@@ -46,19 +45,6 @@ class Watchdog {
   void begin_loop(const std::string& log);
   void end_loop();
   bool runs() const { return runs_.load(std::memory_order_relaxed); }
-  void enter(RunnerMode mode, std::string_view split);
-  void mark(LoopPhase phase, std::int64_t epoch, std::int64_t step, std::int64_t batch) {
-    epoch_.store(epoch, std::memory_order_relaxed);
-    step_.store(step, std::memory_order_relaxed);
-    batch_.store(batch, std::memory_order_relaxed);
-    mark(phase);
-  }
-  void mark(LoopPhase phase) { phase_.store(phase, std::memory_order_relaxed); }
-  LoopPhase phase() const { return phase_.load(std::memory_order_relaxed); }
-  void end_step(LoopPhase next = LoopPhase::between) {
-    ended_.store(ended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    mark(next);
-  }
 
  private:
   void watch();
@@ -70,15 +56,12 @@ class Watchdog {
 
   Options options_;
   RankNotes notes_;
-  std::atomic<std::int64_t> ended_{0}, epoch_{0}, step_{0}, batch_{0};
-  std::atomic<LoopPhase> phase_{LoopPhase::between};
   std::atomic<bool> runs_{false};
 
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stopping_ = false;
-  RunnerMode mode_ = RunnerMode::train;
-  std::string split_, log_;
+  std::string log_;
   std::map<std::int64_t, std::string> places_;  ///< of the ranks that answered
   pid_t loop_thread_ = 0;
   std::thread thread_;
@@ -87,23 +70,16 @@ class Watchdog {
 /// A save, for its lifetime; it counts as a step.
 class WatchedSave {
  public:
-  explicit WatchedSave(Watchdog* watchdog) : watchdog_(watchdog) {
-    if (watchdog_ != nullptr) {
-      before_ = watchdog_->phase();
-      watchdog_->mark(LoopPhase::saving);
-    }
+  explicit WatchedSave(LoopProgress& progress) : progress_(progress), before_(progress.phase()) {
+    progress_.mark(LoopPhase::saving);
   }
-  ~WatchedSave() {
-    if (watchdog_ != nullptr) {
-      watchdog_->end_step(before_);
-    }
-  }
+  ~WatchedSave() { progress_.end_step(before_); }
   WatchedSave(const WatchedSave&) = delete;
   WatchedSave& operator=(const WatchedSave&) = delete;
 
  private:
-  Watchdog* watchdog_;
-  LoopPhase before_ = LoopPhase::between;
+  LoopProgress& progress_;
+  LoopPhase before_;
 };
 
 }  // namespace danling::inline v0::detail

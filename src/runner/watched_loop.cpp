@@ -6,15 +6,16 @@
 namespace danling::inline v0 {
 namespace {
 
-void mark(TorchRunnerBase& runner, detail::Watchdog& watchdog, detail::LoopPhase phase, std::int64_t done) {
+void mark(const TorchRunnerBase& runner, LoopProgress& progress, LoopPhase phase, std::int64_t done) {
   const auto& train = runner.state().train;
-  watchdog.mark(phase, train.epoch + 1, train.global_step + 1, done + 1);
+  progress.mark(
+      phase, {.epoch = train.epoch, .global_step = train.global_step, .micro_step = train.micro_step, .batch = done});
 }
 
 }  // namespace
 
 TorchRunnerBase::WatchedLoop::WatchedLoop(TorchRunnerBase& runner)
-    : runner_(runner), outermost_(runner.watchdog_ == nullptr) {
+    : runner_(runner), outermost_(runner.watched_ == nullptr) {
   if (outermost_) {
     begin(runner);
   }
@@ -22,33 +23,42 @@ TorchRunnerBase::WatchedLoop::WatchedLoop(TorchRunnerBase& runner)
 
 void TorchRunnerBase::WatchedLoop::begin(TorchRunnerBase& runner) {
   const auto limit = runner.config().comm.step_timeout_seconds;
+  auto& services = runner.services();
+  if (!limit && services.heartbeat == nullptr) {
+    return;
+  }
+  runner.watched_ = services.progress.get();
+  runner.watched_->enter(to_string(runner.mode()), runner.split_);
+  runner.watched_->end_step();
   if (!limit) {
     return;
   }
-  auto& services = runner.services();
   if (services.watchdog == nullptr) {
-    services.watchdog = std::make_unique<detail::Watchdog>(detail::Watchdog::Options{
-        .limit = std::chrono::duration<double>(*limit), .logger = runner.logger(), .group = runner.group()});
+    services.watchdog =
+        std::make_unique<detail::Watchdog>(detail::Watchdog::Options{.limit = std::chrono::duration<double>(*limit),
+                                                                     .logger = runner.logger(),
+                                                                     .group = runner.group(),
+                                                                     .progress = services.progress});
   }
   const bool recorded = services.recorder != nullptr && services.recorder->is_open() && runner.config().log;
   services.watchdog->begin_loop(recorded ? services.workspace.log_file().string() : services.rank_log);
-  services.watchdog->enter(runner.mode(), runner.split_);
-  runner.watchdog_ = services.watchdog.get();
 }
 
 TorchRunnerBase::WatchedLoop::~WatchedLoop() {
-  if (outermost_ && runner_.watchdog_ != nullptr) {
-    runner_.watchdog_->end_loop();
-    runner_.watchdog_ = nullptr;
+  if (outermost_ && runner_.watched_ != nullptr) {
+    if (auto* watchdog = runner_.services().watchdog.get()) {
+      watchdog->end_loop();
+    }
+    runner_.watched_ = nullptr;
   }
 }
 
 void TorchRunnerBase::WatchedLoop::mark_reading(TorchRunnerBase& runner, std::int64_t done) {
-  mark(runner, *runner.watchdog_, detail::LoopPhase::reading, done);
+  mark(runner, *runner.watched_, LoopPhase::reading, done);
 }
 
 void TorchRunnerBase::WatchedLoop::mark_computing(TorchRunnerBase& runner, std::int64_t done) {
-  mark(runner, *runner.watchdog_, detail::LoopPhase::computing, done);
+  mark(runner, *runner.watched_, LoopPhase::computing, done);
 }
 
 }  // namespace danling::inline v0

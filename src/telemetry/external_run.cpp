@@ -52,21 +52,11 @@ std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& rec
   const std::string series = series_of(record);
   for (const auto& [name, value] : flat_values(record.telemetry)) {
     if (name != "timestamp") {
-      out.emplace_back(valid_utf8(concat("telemetry/", series, '/', name)), value);
+      out.emplace_back(formats::valid_utf8(concat("telemetry/", series, '/', name)), value);
     }
   }
   for (const auto& [name, value] : flat_values(record.values)) {
-    out.emplace_back(valid_utf8(concat(series, '/', name)), value);
-  }
-  return out;
-}
-
-std::string valid_utf8(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t size = formats::utf8_sequence(text);
-    out += size == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, size);
-    text.remove_prefix(std::max<std::size_t>(size, 1));
+    out.emplace_back(formats::valid_utf8(concat(series, '/', name)), value);
   }
   return out;
 }

@@ -27,9 +27,6 @@ std::vector<std::pair<std::string, double>> flat_values(const Result& result);
 /// "val/recall/0". None at the log boundaries of an evaluation, where the step stands still.
 std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& record);
 
-/// `text` with U+FFFD for each byte that is not UTF-8.
-std::string valid_utf8(std::string_view text);
-
 /// The first `bytes` bytes of UTF-8 at most, without a part of a character.
 std::string_view cut_utf8(std::string_view text, std::size_t bytes);
 

@@ -6,6 +6,7 @@
 
 #include <danling/core/format.hpp>
 
+#include "formats/utf8.hpp"
 #include "telemetry/external_run.hpp"
 
 namespace danling::inline v0::detail {
@@ -13,7 +14,7 @@ namespace {
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : valid_utf8(text)) {
+  for (const char c : formats::valid_utf8(text)) {
     out += c == '\\' ? "\\\\" : c == '"' ? "\\\"" : c == '\n' ? "\\n" : std::string_view(&c, 1);
   }
   return out;

@@ -17,6 +17,7 @@
 #include <danling/telemetry/metrics_lines.hpp>
 #include <danling/workspace/files.hpp>
 
+#include "formats/utf8.hpp"
 #include "telemetry/append_file.hpp"
 #include "telemetry/external_run.hpp"
 #include "telemetry/mlflow_store.hpp"
@@ -87,7 +88,7 @@ class MlflowSink::Run {
  public:
   Run(const MlflowOptions& options, const RunInfo& run) : options_(options), info_(run) {
     const fs::path experiment = detail::mlflow_experiment(
-        options.directory, detail::valid_utf8(options.experiment.empty() ? run.lineage : options.experiment));
+        options.directory, formats::valid_utf8(options.experiment.empty() ? run.lineage : options.experiment));
     id_ = run.lines > 0 ? latest_run(experiment, detail::external_run_key(run)) : std::string();
     id_ = id_.empty() ? detail::external_run_id(run) : id_;
     folder_ = experiment / id_;
@@ -111,7 +112,7 @@ class MlflowSink::Run {
     flush();
     if (!ended_) {
       for (const auto& [name, value] : record.metrics) {
-        add_point("results/" + detail::valid_utf8(name), record.time, value, record.global_step);
+        add_point("results/" + formats::valid_utf8(name), record.time, value, record.global_step);
       }
       ended_ = true;
       write();
@@ -189,12 +190,12 @@ class MlflowSink::Run {
   // A name that was given on MLflow's page stays.
   std::string run_name() const {
     const std::string given = detail::text_at(detail::read_mlflow_meta(folder_), "run_name");
-    return !given.empty() ? given : detail::valid_utf8(options_.name.empty() ? info_.id : options_.name);
+    return !given.empty() ? given : formats::valid_utf8(options_.name.empty() ? info_.id : options_.name);
   }
 
   void write_text(const std::string& folder, const std::string& name, const std::string& value,
                   std::size_t most) const {
-    std::string text = detail::valid_utf8(value);
+    std::string text = formats::valid_utf8(value);
     if (text.size() > most) {
       text = std::string(detail::cut_utf8(text, most - 3)) + "...";
     }

@@ -30,27 +30,17 @@ ProtobufWriter struct_value(const std::string& text) {
   } else if (text == "true" || text == "false") {
     out.integer(4, text == "true" ? 1 : 0);
   } else {
-    out.text(3, valid_utf8(text));
+    out.text(3, formats::valid_utf8(text));
   }
   return out;
 }
 
 }  // namespace
 
-std::string valid_utf8(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t size = formats::utf8_sequence(text);
-    out += size > 0 ? text.substr(0, size) : std::string_view("\xef\xbf\xbd");
-    text.remove_prefix(size > 0 ? size : 1);
-  }
-  return out;
-}
-
 void TensorBoardSummary::value(std::string_view tag, int field, const ProtobufWriter& content, std::string_view plugin,
                                const std::string& plugin_data) {
   ProtobufWriter value;
-  value.text(1, valid_utf8(tag)).message(field, content);
+  value.text(1, formats::valid_utf8(tag)).message(field, content);
   if (!plugin.empty()) {
     ProtobufWriter data, metadata;
     data.text(1, plugin);
@@ -64,7 +54,7 @@ void TensorBoardSummary::value(std::string_view tag, int field, const ProtobufWr
 
 void TensorBoardSummary::scalar(std::string_view tag, double number) {
   ProtobufWriter value;
-  value.text(1, valid_utf8(tag)).number32(simple_value, static_cast<float>(number));
+  value.text(1, formats::valid_utf8(tag)).number32(simple_value, static_cast<float>(number));
   summary_.message(1, value);
 }
 
@@ -99,7 +89,7 @@ void TensorBoardSummary::histogram(std::string_view tag, const Histogram& histog
 
 void TensorBoardSummary::text(std::string_view tag, std::string_view markdown) {
   ProtobufWriter out;
-  out.integer(1, dt_string).message(2, {}).text(8, valid_utf8(markdown));
+  out.integer(1, dt_string).message(2, {}).text(8, formats::valid_utf8(markdown));
   value(tag, tensor, out, "text");
 }
 
@@ -122,7 +112,7 @@ void TensorBoardSummary::session_start(const std::vector<std::pair<std::string, 
   ProtobufWriter info;
   for (const auto& [name, text] : hparams) {
     ProtobufWriter entry;
-    entry.text(1, valid_utf8(name)).message(2, struct_value(text));
+    entry.text(1, formats::valid_utf8(name)).message(2, struct_value(text));
     info.message(1, entry);
   }
   session("_hparams_/session_start_info", 3, info.number(5, time));

@@ -38,7 +38,4 @@ class TensorBoardSummary {
   formats::ProtobufWriter summary_;
 };
 
-/// `text` with every byte that is not UTF-8 replaced: readers give up a file with such a text.
-std::string valid_utf8(std::string_view text);
-
 }  // namespace danling::inline v0::detail

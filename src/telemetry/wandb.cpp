@@ -18,6 +18,7 @@
 #include <danling/version.hpp>
 #include <danling/workspace/files.hpp>
 
+#include "formats/utf8.hpp"
 #include "telemetry/external_run.hpp"
 #include "telemetry/wandb_log.hpp"
 
@@ -74,7 +75,7 @@ ProtobufWriter config_message(const std::string& yaml) {
   const ConfigTree config = from_yaml(yaml, "the config of the run");
   if (config.is_map()) {
     for (const auto& [key, value] : config.map()) {
-      out.message(update_field, item(detail::valid_utf8(key.string()), json_text(value)));
+      out.message(update_field, item(formats::valid_utf8(key.string()), json_text(value)));
     }
   }
   return out;
@@ -83,7 +84,7 @@ ProtobufWriter config_message(const std::string& yaml) {
 void put_text(ProtobufWriter& message, int field, const std::string& value, const std::string& otherwise = {}) {
   const std::string& text = value.empty() ? otherwise : value;
   if (!text.empty()) {
-    message.text(field, detail::valid_utf8(text));
+    message.text(field, formats::valid_utf8(text));
   }
 }
 
@@ -190,7 +191,7 @@ class WandbSink::File {
       publish();
     }
     for (const auto& [name, value] : record.metrics) {
-      summary_[concat("results/", detail::valid_utf8(name))] = json_text(value);
+      summary_[concat("results/", formats::valid_utf8(name))] = json_text(value);
     }
     // wandb's own code after Ctrl-C is 255.
     const int code = record.status == "finished" ? 0 : record.status == "stopped" ? 255 : 1;

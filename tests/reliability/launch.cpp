@@ -301,7 +301,7 @@ TEST_CASE("launch: without enough descriptors for all workers, none is left runn
   });
   CHECK(launched.wait() == 2);
   CHECK(launched.err() ==
-        "[launch] expected pipes for the output of every worker, got Too many open files; ulimit -n sets how many "
+        "[launch] expected a pipe to a new process, got Too many open files; ulimit -n sets how many "
         "files a process may open\n");
   if (std::filesystem::exists(dir / "pids")) {
     for (const auto& line : lines_of(danling_test::read_file(dir / "pids"))) {

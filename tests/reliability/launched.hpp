@@ -1,4 +1,4 @@
-// `danling launch` as a process: started with files as its output, signalled, and waited for.
+// `danling launch`, or another command, as a process: started with files as its output, signalled, and waited for.
 #pragma once
 
 #include <fcntl.h>
@@ -50,9 +50,9 @@ class Launched {
  public:
   using Words = std::vector<std::string>;
 
-  /// Runs `danling launch <words>`. `prepare` runs in the new process, and may make other calls that are safe there.
-  explicit Launched(Words words, const std::function<void()>& prepare = {}) {
-    words.insert(words.begin(), {DANLING_COMMAND, "launch"});
+  /// Runs `danling <command> <words>`. `prepare` runs in the new process, and may make other calls that are safe there.
+  explicit Launched(Words words, const std::function<void()>& prepare = {}, const std::string& command = "launch") {
+    words.insert(words.begin(), {DANLING_COMMAND, command});
     std::vector<char*> argv;
     for (auto& word : words) {
       argv.push_back(word.data());

@@ -239,6 +239,13 @@ class BaseRunner : public RunnerPlan {
   /// Checks that `ft` applies: init_distributed of this class joins its processes. Before: the checkpoint manager is
   /// bound.
   virtual void init_fault_tolerance();
+  /// Starts the heartbeat of `heartbeat.enabled`. Called when: training has taken the run's directory, before its first
+  /// step, on every rank; and, with `ft`, each time that the ranks have changed. Not part of initialize().
+  virtual void init_heartbeat();
+  /// Adds the sink of `tensorboard: true`, or of `wandb.enabled`. Called when: the key is set, once, on every rank.
+  /// Files are opened when training begins. Override one to add another sink in its place.
+  virtual void init_tensorboard();
+  virtual void init_wandb();
   /// Builds loaders for the datasets that have none. Before: the checkpoint to restore is read. After: the length of an
   /// epoch is known.
   virtual void build_dataloaders() = 0;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <danling/config/fields.hpp>
 
@@ -17,6 +19,29 @@ struct PerformanceConfig {
   /// With those that recompute repeats; unset: not reported.
   std::optional<double> hardware_flops_per_sample, hardware_flops_per_token;
   std::optional<double> peak_flops;  ///< of all processes' devices together, per second; unset: no utilization
+  void fields(Fields& f);
+};
+
+/// `wandb`: see WandbSink.
+struct WandbConfig {
+  bool enabled = false;
+  std::optional<std::string> project, entity, group, name, job_type;
+  std::vector<std::string> tags;
+  std::optional<std::string> dir, mode;
+  void fields(Fields& f);
+};
+
+/// `mlflow`: see MlflowSink. Not in DanLing.
+struct MlflowConfig {
+  bool enabled = false;
+  std::optional<std::string> directory, experiment, name;
+  void fields(Fields& f);
+};
+
+/// `openmetrics`: see OpenMetricsSink. Not in DanLing.
+struct OpenMetricsConfig {
+  std::optional<std::int64_t> port;
+  std::optional<std::string> file;
   void fields(Fields& f);
 };
 

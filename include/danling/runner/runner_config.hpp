@@ -13,6 +13,7 @@
 #include <danling/optim/options.hpp>
 #include <danling/runner/compile_options.hpp>
 #include <danling/runner/finder_options.hpp>
+#include <danling/runner/heartbeat_options.hpp>
 #include <danling/runner/logging_options.hpp>
 #include <danling/runner/process_options.hpp>
 #include <danling/runner/profiling_options.hpp>
@@ -223,9 +224,14 @@ struct RunnerConfig : Config {
   std::optional<std::int64_t> log_interval;             ///< unset: 1/100 of the steps
   bool log_grad_norm = false, log_noise_scale = false;  ///< not in DanLing
   PerformanceConfig performance;
+  bool tensorboard = false;
+  WandbConfig wandb;
+  MlflowConfig mlflow;                    ///< not in DanLing
+  OpenMetricsConfig openmetrics;          ///< not in DanLing
   bool csv = false;                       ///< not in DanLing
   std::int64_t histogram_interval = 100;  ///< updates. Not in DanLing
   ProfilingConfig profiling;
+  HeartbeatConfig heartbeat;
 
   // Tools: not in DanLing; `dl::run` reads `enabled`
   FindLrConfig find_lr;

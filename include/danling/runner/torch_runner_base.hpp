@@ -38,13 +38,13 @@ namespace danling::inline v0 {
 
 struct BatchSizeReport;
 struct LearningRateReport;
+class LoopProgress;
 
 namespace detail {
 struct BatchParts;
 class LoopFrame;
 struct LossPolicyState;
 class ModelAverages;
-class Watchdog;
 struct LossProbe;
 }  // namespace detail
 namespace nn {
@@ -399,7 +399,7 @@ class TorchRunnerBase : public BaseRunner {
   std::int64_t save_interval_ = 0;                               // updates, by steps; 0: never
   std::int64_t accum_span_ = 1;                                  // micro-batches after which all windows are closed
   CheckpointManager* checkpoint_manager_ = nullptr;
-  detail::Watchdog* watchdog_ = nullptr;  // of a loop that runs under one
+  LoopProgress* watched_ = nullptr;  // of a loop that a watchdog or heartbeat watches
 
   // The loop in progress.
   bool profiled_ = false;              // a profiler records the batch in progress

@@ -33,6 +33,7 @@ namespace danling::inline v0 {
 class TensorBoardSink : public Sink {
  public:
   std::string name() const override { return "tensorboard"; }
+  bool wants_histograms() const override { return true; }
   /// @throws ConfigError for a run without a directory, Error when the files cannot be written.
   std::int64_t begin(const RunInfo& run) override;
   void scalars(const ScalarRecord& record) override;

@@ -1,4 +1,4 @@
-#include "launch_signals.hpp"
+#include <danling/core/signal_queue.hpp>
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 
 #include <danling/core/error.hpp>
 
-namespace danling_command {
+namespace danling::inline v0 {
 
-LaunchSignals::LaunchSignals() {
+SignalQueue::SignalQueue(std::string_view where) {
   // Where SIGCHLD is ignored, as some parents leave it, the kernel would drop the exit codes.
   signal(SIGCHLD, SIG_DFL);
   sigset_t wanted;
@@ -24,20 +24,19 @@ LaunchSignals::LaunchSignals() {
     }
   }
   descriptor_ = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
-  danling::check<danling::StateError>(descriptor_ >= 0, "launch", "expected a descriptor of signals, got ",
-                                      std::strerror(errno));
+  check<StateError>(descriptor_ >= 0, where, "expected a descriptor of signals, got ", std::strerror(errno));
   sigprocmask(SIG_BLOCK, &wanted, &mask_before_);
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &pipe_before_);
 }
 
-LaunchSignals::~LaunchSignals() {
+SignalQueue::~SignalQueue() {
   close(descriptor_);
   restore();
 }
 
-int LaunchSignals::next() const {
+int SignalQueue::next() const {
   signalfd_siginfo got{};
   ssize_t size = 0;
   while ((size = read(descriptor_, &got, sizeof got)) < 0 && errno == EINTR) {
@@ -45,9 +44,9 @@ int LaunchSignals::next() const {
   return size == static_cast<ssize_t>(sizeof got) ? static_cast<int>(got.ssi_signo) : 0;
 }
 
-void LaunchSignals::restore() const {
+void SignalQueue::restore() const {
   sigaction(SIGPIPE, &pipe_before_, nullptr);
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
-}  // namespace danling_command
+}  // namespace danling::inline v0

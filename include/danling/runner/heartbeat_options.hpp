@@ -1,0 +1,20 @@
+// `heartbeat`: files that say what each process does.
+#pragma once
+
+#include <string>
+
+#include <danling/config/fields.hpp>
+
+namespace danling::inline v0 {
+
+/// `heartbeat`: `<run>/<dir_name>/rank-00000.json`, written by a thread of its own (telemetry/heartbeat.hpp).
+struct HeartbeatConfig {
+  bool enabled = false;
+  double interval_seconds = 60.0;
+  std::string dir_name = "heartbeats";
+  void fields(Fields& f);
+  /// @throws ConfigError for a directory outside of the run's
+  void check() const;
+};
+
+}  // namespace danling::inline v0
