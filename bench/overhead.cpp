@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -70,6 +71,10 @@ std::shared_ptr<dl::optim::Optimizer> make_optimizer(const std::string& type, to
   }
   return std::make_shared<dl::optim::AdamW>(net->parameters(), dl::optim::OptimizerOptions{.lr = 1e-3});
 }
+
+/// What the runner reports: `sinks` adds TensorBoard, CSV and histograms of weights and gradients, each 100 steps.
+enum class Level { nothing, files, sinks };
+constexpr std::array<const char*, 3> level_names = {"nothing on", "accuracy, console, jsonl", "and TensorBoard, csv"};
 
 struct BenchConfig : dl::RunnerConfig {
   BenchConfig() {
@@ -261,7 +266,8 @@ bool same_losses(const std::vector<float>& a, const std::vector<float>& b) {
 
 /// One start: writes a line for each round, the microseconds of a step of the runner, the bare loop and the control.
 /// Fails when the losses are not equal.
-int child_paired(const std::string& type, std::int64_t hidden, bool everything, int rounds, const std::string& folder) {
+int child_paired(const std::string& type, std::int64_t hidden, Level level, int rounds, const std::string& folder) {
+  const bool everything = level != Level::nothing;
   // Both loops run with what dl::run sets for a process.
   mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
   mallopt(M_TRIM_THRESHOLD, 2'145'386'496);
@@ -291,7 +297,9 @@ int child_paired(const std::string& type, std::int64_t hidden, bool everything, 
   config.dataloader.splits["train"].shuffle = false;
   config.console = everything;
   config.log = everything;
-  config.log_interval = everything ? 50 : 1'000'000'000;
+  config.log_interval = level == Level::nothing ? 1'000'000'000 : level == Level::sinks ? 100 : 50;
+  config.tensorboard = config.csv = level == Level::sinks;
+  config.histogram_interval = 100;
   PairedRunner runner(config, type, hidden, everything, batches, schedule);
   // Numbers in memory that is there already: tensors that stay would cut the heap into pieces, and steps wait for
   // pages.
@@ -310,13 +318,14 @@ int child_paired(const std::string& type, std::int64_t hidden, bool everything, 
 }
 
 /// Rounds of several starts: where a process happens to lay its memory moves a loop by some microseconds.
-bool paired(const std::string& program, const std::string& type, std::int64_t hidden, bool everything, int starts,
+bool paired(const std::string& program, const std::string& type, std::int64_t hidden, Level level, int starts,
             int rounds, const std::string& folder) {
   std::vector<double> added, noise, bare;
   bool equal = true;
   for (int start = 0; start < starts; ++start) {
     const std::string command = "'" + program + "' --paired " + type + " " + std::to_string(hidden) + " " +
-                                (everything ? "1 " : "0 ") + std::to_string(rounds) + " '" + folder + "'";
+                                std::to_string(static_cast<int>(level)) + " " + std::to_string(rounds) + " '" + folder +
+                                "'";
     std::FILE* pipe = popen(command.c_str(), "r");
     double a = 0, b = 0, c = 0;
     while (pipe != nullptr && std::fscanf(pipe, "%lf %lf %lf", &a, &b, &c) == 3) {
@@ -336,9 +345,14 @@ bool paired(const std::string& program, const std::string& type, std::int64_t hi
   std::printf(
       "%-5s %4ld  %-24s  control %7.2f us  runner %+6.2f us [%+.2f, %+.2f]  bare loop %+5.2f us [%+.2f, %+.2f]  "
       "%zu rounds, %d starts  losses %s\n",
-      type.c_str(), static_cast<long>(hidden), everything ? "accuracy, console, jsonl" : "nothing on", median(bare),
-      cost.middle, cost.low, cost.high, zero.middle, zero.low, zero.high, added.size(), starts,
-      equal ? "bit-equal" : "DIFFER");
+      type.c_str(), static_cast<long>(hidden), level_names[static_cast<std::size_t>(level)], median(bare), cost.middle,
+      cost.low, cost.high, zero.middle, zero.low, zero.high, added.size(), starts, equal ? "bit-equal" : "DIFFER");
+  // The work of a boundary falls into few rounds: the mean has its share, the median has not.
+  const auto mean = [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  };
+  std::printf("%37s mean: runner %+5.1f %% of the control, bare loop %+5.1f %%\n", "", 100.0 * mean(added) / mean(bare),
+              100.0 * mean(noise) / mean(bare));
   return equal;
 }
 
@@ -480,8 +494,8 @@ int main(int argc, char** argv) {
                                    : child_danling(arguments[2], arguments[3], arguments[4]);
   }
   if (arguments.size() == 6 && arguments[0] == "--paired") {
-    return child_paired(arguments[1], std::stol(arguments[2]), arguments[3] == "1", std::stoi(arguments[4]),
-                        arguments[5]);
+    return child_paired(arguments[1], std::stol(arguments[2]), static_cast<Level>(std::stoi(arguments[3])),
+                        std::stoi(arguments[4]), arguments[5]);
   }
   const bool quick = std::find(arguments.begin(), arguments.end(), "--quick") != arguments.end();
   const auto folder = std::filesystem::temp_directory_path() / ("danling-bench-" + std::to_string(getpid()));
@@ -492,10 +506,10 @@ int main(int argc, char** argv) {
       "(a) one process, %d steps of each loop in turn, same optimizer code, one thread; differences to the control\n",
       block_steps);
   const std::vector<std::int64_t> sizes = quick ? std::vector<std::int64_t>{32} : std::vector<std::int64_t>{32, 128};
-  for (const bool everything : {false, true}) {
+  for (const Level level : {Level::nothing, Level::files, Level::sinks}) {
     for (const std::int64_t hidden : sizes) {
       for (const char* type : {"sgd", "adamw"}) {
-        equal = paired(argv[0], type, hidden, everything, quick ? 1 : 12, quick ? 6 : 48, folder.string()) && equal;
+        equal = paired(argv[0], type, hidden, level, quick ? 1 : 12, quick ? 6 : 48, folder.string()) && equal;
       }
     }
   }

@@ -7,6 +7,8 @@
 
 namespace danling::inline v0::detail {
 
+std::atomic<int> profilers_begun{0};
+
 bool records_ranges() { return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value(); }
 
 void NamedRange::begin(const char* name) {

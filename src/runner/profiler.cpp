@@ -156,6 +156,7 @@ void Profiler::start() {
     return;
   }
   stage_ = Stage::recording;
+  profilers_begun.fetch_add(1, std::memory_order_relaxed);
   steps_in_window_ = 0;
   thread_ = std::this_thread::get_id();
 }

@@ -95,7 +95,7 @@ bool TorchRunnerBase::TrainPass::next(detail::LoopFrame& frame, data::LoaderBase
 }
 
 bool TorchRunnerBase::TrainPass::read(data::LoaderBase& loader) {
-  runner_.profiled_ = detail::records_ranges();
+  runner_.profiled_ = runner_.records_ranges_();
   const detail::NamedRange range(runner_.profiled_, "danling.data");
   return loader.next();
 }

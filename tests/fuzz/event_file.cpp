@@ -36,8 +36,8 @@ void run(std::string_view input) {
   }
 
   danling::formats::EventFileReader events(file.path());
-  while (const auto event = events.next_event()) {
-    require(event->writer.size() <= input.size(), "a writer of the file");
+  while (const auto next = events.next_event()) {
+    require(next->writer.size() <= input.size(), "a writer of the file");
   }
   require(events.offset() == whole, "an event in each record");
 }

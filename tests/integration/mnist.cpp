@@ -285,7 +285,7 @@ TEST_CASE("mnist: what is wrong ends with one clear line, a code, and earlier ch
   danling_test::write_file(dir / "a.yaml", "epochs: 1\noptim:\n  lrr: 0.1\n");
   check_one_line(run(dir, {"--config", "a.yaml"}), 2, "a.yaml', line 3");
   check_one_line(run(dir, {"--epochs=many"}), 2, "epochs");
-  check_one_line(run(dir, {"--tensorboard=true"}), 2, "tensorboard");
+  check_one_line(run(dir, {"--fsdp.enabled=true"}), 2, "fsdp");
   check_one_line(run(dir, {"--dataloader.tarin.shuffle=false"}), 2, "did you mean 'train'?");
 
   fs::create_directories(dir / "data");

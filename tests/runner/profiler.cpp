@@ -48,8 +48,8 @@ fs::path only_trace(const fs::path& folder) {
 /// How often each name occurs among the complete events.
 std::map<std::string, int> names_in(const fs::path& trace) {
   std::map<std::string, int> out;
-  const Json json = Json::parse(read_file(trace));
-  for (const auto& event : json["traceEvents"]) {
+  const Json whole = Json::parse(read_file(trace));
+  for (const auto& event : whole["traceEvents"]) {
     if (event["ph"] == "X") {
       ++out[event["name"]];
     }
@@ -107,8 +107,8 @@ TEST_CASE("profiling: a trace has the steps, ranges and operators of a window, a
   // Chrome's format: what each kind of event must have. Ranges lie inside of their step, in order.
   std::map<std::string, std::pair<double, double>> third;
   bool has_shapes = false, has_memory = false;
-  const Json json = Json::parse(read_file(trace));
-  for (const auto& event : json["traceEvents"]) {
+  const Json whole = Json::parse(read_file(trace));
+  for (const auto& event : whole["traceEvents"]) {
     CAPTURE(event);
     for (const char* key : {"ph", "name", "pid", "tid", "ts"}) {
       CHECK(event.contains(key));

@@ -402,6 +402,7 @@ class TorchRunnerBase : public BaseRunner {
   LoopProgress* watched_ = nullptr;  // of a loop that a watchdog or heartbeat watches
 
   // The loop in progress.
+  detail::RangeQuery records_ranges_;
   bool profiled_ = false;              // a profiler records the batch in progress
   bool training_ = false;              // inside of a call that trains
   detail::LoopFrame* pass_ = nullptr;  // of training
