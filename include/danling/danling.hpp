@@ -93,9 +93,16 @@
 #include <danling/nn/recompute.hpp>
 #include <danling/nn/summary.hpp>
 
+#include <danling/telemetry/csv_sink.hpp>
 #include <danling/telemetry/heartbeat.hpp>
 #include <danling/telemetry/logger.hpp>
+#include <danling/telemetry/mlflow.hpp>
+#include <danling/telemetry/openmetrics.hpp>
+#include <danling/telemetry/sink.hpp>
+#include <danling/telemetry/sink_thread.hpp>
 #include <danling/telemetry/supervisor.hpp>
+#include <danling/telemetry/tensorboard_sink.hpp>
+#include <danling/telemetry/wandb.hpp>
 
 #include <danling/runner/finders.hpp>
 #include <danling/runner/parallelism.hpp>
