@@ -7,6 +7,7 @@
 #include <danling/config/tree.hpp>
 #include <danling/core/error.hpp>
 #include <danling/runner/base_runner.hpp>
+#include <danling/telemetry/metrics_lines.hpp>
 #include <danling/workspace/workspace.hpp>
 
 namespace danling::inline v0::detail {
@@ -110,17 +111,17 @@ void SinkFeed::on_log(const LogEvent& event) {
   follow_restore(event.runner, recorded.value_or(lines_ + 1) - 1);
   lines_ = recorded.value_or(lines_ + 1);
   end_.global_step = event.runner.state().train.global_step;
-  const double* time = event.telemetry.number("timestamp");
-  send(std::make_shared<SinkItem>(ScalarRecord{.split = event.split,
-                                               .mode = std::string(to_string(event.mode)),
-                                               .epoch = event.runner.state().train.epoch,
-                                               .global_step = event.runner.state().train.global_step,
-                                               .iteration = event.iteration,
-                                               .values = event.values,
-                                               .telemetry = event.telemetry,
-                                               .time = time != nullptr ? *time : seconds_now(),
-                                               .line = lines_},
-                                  /*final=*/!event.iteration));
+  ScalarRecord record{.split = event.split,
+                      .mode = std::string(to_string(event.mode)),
+                      .epoch = event.runner.state().train.epoch,
+                      .global_step = event.runner.state().train.global_step,
+                      .iteration = event.iteration,
+                      .values = event.values,
+                      .telemetry = event.telemetry,
+                      .time = 0.0,
+                      .line = lines_};
+  take_time(record);
+  send(std::make_shared<SinkItem>(std::move(record), /*final=*/!event.iteration));
 }
 
 void SinkFeed::on_result(const ResultEvent& event) {

@@ -62,6 +62,9 @@ void CsvSink::scalars(const ScalarRecord& record) {
   for (auto& [name, number] : record.telemetry.flatten(".")) {
     numbers.emplace_back("telemetry." + name, number);
   }
+  if (record.time > 0) {
+    numbers.emplace_back("telemetry.timestamp", record.time);
+  }
   std::vector<std::string> names;
   for (const auto& [name, number] : numbers) {
     if (std::find(columns_.begin(), columns_.end(), name) == columns_.end()) {

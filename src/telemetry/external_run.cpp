@@ -51,9 +51,7 @@ std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& rec
   }
   const std::string series = series_of(record);
   for (const auto& [name, value] : flat_values(record.telemetry)) {
-    if (name != "timestamp") {
-      out.emplace_back(formats::valid_utf8(concat("telemetry/", series, '/', name)), value);
-    }
+    out.emplace_back(formats::valid_utf8(concat("telemetry/", series, '/', name)), value);
   }
   for (const auto& [name, value] : flat_values(record.values)) {
     out.emplace_back(formats::valid_utf8(concat(series, '/', name)), value);

@@ -64,6 +64,18 @@ Result result_of(const Json& object) {
 
 }  // namespace
 
+void take_time(ScalarRecord& record) {
+  Result telemetry;
+  for (const auto& [name, value] : record.telemetry) {
+    if (const auto* time = std::get_if<double>(&value); time != nullptr && name == "timestamp") {
+      record.time = *time;
+    } else {
+      telemetry.set(name, value);
+    }
+  }
+  record.telemetry = std::move(telemetry);
+}
+
 ScalarRecord parse_metrics_line(std::string_view text) {
   try {
     const Json line = Json::parse(text);
@@ -86,9 +98,7 @@ ScalarRecord parse_metrics_line(std::string_view text) {
         out.values.set(name, value_of(value));
       }
     }
-    if (const double* time = out.telemetry.number("timestamp")) {
-      out.time = *time;
-    }
+    take_time(out);
     return out;
   } catch (const Json::exception&) {
     fail<DataError>(where, "expected a line of metrics, got ", quote(std::string(text.substr(0, 60))));

@@ -90,9 +90,7 @@ class OpenMetricsSink::State {
       put("danling_run_last_record_time_seconds", "seconds", "Of the latest numbers, since 1970.", record.time);
     }
     for (const auto& [name, value] : detail::flat_values(record.telemetry)) {
-      if (name != "timestamp") {
-        put_value(record, telemetry_family(name), name, value);
-      }
+      put_value(record, telemetry_family(name), name, value);
     }
     for (const auto& [name, value] : detail::flat_values(record.values)) {
       put_value(record, value_family(name), name, value);

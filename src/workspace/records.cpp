@@ -79,6 +79,7 @@ void Workspace::write_results(const std::vector<NumberedResult>& results, const 
 void Workspace::write_summary(const RunSummary& summary) const {
   require_open("workspace.write_summary");
   Json out = head(*this);
+  out["format"] = 1;  // readers refuse a later one
   out["status"] = summary.status;
   out["exit_code"] = summary.exit_code;
   out["error"] = summary.error.empty() ? Json(nullptr) : Json(summary.error);

@@ -60,15 +60,17 @@ class SinkRun {
                  .iteration = split == "train" ? std::optional(step) : std::nullopt,
                  .metrics = values,
                  .telemetry = telemetry});
-    return {.split = split,
-            .mode = split == "train" ? "train" : "evaluate",
-            .epoch = 0,
-            .global_step = step,
-            .iteration = split == "train" ? std::optional(step) : std::nullopt,
-            .values = values,
-            .telemetry = telemetry,
-            .time = time,
-            .line = log_.lines()};
+    danling::ScalarRecord record{.split = split,
+                                 .mode = split == "train" ? "train" : "evaluate",
+                                 .epoch = 0,
+                                 .global_step = step,
+                                 .iteration = split == "train" ? std::optional(step) : std::nullopt,
+                                 .values = values,
+                                 .telemetry = telemetry,
+                                 .time = 0.0,
+                                 .line = log_.lines()};
+    danling::take_time(record);
+    return record;
   }
 
   void log(danling::Sink& sink, const std::string& split, std::int64_t step, const danling::Result& values,

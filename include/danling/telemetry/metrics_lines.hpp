@@ -10,6 +10,9 @@
 
 namespace danling::inline v0 {
 
+/// Moves `telemetry.timestamp` of a line to the record's time.
+void take_time(ScalarRecord& record);
+
 /// One line. @throws DataError when it is not a line that MetricsLog writes.
 ScalarRecord parse_metrics_line(std::string_view text);
 

@@ -40,7 +40,7 @@ struct ScalarRecord {
   std::int64_t global_step = 0;
   std::optional<std::int64_t> iteration = {};  ///< nothing at the end of a pass, whose averages follow
   Result values = {};
-  Result telemetry = {};  ///< times, rates and memory
+  Result telemetry = {};  ///< times, rates and memory, without the time stamp
   double time = 0.0;      ///< seconds since 1970; 0: unknown
   std::int64_t line = 0;  ///< its number in metrics.jsonl, from 1
 };
