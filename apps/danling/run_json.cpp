@@ -208,12 +208,11 @@ void note_format(const Json& json, const fs::path& path, std::vector<std::string
   }
 }
 
-Json profiles_json(const fs::path& dir, std::vector<std::string>& notes) {
+Json profiles_json(const fs::path& dir, const fs::path& folder, std::vector<std::string>& notes) {
   Json out = Json::array();
   std::error_code error;
   std::vector<fs::path> files;
-  for (fs::recursive_directory_iterator entry(dir / "profiles", error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().filename() == "summary.json") {
       files.push_back(entry->path());
     }
@@ -287,7 +286,10 @@ Json run_json(const RunDirectory& run, std::vector<std::string>& notes) {
   out["log"] = log ? log->string() : "";
   out["code"] = code_json(run, notes);
   out["metadata"] = metadata_json(run.dir(), notes);
-  out["profiles"] = profiles_json(run.dir(), notes);
+  const auto trace_dir = full ? full->find("profiling") : nullptr;
+  const auto* named = trace_dir != nullptr && trace_dir->is_map() ? trace_dir->find("trace_dir") : nullptr;
+  out["profiles"] = profiles_json(
+      run.dir(), run.dir() / (named != nullptr && named->is_string() ? named->string() : "profiles"), notes);
   note_formats(run.dir(), notes);
   return out;
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include <danling/core/error.hpp>
@@ -157,8 +158,11 @@ std::vector<RunFacts> read_runs(const fs::path& root) {
     }
   };
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < std::min<std::size_t>(7, dirs.size() / 8); ++i) {
-    threads.emplace_back(work);
+  try {
+    for (std::size_t i = 0; i < std::min<std::size_t>(7, dirs.size() / 8); ++i) {
+      threads.emplace_back(work);
+    }
+  } catch (const std::system_error&) {  // no further thread can be had
   }
   work();
   for (auto& thread : threads) {

@@ -58,6 +58,11 @@ SweepLimits limits_of(const Arguments& arguments) {
   const int cores = usable_cores();
   const auto jobs = arguments.integer("--jobs", 1);
   const auto threads = arguments.integer("--threads", 1);
+  constexpr std::int64_t most = 4096;
+  for (const auto& [option, number] : {std::pair("--jobs", jobs), std::pair("--threads", threads)}) {
+    danling::check<ConfigError>(number.value_or(1) <= most, kWhere, "expected ", option, " of at most ", most, ", got ",
+                                number.value_or(1));
+  }
   SweepLimits out;
   out.threads = static_cast<int>(threads.value_or(jobs ? std::max<std::int64_t>(cores / *jobs, 1) : 1));
   out.jobs = static_cast<int>(jobs.value_or(std::max(cores / out.threads, 1)));

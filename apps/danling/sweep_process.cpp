@@ -85,7 +85,12 @@ TrialProcess::TrialProcess(const std::vector<std::string>& program, int threads,
   }
   const int fork_error = errno;
   ::close(output);
-  ::close(failed[1]);
+  if (piped) {
+    ::close(failed[1]);
+  }
+  if (piped && pid_ < 0) {
+    ::close(failed[0]);
+  }
   danling::check<danling::StateError>(pid_ > 0, kWhere, "expected a process for a trial, got ",
                                       quote(std::strerror(fork_error)));
   int reason = 0;
@@ -113,12 +118,15 @@ bool TrialProcess::ended() {
   if (pid_ < 0) {
     return true;
   }
-  int status = 0;
-  rusage usage{};
-  if (wait4(pid_, &status, WNOHANG, &usage) != pid_) {
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) {
     return false;
   }
-  kill(-pid_, SIGKILL);  // what it has left behind in its group
+  kill(-pid_, SIGKILL);  // what it has left behind in its group, whose number is its own until it is reaped
+  int status = 0;
+  rusage usage{};
+  while (wait4(pid_, &status, 0, &usage) < 0 && errno == EINTR) {
+  }
   pid_ = -1;
   signal_ = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   code_ = signal_ != 0 ? 128 + signal_ : WEXITSTATUS(status);

@@ -164,7 +164,19 @@ bool SweepRun::fits() {
   return enough;
 }
 
+// What keeps one trial from starting (no process, no lock) is its failure: the others go on.
 void SweepRun::start(const Task& task) {
+  try {
+    try_to_start(task);
+  } catch (const danling::ConfigError&) {
+    throw;  // of all trials: there is no such program
+  } catch (const danling::Error& error) {
+    fail(*task.trial, error.what());
+    state_.save("running");
+  }
+}
+
+void SweepRun::try_to_start(const Task& task) {
   auto& trial = *task.trial;
   Running running{task, nullptr, Clock::now()};
   const TrialLock lock(state_.lock_of(trial));

@@ -65,6 +65,7 @@ class SweepRun {
   void start_what_fits();
   bool fits();
   void start(const Task& task);
+  void try_to_start(const Task& task);
   void look_at_processes();
   void measure(Running& running);
   void judge(Running& running);

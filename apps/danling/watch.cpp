@@ -116,12 +116,16 @@ class Watched {
     return true;
   }
 
-  std::string data() const { return page_data(runs_, version_, true); }
-  std::uint64_t version() const { return version_; }
+  std::string data() const { return page_data(runs_, version(), true); }
+  /// Differs from those of an earlier server on the same port.
+  std::uint64_t version() const { return started_ + version_; }
 
  private:
   std::vector<RunOfPage> runs_;
   std::vector<bool> seen_;
+  const std::uint64_t started_ = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count());
   std::uint64_t version_ = 0;
   std::size_t hash_ = 0;
   Clock::time_point next_check_;

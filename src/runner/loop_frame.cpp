@@ -21,10 +21,6 @@ namespace {
 
 constexpr std::chrono::seconds quiet(5);
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // The peak of a device begins anew.
 void read_memory(LoopCounts& counts, at::Device device) {
   constexpr double mib = 1024.0 * 1024.0;
@@ -206,7 +202,7 @@ Result LoopFrame::telemetry(const LoopCounts& counts) const {
   if (runner_.services().flops != nullptr) {
     runner_.services().flops->add_rates(out, counts, runner_.mode() == RunnerMode::train);
   }
-  out.set("timestamp", std::round(seconds_since_1970() * 1e3) / 1e3);
+  out.merge(time_stamp());
   return out;
 }
 

@@ -26,6 +26,7 @@ bool ModelFlops::is_needed() const { return !config_.model_flops_per_sample && !
 
 void ModelFlops::on_train_begin(const SplitEvent&) {
   if (!done_) {
+    counter_.reset();  // one at a time
     counter_ = std::make_unique<nn::FlopCounter>();
   }
 }

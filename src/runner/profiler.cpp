@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -189,7 +190,12 @@ void Profiler::close_window() {
   const bool has_steps = steps_in_window_ > 0;
   if (std::unique_ptr<Trace> trace = stop(); trace != nullptr && has_steps) {
     join();
-    writer_ = std::thread([this, kept = std::shared_ptr<Trace>(std::move(trace))] { save(kept); });
+    const std::shared_ptr<Trace> kept = std::move(trace);
+    try {
+      writer_ = std::thread([this, kept] { save(kept); });
+    } catch (const std::system_error&) {  // no thread can be had
+      save(kept);
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <system_error>
 #include <utility>
 
 #include <danling/config/tree.hpp>
@@ -42,9 +44,24 @@ void SinkFeed::add(std::shared_ptr<Sink> sink) {
 }
 
 void SinkFeed::start(std::shared_ptr<Sink> sink) {
-  threads_.push_back(std::make_unique<SinkThread>(
-      std::move(sink), [this](LogLevel level, const std::string& text) { logger_.log(level, text); }));
-  threads_.back()->begin(info_);
+  ++started_;
+  const bool wants_histograms = sink->wants_histograms();
+  const std::string name = sink->name();
+  try {
+    threads_.push_back(
+        {std::make_unique<SinkThread>(std::move(sink),
+                                      [this](LogLevel level, const std::string& text) { logger_.log(level, text); }),
+         wants_histograms});
+    threads_.back().thread->begin(info_);
+  } catch (const std::system_error& error) {  // no thread can be had
+    logger_.warning(concat(name, ": ", error.what(), "; training continues without this sink"));
+  }
+}
+
+Result time_stamp() {
+  Result out;
+  out.set("timestamp", std::round(seconds_now() * 1e3) / 1e3);
+  return out;
 }
 
 RunInfo SinkFeed::describe(BaseRunner& runner) {
@@ -73,11 +90,11 @@ void SinkFeed::begin(BaseRunner& runner, std::int64_t lines) {
   }
   info_.lines = lines;
   info_.global_step = runner.state().train.global_step;
-  for (const auto& thread : threads_) {
-    thread->begin(info_);
+  for (const Entry& entry : threads_) {
+    entry.thread->begin(info_);
   }
-  for (std::size_t i = threads_.size(); i < sinks_.size(); ++i) {
-    start(sinks_[i]);
+  while (started_ < sinks_.size()) {
+    start(sinks_[started_]);
   }
 }
 
@@ -101,27 +118,30 @@ void SinkFeed::on_log(const LogEvent& event) {
   if (event.iteration && event.mode != RunnerMode::train) {
     return;  // progress lines of an evaluation are not recorded
   }
+  post_line(event.runner, {.split = event.split,
+                           .mode = std::string(to_string(event.mode)),
+                           .epoch = event.runner.state().train.epoch,
+                           .global_step = event.runner.state().train.global_step,
+                           .iteration = event.iteration,
+                           .values = event.values,
+                           .telemetry = event.telemetry});
+}
+
+void SinkFeed::post_line(BaseRunner& runner, ScalarRecord record) {
   const auto recorded = recorded_lines_();
   if (!begun_) {
-    if (sinks_.empty() || !recorded || !event.runner.is_main_process()) {
+    if (sinks_.empty() || !recorded || !runner.is_main_process()) {
       return;
     }
-    begin(event.runner, *recorded - 1);  // this process has taken over from the main one
+    begin(runner, *recorded - 1);  // this process has taken over from the main one
   }
-  follow_restore(event.runner, recorded.value_or(lines_ + 1) - 1);
+  follow_restore(runner, recorded.value_or(lines_ + 1) - 1);
   lines_ = recorded.value_or(lines_ + 1);
-  end_.global_step = event.runner.state().train.global_step;
-  ScalarRecord record{.split = event.split,
-                      .mode = std::string(to_string(event.mode)),
-                      .epoch = event.runner.state().train.epoch,
-                      .global_step = event.runner.state().train.global_step,
-                      .iteration = event.iteration,
-                      .values = event.values,
-                      .telemetry = event.telemetry,
-                      .time = 0.0,
-                      .line = lines_};
+  end_.global_step = runner.state().train.global_step;
+  record.line = lines_;
   take_time(record);
-  send(std::make_shared<SinkItem>(std::move(record), /*final=*/!event.iteration));
+  const bool final = !record.iteration;
+  send(std::make_shared<SinkItem>(std::move(record), final));
 }
 
 void SinkFeed::on_result(const ResultEvent& event) {
@@ -134,7 +154,7 @@ void SinkFeed::on_result(const ResultEvent& event) {
   if (const auto* row = event.results.best() != nullptr ? event.results.best() : event.results.latest()) {
     end_.metrics = row->result.flatten("/");
   }
-  post(event.runner, std::move(record), /*final=*/true);
+  post(event.runner, std::move(record));
 }
 
 SinkFeed::Place SinkFeed::here(const BaseRunner& runner) const {
@@ -153,28 +173,30 @@ void SinkFeed::put(SinkRecord& record, const Place& place) {
       record);
 }
 
-void SinkFeed::post(const BaseRunner& runner, SinkRecord record, bool final, std::optional<std::int64_t> step) {
+void SinkFeed::post(const BaseRunner& runner, SinkRecord record) {
   if (begun_) {
-    Place place = here(runner);
-    place.global_step = step.value_or(place.global_step);
-    put(record, place);
-    send(std::make_shared<SinkItem>(std::move(record), final));
+    put(record, here(runner));
+    send(std::make_shared<SinkItem>(std::move(record)));
   }
 }
 
-void SinkFeed::post_late(const BaseRunner& runner, std::function<SinkRecord()> make) {
+void SinkFeed::post_late(const BaseRunner& runner, std::size_t bytes, bool histogram,
+                         std::function<SinkRecord()> make) {
   if (begun_) {
-    send(std::make_shared<SinkItem>([make = std::move(make), place = here(runner)] {
+    const auto build = [make = std::move(make), place = here(runner)] {
       SinkRecord record = make();
       put(record, place);
       return record;
-    }));
+    };
+    send(std::make_shared<SinkItem>(build, bytes), histogram);
   }
 }
 
-void SinkFeed::send(const std::shared_ptr<const SinkItem>& item) {
-  for (const auto& thread : threads_) {
-    thread->post(item);
+void SinkFeed::send(const std::shared_ptr<const SinkItem>& item, bool histogram) {
+  for (const Entry& entry : threads_) {
+    if (!histogram || entry.wants_histograms) {
+      entry.thread->post(item);
+    }
   }
 }
 
@@ -189,10 +211,13 @@ void SinkFeed::close(std::chrono::milliseconds most) {
     send(std::make_shared<SinkItem>(end_, /*final=*/true));
     begun_ = false;
   }
+  for (const Entry& entry : threads_) {
+    entry.thread->begin_close();
+  }
   const auto until = std::chrono::steady_clock::now() + most;
-  for (const auto& thread : threads_) {
+  for (const Entry& entry : threads_) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    thread->close(std::max(left, std::chrono::milliseconds(0)));
+    entry.thread->close(std::max(left, std::chrono::milliseconds(0)));
   }
 }
 

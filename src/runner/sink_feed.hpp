@@ -16,6 +16,9 @@
 
 namespace danling::inline v0::detail {
 
+/// The telemetry of a line: "timestamp", seconds since 1970 with three decimal places.
+Result time_stamp();
+
 /// On the main process, from the beginning of training on. Each sink has a thread; see SinkThread.
 class SinkFeed : public Callback {
  public:
@@ -39,10 +42,12 @@ class SinkFeed : public Callback {
 
   /// What the run says of its end, when that is not what training said.
   void set_status(const std::string& status, const std::string& error);
-  /// A record of the program, at the present step or at `step`; no effect before training begins.
-  void post(const BaseRunner& runner, SinkRecord record, bool final, std::optional<std::int64_t> step = std::nullopt);
-  /// The same for one that a sink's thread builds; it may be dropped.
-  void post_late(const BaseRunner& runner, std::function<SinkRecord()> make);
+  /// A record of the program, at the present step; no effect before training begins.
+  void post(const BaseRunner& runner, SinkRecord record);
+  /// The same for one that a sink's thread builds, from so many bytes; it may be dropped.
+  void post_late(const BaseRunner& runner, std::size_t bytes, bool histogram, std::function<SinkRecord()> make);
+  /// A line of metrics.jsonl, which has been appended where there is one.
+  void post_line(BaseRunner& runner, ScalarRecord record);
   /// Sends the end, and waits for the sinks at most so long.
   void close(std::chrono::milliseconds most);
 
@@ -57,14 +62,19 @@ class SinkFeed : public Callback {
   void start(std::shared_ptr<Sink> sink);
   void follow_restore(BaseRunner& runner, std::int64_t lines);
   static RunInfo describe(BaseRunner& runner);
-  void send(const std::shared_ptr<const SinkItem>& item);
+  void send(const std::shared_ptr<const SinkItem>& item, bool histogram = false);
   Place here(const BaseRunner& runner) const;
   static void put(SinkRecord& record, const Place& place);
 
   Logger& logger_;
   std::function<std::optional<std::int64_t>()> recorded_lines_;
   std::vector<std::shared_ptr<Sink>> sinks_;
-  std::vector<std::unique_ptr<SinkThread>> threads_;  // of each sink, once training has begun here
+  struct Entry {
+    std::unique_ptr<SinkThread> thread;
+    bool wants_histograms;
+  };
+  std::vector<Entry> threads_;  // of each sink, once training has begun here
+  std::size_t started_ = 0;     // sinks that have one, or could have none
   RunInfo info_;
   EndRecord end_{.status = "stopped"};
   bool begun_ = false;

@@ -14,6 +14,7 @@
 #include <danling/workspace/workspace.hpp>
 
 #include "runner/histograms.hpp"
+#include "runner/services.hpp"
 #include "runner/setup.hpp"
 #include "runner/sink_feed.hpp"
 
@@ -69,6 +70,9 @@ void BaseRunner::Setup::add_sinks() {
       options.port = static_cast<std::uint16_t>(*config.openmetrics.port);
     }
     options.file = config.openmetrics.file.value_or("");
+    options.listens = [&logger = runner_.logger()](const std::string& address) {
+      logger.info(concat("openmetrics: ", address));
+    };
     runner_.add_sink(std::make_shared<OpenMetricsSink>(std::move(options)));
   }
   if (!config.record) {
@@ -95,21 +99,40 @@ void BaseRunner::Setup::add_sinks() {
 
 void BaseRunner::write_score(const std::string& name, double score, const std::string& split,
                              std::optional<std::int64_t> step) {
-  ScalarRecord record{.split = split, .mode = std::string(to_string(mode_)), .epoch = state_.train.epoch};
-  record.values.set(name, score);
-  sinks_->post(*this, std::move(record), /*final=*/false, step);
+  Result values;
+  values.set(name, score);
+  const Result telemetry = detail::time_stamp();
+  const std::int64_t at = step.value_or(state_.train.global_step);
+  if (services_ != nullptr && services_->recorder != nullptr) {
+    services_->recorder->append({.split = split,
+                                 .mode = to_string(mode_),
+                                 .epoch = state_.train.epoch,
+                                 .global_step = at,
+                                 .iteration = {},
+                                 .metrics = values,
+                                 .telemetry = telemetry});
+  }
+  sinks_->post_line(*this, {.split = split,
+                            .mode = std::string(to_string(mode_)),
+                            .epoch = state_.train.epoch,
+                            .global_step = at,
+                            .iteration = {},
+                            .values = values,
+                            .telemetry = telemetry});
 }
 
 void BaseRunner::write_text(const std::string& name, const std::string& text) {
-  sinks_->post(*this, TextRecord{.name = name, .text = text}, /*final=*/true);
+  sinks_->post(*this, TextRecord{.name = name, .text = text});
 }
 
 void BaseRunner::write_histogram(const std::string& name, const at::Tensor& values) {
-  check<ConfigError>(values.defined() && !values.is_complex(), "runner.write_histogram",
-                     "expected a tensor of real numbers for ", quote(name), ", got ",
-                     values.defined() ? "complex ones" : "an undefined one");
+  check<ConfigError>(values.defined() && !values.is_complex() && values.layout() == at::kStrided,
+                     "runner.write_histogram", "expected a dense tensor of real numbers for ", quote(name), ", got ",
+                     !values.defined()     ? "an undefined one"
+                     : values.is_complex() ? "complex ones"
+                                           : "a sparse one");
   if (sinks_->is_active()) {
-    sinks_->post_late(*this, [name, copy = copy_of(values)] {
+    sinks_->post_late(*this, values.nbytes(), /*histogram=*/true, [name, copy = copy_of(values)] {
       return HistogramRecord{.name = name, .histogram = histogram_of(copy)};
     });
   }
@@ -124,21 +147,22 @@ void BaseRunner::write_image(const std::string& name, const at::Tensor& image) {
   if (!sinks_->is_active()) {
     return;
   }
-  sinks_->post_late(*this, [name, copy = copy_of(grey ? image.unsqueeze(0) : image)] {
-    const at::NoGradGuard no_grad;
-    at::Tensor pixels = copy.to(at::kCPU);
-    if (pixels.is_floating_point()) {
-      pixels = at::clamp(pixels.to(at::kFloat).nan_to_num(), 0, 1).mul(255).round();
-    }
-    pixels = pixels.to(at::kByte).permute({1, 2, 0}).contiguous();
-    const auto* bytes = reinterpret_cast<const std::byte*>(pixels.const_data_ptr<std::uint8_t>());
-    return ImageRecord{.name = name,
-                       .width = pixels.size(1),
-                       .height = pixels.size(0),
-                       .channels = pixels.size(2),
-                       .png = formats::encode_png({bytes, static_cast<std::size_t>(pixels.numel())}, pixels.size(1),
-                                                  pixels.size(0), pixels.size(2))};
-  });
+  sinks_->post_late(*this, image.nbytes(), /*histogram=*/false,
+                    [name, copy = copy_of(grey ? image.unsqueeze(0) : image)] {
+                      const at::NoGradGuard no_grad;
+                      at::Tensor pixels = copy.to(at::kCPU);
+                      if (pixels.is_floating_point()) {
+                        pixels = at::clamp(pixels.to(at::kFloat).nan_to_num(), 0, 1).mul(255).round();
+                      }
+                      pixels = at::clamp(pixels, 0, 255).to(at::kByte).permute({1, 2, 0}).contiguous();
+                      const auto* bytes = reinterpret_cast<const std::byte*>(pixels.const_data_ptr<std::uint8_t>());
+                      return ImageRecord{.name = name,
+                                         .width = pixels.size(1),
+                                         .height = pixels.size(0),
+                                         .channels = pixels.size(2),
+                                         .png = formats::encode_png({bytes, static_cast<std::size_t>(pixels.numel())},
+                                                                    pixels.size(1), pixels.size(0), pixels.size(2))};
+                    });
 }
 
 }  // namespace danling::inline v0

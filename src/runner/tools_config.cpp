@@ -40,8 +40,14 @@ void check_tools(const RunnerConfig& config) {
                      config.find_batch_size.min, " and ", config.find_batch_size.max);
   config.compile.check();
   config.profiling.check();
-  check<ConfigError>(!config.profiling.enabled || config.record, where,
-                     "expected 'record: true' beside 'profiling.enabled', got false, which writes nothing");
+  for (const auto& [set, key] :
+       {std::pair(config.profiling.enabled, "profiling.enabled"),
+        std::pair(config.heartbeat.enabled, "heartbeat.enabled"), std::pair(config.tensorboard, "tensorboard"),
+        std::pair(config.csv, "csv"), std::pair(config.wandb.enabled, "wandb.enabled"),
+        std::pair(config.mlflow.enabled, "mlflow.enabled")}) {
+    check<ConfigError>(!set || config.record, where, "expected 'record: true' beside '", key,
+                       "', got false, which writes nothing");
+  }
 }
 
 }  // namespace danling::inline v0::detail

@@ -203,6 +203,8 @@ class LoopbackServer::Loop {
         response = handler_(parsed.request);
       } catch (const std::exception& error) {
         response = text_response(500, error.what());
+      } catch (...) {
+        response = text_response(500, "an exception that is no std::exception");
       }
     }
     client.head = detail::response_head(response);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include <danling/core/error.hpp>
@@ -177,8 +178,15 @@ bool MetricsReader::update() {
       errors[part] = std::current_exception();
     }
   };
-  for (std::uint64_t part = 1; part < parts; ++part) {
-    threads.emplace_back(read, part);
+  std::uint64_t part = 1;
+  try {
+    for (; part < parts; ++part) {
+      threads.emplace_back(read, part);
+    }
+  } catch (const std::system_error&) {  // no further thread can be had
+  }
+  for (; part < parts; ++part) {
+    read(part);
   }
   read(0);
   for (auto& thread : threads) {

@@ -62,6 +62,9 @@ class OpenMetricsSink::State {
     if (options_.port && !server_) {
       auto server = std::make_unique<LoopbackServer>(LoopbackServerOptions{.port = *options_.port},
                                                      [this](const HttpRequest& request) { return answer(request); });
+      if (options_.listens) {
+        options_.listens(concat("http://127.0.0.1:", server->port(), "/metrics"));
+      }
       const std::lock_guard lock(mutex_);
       server_ = std::move(server);
     }

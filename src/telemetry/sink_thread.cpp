@@ -1,5 +1,6 @@
 #include <danling/telemetry/sink_thread.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -41,7 +42,8 @@ struct SinkItem::Late {
 };
 
 SinkItem::SinkItem(SinkRecord record, bool final) : now_(std::move(record)), final_(final) {}
-SinkItem::SinkItem(Make make, bool final) : late_(std::make_unique<Late>(std::move(make))), final_(final) {}
+SinkItem::SinkItem(Make make, std::size_t bytes)
+    : late_(std::make_unique<Late>(std::move(make))), final_(false), bytes_(std::max<std::size_t>(bytes, 1024)) {}
 SinkItem::~SinkItem() = default;
 
 const SinkRecord& SinkItem::record() const {
@@ -71,6 +73,7 @@ struct SinkThread::Shared {
   std::condition_variable changed;
   std::deque<Task> waiting;   // the front is being written
   std::size_t droppable = 0;  // records that wait and may be dropped
+  std::size_t held = 0;       // bytes of those that are built later
   std::int64_t written = 0, dropped = 0, lost = 0;
   bool unflushed = false, failing = false, closing = false, abandoned = false, ended = false;
 
@@ -171,7 +174,9 @@ bool SinkThread::Shared::write(const Task& task) {
 void SinkThread::Shared::pop() {
   const auto* item = std::get_if<Item>(&waiting.front());
   written += item != nullptr ? 1 : 0;
-  droppable -= item != nullptr && !(*item)->is_final() ? 1 : 0;
+  if (item != nullptr && !(*item)->is_final()) {
+    (*item)->bytes() > 0 ? held -= (*item)->bytes() : --droppable;
+  }
   waiting.pop_front();
   replayed_to = -1;
 }
@@ -213,11 +218,15 @@ void SinkThread::Shared::run() {
     }
     failing = !done;
     changed.notify_all();
-    if (!done && closing) {
-      lost = static_cast<std::int64_t>(waiting.size());
-      break;
-    }
-    if (!done) {
+    if (!done && closing) {  // each record has an attempt; without begin() none can be written
+      if (waiting.empty() || std::holds_alternative<RunInfo>(waiting.front())) {
+        lost += static_cast<std::int64_t>(waiting.size());
+        break;
+      }
+      ++lost;
+      pop();
+      --written;
+    } else if (!done) {
       changed.wait_for(lock, options.retry, [&] { return closing; });
     }
   }
@@ -235,6 +244,12 @@ SinkThread::SinkThread(std::shared_ptr<Sink> sink, Log log, SinkThreadOptions op
 
 SinkThread::~SinkThread() { close(std::chrono::milliseconds(0)); }
 
+void SinkThread::begin_close() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->closing = true;
+  shared_->changed.notify_all();
+}
+
 void SinkThread::begin(const RunInfo& run) {
   const std::lock_guard lock(shared_->mutex);
   shared_->waiting.emplace_back(run);
@@ -244,11 +259,14 @@ void SinkThread::begin(const RunInfo& run) {
 void SinkThread::post(const std::shared_ptr<const SinkItem>& item) {
   const std::lock_guard lock(shared_->mutex);
   if (!item->is_final()) {
-    if (shared_->droppable >= shared_->options.capacity) {
+    const std::size_t bytes = item->bytes();
+    // One is taken whatever its size.
+    if (bytes > 0 ? shared_->held > 0 && shared_->held + bytes > shared_->options.capacity_bytes
+                  : shared_->droppable >= shared_->options.capacity) {
       ++shared_->dropped;
       return;
     }
-    ++shared_->droppable;
+    bytes > 0 ? shared_->held += bytes : ++shared_->droppable;
   }
   shared_->waiting.emplace_back(item);
   shared_->changed.notify_all();
@@ -265,12 +283,11 @@ void SinkThread::close(std::chrono::milliseconds most) {
   if (std::exchange(closed_, true)) {
     return;
   }
+  begin_close();
   std::unique_lock lock(shared_->mutex);
-  shared_->closing = true;
-  shared_->changed.notify_all();
   const bool ended = shared_->changed.wait_for(lock, most, [&] { return shared_->ended; });
   shared_->abandoned = !ended;
-  const std::int64_t lost = ended ? shared_->lost : static_cast<std::int64_t>(shared_->waiting.size());
+  const std::int64_t lost = shared_->lost + (ended ? 0 : static_cast<std::int64_t>(shared_->waiting.size()));
   const std::int64_t dropped = shared_->dropped;
   lock.unlock();
   if (ended) {

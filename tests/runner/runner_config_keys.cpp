@@ -184,9 +184,18 @@ TEST_CASE("RunnerConfig: the default of every key is accepted when written out",
 }
 
 TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error with its name", "[runner]") {
-  CHECK(error_of_options("--tensorboard") ==
-        "[config.parse] expected 'tensorboard' to keep its default false, got 'true' (command line); "
-        "not available in this release: TensorBoard");
+  CHECK(error_of_options("--fsdp.enabled") ==
+        "[config.parse] expected 'fsdp.enabled' to keep its default false, got 'true' (command line); "
+        "not available in this release: model parallelism");
+  CHECK(error_of_options("--wandb.mode", "online") ==
+        "[config.parse] expected a value that this release supports for 'wandb.mode', got 'online': not available: a "
+        "client of the server; write offline and upload by `wandb sync` (command line)");
+  CHECK(error_of<ConfigError>([] {
+          RunnerConfig config;
+          danling::apply(config, "record", "false");
+          danling::apply(config, "csv", "true");
+          config.validate();
+        }) == "[config.validate] expected 'record: true' beside 'csv', got false, which writes nothing");
   CHECK(error_of_options("--gc.interval", "10") ==
         "[config.parse] expected 'gc.interval' to keep its default null, got '10' (command line); "
         "not available in this release: pacing of Python's garbage collector, which C++ does not have");
@@ -230,7 +239,7 @@ TEST_CASE("RunnerConfig: --help describes every supported key and lists every ot
     }
     CHECK(listed);
   }
-  CHECK(help.find("\n  --tensorboard") == std::string::npos);
+  CHECK(help.find("\n  --fsdp") == std::string::npos);
   // A supported field without a description would leave spaces at the end of its line, or only its default.
   CHECK(help.find(" \n") == std::string::npos);
   std::istringstream lines(help);

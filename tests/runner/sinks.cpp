@@ -192,6 +192,46 @@ TEST_CASE("sinks: a roll-back takes back the lines after the checkpoint", "[runn
                       [](const auto& line) { return line.starts_with("begin"); }) == 2);
 }
 
+TEST_CASE("sinks: scores of the program are lines, also after a resume", "[runner][sinks]") {
+  const auto run = [](bool interrupted) {
+    const Folder folder;
+    TinyConfig config = sink_config(folder);
+    config.csv = config.auto_resume = true;
+    config.checkpoint.interval = 3;
+    const auto given = std::make_shared<Given>();
+    const auto train = [&](std::int64_t stop) {
+      TinyRunner runner(config);
+      runner.add_sink(std::make_shared<MySink>(given));
+      runner.before_step = [&](TinyRunner& self, std::int64_t) {
+        const auto step = self.state().train.global_step;
+        self.write_score("square", static_cast<double>(step * step), "mine");
+        if (step == stop) {
+          self.request_stop();
+        }
+      };
+      if (stop > 0) {
+        CHECK_THROWS_AS(runner.train(), dl::Stopped);
+      } else {
+        runner.train();
+      }
+      const auto file = runner.workspace().metrics_file();
+      runner.close();
+      CHECK(lines_of(given->scalars) == lines_of(file));
+      return dl::formats::read_csv(file.parent_path() / "metrics.csv").num_rows();
+    };
+    if (interrupted) {
+      train(4);
+      const std::lock_guard lock(given->mutex);
+      given->scalars.pop_back();  // as a killed process leaves it
+    }
+    CHECK(train(0) == given->scalars.size());
+    return lines_of(given->scalars);
+  };
+  const auto lines = run(false);
+  CHECK(lines.size() == 2 * (3 + 2) + 14);
+  CHECK(run(true) == lines);
+}
+
 TEST_CASE("sinks: one that always fails ends nothing and is reported once", "[runner][sinks]") {
   const Folder folder;
   const auto given = std::make_shared<Given>();

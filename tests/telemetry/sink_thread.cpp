@@ -177,6 +177,46 @@ TEST_CASE("SinkThread: close reports what a failing sink did not take", "[teleme
   CHECK(lines.all()[1] == "kept: 2 records could not be written");
 }
 
+TEST_CASE("SinkThread: close gives each record one attempt", "[telemetry][sinks]") {
+  struct Picky : Kept {
+    void text(const dl::TextRecord& record) override {
+      record.text == "bad" ? dl::fail<dl::Error>("picky", "expected a good text, got a bad one") : add(record.text);
+    }
+  };
+  const auto sink = std::make_shared<Picky>();
+  SinkLog lines;
+  dl::SinkThread thread(sink, lines.log(), {.retry = seconds(600)});
+  for (const char* word : {"first", "bad", "second", "bad"}) {
+    thread.post(text(word));
+  }
+  thread.post(std::make_shared<dl::SinkItem>(dl::EndRecord{.status = "finished"}));
+  thread.close(seconds(60));
+  CHECK(sink->all() == std::vector<std::string>{"first", "second", "finished"});
+  CHECK(lines.all().back() == "kept: 2 records could not be written");
+}
+
+TEST_CASE("SinkThread: what waits holds a bounded amount of memory, beside which numbers have their place",
+          "[telemetry][sinks]") {
+  const auto sink = std::make_shared<Gate>();
+  SinkLog lines;
+  dl::SinkThread thread(sink, lines.log(), {.capacity = 2, .capacity_bytes = 10000});
+  thread.post(text("first"));
+  sink->wait_until_it_waits();
+  const auto late = [](std::size_t bytes) {
+    return std::make_shared<dl::SinkItem>([] { return dl::TextRecord{.text = "late"}; }, bytes);
+  };
+  thread.post(late(1 << 20));  // alone, whatever its size
+  thread.post(late(2000));
+  CHECK(thread.num_dropped() == 1);
+  thread.post(line(1));
+  thread.post(line(2));
+  CHECK(thread.num_dropped() == 1);
+  sink->open_it();
+  CHECK(thread.drain(seconds(60)));
+  CHECK(sink->all() == std::vector<std::string>{"first", "late", "line 1", "line 2"});
+  thread.close(seconds(60));
+}
+
 TEST_CASE("SinkThread: close leaves a sink that hangs", "[telemetry][sinks]") {
   const auto sink = std::make_shared<Gate>();
   SinkLog lines;
@@ -241,7 +281,7 @@ TEST_CASE("SinkThread: a record that cannot be built is left out", "[telemetry][
   SinkLog lines;
   dl::SinkThread thread(sink, lines.log());
   thread.post(
-      std::make_shared<dl::SinkItem>([]() -> dl::SinkRecord { throw std::runtime_error("the device is gone"); }));
+      std::make_shared<dl::SinkItem>([]() -> dl::SinkRecord { throw std::runtime_error("the device is gone"); }, 0));
   thread.post(text("next"));
   CHECK(thread.drain(seconds(60)));
   thread.close(seconds(60));
@@ -251,10 +291,12 @@ TEST_CASE("SinkThread: a record that cannot be built is left out", "[telemetry][
 
 TEST_CASE("SinkItem: two sinks build a late record once", "[telemetry][sinks]") {
   std::atomic<int> built = 0;
-  const auto item = std::make_shared<dl::SinkItem>([&built]() -> dl::SinkRecord {
-    ++built;
-    return dl::TextRecord{.text = "late"};
-  });
+  const auto item = std::make_shared<dl::SinkItem>(
+      [&built]() -> dl::SinkRecord {
+        ++built;
+        return dl::TextRecord{.text = "late"};
+      },
+      0);
   const auto one = std::make_shared<Kept>(), two = std::make_shared<Kept>();
   SinkLog lines;
   dl::SinkThread first(one, lines.log()), second(two, lines.log());

@@ -126,16 +126,19 @@ class BaseRunner : public RunnerPlan {
   /// Adds a receiver of the run's numbers (telemetry/sink.hpp). It gets them from the beginning of training on, or from
   /// now, on a thread of its own on the main process. @throws ConfigError for null
   void add_sink(std::shared_ptr<Sink> sink);
-  /// Gives a number of the program to the sinks, as `<split>/<name>`; at the present step unless `step` says another.
-  /// Meters and metrics come by themselves. No effect on other ranks, before training begins and without sinks; so the
-  /// functions below.
+  /// Records a number of the program: a line of metrics.jsonl with it alone, which all sinks get; at the present step
+  /// unless `step` says another. Meters and metrics are recorded without it. No effect on other ranks and before
+  /// training begins; so the functions below. All are for the thread that trains. @throws MetricError for a name that
+  /// lines have
   void write_score(const std::string& name, double score, const std::string& split,
                    std::optional<std::int64_t> step = std::nullopt);
   /// @param text  Markdown
   void write_text(const std::string& name, const std::string& text);
-  /// The distribution of a tensor, which is copied on its device; nothing waits.
+  /// The distribution of a tensor, which is copied on its device; nothing waits. @throws ConfigError for a complex or
+  /// sparse one
   void write_histogram(const std::string& name, const at::Tensor& values);
-  /// A picture [3 or 1, height, width] or [height, width]: bytes, or floats from 0 to 1. It is copied; nothing waits.
+  /// A picture [3 or 1, height, width] or [height, width]: integers from 0 to 255, or floats from 0 to 1; others are
+  /// clamped. It is copied; nothing waits.
   /// @throws ConfigError for another shape
   void write_image(const std::string& name, const at::Tensor& image);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,8 @@ struct OpenMetricsOptions {
   std::optional<std::uint16_t> port = {};
   /// Replaced at each flush, for node_exporter's textfile collector, which reads `*.prom`; empty: none.
   std::filesystem::path file = {};
+  /// Called once with the address, by the sink's thread, when the server listens; empty: not.
+  std::function<void(const std::string& address)> listens = {};
 };
 
 /// Latest values as gauges: `danling_loss{run="…",split="train",mode="train"} 0.25`, those of log boundaries within a

@@ -116,7 +116,8 @@ class Sink {
   virtual void image(const ImageRecord&) {}
   /// Once, after all records.
   virtual void end(const EndRecord&) {}
-  /// Whether histograms of weights and gradients are worth making. Asked once, when the sink is added.
+  /// Whether histogram() is ever called, and histograms of weights and gradients are made. Asked once, when the sink is
+  /// added.
   virtual bool wants_histograms() const { return false; }
   /// Hands over what was written to the system: about once a second while there are records, and at the end.
   virtual void flush() {}

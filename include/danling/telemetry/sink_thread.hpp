@@ -20,12 +20,15 @@ class SinkItem {
   using Make = std::function<SinkRecord()>;
   /// `final`: never dropped.
   explicit SinkItem(SinkRecord record, bool final = true);
-  explicit SinkItem(Make make, bool final = false);
+  /// It may be dropped. `bytes`: what it holds until it is built.
+  SinkItem(Make make, std::size_t bytes);
   ~SinkItem();
   SinkItem(const SinkItem&) = delete;
   SinkItem& operator=(const SinkItem&) = delete;
 
   bool is_final() const { return final_; }
+  /// 0 for one that was given as a record.
+  std::size_t bytes() const { return bytes_; }
   /// Builds it once; from any thread. @throws what the function throws, each time
   const SinkRecord& record() const;
 
@@ -34,11 +37,14 @@ class SinkItem {
   std::unique_ptr<Late> late_;
   std::optional<SinkRecord> now_;
   bool final_;
+  std::size_t bytes_ = 0;
 };
 
 struct SinkThreadOptions {
-  /// Records that wait; a further one is dropped, unless it is final.
+  /// Records that wait; a further one is dropped, unless it is final. Those that are built later have a bound of their
+  /// own, so that tensors crowd out no numbers.
   std::size_t capacity = 4096;
+  std::size_t capacity_bytes = std::size_t{256} << 20U;
   /// Between attempts while the sink fails.
   std::chrono::milliseconds retry = std::chrono::seconds(1);
 };
@@ -62,8 +68,10 @@ class SinkThread {
   void post(const std::shared_ptr<const SinkItem>& item);
   /// Waits until the sink has taken and flushed everything before. @return false after the time, or when the sink fails
   bool drain(std::chrono::milliseconds most);
-  /// Waits for what is left, at most so long and with one attempt per record that fails; logs what was lost. A sink
-  /// that hangs keeps its thread. Safe to call twice.
+  /// From now on a record that fails has one more attempt. Does not wait.
+  void begin_close();
+  /// Waits for what is left, at most so long; logs what was lost. A sink that hangs keeps its thread. Safe to call
+  /// twice.
   void close(std::chrono::milliseconds most);
 
   std::int64_t num_written() const;
