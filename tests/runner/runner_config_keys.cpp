@@ -190,12 +190,6 @@ TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error 
   CHECK(error_of_options("--wandb.mode", "online") ==
         "[config.parse] expected a value that this release supports for 'wandb.mode', got 'online': not available: a "
         "client of the server; write offline and upload by `wandb sync` (command line)");
-  CHECK(error_of<ConfigError>([] {
-          RunnerConfig config;
-          danling::apply(config, "record", "false");
-          danling::apply(config, "csv", "true");
-          config.validate();
-        }) == "[config.validate] expected 'record: true' beside 'csv', got false, which writes nothing");
   CHECK(error_of_options("--gc.interval", "10") ==
         "[config.parse] expected 'gc.interval' to keep its default null, got '10' (command line); "
         "not available in this release: pacing of Python's garbage collector, which C++ does not have");

@@ -36,13 +36,12 @@ struct MySink : dl::Sink {
     return given->scalars.empty() ? 0 : given->scalars.back().line;
   }
   void scalars(const dl::ScalarRecord& record) override {
-    if (fails) {
-      dl::fail<dl::Error>("mine.write", "expected a network, got none");
-    }
+    refuse();
     const std::lock_guard lock(given->mutex);
     given->scalars.push_back(record);
   }
   void result(const dl::ResultRecord& record) override {
+    refuse();
     const std::lock_guard lock(given->mutex);
     given->lines.push_back(dl::concat("result ", record.index, " at ", record.global_step, record.best ? " best" : ""));
   }
@@ -59,9 +58,15 @@ struct MySink : dl::Sink {
     given->images.push_back(record);
   }
   void end(const dl::EndRecord& record) override {
+    refuse();
     const std::lock_guard lock(given->mutex);
     given->end = record;
     given->lines.push_back(record.status + (record.error.empty() ? "" : ": " + record.error));
+  }
+  void refuse() const {
+    if (fails) {
+      dl::fail<dl::Error>("mine.write", "expected a network, got none");
+    }
   }
   std::shared_ptr<Given> given;
   bool wants, fails = false;
@@ -209,7 +214,7 @@ TEST_CASE("sinks: scores of the program are lines, also after a resume", "[runne
           self.request_stop();
         }
       };
-      if (stop > 0) {
+      if (stop >= 0) {
         CHECK_THROWS_AS(runner.train(), dl::Stopped);
       } else {
         runner.train();
@@ -224,12 +229,22 @@ TEST_CASE("sinks: scores of the program are lines, also after a resume", "[runne
       const std::lock_guard lock(given->mutex);
       given->scalars.pop_back();  // as a killed process leaves it
     }
-    CHECK(train(0) == given->scalars.size());
+    const std::size_t rows = train(-1);
+    CHECK(rows == given->scalars.size());
     return lines_of(given->scalars);
   };
   const auto lines = run(false);
   CHECK(lines.size() == 2 * (3 + 2) + 14);
   CHECK(run(true) == lines);
+}
+
+TEST_CASE("sinks: a key of files without files is refused", "[runner][sinks]") {
+  const Folder folder;
+  TinyConfig config = sink_config(folder);
+  config.record = false;
+  config.csv = true;
+  CHECK(error_of<dl::ConfigError>([&] { const TinyRunner runner(config); }) ==
+        "[config.validate] expected 'record: true' beside 'csv', got false, which writes nothing");
 }
 
 TEST_CASE("sinks: one that always fails ends nothing and is reported once", "[runner][sinks]") {
@@ -258,9 +273,10 @@ TEST_CASE("sinks: texts, pictures, numbers and histograms of the program, at the
   const auto given = std::make_shared<Given>();
   TinyConfig config = sink_config(folder);
   config.record = false;  // sinks of the program get everything nevertheless
+  config.histogram_interval = 0;
   TinyRunner runner(config);
   runner.write_text("before", "no effect");
-  runner.add_sink(std::make_shared<MySink>(given));
+  runner.add_sink(std::make_shared<MySink>(given, /*histograms=*/true));
   runner.before_step = [](TinyRunner& self, std::int64_t) {
     if (self.state().train.global_step == 3) {
       self.write_text("note", "*three*");
@@ -274,7 +290,7 @@ TEST_CASE("sinks: texts, pictures, numbers and histograms of the program, at the
             "[runner.write_image] expected a picture [3, height, width], [1, height, width] or [height, width] for "
             "'odd', got [2, 4, 4]");
       CHECK(error_of<dl::ConfigError>([&] { self.write_histogram("odd", torch::Tensor()); }) ==
-            "[runner.write_histogram] expected a tensor of real numbers for 'odd', got an undefined one");
+            "[runner.write_histogram] expected a dense tensor of real numbers for 'odd', got an undefined one");
     }
   };
   runner.train();
