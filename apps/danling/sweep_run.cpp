@@ -324,8 +324,10 @@ void SweepRun::finish(const Task& task) {
     }
   }
   if (!best) {
-    fail(trial, concat("no finite number '", spec_.score, "' in its results, which have [", danling::join(names), "]",
-                       danling::did_you_mean(spec_.score, names)));
+    const bool exists = std::find(names.begin(), names.end(), spec_.score) != names.end();
+    fail(trial, exists ? concat(spec_.score, " is not a finite number in any of its results")
+                       : concat("no number '", spec_.score, "' in its results, which have [", danling::join(names), "]",
+                                danling::did_you_mean(spec_.score, names)));
     return;
   }
   trial.scores.push_back(*best);

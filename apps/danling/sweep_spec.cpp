@@ -85,6 +85,7 @@ class Section {
     return found->integer();
   }
 
+  bool names(const std::string& key) const { return tree_.find(key) != nullptr; }
   std::string one_of(const std::string& key, const std::vector<std::string>& names, const std::string& fallback) {
     const auto word = text(key);
     if (word && std::find(names.begin(), names.end(), *word) == names.end()) {
@@ -310,6 +311,14 @@ SweepSpec read_sweep_spec(const std::filesystem::path& path, const std::vector<s
                               score ? quote(*score) : std::string("none"), top.place());
   out.score = *score;
   const bool is_loss = out.score.ends_with(".loss") || out.score.find(".losses.") != std::string::npos;
+  static constexpr std::array<std::string_view, 14> known = {"acc",  "accuracy",  "auroc",  "auprc", "f1",
+                                                             "mcc",  "precision", "recall", "r2",    "iou",
+                                                             "bleu", "map",       "kappa",  "score"};
+  const std::string metric = out.score.substr(out.score.rfind('.') + 1);
+  const bool is_known = is_loss || std::any_of(known.begin(), known.end(),
+                                               [&](std::string_view name) { return metric.starts_with(name); });
+  danling::check<ConfigError>(is_known || top.names("mode"), kWhere,
+                              "expected mode: min or max beside score: ", out.score, ", got none", top.place());
   out.higher_is_better = top.one_of("mode", {"min", "max"}, is_loss ? "min" : "max") == "max";
   out.max_failures = top.integer("max_failures", 0).value_or(out.max_failures);
 

@@ -112,6 +112,8 @@ EventHead parse_head(std::string_view message) {
       }
     } else if (event.number == event_line_field) {
       out.line = static_cast<std::int64_t>(event.value);
+    } else if (event.number == event_in_step_field) {
+      out.in_step = event.value != 0;
     } else if (event.number == event_lines_before_field) {
       out.lines_before = static_cast<std::int64_t>(event.value);
     }

@@ -19,7 +19,14 @@ class FlopCounter::Call : public at::ObserverContext {
  public:
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
     auto call = std::make_unique<Call>();
-    if (active != nullptr && active->in_formula_ == 0 && at::GradMode::is_enabled()) {
+    if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {  // recompute repeats the forward pass in it
+      call->backward_ = active != nullptr;
+      if (active != nullptr) {
+        ++active->in_backward_;
+      }
+      return call;
+    }
+    if (active != nullptr && active->in_backward_ == 0 && active->in_formula_ == 0 && at::GradMode::is_enabled()) {
       call->formula_ = flop_formula(function.name());
     }
     if (call->formula_ != nullptr) {
@@ -32,6 +39,9 @@ class FlopCounter::Call : public at::ObserverContext {
 
   static void end(const at::RecordFunction& function, at::ObserverContext* context) {
     const auto& call = *static_cast<Call*>(context);
+    if (active != nullptr && call.backward_) {
+      --active->in_backward_;
+    }
     if (active == nullptr || call.formula_ == nullptr) {
       return;
     }
@@ -46,6 +56,7 @@ class FlopCounter::Call : public at::ObserverContext {
 
  private:
   FlopFormula formula_ = nullptr;
+  bool backward_ = false;
   std::vector<c10::IValue> inputs_;
 };
 
@@ -54,7 +65,7 @@ FlopCounter::FlopCounter() {
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(Call::start, Call::end)
                                            .needsInputs(true)
                                            .needsOutputs(true)
-                                           .scopes({at::RecordScope::FUNCTION}));
+                                           .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 FlopCounter::~FlopCounter() {

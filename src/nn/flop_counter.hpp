@@ -22,6 +22,7 @@ class FlopCounter {
 
  private:
   std::int64_t count_ = 0;
+  int in_backward_ = 0;
   int in_formula_ = 0;  // calls of a formula that have not ended: it covers what they call
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };

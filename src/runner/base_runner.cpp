@@ -25,9 +25,10 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
   early_stopping_ = std::make_shared<EarlyStopping>(config().patience, config().min_delta);
   logger_ = std::make_unique<Logger>(LoggerOptions{
       .console = config().console && is_main_process(), .quiet = config().quiet, .keep = std::size_t{1} << 16});
-  sinks_ = std::make_shared<detail::SinkFeed>(*logger_, [this] {
+  const auto lines = [this] {
     return services_ != nullptr && services_->recorder != nullptr ? services_->recorder->num_lines() : std::nullopt;
-  });
+  };
+  sinks_ = std::make_shared<detail::SinkFeed>(*logger_, lines, [this] { return !is_settled(); });
   kernel_settings_ = detail::change_kernel_settings(config().deterministic, config().tf32);
 }
 

@@ -97,7 +97,8 @@ void ConsoleObserver::start(const SplitEvent& event) {
   } else if (const auto epochs = runner.epochs()) {
     pass.label = concat(event.split, " epoch ", runner.state().train.epoch + 1, "/", *epochs);
   } else {
-    pass.label = concat(event.split, " steps to ", runner.steps().value_or(0));
+    const auto steps = runner.steps();
+    pass.label = concat(event.split, steps ? concat(" steps to ", *steps) : " step");
   }
   progress_.start(pass);
 }

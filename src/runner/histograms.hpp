@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include <danling/runner/callback.hpp>
@@ -15,9 +16,11 @@ class Histograms : public Callback {
 
   std::string name() const override { return "histograms"; }
   void on_gradients(const GradientsEvent& event) override;
+  void on_restore(const RestoreEvent&) override { last_.clear(); }
 
  private:
   std::int64_t interval_;
+  std::map<std::string, std::int64_t> last_;  // steps, by model
 };
 
 }  // namespace danling::inline v0::detail

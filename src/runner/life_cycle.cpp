@@ -88,6 +88,13 @@ bool BaseRunner::close(std::optional<double> timeout) {
         services.logger.warning(error.what());
       }
     }
+    if (services.recorder != nullptr && services.recorder->is_open() && !services.recorder->has_summary()) {
+      try {
+        write_summary(sinks_->end().status, sinks_->end().error);
+      } catch (const std::exception& error) {
+        services.logger.warning(error.what());
+      }
+    }
     sinks_->close(std::chrono::seconds(10));
     if (services.recorder != nullptr) {
       services.recorder->close();

@@ -45,6 +45,8 @@ class LoopFrame {
   void data_ready() { telemetry_.data_ready(); }
   /// Called after each micro-batch: one clock read.
   void observe(std::int64_t samples, std::int64_t tokens) { now_ = telemetry_.observe(samples, tokens); }
+  /// The same after a shard that is not the last of the step.
+  void observe_part(std::int64_t samples, std::int64_t tokens) { now_ = telemetry_.observe_part(samples, tokens); }
 
   LoopTelemetry::Clock::time_point now() const { return now_; }
 

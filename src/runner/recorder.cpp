@@ -215,6 +215,7 @@ void Recorder::write_files(const ResultBook& results) {
   }
   if (results.is_best() && !best_file_index_) {
     pending_best_ = rows.back();
+    pending_best_->score_mode = results.higher_is_better() ? "max" : "min";
   }
   workspace_.write_results(rows, rows.back(), pending_best_ ? &*pending_best_ : nullptr);
   pending_best_.reset();
@@ -224,6 +225,7 @@ void Recorder::retry_writes(const ResultBook& results, bool again) {
   reopen();
   if (const auto* row = best_file_row(results); row != nullptr && again) {
     pending_best_ = numbered(*row);
+    pending_best_->score_mode = results.higher_is_better() ? "max" : "min";
   }
   if (!results.empty() && (again || !results_failure_.empty())) {
     write_files(results);
@@ -261,6 +263,7 @@ void Recorder::write_summary(RunSummary summary, bool keep_finished) {
   if (!is_open()) {
     return;
   }
+  has_summary_ = true;
   reopen();
   if (keep_finished && EarlierRun(workspace_.dir(), logger_).has_finished_status()) {
     return;

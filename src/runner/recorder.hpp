@@ -83,6 +83,8 @@ class Recorder : public Callback {
 
   /// summary.json; the time since the start is added.
   void write_summary(RunSummary summary, bool keep_finished);
+  /// Whether this attempt has written one.
+  bool has_summary() const { return has_summary_; }
   /// Logs the number of lost lines of metrics and closes the file.
   void close();
 
@@ -105,6 +107,7 @@ class Recorder : public Callback {
   // The last logged failure; empty after a success.
   std::string metrics_failure_, results_failure_, workspace_failure_;
   bool removal_logged_ = false;
+  bool has_summary_ = false;
   std::optional<NumberedResult> pending_best_;  // row of best.json until it is written
   std::optional<std::int64_t> best_file_index_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

@@ -64,7 +64,7 @@ Result time_stamp() {
   return out;
 }
 
-RunInfo SinkFeed::describe(BaseRunner& runner) {
+RunInfo SinkFeed::describe(BaseRunner& runner) const {
   const RunnerConfig& config = runner.config();
   RunInfo out;
   out.name = runner.name();
@@ -78,18 +78,19 @@ RunInfo SinkFeed::describe(BaseRunner& runner) {
   }
   out.config = to_yaml(to_tree(config));
   flatten(semantic_tree(config), "", out.hparams);
+  out.train_splits = train_splits_;
   out.time = seconds_now();
   return out;
 }
 
-void SinkFeed::begin(BaseRunner& runner, std::int64_t lines) {
+void SinkFeed::begin(BaseRunner& runner, std::int64_t lines, std::optional<std::int64_t> step) {
   lines_ = lines;
   const bool first = !std::exchange(begun_, true);
   if (first) {
     info_ = describe(runner);
   }
   info_.lines = lines;
-  info_.global_step = runner.state().train.global_step;
+  info_.global_step = step.value_or(runner.state().train.global_step);
   for (const Entry& entry : threads_) {
     entry.thread->begin(info_);
   }
@@ -99,18 +100,33 @@ void SinkFeed::begin(BaseRunner& runner, std::int64_t lines) {
 }
 
 void SinkFeed::on_run_begin(const RunEvent& event) {
-  end_ = EndRecord{.status = "stopped"};
+  end_ = EndRecord{.status = "stopped", .global_step = event.runner.state().train.global_step};
+  keep_best(event.runner.results());
+  train_splits_ = event.train_splits;
   const std::int64_t lines = recorded_lines_().value_or(lines_);
-  if (!sinks_.empty() && event.runner.is_main_process() && (!begun_ || restored_ || lines != lines_)) {
-    restored_ = false;
+  if (!sinks_.empty() && event.runner.is_main_process() && (!begun_ || restored_to_ || lines != lines_)) {
+    restored_to_.reset();
     begin(event.runner, lines);
   }
 }
 
+void SinkFeed::on_restore(const RestoreEvent& event) { restored_to_ = event.runner.state().train.global_step; }
+
 // The lines of metrics.jsonl are cut off after the event.
 void SinkFeed::follow_restore(BaseRunner& runner, std::int64_t lines) {
-  if (std::exchange(restored_, false) && begun_) {
-    begin(runner, lines);
+  if (const auto step = std::exchange(restored_to_, std::nullopt); step && begun_) {
+    begin(runner, lines, step);
+  }
+}
+
+void SinkFeed::end_at(const Event& event, const std::string& status, const std::string& error) {
+  set_status(status, error);
+  end_.global_step = event.runner.state().train.global_step;
+}
+
+void SinkFeed::keep_best(const ResultBook& results) {
+  if (const auto* row = results.best() != nullptr ? results.best() : results.latest()) {
+    end_.metrics = row->result.flatten("/");
   }
 }
 
@@ -137,7 +153,6 @@ void SinkFeed::post_line(BaseRunner& runner, ScalarRecord record) {
   }
   follow_restore(runner, recorded.value_or(lines_ + 1) - 1);
   lines_ = recorded.value_or(lines_ + 1);
-  end_.global_step = runner.state().train.global_step;
   record.line = lines_;
   take_time(record);
   const bool final = !record.iteration;
@@ -148,17 +163,14 @@ void SinkFeed::on_result(const ResultEvent& event) {
   if (!begun_) {
     return;
   }
-  follow_restore(event.runner, recorded_lines_().value_or(lines_));
   const bool best = event.results.score_split() && event.results.is_best();
   ResultRecord record{.index = event.runner.round_number(event.index), .result = event.result, .best = best};
-  if (const auto* row = event.results.best() != nullptr ? event.results.best() : event.results.latest()) {
-    end_.metrics = row->result.flatten("/");
-  }
+  keep_best(event.results);
   post(event.runner, std::move(record));
 }
 
 SinkFeed::Place SinkFeed::here(const BaseRunner& runner) const {
-  return {seconds_now(), runner.state().train.global_step, lines_};
+  return {seconds_now(), runner.state().train.global_step, lines_, in_step_()};
 }
 
 void SinkFeed::put(SinkRecord& record, const Place& place) {
@@ -169,20 +181,24 @@ void SinkFeed::put(SinkRecord& record, const Place& place) {
         if constexpr (requires { any.line; }) {
           any.line = place.line;
         }
+        if constexpr (requires { any.in_step; }) {
+          any.in_step = place.in_step;
+        }
       },
       record);
 }
 
-void SinkFeed::post(const BaseRunner& runner, SinkRecord record) {
+void SinkFeed::post(BaseRunner& runner, SinkRecord record) {
   if (begun_) {
+    follow_restore(runner, recorded_lines_().value_or(lines_));
     put(record, here(runner));
     send(std::make_shared<SinkItem>(std::move(record)));
   }
 }
 
-void SinkFeed::post_late(const BaseRunner& runner, std::size_t bytes, bool histogram,
-                         std::function<SinkRecord()> make) {
+void SinkFeed::post_late(BaseRunner& runner, std::size_t bytes, bool histogram, std::function<SinkRecord()> make) {
   if (begun_) {
+    follow_restore(runner, recorded_lines_().value_or(lines_));
     const auto build = [make = std::move(make), place = here(runner)] {
       SinkRecord record = make();
       put(record, place);

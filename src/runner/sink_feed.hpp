@@ -23,8 +23,9 @@ Result time_stamp();
 class SinkFeed : public Callback {
  public:
   /// @param recorded_lines  lines of metrics.jsonl, waiting ones too; nothing where none is written
-  SinkFeed(Logger& logger, std::function<std::optional<std::int64_t>()> recorded_lines)
-      : logger_(logger), recorded_lines_(std::move(recorded_lines)) {}
+  /// @param in_step  whether a step or window is open
+  SinkFeed(Logger& logger, std::function<std::optional<std::int64_t>()> recorded_lines, std::function<bool()> in_step)
+      : logger_(logger), recorded_lines_(std::move(recorded_lines)), in_step_(std::move(in_step)) {}
 
   /// @throws ConfigError for null
   void add(std::shared_ptr<Sink> sink);
@@ -33,21 +34,22 @@ class SinkFeed : public Callback {
 
   std::string name() const override { return "sinks"; }
   void on_run_begin(const RunEvent& event) override;
-  void on_run_end(const RunEvent&) override { end_.status = "finished"; }
+  void on_run_end(const RunEvent& event) override { end_at(event, "finished"); }
   void on_log(const LogEvent& event) override;
   void on_result(const ResultEvent& event) override;
-  void on_restore(const RestoreEvent&) override { restored_ = true; }
-  void on_stop(const StopEvent&) override { end_.status = "stopped"; }
-  void on_exception(const ExceptionEvent& event) override { set_status("crashed", event.error.what()); }
+  void on_restore(const RestoreEvent& event) override;
+  void on_stop(const StopEvent& event) override { end_at(event, "stopped"); }
+  void on_exception(const ExceptionEvent& event) override { end_at(event, "crashed", event.error.what()); }
 
   /// What the run says of its end, when that is not what training said.
   void set_status(const std::string& status, const std::string& error);
   /// A record of the program, at the present step; no effect before training begins.
-  void post(const BaseRunner& runner, SinkRecord record);
+  void post(BaseRunner& runner, SinkRecord record);
   /// The same for one that a sink's thread builds, from so many bytes; it may be dropped.
-  void post_late(const BaseRunner& runner, std::size_t bytes, bool histogram, std::function<SinkRecord()> make);
+  void post_late(BaseRunner& runner, std::size_t bytes, bool histogram, std::function<SinkRecord()> make);
   /// A line of metrics.jsonl, which has been appended where there is one.
   void post_line(BaseRunner& runner, ScalarRecord record);
+  const EndRecord& end() const { return end_; }
   /// Sends the end, and waits for the sinks at most so long.
   void close(std::chrono::milliseconds most);
 
@@ -56,18 +58,22 @@ class SinkFeed : public Callback {
   struct Place {
     double time;
     std::int64_t global_step, line;
+    bool in_step;
   };
 
-  void begin(BaseRunner& runner, std::int64_t lines);
+  void begin(BaseRunner& runner, std::int64_t lines, std::optional<std::int64_t> step = std::nullopt);
+  void end_at(const Event& event, const std::string& status, const std::string& error = "");
   void start(std::shared_ptr<Sink> sink);
   void follow_restore(BaseRunner& runner, std::int64_t lines);
-  static RunInfo describe(BaseRunner& runner);
+  RunInfo describe(BaseRunner& runner) const;
+  void keep_best(const ResultBook& results);
   void send(const std::shared_ptr<const SinkItem>& item, bool histogram = false);
   Place here(const BaseRunner& runner) const;
   static void put(SinkRecord& record, const Place& place);
 
   Logger& logger_;
   std::function<std::optional<std::int64_t>()> recorded_lines_;
+  std::function<bool()> in_step_;
   std::vector<std::shared_ptr<Sink>> sinks_;
   struct Entry {
     std::unique_ptr<SinkThread> thread;
@@ -76,10 +82,11 @@ class SinkFeed : public Callback {
   std::vector<Entry> threads_;  // of each sink, once training has begun here
   std::size_t started_ = 0;     // sinks that have one, or could have none
   RunInfo info_;
+  std::vector<std::string> train_splits_;
   EndRecord end_{.status = "stopped"};
   bool begun_ = false;
-  bool restored_ = false;   // a checkpoint was loaded since the last record
-  std::int64_t lines_ = 0;  // of metrics.jsonl, counted where none is written
+  std::optional<std::int64_t> restored_to_;  // the step of a checkpoint that was loaded since the last record
+  std::int64_t lines_ = 0;                   // of metrics.jsonl, counted where none is written
 };
 
 }  // namespace danling::inline v0::detail

@@ -141,9 +141,10 @@ void BaseRunner::write_histogram(const std::string& name, const at::Tensor& valu
 void BaseRunner::write_image(const std::string& name, const at::Tensor& image) {
   const bool grey = image.defined() && image.dim() == 2;
   const bool planes = image.defined() && image.dim() == 3 && (image.size(0) == 1 || image.size(0) == 3);
-  check<ConfigError>((grey || planes) && image.numel() > 0, "runner.write_image",
-                     "expected a picture [3, height, width], [1, height, width] or [height, width] for ", quote(name),
-                     ", got ", image.defined() ? concat("[", join(image.sizes().vec()), "]") : "an undefined one");
+  check<ConfigError>((grey || planes) && image.numel() > 0 && !image.is_complex(), "runner.write_image",
+                     "expected a real picture [3, height, width], [1, height, width] or [height, width] for ",
+                     quote(name), ", got ",
+                     image.defined() ? concat("[", join(image.sizes().vec()), "]") : "an undefined one");
   if (!sinks_->is_active()) {
     return;
   }
@@ -151,6 +152,9 @@ void BaseRunner::write_image(const std::string& name, const at::Tensor& image) {
                     [name, copy = copy_of(grey ? image.unsqueeze(0) : image)] {
                       const at::NoGradGuard no_grad;
                       at::Tensor pixels = copy.to(at::kCPU);
+                      if (pixels.scalar_type() == at::kBool) {
+                        pixels = pixels.to(at::kFloat);
+                      }
                       if (pixels.is_floating_point()) {
                         pixels = at::clamp(pixels.to(at::kFloat).nan_to_num(), 0, 1).mul(255).round();
                       }

@@ -15,6 +15,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
       runner_.loss_policy_ != nullptr && LossPolicy(runner_).passes_over(runner_.state_.train.micro_step);
   OpenStep step = open_step(/*last=*/false);
   step.shards = loader.num_parts();
+  std::int64_t samples = 0;
   for (;;) {
     frame.begin_batch(loop_.iteration);
     const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
@@ -33,10 +34,12 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
       run_train_step(step, shard.batch, normalizer);
       frame.add_loss(step.loss, normalizer);
     }
-    frame.observe(shard.samples, tokens);
+    samples += shard.samples;
     if (loader.is_last_part()) {
+      frame.observe(shard.samples, tokens);
       break;
     }
+    frame.observe_part(shard.samples, tokens);
     if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_reading(runner_, loop_.iteration);
     }
@@ -54,7 +57,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   }
   end_micro_batch(frame, step);
   if (runner_.callbacks_.has_step_listeners()) {
-    notify_step(frame, step, {runner_.batch_of(loader), loader.batch_size(), step.last, &loader.info()});
+    notify_step(frame, step, {runner_.batch_of(loader), samples, step.last, &loader.info()});
   }
   save_and_log(frame, step);
   return step;

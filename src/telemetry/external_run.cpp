@@ -24,7 +24,11 @@ std::string external_run_id(const RunInfo& run) {
   return external_run_key(run) + digits;
 }
 
-std::string series_of(const ScalarRecord& record) { return record.split + (record.iteration ? "_step" : ""); }
+std::string series_of(const ScalarRecord& record, const std::vector<std::string>& train_splits) {
+  const bool both = record.mode == "evaluate" &&
+                    std::find(train_splits.begin(), train_splits.end(), record.split) != train_splits.end();
+  return record.split + (record.iteration ? "_step" : both ? "_evaluate" : "");
+}
 
 std::vector<std::pair<std::string, double>> flat_values(const Result& result) {
   std::vector<std::pair<std::string, double>> out;
@@ -44,12 +48,13 @@ std::vector<std::pair<std::string, double>> flat_values(const Result& result) {
   return out;
 }
 
-std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& record) {
+std::vector<std::pair<std::string, double>> named_values(const ScalarRecord& record,
+                                                         const std::vector<std::string>& train_splits) {
   std::vector<std::pair<std::string, double>> out;
   if (record.iteration && record.mode != "train") {
     return out;
   }
-  const std::string series = series_of(record);
+  const std::string series = series_of(record, train_splits);
   for (const auto& [name, value] : flat_values(record.telemetry)) {
     out.emplace_back(formats::valid_utf8(concat("telemetry/", series, '/', name)), value);
   }

@@ -143,7 +143,7 @@ class MlflowSink::Run {
       if (waiting_bytes_ > most_waiting) {
         write();
       }
-      for (const auto& [name, value] : detail::named_values(record)) {
+      for (const auto& [name, value] : detail::named_values(record, info_.train_splits)) {
         add_point(name, record.time, value, record.global_step);
       }
       last_line_ = record.line;

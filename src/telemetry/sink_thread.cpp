@@ -61,6 +61,7 @@ const SinkRecord& SinkItem::record() const {
 struct SinkThread::Shared {
   using Item = std::shared_ptr<const SinkItem>;
   using Task = std::variant<RunInfo, Item>;
+  using Clock = std::chrono::steady_clock;
 
   Shared(std::shared_ptr<Sink> s, Log l, SinkThreadOptions o)
       : sink(std::move(s)), options(o), name(sink->name()), log_(std::move(l)) {}
@@ -80,6 +81,7 @@ struct SinkThread::Shared {
   // Of the thread alone.
   bool told_dropped = false;
   std::string last_failure;
+  Clock::time_point failed_at;
   std::int64_t replayed_to = -1;  // of the RunInfo in front; -1: begin() is still to be called
   std::thread thread;
 
@@ -136,7 +138,8 @@ bool SinkThread::Shared::attempt(const std::function<void()>& call) {
   std::string reason;
   try {
     call();
-    if (!last_failure.empty()) {
+    // A disk that is full now and then is one failure.
+    if (!last_failure.empty() && Clock::now() - failed_at > 10 * options.retry) {
       last_failure.clear();
       log(LogLevel::info, concat(name, ": works again"));
     }
@@ -146,6 +149,7 @@ bool SinkThread::Shared::attempt(const std::function<void()>& call) {
   } catch (...) {
     reason = "an exception that is no std::exception";
   }
+  failed_at = Clock::now();
   if (last_failure != reason) {
     last_failure = reason;
     log(LogLevel::warning, concat(name, ": ", reason, "; training continues, its records wait in memory"));
@@ -230,6 +234,12 @@ void SinkThread::Shared::run() {
       changed.wait_for(lock, options.retry, [&] { return closing; });
     }
   }
+  const bool recovered = lost == 0 && !abandoned && !last_failure.empty();
+  lock.unlock();
+  if (recovered) {
+    log(LogLevel::info, concat(name, ": works again"));
+  }
+  lock.lock();
   ended = true;
   changed.notify_all();
 }

@@ -11,6 +11,7 @@
 
 #include <danling/core/error.hpp>
 
+#include "telemetry/external_run.hpp"
 #include "telemetry/tensorboard_summary.hpp"
 
 namespace danling::inline v0 {
@@ -42,8 +43,12 @@ std::string record_of(const ProtobufWriter& event) {
 }
 
 // An event that repeats no line of metrics.jsonl.
-std::string beside_lines(ProtobufWriter event, const TensorBoardSummary& summary, std::int64_t lines_before) {
+std::string beside_lines(ProtobufWriter event, const TensorBoardSummary& summary, std::int64_t lines_before,
+                         bool in_step = false) {
   event.message(5, summary.message()).integer(formats::event_lines_before_field, lines_before);
+  if (in_step) {
+    event.integer(formats::event_in_step_field, 1);
+  }
   return record_of(event);
 }
 
@@ -97,7 +102,8 @@ struct Extent {
 
 bool belongs(const EventHead& event, const RunInfo& run) {
   return (!event.line || *event.line <= run.lines) &&
-         (!event.lines_before || (*event.lines_before <= run.lines && event.step <= run.global_step));
+         (!event.lines_before ||
+          (*event.lines_before <= run.lines && event.step <= run.global_step - (event.in_step ? 1 : 0)));
 }
 
 Extent extent_of(const fs::path& path, const RunInfo& run) {
@@ -154,6 +160,7 @@ std::int64_t now() {
 
 // A file of its own for each begin(): a TensorBoard that runs meanwhile has read on in the file that is cut.
 std::int64_t TensorBoardSink::begin(const RunInfo& run) {
+  train_splits_ = run.train_splits;
   check<ConfigError>(!run.dir.empty(), where, "expected a run with a directory, got one with record: false");
   const fs::path root = run.dir / "tensorboard";
   if (directory_.parent_path() != root || attempt_ != run.timestamp) {
@@ -208,7 +215,7 @@ void TensorBoardSink::scalars(const ScalarRecord& record) {
   if (record.iteration && record.mode != "train") {
     return;  // within an evaluation the step stands still
   }
-  const std::string label = concat(record.split, record.iteration ? "_step" : "");
+  const std::string label = detail::series_of(record, train_splits_);
   TensorBoardSummary summary;
   summary.scalars(label, record.values);
   summary.scalars(concat("telemetry/", label), record.telemetry);
@@ -227,20 +234,20 @@ void TensorBoardSink::histogram(const HistogramRecord& record) {
     summary.scalar(concat("nonfinite/", record.name), static_cast<double>(record.histogram.nonfinite));
   }
   if (!summary.empty()) {
-    append(beside_lines(make_event(wall_time(record.time), record.global_step), summary, record.line));
+    append(beside_lines(make_event(wall_time(record.time), record.global_step), summary, record.line, record.in_step));
   }
 }
 
 void TensorBoardSink::text(const TextRecord& record) {
   TensorBoardSummary summary;
   summary.text(record.name, record.text);
-  append(beside_lines(make_event(wall_time(record.time), record.global_step), summary, record.line));
+  append(beside_lines(make_event(wall_time(record.time), record.global_step), summary, record.line, record.in_step));
 }
 
 void TensorBoardSink::image(const ImageRecord& record) {
   TensorBoardSummary summary;
   summary.image(record);
-  append(beside_lines(make_event(wall_time(record.time), record.global_step), summary, record.line));
+  append(beside_lines(make_event(wall_time(record.time), record.global_step), summary, record.line, record.in_step));
 }
 
 void TensorBoardSink::end(const EndRecord& record) {

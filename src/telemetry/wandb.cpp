@@ -176,7 +176,7 @@ class WandbSink::File {
 
   void add(const ScalarRecord& record) {
     start_at(record.time);
-    if (const auto values = detail::named_values(record); !values.empty()) {
+    if (const auto values = detail::named_values(record, run_.train_splits); !values.empty()) {
       add_values(record, values);
     }
     if (!published_ && record.line >= run_.lines) {

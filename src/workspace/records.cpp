@@ -60,13 +60,16 @@ void Workspace::write_results(const std::vector<NumberedResult>& results, const 
   std::filesystem::create_directories(dir_, ignored);  // someone may have removed it
   Json book = head(*this);
   Json& rows = book["results"] = Json::object();
-  for (const auto& [index, result] : results) {
-    rows[std::to_string(index)] = Json::parse(to_json(result));
+  for (const NumberedResult& row : results) {
+    rows[std::to_string(row.index)] = Json::parse(to_json(row.result));
   }
   write_atomic(dir_ / "results.json", dump(book) + "\n");
   const auto write_row = [&](const char* name, const NumberedResult& numbered) {
     Json row = head(*this);
     row.update(Json::parse(to_json(numbered.result)));
+    if (!numbered.score_mode.empty()) {
+      row["score_mode"] = numbered.score_mode;
+    }
     row["index"] = numbered.index;
     write_atomic(dir_ / name, dump(row) + "\n");
   };

@@ -117,7 +117,10 @@ Fact<NumberedResult> row_in(const fs::path& path) {
     return {{}, concat("expected an index in ", quote(path.string()), ", got none")};
   }
   NumberedResult out{index->get<std::int64_t>(), {}};
-  for (const char* key : {"name", "id", "timestamp", "index"}) {
+  if (const auto mode = json->find("score_mode"); mode != json->end() && mode->is_string()) {
+    out.score_mode = mode->get<std::string>();
+  }
+  for (const char* key : {"name", "id", "timestamp", "index", "score_mode"}) {
     json.value->erase(key);
   }
   out.result = result_of(*json);
@@ -383,9 +386,13 @@ std::optional<ScoreRule> score_rule(std::string_view config_text, const Result& 
   if (const auto mode = find_config_value(config_text, "score_mode"); mode.is_string()) {
     out.higher_is_better = mode.string() == "max";
     out.direction_known = true;
+  } else if (best != nullptr && !best->score_mode.empty()) {
+    out.higher_is_better = best->score_mode == "max";
+    out.direction_known = true;
   } else if (const double* chosen = best != nullptr ? best->result.number(out.path()) : nullptr) {
     for (const auto& row : rows) {
-      if (const double* score = row.result.number(out.path()); score != nullptr && *score != *chosen) {
+      if (const double* score = row.result.number(out.path());
+          score != nullptr && (*score < *chosen || *score > *chosen)) {
         out.higher_is_better = *chosen > *score;
         out.direction_known = true;
         break;

@@ -284,11 +284,12 @@ TEST_CASE("sinks: texts, pictures, numbers and histograms of the program, at the
       self.write_image("colours", torch::full({3, 4, 6}, 200, torch::kByte));
       self.write_histogram("numbers", torch::arange(10, torch::kLong));
       self.write_score("auc", 0.75, "val");
-      CHECK(error_of<dl::ConfigError>([&] {
-              self.write_image("odd", torch::ones({2, 4, 4}));
-            }) ==
-            "[runner.write_image] expected a picture [3, height, width], [1, height, width] or [height, width] for "
-            "'odd', got [2, 4, 4]");
+      CHECK(
+          error_of<dl::ConfigError>([&] {
+            self.write_image("odd", torch::ones({2, 4, 4}));
+          }) ==
+          "[runner.write_image] expected a real picture [3, height, width], [1, height, width] or [height, width] for "
+          "'odd', got [2, 4, 4]");
       CHECK(error_of<dl::ConfigError>([&] { self.write_histogram("odd", torch::Tensor()); }) ==
             "[runner.write_histogram] expected a dense tensor of real numbers for 'odd', got an undefined one");
     }

@@ -12,6 +12,7 @@ namespace danling::inline v0::formats {
 
 /// Fields that danling adds to its Event messages. TensorBoard's readers skip them.
 constexpr int event_line_field = 1000;          ///< the line of metrics.jsonl that the event repeats
+constexpr int event_in_step_field = 1002;       ///< of such: 1 when a step made it
 constexpr int event_lines_before_field = 1001;  ///< of other events: how many lines came before
 
 /// The CRC-32C (Castagnoli) of `bytes`.
@@ -26,6 +27,7 @@ struct EventHead {
   std::int64_t step = 0;
   std::string writer;  ///< source_metadata.writer; in the first event of a file
   std::optional<std::int64_t> line, lines_before;
+  bool in_step = false;
 };
 
 /// Reads the records of an event file, as long as it was when opened.

@@ -53,6 +53,10 @@ class LoopTelemetry {
   /// Call after a step; returns the time it read, for Progress::update. 0 tokens or samples: not counted.
   Clock::time_point observe(std::int64_t samples, std::int64_t tokens = 0, Clock::time_point now = Clock::now()) {
     ++interval_.steps;
+    return observe_part(samples, tokens, now);
+  }
+  /// The same after a part of a step that is not its last.
+  Clock::time_point observe_part(std::int64_t samples, std::int64_t tokens = 0, Clock::time_point now = Clock::now()) {
     interval_.samples += samples;
     interval_.tokens += tokens;
     step_start_ = now;

@@ -23,7 +23,8 @@ struct RunInfo {
   std::string timestamp = {};               ///< of this attempt
   std::filesystem::path dir = {};           ///< of the run; empty with `record: false`
   std::filesystem::path metrics_file = {};  ///< metrics.jsonl; empty with `record: false`
-  std::string config = {};                  ///< all of it, as YAML
+  std::vector<std::string> train_splits = {};
+  std::string config = {};  ///< all of it, as YAML
   /// The options that determine the run, flattened: "optim.lr", "0.001".
   std::vector<std::pair<std::string, std::string>> hparams = {};
   double time = 0.0;  ///< when this attempt began, in seconds since 1970
@@ -62,6 +63,7 @@ struct HistogramRecord {
   Histogram histogram = {};
   double time = 0.0;
   std::int64_t line = 0;
+  bool in_step = false;  ///< made by a step: after a checkpoint of the same global_step
 };
 
 struct TextRecord {
@@ -70,6 +72,7 @@ struct TextRecord {
   std::string text = {};  ///< Markdown
   double time = 0.0;
   std::int64_t line = 0;
+  bool in_step = false;  ///< made by a step: after a checkpoint of the same global_step
 };
 
 struct ImageRecord {
@@ -79,6 +82,7 @@ struct ImageRecord {
   std::string png = {};                              ///< the encoded file
   double time = 0.0;
   std::int64_t line = 0;
+  bool in_step = false;  ///< made by a step: after a checkpoint of the same global_step
 };
 
 /// The end of an attempt.

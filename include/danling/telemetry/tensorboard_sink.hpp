@@ -52,6 +52,7 @@ class TensorBoardSink : public Sink {
   std::string attempt_;  // its timestamp
   std::filesystem::path directory_;
   std::unique_ptr<formats::EventFileWriter> writer_;
+  std::vector<std::string> train_splits_;
   double last_time_ = 0.0;
 };
 

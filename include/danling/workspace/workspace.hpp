@@ -35,6 +35,7 @@ struct WorkspaceOptions {
 struct NumberedResult {
   std::int64_t index = 0;
   Result result;
+  std::string score_mode = {};  ///< min or max, of the best; empty: unknown
 };
 
 /// Outcome of an attempt, for summary.json.
