@@ -28,7 +28,7 @@ BaseRunner::BaseRunner(StoredConfig<RunnerConfig> stored)
   const auto lines = [this] {
     return services_ != nullptr && services_->recorder != nullptr ? services_->recorder->num_lines() : std::nullopt;
   };
-  sinks_ = std::make_shared<detail::SinkFeed>(*logger_, lines, [this] { return !is_settled(); });
+  sinks_ = std::make_shared<detail::SinkFeed>(*logger_, lines, [this] { return !is_between_updates(); });
   kernel_settings_ = detail::change_kernel_settings(config().deterministic, config().tf32);
 }
 

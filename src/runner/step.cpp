@@ -201,11 +201,13 @@ bool TorchRunnerBase::repeats_step() const {
   return open_step_ != nullptr && open_step_->repeat != nullptr && open_step_->repeat->again;
 }
 
-bool TorchRunnerBase::is_settled() const {
+bool TorchRunnerBase::is_settled() const { return !in_step_event_ && is_between_updates(); }
+
+bool TorchRunnerBase::is_between_updates() const {
   if (joins_updates_) {  // the same on all ranks, also on one that has ended its pass
-    return open_step_ == nullptr && !in_step_event_ && state_.train.micro_step % accum_span_ == 0;
+    return open_step_ == nullptr && state_.train.micro_step % accum_span_ == 0;
   }
-  return open_step_ == nullptr && !in_step_event_ &&
+  return open_step_ == nullptr &&
          std::all_of(learners_.begin(), learners_.end(),
                      [](const Learner& learner) { return learner.window.count() == 0; });
 }

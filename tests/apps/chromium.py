@@ -29,7 +29,7 @@ class Page:
     """One page. `complaints` are errors of scripts and the console, and requests to anywhere but files and loopback."""
 
     def __init__(self, width=1280, height=900, scale=1, mobile=False, dark=False):
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # its helpers may still write
         to_read, self.to_write = os.pipe()
         self.to_listen, from_write = os.pipe()
 

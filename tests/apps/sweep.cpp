@@ -214,10 +214,10 @@ TEST_CASE("danling sweep: too many failures end it", "[apps]") {
 
 TEST_CASE("danling sweep: a program without the score fails with the names that it has", "[apps]") {
   const TempDir dir;
-  const auto file = sweep_file(dir, "score: val.ac\nparameters: {x: [0.1]}\n");
+  const auto file = sweep_file(dir, "score: val.ac\nmode: max\nparameters: {x: [0.1]}\n");
   const auto result = run_sweep(dir, file, {"--", sweep_program(dir)});
   CHECK(result.code == 1);
-  CHECK_THAT(result.out, ContainsSubstring("trial-000 failed: no finite number 'val.ac' in its results, which have "
+  CHECK_THAT(result.out, ContainsSubstring("trial-000 failed: no number 'val.ac' in its results, which have "
                                            "[val.acc]; did you mean 'val.acc'?"));
 }
 

@@ -120,7 +120,7 @@ TEST_CASE("lost saves: SIGHUP saves and ends with its code, and nohup keeps the 
         " '" DANLING_FORGETFUL
         "' --workspace_root . --seed 1 --epochs 400 --console true > out 2>&1 & pid=$!; while ! "
         "ls lin*/*/checkpoints/latest.pth >/dev/null 2>&1; do sleep 0.01; done; kill -HUP $pid; wait "
-        "$pid; echo code $?; tail -n 1 out)");
+        "$pid; echo code $?; tail -n 2 out)");
   };
   const auto stopped = hang_up("exec");
   CHECK_THAT(stopped.output, ContainsSubstring("code 129"));

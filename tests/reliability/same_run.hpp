@@ -40,10 +40,10 @@ inline std::size_t lines_in(const std::filesystem::path& root) {
 /// The lines of a file without times, which two runs do not share.
 inline std::vector<std::string> lines_without_times(const std::filesystem::path& file) {
   auto out = lines_of(content(file));
-  std::erase_if(out, [](const std::string& line) { return line.find("\"timestamp\"") != line.npos; });
   for (std::string& line : out) {
     line = line.substr(0, std::min(line.find(",\"telemetry\""), line.find_last_not_of('}') + 1));
   }
+  std::erase_if(out, [](const std::string& line) { return line.find("\"timestamp\"") != line.npos; });
   return out;
 }
 

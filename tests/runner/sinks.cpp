@@ -247,6 +247,39 @@ TEST_CASE("sinks: a key of files without files is refused", "[runner][sinks]") {
         "[config.validate] expected 'record: true' beside 'csv', got false, which writes nothing");
 }
 
+TEST_CASE("sinks: a record says whether a step made it, and a run that ends again has its results", "[runner][sinks]") {
+  struct Writer : dl::Callback {
+    std::string name() const override { return "writer"; }
+    void on_step(const dl::StepEvent& event) override { event.runner.write_histogram("after", torch::ones(3)); }
+  };
+  const Folder folder;
+  TinyConfig config = sink_config(folder);
+  config.histogram_interval = 7;
+  config.auto_resume = true;
+  const auto given = std::make_shared<Given>();
+  for (const std::int64_t epochs : {1, 1, 2}) {  // the second has nothing to do
+    config.epochs = epochs;
+    TinyRunner runner(config);
+    runner.add(Writer());
+    runner.add_sink(std::make_shared<MySink>(given, /*histograms=*/true));
+    runner.train();
+    runner.close();
+    CHECK(given->end.status == "finished");
+    CHECK(given->end.global_step == 7 * epochs);
+    CHECK_FALSE(given->end.metrics.empty());
+  }
+  std::int64_t during = 0, after = 0;
+  for (const auto& record : given->histograms) {
+    CHECK(record.in_step == (record.name != "after"));
+    CHECK((record.name == "after" || record.global_step % 7 == 0));
+    ++(record.in_step ? during : after);
+  }
+  CHECK(after == 14);
+  CHECK(during == 2 * 2 * 4);  // weights and gradients of four parameters, at updates 0 and 7
+  const std::string best = read_file(find_file(folder, "best.json"));
+  CHECK_THAT(best, ContainsSubstring("\"score_mode\": \"min\""));
+}
+
 TEST_CASE("sinks: one that always fails ends nothing and is reported once", "[runner][sinks]") {
   const Folder folder;
   const auto given = std::make_shared<Given>();
@@ -382,6 +415,25 @@ TEST_CASE("performance: the operations of the model are counted, or taken from t
     CHECK(*telemetry.number("tflops") * 1e12 == Approx(operations * *telemetry.number("samples_per_s")));
     CHECK(*telemetry.number("mfu_pct") == Approx(100 * *telemetry.number("tflops") * 1e12 / 1e9));
     CHECK_FALSE(telemetry.contains("hw_tflops"));
+  }
+  // Operations that recompute repeats, and the shards of a step, do not count twice.
+  for (const auto& change :
+       std::vector<std::function<void(TinyConfig&)>>{[](TinyConfig& config) { config.recompute = {".*"}; },
+                                                     [](TinyConfig& config) {
+                                                       config.deterministic = true;
+                                                       config.parallel.virtual_ranks = 2;
+                                                       config.dataloader.batch_size = 5;
+                                                     }}) {
+    for (const auto& record : rates(change)) {
+      const double operations = record.mode == "train" ? per_sample : per_sample / 3.0;
+      CHECK(*record.telemetry.number("tflops") * 1e12 ==
+            Approx(operations * *record.telemetry.number("samples_per_s")));
+      if (record.mode == "train" && !record.iteration) {  // a step is an update, whatever its shards
+        const double per_step = *record.telemetry.number("samples_per_s") * *record.telemetry.number("time");
+        const auto steps = record.global_step / (*record.epoch + 1);
+        CHECK(per_step == Approx(50.0 / static_cast<double>(steps)));
+      }
+    }
   }
   const auto set = rates([](TinyConfig& config) {
     config.performance.model_flops_per_sample = 1e6;

@@ -228,6 +228,25 @@ std::vector<std::string> events_in(const fs::path& directory) {
   return out;
 }
 
+TEST_CASE("TensorBoardSink: what a step made after the checkpoint of its global step is cut off",
+          "[telemetry][tensorboard]") {
+  const TempDir dir;
+  const auto run = dir / "run";
+  TensorBoardSink sink;
+  sink.begin(attempt(run));
+  sink.scalars(boundary(1, 1));
+  sink.histogram(weights(1, 10));  // after update 10, before the checkpoint
+  auto made_by_step = weights(1, 10);
+  made_by_step.in_step = true;
+  sink.histogram(made_by_step);  // by the step that the run makes again
+  danling::RunInfo resumed = attempt(run);
+  resumed.lines = 1;
+  resumed.global_step = 10;
+  sink.begin(resumed);
+  const auto events = events_in(sink.directory());
+  CHECK(events.front() == "1 h10 ");
+}
+
 TEST_CASE("TensorBoardSink: begin() cuts off what the run does not continue from, in its own files only",
           "[telemetry][tensorboard]") {
   const TempDir dir;

@@ -274,6 +274,8 @@ class BaseRunner : public RunnerPlan {
   virtual bool at_boundary() const = 0;
   /// Whether a checkpoint taken now resumes exactly: no step and no accumulation window is open.
   virtual bool is_settled() const { return true; }
+  /// Whether no step and no accumulation window is open; an event of a step may be in progress.
+  virtual bool is_between_updates() const { return true; }
   /// Makes the counters exact, which may wait for a device. Called before a checkpoint is built.
   virtual void settle_counters() {}
   virtual State dataloader_state() const = 0;

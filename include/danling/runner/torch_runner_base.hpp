@@ -286,6 +286,7 @@ class TorchRunnerBase : public BaseRunner {
   bool at_boundary() const override { return loop_.split.empty() && loop_.round.empty(); }
   State pass_state() const override;
   bool is_settled() const override;
+  bool is_between_updates() const override;
   void settle_counters() override;
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
