@@ -207,9 +207,8 @@ bool TorchRunnerBase::is_between_updates() const {
   if (joins_updates_) {  // the same on all ranks, also on one that has ended its pass
     return open_step_ == nullptr && state_.train.micro_step % accum_span_ == 0;
   }
-  return open_step_ == nullptr &&
-         std::all_of(learners_.begin(), learners_.end(),
-                     [](const Learner& learner) { return learner.window.count() == 0; });
+  return open_step_ == nullptr && std::all_of(learners_.begin(), learners_.end(),
+                                              [](const Learner& learner) { return learner.window.count() == 0; });
 }
 
 bool TorchRunnerBase::optimizer_step() {

@@ -41,8 +41,7 @@ void check_tools(const RunnerConfig& config) {
   config.compile.check();
   config.profiling.check();
   for (const auto& [set, key] :
-       {std::pair(config.profiling.enabled, "profiling.enabled"),
-        std::pair(config.heartbeat.enabled, "heartbeat.enabled"), std::pair(config.tensorboard, "tensorboard"),
+       {std::pair(config.profiling.enabled, "profiling.enabled"), std::pair(config.tensorboard, "tensorboard"),
         std::pair(config.csv, "csv"), std::pair(config.wandb.enabled, "wandb.enabled"),
         std::pair(config.mlflow.enabled, "mlflow.enabled")}) {
     check<ConfigError>(!set || config.record, where, "expected 'record: true' beside '", key,
