@@ -39,8 +39,9 @@ Histogram histogram_of(const at::Tensor& copy) {
 }  // namespace
 
 void BaseRunner::add_sink(std::shared_ptr<Sink> sink) {
-  sinks_->add(sink);
-  if (sink->wants_histograms() && config().histogram_interval > 0 && !std::exchange(makes_histograms_, true)) {
+  const bool histograms = sink != nullptr && sink->wants_histograms();
+  sinks_->add(std::move(sink));
+  if (histograms && config().histogram_interval > 0 && !std::exchange(makes_histograms_, true)) {
     callbacks_.add_own(std::make_shared<detail::Histograms>(config().histogram_interval), {.gradients = true});
   }
 }

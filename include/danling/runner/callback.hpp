@@ -242,7 +242,7 @@ class CallbackList {
   template <class E>
   static void notify_those(const std::vector<Entry>& list, void (Callback::*function)(const E&), const E& event) {
     for (std::size_t i = 0; i < list.size();) {
-      const Entry entry = list[i];
+      const Entry entry = list[i];  // NOLINT(performance-unnecessary-copy-initialization): the call may change the list
       guarded(entry, [&] { ((*entry.callback).*function)(event); });
       i += i < list.size() && list[i].callback != entry.callback ? 0 : 1;  // it may have left the list
     }
