@@ -86,8 +86,9 @@ class Comparison {
   // place first, then the others in order.
   std::vector<std::optional<std::size_t>> partners_of_a() const {
     std::vector<std::optional<std::size_t>> out(a_.leaves.size());
-    for (const auto& [path, mine] : a_.by_key) {
-      const auto found = b_.by_key.find(path);
+    for (const auto& entry : a_.by_key) {
+      const auto& mine = entry.second;  // a structured binding cannot be captured in clang 14
+      const auto found = b_.by_key.find(entry.first);
       if (found == b_.by_key.end()) {
         continue;
       }

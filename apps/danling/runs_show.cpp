@@ -13,7 +13,6 @@ namespace danling_command {
 namespace {
 
 using danling::concat;
-using danling::quote;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostColumns = 8;  // numbers of a result
