@@ -10,6 +10,17 @@ namespace danling_command {
 /// A command takes the words after its name and returns the exit code. @throws danling::Error for bad input
 using Command = int (*)(std::span<const std::string> words);
 
+struct CommandEntry {
+  std::string_view name;
+  Command run;
+  std::string_view help;
+};
+
+/// Runs the one of `entries` that the first word names, with the others; without one, and for --help, prints `about`
+/// and the list. `command` is the name in messages. @throws danling::ConfigError for another word
+int dispatch(std::string_view command, std::string_view about, std::span<const CommandEntry> entries,
+             std::span<const std::string> words);
+
 /// Inspects, compares, verifies and converts checkpoints of any origin.
 int ckpt(std::span<const std::string> words);
 

@@ -14,11 +14,7 @@
 
 namespace {
 
-struct Entry {
-  std::string_view name;
-  danling_command::Command run;
-  std::string_view help;
-};
+using Entry = danling_command::CommandEntry;
 
 const std::vector<Entry>& commands() {
   static const std::vector<Entry> known = {

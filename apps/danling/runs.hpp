@@ -26,7 +26,7 @@ int runs_rm(std::span<const std::string> words);
 /// Where runs are looked for without another word.
 inline constexpr std::string_view kRunsRoot = "experiments";
 
-/// What one line of a list says about a run.
+/// The facts about a run in one line of a list.
 struct RunFacts {
   danling::RunDirectory run{{}};
   std::string name;

@@ -28,7 +28,7 @@ const std::initializer_list<Option> kOptions = {
      "else model.pth)"},
     {"--help", "", "print this"}};
 
-// What is known after a part is compared.
+// The outcome of comparing a part.
 struct Verdict {
   std::string same;          ///< what was found identical
   std::string first;         ///< the first difference

@@ -1,4 +1,4 @@
-// What the commands of `danling runs` know of a run, and how it is written.
+// The facts that the commands of `danling runs` print about a run, and their text.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the machine has for a sweep: cores and memory, within the limits of this process; and what a trial takes.
+// Cores and memory of the machine within the limits of this process, and the memory of a trial.
 #pragma once
 
 #include <sys/types.h>

@@ -164,7 +164,7 @@ bool SweepRun::fits() {
   return enough;
 }
 
-// What keeps one trial from starting (no process, no lock) is its failure: the others go on.
+// A trial that cannot start (no process, no lock) has failed; the other trials continue.
 void SweepRun::start(const Task& task) {
   try {
     try_to_start(task);

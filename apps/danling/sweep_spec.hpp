@@ -1,4 +1,4 @@
-// What a sweep tries: its file, and the trials that follow from it.
+// The file of a sweep and the trials that it defines.
 #pragma once
 
 #include <cstdint>

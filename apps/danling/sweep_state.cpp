@@ -35,7 +35,7 @@ Json json_of(const TrialValues& values) {
   return out;
 }
 
-/// What must not change while a sweep goes on.
+/// The parts of the specification that a continued sweep must share.
 Json identity_of(const SweepSpec& spec) {
   return {{"program", spec.program},   {"method", to_text(spec.method)},
           {"score", spec.score},       {"mode", spec.higher_is_better ? "max" : "min"},

@@ -1,4 +1,4 @@
-// What a sweep has done so far, in its sweep.json.
+// The progress of a sweep, stored in its sweep.json.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,33 @@
+#include "commands.hpp"
+
+#include <cstdio>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/core/suggest.hpp>
+
+namespace danling_command {
+
+int dispatch(std::string_view command, std::string_view about, std::span<const CommandEntry> entries,
+             std::span<const std::string> words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "help" || words[0] == "-h") {
+    std::puts(
+        danling::concat("Usage: ", command, " COMMAND [options]; ", command, " COMMAND --help lists options\n\n", about)
+            .c_str());
+    for (const auto& entry : entries) {
+      std::printf("  %-9.*s%s\n", static_cast<int>(entry.name.size()), entry.name.data(), entry.help.data());
+    }
+    return words.empty() ? 2 : 0;
+  }
+  std::vector<std::string> names;
+  for (const auto& entry : entries) {
+    if (entry.name == words[0]) {
+      return entry.run(words.subspan(1));
+    }
+    names.emplace_back(entry.name);
+  }
+  danling::fail<danling::ConfigError>(command, "expected a command, got ", danling::quote(words[0]),
+                                      danling::did_you_mean(words[0], names), "; ", command, " --help lists them");
+}
+
+}  // namespace danling_command
