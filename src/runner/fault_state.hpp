@@ -25,6 +25,7 @@ struct FaultState {
   std::int64_t failures = 0;                     ///< since `point` was kept, in groups that lost nobody
   bool joins = false;                            ///< this process has come later, and has not joined the others yet
   bool joined = false;                           ///< it has come later
+  bool prepared = false;                         ///< joining has prepared the steps of training, for this once
   std::chrono::steady_clock::time_point looked;  ///< when rank 0 last looked for processes that wait
 };
 

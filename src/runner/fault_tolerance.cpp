@@ -209,10 +209,10 @@ void TorchRunnerBase::FaultTolerance::restore() {
   if (runner_.loss_policy_ != nullptr) {
     LossPolicy(runner_).begin_anew(state_.point);
   }
-  if (!state_.joins) {  // else training has not begun here
-    Training(runner_).prepare_steps();
-    Windows(runner_).drop();
-  }
+  // Those that join do it here too, and not in train(): it communicates, and the death of another is caught here.
+  state_.prepared = state_.joins;
+  Training(runner_).prepare_steps();
+  Windows(runner_).drop();
 }
 
 // A main process that died may not have finished a save that was due. Then those who are left go back behind it, or

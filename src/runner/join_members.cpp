@@ -66,7 +66,18 @@ std::unique_ptr<Parallelism> BaseRunner::Setup::join_members() {
     return std::make_unique<Parallelism>(outside);
   }
   const detail::WaitNotice notice(*runner_.logger_, std::move(waits));
-  return stacks().at(config.stack_name())(detail::identity_in(state.members.next(), own), config);
+  for (;;) {
+    const detail::Generation generation = state.members.next();
+    try {
+      return stacks().at(config.stack_name())(detail::identity_in(generation, own), config);
+    } catch (const DistributedError& error) {  // one has died since they met: those who are left meet again
+      if (generation.same_members) {
+        throw;
+      }
+      runner_.logger_->warning(
+          concat("fault tolerance: the group has failed (", error.what(), "); its processes form a new one"));
+    }
+  }
 }
 
 }  // namespace danling::inline v0

@@ -141,7 +141,9 @@ void TorchRunnerBase::Training::prepare(bool hosted) {
                     "expected no loop of the program in progress, got one; call finish_evaluation() after "
                     "evaluate_on_batch, finish_training() after train_on_batch");
   continue_after_error();
-  prepare_steps();
+  if (runner_.fault_ == nullptr || !std::exchange(runner_.fault_->prepared, false)) {
+    prepare_steps();
+  }
   Checks(runner_).shards("runner.train", !hosted);
   if (runner_.loss_policy_ != nullptr) {
     LossPolicy(runner_).prepare(hosted);

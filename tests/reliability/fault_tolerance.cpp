@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -103,6 +104,16 @@ class Replicas {
     words.insert(words.end(), more.begin(), more.end());
     replicas.push_back(std::make_unique<Replica>(words, dir_ / ("out-" + std::to_string(started_++))));
   }
+  /// Starts one and waits until the others know it. While one of them lives, no other set-up begins, which is not
+  /// protected.
+  void start_known(int number) {
+    const auto before = entries();
+    start(number);
+    wait_until("the entry of a process", [&] {
+      const auto now = entries();
+      return replicas.back()->ended() || !std::includes(before.begin(), before.end(), now.begin(), now.end());
+    });
+  }
   void wait_for_lines(std::size_t count) const {
     wait_until("lines of metrics", [&] { return lines_in(root()) >= count; });
   }
@@ -126,6 +137,18 @@ class Replicas {
   std::vector<std::unique_ptr<Replica>> replicas;
 
  private:
+  std::set<std::string> entries() const {
+    std::set<std::string> out;
+    std::error_code gone;
+    for (const auto& file : fs::recursive_directory_iterator(root() / ".ft", gone)) {
+      const std::string name = file.path().filename().string();
+      if (name.starts_with("entry-") && name.find('.') == std::string::npos) {
+        out.insert(name);
+      }
+    }
+    return out;
+  }
+
   TempDir dir_;
   std::vector<std::string> program_, ft_;
   int size_;
@@ -152,7 +175,7 @@ TEST_CASE("ft: processes that are killed at any moment and replaced leave the bi
     (*victim)->wait();
     all.erase(victim);
     if (all.size() < 2 || random() % 4 != 0) {
-      run.start(++number % 3);
+      run.start_known(++number % 3);
     }
   }
   run.check_finished_like_one();
@@ -188,6 +211,17 @@ TEST_CASE("ft: the others go on without a process that stands still, and it ends
       ContainsSubstring("[runner.init_fault_tolerance] expected a part in generation 2 of the run, got none: the "
                         "others went on without this process after 1.5 s (ft.process_group_timeout_ms); start "
                         "it again"));
+  run.check_finished_like_one();
+}
+
+TEST_CASE("ft: a process that joins goes on alone when the last one of the others dies meanwhile", "[reliability]") {
+  auto dies = program;
+  dies.insert(dies.end(), {"--forget", "life"});
+  Replicas run(dies, {}, 1);
+  run.wait_for_lines(6);
+  run.start(0);
+  CHECK(run.replicas.front()->wait() == -SIGKILL);
+  run.replicas.erase(run.replicas.begin());
   run.check_finished_like_one();
 }
 

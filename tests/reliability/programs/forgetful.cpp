@@ -2,9 +2,12 @@
 //
 //   forgetful --forget noise      nothing, noise (a generator of its own), counter (of its own), checkpoints (all), or
 //                                 failures (its exit code after an error), history (a checkpoint of it, when a save
-//                                 failed); luck: two runs of it differ; others (rank 1 calls a collective alone)
+//                                 failed); luck: two runs of it differ; others (rank 1 calls a collective alone); life
+//                                 (rank 0 ends by SIGKILL while another process joins)
 //   forgetful --scores 3,1,2      validation losses by epoch, whatever it learns
 //   forgetful --bad 12,40         micro-batches whose inputs are NaN
+#include <csignal>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -32,7 +35,7 @@ struct ForgetfulConfig : dl::RunnerConfig {
   }
   void fields(dl::Fields& f) override {
     f("forget", forget, "what is not saved")
-        .choices({"nothing", "noise", "counter", "checkpoints", "failures", "history", "luck", "others"});
+        .choices({"nothing", "noise", "counter", "checkpoints", "failures", "history", "luck", "others", "life"});
     f("scores", scores, "validation losses by epoch");
     f("bad", bad, "micro-batches whose inputs are NaN");
   }
@@ -84,6 +87,13 @@ class ForgetfulRunner : public dl::TorchRunner {
       output.loss = torch::full({}, scores_.at(static_cast<std::size_t>(state().train.epoch)));
     }
     return output;
+  }
+
+  void load_state_dict(const dl::State& checkpoint) override {
+    if (forget_ == "life" && rank() == 0 && world_size() > 1 && state().train.global_step > 0) {
+      raise(SIGKILL);
+    }
+    TorchRunner::load_state_dict(checkpoint);
   }
 
  private:
