@@ -1,0 +1,141 @@
+// Kernels for nested tensors of every operator that LibTorch knows, in front of autograd.
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <torch/library.h>
+
+#include <danling/tensors/nested_tensor.hpp>
+
+#include "tensors/nested/operators.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+thread_local bool fallbacks_forbidden = false;
+
+bool takes_tensors(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.type()->str().find("Tensor") != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op) {
+  fail<DataError>(concat("nested_tensor.", op.operator_name().name.substr(op.operator_name().name.find("::") + 2)),
+                  "expected an operator that has a meaning for sequences of different lengths (the table in "
+                  "docs/nested.md), got ",
+                  c10::toString(op.operator_name()), "; call it on each of elements(), or on tensor(), the padded one");
+}
+
+class Kernel final : public c10::OperatorKernel {
+ public:
+  explicit Kernel(Operator chosen) : operator_(chosen) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
+    if (operator_.handler == nullptr) {
+      refuse(op);
+    }
+    Call call(op, *stack);
+    call.expect(operator_.way != Way::fallback || !fallbacks_forbidden,
+                "expected operators with kernels for packed values (NoNestedFallback), got one that is called per "
+                "element");
+    operator_.handler(call);
+  }
+
+ private:
+  Operator operator_;
+};
+
+/// Lives as long as the process: kernels are never taken back.
+struct Registrations {
+  Registrations() {
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(name);
+      if (op && takes_tensors(op->schema())) {
+        add(*op);
+      }
+    }
+  }
+
+  void add(const c10::OperatorHandle& op) {
+    const Operator* found = operator_table().find(op);
+    const bool pointwise = found == nullptr && op.hasTag(at::Tag::pointwise) && !has_out(op.schema());
+    const Operator chosen = found != nullptr ? *found : Operator{Way::packed, pointwise ? &call_elementwise : nullptr};
+    const c10::OperatorName& name = op.operator_name();
+    const std::size_t colons = name.name.find("::");
+    const std::string space = name.name.substr(0, colons), full = c10::toString(name);
+    for (const c10::DispatchKey key : {nested_key, autograd_nested_key}) {
+      auto& library = libraries[{space, key}];
+      if (library == nullptr) {
+        library = std::make_unique<torch::Library>(torch::Library::IMPL, space, key, __FILE__, __LINE__);
+      }
+      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(chosen)));
+    }
+  }
+
+  static bool has_out(const c10::FunctionSchema& schema) {
+    for (const c10::Argument& argument : schema.arguments()) {
+      if (argument.is_out()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::map<std::pair<std::string, c10::DispatchKey>, std::unique_ptr<torch::Library>> libraries;
+};
+
+}  // namespace
+
+void register_operators() {
+  static const auto* const registrations = new Registrations();
+  static_cast<void>(registrations);
+}
+
+void OperatorTable::add(Way way, Handler handler, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    entries_[concat("aten::", name)] = {way, handler};
+  }
+}
+
+const Operator* OperatorTable::find(const c10::OperatorHandle& op) const {
+  const c10::OperatorName& name = op.operator_name();
+  auto found = entries_.find(c10::toString(name));
+  if (found == entries_.end()) {
+    if (Registrations::has_out(op.schema())) {
+      return nullptr;
+    }
+    found = entries_.find(name.name);
+  }
+  if (found == entries_.end() && name.name.ends_with('_')) {
+    found = entries_.find(std::string_view(name.name).substr(0, name.name.size() - 1));
+  }
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const OperatorTable& operator_table() {
+  static const OperatorTable table = [] {
+    OperatorTable out;
+    add_elementwise(out);
+    add_creation(out);
+    add_matmul(out);
+    add_per_token(out);
+    return out;
+  }();
+  return table;
+}
+
+}  // namespace danling::inline v0::detail
+
+namespace danling::inline v0 {
+
+NoNestedFallback::NoNestedFallback() : before_(std::exchange(detail::fallbacks_forbidden, true)) {}
+NoNestedFallback::~NoNestedFallback() { detail::fallbacks_forbidden = before_; }
+
+}  // namespace danling::inline v0

@@ -1,0 +1,71 @@
+// Operators on each value by itself: one call on the packed values, after broadcasting.
+#include <optional>
+
+#include "tensors/nested/broadcast.hpp"
+#include "tensors/nested/operators.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+/// Fills a tensor argument; other nested tensors must have the same ragged sizes.
+at::Tensor fit(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to) {
+  const NestedTensorImpl* other = nested(tensor);
+  if (other == nullptr) {
+    return broadcast_to_values(call, tensor, to);
+  }
+  call.expect(other->structure().matches(to.structure()) && other->element_rank() == to.element_rank(),
+              "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(to), " and ",
+              text_of_shapes(*other));
+  return values_of(tensor);
+}
+
+}  // namespace
+
+void call_elementwise(Call& call) {
+  const at::Tensor first = call.first_nested();
+  const NestedTensorImpl& impl = *nested(first);
+  const bool in_place = call.is_in_place();
+  call.expect(!in_place || nested(call[0].toTensor()) != nullptr,
+              "expected a NestedTensor to change in place, got a tensor, which cannot hold a NestedTensor of ",
+              text_of_shapes(impl));
+  const at::Tensor self = in_place ? call[0].toTensor() : at::Tensor();
+  for (std::size_t at = 0; at < call.size(); ++at) {
+    c10::IValue& value = call[at];
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = fit(call, value.toTensor(), impl);
+    }
+  }
+  call.run();
+  const std::int64_t rows = impl.structure().ragged->rows();
+  for (std::size_t at = 0; at < call.num_results(); ++at) {
+    c10::IValue& value = call.result(at);
+    if (!value.isTensor() || !value.toTensor().defined()) {
+      continue;
+    }
+    at::Tensor result = value.toTensor();
+    if (in_place && at == 0) {
+      replace_values(self, std::move(result));
+      value = self;
+    } else if (result.dim() == impl.values().dim() && result.size(0) == rows) {
+      value = wrap(std::move(result), impl.structure());
+    }
+  }
+}
+
+void add_elementwise(OperatorTable& table) {
+  // Those without the tag, and those whose random numbers are drawn value by value.
+  table.add(
+      Way::packed, call_elementwise,
+      {"dropout",   "alpha_dropout", "native_dropout", "bernoulli.p",    "bernoulli",    "normal_",       "uniform_",
+       "random_",   "exponential_",  "log_normal_",    "geometric_",     "cauchy_",      "zero_",         "fill_",
+       "copy_",     "masked_fill",   "rand_like",      "randn_like",     "randint_like", "ones_like",     "zeros_like",
+       "full_like", "empty_like",    "clone",          "detach",         "alias",        "contiguous",    "to",
+       "_to_copy",  "type_as",       "pin_memory",     "requires_grad_", "rrelu",        "glu_per_value", "prelu",
+       "isclose",   "isfinite",      "isreal",         "softplus",       "relu6",        "selu",          "celu",
+       "silu",      "mish",          "hardtanh",       "clamp",          "clip",         "where.self",    "nan_to_num",
+       "lerp",      "square",        "float_power",    "true_divide",    "floor_divide", "subtract",      "multiply",
+       "divide",    "absolute",      "negative",       "greater",        "less",         "greater_equal", "less_equal",
+       "not_equal", "fix",           "arccos",         "arcsin",         "arctan"});
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,108 @@
+#include "tensors/nested/impl.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <danling/core/error.hpp>
+#include <danling/core/format.hpp>
+
+namespace danling::inline v0::detail {
+
+bool Structure::is_ragged(std::int64_t element_dim) const {
+  return std::find(ragged_dims.begin(), ragged_dims.end(), element_dim) != ragged_dims.end();
+}
+
+std::optional<std::int64_t> Structure::element_dim(std::int64_t dim, std::int64_t element_rank) const {
+  const std::int64_t rank = element_rank + 1;
+  check<DataError>(dim >= -rank && dim < rank, "nested_tensor.dim", "expected a dimension from ", -rank, " to ",
+                   rank - 1, ", got ", dim);
+  const std::int64_t at = dim < 0 ? dim + rank : dim, batch = batch_dim(element_rank);
+  return at == batch ? std::nullopt : std::optional(at - (at > batch ? 1 : 0));
+}
+
+std::int64_t Structure::tensor_dim(std::int64_t element_dim, std::int64_t element_rank) const {
+  return element_dim + (element_dim >= batch_dim(element_rank) ? 1 : 0);
+}
+
+std::int64_t Structure::values_dim(std::int64_t element_dim) const {
+  return 1 + element_dim -
+         std::count_if(ragged_dims.begin(), ragged_dims.end(), [&](std::int64_t dim) { return dim < element_dim; });
+}
+
+std::size_t Structure::ragged_index(std::int64_t element_dim) const {
+  return static_cast<std::size_t>(std::find(ragged_dims.begin(), ragged_dims.end(), element_dim) - ragged_dims.begin());
+}
+
+NestedTensorImpl::NestedTensorImpl(at::Tensor values, Structure structure)
+    : TensorImpl(c10::DispatchKeySet({nested_key, autograd_nested_key}), values.dtype(), values.device()),
+      values_(std::move(values)),
+      structure_(std::move(structure)) {
+  set_storage_access_should_throw();
+  set_custom_sizes_strides(SizesStridesPolicy::CustomSizes);
+  update_sizes();
+}
+
+void NestedTensorImpl::update_sizes() {
+  const std::int64_t rank = element_rank();
+  c10::DimVector sizes;
+  for (std::int64_t dim = 0; dim < rank; ++dim) {
+    sizes.push_back(structure_.is_ragged(dim) ? structure_.ragged->longest()[structure_.ragged_index(dim)]
+                                              : values_.size(structure_.values_dim(dim)));
+  }
+  sizes.insert(sizes.begin() + structure_.batch_dim(rank), structure_.batch());
+  // Those of the padded tensor. Only numel is another: it counts the values.
+  set_custom_sizes_strides(SizesStridesPolicy::Default);
+  set_sizes_contiguous(sizes);
+  set_custom_sizes_strides(SizesStridesPolicy::CustomSizes);
+}
+
+c10::DimVector NestedTensorImpl::element_sizes(std::int64_t element) const {
+  c10::DimVector sizes;
+  for (std::int64_t dim = 0; dim < element_rank(); ++dim) {
+    sizes.push_back(structure_.is_ragged(dim) ? structure_.ragged->sizes(element)[structure_.ragged_index(dim)]
+                                              : values_.size(structure_.values_dim(dim)));
+  }
+  return sizes;
+}
+
+void NestedTensorImpl::set_values(at::Tensor values) { values_ = std::move(values); }
+
+c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::copy(bool allow_tensor_metadata_change) const {
+  auto out = c10::make_intrusive<NestedTensorImpl>(values_.detach(), structure_);
+  out->set_allow_tensor_metadata_change(allow_tensor_metadata_change);
+  return out;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                                              bool allow_change) const {
+  auto out = copy(allow_change);
+  out->set_version_counter(version);
+  return out;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                                              bool allow_change) const {
+  auto out = copy(allow_change);
+  out->set_version_counter(std::move(version));
+  return out;
+}
+
+void NestedTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) {
+  const auto* from = static_cast<const NestedTensorImpl*>(other.get());
+  check<DataError>(other->key_set().has(nested_key), "nested_tensor.set_data", "expected a NestedTensor, got a tensor");
+  values_ = from->values_;
+  structure_ = from->structure_;
+  update_sizes();
+}
+
+std::string text_of_shapes(const NestedTensorImpl& tensor) {
+  constexpr std::int64_t most = 6;
+  const std::int64_t batch = tensor.structure().batch();
+  std::string out;
+  for (std::int64_t element = 0; element < std::min(batch, most); ++element) {
+    out += concat(element > 0 ? ", (" : "(", join(tensor.element_sizes(element)), ")");
+  }
+  return batch > most ? concat(out, " and ", batch - most, " more") : batch == 0 ? "no elements" : out;
+}
+
+}  // namespace danling::inline v0::detail

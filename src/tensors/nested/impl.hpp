@@ -1,0 +1,126 @@
+// The tensor behind a NestedTensor: packed values, the sizes of the elements, and its place in autograd.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/DimVector.h>
+
+#include "tensors/nested/ragged.hpp"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace danling::inline v0::detail {
+
+/// A key in front of all kernels of LibTorch, for every device. docs/nested.md says why this one.
+inline constexpr c10::DispatchKey nested_key = c10::DispatchKey::PrivateUse2;
+inline constexpr c10::DispatchKey autograd_nested_key = c10::DispatchKey::AutogradPrivateUse2;
+
+/// How packed values become elements. The values are (rows, static sizes...): the ragged dimensions of an element are
+/// merged into its rows, in their order, and the static ones follow in theirs.
+///
+/// Two ways to count dimensions: those of an element begin with 0; those of the tensor have the batch at `batch_dim()`.
+struct Structure {
+  RaggedPtr ragged;
+  c10::DimVector ragged_dims;  ///< of an element, ascending
+  bool batch_first = true;     ///< else the batch is dimension 1, behind the first one of the elements
+  double padding_value = 0;
+  bool mask_value = false;  ///< of padding, in masks
+
+  std::int64_t batch() const { return ragged->batch(); }
+  bool is_ragged(std::int64_t element_dim) const;
+  /// Dimensions of an element with `values` of so many.
+  std::int64_t element_rank(std::int64_t values_rank) const {
+    return static_cast<std::int64_t>(ragged_dims.size()) + values_rank - 1;
+  }
+  std::int64_t batch_dim(std::int64_t element_rank) const { return batch_first || element_rank == 0 ? 0 : 1; }
+  /// The dimension of an element; nothing for the batch. `dim` as in at::Tensor: from -rank to rank - 1.
+  /// @throws DataError beyond these
+  std::optional<std::int64_t> element_dim(std::int64_t dim, std::int64_t element_rank) const;
+  /// The inverse.
+  std::int64_t tensor_dim(std::int64_t element_dim, std::int64_t element_rank) const;
+  /// Of the values, 1 or above, for a static dimension of the elements.
+  std::int64_t values_dim(std::int64_t element_dim) const;
+  /// Which ragged dimension this one is.
+  std::size_t ragged_index(std::int64_t element_dim) const;
+  /// Both describe the same elements but for sizes of static dimensions.
+  bool matches(const Structure& other) const {
+    return same(ragged, other.ragged) && ragged_dims == other.ragged_dims && batch_first == other.batch_first;
+  }
+};
+
+class NestedTensorImpl final : public c10::TensorImpl {
+ public:
+  NestedTensorImpl(at::Tensor values, Structure structure);
+
+  /// Without the history that the wrapper itself may have: see values_of.
+  const at::Tensor& values() const { return values_; }
+  const Structure& structure() const { return structure_; }
+  Structure& structure() { return structure_; }
+  std::int64_t element_rank() const { return structure_.element_rank(values_.dim()); }
+  /// Sizes of one element.
+  c10::DimVector element_sizes(std::int64_t element) const;
+  void set_values(at::Tensor values);  ///< of the same shape
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                         bool allow_tensor_metadata_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                         bool allow_tensor_metadata_change) const override;
+  void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) override;
+
+  const torch::autograd::Node* history = nullptr;  ///< the node that `wrap` gave it: its gradient is that of the values
+
+ protected:
+  std::int64_t numel_custom() const override { return values_.numel(); }
+  c10::SymInt sym_numel_custom() const override { return values_.numel(); }
+  const char* tensorimpl_type_name() const override { return "NestedTensor"; }
+
+ private:
+  void update_sizes();
+  c10::intrusive_ptr<TensorImpl> copy(bool allow_tensor_metadata_change) const;
+
+  at::Tensor values_;
+  Structure structure_;
+};
+
+/// Null for any other tensor.
+inline NestedTensorImpl* nested(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has(nested_key)
+             ? static_cast<NestedTensorImpl*>(tensor.unsafeGetTensorImpl())
+             : nullptr;
+}
+
+/// A nested tensor over the values, whose gradient flows into theirs.
+at::Tensor wrap(at::Tensor values, Structure structure);
+/// The packed values, as a part of the graph of `tensor`.
+at::Tensor values_of(const at::Tensor& tensor);
+/// After an operator has changed them in place.
+void replace_values(const at::Tensor& tensor, at::Tensor values);
+
+/// Values of `padded`, which has the tensor's dimensions: its rows that are not padding. Differentiable, twice too.
+at::Tensor pack(const at::Tensor& padded, const Structure& structure);
+/// The tensor's dimensions, with `fill` where elements end. Differentiable with respect to the values.
+at::Tensor pad(const at::Tensor& values, const Structure& structure, double fill);
+
+/// Views of the elements' values.
+std::vector<at::Tensor> elements_of(const at::Tensor& tensor);
+at::Tensor element_of(const at::Tensor& tensor, std::int64_t element);
+at::Tensor element_of(const at::Tensor& values, const Structure& structure, std::int64_t element);
+/// Packs tensors of one rank; `ragged_dims` are those along which their sizes differ, unless they are given. `like`:
+/// for the rest of the structure.
+at::Tensor nest(const std::vector<at::Tensor>& elements, const Structure& like,
+                std::optional<c10::DimVector> ragged_dims = std::nullopt);
+/// The dimensions along which sizes differ; the first one where none do.
+c10::DimVector find_ragged_dims(const std::vector<at::Tensor>& elements);
+
+/// "(3, 4), (5, 4)": sizes of the elements, of which long lists show the first.
+std::string text_of_shapes(const NestedTensorImpl& tensor);
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,53 @@
+// Which operators take nested tensors, and how: one table, from which the kernels are registered and the guide is made.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string>
+
+#include "tensors/nested/call.hpp"
+
+namespace danling::inline v0::detail {
+
+/// How an operator works on a nested tensor.
+enum class Way {
+  packed,   ///< one call on the packed values
+  offsets,  ///< per sequence, by a kernel that knows where each begins
+  fallback  ///< one call per element; refused where fallbacks are forbidden
+};
+
+using Handler = void (*)(Call& call);
+
+struct Operator {
+  Way way = Way::packed;
+  Handler handler = nullptr;
+};
+
+/// By name and overload: "aten::sum.dim_IntList". Operators with the tag `pointwise` need no entry. All others are
+/// refused with their names.
+class OperatorTable {
+ public:
+  /// Names without "aten::"; one without a point stands for all overloads that have no entry of their own, and for the
+  /// variant in place.
+  void add(Way way, Handler handler, std::initializer_list<const char*> names);
+  const Operator* find(const c10::OperatorHandle& op) const;
+
+ private:
+  std::map<std::string, Operator, std::less<>> entries_;
+};
+
+/// Made once.
+const OperatorTable& operator_table();
+
+// The parts of the table, a file each.
+void add_elementwise(OperatorTable& table);
+void add_creation(OperatorTable& table);
+void add_matmul(OperatorTable& table);
+void add_per_token(OperatorTable& table);
+
+/// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
+void call_elementwise(Call& call);
+/// Registers all kernels, at the first call. Thread-safe.
+void register_operators();
+
+}  // namespace danling::inline v0::detail
