@@ -18,6 +18,7 @@
 
 #include <danling/data/batch.hpp>
 #include <danling/data/collate.hpp>
+#include <danling/data/collate_nested.hpp>
 #include <danling/data/collate_padded.hpp>
 #include <danling/data/concat.hpp>
 #include <danling/data/dataset.hpp>

@@ -45,6 +45,7 @@ BatchInfo BatchInfo::select(std::span<const std::size_t> samples) const {
   out.global_size = global_size;
   out.epoch_key = epoch_key;
   out.batch_key = batch_key;
+  out.collation = collation;
   return out;
 }
 

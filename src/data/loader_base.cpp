@@ -197,6 +197,7 @@ void LoaderBase::start_epoch(std::int64_t epoch) {
   detail::EpochContext context;
   context.split = options_.split;
   context.epoch = epoch;
+  context.collation = options_.collation;
   context.size = engine.reader->size().value_or(0);
   context.batch_idx = batches_;
   context.global_step = global_step_;

@@ -109,6 +109,7 @@ void Planner::describe(BatchSlot& slot, std::int64_t part) const {
     info.split = context_.split;
   }
   info.epoch = context_.epoch;
+  info.collation = context_.collation;
   info.batch_idx = context_.batch_idx;
   info.global_step = context_.global_step;
   info.shard_id = context_.plan.layout().shard.rank + part;

@@ -27,6 +27,7 @@ struct EpochContext {
   std::int64_t global_step = 0;
   RandomKey record_key;
   RandomKey batch_key;
+  Collation collation = Collation::stack;
   EpochPlan plan;
 };
 

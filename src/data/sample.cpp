@@ -1,6 +1,9 @@
 #include <danling/data/sample.hpp>
 
 #include <danling/core/error.hpp>
+#include <danling/core/text_traits.hpp>
+#include <danling/data/collate_nested.hpp>
+#include <danling/data/collate_padded.hpp>
 
 namespace danling::inline v0::data {
 
@@ -26,5 +29,22 @@ Batch collate(std::vector<Sample> samples) {
   batch.extra = collate_member(samples, &Sample::extra, "extra");
   return batch;
 }
+
+Batch collate(std::vector<Sample> samples, Collation collation) {
+  return collation == Collation::padded   ? collate_padded(std::move(samples))
+         : collation == Collation::nested ? collate_nested(std::move(samples))
+                                          : collate(std::move(samples));
+}
+
+namespace detail {
+
+void check_stacked(Collation collation, std::string_view source) {
+  check<ConfigError>(collation == Collation::stack, "data.collate",
+                     "expected samples of the type dl::data::Sample for ", "collation ",
+                     TextTraits<Collation>::format(collation), ", got ", source,
+                     "; unset the loader's option collation (dataloader.collation), and collate in the dataset");
+}
+
+}  // namespace detail
 
 }  // namespace danling::inline v0::data

@@ -31,6 +31,7 @@ data::LoaderOptions TorchRunnerBase::loader_options(const std::string& split, bo
   out.batch_size = asked.batch_size.value_or(out.batch_size);
   out.shuffle = asked.shuffle.value_or(out.shuffle);
   out.drop_last = asked.drop_last.value_or(out.drop_last);
+  out.collation = asked.collation.value_or(out.collation);
   out.num_workers = asked.num_workers.value_or(out.num_workers);
   check<ConfigError>(out.num_workers > 0 || !asked.prefetch_factor, where, "expected workers for ",
                      quote(key_of(all, split, &DataloaderOptions::prefetch_factor, "prefetch_factor")), ", got ",

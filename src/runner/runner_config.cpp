@@ -168,6 +168,9 @@ void DataloaderOptions::fields(Fields& f) {
       .at_least(1);
   f("shuffle", shuffle, "draw samples in random order; unset: for splits that train");
   f("drop_last", drop_last, "leave out an incomplete last batch; unset: for splits that train");
+  f("collation", collation,
+    "how samples of the type Sample become a batch: of equal shapes, padded to the longest, or nested without padding; "
+    "unset: stack");
   // Workers and read-ahead do not change batches: a run may resume with others.
   f("num_workers", num_workers, "threads that read batches ahead; unset: as the sample's type declares, or 0")
       .at_least(0)

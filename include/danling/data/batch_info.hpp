@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <danling/data/collation.hpp>
 #include <danling/data/metadata.hpp>
 #include <danling/data/random.hpp>
 
@@ -38,6 +40,8 @@ struct BatchInfo {
   RandomKey batch_key = {};
   /// One key per sample, which also depends on its position, if a sampler repeats records; else empty.
   std::vector<RandomKey> sample_keys = {};
+  /// How the loader's options want samples collated.
+  Collation collation = Collation::stack;
   /// The samples' own names (`uuid`), set by the dataset; empty for samples without one.
   std::vector<std::optional<std::string>> entry_keys = {};
 
@@ -62,6 +66,8 @@ struct BatchInfo {
 };
 
 namespace detail {
+/// Fails for all but `stack`; `source` makes the batches. @throws ConfigError
+void check_stacked(Collation collation, std::string_view source);
 /// The constant folded into the keys of layer 1 and above; differs from numbers of records and places in `compose`.
 inline std::uint64_t layer_constant(std::int64_t layer) {
   return (std::uint64_t{3} << 62) | static_cast<std::uint64_t>(layer);

@@ -28,7 +28,7 @@ class Dataset {
   /// `indices` those in this dataset. Override it where the batch depends on `info`, or to pass `info` on to another
   /// dataset.
   virtual B read(std::span<const std::int64_t> indices, const BatchInfo& info) {
-    (void)info;
+    detail::check_stacked(info.collation, "a dataset that makes whole batches");
     return get_batch(indices);
   }
 

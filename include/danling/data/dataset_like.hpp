@@ -147,7 +147,16 @@ auto collate_records(T& object, std::vector<S> samples, std::span<const std::int
     }
   }
   try {
-    auto batch = collate_with(object, std::move(samples));
+    auto batch = [&] {
+      if constexpr (std::same_as<S, Sample> && std::same_as<decltype(collate_with(object, std::move(samples))), Batch>) {
+        if (info.collation != Collation::stack) {
+          return collate(std::move(samples), info.collation);
+        }
+      } else {
+        check_stacked(info.collation, "samples of another type");
+      }
+      return collate_with(object, std::move(samples));
+    }();
     if constexpr (HasUuid<S> && HasInfo<decltype(batch)>) {
       batch.info.entry_keys = std::move(uuids);
     }
@@ -168,6 +177,7 @@ auto read_batch(T& object, std::span<const std::int64_t> indices, const BatchInf
   } else if constexpr (InformedBatches<T>) {
     return object.get_batch(indices, info);
   } else if constexpr (PlainBatches<T>) {
+    check_stacked(info.collation, "a dataset that makes whole batches");
     return object.get_batch(indices);
   } else {
     std::vector<sample_of<T>> samples;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <danling/data/batch_sampler.hpp>
+#include <danling/data/collation.hpp>
 #include <danling/data/sampler.hpp>
 #include <danling/data/shard.hpp>
 
@@ -27,6 +28,9 @@ struct LoaderOptions {
   std::shared_ptr<Sampler> sampler = nullptr;
   /// Custom batches instead of `shuffle` and `sampler`. Not for streams. For this loader alone.
   std::shared_ptr<BatchSampler> batch_sampler = nullptr;
+  /// How samples of the type `Sample` become a batch, whatever the dataset's `collate`. Datasets and streams that make
+  /// whole batches, and those of other samples, refuse all but `stack`.
+  Collation collation = Collation::stack;
   /// Threads that read ahead; with 0 `next()` reads in the calling thread.
   std::int64_t num_workers = 0;
   /// Batches read ahead per worker: 2 by default. Needs workers. Memory holds at most

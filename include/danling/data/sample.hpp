@@ -11,6 +11,7 @@
 #include <danling/data/batch.hpp>
 #include <danling/data/batch_traits.hpp>
 #include <danling/data/collate.hpp>
+#include <danling/data/collation.hpp>
 #include <danling/state/state.hpp>
 
 namespace danling::inline v0::data {
@@ -28,6 +29,8 @@ struct Sample {
 /// shapes, dtypes or the contents of `extra` differ, naming the first such sample, or when only some samples have a
 /// target.
 Batch collate(std::vector<Sample> samples);
+/// By `collate`, `collate_padded` or `collate_nested`.
+Batch collate(std::vector<Sample> samples, Collation collation);
 
 namespace detail {
 template <class T, class S>

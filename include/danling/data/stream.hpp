@@ -34,7 +34,7 @@ class Stream {
   /// Loaders call this.
   /// Override it if making a batch (decoding, transforms) costs more than reading, or depends on `info`.
   virtual std::function<B()> read(std::int64_t num_samples, const BatchInfo& info) {
-    (void)info;
+    detail::check_stacked(info.collation, "a stream that makes whole batches");
     auto batch = std::make_shared<std::optional<B>>(next(num_samples));
     check_full(*batch ? batch_size(**batch) : num_samples, num_samples);
     return *batch ? std::function<B()>([batch] { return std::move(**batch); }) : std::function<B()>();

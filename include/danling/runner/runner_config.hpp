@@ -5,6 +5,7 @@
 #include <danling/checkpoint/options.hpp>
 #include <danling/config/config.hpp>
 #include <danling/core/quantity.hpp>
+#include <danling/data/collation.hpp>
 #include <danling/metrics/spec.hpp>
 #include <danling/nn/lora_options.hpp>
 #include <danling/nn/loss_options.hpp>
@@ -125,6 +126,7 @@ struct SpikeConfig {
 struct DataloaderOptions : Section {
   std::optional<std::int64_t> batch_size, num_workers, prefetch_factor, snapshot_every_n_steps;
   std::optional<bool> shuffle, drop_last, pin_memory, persistent_workers, in_order;
+  std::optional<data::Collation> collation;  ///< not in DanLing
   void fields(Fields& f) override;
 };
 
