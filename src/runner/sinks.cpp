@@ -4,6 +4,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clamp.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <danling/formats/image.hpp>
 #include <danling/telemetry/csv_sink.hpp>
@@ -21,19 +24,42 @@
 namespace danling::inline v0 {
 namespace {
 
-// A copy in the order of the device's work. Reading it waits, in the thread that reads.
-at::Tensor copy_of(const at::Tensor& tensor) {
-  const at::NoGradGuard no_grad;
-  return tensor.detach().clone();
-}
+/// A copy in the order of the device's work, for the thread of a sink. Making it waits for nothing.
+class LateCopy {
+ public:
+  explicit LateCopy(const at::Tensor& tensor) {
+    const at::NoGradGuard no_grad;
+    copy_ = tensor.detach().clone();
+    if (copy_.is_cuda()) {
+      ready_ = std::make_shared<c10::Event>(copy_.device().type());
+      ready_->record(c10::impl::VirtualGuardImpl(copy_.device().type()).getStream(copy_.device()));
+    }
+  }
 
-Histogram histogram_of(const at::Tensor& copy) {
+  /// Waits for the copy, on a stream apart: training may use any stream, and its next steps do not wait.
+  at::Tensor on_host() const {
+    if (ready_ == nullptr) {
+      return copy_;
+    }
+    const c10::impl::VirtualGuardImpl devices(copy_.device().type());
+    const c10::StreamGuard guard(devices.getStreamFromGlobalPool(copy_.device()));
+    ready_->block(guard.current_stream());
+    return copy_.to(at::kCPU);
+  }
+
+ private:
+  at::Tensor copy_;
+  std::shared_ptr<c10::Event> ready_;  // of a device
+};
+
+Histogram histogram_of(const LateCopy& copy) {
   const at::NoGradGuard no_grad;
-  const bool wide = copy.scalar_type() == at::kDouble || at::isIntegralType(copy.scalar_type(), /*includeBool=*/false);
-  const at::Tensor host = copy.to(at::kCPU, wide ? at::kDouble : at::kFloat).contiguous();
-  const auto count = static_cast<std::size_t>(host.numel());
-  return wide ? make_histogram(std::span(host.const_data_ptr<double>(), count))
-              : make_histogram(std::span(host.const_data_ptr<float>(), count));
+  const at::Tensor host = copy.on_host();
+  const bool wide = host.scalar_type() == at::kDouble || at::isIntegralType(host.scalar_type(), /*includeBool=*/false);
+  const at::Tensor numbers = host.to(wide ? at::kDouble : at::kFloat).contiguous();
+  const auto count = static_cast<std::size_t>(numbers.numel());
+  return wide ? make_histogram(std::span(numbers.const_data_ptr<double>(), count))
+              : make_histogram(std::span(numbers.const_data_ptr<float>(), count));
 }
 
 }  // namespace
@@ -133,7 +159,7 @@ void BaseRunner::write_histogram(const std::string& name, const at::Tensor& valu
                      : values.is_complex() ? "complex ones"
                                            : "a sparse one");
   if (sinks_->is_active()) {
-    sinks_->post_late(*this, values.nbytes(), /*histogram=*/true, [name, copy = copy_of(values)] {
+    sinks_->post_late(*this, values.nbytes(), /*histogram=*/true, [name, copy = LateCopy(values)] {
       return HistogramRecord{.name = name, .histogram = histogram_of(copy)};
     });
   }
@@ -150,9 +176,9 @@ void BaseRunner::write_image(const std::string& name, const at::Tensor& image) {
     return;
   }
   sinks_->post_late(*this, image.nbytes(), /*histogram=*/false,
-                    [name, copy = copy_of(grey ? image.unsqueeze(0) : image)] {
+                    [name, copy = LateCopy(grey ? image.unsqueeze(0) : image)] {
                       const at::NoGradGuard no_grad;
-                      at::Tensor pixels = copy.to(at::kCPU);
+                      at::Tensor pixels = copy.on_host();
                       if (pixels.scalar_type() == at::kBool) {
                         pixels = pixels.to(at::kFloat);
                       }
