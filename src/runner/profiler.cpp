@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
@@ -55,6 +56,18 @@ std::string trace_name() {
 std::string text_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+// Kineto drops kernels that run when it stops, and counts those of earlier steps that run when it starts.
+void wait_for_device(bool cuda) noexcept {
+  if (!cuda) {
+    return;
+  }
+  try {
+    const c10::impl::VirtualGuardImpl devices(c10::kCUDA);
+    devices.synchronizeDevice(devices.getDevice().index());
+  } catch (const std::exception&) {  // an error of a kernel, which its step reports
+  }
 }
 
 // Kineto prints its steps on stderr. It reads the level when it starts.
@@ -148,6 +161,7 @@ bool Profiler::prepare() {
 }
 
 void Profiler::start() {
+  wait_for_device(cuda_);
   try {
     kineto::enableProfiler(kineto_config(config_), activities(cuda_));
   } catch (const std::exception& error) {
@@ -170,6 +184,7 @@ std::unique_ptr<Profiler::Trace> Profiler::stop() noexcept {
     return nullptr;
   }
   std::unique_ptr<Trace> trace;
+  wait_for_device(cuda_);
   try {
     if (stage == Stage::prepared) {
       kineto::enableProfiler(kineto_config(config_), activities(cuda_));  // a warm-up has no other end
