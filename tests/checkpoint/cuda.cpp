@@ -1,24 +1,18 @@
 // Saves from a device. Without one the tests say so and pass.
 #include <ATen/ATen.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 
 #include <checkpoint/staging.hpp>
 #include <danling/checkpoint/file.hpp>
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 
+#include <support/cuda.hpp>
 #include <support/error.hpp>
 #include <support/temp_dir.hpp>
 
 namespace {
 
-bool has_cuda_device() {
-  if (at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0) {
-    return true;
-  }
-  WARN("skipped: no CUDA device");
-  return false;
-}
+using danling_test::has_cuda_device;
 
 TEST_CASE("StagingBuffer: a copy from a device keeps values and aliases while the device goes on",
           "[checkpoint][cuda]") {

@@ -1,0 +1,20 @@
+// For tests that need a GPU.
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <support/catch.hpp>
+
+namespace danling_test {
+
+/// Whether there is a GPU; else the test says that it is skipped.
+inline bool has_cuda_device() {
+  if (at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0) {
+    return true;
+  }
+  WARN("skipped: no CUDA device");
+  return false;
+}
+
+}  // namespace danling_test
