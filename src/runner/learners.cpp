@@ -151,8 +151,8 @@ void TorchRunnerBase::Learners::keep_gradient_accumulators() {
   const auto keep = [this](const ModelHandle& handle) {
     for (const auto& item : handle.named_parameters()) {
       if (item.second.requires_grad() && item.second.is_leaf()) {
-        runner_.gradient_accumulators_.push_back(std::make_shared<c10::intrusive_ptr<torch::autograd::Node>>(
-            torch::autograd::impl::grad_accumulator(item.second)));
+        auto accumulator = torch::autograd::impl::grad_accumulator(item.second);  // of a type that LibTorch changed
+        runner_.gradient_accumulators_.push_back(std::make_shared<decltype(accumulator)>(std::move(accumulator)));
       }
     }
   };

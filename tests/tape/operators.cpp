@@ -153,7 +153,7 @@ TEST_CASE("Tape: sums and other reductions", "[tape]") {
   const std::vector<std::pair<const char*, Function>> functions = {
       {"sum",
        [](auto y, auto x) {
-         return y.sum(0) + y.sum({0, 1}, true) + x.sum() + at::sum(y, at::kDouble);
+         return y.sum(0) + y.sum(at::IntArrayRef{0, 1}, true) + x.sum() + at::sum(y, at::kDouble);
        }},
       {"sum of whole numbers", [](auto, auto x) { return x.to(at::kInt).sum(1) + (x > 0).sum(1); }},
       {"mean",
