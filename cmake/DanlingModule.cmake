@@ -56,6 +56,12 @@ function(danling_library)
     "$<INSTALL_INTERFACE:include>")
   target_link_libraries(danling PUBLIC torch PRIVATE ${links} Threads::Threads ${CMAKE_DL_LIBS})
 
+  # libtorch.so of CUDA builds of 2.11 exports functions of std::filesystem that crash (remove_all): libstdc++ goes first
+  # in each program.
+  if(danling_torch_cuda AND Torch_VERSION VERSION_LESS danling_torch_tested AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_link_options(danling PUBLIC "LINKER:--push-state,--no-as-needed" -lstdc++ "LINKER:--pop-state")
+  endif()
+
   # Third-party code compiled into the library keeps its symbols to itself; only danling's own are exported.
   get_target_property(type danling TYPE)
   if(type STREQUAL "SHARED_LIBRARY")

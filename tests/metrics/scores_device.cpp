@@ -87,7 +87,7 @@ TEST_CASE("scores and regression: the device's kernels ask for no number", "[met
 TEST_CASE("scores and regression: the device averages what the host averages", "[metrics]") {
   constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
   const auto same = [](double a, const at::Tensor& b) {
-    return b.allclose(at::tensor(a, at::kDouble), 1e-12, 1e-12, /*equal_nan=*/true);
+    return b.allclose(at::scalar_tensor(a, at::kDouble), 1e-12, 1e-12, /*equal_nan=*/true);
   };
   const std::vector<std::vector<double>> values = {
       {0.5, 0.25, 1.0}, {0.5, nan_value, 1.0}, {nan_value, nan_value}, {0.3}};

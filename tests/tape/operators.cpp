@@ -158,7 +158,7 @@ TEST_CASE("Tape: sums and other reductions", "[tape]") {
       {"sum of whole numbers", [](auto, auto x) { return x.to(at::kInt).sum(1) + (x > 0).sum(1); }},
       {"mean",
        [](auto y, auto x) {
-         return y.mean(1) + x.mean() + y.mean({0, 1});
+         return y.mean(1) + x.mean() + y.mean(at::IntArrayRef{0, 1});
        }},
       {"amax", [](auto y, auto) { return y.amax(1) + y.amin(1); }},
       {"max", [](auto y, auto x) { return std::get<0>(y.max(1)) + std::get<1>(x.min(1)); }},
