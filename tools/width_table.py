@@ -7,7 +7,10 @@ and is not assigned yet.
 """
 
 import pathlib
-import unicodedata
+try:
+    import unicodedata2 as unicodedata  # of PyPI, with newer tables than Python has
+except ImportError:
+    import unicodedata
 
 # Format characters that are drawn: Arabic number signs and the like.
 DRAWN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0xAD, 0x110BD, 0x110CD}

@@ -194,8 +194,7 @@ TEST_CASE("save and load: what a format or its name does not have is refused, an
   CHECK(refusal(state, "a.parquet") == "[checkpoint.save] " + known + (dir / "a.parquet").string() + "'");
   CHECK(error_of<danling::ConfigError>([&] { danling::load("a.jsom"); }) ==
         "[checkpoint.load] " + known + "a.jsom'; did you mean '.json'?");
-  CHECK_THAT(error_of<danling::Error>([&] { danling::load(dir / "none.json"); }),
-             Catch::Matchers::Contains("none.json"));
+  CHECK_THAT(error_of<danling::Error>([&] { danling::load(dir / "none.json"); }), ContainsSubstring("none.json"));
 }
 
 }  // namespace

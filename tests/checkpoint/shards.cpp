@@ -195,16 +195,16 @@ TEST_CASE("load_weights: damaged indices and shards", "[checkpoint]") {
         "[checkpoint.read] expected the name of a shard for key 'a' in index " + copy.quoted() + ", got an integer");
   const std::string broken = message(R"({"weight_map": {"a")");
   CHECK_THAT(broken, Catch::Matchers::StartsWith("[checkpoint.read] expected "));
-  CHECK_THAT(broken, Catch::Matchers::Contains(copy.quoted()) && !Catch::Matchers::Contains("\n"));
-  CHECK_THAT(message(R"({"weight_map": {"a": "x", "a": "y"}})"), Catch::Matchers::Contains(copy.quoted()));
+  CHECK_THAT(broken, ContainsSubstring(copy.quoted()) && !ContainsSubstring("\n"));
+  CHECK_THAT(message(R"({"weight_map": {"a": "x", "a": "y"}})"), ContainsSubstring(copy.quoted()));
 
   const Copy other;
   const auto shard = other.folder / second_shard;
   fs::resize_file(shard, fs::file_size(shard) - 3);
-  CHECK_THAT(other.error(), Catch::Matchers::Contains(shard.string()) && !Catch::Matchers::Contains("\n"));
+  CHECK_THAT(other.error(), ContainsSubstring(shard.string()) && !ContainsSubstring("\n"));
   fs::copy_file(golden("safetensors") / index_name, shard,
                 fs::copy_options::overwrite_existing);  // an index as a shard
-  CHECK_THAT(other.error(), Catch::Matchers::Contains(shard.string()));
+  CHECK_THAT(other.error(), ContainsSubstring(shard.string()));
 }
 
 }  // namespace

@@ -497,7 +497,7 @@ TEST_CASE("Optimizers: autograd notices that an update changed a parameter that 
   optim::SGD optimizer({weight}, {.lr = 1});
   weight.mutable_grad() = at::full({3}, 1.0);
   optimizer.step();
-  CHECK_THROWS_WITH(loss.backward(), Catch::Contains("modified by an inplace operation"));
+  CHECK_THROWS_WITH(loss.backward(), ContainsSubstring("modified by an inplace operation"));
 }
 
 }  // namespace update_rules

@@ -111,12 +111,12 @@ TEST_CASE("ddp: a rank that calls SyncBatchNorm less often ends all ranks with w
       return std::string(error.what());
     }
   });
-  CHECK_THAT(texts[0], Catch::Matchers::Contains(
+  CHECK_THAT(texts[0], ContainsSubstring(
                            "[nn.SyncBatchNorm] expected all ranks with a batch at the same layer, number 1, got rank 1 "
                            "elsewhere in its step; all ranks must call the layers equally often and in the same order, "
                            "forward and backward"));
-  CHECK_THAT(texts[1], Catch::Matchers::Contains("in a SyncBatchNorm; all ranks must call it equally often") ||
-                           Catch::Matchers::Contains("rank 0"));
+  CHECK_THAT(texts[1], ContainsSubstring("in a SyncBatchNorm; all ranks must call it equally often") ||
+                           ContainsSubstring("rank 0"));
 }
 
 /// What each of three processes throws, of which the last has ended its pass when the fifth micro-batch begins.
@@ -145,7 +145,7 @@ std::vector<std::string> errors_in_last_batch(const std::function<void(TinyRunne
 TEST_CASE("ddp: a rank that leaves out SyncBatchNorm while another has ended its pass ends all with words",
           "[runner][ddp]") {
   const auto texts = errors_in_last_batch([](TinyRunner& self, int rank) { self.model.train(rank != 1); });
-  CHECK_THAT(texts[0], Catch::Matchers::Contains("number 1, got rank 1 elsewhere in its step"));
+  CHECK_THAT(texts[0], ContainsSubstring("number 1, got rank 1 elsewhere in its step"));
   for (const std::size_t rank : {1, 2}) {
     CHECK_THAT(texts[rank], StartsWith("[parallelism.agree] expected all processes at the end of their step, got rank "
                                        "0 in a SyncBatchNorm; all ranks must call it equally often"));
@@ -160,7 +160,7 @@ TEST_CASE("ddp: an error of a rank reaches those that are inside a SyncBatchNorm
   });
   CHECK_THAT(texts[1], StartsWith("no such record"));
   for (const std::size_t rank : {0, 2}) {
-    CHECK_THAT(texts[rank], Catch::Matchers::Contains("rank 1: no such record; in train_step"));
+    CHECK_THAT(texts[rank], ContainsSubstring("rank 1: no such record; in train_step"));
   }
 }
 

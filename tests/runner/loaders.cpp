@@ -151,8 +151,8 @@ TEST_CASE("loaders: each option of the config is that of the loader of its split
 /// Every member of LoaderOptions, and whether it is the same in both. One that is added does not compile before it is
 /// listed here.
 std::map<std::string, bool> compare_members(const dl::data::LoaderOptions& a, const dl::data::LoaderOptions& b) {
-  const auto& [batch_size, shuffle, drop_last, seed, split, sampler, batch_sampler, num_workers, prefetch_factor,
-               persistent_workers, pin_memory, in_order, snapshot_every_n_steps, shard] = a;
+  const auto& [batch_size, shuffle, drop_last, seed, split, sampler, batch_sampler, collation, num_workers,
+               prefetch_factor, persistent_workers, pin_memory, in_order, snapshot_every_n_steps, shard] = a;
   return {{"batch_size", batch_size == b.batch_size},
           {"shuffle", shuffle == b.shuffle},
           {"drop_last", drop_last == b.drop_last},
@@ -160,6 +160,7 @@ std::map<std::string, bool> compare_members(const dl::data::LoaderOptions& a, co
           {"split", split == b.split},
           {"sampler", sampler == b.sampler},
           {"batch_sampler", batch_sampler == b.batch_sampler},
+          {"collation", collation == b.collation},
           {"num_workers", num_workers == b.num_workers},
           {"prefetch_factor", prefetch_factor == b.prefetch_factor},
           {"persistent_workers", persistent_workers == b.persistent_workers},
