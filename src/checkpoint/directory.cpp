@@ -20,6 +20,7 @@
 #include <danling/formats/file.hpp>
 #include <danling/formats/pth.hpp>
 #include <danling/formats/safetensors.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 #include "counters.hpp"
 #include "state_archive.hpp"
@@ -66,6 +67,9 @@ bool fits_safetensors(const State& state) {
   }
   const at::Tensor& tensor = state.tensor();
   const auto dtype = to_file_dtype(tensor.scalar_type());
+  if (NestedTensor::is_nested(tensor)) {
+    return dtype && !formats::safetensors_dtype(*dtype).empty();
+  }
   return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() && tensor.has_storage() &&
          !tensor.is_meta() && dtype && !formats::safetensors_dtype(*dtype).empty();
 }

@@ -18,6 +18,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <tensors/workers.hpp>
+#include "nested_state.hpp"
 
 namespace danling::inline v0 {
 namespace {
@@ -155,7 +156,8 @@ c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardI
 
 }  // namespace
 
-State StagingBuffer::stage(const State& state, bool pinned) {
+State StagingBuffer::stage(const State& source, bool pinned) {
+  const State state = nested_as_maps(source);
   Plan plan;
   plan.add(state);
   std::vector<c10::Device> devices;

@@ -11,6 +11,7 @@
 
 #include "identity.hpp"
 #include "memory.hpp"
+#include "nested_state.hpp"
 #include "shards.hpp"
 #include "tensors/dtypes.hpp"
 
@@ -66,7 +67,7 @@ State load_tensors(const formats::SafetensorsReader& reader) {
   for (const auto& [name, target] : reader.aliases()) {
     out.set(name, out.at(target).tensor());
   }
-  return out;
+  return maps_as_nested(std::move(out));
 }
 
 }  // namespace
@@ -74,7 +75,7 @@ State load_tensors(const formats::SafetensorsReader& reader) {
 void save_safetensors(const State& weights, const std::filesystem::path& path, SafetensorsMetadata metadata) {
   check<CheckpointError>(weights.is_map(), "checkpoint.write", "expected a map of tensors, got ", weights.kind());
   Weights named;
-  flatten(weights, "", named);
+  flatten(nested_as_maps(weights), "", named);
   metadata.try_emplace("format", "pt");
 
   std::map<TensorIdentity, std::string> written;

@@ -28,6 +28,9 @@ struct NestedTensorOptions {
   double padding_value = 0;
   /// Of padding in `mask()`; the valid positions have the other value.
   bool mask_value = false;
+  /// Dimensions of an element that are ragged, also where all sizes along them are equal; by default those that differ,
+  /// or else the first.
+  std::optional<std::vector<std::int64_t>> ragged_dims = std::nullopt;
 };
 
 /// Sequences of different lengths as one tensor of LibTorch. Its sizes are those of the padded tensor; its values lie
@@ -81,6 +84,9 @@ class NestedTensor : public at::Tensor {
   std::vector<std::vector<std::int64_t>> shapes() const;
   /// Views of the elements.
   std::vector<at::Tensor> elements() const;
+
+  /// Of an element, ascending.
+  std::vector<std::int64_t> ragged_dims() const;
 
   bool batch_first() const;
   double padding_value() const;

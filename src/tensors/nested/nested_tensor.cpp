@@ -105,11 +105,20 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
   detail::register_operators();
   const std::size_t rank = shapes.empty() ? 1 : shapes.front().size();
   c10::DimVector ragged;
+  for (const std::int64_t dim : options.ragged_dims.value_or(std::vector<std::int64_t>())) {
+    check<DataError>(dim >= 0 && dim < static_cast<std::int64_t>(rank) && (ragged.empty() || dim > ragged.back()),
+                     where, "expected ragged dimensions of 0 to ", rank - 1, ", ascending, got ",
+                     join(*options.ragged_dims));
+    ragged.push_back(dim);
+  }
   for (std::size_t dim = 0; dim < rank; ++dim) {
     for (const auto& shape : shapes) {
       check<DataError>(shape.size() == rank, where, "expected shapes of one rank, got (", join(shapes.front()),
                        ") and (", join(shape), ")");
-      if (shape[dim] != shapes.front()[dim]) {
+      if (shape[dim] != shapes.front()[dim] &&
+          std::find(ragged.begin(), ragged.end(), static_cast<std::int64_t>(dim)) == ragged.end()) {
+        check<DataError>(!options.ragged_dims, where, "expected sizes that differ only along ragged_dims (",
+                         join(ragged), "), got (", join(shapes.front()), ") and (", join(shape), ")");
         ragged.push_back(static_cast<std::int64_t>(dim));
         break;
       }
@@ -216,6 +225,11 @@ std::vector<std::vector<std::int64_t>> NestedTensor::shapes() const {
     out.emplace_back(sizes.begin(), sizes.end());
   }
   return out;
+}
+
+std::vector<std::int64_t> NestedTensor::ragged_dims() const {
+  const auto& dims = impl_of(*this).structure().ragged_dims;
+  return {dims.begin(), dims.end()};
 }
 
 std::vector<at::Tensor> NestedTensor::elements() const { return detail::elements_of(*this); }

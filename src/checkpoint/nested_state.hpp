@@ -1,0 +1,18 @@
+// NestedTensors in files: maps of plain tensors, which any reader of the format understands.
+#pragma once
+
+#include <danling/state/state.hpp>
+
+namespace danling::inline v0 {
+
+/// The state with each NestedTensor as a map of tensors: `values` (rows, static sizes...), `offsets` (int64 [batch +
+/// 1], the first row of each element), `shapes` (int64 [batch, rank]), `nested_tensor` (int64 [4 + n]: version 1,
+/// whether the batch comes first, the mask's value of padding, the number n of ragged dimensions, these), and
+/// `padding_value` (float64). The state itself when it has none.
+State nested_as_maps(const State& state);
+
+/// The inverse; `state` may also hold these tensors by joined names ("x.values"), as safetensors files do.
+/// @throws CheckpointError when such a map contradicts itself
+State maps_as_nested(State state);
+
+}  // namespace danling::inline v0
