@@ -57,6 +57,11 @@ std::optional<std::vector<std::int64_t>> Call::integers(std::string_view argumen
   return out;
 }
 
+void Call::run_composite() {
+  // A composite operator has the same kernel for all devices.
+  op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+}
+
 void Call::finish(std::vector<c10::IValue> results) {
   stack_.resize(first_);
   for (c10::IValue& result : results) {

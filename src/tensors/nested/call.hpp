@@ -46,6 +46,8 @@ class Call {
 
   /// Calls the operator with the arguments as they are now; they become its results.
   void run() { op_.callBoxed(stack_); }
+  /// Calls the parts that LibTorch composes this operator of, which see the nested tensors.
+  void run_composite();
   std::size_t num_results() const { return schema().returns().size(); }
   c10::IValue& result(std::size_t position) { return stack_[first_ + position]; }
   /// Without a call: the results.

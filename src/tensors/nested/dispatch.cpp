@@ -41,9 +41,9 @@ class Kernel final : public c10::OperatorKernel {
       refuse(op);
     }
     Call call(op, *stack);
-    call.expect(operator_.way != Way::fallback || !fallbacks_forbidden,
-                "expected operators with kernels for packed values (NoNestedFallback), got one that is called per "
-                "element");
+    if (operator_.way == Way::fallback) {
+      expect_fallbacks(call);
+    }
     operator_.handler(call);
   }
 
@@ -93,6 +93,14 @@ struct Registrations {
 
 }  // namespace
 
+void call_composite(Call& call) { call.run_composite(); }
+
+void expect_fallbacks(Call& call) {
+  call.expect(!fallbacks_forbidden,
+              "expected operators with kernels for packed values (NoNestedFallback), got one that is called per "
+              "element");
+}
+
 void register_operators() {
   static const auto* const registrations = new Registrations();
   static_cast<void>(registrations);
@@ -126,6 +134,8 @@ const OperatorTable& operator_table() {
     add_creation(out);
     add_matmul(out);
     add_per_token(out);
+    add_views(out);
+    add_permutations(out);
     return out;
   }();
   return table;

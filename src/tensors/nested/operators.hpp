@@ -44,9 +44,16 @@ void add_elementwise(OperatorTable& table);
 void add_creation(OperatorTable& table);
 void add_matmul(OperatorTable& table);
 void add_per_token(OperatorTable& table);
+void add_views(OperatorTable& table);
+void add_permutations(OperatorTable& table);
 
 /// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
 void call_elementwise(Call& call);
+/// By the operators that LibTorch composes it of.
+void call_composite(Call& call);
+/// For a kernel that calls per element only where values cannot stay packed.
+/// @throws DataError where fallbacks are forbidden
+void expect_fallbacks(Call& call);
 /// Registers all kernels, at the first call. Thread-safe.
 void register_operators();
 

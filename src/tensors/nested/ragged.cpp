@@ -50,6 +50,25 @@ at::Tensor Ragged::index_on(Index kind, at::Device device) const {
   return found;
 }
 
+Ragged::Related Ragged::related(std::int64_t number, const std::function<Related()>& make) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (auto origin = origin_.lock(); origin != nullptr && number == origin_number_) {
+    return {std::move(origin), origin_order_};
+  }
+  const auto [found, is_new] = related_.try_emplace(number);
+  if (is_new) {
+    found->second = make();
+  }
+  return found->second;
+}
+
+void Ragged::set_origin(std::int64_t number, const std::shared_ptr<const Ragged>& origin,
+                        std::shared_ptr<const RowOrder> order) {
+  origin_number_ = number;
+  origin_ = origin;
+  origin_order_ = std::move(order);
+}
+
 at::Tensor Ragged::make_index(Index kind) const {
   const bool per_row = kind != Index::offsets;
   at::Tensor out = at::empty({per_row ? rows() : batch() + 1}, at::kLong);

@@ -1,0 +1,65 @@
+#include "tensors/nested/rows.hpp"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace danling::inline v0::detail {
+namespace {
+
+/// LibTorch's gradient of index_select adds; that of a permutation need not.
+struct PermuteRows : torch::autograd::Function<PermuteRows> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& values,
+                            const at::Tensor& order, const at::Tensor& inverse) {
+    context->saved_data["order"] = order;
+    context->saved_data["inverse"] = inverse;
+    return values.index_select(0, order);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {PermuteRows::apply(gradients[0], context->saved_data["inverse"].toTensor(),
+                               context->saved_data["order"].toTensor()),
+            at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor row_index(const std::vector<std::int64_t>& rows, at::Device device) {
+  const at::Tensor host = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  std::copy(rows.begin(), rows.end(), host.mutable_data_ptr<std::int64_t>());
+  return device.is_cpu() ? host : host.to(device);
+}
+
+at::Tensor take_rows(const at::Tensor& values, const std::vector<std::int64_t>& rows) {
+  return values.index_select(0, row_index(rows, values.device()));
+}
+
+at::Tensor RowOrder::permute(const at::Tensor& values, bool inverse) const {
+  std::pair<at::Tensor, at::Tensor> index;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = std::find_if(indices_.begin(), indices_.end(),
+                                    [&](const auto& entry) { return entry.first == values.device(); });
+    if (found == indices_.end()) {
+      const c10::InferenceMode usable_everywhere(false);
+      std::vector<std::int64_t> back(rows_.size());
+      for (std::size_t row = 0; row < rows_.size(); ++row) {
+        back[static_cast<std::size_t>(rows_[row])] = static_cast<std::int64_t>(row);
+      }
+      index = {row_index(rows_, values.device()), row_index(back, values.device())};
+      indices_.emplace_back(values.device(), index);
+    } else {
+      index = found->second;
+    }
+  }
+  if (inverse) {
+    std::swap(index.first, index.second);
+  }
+  return c10::GradMode::is_enabled() && values.requires_grad() ? PermuteRows::apply(values, index.first, index.second)
+                                                               : values.index_select(0, index.first);
+}
+
+}  // namespace danling::inline v0::detail
