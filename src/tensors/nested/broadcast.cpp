@@ -2,7 +2,47 @@
 
 #include <algorithm>
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include "tensors/nested/blocks.hpp"
+
 namespace danling::inline v0::detail {
+namespace {
+
+/// Rows for all elements of a tensor in the order of their values: (1 or batch, ragged sizes..., static sizes...).
+/// Without an index of all rows, of which elements with two ragged dimensions have many.
+at::Tensor rows_by_runs(const at::Tensor& full, const Structure& structure) {
+  const auto rank = static_cast<std::int64_t>(structure.ragged->rank());
+  const bool differentiable = c10::GradMode::is_enabled() && full.requires_grad();
+  c10::DimVector sizes = {structure.ragged->rows()};
+  sizes.insert(sizes.end(), full.sizes().begin() + 1 + rank, full.sizes().end());
+  at::Tensor out;
+  if (!differentiable) {
+    out = at::empty(sizes, full.options());
+  }
+  std::vector<at::Tensor> parts;
+  for (const Run& run : runs_of_equal(structure.batch(), {&structure})) {
+    const auto own = structure.ragged->sizes(run.first);
+    at::Tensor part = full.size(0) == 1 ? full : full.narrow(0, run.first, run.count);
+    for (std::int64_t dim = 0; dim < rank; ++dim) {
+      part = part.narrow(1 + dim, 0, own[static_cast<std::size_t>(dim)]);
+    }
+    auto shape = part.sizes().vec();
+    shape[0] = run.count;
+    part = part.expand(shape);
+    if (differentiable) {
+      sizes[0] = run.count * structure.ragged->rows_of(run.first);
+      parts.push_back(part.reshape(sizes));
+    } else {
+      const std::int64_t begin = structure.ragged->begin(run.first);
+      out.narrow(0, begin, structure.ragged->begin(run.first + run.count) - begin).view(shape).copy_(part);
+    }
+  }
+  return differentiable && !parts.empty() ? at::cat(parts) : differentiable ? at::empty(sizes, full.options()) : out;
+}
+
+}  // namespace
 
 at::Tensor broadcast_to_values(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to) {
   if (tensor.dim() == 0) {
@@ -54,6 +94,9 @@ at::Tensor broadcast_to_values(Call& call, const at::Tensor& tensor, const Neste
   auto sizes = full.sizes().vec();
   std::copy(structure.ragged->longest().begin(), structure.ragged->longest().end(), sizes.begin() + 1);
   full = full.expand(sizes);
+  if (ragged_rank > 1) {
+    return rows_by_runs(full, structure);
+  }
   return batch == 1 ? merged(structure.ragged->padded_rows())
                           .index_select(0, structure.ragged->local_places_on(tensor.device()))
                     : merged(batch * structure.ragged->padded_rows())

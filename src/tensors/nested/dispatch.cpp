@@ -133,6 +133,7 @@ const OperatorTable& operator_table() {
     add_elementwise(out);
     add_creation(out);
     add_matmul(out);
+    add_attention(out);
     add_per_token(out);
     add_views(out);
     add_permutations(out);

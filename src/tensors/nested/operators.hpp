@@ -43,6 +43,7 @@ const OperatorTable& operator_table();
 void add_elementwise(OperatorTable& table);
 void add_creation(OperatorTable& table);
 void add_matmul(OperatorTable& table);
+void add_attention(OperatorTable& table);
 void add_per_token(OperatorTable& table);
 void add_views(OperatorTable& table);
 void add_permutations(OperatorTable& table);
