@@ -50,10 +50,11 @@ at::Tensor Ragged::index_on(Index kind, at::Device device) const {
   return found;
 }
 
-Ragged::Related Ragged::related(std::int64_t number, const std::function<Related()>& make) const {
+std::shared_ptr<const Ragged> Ragged::related(std::int64_t number,
+                                              const std::function<std::shared_ptr<const Ragged>()>& make) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (auto origin = origin_.lock(); origin != nullptr && number == origin_number_) {
-    return {std::move(origin), origin_order_};
+    return origin;
   }
   const auto [found, is_new] = related_.try_emplace(number);
   if (is_new) {
@@ -62,11 +63,9 @@ Ragged::Related Ragged::related(std::int64_t number, const std::function<Related
   return found->second;
 }
 
-void Ragged::set_origin(std::int64_t number, const std::shared_ptr<const Ragged>& origin,
-                        std::shared_ptr<const RowOrder> order) {
+void Ragged::set_origin(std::int64_t number, const std::shared_ptr<const Ragged>& origin) {
   origin_number_ = number;
   origin_ = origin;
-  origin_order_ = std::move(order);
 }
 
 at::Tensor Ragged::make_index(Index kind) const {

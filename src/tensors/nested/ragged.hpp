@@ -13,18 +13,10 @@
 
 namespace danling::inline v0::detail {
 
-class RowOrder;
-
 /// Immutable; shared by all tensors that an operation per token makes of another one. An element of sizes (h, w) along
 /// two ragged dimensions has h * w rows. Index tensors are made at first use, once per device. Thread-safe.
 class Ragged {
  public:
-  /// Another one, whose elements are parts of these or made of several, with the order of its rows.
-  struct Related {
-    std::shared_ptr<const Ragged> ragged;
-    std::shared_ptr<const RowOrder> order;
-  };
-
   /// `sizes`: of each element along each of `rank` ragged dimensions, element by element. Elements of rank 0 are
   /// scalars of one row.
   Ragged(std::int64_t batch, std::size_t rank, std::vector<std::int64_t> sizes);
@@ -51,11 +43,12 @@ class Ragged {
   at::Tensor padded_places_on(at::Device device) const;
   at::Tensor local_places_on(at::Device device) const;
 
-  /// What `make` makes at the first call with this number.
-  Related related(std::int64_t number, const std::function<Related()>& make) const;
+  /// Another one, whose elements are parts of these or made of several: what `make` makes at the first call with this
+  /// number.
+  std::shared_ptr<const Ragged> related(std::int64_t number,
+                                        const std::function<std::shared_ptr<const Ragged>()>& make) const;
   /// At once after construction: the one that this was made of is found by this number while it lives.
-  void set_origin(std::int64_t number, const std::shared_ptr<const Ragged>& origin,
-                  std::shared_ptr<const RowOrder> order);
+  void set_origin(std::int64_t number, const std::shared_ptr<const Ragged>& origin);
 
   bool operator==(const Ragged& other) const {
     return rank() == other.rank() && sizes_ == other.sizes_ && batch() == other.batch();
@@ -69,10 +62,9 @@ class Ragged {
   std::vector<std::int64_t> sizes_, offsets_, longest_;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<Index, std::pair<int, int>>, at::Tensor> indices_;  ///< by device type and index
-  mutable std::map<std::int64_t, Related> related_;
+  mutable std::map<std::int64_t, std::shared_ptr<const Ragged>> related_;
   std::int64_t origin_number_ = 0;
   std::weak_ptr<const Ragged> origin_;
-  std::shared_ptr<const RowOrder> origin_order_;
 };
 
 using RaggedPtr = std::shared_ptr<const Ragged>;

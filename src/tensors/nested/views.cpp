@@ -218,10 +218,8 @@ class Reshape {
     // The batch's part is in front of the rows' part, or behind it.
     std::int64_t gone = 0;
     if (elements_ > 1) {
-      const auto split = split_elements(ragged, elements_);
-      values = values.movedim(place_of(elements_part_, Kind::comes), 1).flatten(0, 1);
-      values = split.order->apply(values);
-      ragged = split.ragged;
+      values = rows_of_parts(values.movedim(place_of(elements_part_, Kind::comes), 1), ragged);
+      ragged = split_elements(ragged, elements_);
       gone = rows_ > 1 && rows_part_ > elements_part_ ? 1 : 0;
     }
     if (rows_ > 1) {
@@ -243,13 +241,11 @@ class Reshape {
   at::Tensor come_to_values(at::Tensor values, RaggedPtr& ragged) {
     if (elements_ < -1) {
       const auto merged = merge_elements(ragged, -elements_);
-      call_.expect(merged.ragged != nullptr, "expected ", -elements_,
+      call_.expect(merged != nullptr, "expected ", -elements_,
                    " neighbours of the same sizes to become one element of shape (", join(to_), "), got ",
                    text_of_shapes(impl_));
-      values = merged.order->undo(values);
-      values = values.unflatten(0, {merged.ragged->rows(), -elements_});
-      values = values.movedim(1, place_among_new(elements_part_));
-      ragged = merged.ragged;
+      values = rows_of_wholes(values, merged, -elements_).movedim(1, place_among_new(elements_part_));
+      ragged = merged;
     }
     ragged = with_sizes(ragged);
     if (rows_ < -1) {
