@@ -1,6 +1,5 @@
 // NestedTensors in checkpoints and exported weights.
 #include <filesystem>
-#include <fstream>
 
 #include <ATen/Functions.h>
 
@@ -52,20 +51,12 @@ TEST_CASE("save_file: Python reads a NestedTensor as values, offsets and shapes"
   const danling_test::TempDir dir;
   danling::save_file(state_with_nested(), dir / "state.pth");
   danling::save_safetensors(State(State::Map{{"words", state_with_nested().at("words")}}), dir / "w.safetensors");
-  std::ofstream(dir / "read.py") << R"(
-import sys, torch
-from safetensors.torch import load_file
-words = torch.load(sys.argv[1], weights_only=True)["words"]
-flat = load_file(sys.argv[2])
-for name in ("values", "offsets", "shapes", "nested_tensor", "padding_value"):
-    assert torch.equal(words[name], flat["words." + name]), name
-elements = torch.tensor_split(words["values"], words["offsets"][1:-1])
-assert [e.tolist() for e in elements] == [[[0, 1], [2, 3], [4, 5]], [], [[7, 7]]], elements
-assert words["shapes"].tolist() == [[3, 2], [0, 2], [1, 2]]
-)";
-  if (!danling_test::run_python((dir / "read.py").string(), {(dir / "state.pth").string(), (dir / "w.safetensors").string()})) {
-    WARN("no Python with torch");
+  if (danling_test::python_with_torch().empty()) {
+    WARN("no Python with torch: set DANLING_PYTHON");
+    return;
   }
+  CHECK(danling_test::run_python("tests/golden/checkpoint_nested.py",
+                                 {(dir / "state.pth").string(), (dir / "w.safetensors").string()}));
 }
 
 TEST_CASE("save_safetensors: NestedTensors come back as such", "[checkpoint][nested]") {
@@ -104,14 +95,15 @@ TEST_CASE("FileCheckpointManager: copies a NestedTensor before training goes on"
   const danling_test::TempDir dir;
   const NestedTensor live(state_with_nested().at("words").tensor());
   {
-    danling::FileCheckpointManager manager({.directory = dir.path(), .interval = 1, .async_enabled = true},
-                                           [&] {
-                                             State out;
-                                             out["buffer"] = at::Tensor(live);
-                                             return out;
-                                           },
-                                           [] { return State(State::Map()); });
-    manager.save_checkpoint({.epoch = 0, .global_step = 1});
+    danling::FileCheckpointManager manager(
+        {.directory = dir.path(), .interval = 1, .async_enabled = true},
+        [&] {
+          State out;
+          out["buffer"] = at::Tensor(live);
+          return out;
+        },
+        [] { return State(State::Map()); });
+    manager.save_checkpoint({.last_step = true});
     live.concat().fill_(100);
     manager.close();
   }
