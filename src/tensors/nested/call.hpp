@@ -48,6 +48,11 @@ class Call {
   void run() { op_.callBoxed(stack_); }
   /// Calls the parts that LibTorch composes this operator of, which see the nested tensors.
   void run_composite();
+  /// Calls the operator with other arguments, and leaves its own as they are.
+  std::vector<c10::IValue> run_with(std::vector<c10::IValue> arguments) const {
+    op_.callBoxed(arguments);
+    return arguments;
+  }
   std::size_t num_results() const { return schema().returns().size(); }
   c10::IValue& result(std::size_t position) { return stack_[first_ + position]; }
   /// Without a call: the results.

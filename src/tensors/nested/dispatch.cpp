@@ -137,6 +137,7 @@ const OperatorTable& operator_table() {
     add_per_token(out);
     add_views(out);
     add_permutations(out);
+    add_fallback(out);
     return out;
   }();
   return table;

@@ -3,7 +3,9 @@
 
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tensors/nested/call.hpp"
 
@@ -55,6 +57,24 @@ void call_composite(Call& call);
 /// For a kernel that calls per element only where values cannot stay packed.
 /// @throws DataError where fallbacks are forbidden
 void expect_fallbacks(Call& call);
+void add_fallback(OperatorTable& table);
+
+/// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
+void call_elementwise(Call& call);
+/// Once for each element, with dimensions counted in the element. Each result becomes a NestedTensor, or a plain tensor
+/// of (batch) if the operator gives scalars. Way::fallback.
+void call_per_element(Call& call);
+/// The same, before the results are packed: by result, then by element. An empty batch gives what one call on an
+/// element of ones returns, and the flag.
+struct PerElement {
+  std::vector<std::vector<at::Tensor>> results;
+  bool empty_batch = false;
+};
+PerElement run_per_element(Call& call);
+/// Packs one result. `ragged_dims`: of an element; by default those of `like` where the rank is the same, and those
+/// along which sizes differ.
+at::Tensor nest_results(const PerElement& results, std::size_t which, const NestedTensorImpl& like,
+                        std::optional<c10::DimVector> ragged_dims = std::nullopt);
 /// Registers all kernels, at the first call. Thread-safe.
 void register_operators();
 
