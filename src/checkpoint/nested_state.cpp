@@ -17,7 +17,7 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr std::string_view marker = "nested_tensor";
-constexpr std::array<std::string_view, 5> names = {"values", "offsets", "shapes", marker, "padding_value"};
+constexpr std::array<std::string_view, 5> parts_of_nested = {"values", "offsets", "shapes", marker, "padding_value"};
 constexpr std::int64_t version_of_nested = 1;
 
 bool has_nested(const State& state) {
@@ -117,7 +117,7 @@ at::Tensor from_map(const std::string& key, const Read& read) {
 }
 
 bool is_nested_map(const State::Map& map) {
-  return map.size() == names.size() && map.find(marker) != nullptr && map.find("values") != nullptr;
+  return map.size() == parts_of_nested.size() && map.find(marker) != nullptr && map.find("values") != nullptr;
 }
 
 State restore(State state, const std::string& key) {
@@ -169,8 +169,9 @@ State join_names(const State::Map& flat) {
     const std::string name = entry.key.is_string() ? entry.key.string() : std::string();
     const std::size_t dot = name.rfind('.');
     const std::string key = dot == name.npos ? "" : name.substr(0, dot);
-    const bool is_part = dot != name.npos && flat.find(concat(key, ".", marker)) != nullptr &&
-                         std::find(names.begin(), names.end(), name.substr(dot + 1)) != names.end();
+    const bool is_part =
+        dot != name.npos && flat.find(concat(key, ".", marker)) != nullptr &&
+        std::find(parts_of_nested.begin(), parts_of_nested.end(), name.substr(dot + 1)) != parts_of_nested.end();
     if (!is_part) {
       out.set(entry.key, entry.value);
     } else if (name.substr(dot + 1) == marker) {

@@ -1,4 +1,4 @@
-// Operators on a nested tensor against LibTorch's on each element: values, sizes and gradients.
+// What nested tensors are compared with: the same operator on each element by itself.
 #pragma once
 
 #include <functional>
@@ -11,101 +11,115 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
-namespace nested_tests {
+namespace per_element {
 
+using danling::NestedTensor;
 using torch::Tensor;
-using Sizes = std::vector<std::int64_t>;
 
-inline std::vector<Tensor> random_elements(const std::vector<Sizes>& shapes, torch::Dtype dtype = torch::kDouble) {
-  const auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
-  std::vector<Tensor> out;
-  for (const Sizes& shape : shapes) {
-    out.push_back(torch::randn(shape, generator, torch::kDouble).mul(8).to(dtype));
-  }
-  return out;
-}
-
-inline void check_equal(const std::vector<Tensor>& got, const std::vector<Tensor>& expected, double tolerance) {
-  REQUIRE(got.size() == expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    INFO("element " << i << ": got " << got[i].sizes() << ", expected " << expected[i].sizes());
-    REQUIRE(got[i].sizes() == expected[i].sizes());
-    REQUIRE(got[i].scalar_type() == expected[i].scalar_type());
-    CHECK((tolerance == 0 ? got[i].equal(expected[i])
-                          : torch::allclose(got[i], expected[i], tolerance, tolerance, /*equal_nan=*/true)));
-  }
-}
-
-/// `whole` gets the nested tensor of the elements, `each` their list; both return the elements of the result.
-inline void check_same(const std::vector<Tensor>& elements, const danling::NestedTensorOptions& options,
-                       const std::function<std::vector<Tensor>(const danling::NestedTensor&)>& whole,
-                       const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& each,
-                       double tolerance = 0) {
-  std::vector<Tensor> left, right;
-  const bool differentiable = !elements.empty() && elements[0].is_floating_point();
-  for (const Tensor& element : elements) {
-    left.push_back(element.detach().clone().requires_grad_(differentiable));
-    right.push_back(element.detach().clone().requires_grad_(differentiable));
-  }
-  const auto got = whole(danling::NestedTensor(left, options)), expected = each(right);
-  check_equal(got, expected, tolerance);
-  if (!differentiable || expected.empty() || !expected[0].is_floating_point()) {
-    return;
-  }
-  const auto loss = [](const std::vector<Tensor>& parts) {
-    Tensor sum = torch::zeros({}, torch::kDouble);
-    for (const Tensor& part : parts) {
-      const Tensor weights = torch::arange(1, part.numel() + 1, torch::kDouble).cos().view(part.sizes());
-      sum = sum + (part * weights).sum();
-    }
-    return sum;
-  };
-  const Tensor total = loss(got), wanted = loss(expected);
-  REQUIRE(total.requires_grad() == wanted.requires_grad());
-  if (!wanted.requires_grad()) {
-    return;
-  }
-  total.backward();
-  wanted.backward();
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    INFO("gradient of element " << i);
-    const Tensor own = left[i].grad().defined() ? left[i].grad() : torch::zeros_like(left[i]);
-    const Tensor reference = right[i].grad().defined() ? right[i].grad() : torch::zeros_like(right[i]);
-    CHECK(torch::allclose(own, reference, 1e-5, 1e-5));
-  }
-}
-
-/// As above, for an operator on each element by itself that gives a nested tensor.
-inline void check_per_element(const std::vector<Tensor>& elements, const danling::NestedTensorOptions& options,
-                              const std::function<Tensor(const Tensor&)>& whole,
-                              const std::function<Tensor(const Tensor&)>& each, double tolerance = 0) {
-  check_same(
-      elements, options,
-      [&](const danling::NestedTensor& nested) { return danling::NestedTensor(whole(nested)).elements(); },
-      [&](const std::vector<Tensor>& parts) {
-        std::vector<Tensor> out;
-        for (const Tensor& part : parts) {
-          out.push_back(each(part));
-        }
-        return out;
-      },
-      tolerance);
-}
-
-struct ElementCase {
+/// A batch to try operators on.
+struct Layout {
   std::string name;
-  std::vector<Sizes> shapes;
-  std::function<Tensor(const Tensor&)> whole, each;
+  std::vector<std::vector<std::int64_t>> shapes;
   bool batch_first = true;
+
+  std::vector<Tensor> elements(torch::ScalarType type = torch::kFloat) const {
+    torch::manual_seed(17);
+    std::vector<Tensor> out;
+    for (const auto& shape : shapes) {
+      out.push_back((torch::randn(shape, torch::kDouble) * 3).to(type));
+    }
+    return out;
+  }
+  NestedTensor nested(torch::ScalarType type = torch::kFloat, bool requires_grad = false) const {
+    return NestedTensor(elements(type), {.requires_grad = requires_grad, .batch_first = batch_first});
+  }
+  std::int64_t rank() const { return static_cast<std::int64_t>(shapes.front().size()) + 1; }
+  std::int64_t batch_dim() const { return batch_first || rank() < 2 ? 0 : 1; }
+  /// Of an element.
+  std::int64_t element_dim(std::int64_t dim) const {
+    const std::int64_t at = dim < 0 ? dim + rank() : dim;
+    return at > batch_dim() ? at - 1 : at;
+  }
 };
 
-inline void check_cases(const std::vector<ElementCase>& cases) {
-  for (const ElementCase& one : cases) {
-    for (const auto dtype : {torch::kDouble, torch::kFloat, torch::kBFloat16, torch::kLong, torch::kBool}) {
-      INFO(one.name << ", " << dtype);
-      check_per_element(random_elements(one.shapes, dtype), {.batch_first = one.batch_first}, one.whole, one.each);
+inline const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all = {
+      {"ragged first", {{3, 4}, {5, 4}, {1, 4}}},
+      {"equal lengths", {{3, 4}, {3, 4}}},
+      {"one element", {{6, 4}}},
+      {"ragged last", {{4, 3}, {4, 5}, {4, 2}}},
+      {"ragged twice", {{2, 3}, {4, 2}, {3, 5}}},
+      {"ragged twice beside a static one", {{2, 4, 3}, {4, 4, 2}}},
+      {"ragged in the middle", {{2, 3, 4}, {2, 1, 4}}},
+      {"sequence first", {{3, 4}, {5, 4}, {1, 4}}, false},
+      {"sequence first, ragged last", {{4, 3}, {4, 5}}, false},
+      {"one dimension", {{3}, {5}, {2}}},
+  };
+  return all;
+}
+
+/// `got` is nested, or plain with the batch where the layout has it.
+inline std::vector<Tensor> parts_of(const Tensor& got, const Layout& layout) {
+  if (NestedTensor::is_nested(got)) {
+    return NestedTensor(got).elements();
+  }
+  return got.unbind(layout.batch_first || got.dim() < 2 ? 0 : 1);
+}
+
+inline bool close(const Tensor& got, const Tensor& expected, double rtol = 1e-5, double atol = 1e-5) {
+  return got.sizes() == expected.sizes() && got.scalar_type() == expected.scalar_type() &&
+         torch::allclose(got, expected, rtol, atol, /*equal_nan=*/true);
+}
+
+/// Any scalar that depends on all values.
+inline Tensor loss_of(const Tensor& x) {
+  const Tensor values = (NestedTensor::is_nested(x) ? NestedTensor(x).concat() : x).to(torch::kDouble);
+  return (values.square() + values).sum();
+}
+
+using Results = std::vector<Tensor>;
+
+/// Values and gradients of `on_nested` are those of `on_element`, element by element.
+inline void check_same(const Layout& layout, const std::function<Results(const Tensor&)>& on_nested,
+                       const std::function<Results(const Tensor&)>& on_element, torch::ScalarType type = torch::kFloat,
+                       double tolerance = 1e-5) {
+  INFO(layout.name);
+  const bool differentiable = torch::isFloatingType(type);
+  const NestedTensor x = layout.nested(type, differentiable);
+  const Results got = on_nested(x);
+  std::vector<Tensor> parts = layout.elements(type);
+  Tensor loss = torch::zeros({}, torch::kDouble), own = torch::zeros({}, torch::kDouble);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].set_requires_grad(differentiable);
+    const Results expected = on_element(parts[i]);
+    REQUIRE(got.size() == expected.size());
+    for (std::size_t at = 0; at < got.size(); ++at) {
+      INFO("element " << i << ", result " << at << ", shape " << got[at].sizes());
+      const auto results = parts_of(got[at], layout);
+      REQUIRE(results.size() == parts.size());
+      CHECK(close(results[i], expected[at], tolerance, tolerance));
+      if (expected[at].requires_grad()) {
+        loss = loss + loss_of(expected[at]);
+      }
     }
+  }
+  for (const Tensor& result : got) {
+    if (result.requires_grad()) {
+      own = own + loss_of(result);
+    }
+  }
+  if (!loss.requires_grad()) {
+    return;
+  }
+  REQUIRE(own.requires_grad());
+  loss.backward();
+  own.backward();
+  const auto gradients = NestedTensor(x.grad().defined() ? x.grad() : torch::zeros_like(x)).elements();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    INFO("gradient of element " << i);
+    const Tensor expected = parts[i].grad().defined() ? parts[i].grad() : torch::zeros_like(parts[i]);
+    CHECK(close(gradients[i], expected, tolerance * 10, tolerance * 10));
   }
 }
 
-}  // namespace nested_tests
+}  // namespace per_element

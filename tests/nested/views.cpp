@@ -1,5 +1,5 @@
 // Reshaping and permuting nested tensors, against each element by itself.
-#include "nested/per_element.hpp"
+#include "nested/nested_tests.hpp"
 
 #include <danling/core/error.hpp>
 

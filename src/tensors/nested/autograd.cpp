@@ -47,7 +47,12 @@ struct NestedValuesBackward final : Node {
   explicit NestedValuesBackward(Structure chosen) : structure(std::move(chosen)) {}
   std::string name() const override { return "NestedValuesBackward"; }
   variable_list apply(variable_list&& gradients) override {
-    return {gradients.at(0).defined() ? wrap(gradients.at(0), structure) : at::Tensor()};
+    if (!gradients.at(0).defined()) {
+      return {at::Tensor()};
+    }
+    // The wrapper looks dense, so autograd adds to it in place: expanded values would share their memory.
+    const at::Tensor& own = gradients.at(0);
+    return {wrap(own.is_non_overlapping_and_dense() ? own : own.contiguous(), structure)};
   }
 
   Structure structure;

@@ -137,6 +137,11 @@ const OperatorTable& operator_table() {
     add_per_token(out);
     add_views(out);
     add_permutations(out);
+    add_reductions(out);
+    add_sorting(out);
+    add_softmax(out);
+    add_comparison(out);
+    add_losses(out);
     add_fallback(out);
     return out;
   }();

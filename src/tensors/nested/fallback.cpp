@@ -174,8 +174,7 @@ void call_per_element(Call& call) {
 
 void add_fallback(OperatorTable& table) {
   // Of the elements by themselves, without a use in training that would be worth a kernel.
-  table.add(Way::fallback, call_per_element,
-            {"renorm", "trapezoid.dx", "cdist", "pairwise_distance", "tril", "triu", "diff", "im2col"});
+  table.add(Way::fallback, call_per_element, {"renorm", "trapezoid.dx", "cdist", "tril", "triu", "diff", "im2col"});
 }
 
 }  // namespace danling::inline v0::detail

@@ -57,6 +57,11 @@ void call_composite(Call& call);
 /// For a kernel that calls per element only where values cannot stay packed.
 /// @throws DataError where fallbacks are forbidden
 void expect_fallbacks(Call& call);
+void add_reductions(OperatorTable& table);
+void add_sorting(OperatorTable& table);
+void add_softmax(OperatorTable& table);
+void add_comparison(OperatorTable& table);
+void add_losses(OperatorTable& table);
 void add_fallback(OperatorTable& table);
 
 /// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.

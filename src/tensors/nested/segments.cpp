@@ -1,0 +1,229 @@
+// Reductions of groups of rows: own loops on the CPU, kernels of LibTorch by index elsewhere.
+#include "tensors/nested/segments.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <ATen/Dispatch.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tensors/nested/segment_loops.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+using SegmentContext = torch::autograd::AutogradContext;
+using SegmentGradients = torch::autograd::variable_list;
+
+struct SegmentsHolder : torch::CustomClassHolder {
+  explicit SegmentsHolder(Segments kept) : segments(std::move(kept)) {}
+  Segments segments;
+};
+using SegmentsPtr = c10::intrusive_ptr<SegmentsHolder>;
+
+SegmentsPtr kept_segments(SegmentContext* context) {
+  return c10::static_intrusive_pointer_cast<SegmentsHolder>(context->saved_data["segments"].toCapsule());
+}
+
+at::Tensor rows_from(const at::Tensor& reduced, const Segments& segments) {
+  return reduced.index_select(0, segments.index);
+}
+
+at::Tensor reduce_by_index(const at::Tensor& values, const Segments& segments, SegmentOp op,
+                           const at::Scalar& initial) {
+  auto sizes = values.sizes().vec();
+  sizes[0] = segments.size();
+  const bool narrow = values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16;
+  const at::Tensor wide = narrow ? values.to(at::kFloat) : values;
+  at::Tensor out = at::full(sizes, initial, wide.options());
+  if (values.numel() > 0) {
+    if (op == SegmentOp::sum) {
+      out.index_add_(0, segments.index, wide);
+    } else {
+      c10::DimVector ones(static_cast<std::size_t>(values.dim()), 1);
+      ones[0] = values.size(0);
+      out.scatter_reduce_(0, segments.index.view(ones).expand(values.sizes()), wide,
+                          op == SegmentOp::max ? "amax" : "amin");
+    }
+  }
+  return narrow ? out.to(values.scalar_type()) : out;
+}
+
+at::Scalar initial_of(SegmentOp op, at::ScalarType type) {
+  if (op == SegmentOp::sum) {
+    return 0;
+  }
+  if (type == at::kBool) {
+    return op == SegmentOp::min;
+  }
+  at::Scalar out;
+  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "nested_tensor", [&] {
+    using Limits = std::numeric_limits<scalar_t>;
+    const scalar_t low = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    const scalar_t high = Limits::has_infinity ? Limits::infinity() : Limits::max();
+    out = op == SegmentOp::max ? low : high;
+  });
+  return out;
+}
+
+at::Tensor reduce_rows(const at::Tensor& values, const Segments& segments, SegmentOp op) {
+  const at::Scalar initial = initial_of(op, values.scalar_type());
+  return values.is_cpu() && has_segment_loop(values.scalar_type()) ? loop_over_segments(values, segments, op, initial)
+                                                                   : reduce_by_index(values, segments, op, initial);
+}
+
+struct SegmentSum : torch::autograd::Function<SegmentSum> {
+  static at::Tensor forward(SegmentContext* context, const at::Tensor& values, const SegmentsPtr& segments) {
+    context->saved_data["segments"] = c10::IValue::make_capsule(segments);
+    return reduce_rows(values, segments->segments, SegmentOp::sum);
+  }
+  static SegmentGradients backward(SegmentContext* context, const SegmentGradients& gradients) {
+    return {rows_from(gradients[0], kept_segments(context)->segments), at::Tensor()};
+  }
+};
+
+struct SegmentExtreme : torch::autograd::Function<SegmentExtreme> {
+  static at::Tensor forward(SegmentContext* context, const at::Tensor& values, const SegmentsPtr& segments, bool max) {
+    context->saved_data["segments"] = c10::IValue::make_capsule(segments);
+    const at::Tensor out = reduce_rows(values, segments->segments, max ? SegmentOp::max : SegmentOp::min);
+    context->save_for_backward({values, out});
+    return out;
+  }
+  static SegmentGradients backward(SegmentContext* context, const SegmentGradients& gradients) {
+    const auto saved = context->get_saved_variables();
+    const Segments& segments = kept_segments(context)->segments;
+    const at::Tensor values = saved[0].detach(), out = saved[1].detach();
+    const at::Tensor top = rows_from(out, segments);
+    const at::Tensor equal = values.eq(top).logical_or(values.isnan().logical_and(top.isnan())).to(values.dtype());
+    const at::Tensor share = gradients[0] / reduce_rows(equal, segments, SegmentOp::sum).clamp_min(1);
+    return {rows_from(share, segments) * equal, at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor logsumexp_of(const at::Tensor& values, const Segments& segments) {
+  at::Tensor top = reduce_rows(values, segments, SegmentOp::max);
+  top = top.masked_fill(top.isinf(), 0);
+  return reduce_rows((values - rows_from(top, segments)).exp(), segments, SegmentOp::sum).log().add_(top);
+}
+
+struct SegmentLogsumexp : torch::autograd::Function<SegmentLogsumexp> {
+  static at::Tensor forward(SegmentContext* context, const at::Tensor& values, const SegmentsPtr& segments) {
+    context->saved_data["segments"] = c10::IValue::make_capsule(segments);
+    const at::Tensor out = logsumexp_of(values, segments->segments);
+    context->save_for_backward({values, out});
+    return out;
+  }
+  static SegmentGradients backward(SegmentContext* context, const SegmentGradients& gradients) {
+    const auto saved = context->get_saved_variables();
+    const Segments& segments = kept_segments(context)->segments;
+    const at::Tensor finite = saved[1].masked_fill(saved[1].isinf(), 0);
+    return {rows_from(gradients[0], segments) * (saved[0] - rows_from(finite, segments)).exp(), at::Tensor()};
+  }
+};
+
+at::Tensor softmax_of(const at::Tensor& values, const Segments& segments) {
+  const at::Tensor top = reduce_rows(values, segments, SegmentOp::max);
+  at::Tensor out = (values - rows_from(top, segments)).exp_();
+  return out.div_(rows_from(reduce_rows(out, segments, SegmentOp::sum), segments));
+}
+
+struct SegmentSoftmax : torch::autograd::Function<SegmentSoftmax> {
+  static at::Tensor forward(SegmentContext* context, const at::Tensor& values, const SegmentsPtr& segments) {
+    context->saved_data["segments"] = c10::IValue::make_capsule(segments);
+    const at::Tensor out = softmax_of(values, segments->segments);
+    context->save_for_backward({out});
+    return out;
+  }
+  static SegmentGradients backward(SegmentContext* context, const SegmentGradients& gradients) {
+    const SegmentsPtr holder = kept_segments(context);
+    const at::Tensor out = context->get_saved_variables()[0], weighted = gradients[0] * out;
+    return {weighted - out * rows_from(segment_sum(weighted, holder->segments), holder->segments), at::Tensor()};
+  }
+};
+
+struct SegmentLogSoftmax : torch::autograd::Function<SegmentLogSoftmax> {
+  static at::Tensor forward(SegmentContext* context, const at::Tensor& values, const SegmentsPtr& segments) {
+    context->saved_data["segments"] = c10::IValue::make_capsule(segments);
+    const Segments& own = segments->segments;
+    at::Tensor shifted = values - rows_from(reduce_rows(values, own, SegmentOp::max), own);
+    const at::Tensor total = reduce_rows(shifted.exp(), own, SegmentOp::sum).log_();
+    const at::Tensor out = shifted.sub_(rows_from(total, own));
+    context->save_for_backward({out});
+    return out;
+  }
+  static SegmentGradients backward(SegmentContext* context, const SegmentGradients& gradients) {
+    const SegmentsPtr holder = kept_segments(context);
+    const at::Tensor total = rows_from(segment_sum(gradients[0], holder->segments), holder->segments);
+    return {gradients[0] - context->get_saved_variables()[0].exp() * total, at::Tensor()};
+  }
+};
+
+/// In float where the type is narrower.
+template <class Function>
+at::Tensor in_float(const at::Tensor& values, const Function& function) {
+  const at::ScalarType type = values.scalar_type();
+  return type == at::kHalf || type == at::kBFloat16 ? function(values.to(at::kFloat)).to(type) : function(values);
+}
+
+SegmentsPtr keep(const Segments& segments) { return c10::make_intrusive<SegmentsHolder>(segments); }
+
+}  // namespace
+
+bool Segments::has_empty() const { return std::find(counts.begin(), counts.end(), 0) != counts.end(); }
+
+at::Tensor Segments::counts_like(const at::Tensor& reduced) const {
+  c10::DimVector sizes(static_cast<std::size_t>(reduced.dim()), 1);
+  sizes[0] = size();
+  const at::ScalarType type = at::isFloatingType(reduced.scalar_type()) && reduced.scalar_type() != at::kHalf &&
+                                      reduced.scalar_type() != at::kBFloat16
+                                  ? reduced.scalar_type()
+                                  : at::kFloat;
+  return at::tensor(counts, at::kLong).view(sizes).to(reduced.device(), type, /*non_blocking=*/true);
+}
+
+Segments Segments::repeated(std::int64_t times) const {
+  if (times == 1) {
+    return *this;
+  }
+  Segments out = *this;
+  out.index = index.unsqueeze(1).expand({index.size(0), times}).reshape({-1});
+  for (std::int64_t& count : out.counts) {
+    count *= times;
+  }
+  return out;
+}
+
+Segments segments_of(const Structure& structure, at::Device device) {
+  const Ragged& ragged = *structure.ragged;
+  Segments out{ragged.elements_on(device), {}, true};
+  out.counts.reserve(static_cast<std::size_t>(ragged.batch()));
+  for (std::int64_t element = 0; element < ragged.batch(); ++element) {
+    out.counts.push_back(ragged.rows_of(element));
+  }
+  return out;
+}
+
+at::Tensor segment_sum(const at::Tensor& values, const Segments& segments) {
+  return SegmentSum::apply(values, keep(segments));
+}
+at::Tensor segment_amax(const at::Tensor& values, const Segments& segments) {
+  return SegmentExtreme::apply(values, keep(segments), true);
+}
+at::Tensor segment_amin(const at::Tensor& values, const Segments& segments) {
+  return SegmentExtreme::apply(values, keep(segments), false);
+}
+at::Tensor segment_logsumexp(const at::Tensor& values, const Segments& segments) {
+  return in_float(values, [&](const at::Tensor& wide) { return SegmentLogsumexp::apply(wide, keep(segments)); });
+}
+at::Tensor segment_softmax(const at::Tensor& values, const Segments& segments) {
+  return in_float(values, [&](const at::Tensor& wide) { return SegmentSoftmax::apply(wide, keep(segments)); });
+}
+at::Tensor segment_log_softmax(const at::Tensor& values, const Segments& segments) {
+  return in_float(values, [&](const at::Tensor& wide) { return SegmentLogSoftmax::apply(wide, keep(segments)); });
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,42 @@
+// softmax and log_softmax: along a static dimension packed, along a ragged one over each sequence.
+#include "tensors/nested/operators.hpp"
+#include "tensors/nested/reduction_plan.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+template <at::Tensor (*function)(const at::Tensor&, const Segments&)>
+void call_softmax(Call& call) {
+  const at::Tensor self = call.tensor("self");
+  const NestedTensorImpl& impl = *nested(self);
+  const Structure structure = impl.structure();
+  const auto dim = structure.element_dim(call.integer("dim"), impl.element_rank());
+  call.expect(dim.has_value(), "expected a dimension of the elements ", text_of_shapes(impl),
+              ", got that of the batch");
+  at::Tensor values = values_of(self);
+  if (!structure.is_ragged(*dim)) {
+    call["self"] = values;
+    call["dim"] = structure.values_dim(*dim);
+    call.run();
+    call.result(0) = wrap(call.result(0).toTensor(), structure);
+    return;
+  }
+  if (call.has("dtype") && !call["dtype"].isNone()) {
+    values = values.to(call["dtype"].toScalarType());
+  } else if (call.has("half_to_float") && call.boolean("half_to_float")) {
+    values = values.to(at::kFloat);
+  }
+  call.expect(at::isFloatingType(values.scalar_type()), "expected floating values, got ", values.dtype().name());
+  const ReductionPlan plan(call, impl, {call.integer("dim")}, false);
+  call.finish(wrap(function(values, plan.segments(values.device())), structure));
+}
+
+}  // namespace
+
+void add_softmax(OperatorTable& table) {
+  table.add(Way::offsets, call_softmax<segment_softmax>, {"softmax.int", "_softmax", "special_softmax"});
+  table.add(Way::offsets, call_softmax<segment_log_softmax>,
+            {"log_softmax.int", "_log_softmax", "special_log_softmax"});
+}
+
+}  // namespace danling::inline v0::detail

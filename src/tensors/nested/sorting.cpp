@@ -1,0 +1,275 @@
+// Operators along one dimension that need its order: scans, sorts, extremes with their indices, products.
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <ATen/Dispatch.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
+
+#include "tensors/nested/operators.hpp"
+#include "tensors/nested/reduction_plan.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+enum class Padding { zero, one, smallest, largest, last };
+
+/// What stands behind the values of each sequence while a kernel for equal lengths runs. It is cut off afterwards.
+at::Tensor with_padding(const at::Tensor& values, const Structure& structure, Padding padding) {
+  const at::ScalarType type = values.scalar_type();
+  const bool floating = at::isFloatingType(type);
+  if (padding == Padding::zero || padding == Padding::one) {
+    return pad(values, structure, padding == Padding::one ? 1 : 0);
+  }
+  if (floating) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return pad(values, structure,
+               padding == Padding::smallest  ? -infinity
+               : padding == Padding::largest ? infinity
+                                             : std::nan(""));  // sorts behind infinity
+  }
+  if (type == at::kBool) {
+    return pad(values, structure, padding == Padding::smallest ? 0 : 1);
+  }
+  // Limits of int64 are no doubles: as a scalar of the type, by the mask.
+  at::Scalar limit;
+  AT_DISPATCH_INTEGRAL_TYPES(type, "nested_tensor", [&] {
+    using Limits = std::numeric_limits<scalar_t>;
+    limit = padding == Padding::smallest ? Limits::lowest() : Limits::max();
+  });
+  const at::Tensor valid = pad(at::ones({values.size(0)}, values.options().dtype(at::kBool)),
+                               Structure{structure.ragged, structure.ragged_dims, true, 0, false}, 0);
+  const std::int64_t rank = structure.element_rank(values.dim());
+  at::Tensor mask = valid;  // (batch, ragged...): other dimensions are inserted where the tensor has them
+  for (std::int64_t dim = 0; dim < rank; ++dim) {
+    mask = structure.is_ragged(dim) ? mask : mask.unsqueeze(dim + 1);
+  }
+  mask = structure.batch_first || rank == 0 ? mask : mask.transpose(0, 1);
+  return pad(values, structure, 0).masked_fill(mask.logical_not(), limit);
+}
+
+struct Along {
+  at::Tensor self, values;
+  const NestedTensorImpl* impl;
+  std::optional<std::int64_t> dim;  ///< of an element
+  bool ragged;
+};
+
+Along read_dim(Call& call) {
+  const at::Tensor self = call.tensor("self");
+  const NestedTensorImpl& impl = *nested(self);
+  const auto dim = impl.structure().element_dim(call.integer("dim"), impl.element_rank());
+  return {self, values_of(self), &impl, dim, dim && impl.structure().is_ragged(*dim)};
+}
+
+/// Each element as one row of values; nothing of the result has its dimensions.
+void call_on_whole_elements(Call& call, const at::Tensor& self) {
+  const NestedTensorImpl& impl = *nested(self);
+  const bool keepdim = call.boolean("keepdim");
+  std::vector<std::vector<at::Tensor>> results(call.num_results());
+  call.expect(impl.structure().batch() > 0, "expected elements, got an empty batch");
+  for (const at::Tensor& element : elements_of(self)) {
+    std::vector<c10::IValue> arguments;
+    for (std::size_t at = 0; at < call.size(); ++at) {
+      const std::string& name = call.schema().arguments()[at].name();
+      arguments.push_back(name == "self"      ? c10::IValue(element.flatten())
+                          : name == "dim"     ? c10::IValue(0)
+                          : name == "keepdim" ? c10::IValue(false)
+                                              : call[at]);
+    }
+    const auto own = call.run_with(std::move(arguments));
+    for (std::size_t at = 0; at < results.size(); ++at) {
+      results[at].push_back(own[at].toTensor());
+    }
+  }
+  std::vector<c10::IValue> out;
+  for (const auto& result : results) {
+    const at::Tensor all = at::stack(result);
+    out.emplace_back(keepdim ? all.unsqueeze(impl.structure().batch_dim(impl.element_rank())) : all);
+  }
+  call.finish(std::move(out));
+}
+
+/// Keeps the size of the dimension. `stable` and `order`: of a sort.
+template <Padding padding>
+void call_scan(Call& call) {
+  const Along along = read_dim(call);
+  const Structure& structure = along.impl->structure();
+  call.expect(along.dim.has_value(), "expected a dimension of the elements ", text_of_shapes(*along.impl),
+              ", got that of the batch");
+  if (!along.ragged) {
+    call["self"] = along.values;
+    call["dim"] = structure.values_dim(*along.dim);
+  } else {
+    call["self"] = with_padding(along.values, structure, padding);
+  }
+  call.run();
+  for (std::size_t at = 0; at < call.num_results(); ++at) {
+    const at::Tensor result = call.result(at).toTensor();
+    call.result(at) = wrap(along.ragged ? pack(result, structure) : result, structure);
+  }
+}
+
+/// Sorted values and their indices. Stable, so that padding stays behind values that equal it.
+std::pair<at::Tensor, at::Tensor> sort_along(const Along& along, bool descending) {
+  const Structure& structure = along.impl->structure();
+  if (!along.ragged) {
+    auto [values, indices] = at::sort(along.values, true, structure.values_dim(*along.dim), descending);
+    return {wrap(values, structure), wrap(indices, structure)};
+  }
+  const at::Tensor padded = with_padding(along.values, structure, descending ? Padding::smallest : Padding::last);
+  const std::int64_t dim = structure.tensor_dim(*along.dim, along.impl->element_rank());
+  auto [values, indices] = at::sort(padded, true, dim, descending);
+  return {wrap(pack(values, structure), structure), wrap(pack(indices, structure), structure)};
+}
+
+void call_sort(Call& call) {
+  if (!call.has("dim")) {  // msort: along the batch of a plain tensor
+    call.refuse("expected a dimension to sort along: sort(dim)");
+  }
+  const Along along = read_dim(call);
+  call.expect(along.dim.has_value(), "expected a dimension of the elements ", text_of_shapes(*along.impl),
+              ", got that of the batch");
+  auto [values, indices] = sort_along(along, call.boolean("descending"));
+  if (call.num_results() == 1) {
+    call.finish(indices);
+  } else {
+    call.finish({std::move(values), std::move(indices)});
+  }
+}
+
+/// The first `k` rows of each sequence along a ragged dimension.
+at::Tensor first_along(const at::Tensor& tensor, const Along& along, std::int64_t k) {
+  const Structure& structure = along.impl->structure();
+  const at::Tensor padded = pad(values_of(tensor), structure, 0);
+  const std::size_t at = structure.ragged_index(*along.dim);
+  std::vector<std::int64_t> sizes = structure.ragged->all_sizes();
+  for (std::size_t next = at; next < sizes.size(); next += structure.ragged->rank()) {
+    sizes[next] = k;
+  }
+  Structure own = structure;
+  own.ragged = std::make_shared<Ragged>(structure.batch(), structure.ragged->rank(), std::move(sizes));
+  const std::int64_t dim = structure.tensor_dim(*along.dim, along.impl->element_rank());
+  return wrap(pack(padded.narrow(dim, 0, k), own), own);
+}
+
+void call_topk(Call& call) {
+  const Along along = read_dim(call);
+  call.expect(along.dim.has_value(), "expected a dimension of the elements ", text_of_shapes(*along.impl),
+              ", got that of the batch");
+  const Structure& structure = along.impl->structure();
+  if (!along.ragged) {
+    call["self"] = along.values;
+    call["dim"] = structure.values_dim(*along.dim);
+    call.run();
+    call.result(0) = wrap(call.result(0).toTensor(), structure);
+    call.result(1) = wrap(call.result(1).toTensor(), structure);
+    return;
+  }
+  const std::int64_t k = call.integers("k")->front();
+  for (std::int64_t element = 0; element < structure.batch(); ++element) {
+    const std::int64_t length = structure.ragged->sizes(element)[structure.ragged_index(*along.dim)];
+    call.expect(k <= length, "expected at least ", k, " values in each sequence, got ", length, " in element ",
+                element);
+  }
+  const auto [values, indices] = sort_along(along, call.boolean("largest"));
+  call.finish({first_along(values, along, k), first_along(indices, along, k)});
+}
+
+/// Removes the dimension, or leaves size 1. `padding` must not change a result.
+template <Padding padding, bool allows_empty>
+void call_removing(Call& call) {
+  const at::Tensor self = call.tensor("self");
+  const NestedTensorImpl& impl = *nested(self);
+  const Structure& structure = impl.structure();
+  if (!call.has("dim")) {
+    call["self"] = values_of(self);
+    call.run();
+    return;
+  }
+  if (call["dim"].isNone()) {  // an index counts in one element
+    call["dim"] = structure.batch_dim(impl.element_rank());
+  }
+  const ReductionPlan plan(call, impl, {call.integer("dim")}, call.boolean("keepdim"));
+  if (plan.is_per_element()) {
+    return call_on_whole_elements(call, self);
+  }
+  const at::Tensor values = values_of(self);
+  if (plan.is_packed()) {
+    call["self"] = values;
+    call["dim"] = plan.values_dims().front();
+    call["keepdim"] = false;
+    call.run();
+    for (std::size_t at = 0; at < call.num_results(); ++at) {
+      call.result(at) = plan.finish(call.result(at).toTensor());
+    }
+    return;
+  }
+  const auto dim = structure.element_dim(call.integer("dim"), impl.element_rank());
+  if (!allows_empty && dim) {
+    for (std::int64_t element = 0; element < structure.batch(); ++element) {
+      call.expect(structure.ragged->sizes(element)[structure.ragged_index(*dim)] > 0,
+                  "expected values to reduce in each sequence, got an empty one");
+    }
+  }
+  call["self"] = with_padding(values, structure, padding);
+  const bool moves_batch = !structure.batch_first && dim == 0 && !call.boolean("keepdim");
+  call.run();
+  for (std::size_t at = 0; at < call.num_results(); ++at) {
+    at::Tensor result = call.result(at).toTensor();
+    if (moves_batch && result.dim() > 1) {
+      result = result.transpose(0, 1);
+    }
+    const Structure kept = plan.kept_structure();
+    call.result(at) = plan.is_nested() ? wrap(pack(result, kept), kept) : result;
+  }
+}
+
+/// One call on the values along a static dimension; along a ragged one, one per element.
+void call_removing_per_element(Call& call) {
+  const at::Tensor self = call.tensor("self");
+  const NestedTensorImpl& impl = *nested(self);
+  if (!call.has("dim") || call["dim"].isNone()) {
+    call["self"] = values_of(self).flatten();
+    call.run();
+    return;
+  }
+  const ReductionPlan plan(call, impl, {call.integer("dim")}, call.boolean("keepdim"));
+  if (plan.is_packed()) {
+    return call_removing<Padding::zero, true>(call);
+  }
+  if (plan.is_per_element()) {
+    return call_on_whole_elements(call, self);
+  }
+  const PerElement results = run_per_element(call);
+  std::vector<c10::IValue> out;
+  for (std::size_t at = 0; at < results.results.size(); ++at) {
+    if (plan.is_nested() || results.empty_batch) {
+      out.emplace_back(
+          nest_results(results, at, impl, plan.is_nested() ? plan.kept_structure().ragged_dims : c10::DimVector{0}));
+      if (!plan.is_nested()) {
+        out.back() = values_of(out.back().toTensor());
+      }
+      continue;
+    }
+    const at::Tensor all = at::stack(results.results[at]);
+    out.emplace_back(impl.structure().batch_first || all.dim() < 2 ? all : all.transpose(0, 1));
+  }
+  call.finish(std::move(out));
+}
+
+}  // namespace
+
+void add_sorting(OperatorTable& table) {
+  table.add(Way::offsets, call_scan<Padding::zero>, {"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"});
+  table.add(Way::offsets, call_sort, {"sort", "argsort", "msort"});
+  table.add(Way::offsets, call_topk, {"topk"});
+  table.add(Way::offsets, call_removing<Padding::smallest, false>, {"max.dim", "argmax"});
+  table.add(Way::offsets, call_removing<Padding::largest, false>, {"min.dim", "argmin"});
+  table.add(Way::offsets, call_removing<Padding::one, true>, {"prod"});
+  table.add(Way::fallback, call_removing_per_element, {"median", "nanmedian", "kthvalue", "mode"});
+}
+
+}  // namespace danling::inline v0::detail
