@@ -15,6 +15,8 @@
 #include <danling/workspace/workspace.hpp>
 
 #include <danling/state/state.hpp>
+#include <danling/tensors/any_value.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 #include <danling/data/batch.hpp>
 #include <danling/data/collate.hpp>

@@ -139,7 +139,7 @@ State restore(State state, const std::string& key) {
   }
   State::Map out;
   for (const auto& entry : state.map()) {
-    const std::string name = entry.key.text();
+    const std::string name = entry.key.is_string() ? entry.key.string() : entry.key.text();
     out.set(entry.key, restore(entry.value, key.empty() ? name : concat(key, ".", name)));
   }
   return out;
