@@ -123,8 +123,8 @@ void compare(const PassageConfig& config) {
     losses.emplace_back();
     accuracies.emplace_back();
     for (const auto& row : runner.results().rows()) {
-      losses.back().push_back(row.result.at("train").at("loss").number());
-      accuracies.back().push_back(row.result.at("val").at("acc").number());
+      losses.back().push_back(*row.result.number("train.loss"));
+      accuracies.back().push_back(*row.result.number("val.acc"));
     }
     runner.close();
   }

@@ -18,6 +18,7 @@
 #include <metrics/meter_exchange.hpp>
 #include <metrics/meter_part.hpp>
 #include <metrics/scalar.hpp>
+#include <metrics/shapes.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -47,10 +48,10 @@ void check_real(const at::Tensor& value, const char* where) {
   if (!value.defined() || value.is_complex()) [[unlikely]] {
     fail<MetricError>(where, "expected a real tensor, got ", detail::tensor_text(value));
   }
-  if (value.layout() != at::kStrided || value.is_nested()) [[unlikely]] {
-    fail<MetricError>(
-        where, "expected a dense tensor, got ",
-        value.is_nested() ? std::string("a nested one") : concat("a sparse one, ", detail::tensor_text(value)));
+  if (value.layout() != at::kStrided || metrics::detail::is_nested(value)) [[unlikely]] {
+    fail<MetricError>(where, "expected a dense tensor, got ",
+                      metrics::detail::is_nested(value) ? std::string("a nested one")
+                                                        : concat("a sparse one, ", detail::tensor_text(value)));
   }
 }
 

@@ -43,7 +43,7 @@ PredsTargets base_preprocess(const at::Tensor& prediction, const at::Tensor& tar
     fail<MetricError>("metrics.preprocess", "expected a prediction and a target, got ",
                       danling::detail::tensor_text(prediction), " and ", danling::detail::tensor_text(target));
   }
-  const bool nested = prediction.is_nested() || target.is_nested();
+  const bool nested = detail::is_nested(prediction) || detail::is_nested(target);
   auto [input, label] =
       nested ? detail::dense_pair(prediction, target, "metrics.preprocess") : PredsTargets(prediction, target);
   const auto keep = [&](const at::Tensor& mask) {

@@ -9,6 +9,7 @@
 #include <c10/util/accumulate.h>
 
 #include <danling/core/error.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 #include <metrics/scalar.hpp>
 
@@ -179,17 +180,51 @@ void check_pair(const at::Tensor& prediction, const at::Tensor& target, const ch
 
 }  // namespace
 
+bool is_nested(const at::Tensor& tensor) { return tensor.is_nested() || NestedTensor::is_nested(tensor); }
+
+namespace {
+
+std::vector<at::Tensor> samples_of(const at::Tensor& tensor) {
+  return NestedTensor::is_nested(tensor) ? NestedTensor(tensor).elements()
+         : tensor.is_nested()            ? tensor.unbind()
+                                         : std::vector<at::Tensor>();
+}
+
+/// Packed values, where both have the same lengths and the classes, if there are any, are last.
+std::optional<PredsTargets> packed_pair(const at::Tensor& prediction, const at::Tensor& target,
+                                        std::optional<std::int64_t> num_classes,
+                                        std::optional<std::int64_t> class_dim) {
+  if (!NestedTensor::is_nested(prediction) || !NestedTensor::is_nested(target)) {
+    return std::nullopt;
+  }
+  const NestedTensor input(prediction), labels(target);
+  const bool last = !class_dim || *class_dim == -1 || *class_dim == input.dim() - 1;
+  const at::Tensor values = input.concat(), values_of_target = labels.concat();
+  const bool by_class = values.dim() == values_of_target.dim() + 1 && values.size(-1) == num_classes.value_or(-1);
+  const bool fits = last && input.has_lengths_of(labels) && (by_class || values.sizes() == values_of_target.sizes()) &&
+                    values.sizes().slice(0, values_of_target.sizes().size()) == values_of_target.sizes();
+  if (!fits) {
+    return std::nullopt;
+  }
+  return by_class ? PredsTargets(values.reshape({-1, values.size(-1)}), values_of_target.flatten())
+                  : PredsTargets(values, values_of_target);
+}
+
+}  // namespace
+
 PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, const char* where,
                         std::optional<std::int64_t> num_classes, std::optional<std::int64_t> class_dim) {
   check_pair(prediction, target, where);
-  if (!prediction.is_nested() && !target.is_nested()) [[likely]] {
+  if (!is_nested(prediction) && !is_nested(target)) [[likely]] {
     return {prediction, target};
   }
-  std::vector<at::Tensor> inputs = prediction.is_nested() ? prediction.unbind() : std::vector<at::Tensor>();
-  std::vector<at::Tensor> labels = target.is_nested() ? target.unbind() : std::vector<at::Tensor>();
-  if (!prediction.is_nested()) {
+  if (auto packed = packed_pair(prediction, target, num_classes, class_dim)) {
+    return *packed;
+  }
+  std::vector<at::Tensor> inputs = samples_of(prediction), labels = samples_of(target);
+  if (!is_nested(prediction)) {
     inputs = cut_padding(prediction, labels, where);
-  } else if (!target.is_nested()) {
+  } else if (!is_nested(target)) {
     labels = cut_padding(target, inputs, where);
   }
   if (class_dim) {
@@ -225,7 +260,7 @@ PredsTargets flat_pair(const at::Tensor& prediction, const at::Tensor& target, s
 PredsTargets flat_multiclass(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
                              std::optional<std::int64_t> class_dim, const char* where) {
   check_pair(prediction, target, where);
-  if (prediction.is_nested() || target.is_nested()) [[unlikely]] {
+  if (is_nested(prediction) || is_nested(target)) [[unlikely]] {
     // Joined samples have their classes last.
     const auto [joined, joined_labels] = dense_pair(prediction, target, where, num_classes, class_dim);
     return flat_multiclass(joined, joined_labels, num_classes,

@@ -12,6 +12,9 @@ namespace danling::inline v0::metrics::detail {
 
 // Checks shapes, types and devices, but not values; `where` begins the message of an error. No wait on devices.
 
+/// Danling's or LibTorch's own.
+bool is_nested(const at::Tensor& tensor);
+
 /// Defined, real, on one device; nested tensors as dense ones. The class dimension only determines how samples are
 /// joined.
 PredsTargets dense_pair(const at::Tensor& prediction, const at::Tensor& target, const char* where,

@@ -3,6 +3,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Type.h>
 
+#include <danling/tensors/nested_tensor.hpp>
+
 namespace danling::inline v0::detail {
 
 std::string name_of(const std::type_info& type) { return c10::demangle(type.name()); }
@@ -10,6 +12,9 @@ std::string name_of(const std::type_info& type) { return c10::demangle(type.name
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return "none";
+  }
+  if (NestedTensor::is_nested(tensor)) {
+    return concat(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), ", nested]");
   }
   return tensor.is_nested() ? concat(c10::toString(tensor.scalar_type()), " [nested]")
                             : concat(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]");

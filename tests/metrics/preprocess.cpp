@@ -1,4 +1,5 @@
 #include <danling/metrics/preprocess.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 #include <cmath>
 #include <limits>
@@ -41,7 +42,9 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 at::Tensor numbers(std::vector<float> values) { return at::tensor(values, at::kFloat); }
 at::Tensor ids(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); }
-at::Tensor nested(const std::vector<at::Tensor>& samples) { return at::_nested_tensor_from_tensor_list(samples); }
+at::Tensor nested(const std::vector<at::Tensor>& samples, bool of_libtorch = false) {
+  return of_libtorch ? at::_nested_tensor_from_tensor_list(samples) : danling::NestedTensor(samples);
+}
 bool close(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && at::allclose(a, b, 1e-6, 1e-7, true);
 }
@@ -190,6 +193,10 @@ TEST_CASE("preprocess_regression: predictions that the target's dtype would roun
 }
 
 TEST_CASE("preprocess: padded, nested and listed samples are the same items", "[metrics]") {
+  const bool of_libtorch = GENERATE(false, true);
+  const auto nested = [&](const std::vector<at::Tensor>& samples) {
+    return preprocess_tests::nested(samples, of_libtorch);
+  };
   const at::Tensor scores = at::rand({5, 3});
   const at::Tensor labels = at::randint(0, 3, {5});
   const std::vector<at::Tensor> inputs = {scores.narrow(0, 0, 2), scores.narrow(0, 2, 3)};

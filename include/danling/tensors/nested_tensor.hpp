@@ -85,6 +85,8 @@ class NestedTensor : public at::Tensor {
   /// Views of the elements.
   std::vector<at::Tensor> elements() const;
 
+  /// Whether both have as many elements, of the same sizes along the ragged dimensions. Compares no memory of a device.
+  bool has_lengths_of(const NestedTensor& other) const;
   /// Of an element, ascending.
   std::vector<std::int64_t> ragged_dims() const;
 

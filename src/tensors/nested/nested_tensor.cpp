@@ -227,6 +227,12 @@ std::vector<std::vector<std::int64_t>> NestedTensor::shapes() const {
   return out;
 }
 
+bool NestedTensor::has_lengths_of(const NestedTensor& other) const {
+  const Structure& own = impl_of(*this).structure();
+  const Structure& theirs = impl_of(other).structure();
+  return detail::same(own.ragged, theirs.ragged) && own.ragged_dims == theirs.ragged_dims;
+}
+
 std::vector<std::int64_t> NestedTensor::ragged_dims() const {
   const auto& dims = impl_of(*this).structure().ragged_dims;
   return {dims.begin(), dims.end()};
