@@ -71,7 +71,9 @@ inline void check_same(const std::vector<Tensor>& elements, const danling::Neste
     INFO("gradient of element " << i);
     const Tensor own = left[i].grad().defined() ? left[i].grad() : torch::zeros_like(left[i]);
     const Tensor reference = right[i].grad().defined() ? right[i].grad() : torch::zeros_like(right[i]);
-    CHECK(torch::allclose(own, reference, 1e-5, 1e-5));
+    // Sums in bfloat16 depend on their order.
+    const double precision = own.element_size() == 2 ? 5e-2 : 1e-5;
+    CHECK(torch::allclose(own, reference, precision, precision));
   }
 }
 

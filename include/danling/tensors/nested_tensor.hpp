@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/ScalarType.h>
 #include <c10/core/TensorOptions.h>
 
 namespace danling::inline v0 {
@@ -59,7 +61,7 @@ class NestedTensor : public at::Tensor {
 
   /// Padded with `padding_value`: (batch, longest, ...), or (longest, batch, ...) unless `batch_first`. Differentiable.
   at::Tensor tensor() const;
-  /// Where `tensor()` has values: boolean, of the batch and the ragged dimensions.
+  /// Where `tensor()` has values: boolean, of its sizes, without the last dimension if that is static.
   at::Tensor mask() const;
   /// Packed values: (rows, static sizes...), which share memory with this tensor.
   at::Tensor concat() const;
@@ -69,12 +71,15 @@ class NestedTensor : public at::Tensor {
   std::pair<at::Tensor, std::vector<std::vector<std::int64_t>>> concatenate() const;
   static NestedTensor from_concatenated(const at::Tensor& values, const std::vector<std::vector<std::int64_t>>& shapes,
                                         const NestedTensorOptions& options = {});
-  /// From a padded tensor and its mask, of which `options.mask_value` is padding.
+  /// From a padded tensor and its mask, of which `options.mask_value` is padding. A mask of one dimension chooses
+  /// elements. Waits for the device, since the sizes depend on the mask.
   /// @throws DataError when the mask's shape does not fit, or its valid positions do not come first
   static NestedTensor from_tensor_mask(const at::Tensor& padded, const at::Tensor& mask,
                                        const NestedTensorOptions& options = {});
-  /// A padded tensor of this one's sizes, or one of its rows, with this one's lengths.
-  NestedTensor nested_like(const at::Tensor& tensor) const;
+  /// A padded tensor of this one's sizes with this one's lengths. Unless `strict`, larger sizes are cut and an element
+  /// of smaller ones keeps what there is. A nested tensor is copied.
+  /// @throws DataError for another batch, and for other sizes if `strict`
+  NestedTensor nested_like(const at::Tensor& tensor, bool strict = true) const;
 
   /// Number of elements.
   std::int64_t batch_size() const;
@@ -82,8 +87,34 @@ class NestedTensor : public at::Tensor {
   at::Tensor offsets() const;
   /// Sizes of the elements.
   std::vector<std::vector<std::int64_t>> shapes() const;
-  /// Views of the elements.
+  /// Views of the elements: `for (const at::Tensor& element : nested.elements())`.
   std::vector<at::Tensor> elements() const;
+  /// A view of one element, of the last one for -1. Not the first token where the batch is the second dimension: that
+  /// is `select(0, 0)`. (DanLing: nested[0])
+  at::Tensor operator[](std::int64_t element) const;
+  /// The part of the padded tensor that has values; 0 of an empty one.
+  double occupancy() const;
+
+  /// Replaces an element by one of any length, which changes the sizes of this tensor and of all its copies by handle.
+  /// @throws DataError when it has another number of dimensions
+  void set(std::int64_t element, const at::Tensor& value);
+  /// The first index chooses elements (a number, a slice, a list or mask of the batch), the others a part of each one.
+  /// Without others, the elements are replaced by `value`'s, a NestedTensor, as by `set` above. Every `value` else is
+  /// written to each chosen part, after broadcasting.
+  void set(std::initializer_list<at::indexing::TensorIndex> index, const at::Tensor& value);
+
+  /// The values of each element, row by row. `shapes()` has their sizes. Copies to the host. (DanLing: tolist)
+  template <class T>
+  std::vector<std::vector<T>> tolist() const {
+    std::vector<std::vector<T>> out;
+    for (const at::Tensor& element : host_elements(c10::CppTypeToScalarType<T>::value)) {
+      const T* begin = element.const_data_ptr<T>();
+      out.emplace_back(begin, begin + element.numel());
+    }
+    return out;
+  }
+  /// LibTorch's own nested tensor, of the strided layout: the jagged one exists in Python only. Copies.
+  at::Tensor to_torch_nested() const;
 
   /// Whether both have as many elements, of the same sizes along the ragged dimensions. Compares no memory of a device.
   bool has_lengths_of(const NestedTensor& other) const;
@@ -93,10 +124,21 @@ class NestedTensor : public at::Tensor {
   bool batch_first() const;
   double padding_value() const;
   bool mask_value() const;
+  /// The same values with another setting; this tensor keeps its own, since handles share it. The first one exchanges
+  /// the first two dimensions.
+  NestedTensor with_batch_first(bool batch_first) const;
+  NestedTensor with_padding_value(double padding_value) const;
+  NestedTensor with_mask_value(bool mask_value) const;
+
+  /// The same values in a tensor with a structure of its own, which `set` changes by itself.
+  NestedTensor shallow_copy() const;
+  /// Values of its own, as a leaf that requires gradients if this tensor does.
+  NestedTensor deep_copy() const;
 
   std::string to_string() const;
 
  private:
+  std::vector<at::Tensor> host_elements(at::ScalarType type) const;
   template <class T>
   static std::vector<at::Tensor> to_tensors(std::initializer_list<std::initializer_list<T>> elements) {
     std::vector<at::Tensor> out;
@@ -107,7 +149,7 @@ class NestedTensor : public at::Tensor {
   }
 };
 
-/// NestedTensor([...]) with the elements as LibTorch prints them.
+/// NestedTensor([...]) with the elements as Python prints tensors; of more than 10 elements the first 5.
 std::ostream& operator<<(std::ostream& out, const NestedTensor& tensor);
 
 /// While one lives, operators that would be called per element throw DataError in this thread, with their names.

@@ -116,6 +116,9 @@ void replace_values(const at::Tensor& tensor, at::Tensor values) {
   if (has_history && c10::GradMode::is_enabled()) {
     add_history(tensor, impl);
   }
+  if (impl.write_back) {
+    impl.write_back(impl.values());
+  }
 }
 
 }  // namespace danling::inline v0::detail

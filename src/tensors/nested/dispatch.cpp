@@ -143,6 +143,13 @@ const OperatorTable& operator_table() {
     add_comparison(out);
     add_losses(out);
     add_fallback(out);
+    add_dims(out);
+    add_slices(out);
+    add_splits(out);
+    add_orders(out);
+    add_joins(out);
+    add_pads(out);
+    add_indexing(out);
     return out;
   }();
   return table;

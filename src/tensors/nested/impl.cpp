@@ -67,6 +67,12 @@ c10::DimVector NestedTensorImpl::element_sizes(std::int64_t element) const {
 
 void NestedTensorImpl::set_values(at::Tensor values) { values_ = std::move(values); }
 
+void NestedTensorImpl::set_structure(at::Tensor values, Structure structure) {
+  values_ = std::move(values);
+  structure_ = std::move(structure);
+  update_sizes();
+}
+
 c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::copy(bool allow_tensor_metadata_change) const {
   auto out = c10::make_intrusive<NestedTensorImpl>(values_.detach(), structure_);
   out->set_allow_tensor_metadata_change(allow_tensor_metadata_change);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,7 @@ class NestedTensorImpl final : public c10::TensorImpl {
   /// Sizes of one element.
   c10::DimVector element_sizes(std::int64_t element) const;
   void set_values(at::Tensor values);  ///< of the same shape
+  void set_structure(at::Tensor values, Structure structure);
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
                                                          bool allow_tensor_metadata_change) const override;
@@ -75,6 +77,8 @@ class NestedTensorImpl final : public c10::TensorImpl {
                                                          bool allow_tensor_metadata_change) const override;
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) override;
 
+  /// Where the values were gathered from another tensor: what is written to these in place is written there too.
+  std::function<void(const at::Tensor& values)> write_back;
   const torch::autograd::Node* history = nullptr;  ///< the node that `wrap` gave it: its gradient is that of the values
 
  protected:

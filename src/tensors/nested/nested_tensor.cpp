@@ -1,14 +1,14 @@
+// Construction of a NestedTensor, its views and copies.
 #include <danling/tensors/nested_tensor.hpp>
 
 #include <algorithm>
-#include <sstream>
 
 #include <ATen/Functions.h>
 
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
-#include "tensors/nested/impl.hpp"
+#include "tensors/nested/construction.hpp"
 #include "tensors/nested/operators.hpp"
 
 namespace danling::inline v0 {
@@ -16,16 +16,10 @@ namespace {
 
 using detail::NestedTensorImpl;
 using detail::Structure;
+using detail::structure_of;
+using detail::with_options;
 
 const NestedTensorImpl& impl_of(const at::Tensor& tensor) { return *detail::nested(tensor); }
-
-Structure structure_of(const NestedTensorOptions& options) {
-  Structure out;
-  out.batch_first = options.batch_first;
-  out.padding_value = options.padding_value;
-  out.mask_value = options.mask_value;
-  return out;
-}
 
 at::Tensor make(const std::vector<at::Tensor>& elements, const NestedTensorOptions& options) {
   constexpr const char* where = "nested_tensor.constructor";
@@ -58,17 +52,43 @@ at::Tensor make(const std::vector<at::Tensor>& elements, const NestedTensorOptio
                                            .device(options.device.value_or(at::kCPU))),
                         structure);
   }
-  at::Tensor tensor = detail::nest(out, structure_of(options));
-  if (options.pin_memory && tensor.is_cpu()) {
-    tensor = detail::wrap(impl_of(tensor).values().pin_memory(), impl_of(tensor).structure());
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const at::Tensor& element : out) {
+    shapes.push_back(element.sizes().vec());
   }
-  if (options.requires_grad) {
-    tensor = tensor.detach().requires_grad_(*options.requires_grad);
-  }
-  return tensor;
+  return with_options(detail::nest(out, structure_of(options), detail::choose_ragged_dims(shapes, options, where)),
+                      options);
 }
 
 }  // namespace
+
+namespace detail {
+
+Structure structure_of(const NestedTensorOptions& options) {
+  Structure out;
+  out.batch_first = options.batch_first;
+  out.padding_value = options.padding_value;
+  out.mask_value = options.mask_value;
+  return out;
+}
+
+/// The options that concern values.
+at::Tensor with_options(at::Tensor tensor, const NestedTensorOptions& options) {
+  const NestedTensorImpl& impl = *nested(tensor);
+  at::Tensor values = values_of(tensor);
+  values = values.to(values.options()
+                         .dtype(options.dtype.value_or(values.scalar_type()))
+                         .device(options.device.value_or(values.device())));
+  if (options.pin_memory && values.is_cpu()) {
+    values = values.pin_memory();
+  }
+  if (!values.is_same(impl.values())) {
+    tensor = wrap(std::move(values), impl.structure());
+  }
+  return options.requires_grad ? tensor.detach().requires_grad_(*options.requires_grad) : tensor;
+}
+
+}  // namespace detail
 
 NestedTensor::NestedTensor(const std::vector<at::Tensor>& elements, const NestedTensorOptions& options)
     : at::Tensor(make(elements, options)) {}
@@ -86,133 +106,27 @@ at::Tensor NestedTensor::tensor() const {
 }
 
 at::Tensor NestedTensor::mask() const {
-  const Structure& structure = impl_of(*this).structure();
+  const NestedTensorImpl& impl = impl_of(*this);
+  const Structure& structure = impl.structure();
   const at::Tensor rows =
       at::full({structure.ragged->rows()}, !structure.mask_value, at::TensorOptions(at::kBool).device(device()));
-  return detail::pad(rows, structure, structure.mask_value);
+  const std::int64_t rank = impl.element_rank();
+  const bool drop_last = rank > 1 && !structure.is_ragged(rank - 1);
+  c10::DimVector sizes = {rows.size(0)};
+  for (std::int64_t dim = 0; dim < rank - (drop_last ? 1 : 0); ++dim) {
+    if (!structure.is_ragged(dim)) {
+      sizes.push_back(impl.values().size(structure.values_dim(dim)));
+    }
+  }
+  std::vector<std::int64_t> ones(sizes.size(), 1);
+  ones[0] = rows.size(0);
+  return detail::pad(rows.view(ones).expand(sizes), structure, structure.mask_value);
 }
 
 at::Tensor NestedTensor::concat() const { return detail::values_of(*this); }
 
 std::pair<at::Tensor, std::vector<std::vector<std::int64_t>>> NestedTensor::concatenate() const {
   return {concat(), shapes()};
-}
-
-NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
-                                             const std::vector<std::vector<std::int64_t>>& shapes,
-                                             const NestedTensorOptions& options) {
-  constexpr const char* where = "nested_tensor.from_concatenated";
-  detail::register_operators();
-  const std::size_t rank = shapes.empty() ? 1 : shapes.front().size();
-  c10::DimVector ragged;
-  for (const std::int64_t dim : options.ragged_dims.value_or(std::vector<std::int64_t>())) {
-    check<DataError>(dim >= 0 && dim < static_cast<std::int64_t>(rank) && (ragged.empty() || dim > ragged.back()),
-                     where, "expected ragged dimensions of 0 to ", rank - 1, ", ascending, got ",
-                     join(*options.ragged_dims));
-    ragged.push_back(dim);
-  }
-  for (std::size_t dim = 0; dim < rank; ++dim) {
-    for (const auto& shape : shapes) {
-      check<DataError>(shape.size() == rank, where, "expected shapes of one rank, got (", join(shapes.front()),
-                       ") and (", join(shape), ")");
-      if (shape[dim] != shapes.front()[dim] &&
-          std::find(ragged.begin(), ragged.end(), static_cast<std::int64_t>(dim)) == ragged.end()) {
-        check<DataError>(!options.ragged_dims, where, "expected sizes that differ only along ragged_dims (",
-                         join(ragged), "), got (", join(shapes.front()), ") and (", join(shape), ")");
-        ragged.push_back(static_cast<std::int64_t>(dim));
-        break;
-      }
-    }
-  }
-  if (ragged.empty() && rank > 0) {
-    ragged.push_back(0);
-  }
-  std::vector<std::int64_t> sizes, expected = {0};
-  for (const auto& shape : shapes) {
-    std::int64_t rows = 1;
-    for (const std::int64_t dim : ragged) {
-      sizes.push_back(shape[static_cast<std::size_t>(dim)]);
-      check<DataError>(sizes.back() >= 0, where, "expected sizes of 0 or above, got (", join(shape), ")");
-      rows *= sizes.back();
-    }
-    expected[0] += rows;
-  }
-  Structure structure = structure_of(options);
-  for (std::size_t dim = 0; dim < rank && !shapes.empty(); ++dim) {
-    if (std::find(ragged.begin(), ragged.end(), static_cast<std::int64_t>(dim)) == ragged.end()) {
-      expected.push_back(shapes.front()[dim]);
-    }
-  }
-  check<DataError>(shapes.empty() || values.sizes() == c10::IntArrayRef(expected), where, "expected values of shape (",
-                   join(expected), ") for these shapes, got (", join(values.sizes()), ")");
-  structure.ragged = std::make_shared<detail::Ragged>(static_cast<std::int64_t>(shapes.size()), ragged.size(), sizes);
-  structure.ragged_dims = ragged;
-  return NestedTensor(detail::wrap(values, std::move(structure)));
-}
-
-NestedTensor NestedTensor::from_tensor_mask(const at::Tensor& padded, const at::Tensor& mask,
-                                            const NestedTensorOptions& options) {
-  constexpr const char* where = "nested_tensor.from_tensor_mask";
-  detail::register_operators();
-  const std::int64_t rank = mask.dim() - 1;
-  bool fits = rank >= 1 && mask.dim() <= padded.dim();
-  for (std::int64_t dim = 0; fits && dim < mask.dim(); ++dim) {
-    fits = mask.size(dim) == padded.size(dim);
-  }
-  check<DataError>(fits && mask.scalar_type() == at::kBool, where,
-                   "expected a boolean mask of the first dimensions of a tensor of shape (", join(padded.sizes()),
-                   "), got one of shape (", join(mask.sizes()), ")");
-  Structure structure = structure_of(options);
-  const at::Tensor valid = options.mask_value ? mask.logical_not() : mask;
-  const at::Tensor by_element = options.batch_first ? valid : valid.transpose(0, 1);
-  const std::int64_t batch = by_element.size(0);
-  // The size along a dimension is the number of places that have a valid value somewhere.
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(batch * rank));
-  for (std::int64_t dim = 0; dim < rank; ++dim) {
-    std::vector<std::int64_t> others;
-    for (std::int64_t other = 1; other <= rank; ++other) {
-      if (other != dim + 1) {
-        others.push_back(other);
-      }
-    }
-    const at::Tensor count = (others.empty() ? by_element : by_element.amax(others)).sum(1).cpu();
-    for (std::int64_t element = 0; element < batch; ++element) {
-      sizes[static_cast<std::size_t>(element * rank + dim)] = count.const_data_ptr<std::int64_t>()[element];
-    }
-  }
-  for (std::int64_t dim = 0; dim < rank; ++dim) {
-    structure.ragged_dims.push_back(dim);
-  }
-  structure.ragged = std::make_shared<detail::Ragged>(batch, static_cast<std::size_t>(rank), std::move(sizes));
-  bool starts = true;
-  c10::DimVector longest(mask.sizes().begin(), mask.sizes().end());
-  longest.erase(longest.begin() + (options.batch_first ? 0 : 1));
-  for (std::int64_t dim = 0; dim < rank; ++dim) {
-    const std::int64_t own = structure.ragged->longest()[static_cast<std::size_t>(dim)];
-    longest[static_cast<std::size_t>(dim)] = own;
-  }
-  at::Tensor cut = padded, cut_valid = valid;
-  for (std::int64_t dim = 0; dim < rank; ++dim) {
-    const std::int64_t at = structure.tensor_dim(dim, rank);
-    cut = cut.narrow(at, 0, longest[static_cast<std::size_t>(dim)]);
-    cut_valid = cut_valid.narrow(at, 0, longest[static_cast<std::size_t>(dim)]);
-  }
-  const at::Tensor rows = at::ones({structure.ragged->rows()}, valid.options());
-  starts = detail::pad(rows, structure, 0).equal(cut_valid) && valid.sum().item<std::int64_t>() == rows.size(0);
-  check<DataError>(starts, where,
-                   "expected a mask whose valid positions come first in every element, got another one of shape (",
-                   join(mask.sizes()), "); sort them to the front, or set mask_value if true is padding");
-  return NestedTensor(detail::wrap(detail::pack(cut, structure), structure));
-}
-
-NestedTensor NestedTensor::nested_like(const at::Tensor& tensor) const {
-  const NestedTensorImpl& own = impl_of(*this);
-  if (is_nested(tensor)) {
-    return NestedTensor(tensor);
-  }
-  check<DataError>(tensor.sizes() == sizes(), "nested_tensor.nested_like", "expected a tensor of shape (",
-                   join(sizes()), "), got (", join(tensor.sizes()), ")");
-  return NestedTensor(detail::wrap(detail::pack(tensor, own.structure()), own.structure()));
 }
 
 std::int64_t NestedTensor::batch_size() const { return impl_of(*this).structure().batch(); }
@@ -243,20 +157,53 @@ bool NestedTensor::batch_first() const { return impl_of(*this).structure().batch
 double NestedTensor::padding_value() const { return impl_of(*this).structure().padding_value; }
 bool NestedTensor::mask_value() const { return impl_of(*this).structure().mask_value; }
 
-std::string NestedTensor::to_string() const {
-  std::ostringstream out;
-  out << *this;
-  return out.str();
+at::Tensor NestedTensor::operator[](std::int64_t element) const {
+  const Structure& structure = impl_of(*this).structure();
+  return select(structure.batch_dim(impl_of(*this).element_rank()), element);
 }
 
-std::ostream& operator<<(std::ostream& out, const NestedTensor& tensor) {
-  out << "NestedTensor([";
-  const char* separator = "\n";
-  for (const at::Tensor& element : tensor.elements()) {
-    out << separator << element;
-    separator = ",\n";
+double NestedTensor::occupancy() const {
+  const std::int64_t padded = c10::multiply_integers(sizes());
+  return padded == 0 ? 0.0 : static_cast<double>(numel()) / static_cast<double>(padded);
+}
+
+std::vector<at::Tensor> NestedTensor::host_elements(at::ScalarType type) const {
+  const Structure& structure = impl_of(*this).structure();
+  const at::Tensor values = impl_of(*this).values().detach().to(at::kCPU, type);
+  std::vector<at::Tensor> out;
+  for (std::int64_t element = 0; element < structure.batch(); ++element) {
+    out.push_back(detail::element_of(values, structure, element).contiguous());
   }
-  return out << "\n])";
+  return out;
+}
+
+at::Tensor NestedTensor::to_torch_nested() const { return at::_nested_tensor_from_tensor_list(elements()); }
+
+NestedTensor NestedTensor::with_batch_first(bool batch_first) const {
+  Structure structure = impl_of(*this).structure();
+  structure.batch_first = batch_first;
+  return NestedTensor(detail::wrap(concat(), std::move(structure)));
+}
+
+NestedTensor NestedTensor::with_padding_value(double padding_value) const {
+  Structure structure = impl_of(*this).structure();
+  structure.padding_value = padding_value;
+  return NestedTensor(detail::wrap(concat(), std::move(structure)));
+}
+
+NestedTensor NestedTensor::with_mask_value(bool mask_value) const {
+  Structure structure = impl_of(*this).structure();
+  structure.mask_value = mask_value;
+  return NestedTensor(detail::wrap(concat(), std::move(structure)));
+}
+
+NestedTensor NestedTensor::shallow_copy() const {
+  return NestedTensor(detail::wrap(concat(), impl_of(*this).structure()));
+}
+
+NestedTensor NestedTensor::deep_copy() const {
+  return NestedTensor(detail::wrap(impl_of(*this).values().detach().clone(), impl_of(*this).structure())
+                          .requires_grad_(requires_grad()));
 }
 
 }  // namespace danling::inline v0

@@ -49,6 +49,13 @@ void add_attention(OperatorTable& table);
 void add_per_token(OperatorTable& table);
 void add_views(OperatorTable& table);
 void add_permutations(OperatorTable& table);
+void add_dims(OperatorTable& table);
+void add_slices(OperatorTable& table);
+void add_splits(OperatorTable& table);
+void add_orders(OperatorTable& table);
+void add_joins(OperatorTable& table);
+void add_pads(OperatorTable& table);
+void add_indexing(OperatorTable& table);
 
 /// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
 void call_elementwise(Call& call);

@@ -1,0 +1,66 @@
+// Tensors that become a NestedTensor when samples are collated.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/TensorOptions.h>
+#include <torch/nn/modules/container/any_value.h>
+
+#include <danling/tensors/nested_tensor.hpp>
+
+namespace danling::inline v0 {
+
+/// A potential nested tensor: a tensor in every respect, of which a batch has any lengths. An operator returns a plain
+/// tensor; make the last one of a sample a PNTensor. (DanLing: PNTensor)
+class PNTensor : public at::Tensor {
+ public:
+  PNTensor() = default;
+  /// @throws DataError for a NestedTensor
+  explicit PNTensor(at::Tensor tensor);
+
+  /// The views of a NestedTensor, of one element.
+  const at::Tensor& tensor() const { return *this; }
+  const at::Tensor& concat() const { return *this; }
+  /// True everywhere, without memory of its own.
+  at::Tensor mask() const;
+};
+
+/// A PNTensor with the type of the numbers, or that of the options: dl::tensor({1, 2, 3}).
+template <class T>
+PNTensor tensor(std::initializer_list<T> data, const at::TensorOptions& options) {
+  return PNTensor(at::tensor(data, options));
+}
+template <class T>
+PNTensor tensor(const std::vector<T>& data, const at::TensorOptions& options) {
+  return PNTensor(at::tensor(data, options));
+}
+template <class T>
+PNTensor tensor(std::initializer_list<T> data) {
+  return PNTensor(at::tensor(data));
+}
+template <class T>
+PNTensor tensor(const std::vector<T>& data) {
+  return PNTensor(at::tensor(data));
+}
+PNTensor tensor(at::Tensor data);
+
+/// The samples as a NestedTensor.
+NestedTensor collate_nested(const std::vector<PNTensor>& samples, const NestedTensorOptions& options = {});
+
+}  // namespace danling::inline v0
+
+namespace torch::nn {
+
+/// A PNTensor is passed as the at::Tensor that it is.
+template <>
+struct AnyValue::Holder<danling::PNTensor> : AnyValue::Holder<at::Tensor> {
+  template <class T>
+  explicit Holder(T&& tensor) noexcept : AnyValue::Holder<at::Tensor>(std::forward<T>(tensor)) {}
+};
+
+}  // namespace torch::nn

@@ -1,0 +1,115 @@
+// NestedTensor::set: writing to elements, also elements of other lengths.
+#include <algorithm>
+
+#include <danling/core/error.hpp>
+#include <danling/core/format.hpp>
+#include <danling/tensors/nested_tensor.hpp>
+
+#include "tensors/nested/along.hpp"
+#include "tensors/nested/impl.hpp"
+#include "tensors/nested/shapes.hpp"
+
+namespace danling::inline v0 {
+namespace {
+
+constexpr const char* set_name = "nested_tensor.set";
+
+std::int64_t checked_element(const NestedTensor& tensor, std::int64_t index) {
+  const std::int64_t batch = tensor.batch_size();
+  check<DataError>(index >= -batch && index < batch, set_name, "expected an index from ", -batch, " to ", batch - 1,
+                   ", got ", index, " in a batch of ", detail::text_of_shapes(*detail::nested(tensor)));
+  return index < 0 ? index + batch : index;
+}
+
+/// Makes the tensor one of these elements.
+void replace_elements(const NestedTensor& tensor, const std::vector<at::Tensor>& elements) {
+  detail::NestedTensorImpl& impl = *detail::nested(tensor);
+  const at::Tensor made = detail::nest(elements, impl.structure());
+  impl.set_structure(detail::nested(made)->values(), detail::nested(made)->structure());
+  detail::replace_values(tensor, impl.values());
+}
+
+std::vector<std::int64_t> chosen_elements_of(const NestedTensor& tensor, const at::indexing::TensorIndex& index) {
+  const std::int64_t batch = tensor.batch_size();
+  std::vector<std::int64_t> out;
+  if (index.is_integer()) {
+    return {checked_element(tensor, index.integer().expect_int())};
+  }
+  if (index.is_slice()) {
+    const std::int64_t step = index.slice().step().expect_int();
+    const auto span =
+        detail::span_of(batch, index.slice().start().expect_int(), index.slice().stop().expect_int(), step);
+    for (std::int64_t at = 0; at < span.count; ++at) {
+      out.push_back(span.begin + at * step);
+    }
+    return out;
+  }
+  check<DataError>(index.is_tensor() && index.tensor().dim() == 1, set_name,
+                   "expected a number, a slice, or a list or mask of elements first, got another index");
+  const bool is_mask = index.tensor().scalar_type() == at::kBool;
+  const auto numbers = detail::read_index(index.tensor());
+  check<DataError>(!is_mask || static_cast<std::int64_t>(numbers.size()) == batch, set_name,
+                   "expected a mask of the batch, ", batch, ", got one of ", numbers.size());
+  for (std::size_t at = 0; at < numbers.size(); ++at) {
+    if (!is_mask) {
+      out.push_back(checked_element(tensor, numbers[at]));
+    } else if (numbers[at] != 0) {
+      out.push_back(static_cast<std::int64_t>(at));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void NestedTensor::set(std::int64_t element, const at::Tensor& value) {
+  const std::int64_t at = checked_element(*this, element);
+  at::Tensor own = value;
+  if (is_nested(value)) {
+    const NestedTensor given(value);
+    check<DataError>(given.batch_size() == 1, set_name, "expected one element, got ", given.batch_size());
+    own = given[0];
+  }
+  const detail::NestedTensorImpl& impl = *detail::nested(*this);
+  check<DataError>(own.dim() == impl.element_rank(), set_name, "expected an element of ", impl.element_rank(),
+                   " dimensions, got one of shape (", join(own.sizes()), ")");
+  own = own.to(impl.values().options());
+  const at::Tensor here = (*this)[at];
+  if (own.sizes() == here.sizes()) {
+    here.copy_(own);
+    detail::replace_values(*this, impl.values());
+    return;
+  }
+  std::vector<at::Tensor> all = elements();
+  all[static_cast<std::size_t>(at)] = own;
+  replace_elements(*this, all);
+}
+
+void NestedTensor::set(std::initializer_list<at::indexing::TensorIndex> index, const at::Tensor& value) {
+  check<DataError>(index.size() > 0, set_name, "expected an index, got none");
+  const auto chosen = chosen_elements_of(*this, *index.begin());
+  std::vector<at::Tensor> values(chosen.size(), value);
+  if (is_nested(value)) {
+    values = NestedTensor(value).elements();
+    check<DataError>(values.size() == chosen.size(), set_name, "expected ", chosen.size(), " elements, got ",
+                     values.size());
+  }
+  if (index.size() == 1 && is_nested(value)) {
+    std::vector<at::Tensor> all = elements();
+    for (std::size_t at = 0; at < chosen.size(); ++at) {
+      all[static_cast<std::size_t>(chosen[at])] = values[at].to(detail::nested(*this)->values().options());
+    }
+    replace_elements(*this, all);
+    return;
+  }
+  std::vector<at::indexing::TensorIndex> rest(index.begin() + 1, index.end());
+  if (rest.empty()) {
+    rest.emplace_back(at::indexing::Ellipsis);
+  }
+  for (std::size_t at = 0; at < chosen.size(); ++at) {
+    (*this)[chosen[at]].index_put_(rest, values[at]);
+  }
+  detail::replace_values(*this, detail::nested(*this)->values());
+}
+
+}  // namespace danling::inline v0
