@@ -142,6 +142,9 @@ const OperatorTable& operator_table() {
     add_softmax(out);
     add_comparison(out);
     add_losses(out);
+    add_convolution(out);
+    add_norms(out);
+    add_recurrent(out);
     add_fallback(out);
     add_dims(out);
     add_slices(out);

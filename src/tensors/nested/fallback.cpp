@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 
@@ -94,7 +95,7 @@ class ArgumentByElement {
 
 }  // namespace
 
-PerElement run_per_element(Call& call) {
+PerElement run_per_element(Call& call, const std::function<void(std::vector<c10::IValue>&)>& adapt) {
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
   std::vector<ArgumentByElement> arguments;
@@ -111,6 +112,9 @@ PerElement run_per_element(Call& call) {
     std::vector<c10::IValue> own;
     for (const ArgumentByElement& argument : arguments) {
       own.push_back(argument.at(element));
+    }
+    if (adapt) {
+      adapt(own);
     }
     const std::vector<c10::IValue> results = call.run_with(std::move(own));
     for (std::size_t at = 0; at < out.results.size(); ++at) {
@@ -159,6 +163,36 @@ at::Tensor nest_results(const PerElement& results, std::size_t which, const Nest
   Structure structure = nested(out)->structure();
   structure.ragged = std::make_shared<Ragged>(0, structure.ragged->rank(), std::vector<std::int64_t>());
   return wrap(nested(out)->values().narrow(0, 0, 0), std::move(structure));
+}
+
+at::Tensor with_ragged_dims(Call& call, const at::Tensor& tensor, const c10::DimVector& ragged_dims) {
+  const NestedTensorImpl& impl = *nested(tensor);
+  const Structure& structure = impl.structure();
+  if (structure.ragged_dims == ragged_dims) {
+    return tensor;
+  }
+  const std::vector<at::Tensor> elements = elements_of(tensor);
+  for (const std::int64_t dim : structure.ragged_dims) {
+    const bool stays = std::find(ragged_dims.begin(), ragged_dims.end(), dim) != ragged_dims.end();
+    for (const at::Tensor& element : elements) {
+      call.expect(stays || element.size(dim) == elements.front().size(dim),
+                  "expected sizes that differ along dimension", ragged_dims.size() > 1 ? "s " : " ", join(ragged_dims),
+                  " of the elements alone, got ", text_of_shapes(impl));
+    }
+  }
+  if (!elements.empty()) {
+    return nest(elements, structure, ragged_dims);
+  }
+  c10::DimVector sizes = {0};
+  for (std::int64_t dim = 0; dim < impl.element_rank(); ++dim) {
+    if (std::find(ragged_dims.begin(), ragged_dims.end(), dim) == ragged_dims.end()) {
+      sizes.push_back(structure.is_ragged(dim) ? 0 : impl.values().size(structure.values_dim(dim)));
+    }
+  }
+  Structure own = structure;
+  own.ragged = std::make_shared<Ragged>(0, ragged_dims.size(), std::vector<std::int64_t>());
+  own.ragged_dims = ragged_dims;
+  return wrap(at::empty(sizes, impl.values().options()), std::move(own));
 }
 
 void call_per_element(Call& call) {

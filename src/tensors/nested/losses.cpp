@@ -9,20 +9,6 @@ namespace {
 
 constexpr std::int64_t no_reduction = 0;  // at::Reduction::None
 
-/// Of an element of logits: dimension 1 of the tensor, as LibTorch counts, where it is static; or else the last one.
-std::int64_t class_dim(Call& call, const NestedTensorImpl& input) {
-  const Structure& structure = input.structure();
-  const std::int64_t rank = input.element_rank();
-  for (const std::int64_t dim : {std::int64_t{1}, rank}) {
-    const auto own = dim <= rank ? structure.element_dim(dim, rank) : std::nullopt;
-    if (own && !structure.is_ragged(*own)) {
-      return *own;
-    }
-  }
-  call.refuse("expected logits with a static dimension for classes, second or last, got elements ",
-              text_of_shapes(input));
-}
-
 /// Of the target that belongs to logits: the same sequences, without the dimension of the classes.
 Structure without_dim(const Structure& structure, std::int64_t gone) {
   Structure out = structure;
@@ -72,7 +58,8 @@ void call_class_loss(Call& call) {
     input = wrap(pack(last, own.structure()), own.structure());
   }
   const NestedTensorImpl& impl = *nested(input);
-  const std::int64_t classes = nested(call.tensor("self")) == nullptr ? impl.element_rank() - 1 : class_dim(call, impl);
+  const std::int64_t classes =
+      nested(call.tensor("self")) == nullptr ? impl.element_rank() - 1 : channel_dim(call, impl);
   const std::int64_t values_dim = impl.structure().values_dim(classes);
   const Structure kept = without_dim(impl.structure(), classes);
   const bool probabilities = target.dim() == input.dim();  // for each class

@@ -1,6 +1,7 @@
 // Which operators take nested tensors, and how: one table, from which the kernels are registered and the guide is made.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -69,6 +70,9 @@ void add_sorting(OperatorTable& table);
 void add_softmax(OperatorTable& table);
 void add_comparison(OperatorTable& table);
 void add_losses(OperatorTable& table);
+void add_convolution(OperatorTable& table);
+void add_norms(OperatorTable& table);
+void add_recurrent(OperatorTable& table);
 void add_fallback(OperatorTable& table);
 
 /// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
@@ -82,11 +86,18 @@ struct PerElement {
   std::vector<std::vector<at::Tensor>> results;
   bool empty_batch = false;
 };
-PerElement run_per_element(Call& call);
+/// `adapt`: changes the arguments of one call.
+PerElement run_per_element(Call& call, const std::function<void(std::vector<c10::IValue>&)>& adapt = {});
+/// With the dimensions as ragged ones instead, where sizes differ along no other: equal lengths say nothing of which
+/// dimension is the sequence's.
+at::Tensor with_ragged_dims(Call& call, const at::Tensor& tensor, const c10::DimVector& ragged_dims);
 /// Packs one result. `ragged_dims`: of an element; by default those of `like` where the rank is the same, and those
 /// along which sizes differ.
 at::Tensor nest_results(const PerElement& results, std::size_t which, const NestedTensorImpl& like,
                         std::optional<c10::DimVector> ragged_dims = std::nullopt);
+/// Of an element: that of channels or classes, dimension 1 of the tensor as torch::nn counts. Where the sequence is
+/// there, as in (batch, length, channels), it is the last one.
+std::int64_t channel_dim(Call& call, const NestedTensorImpl& input);
 /// Registers all kernels, at the first call. Thread-safe.
 void register_operators();
 

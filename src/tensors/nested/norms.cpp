@@ -1,0 +1,145 @@
+// Norms whose statistics go over positions: of all valid tokens, or of each sequence.
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+
+#include "tensors/nested/operators.hpp"
+#include "tensors/nested/segments.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+at::Tensor optional_tensor(Call& call, const char* argument) {
+  return call[argument].isTensor() ? call[argument].toTensor() : at::Tensor();
+}
+
+/// The input, with its second dimension as channels: the first of the elements. Equal lengths may hide which is which.
+at::Tensor channels_first(Call& call, std::int64_t channels) {
+  const at::Tensor input = call.tensor("input");
+  call.expect(nested(input) != nullptr, "expected a NestedTensor as input, got one as a weight");
+  const NestedTensorImpl& impl = *nested(input);
+  const Structure& structure = impl.structure();
+  const std::int64_t rank = impl.element_rank();
+  if (rank < 2 || structure.ragged_dims != c10::DimVector{0} || structure.batch() == 0 || channels < 0) {
+    return input;
+  }
+  for (std::int64_t element = 0; element < structure.batch(); ++element) {
+    if (structure.ragged->rows_of(element) != channels) {
+      return input;
+    }
+  }
+  c10::DimVector ragged_dims;
+  for (std::int64_t dim = 1; dim < rank; ++dim) {
+    ragged_dims.push_back(dim);
+  }
+  return impl.values().size(-1) == channels && rank == 2 ? input : with_ragged_dims(call, input, ragged_dims);
+}
+
+void call_batch_norm(Call& call) {
+  std::int64_t channels = -1;
+  for (const char* argument : {"weight", "running_mean"}) {
+    const at::Tensor tensor = optional_tensor(call, argument);
+    channels = tensor.defined() ? tensor.size(0) : channels;
+  }
+  const at::Tensor input = channels_first(call, channels);
+  const NestedTensorImpl& impl = *nested(input);
+  const std::int64_t dim = impl.structure().values_dim(channel_dim(call, impl));
+  call["input"] = values_of(input).movedim(dim, 1);
+  call.run();
+  call.result(0) = wrap(call.result(0).toTensor().movedim(1, dim), impl.structure());
+}
+
+/// Each sequence and group by itself: (rows, channels, ...) with its statistics over rows, a group's channels and all
+/// that follows.
+struct Normalised {
+  at::Tensor values;          ///< (rows, channels, rest)
+  at::Tensor mean, variance;  ///< (sequences, groups)
+};
+
+Normalised normalise(const at::Tensor& values, const Segments& segments, std::int64_t groups, double eps) {
+  const bool narrow = values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16;
+  const at::Tensor grouped = (narrow ? values.to(at::kFloat) : values)
+                                 .reshape({values.size(0), groups, values.size(1) / groups * values.size(2)});
+  const at::Tensor per_row = grouped.mean(2), sum = segment_sum(per_row, segments);
+  const at::Tensor count = segments.counts_like(sum), mean = sum / count;
+  const at::Tensor centered = grouped - mean.index_select(0, segments.index).unsqueeze(2);
+  const at::Tensor variance = segment_sum(centered.square().mean(2), segments) / count;
+  const at::Tensor scale = (variance + eps).rsqrt().index_select(0, segments.index).unsqueeze(2);
+  return {(centered * scale).view(values.sizes()), mean, variance};
+}
+
+at::Tensor with_weight(Call& call, at::Tensor values, at::ScalarType type) {
+  const at::Tensor weight = optional_tensor(call, "weight"), bias = optional_tensor(call, "bias");
+  values = weight.defined() ? values * weight.unsqueeze(1) : values;
+  values = bias.defined() ? values + bias.unsqueeze(1) : values;
+  return values.to(type);
+}
+
+void call_group_norm(Call& call) {
+  const at::Tensor weight = optional_tensor(call, "weight");
+  const at::Tensor input = channels_first(call, weight.defined() ? weight.size(0) : -1);
+  const NestedTensorImpl& impl = *nested(input);
+  const std::int64_t dim = impl.structure().values_dim(channel_dim(call, impl)), groups = call.integer("num_groups");
+  const at::Tensor moved = values_of(input).movedim(dim, 1);
+  call.expect(groups > 0 && moved.size(1) % groups == 0, "expected channels divisible by ", groups, " groups, got ",
+              moved.size(1));
+  const Segments segments = segments_of(impl.structure(), moved.device());
+  const at::Tensor values = moved.reshape(
+      {moved.size(0), moved.size(1), moved.numel() == 0 ? 1 : moved.numel() / moved.size(0) / moved.size(1)});
+  const Normalised out = normalise(values, segments, groups, call["eps"].toDouble());
+  call.finish(
+      wrap(with_weight(call, out.values, moved.scalar_type()).view(moved.sizes()).movedim(1, dim), impl.structure()));
+}
+
+void call_instance_norm(Call& call) {
+  if (!call.boolean("use_input_stats")) {
+    call.refuse("expected statistics of the input: use batch_norm with those of training");
+  }
+  std::int64_t channels = -1;
+  for (const char* argument : {"weight", "running_mean"}) {
+    const at::Tensor tensor = optional_tensor(call, argument);
+    channels = tensor.defined() ? tensor.size(0) : channels;
+  }
+  const at::Tensor input = channels_first(call, channels);
+  const NestedTensorImpl& impl = *nested(input);
+  const std::int64_t dim = impl.structure().values_dim(channel_dim(call, impl));
+  const at::Tensor moved = values_of(input).movedim(dim, 1);
+  const Segments segments = segments_of(impl.structure(), moved.device());
+  const std::int64_t rest = moved.numel() == 0 ? 1 : moved.numel() / moved.size(0) / moved.size(1);
+  const Normalised out =
+      normalise(moved.reshape({moved.size(0), moved.size(1), rest}), segments, moved.size(1), call["eps"].toDouble());
+  const at::Tensor running_mean = optional_tensor(call, "running_mean"),
+                   running_var = optional_tensor(call, "running_var");
+  if (running_mean.defined() && running_var.defined() && segments.size() > 0) {
+    const double momentum = call["momentum"].toDouble();
+    const at::Tensor count = segments.counts_like(out.variance) * rest;
+    const at::Tensor unbiased = out.variance.detach() * count / (count - 1);
+    running_mean.mul_(1 - momentum).add_(out.mean.detach().mean(0), momentum);
+    running_var.mul_(1 - momentum).add_(unbiased.mean(0), momentum);
+  }
+  call.finish(
+      wrap(with_weight(call, out.values, moved.scalar_type()).view(moved.sizes()).movedim(1, dim), impl.structure()));
+}
+
+}  // namespace
+
+std::int64_t channel_dim(Call& call, const NestedTensorImpl& input) {
+  const Structure& structure = input.structure();
+  const std::int64_t rank = input.element_rank();
+  for (const std::int64_t dim : {std::int64_t{1}, rank}) {
+    const auto own = dim <= rank ? structure.element_dim(dim, rank) : std::nullopt;
+    if (own && !structure.is_ragged(*own)) {
+      return *own;
+    }
+  }
+  call.refuse("expected elements with a static dimension for channels or classes, second or last, got ",
+              text_of_shapes(input));
+}
+
+void add_norms(OperatorTable& table) {
+  table.add(Way::packed, call_batch_norm, {"batch_norm"});
+  table.add(Way::offsets, call_group_norm, {"group_norm"});
+  table.add(Way::offsets, call_instance_norm, {"instance_norm"});
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,138 @@
+// Recurrent layers: one call of LibTorch's kernels for packed sequences, step by step over all that are long enough.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/gru.h>
+#include <ATen/ops/lstm.h>
+#include <ATen/ops/rnn_relu.h>
+#include <ATen/ops/rnn_tanh.h>
+#include <ATen/ops/tensor.h>
+
+#include "tensors/nested/operators.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+/// The order that those kernels want: by step, and in it the longest sequence first.
+struct StepOrder {
+  std::vector<std::int64_t> sequences;    ///< the longest first
+  std::vector<std::int64_t> batch_sizes;  ///< sequences of each step
+  std::vector<std::int64_t> rows;         ///< of the values, in that order
+  std::vector<std::int64_t> back;         ///< the inverse
+  std::int64_t not_empty = 0;
+};
+
+StepOrder order_by_step(const Ragged& ragged) {
+  StepOrder out;
+  out.sequences.resize(static_cast<std::size_t>(ragged.batch()));
+  std::iota(out.sequences.begin(), out.sequences.end(), 0);
+  std::stable_sort(out.sequences.begin(), out.sequences.end(),
+                   [&](std::int64_t a, std::int64_t b) { return ragged.rows_of(a) > ragged.rows_of(b); });
+  out.back.resize(static_cast<std::size_t>(ragged.rows()));
+  for (std::int64_t step = 0; step < ragged.longest().front(); ++step) {
+    std::int64_t alive = 0;
+    for (const std::int64_t sequence : out.sequences) {
+      if (ragged.rows_of(sequence) <= step) {
+        break;
+      }
+      const std::int64_t row = ragged.begin(sequence) + step;
+      out.back[static_cast<std::size_t>(row)] = static_cast<std::int64_t>(out.rows.size());
+      out.rows.push_back(row);
+      ++alive;
+    }
+    out.batch_sizes.push_back(alive);
+  }
+  out.not_empty = out.batch_sizes.empty() ? 0 : out.batch_sizes.front();
+  return out;
+}
+
+using States = std::vector<at::Tensor>;
+/// Results: the outputs, then the states.
+using Layer = States (*)(Call&, const at::Tensor& data, const at::Tensor& batch_sizes, const States& states);
+
+States run_lstm(Call& call, const at::Tensor& data, const at::Tensor& batch_sizes, const States& states) {
+  auto [out, hidden, cell] = at::lstm(data, batch_sizes, states, call.tensors("params"), call.boolean("has_biases"),
+                                      call.integer("num_layers"), call["dropout"].toDouble(), call.boolean("train"),
+                                      call.boolean("bidirectional"));
+  return {out, hidden, cell};
+}
+
+template <auto function>
+States run_simple(Call& call, const at::Tensor& data, const at::Tensor& batch_sizes, const States& states) {
+  auto [out, hidden] = function(data, batch_sizes, states.front(), call.tensors("params"), call.boolean("has_biases"),
+                                call.integer("num_layers"), call["dropout"].toDouble(), call.boolean("train"),
+                                call.boolean("bidirectional"));
+  return {out, hidden};
+}
+
+std::tuple<at::Tensor, at::Tensor> run_gru(const at::Tensor& data, const at::Tensor& sizes, const at::Tensor& state,
+                                           at::TensorList params, bool biases, std::int64_t layers, double dropout,
+                                           bool train, bool bidirectional) {
+  return at::gru(data, sizes, state, params, biases, layers, dropout, train, bidirectional);
+}
+std::tuple<at::Tensor, at::Tensor> run_rnn_tanh(const at::Tensor& data, const at::Tensor& sizes,
+                                                const at::Tensor& state, at::TensorList params, bool biases,
+                                                std::int64_t layers, double dropout, bool train, bool bidirectional) {
+  return at::rnn_tanh(data, sizes, state, params, biases, layers, dropout, train, bidirectional);
+}
+std::tuple<at::Tensor, at::Tensor> run_rnn_relu(const at::Tensor& data, const at::Tensor& sizes,
+                                                const at::Tensor& state, at::TensorList params, bool biases,
+                                                std::int64_t layers, double dropout, bool train, bool bidirectional) {
+  return at::rnn_relu(data, sizes, state, params, biases, layers, dropout, train, bidirectional);
+}
+
+template <Layer layer>
+void call_recurrent(Call& call) {
+  at::Tensor input = call.tensor("input");
+  call.expect(nested(input) != nullptr && nested(input)->element_rank() == 2,
+              "expected a NestedTensor of elements (length, features) as input");
+  input = with_ragged_dims(call, input, {0});
+  const NestedTensorImpl& impl = *nested(input);
+  const Structure& structure = impl.structure();
+  call.expect(call.boolean("batch_first") == structure.batch_first,
+              "expected a layer with batch_first=", structure.batch_first,
+              ", as the NestedTensor has it, got the other");
+  const StepOrder order = order_by_step(*structure.ragged);
+  call.expect(order.not_empty > 0, "expected a sequence that is not empty, got elements ", text_of_shapes(impl));
+  const at::Tensor values = values_of(input);
+  const auto index = [&](const std::vector<std::int64_t>& from) {
+    return at::tensor(from, at::kLong).to(values.device(), at::kLong, /*non_blocking=*/true);
+  };
+  const at::Tensor sequences = index(order.sequences);
+  States initial = call["hx"].isTensorList() ? call.tensors("hx") : States{call.tensor("hx")}, states;
+  for (at::Tensor& state : initial) {
+    call.expect(nested(state) == nullptr && state.dim() == 3 && state.size(1) == structure.batch(),
+                "expected initial states (layers, ", structure.batch(), ", features), got (", join(state.sizes()), ")");
+    state = state.index_select(1, sequences);
+    states.push_back(state.narrow(1, 0, order.not_empty));
+  }
+  States results =
+      layer(call, values.index_select(0, index(order.rows)), at::tensor(order.batch_sizes, at::kLong), states);
+  std::vector<std::int64_t> places(order.sequences.size());
+  for (std::size_t at = 0; at < places.size(); ++at) {
+    places[static_cast<std::size_t>(order.sequences[at])] = static_cast<std::int64_t>(at);
+  }
+  const at::Tensor unsorted = index(places);
+  std::vector<c10::IValue> out = {wrap(results[0].index_select(0, index(order.back)), structure)};
+  for (std::size_t at = 1; at < results.size(); ++at) {
+    at::Tensor state = results[at];
+    if (order.not_empty < structure.batch()) {  // an empty sequence leaves its state as it was
+      state = at::cat({state, initial[at - 1].narrow(1, order.not_empty, structure.batch() - order.not_empty)}, 1);
+    }
+    out.emplace_back(state.index_select(1, unsorted));
+  }
+  call.finish(std::move(out));
+}
+
+}  // namespace
+
+void add_recurrent(OperatorTable& table) {
+  table.add(Way::offsets, call_recurrent<run_lstm>, {"lstm.input"});
+  table.add(Way::offsets, call_recurrent<run_simple<run_gru>>, {"gru.input"});
+  table.add(Way::offsets, call_recurrent<run_simple<run_rnn_tanh>>, {"rnn_tanh.input"});
+  table.add(Way::offsets, call_recurrent<run_simple<run_rnn_relu>>, {"rnn_relu.input"});
+}
+
+}  // namespace danling::inline v0::detail
