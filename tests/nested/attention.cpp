@@ -7,6 +7,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_attention {
 namespace {
 
 using danling::NestedTensor;
@@ -172,3 +173,4 @@ TEST_CASE("attention on CUDA: the kernel for packed sequences agrees with each s
 }
 
 }  // namespace
+}  // namespace nested_attention

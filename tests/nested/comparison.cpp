@@ -3,6 +3,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_comparison {
 namespace {
 
 using danling::NestedTensor;
@@ -101,3 +102,4 @@ TEST_CASE("NestedTensor: equal and allclose compare shapes and values", "[nested
 }
 
 }  // namespace
+}  // namespace nested_comparison

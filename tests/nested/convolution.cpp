@@ -3,6 +3,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_convolution {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -291,3 +292,4 @@ TEST_CASE("NestedTensor: states of recurrent layers are those at the end of each
 }
 
 }  // namespace
+}  // namespace nested_convolution

@@ -8,6 +8,7 @@
 #include <danling/core/error.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
+namespace nested_fallback {
 namespace {
 
 using danling::NestedTensor;
@@ -43,8 +44,7 @@ TEST_CASE("NestedTensor: a call per element is refused along the batch, and wher
           "[nested]") {
   const NestedTensor x(matrices_of({3, 5}, 4));
   CHECK_THROWS_WITH(torch::diff(x, 1, 0),
-                    ContainsSubstring("[nested_tensor.diff] expected dimensions of the elements (3, 4), (5, 4), got "
-                                      "that of the batch: 0"));
+                    ContainsSubstring("[nested_tensor.diff] expected a dimension of the elements, got the batch"));
   const danling::NoNestedFallback forbidden;
   CHECK_THROWS_WITH(torch::tril(x), ContainsSubstring("[nested_tensor.tril] expected operators with kernels"));
 }
@@ -60,3 +60,4 @@ TEST_CASE("NestedTensor: a call per element keeps an empty batch and dimensions 
 }
 
 }  // namespace
+}  // namespace nested_fallback

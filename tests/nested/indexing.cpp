@@ -3,6 +3,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_indexing {
 namespace {
 
 using danling::NestedTensor;
@@ -328,3 +329,4 @@ TEST_CASE("NestedTensor: indices without a meaning are refused with the shapes",
 }
 
 }  // namespace
+}  // namespace nested_indexing

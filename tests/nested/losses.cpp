@@ -3,6 +3,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_losses {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -174,3 +175,4 @@ TEST_CASE("NestedTensor: a mean over no position is NaN, as LibTorch's", "[neste
 }
 
 }  // namespace
+}  // namespace nested_losses

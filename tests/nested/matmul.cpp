@@ -6,12 +6,13 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_matmul {
 namespace {
 
 using danling::NestedTensor;
 using element_checks::check_like_each_element;
 using element_checks::Elements;
-using element_checks::random_elements;
+
 using torch::Tensor;
 
 struct ProductCase {
@@ -94,12 +95,14 @@ TEST_CASE("matmul: nested times nested is the product of each two elements", "[n
     for (const ProductCase& one : cases) {
       INFO(one.name << ", " << lengths.size() << " elements from length " << lengths.front());
       const auto multiply = [](const Elements& inputs) { return torch::matmul(inputs[0], inputs[1]); };
-      check_like_each_element({random_elements(one.a), random_elements(one.b)}, multiply, multiply);
-      check_like_each_element({random_elements(one.a, torch::kFloat32), random_elements(one.b, torch::kFloat32)},
+      check_like_each_element({element_checks::random_elements(one.a), element_checks::random_elements(one.b)},
+                              multiply, multiply);
+      check_like_each_element({element_checks::random_elements(one.a, torch::kFloat32),
+                               element_checks::random_elements(one.b, torch::kFloat32)},
                               multiply, multiply, {}, {1e-4, 1e-5});
       if (one.a.front().size() == 2) {
         check_like_each_element(
-            {random_elements(one.a), random_elements(one.b)},
+            {element_checks::random_elements(one.a), element_checks::random_elements(one.b)},
             [](const Elements& inputs) { return torch::bmm(inputs[0], inputs[1]); }, multiply);
       }
     }
@@ -118,7 +121,7 @@ TEST_CASE("matmul: a weight multiplies all tokens, whatever comes before the las
             return heads ? std::vector<std::int64_t>{2, length, 4} : std::vector<std::int64_t>{length, 4};
           });
           const auto multiply = [&](const Elements& inputs) { return torch::matmul(inputs[0], weight); };
-          check_like_each_element({random_elements(sizes)}, multiply, multiply, {weight}, {},
+          check_like_each_element({element_checks::random_elements(sizes)}, multiply, multiply, {weight}, {},
                                   {.batch_first = batch_first});
         }
       }
@@ -129,7 +132,7 @@ TEST_CASE("matmul: a weight multiplies all tokens, whatever comes before the las
 TEST_CASE("matmul: a plain batch has a matrix for each element", "[nested][matmul]") {
   torch::manual_seed(4);
   const std::vector<std::int64_t> lengths = {3, 0, 5};
-  const Elements tokens = random_elements(with_lengths(lengths, [](auto l) {
+  const Elements tokens = element_checks::random_elements(with_lengths(lengths, [](auto l) {
     return std::vector{l, std::int64_t{4}};
   }));
   const Tensor weights = torch::randn({3, 4, 2}, torch::kFloat64).requires_grad_();
@@ -139,7 +142,7 @@ TEST_CASE("matmul: a plain batch has a matrix for each element", "[nested][matmu
       [&](const Elements& inputs) { return torch::mm(inputs[0], weights[static_cast<std::int64_t>(next++)]); },
       {weights});
   const Tensor left = torch::randn({2, 4}, torch::kFloat64).requires_grad_();
-  const Elements columns = random_elements(with_lengths(lengths, [](auto l) {
+  const Elements columns = element_checks::random_elements(with_lengths(lengths, [](auto l) {
     return std::vector{std::int64_t{4}, l};
   }));
   const auto multiply = [&](const Elements& inputs) { return torch::matmul(left, inputs[0]); };
@@ -152,18 +155,18 @@ TEST_CASE("baddbmm: adds to the product of each two elements", "[nested][matmul]
   using Sizes = std::vector<std::int64_t>;
   for (const auto& [beta, alpha] : std::vector<std::pair<double, double>>{{1, 1}, {0.5, 2}, {0, 3}}) {
     check_like_each_element(
-        {random_elements(with_lengths(lengths,
-                                      [](auto l) {
-                                        return Sizes{l, l};
-                                      })),
-         random_elements(with_lengths(lengths,
-                                      [](auto l) {
-                                        return Sizes{l, 4};
-                                      })),
-         random_elements(with_lengths(lengths,
-                                      [](auto l) {
-                                        return Sizes{4, l};
-                                      }))},
+        {element_checks::random_elements(with_lengths(lengths,
+                                                      [](auto l) {
+                                                        return Sizes{l, l};
+                                                      })),
+         element_checks::random_elements(with_lengths(lengths,
+                                                      [](auto l) {
+                                                        return Sizes{l, 4};
+                                                      })),
+         element_checks::random_elements(with_lengths(lengths,
+                                                      [](auto l) {
+                                                        return Sizes{4, l};
+                                                      }))},
         [beta = beta, alpha = alpha](const Elements& inputs) {
           return torch::baddbmm(inputs[0], inputs[1], inputs[2], beta, alpha);
         },
@@ -193,3 +196,4 @@ TEST_CASE("matmul: shapes that do not fit are named", "[nested][matmul]") {
 }
 
 }  // namespace
+}  // namespace nested_matmul

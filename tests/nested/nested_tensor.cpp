@@ -11,6 +11,7 @@
 #include <danling/tensors/any_value.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
+namespace nested_tensor_tests {
 namespace {
 
 using danling::NestedTensor;
@@ -93,3 +94,4 @@ TEST_CASE("NestedTensor: an operator without a meaning for sequences is refused 
 }
 
 }  // namespace
+}  // namespace nested_tensor_tests

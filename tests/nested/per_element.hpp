@@ -58,12 +58,14 @@ inline const std::vector<Layout>& layouts() {
   return all;
 }
 
-/// `got` is nested, or plain with the batch where the layout has it.
+/// `got` is nested, or plain.
 inline std::vector<Tensor> parts_of(const Tensor& got, const Layout& layout) {
   if (NestedTensor::is_nested(got)) {
     return NestedTensor(got).elements();
   }
-  return got.unbind(layout.batch_first || got.dim() < 2 ? 0 : 1);
+  // Where the first dimension of the elements is gone, the batch is the first one.
+  const bool leads = layout.batch_first || got.dim() < 2 || got.size(1) != std::ssize(layout.shapes);
+  return got.unbind(leads ? 0 : 1);
 }
 
 inline bool close(const Tensor& got, const Tensor& expected, double rtol = 1e-5, double atol = 1e-5) {

@@ -7,6 +7,7 @@
 #include <danling/core/error.hpp>
 #include <danling/tensors/pn_tensor.hpp>
 
+namespace nested_pn_tensor {
 namespace {
 
 using danling::PNTensor;
@@ -34,3 +35,4 @@ TEST_CASE("PNTensor: passes through Sequential and AnyModule", "[nested]") {
 }
 
 }  // namespace
+}  // namespace nested_pn_tensor

@@ -7,6 +7,7 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
+namespace nested_printing {
 namespace {
 
 using danling::NestedTensor;
@@ -44,3 +45,4 @@ TEST_CASE("NestedTensor: prints types, numbers that are none, and long or empty 
 }
 
 }  // namespace
+}  // namespace nested_printing

@@ -3,6 +3,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_reductions {
 namespace {
 
 using danling::NestedTensor;
@@ -74,6 +75,17 @@ TEST_CASE("NestedTensor: reductions over dimensions of the elements are those of
       }
     }
   }
+}
+
+TEST_CASE("NestedTensor: reductions keep the order of the dimensions that are left, also sequence first", "[nested]") {
+  const Layout layout{"sequence first", {{3, 4}, {5, 4}, {1, 4}}, false};
+  const NestedTensor x = layout.nested();
+  const Tensor padded = x.tensor();
+  CHECK(x.sum(0).sizes() == padded.sum(0).sizes());  // (batch, width), as after any encoder
+  CHECK(per_element::close(x.sum(0), padded.sum(0)));
+  CHECK(per_element::close(x.sum(0, true), padded.sum(0, true)));
+  CHECK(per_element::close(x.sum({0, 2}), padded.sum({0, 2})));
+  CHECK(per_element::close(NestedTensor(x.sum(2)).tensor(), padded.sum(2)));
 }
 
 TEST_CASE("NestedTensor: reductions over the batch dimension alone are of each whole element", "[nested]") {
@@ -205,3 +217,4 @@ TEST_CASE("NestedTensor: NaN in a sequence stays in that sequence", "[nested]") 
 }
 
 }  // namespace
+}  // namespace nested_reductions

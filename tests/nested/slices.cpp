@@ -5,6 +5,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_slices {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -334,3 +335,4 @@ TEST_CASE("NestedTensor: dimensions and ranges beyond the elements are refused w
 }
 
 }  // namespace
+}  // namespace nested_slices

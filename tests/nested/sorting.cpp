@@ -3,6 +3,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_sorting {
 namespace {
 
 using danling::NestedTensor;
@@ -169,3 +170,4 @@ TEST_CASE("NestedTensor: reductions and softmax of sequences have second derivat
 }
 
 }  // namespace
+}  // namespace nested_sorting

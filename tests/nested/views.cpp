@@ -3,6 +3,7 @@
 
 #include <danling/core/error.hpp>
 
+namespace nested_views {
 namespace {
 
 using danling::NestedTensor;
@@ -242,3 +243,4 @@ TEST_CASE("NestedTensor: views and permutations of packed values are no fallback
 }
 
 }  // namespace
+}  // namespace nested_views

@@ -162,16 +162,21 @@ at::Tensor ReductionPlan::finish(const at::Tensor& reduced) const {
       ++rank;
     }
   }
+  // As with any tensor, the dimensions that are left keep their order: without that of (length, batch, ...) which was
+  // before it, the batch comes first.
+  const bool keeps_first = keepdim_ || contains(kept_ragged_, 0) || contains(kept_static_, 0);
+  const bool batch_leads = structure.batch_first || !keeps_first || rank == 0;
   if (is_nested()) {
     Structure own = kept_structure();
     own.ragged_dims = ragged_dims;
+    own.batch_first = batch_leads;
     statics.insert(statics.begin(), own.ragged->rows());
     return wrap(reduced.reshape(statics), std::move(own));
   }
   if (!over_batch_) {
     statics.insert(statics.begin(), structure.batch());
     const at::Tensor out = reduced.reshape(statics);
-    return structure.batch_first || out.dim() < 2 ? out : out.transpose(0, 1);
+    return batch_leads ? out : out.transpose(0, 1);
   }
   std::vector<std::int64_t> shape = kept_sizes(-1);
   shape.insert(shape.end(), statics.begin(), statics.end());
