@@ -92,6 +92,7 @@ def make_batch(shapes):
 
 
 def describe(tensor):
+    tensor = tensor.int() if tensor.dtype == torch.bool else tensor
     return {"shape": list(tensor.shape), "values": tensor.flatten().tolist()}
 
 

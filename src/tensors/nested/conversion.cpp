@@ -20,6 +20,22 @@ using detail::Structure;
 using detail::structure_of;
 using detail::with_options;
 
+/// An element without a valid place has the sizes that all others agree on, as long as another size is 0.
+void complete_empty_elements(std::vector<std::int64_t>& sizes, std::size_t rank) {
+  std::vector<std::int64_t> agreed(rank, -1);
+  for (std::size_t at = 0; at < sizes.size(); at += rank) {
+    for (std::size_t dim = 0; sizes[at] != 0 && dim < rank; ++dim) {
+      agreed[dim] = agreed[dim] == -1 || agreed[dim] == sizes[at + dim] ? sizes[at + dim] : 0;
+    }
+  }
+  const bool some_differ = std::find(agreed.begin(), agreed.end(), 0) != agreed.end();
+  for (std::size_t at = 0; some_differ && at < sizes.size(); at += rank) {
+    if (sizes[at] == 0) {
+      std::copy(agreed.begin(), agreed.end(), sizes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+}
+
 /// The number of valid places along each dimension of each element, which are `rank` numbers.
 std::vector<std::int64_t> sizes_of_mask(const at::Tensor& by_element, std::int64_t rank) {
   const std::int64_t batch = by_element.size(0);
@@ -34,6 +50,7 @@ std::vector<std::int64_t> sizes_of_mask(const at::Tensor& by_element, std::int64
       sizes[static_cast<std::size_t>(element * rank + dim)] = count.const_data_ptr<std::int64_t>()[element];
     }
   }
+  complete_empty_elements(sizes, static_cast<std::size_t>(rank));
   return sizes;
 }
 

@@ -37,6 +37,8 @@ NestedTensorImpl::NestedTensorImpl(at::Tensor values, Structure structure)
     : TensorImpl(c10::DispatchKeySet({nested_key, autograd_nested_key}), values.dtype(), values.device()),
       values_(std::move(values)),
       structure_(std::move(structure)) {
+  // Otherwise LibTorch's kernels for views would come first in InferenceMode, where this tensor is not one of its own.
+  key_set_ = key_set_.remove(c10::DispatchKey::ADInplaceOrView);
   set_storage_access_should_throw();
   set_custom_sizes_strides(SizesStridesPolicy::CustomSizes);
   update_sizes();
