@@ -27,12 +27,12 @@ void call_unsqueeze(Call& call) {
     // (1, batch, ...): the elements have the new dimension in front, and the batch behind it.
     Structure structure = impl.structure();
     structure.batch_first = false;
-    call.finish(insert_dim(wrap(values_of(self), std::move(structure)), 0));
+    finish_shape(call, insert_dim(wrap(values_of(self), std::move(structure)), 0));
     return;
   }
   call.expect(dim > batch, "expected a dimension behind the batch, got ", call.integer("dim"), " for elements ",
               text_of_shapes(impl), " with the batch at ", batch);
-  call.finish(insert_dim(self, dim - 1));
+  finish_shape(call, insert_dim(self, dim - 1));
 }
 
 at::Tensor remove_dim(const at::Tensor& self, std::int64_t dim) {
@@ -91,13 +91,13 @@ void call_squeeze(Call& call) {
   for (const std::int64_t dim : dims) {
     if (is_single(*nested(self), dim)) {
       // A batch behind a dimension that goes comes to the front.
-      const bool to_front = dim == 0 && !impl.structure().batch_first && !impl.structure().is_ragged(0);
+      const bool to_front = dim == 0 && !impl.structure().batch_first;
       Structure structure = nested(self)->structure();
       structure.batch_first = structure.batch_first || to_front;
       self = remove_dim(wrap(values_of(self), std::move(structure)), dim);
     }
   }
-  call.finish(self);
+  finish_shape(call, self);
 }
 
 /// The sizes for the values, of sizes for the tensor; those of the batch and of ragged dimensions stay.
@@ -172,7 +172,7 @@ void call_repeat(Call& call) {
 void add_dims(OperatorTable& table) {
   table.add(Way::packed, call_unsqueeze, {"unsqueeze"});
   table.add(Way::packed, call_squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
-  table.add(Way::packed, call_expand, {"expand", "expand_as"});
+  table.add(Way::packed, call_expand, {"expand", "expand_as", "broadcast_to"});
   table.add(Way::offsets, call_repeat, {"repeat", "tile"});
   table.add(
       Way::packed, call_composite,

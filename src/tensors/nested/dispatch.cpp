@@ -153,6 +153,7 @@ const OperatorTable& operator_table() {
     add_joins(out);
     add_pads(out);
     add_indexing(out);
+    add_scatters(out);
     return out;
   }();
   return table;

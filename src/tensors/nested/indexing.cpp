@@ -135,11 +135,17 @@ std::size_t count_defined(const std::vector<at::Tensor>& indices) {
 
 void call_index(Call& call) {
   const at::Tensor self = call.tensor("self");
-  call.expect(nested(self) != nullptr, "expected a NestedTensor, got one as an index of a tensor of shape (",
-              join(self.sizes()), ")");
+  const auto indices = indices_of(call);
+  if (nested(self) == nullptr) {
+    // Rows of a table, looked up by a nested tensor of numbers.
+    call.expect(indices.size() == 1 && !is_mask(indices[0]),
+                "expected a NestedTensor, or numbers of rows of the tensor ", "of shape (", join(self.sizes()),
+                "), got other NestedTensors as indices");
+    call.finish(wrap(at::index(self, to_indices({values_of(indices[0])})), nested(indices[0])->structure()));
+    return;
+  }
   const NestedTensorImpl& impl = *nested(self);
   const Structure& structure = impl.structure();
-  const auto indices = indices_of(call);
   const std::size_t defined = count_defined(indices);
   if (defined == 1 && !indices.empty() && indices[0].defined()) {
     if (const auto mask = values_mask(call, self, indices[0])) {
@@ -154,7 +160,7 @@ void call_index(Call& call) {
     const bool shifts = values.dim() != impl.values().dim();
     for (std::size_t at = 0; shifts && at < indices.size(); ++at) {
       const auto dim = structure.element_dim(static_cast<std::int64_t>(at), impl.element_rank());
-      call.expect(!indices[at].defined() || structure.ragged_dims.back() < *dim,
+      call.expect(!indices[at].defined() || structure.ragged_dims.empty() || structure.ragged_dims.back() < *dim,
                   "expected indices behind the ragged dimensions, got other ones for elements ", text_of_shapes(impl));
     }
     call.finish(wrap(values, std::move(out)));

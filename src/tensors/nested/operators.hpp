@@ -57,6 +57,7 @@ void add_orders(OperatorTable& table);
 void add_joins(OperatorTable& table);
 void add_pads(OperatorTable& table);
 void add_indexing(OperatorTable& table);
+void add_scatters(OperatorTable& table);
 
 /// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
 void call_elementwise(Call& call);

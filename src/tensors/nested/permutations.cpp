@@ -109,7 +109,7 @@ void call_transpose(Call& call) {
                  static_cast<std::size_t>(wrapped_dim(call, self, call.integer(call.has("dim1") ? "dim1" : "axis1")));
   auto order = natural_order(self.dim());
   std::swap(order[first], order[second]);
-  call.finish(permute(call, self, order));
+  finish_shape(call, permute(call, self, order));
 }
 
 /// t, numpy_T, matrix_H and their like: of the elements, with the batch where it is.
@@ -117,9 +117,8 @@ void call_transpose_elements(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);
   const std::int64_t rank = impl.element_rank();
-  const bool all = call.name() == "numpy_T" || call.name() == "t";
-  call.expect(all ? rank <= 2 || call.name() != "t" : rank >= 2, "expected elements that are matrices, got ",
-              text_of_shapes(impl));
+  const bool two = call.name() == "t" || call.name() == "t_", all = two || call.name() == "numpy_T";
+  call.expect(all ? rank <= 2 || !two : rank >= 2, "expected elements that are matrices, got ", text_of_shapes(impl));
   c10::DimVector order;
   for (const std::int64_t dim : natural_order(rank)) {
     order.push_back(dim);
@@ -130,14 +129,15 @@ void call_transpose_elements(Call& call) {
     std::swap(order[order.size() - 1], order[order.size() - 2]);
   }
   const at::Tensor out = permute_elements(self, order, impl.structure().batch_first);
-  call.finish(call.name() == "mH" || call.name() == "adjoint" || call.name() == "matrix_H" ? out.conj() : out);
+  const bool conjugates = call.name() == "mH" || call.name() == "adjoint" || call.name() == "matrix_H";
+  finish_shape(call, conjugates ? out.conj() : out);
 }
 
 }  // namespace
 
 void add_permutations(OperatorTable& table) {
   table.add(Way::packed, call_permute, {"permute"});
-  table.add(Way::packed, call_transpose, {"transpose.int", "swapaxes", "swapdims"});
+  table.add(Way::packed, call_transpose, {"transpose.int", "transpose_", "swapaxes", "swapdims"});
   table.add(Way::packed, call_transpose_elements, {"t", "numpy_T", "mT", "mH", "matrix_H", "adjoint"});
   table.add(Way::packed, call_composite, {"movedim.intlist", "movedim.int", "moveaxis.intlist", "moveaxis.int"});
 }

@@ -120,6 +120,8 @@ at::Tensor select(Call& call, const at::Tensor& self, std::int64_t dim, std::int
   for (std::int64_t& ragged : structure.ragged_dims) {
     ragged -= ragged > dim ? 1 : 0;
   }
+  // A batch behind a dimension that goes comes to the front.
+  structure.batch_first = structure.batch_first || dim == 0;
   if (structure.ragged_dims.empty() && impl.element_rank() > 1) {
     return structure.batch_first || values.dim() == 1 ? values : values.transpose(0, 1);
   }

@@ -12,6 +12,20 @@ std::int64_t wrapped_dim(Call& call, const at::Tensor& tensor, std::int64_t dim,
   return dim < 0 ? dim + rank : dim;
 }
 
+void finish_shape(Call& call, at::Tensor result) {
+  if (!call.is_in_place()) {
+    call.finish(std::move(result));
+    return;
+  }
+  const at::Tensor self = call[0].toTensor();
+  NestedTensorImpl& impl = *nested(self);
+  call.expect(!self.is_leaf() || !self.requires_grad(),
+              "expected a tensor that is no leaf to change its shape, got one");
+  impl.set_structure(nested(result)->values(), nested(result)->structure());
+  replace_values(self, impl.values());
+  call.finish(self);
+}
+
 namespace {
 
 void call_view(Call& call) {

@@ -1,6 +1,7 @@
 #include "tensors/nested/views.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 
