@@ -60,6 +60,8 @@ TEST_CASE("NestedTensor: positions are repeated and written by numbers", "[neste
        }},
   });
   const NestedTensor x(random_elements(place_tokens));
+  const Tensor row = torch::arange(8, torch::kDouble);
+  CHECK(NestedTensor(x + row.expand_as(x)).concat().equal(x.concat() + row));
   CHECK(NestedTensor(x.repeat_interleave(2, 0)).shapes()[1] == Sizes{3, 8});
   CHECK_THROWS_WITH(x.index_fill(1, columns, 0), ContainsSubstring("expected a static dimension, got 1"));
   const Tensor table = torch::randn({10, 4});

@@ -75,7 +75,7 @@ TEST_CASE("NestedTensor: indices of the batch give elements", "[nested]") {
 }
 
 TEST_CASE("NestedTensor: masks choose values of each sequence", "[nested]") {
-  for (const auto& shapes : {index_tokens, index_lists, index_images}) {
+  for (const auto& shapes : {index_tokens, index_lists, index_images, std::vector<Sizes>{{4, 3}, {4, 0}, {4, 5}}}) {
     const auto expected = [](const std::vector<Tensor>& all) {
       std::vector<Tensor> out;
       for (const Tensor& part : all) {
@@ -201,6 +201,15 @@ TEST_CASE("NestedTensor: what is written by an index stands in the elements", "[
        [=](auto& e) {
          for (Tensor& part : e) {
            part.slice(0, -1).copy_(row.expand({std::min<std::int64_t>(part.size(0), 1), 8}));
+         }
+       }},
+      {"tokens of another tensor",
+       [](NestedTensor& x) {
+         x.index_put_({Slice(), Slice(1)}, NestedTensor(x.clone()).index({Slice(), Slice(1)}).mul(3));
+       },
+       [](auto& e) {
+         for (Tensor& part : e) {
+           part.slice(0, 1).mul_(3);
          }
        }},
       {"features",

@@ -104,8 +104,11 @@ void call_squeeze(Call& call) {
 void call_expand(Call& call) {
   at::Tensor self = call.tensor("self");
   auto sizes = call.has("other") ? call.tensor("other").sizes().vec() : *call.integers("size");
-  call.expect(nested(self) != nullptr, "expected a NestedTensor, got a tensor of shape (", join(self.sizes()),
-              ") for the sizes of one; operators broadcast it as it is");
+  if (nested(self) == nullptr) {
+    // A plain tensor of the padded shape, which takes no memory; operators leave its padding out.
+    call.finish(self.expand(sizes));
+    return;
+  }
   if (call.has("other") && nested(call.tensor("other")) != nullptr) {
     call.expect(same(nested(self)->structure().ragged, nested(call.tensor("other"))->structure().ragged),
                 "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(*nested(self)), " and ",

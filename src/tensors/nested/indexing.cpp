@@ -66,10 +66,16 @@ std::optional<at::Tensor> values_mask(Call& call, const at::Tensor& self, const 
 at::Tensor choose(Call& call, const at::Tensor& self, const at::Tensor& mask) {
   const NestedTensorImpl& impl = *nested(self);
   Structure structure = impl.structure();
-  for (std::size_t at = 0; at < structure.ragged_dims.size(); ++at) {
-    call.expect(structure.ragged_dims[at] == static_cast<std::int64_t>(at) || mask.dim() == 1,
-                "expected elements whose ragged dimensions come first, got ", text_of_shapes(impl),
-                "; permute them first");
+  const std::int64_t last = structure.ragged_dims.empty() ? -1 : structure.ragged_dims.back();
+  if (mask.dim() > 1 && last + 1 != static_cast<std::int64_t>(structure.ragged_dims.size())) {
+    // The values of an element do not lie in the order of its dimensions.
+    expect_fallbacks(call);
+    std::vector<at::Tensor> chosen;
+    for (std::int64_t element = 0; element < structure.batch(); ++element) {
+      chosen.push_back(at::index(element_of(self, element), to_indices({element_of(mask, structure, element)})));
+    }
+    call.expect(!chosen.empty(), "expected elements to choose values of, got none");
+    return nest(chosen, structure);
   }
   const at::Tensor by_row = mask.dim() == 1 ? mask.to(at::kLong) : mask.flatten(1).sum(1);
   const at::Tensor ends = by_row.cumsum(0).cpu();
