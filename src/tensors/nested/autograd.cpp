@@ -110,7 +110,7 @@ void replace_values(const at::Tensor& tensor, at::Tensor values) {
   NestedTensorImpl& impl = *nested(tensor);
   const bool has_history = values.requires_grad();
   impl.set_values(std::move(values));
-  if (!tensor.is_inference()) {
+  if (impl.version_counter().enabled()) {
     impl.bump_version();
   }
   if (has_history && c10::GradMode::is_enabled()) {

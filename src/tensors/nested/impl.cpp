@@ -38,6 +38,7 @@ NestedTensorImpl::NestedTensorImpl(at::Tensor values, Structure structure)
       values_(std::move(values)),
       structure_(std::move(structure)) {
   // Otherwise LibTorch's kernels for views would come first in InferenceMode, where this tensor is not one of its own.
+  // TensorImpl::is_inference asserts in debug builds that the key is there: code here asks the version counter instead.
   key_set_ = key_set_.remove(c10::DispatchKey::ADInplaceOrView);
   set_storage_access_should_throw();
   set_custom_sizes_strides(SizesStridesPolicy::CustomSizes);
@@ -75,7 +76,7 @@ void NestedTensorImpl::set_structure(at::Tensor values, Structure structure) {
   update_sizes();
 }
 
-c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::copy(bool allow_tensor_metadata_change) const {
+c10::intrusive_ptr<NestedTensorImpl> NestedTensorImpl::copy(bool allow_tensor_metadata_change) const {
   auto out = c10::make_intrusive<NestedTensorImpl>(values_.detach(), structure_);
   out->set_allow_tensor_metadata_change(allow_tensor_metadata_change);
   return out;
@@ -84,14 +85,14 @@ c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::copy(bool allow_tensor_met
 c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::shallow_copy_and_detach(const c10::VariableVersion& version,
                                                                               bool allow_change) const {
   auto out = copy(allow_change);
-  out->set_version_counter(version);
+  out->version_counter_ = version;
   return out;
 }
 
 c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::shallow_copy_and_detach(c10::VariableVersion&& version,
                                                                               bool allow_change) const {
   auto out = copy(allow_change);
-  out->set_version_counter(std::move(version));
+  out->version_counter_ = std::move(version);
   return out;
 }
 

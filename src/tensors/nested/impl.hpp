@@ -88,7 +88,7 @@ class NestedTensorImpl final : public c10::TensorImpl {
 
  private:
   void update_sizes();
-  c10::intrusive_ptr<TensorImpl> copy(bool allow_tensor_metadata_change) const;
+  c10::intrusive_ptr<NestedTensorImpl> copy(bool allow_tensor_metadata_change) const;
 
   at::Tensor values_;
   Structure structure_;
