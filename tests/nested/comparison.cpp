@@ -81,6 +81,42 @@ TEST_CASE("NestedTensor: plain conditions and masks count where elements have va
   }
 }
 
+TEST_CASE("NestedTensor: reductions with keepdim broadcast back to the elements", "[nested]") {
+  for (const Layout& layout : per_element::layouts()) {
+    for (std::int64_t dim = 0; dim < layout.rank(); ++dim) {
+      if (dim == layout.batch_dim()) {
+        continue;
+      }
+      INFO("along " << dim);
+      const auto centered = [](const Tensor& x, std::int64_t along) {
+        return Results{x - x.mean(along, true), x.sum(along, true) * x};
+      };
+      per_element::check_same(
+          layout, [&](const Tensor& x) { return centered(x, dim); },
+          [&](const Tensor& x) { return centered(x, layout.element_dim(dim)); });
+    }
+  }
+}
+
+TEST_CASE("NestedTensor: operators on all values give plain results", "[nested]") {
+  const Layout& layout = per_element::layouts().front();
+  const NestedTensor x = layout.nested(), counts = NestedTensor(layout.nested().abs().to(torch::kLong));
+  const Tensor all = torch::cat(layout.elements());
+  CHECK(torch::dist(x, x * 2).allclose(torch::dist(all, all * 2)));
+  CHECK(torch::histc(x, 5).equal(torch::histc(all, 5)));
+  CHECK(torch::bincount(counts).equal(torch::bincount(counts.concat().flatten())));
+  CHECK(NestedTensor(torch::bucketize(x, torch::tensor({-1.F, 0.F, 1.F})))
+            .concat()
+            .equal(torch::bucketize(all, torch::tensor({-1.F, 0.F, 1.F}))));
+  CHECK(NestedTensor(torch::isin(x.round(), torch::tensor({1.F, 2.F})))
+            .concat()
+            .equal(torch::isin(all.round(), torch::tensor({1.F, 2.F}))));
+  const NestedTensor classes({torch::tensor({0, 2}), torch::tensor({1})});
+  const NestedTensor hot(torch::one_hot(classes.to(torch::kLong), 3));
+  CHECK(hot.concat().equal(torch::one_hot(classes.concat().to(torch::kLong), 3)));
+  CHECK(hot.shapes()[0] == std::vector<std::int64_t>{2, 3});
+}
+
 TEST_CASE("NestedTensor: equal and allclose compare shapes and values", "[nested]") {
   for (const Layout& layout : per_element::layouts()) {
     INFO(layout.name);

@@ -43,9 +43,17 @@ const std::vector<AlongDim>& operators_along() {
       {"median", [](const Tensor& x, auto d) { return both(x.median(d)); }},
       {"median, kept", [](const Tensor& x, auto d) { return both(x.median(d, true)); }},
       {"kthvalue", [](const Tensor& x, auto d) { return both(x.kthvalue(1, d)); }},
+      {"quantile", [](const Tensor& x, auto d) { return Results{x.quantile(0.3, d, true)}; }},
+      {"nanmedian", [](const Tensor& x, auto d) { return both(x.nanmedian(d)); }},
       {"mode", [](const Tensor& x, auto d) { return both(x.round().mode(d)); }},
       {"softmax", [](const Tensor& x, auto d) { return Results{x.softmax(d)}; }},
       {"softmax in double", [](const Tensor& x, auto d) { return Results{x.softmax(d, torch::kDouble)}; }},
+      {"diff", [](const Tensor& x, auto d) { return Results{torch::diff(x, 1, d)}; }},
+      {"cosine_similarity", [](const Tensor& x, auto d) { return Results{torch::cosine_similarity(x, x.exp(), d)}; }},
+      {"normalize",
+       [](const Tensor& x, auto d) {
+         return Results{torch::nn::functional::normalize(x, torch::nn::functional::NormalizeFuncOptions().dim(d))};
+       }},
       {"log_softmax", [](const Tensor& x, auto d) { return Results{x.log_softmax(d)}; }},
   };
   return all;

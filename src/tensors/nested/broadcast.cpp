@@ -103,4 +103,51 @@ at::Tensor broadcast_to_values(Call& call, const at::Tensor& tensor, const Neste
                           .index_select(0, structure.ragged->padded_places_on(tensor.device()));
 }
 
+std::optional<at::Tensor> broadcast_nested_to_values(const at::Tensor& tensor, const NestedTensorImpl& to) {
+  const NestedTensorImpl& impl = *nested(tensor);
+  const Structure &from = impl.structure(), &structure = to.structure();
+  const std::int64_t rank = to.element_rank();
+  if (impl.element_rank() != rank || from.batch() != structure.batch() || from.batch_first != structure.batch_first) {
+    return std::nullopt;
+  }
+  at::Tensor values = values_of(tensor);
+  for (std::int64_t dim = rank; dim-- > 0;) {
+    if (from.is_ragged(dim)) {
+      if (!structure.is_ragged(dim)) {
+        return std::nullopt;
+      }
+    } else if (structure.is_ragged(dim)) {
+      if (values.size(from.values_dim(dim)) != 1) {
+        return std::nullopt;
+      }
+      values = values.squeeze(from.values_dim(dim));
+    }
+  }
+  const Ragged &small = *from.ragged, &large = *structure.ragged;
+  const at::Tensor index = at::empty({large.rows()}, at::kLong);
+  std::int64_t* write = index.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t element = 0; element < large.batch(); ++element) {
+    const auto sizes = large.sizes(element), own = small.sizes(element);
+    for (std::size_t at = 0; at < own.size(); ++at) {
+      const std::int64_t size = sizes[structure.ragged_index(from.ragged_dims[at])];
+      if (own[at] != 1 && own[at] != size) {
+        return std::nullopt;
+      }
+    }
+    for (std::int64_t row = 0; row < large.rows_of(element); ++row) {
+      std::int64_t place = small.begin(element), rest = row, stride = 1;
+      for (std::size_t at = large.rank(), own_at = own.size(); at-- > 0;) {
+        if (own_at > 0 && from.ragged_dims[own_at - 1] == structure.ragged_dims[at]) {
+          --own_at;
+          place += own[own_at] == 1 ? 0 : rest % sizes[at] * stride;
+          stride *= own[own_at];
+        }
+        rest /= sizes[at];
+      }
+      *write++ = place;
+    }
+  }
+  return values.index_select(0, index.to(tensor.device(), at::kLong, /*non_blocking=*/true));
+}
+
 }  // namespace danling::inline v0::detail

@@ -1,8 +1,10 @@
-// Whether two batches are equal; choices by conditions.
+// Whether two batches are equal or alike; choices by conditions.
 #include <utility>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/linalg_vector_norm.h>
 
 #include "tensors/nested/operators.hpp"
 
@@ -38,15 +40,99 @@ void call_allclose(Call& call) {
                                                                 call["atol"].toDouble(), call.boolean("equal_nan"))});
 }
 
+/// Of vectors along a dimension, which may be ragged: by operators on nested tensors.
+void call_cosine_similarity(Call& call) {
+  const at::Tensor a = call.tensor("x1"), b = call.tensor("x2");
+  const std::vector<std::int64_t> dim = *call.integers("dim");
+  const double eps = call["eps"].toDouble();
+  const auto unit = [&](const at::Tensor& x) {
+    return x / at::linalg_vector_norm(x, 2, dim, /*keepdim=*/true).clamp_min(eps);
+  };
+  call.finish((unit(a) * unit(b)).sum(dim));
+}
+
+/// Operators that look at all values, whatever their place: one plain result.
+void call_over_all_values(Call& call) {
+  const at::Tensor first = call.first_nested();
+  const NestedTensorImpl& impl = *nested(first);
+  for (std::size_t at = 0; at < call.size(); ++at) {
+    c10::IValue& value = call[at];
+    const NestedTensorImpl* own = value.isTensor() ? nested(value.toTensor()) : nullptr;
+    call.expect(own == nullptr || own->structure().matches(impl.structure()),
+                "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(impl), " and ",
+                own == nullptr ? std::string() : text_of_shapes(*own));
+    if (own != nullptr) {
+      value = values_of(value.toTensor()).flatten();
+    }
+  }
+  call.run();
+}
+
+/// Each value by a plain table: boundaries, members. The result may have a dimension more.
+void call_with_table(Call& call) {
+  const at::Tensor first = call.first_nested();
+  const Structure structure = nested(first)->structure();
+  for (std::size_t at = 0; at < call.size(); ++at) {
+    if (call[at].isTensor()) {
+      call.expect((nested(call[at].toTensor()) != nullptr) == (at == 0),
+                  "expected a NestedTensor first and plain tensors after it, got elements ",
+                  text_of_shapes(*nested(first)));
+    }
+  }
+  call[0] = values_of(first);
+  call.run();
+  call.result(0) = wrap(call.result(0).toTensor(), structure);
+}
+
 }  // namespace
 
 void add_comparison(OperatorTable& table) {
   table.add(Way::packed, call_equal, {"equal"});
   table.add(Way::packed, call_allclose, {"allclose"});
-  table.add(
-      Way::packed, call_elementwise,
-      {"where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar", "clamp_min", "clamp_max", "isneginf",
-       "isposinf", "isnan", "isinf", "signbit", "logical_and", "logical_or", "logical_xor", "logical_not"});
+  table.add(Way::offsets, call_cosine_similarity, {"cosine_similarity"});
+  table.add(Way::packed, call_over_all_values,
+            {"dist", "histc", "bincount", "_is_all_true", "_is_any_true", "item", "_local_scalar_dense", "is_nonzero"});
+  table.add(Way::packed, call_with_table, {"bucketize", "isin", "one_hot"});
+  table.add(Way::packed, call_elementwise,
+            {"where.self",
+             "where.ScalarOther",
+             "where.ScalarSelf",
+             "where.Scalar",
+             "clamp_min",
+             "clamp_max",
+             "isneginf",
+             "isposinf",
+             "isnan",
+             "isinf",
+             "signbit",
+             "logical_and",
+             "logical_or",
+             "logical_xor",
+             "logical_not",
+             "hardswish",
+             "rsub",
+             "special_ndtr",
+             "special_polygamma",
+             "special_expit",
+             "special_exp2",
+             "special_expm1",
+             "special_erf",
+             "special_erfc",
+             "special_log1p",
+             "special_logit",
+             "special_round",
+             "special_xlogy",
+             "special_psi",
+             "special_digamma",
+             "special_gammaln",
+             "resolve_conj",
+             "resolve_neg",
+             "fill",
+             "exponential",
+             "geometric",
+             "log_normal",
+             "uniform",
+             "cauchy"});
 }
 
 }  // namespace danling::inline v0::detail

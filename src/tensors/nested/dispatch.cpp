@@ -43,6 +43,7 @@ class Kernel final : public c10::OperatorKernel {
     Call call(op, *stack);
     if (operator_.way == Way::fallback) {
       expect_fallbacks(call);
+      expect_fallback_allowed(call);
     }
     operator_.handler(call);
   }
@@ -50,6 +51,15 @@ class Kernel final : public c10::OperatorKernel {
  private:
   Operator operator_;
 };
+
+bool has_out(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.is_out()) {
+      return true;
+    }
+  }
+  return false;
+}
 
 /// Lives as long as the process: kernels are never taken back.
 struct Registrations {
@@ -64,9 +74,7 @@ struct Registrations {
   }
 
   void add(const c10::OperatorHandle& op) {
-    const Operator* found = operator_table().find(op);
-    const bool pointwise = found == nullptr && op.hasTag(at::Tag::pointwise) && !has_out(op.schema());
-    const Operator chosen = found != nullptr ? *found : Operator{Way::packed, pointwise ? &call_elementwise : nullptr};
+    const Operator chosen = find_operator(op);
     const c10::OperatorName& name = op.operator_name();
     const std::size_t colons = name.name.find("::");
     const std::string space = name.name.substr(0, colons), full = c10::toString(name);
@@ -77,15 +85,6 @@ struct Registrations {
       }
       library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(chosen)));
     }
-  }
-
-  static bool has_out(const c10::FunctionSchema& schema) {
-    for (const c10::Argument& argument : schema.arguments()) {
-      if (argument.is_out()) {
-        return true;
-      }
-    }
-    return false;
   }
 
   std::map<std::pair<std::string, c10::DispatchKey>, std::unique_ptr<torch::Library>> libraries;
@@ -116,7 +115,7 @@ const Operator* OperatorTable::find(const c10::OperatorHandle& op) const {
   const c10::OperatorName& name = op.operator_name();
   auto found = entries_.find(c10::toString(name));
   if (found == entries_.end()) {
-    if (Registrations::has_out(op.schema())) {
+    if (has_out(op.schema())) {
       return nullptr;
     }
     found = entries_.find(name.name);
@@ -125,6 +124,18 @@ const Operator* OperatorTable::find(const c10::OperatorHandle& op) const {
     found = entries_.find(std::string_view(name.name).substr(0, name.name.size() - 1));
   }
   return found == entries_.end() ? nullptr : &found->second;
+}
+
+Operator find_operator(const c10::OperatorHandle& op) {
+  const Operator* found = operator_table().find(op);
+  const bool pointwise = found == nullptr && op.hasTag(at::Tag::pointwise) && !has_out(op.schema());
+  return found != nullptr ? *found : Operator{Way::packed, pointwise ? &call_elementwise : nullptr};
+}
+
+void expect_fallback_allowed(Call& call) {
+  call.expect(!fallbacks_forbidden,
+              "expected operators with kernels for packed values (NoNestedFallback), got one that is called per "
+              "element");
 }
 
 const OperatorTable& operator_table() {

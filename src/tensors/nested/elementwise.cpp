@@ -1,5 +1,6 @@
 // Operators on each value by itself: one call on the packed values, after broadcasting.
 #include <optional>
+#include <utility>
 
 #include "tensors/nested/broadcast.hpp"
 #include "tensors/nested/operators.hpp"
@@ -13,6 +14,11 @@ at::Tensor fit(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to)
   if (other == nullptr) {
     return broadcast_to_values(call, tensor, to);
   }
+  if (!other->structure().matches(to.structure())) {
+    if (std::optional<at::Tensor> values = broadcast_nested_to_values(tensor, to)) {
+      return std::move(*values);
+    }
+  }
   call.expect(other->structure().matches(to.structure()) && other->element_rank() == to.element_rank(),
               "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(to), " and ",
               text_of_shapes(*other));
@@ -22,9 +28,15 @@ at::Tensor fit(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to)
 }  // namespace
 
 void call_elementwise(Call& call) {
-  const at::Tensor first = call.first_nested();
-  const NestedTensorImpl& impl = *nested(first);
   const bool in_place = call.is_in_place();
+  at::Tensor first = call.first_nested();
+  for (std::size_t at = 0; at < call.size() && !in_place; ++at) {  // others have size 1 where this one is ragged
+    const NestedTensorImpl* other = call[at].isTensor() ? nested(call[at].toTensor()) : nullptr;
+    if (other != nullptr && other->structure().ragged->rank() > nested(first)->structure().ragged->rank()) {
+      first = call[at].toTensor();
+    }
+  }
+  const NestedTensorImpl& impl = *nested(first);
   call.expect(!in_place || nested(call[0].toTensor()) != nullptr,
               "expected a NestedTensor to change in place, got a tensor, which cannot hold a NestedTensor of ",
               text_of_shapes(impl));

@@ -12,8 +12,8 @@
 namespace danling::inline v0::detail {
 namespace {
 
-constexpr std::array<std::string_view, 9> dim_arguments = {"dim",     "dims", "dim0",  "dim1", "start_dim",
-                                                           "end_dim", "axis", "axis0", "axis1"};
+constexpr std::array<std::string_view, 10> dim_arguments = {"dim",       "dims",    "dim0", "dim1",  "dim2",
+                                                            "start_dim", "end_dim", "axis", "axis0", "axis1"};
 /// Length of the element that stands for those of an empty batch: kernels of convolutions must fit in.
 constexpr std::int64_t placeholder_length = 32;
 
@@ -96,6 +96,7 @@ class ArgumentByElement {
 }  // namespace
 
 PerElement run_per_element(Call& call, const std::function<void(std::vector<c10::IValue>&)>& adapt) {
+  expect_fallback_allowed(call);
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
   std::vector<ArgumentByElement> arguments;
@@ -206,9 +207,35 @@ void call_per_element(Call& call) {
   call.finish(std::move(out));
 }
 
+/// Along a static dimension one call on the values, whose sizes may change there; along a ragged one per element.
+static void call_along_dim(Call& call) {
+  const at::Tensor self = call.tensor("self");
+  const NestedTensorImpl& impl = *nested(self);
+  const Structure structure = impl.structure();
+  const auto dim = structure.element_dim(call.integer("dim"), impl.element_rank());
+  call.expect(dim.has_value(), "expected a dimension of the elements ", text_of_shapes(impl),
+              ", got that of the batch");
+  for (std::size_t at = 1; at < call.size(); ++at) {
+    call.expect(!call[at].isTensor() || nested(call[at].toTensor()) == nullptr || structure.is_ragged(*dim),
+                "expected one NestedTensor, got another as ", call.schema().arguments()[at].name());
+  }
+  if (structure.is_ragged(*dim)) {
+    return call_per_element(call);
+  }
+  call["self"] = values_of(self);
+  call["dim"] = structure.values_dim(*dim);
+  call.run();
+  for (std::size_t at = 0; at < call.num_results(); ++at) {
+    call.result(at) = wrap(call.result(at).toTensor(), structure);
+  }
+}
+
 void add_fallback(OperatorTable& table) {
   // Of the elements by themselves, without a use in training that would be worth a kernel.
-  table.add(Way::fallback, call_per_element, {"renorm", "trapezoid.dx", "cdist", "tril", "triu", "diff", "im2col"});
+  table.add(Way::fallback, call_per_element, {"renorm", "tril", "triu", "im2col"});
+  table.add(Way::mixed, call_along_dim,
+            {"diff", "glu", "cumulative_trapezoid.dx", "fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft",
+             "fft_ihfft"});
 }
 
 }  // namespace danling::inline v0::detail

@@ -16,6 +16,7 @@ namespace danling::inline v0::detail {
 enum class Way {
   packed,   ///< one call on the packed values
   offsets,  ///< per sequence, by a kernel that knows where each begins
+  mixed,    ///< packed along static dimensions, one call per element along ragged ones
   fallback  ///< one call per element; refused where fallbacks are forbidden
 };
 
@@ -41,6 +42,10 @@ class OperatorTable {
 
 /// Made once.
 const OperatorTable& operator_table();
+/// From the table, or by the tag `pointwise`; without a handler for those that are refused.
+Operator find_operator(const c10::OperatorHandle& op);
+/// @throws DataError where fallbacks are forbidden
+void expect_fallback_allowed(Call& call);
 
 // The parts of the table, a file each.
 void add_elementwise(OperatorTable& table);

@@ -66,6 +66,7 @@ Along read_dim(Call& call) {
 
 /// Each element as one row of values; nothing of the result has its dimensions.
 void call_on_whole_elements(Call& call, const at::Tensor& self) {
+  expect_fallback_allowed(call);
   const NestedTensorImpl& impl = *nested(self);
   const bool keepdim = call.boolean("keepdim");
   std::vector<std::vector<at::Tensor>> results(call.num_results());
@@ -269,7 +270,8 @@ void add_sorting(OperatorTable& table) {
   table.add(Way::offsets, call_removing<Padding::smallest, false>, {"max.dim", "argmax"});
   table.add(Way::offsets, call_removing<Padding::largest, false>, {"min.dim", "argmin"});
   table.add(Way::offsets, call_removing<Padding::one, true>, {"prod"});
-  table.add(Way::fallback, call_removing_per_element, {"median", "nanmedian", "kthvalue", "mode"});
+  table.add(Way::mixed, call_removing_per_element,
+            {"median", "nanmedian", "kthvalue", "mode", "quantile", "nanquantile"});
 }
 
 }  // namespace danling::inline v0::detail

@@ -1,0 +1,116 @@
+// The guide's table of operators: made from the table that registers them, so that it says what happens.
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include <support/catch.hpp>
+
+#include <danling/core/format.hpp>
+#include <danling/tensors/nested_tensor.hpp>
+
+#include "tensors/nested/operators.hpp"
+
+namespace {
+
+using danling::detail::Operator;
+using danling::detail::Way;
+
+const char* const head = R"(# Operators on nested tensors
+
+How each operator runs on a `NestedTensor`. The list holds the operators that PyTorch's own tests of jagged nested
+tensors call, and all others with an entry of ours; `tests/nested/operators.cpp` makes this page from the table that
+registers the kernels (run it with `DANLING_WRITE_DOCS=1` after a change).
+
+| way | meaning |
+|---|---|
+| packed | one call on the packed values, whatever the lengths |
+| per sequence | one kernel that knows where each sequence begins, or one call for all of them |
+| packed or per element | packed along static dimensions; one call per element along ragged ones |
+| per element | one call per element; an error while a `NoNestedFallback` lives |
+| refused | an error with the operator's name |
+
+An operator in place works as its counterpart. A refused operator has no meaning for sequences of different lengths,
+belongs to the inside of LibTorch (backward formulas run on plain values, so a nested tensor never reaches them), or
+would give a result of which sizes depend on padding: call it on `elements()` or on `tensor()`.
+
+| operator | way |
+|---|---|
+)";
+
+std::string text_of(const Operator& found) {
+  if (found.handler == nullptr) {
+    return "refused";
+  }
+  switch (found.way) {
+    case Way::packed:
+      return "packed";
+    case Way::offsets:
+      return "per sequence";
+    case Way::mixed:
+      return "packed or per element";
+    case Way::fallback:
+      return "per element";
+  }
+  return "";
+}
+
+bool is_counted(const c10::FunctionSchema& schema) {
+  bool takes_tensors = false;
+  for (const c10::Argument& argument : schema.arguments()) {
+    const std::string type = argument.type()->str();
+    takes_tensors = takes_tensors || type.find("Tensor") != std::string::npos;
+    if (argument.is_out() || type.find("Dimname") != std::string::npos) {
+      return false;
+    }
+  }
+  return takes_tensors && !schema.is_mutable();
+}
+
+std::string make_page() {
+  std::ifstream file(std::string(DANLING_SOURCE_DIR) + "/tests/golden/nested_operators.txt");
+  std::set<std::string> listed;
+  for (std::string name; std::getline(file, name);) {
+    listed.insert(name);
+  }
+  REQUIRE(listed.size() > 500);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::map<std::string, std::map<std::string, std::string>> ways;  // by name, then by way: overloads
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!name.name.starts_with("aten::") || !op || !is_counted(op->schema())) {
+      continue;
+    }
+    const std::string own = name.name.substr(6), way = text_of(danling::detail::find_operator(*op));
+    const bool has_entry = danling::detail::operator_table().find(*op) != nullptr;
+    if (listed.contains(own) || (has_entry && way != "refused")) {
+      std::string& overloads = ways[own][way];
+      overloads += danling::concat(overloads.empty() ? "" : ", ", "`", own, name.overload_name.empty() ? "" : ".",
+                                   name.overload_name, "`");
+    }
+  }
+  std::ostringstream page;
+  page << head;
+  for (const auto& [name, own] : ways) {
+    for (const auto& [way, overloads] : own) {
+      page << "| " << (own.size() == 1 ? danling::concat("`", name, "`") : overloads) << " | " << way << " |\n";
+    }
+  }
+  return page.str();
+}
+
+TEST_CASE("NestedTensor: the guide's table of operators is that of the kernels", "[nested]") {
+  const std::string path = std::string(DANLING_SOURCE_DIR) + "/docs/nested_operators.md", page = make_page();
+  if (std::getenv("DANLING_WRITE_DOCS") != nullptr) {
+    std::ofstream(path) << page;
+  }
+  std::ifstream file(path);
+  std::ostringstream written;
+  written << file.rdbuf();
+  INFO("after a change: DANLING_WRITE_DOCS=1 test_nested \""
+       << "NestedTensor: the guide's table*\"");
+  CHECK((written.str() == page));
+}
+
+}  // namespace
