@@ -1,7 +1,12 @@
 // Reductions of nested tensors: values and gradients of each element by itself, for every dimension of every layout.
+#include <atomic>
+#include <thread>
+
 #include <nested/per_element.hpp>
 
 #include <danling/core/error.hpp>
+
+#include "tensors/nested/segment_loops.hpp"
 
 namespace nested_reductions {
 namespace {
@@ -199,6 +204,62 @@ TEST_CASE("NestedTensor: reductions keep the types that LibTorch gives", "[neste
       }
     }
   }
+}
+
+TEST_CASE("Segments: kernels by index, as other devices use them, give what the loops give", "[nested]") {
+  using namespace danling::detail;
+  torch::manual_seed(8);
+  for (const bool contiguous : {true, false}) {
+    for (const std::int64_t columns : {1, 3}) {
+      Segments segments;
+      segments.index = contiguous ? torch::tensor({0, 0, 0, 2, 2, 3}, torch::kLong)
+                                  : torch::tensor({3, 0, 2, 0, 2, 0}, torch::kLong);
+      segments.counts = {3, 0, 2, 1};
+      segments.contiguous = contiguous;
+      for (const auto type : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kLong, torch::kByte}) {
+        Tensor values = (torch::rand({6, columns}) * 50).to(type);
+        if (type == torch::kFloat) {
+          values[1][0] = NAN;
+        }
+        for (const SegmentOp op : {SegmentOp::sum, SegmentOp::max, SegmentOp::min}) {
+          INFO(type << ", operation " << static_cast<int>(op) << ", columns " << columns);
+          const at::Scalar initial = initial_of(op, type);
+          const Tensor loop = loop_over_segments(values, segments, op, initial);
+          CHECK(torch::allclose(loop, reduce_by_index(values, segments, op, initial), 1e-5, 1e-8, true));
+          CHECK(loop.scalar_type() == type);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("NestedTensor: reductions work without gradients, in inference mode, and in several threads", "[nested]") {
+  const Layout& layout = per_element::layouts().front();
+  const NestedTensor x = layout.nested(torch::kFloat, true);
+  const Tensor expected = x.softmax(1).sum(1).detach();
+  {
+    const torch::NoGradGuard no_gradients;
+    CHECK_FALSE(x.softmax(1).requires_grad());
+    CHECK(x.softmax(1).sum(1).equal(expected));
+  }
+  {
+    const c10::InferenceMode inference;
+    CHECK(layout.nested().softmax(1).sum(1).equal(expected));
+    CHECK(x.softmax(1).sum(1).equal(expected));
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> equal = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int again = 0; again < 20; ++again) {
+        equal += x.softmax(1).sum(1).equal(expected) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(equal == 80);
 }
 
 TEST_CASE("NestedTensor: sums of bfloat16 are made in float", "[nested]") {

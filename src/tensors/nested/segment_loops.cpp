@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -10,6 +10,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 namespace danling::inline v0::detail {
 namespace {
@@ -128,6 +129,43 @@ at::Tensor loop_over_segments(const at::Tensor& values, const Segments& segments
     } else {
       join_segments<Wide>(rows, segments, Smaller(), first, write);
     }
+  });
+  return out;
+}
+
+at::Tensor reduce_by_index(const at::Tensor& values, const Segments& segments, SegmentOp op,
+                           const at::Scalar& initial) {
+  auto sizes = values.sizes().vec();
+  sizes[0] = segments.size();
+  const bool narrow = values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16;
+  const at::Tensor wide = narrow ? values.to(at::kFloat) : values;
+  at::Tensor out = at::full(sizes, initial, wide.options());
+  if (values.numel() > 0) {
+    if (op == SegmentOp::sum) {
+      out.index_add_(0, segments.index, wide);
+    } else {
+      c10::DimVector ones(static_cast<std::size_t>(values.dim()), 1);
+      ones[0] = values.size(0);
+      out.scatter_reduce_(0, segments.index.view(ones).expand(values.sizes()), wide,
+                          op == SegmentOp::max ? "amax" : "amin");
+    }
+  }
+  return narrow ? out.to(values.scalar_type()) : out;
+}
+
+at::Scalar initial_of(SegmentOp op, at::ScalarType type) {
+  if (op == SegmentOp::sum) {
+    return 0;
+  }
+  if (type == at::kBool) {
+    return op == SegmentOp::min;
+  }
+  at::Scalar out;
+  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "nested_tensor", [&] {
+    using Limits = std::numeric_limits<scalar_t>;
+    const scalar_t low = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    const scalar_t high = Limits::has_infinity ? Limits::infinity() : Limits::max();
+    out = op == SegmentOp::max ? low : high;
   });
   return out;
 }

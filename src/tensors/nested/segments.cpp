@@ -2,12 +2,9 @@
 #include "tensors/nested/segments.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -31,43 +28,6 @@ SegmentsPtr kept_segments(SegmentContext* context) {
 
 at::Tensor rows_from(const at::Tensor& reduced, const Segments& segments) {
   return reduced.index_select(0, segments.index);
-}
-
-at::Tensor reduce_by_index(const at::Tensor& values, const Segments& segments, SegmentOp op,
-                           const at::Scalar& initial) {
-  auto sizes = values.sizes().vec();
-  sizes[0] = segments.size();
-  const bool narrow = values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16;
-  const at::Tensor wide = narrow ? values.to(at::kFloat) : values;
-  at::Tensor out = at::full(sizes, initial, wide.options());
-  if (values.numel() > 0) {
-    if (op == SegmentOp::sum) {
-      out.index_add_(0, segments.index, wide);
-    } else {
-      c10::DimVector ones(static_cast<std::size_t>(values.dim()), 1);
-      ones[0] = values.size(0);
-      out.scatter_reduce_(0, segments.index.view(ones).expand(values.sizes()), wide,
-                          op == SegmentOp::max ? "amax" : "amin");
-    }
-  }
-  return narrow ? out.to(values.scalar_type()) : out;
-}
-
-at::Scalar initial_of(SegmentOp op, at::ScalarType type) {
-  if (op == SegmentOp::sum) {
-    return 0;
-  }
-  if (type == at::kBool) {
-    return op == SegmentOp::min;
-  }
-  at::Scalar out;
-  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "nested_tensor", [&] {
-    using Limits = std::numeric_limits<scalar_t>;
-    const scalar_t low = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-    const scalar_t high = Limits::has_infinity ? Limits::infinity() : Limits::max();
-    out = op == SegmentOp::max ? low : high;
-  });
-  return out;
 }
 
 at::Tensor reduce_rows(const at::Tensor& values, const Segments& segments, SegmentOp op) {
