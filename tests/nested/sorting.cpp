@@ -75,6 +75,24 @@ TEST_CASE("NestedTensor: operators along a dimension are those of each element",
   }
 }
 
+TEST_CASE("NestedTensor: operators along long sequences are those of each element", "[nested]") {
+  const danling::NoNestedFallback forbidden;
+  const Layout layout = {"long", {{4000, 3}, {2000, 3}}};
+  for (const AlongDim& along : operators_along()) {
+    if (along.name.starts_with("cumprod") || along.name.starts_with("prod") || along.name.starts_with("median") ||
+        along.name == "kthvalue" || along.name == "mode" || along.name == "quantile" || along.name == "nanmedian" ||
+        along.name == "diff") {
+      continue;  // products that overflow, and those that are called per element
+    }
+    INFO(along.name);
+    per_element::check_same(
+        layout, [&](const Tensor& x) { return along.call(x, 1); }, [&](const Tensor& x) { return along.call(x, 0); },
+        torch::kDouble, 1e-8);
+  }
+  const Tensor all = torch::cat(layout.elements());
+  CHECK(layout.nested().sum(1)[0].allclose(all.narrow(0, 0, 4000).to(torch::kDouble).sum(0).to(torch::kFloat)));
+}
+
 TEST_CASE("NestedTensor: sorts along sequences hold for the limits of each type", "[nested]") {
   const auto long_max = std::numeric_limits<std::int64_t>::max(), long_min = std::numeric_limits<std::int64_t>::min();
   const std::vector<std::vector<Tensor>> batches = {

@@ -96,7 +96,6 @@ class ArgumentByElement {
 }  // namespace
 
 PerElement run_per_element(Call& call, const std::function<void(std::vector<c10::IValue>&)>& adapt) {
-  expect_fallback_allowed(call);
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
   std::vector<ArgumentByElement> arguments;
@@ -220,6 +219,7 @@ static void call_along_dim(Call& call) {
                 "expected one NestedTensor, got another as ", call.schema().arguments()[at].name());
   }
   if (structure.is_ragged(*dim)) {
+    expect_fallback_allowed(call);
     return call_per_element(call);
   }
   call["self"] = values_of(self);

@@ -5,6 +5,12 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -85,7 +91,33 @@ struct SegmentLogsumexp : torch::autograd::Function<SegmentLogsumexp> {
   }
 };
 
+/// Long sequences on the CPU: LibTorch's fused kernels, one call each, pass over memory once.
+bool prefers_calls(const at::Tensor& values, const Segments& segments) {
+  return values.is_cpu() && segments.contiguous && segments.size() > 0 &&
+         values.numel() / segments.size() >= values_for_a_call;
+}
+
+/// Calls `kernel(out, rows of the segment, which)` for each that is not empty.
+template <class Kernel>
+at::Tensor call_by_segment(const at::Tensor& values, const Segments& segments, const Kernel& kernel) {
+  const at::Tensor out = at::empty_like(values, values.options(), at::MemoryFormat::Contiguous);
+  std::int64_t first = 0;
+  for (const std::int64_t count : segments.counts) {
+    if (count > 0) {
+      at::Tensor own = out.narrow(0, first, count);
+      kernel(own, [&](const at::Tensor& of) { return of.narrow(0, first, count); });
+    }
+    first += count;
+  }
+  return out;
+}
+
 at::Tensor softmax_of(const at::Tensor& values, const Segments& segments) {
+  if (prefers_calls(values, segments)) {
+    return call_by_segment(values, segments, [&](at::Tensor& out, const auto& rows_of) {
+      at::_softmax_out(out, rows_of(values), 0, /*half_to_float=*/false);
+    });
+  }
   const at::Tensor top = reduce_rows(values, segments, SegmentOp::max);
   at::Tensor out = (values - rows_from(top, segments)).exp_();
   return out.div_(rows_from(reduce_rows(out, segments, SegmentOp::sum), segments));
@@ -100,7 +132,16 @@ struct SegmentSoftmax : torch::autograd::Function<SegmentSoftmax> {
   }
   static SegmentGradients backward(SegmentContext* context, const SegmentGradients& gradients) {
     const SegmentsPtr holder = kept_segments(context);
-    const at::Tensor out = context->get_saved_variables()[0], weighted = gradients[0] * out;
+    const at::Tensor out = context->get_saved_variables()[0];
+    if (!c10::GradMode::is_enabled() && prefers_calls(out, holder->segments)) {
+      return {call_by_segment(out, holder->segments,
+                              [&](at::Tensor& into, const auto& rows_of) {
+                                at::_softmax_backward_data_out(into, rows_of(gradients[0]), rows_of(out), 0,
+                                                               out.scalar_type());
+                              }),
+              at::Tensor()};
+    }
+    const at::Tensor weighted = gradients[0] * out;
     return {weighted - out * rows_from(segment_sum(weighted, holder->segments), holder->segments), at::Tensor()};
   }
 };
@@ -109,6 +150,13 @@ struct SegmentLogSoftmax : torch::autograd::Function<SegmentLogSoftmax> {
   static at::Tensor forward(SegmentContext* context, const at::Tensor& values, const SegmentsPtr& segments) {
     context->saved_data["segments"] = c10::IValue::make_capsule(segments);
     const Segments& own = segments->segments;
+    if (prefers_calls(values, own)) {
+      const at::Tensor out = call_by_segment(values, own, [&](at::Tensor& into, const auto& rows_of) {
+        at::_log_softmax_out(into, rows_of(values), 0, /*half_to_float=*/false);
+      });
+      context->save_for_backward({out});
+      return out;
+    }
     at::Tensor shifted = values - rows_from(reduce_rows(values, own, SegmentOp::max), own);
     const at::Tensor total = reduce_rows(shifted.exp(), own, SegmentOp::sum).log_();
     const at::Tensor out = shifted.sub_(rows_from(total, own));
@@ -117,8 +165,17 @@ struct SegmentLogSoftmax : torch::autograd::Function<SegmentLogSoftmax> {
   }
   static SegmentGradients backward(SegmentContext* context, const SegmentGradients& gradients) {
     const SegmentsPtr holder = kept_segments(context);
+    const at::Tensor out = context->get_saved_variables()[0];
+    if (!c10::GradMode::is_enabled() && prefers_calls(out, holder->segments)) {
+      return {call_by_segment(out, holder->segments,
+                              [&](at::Tensor& into, const auto& rows_of) {
+                                at::_log_softmax_backward_data_out(into, rows_of(gradients[0]), rows_of(out), 0,
+                                                                   out.scalar_type());
+                              }),
+              at::Tensor()};
+    }
     const at::Tensor total = rows_from(segment_sum(gradients[0], holder->segments), holder->segments);
-    return {gradients[0] - context->get_saved_variables()[0].exp() * total, at::Tensor()};
+    return {gradients[0] - out.exp() * total, at::Tensor()};
   }
 };
 

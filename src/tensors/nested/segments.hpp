@@ -10,6 +10,9 @@
 
 namespace danling::inline v0::detail {
 
+/// Values of a sequence from which a call of LibTorch costs less than another pass over memory on the CPU.
+inline constexpr std::int64_t values_for_a_call = 4096;
+
 struct Segments {
   at::Tensor index;                  ///< of each row: int64, on the device of the rows
   std::vector<std::int64_t> counts;  ///< rows of each

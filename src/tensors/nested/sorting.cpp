@@ -93,13 +93,23 @@ void call_on_whole_elements(Call& call, const at::Tensor& self) {
   call.finish(std::move(out));
 }
 
-/// Keeps the size of the dimension. `stable` and `order`: of a sort.
+/// Along long sequences on the CPU: a call each costs less than padding.
+bool takes_calls(const Along& along) {
+  const NestedTensorImpl& impl = *along.impl;
+  return along.ragged && along.values.is_cpu() && impl.structure().batch() > 0 &&
+         along.values.numel() / impl.structure().batch() >= values_for_a_call;
+}
+
+/// Keeps the size of the dimension.
 template <Padding padding>
 void call_scan(Call& call) {
   const Along along = read_dim(call);
   const Structure& structure = along.impl->structure();
   call.expect(along.dim.has_value(), "expected a dimension of the elements ", text_of_shapes(*along.impl),
               ", got that of the batch");
+  if (takes_calls(along)) {
+    return call_per_element(call);
+  }
   if (!along.ragged) {
     call["self"] = along.values;
     call["dim"] = structure.values_dim(*along.dim);
@@ -133,6 +143,9 @@ void call_sort(Call& call) {
   const Along along = read_dim(call);
   call.expect(along.dim.has_value(), "expected a dimension of the elements ", text_of_shapes(*along.impl),
               ", got that of the batch");
+  if (takes_calls(along)) {
+    return call_per_element(call);
+  }
   auto [values, indices] = sort_along(along, call.boolean("descending"));
   if (call.num_results() == 1) {
     call.finish(indices);
@@ -174,6 +187,9 @@ void call_topk(Call& call) {
     const std::int64_t length = structure.ragged->sizes(element)[structure.ragged_index(*along.dim)];
     call.expect(k <= length, "expected at least ", k, " values in each sequence, got ", length, " in element ",
                 element);
+  }
+  if (takes_calls(along)) {
+    return call_per_element(call);
   }
   const auto [values, indices] = sort_along(along, call.boolean("largest"));
   call.finish({first_along(values, along, k), first_along(indices, along, k)});
@@ -244,6 +260,7 @@ void call_removing_per_element(Call& call) {
   if (plan.is_per_element()) {
     return call_on_whole_elements(call, self);
   }
+  expect_fallback_allowed(call);
   const PerElement results = run_per_element(call);
   std::vector<c10::IValue> out;
   for (std::size_t at = 0; at < results.results.size(); ++at) {
