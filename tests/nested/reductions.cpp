@@ -262,6 +262,16 @@ TEST_CASE("NestedTensor: reductions work without gradients, in inference mode, a
   CHECK(equal == 80);
 }
 
+TEST_CASE("NestedTensor: values that are not contiguous reduce as others do", "[nested]") {
+  const Tensor values = torch::randn({4, 7}).t();
+  const NestedTensor x = NestedTensor::from_concatenated(values, {{5, 4}, {0, 4}, {2, 4}});
+  CHECK_FALSE(x.concat().is_contiguous());
+  CHECK(x.sum(1)[0].allclose(values.narrow(0, 0, 5).sum(0)));
+  CHECK(x.sum(1)[2].allclose(values.narrow(0, 5, 2).sum(0)));
+  CHECK(NestedTensor(x.softmax(1)).elements()[2].allclose(values.narrow(0, 5, 2).softmax(0)));
+  CHECK(NestedTensor(x.cumsum(1)).elements()[0].allclose(values.narrow(0, 0, 5).cumsum(0)));
+}
+
 TEST_CASE("NestedTensor: sums of bfloat16 are made in float", "[nested]") {
   const NestedTensor x({torch::ones({4096, 2}, torch::kBFloat16), torch::ones({3, 2}, torch::kBFloat16)});
   CHECK(x.sum(1)[0].equal(torch::full({2}, 4096, torch::kBFloat16)));
