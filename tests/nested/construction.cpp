@@ -3,11 +3,12 @@
 
 #include <torch/nn.h>
 
-#include "nested/per_element.hpp"
+#include "nested/nested_tests.hpp"
 
 #include <danling/core/error.hpp>
 #include <danling/tensors/any_value.hpp>
 
+namespace nested_construction {
 namespace {
 
 using danling::DataError;
@@ -222,3 +223,4 @@ TEST_CASE("NestedTensor: passes through Sequential, any order of shapes in betwe
 }
 
 }  // namespace
+}  // namespace nested_construction

@@ -7,6 +7,7 @@
 
 #include <nested/per_element.hpp>
 
+namespace nested_golden {
 namespace {
 
 using danling::NestedTensor;
@@ -106,3 +107,4 @@ TEST_CASE("NestedTensor: reductions and scans are those of DanLing", "[nested]")
 }
 
 }  // namespace
+}  // namespace nested_golden

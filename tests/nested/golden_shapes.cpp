@@ -12,6 +12,7 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
+namespace nested_golden_shapes {
 namespace {
 
 using danling::NestedTensor;
@@ -200,3 +201,4 @@ TEST_CASE("NestedTensor: golden cases of construction, indices and shapes", "[ne
 }
 
 }  // namespace
+}  // namespace nested_golden_shapes

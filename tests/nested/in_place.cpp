@@ -1,10 +1,11 @@
 // Shapes that change in place, writing along static dimensions, and modules of sequences that come first.
 #include <torch/nn.h>
 
-#include "nested/per_element.hpp"
+#include "nested/nested_tests.hpp"
 
 #include <danling/core/error.hpp>
 
+namespace nested_in_place {
 namespace {
 
 using danling::NestedTensor;
@@ -86,3 +87,4 @@ TEST_CASE("NestedTensor: with the batch as the second dimension the coordinates 
 }
 
 }  // namespace
+}  // namespace nested_in_place

@@ -12,6 +12,7 @@
 
 #include "tensors/nested/operators.hpp"
 
+namespace nested_operators {
 namespace {
 
 using danling::detail::Operator;
@@ -114,3 +115,4 @@ TEST_CASE("NestedTensor: the guide's table of operators is that of the kernels",
 }
 
 }  // namespace
+}  // namespace nested_operators
