@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
 
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/product.hpp"
@@ -185,6 +186,24 @@ void call_bmm(Call& call) {
   call.finish(multiply(call, self, other));
 }
 
+/// Tokens times a weight; or tokens that are columns times tokens that are rows: one product over the tokens of all
+/// elements, which is how TorchScript's derivative of a weight comes here.
+void call_mm(Call& call) {
+  const at::Tensor self = call.tensor("self"), other = call.tensor("mat2");
+  const NestedTensorImpl *left = nested(self), *right = nested(other);
+  if (left == nullptr || right == nullptr) {
+    call.finish(multiply(call, self, other));
+    return;
+  }
+  const auto is_ragged_at = [](const NestedTensorImpl& one, std::int64_t dim) {
+    return one.element_rank() == 2 && one.structure().ragged_dims == c10::DimVector{dim};
+  };
+  call.expect(
+      is_ragged_at(*left, 1) && is_ragged_at(*right, 0) && same(left->structure().ragged, right->structure().ragged),
+      "expected columns and rows of the same lengths, got ", text_of_shapes(*left), " and ", text_of_shapes(*right));
+  call.finish(at::mm(values_of(self).t(), values_of(other)));
+}
+
 void call_baddbmm(Call& call) {
   const at::Tensor self = call.tensor("self"), first = call.tensor("batch1"), second = call.tensor("batch2");
   const c10::Scalar beta = call["beta"].toScalar(), alpha = call["alpha"].toScalar();
@@ -202,6 +221,7 @@ void call_baddbmm(Call& call) {
 void add_matmul(OperatorTable& table) {
   table.add(Way::offsets, call_matmul, {"matmul"});
   table.add(Way::offsets, call_bmm, {"bmm"});
+  table.add(Way::packed, call_mm, {"mm"});
   table.add(Way::offsets, call_baddbmm, {"baddbmm"});
 }
 
