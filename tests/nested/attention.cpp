@@ -13,7 +13,7 @@ namespace {
 using danling::NestedTensor;
 using element_checks::check_like_each_element;
 using element_checks::Elements;
-using element_checks::random_elements;
+using element_checks::random_leaves;
 using element_checks::Tolerance;
 using torch::Tensor;
 
@@ -60,9 +60,9 @@ TEST_CASE("attention: each sequence attends to its own keys", "[nested][attentio
     for (const auto& [dtype, allowed] : std::vector<std::pair<torch::ScalarType, Tolerance>>{
              {torch::kFloat64, {}}, {torch::kFloat32, {1e-4, 1e-5}}, {torch::kBFloat16, {1e-2, 2e-2}}}) {
       check_like_each_element(
-          {random_elements(heads_of(one.lengths, 2, one.size), dtype),
-           random_elements(heads_of(one.keys, 2, one.size), dtype),
-           random_elements(heads_of(one.keys, 2, one.values), dtype)},
+          {random_leaves(heads_of(one.lengths, 2, one.size), dtype),
+           random_leaves(heads_of(one.keys, 2, one.size), dtype),
+           random_leaves(heads_of(one.keys, 2, one.values), dtype)},
           [&](const Elements& inputs) { return attend(inputs, one); },
           [&](const Elements& inputs) { return attend(inputs, one); }, {}, allowed);
     }
@@ -75,8 +75,7 @@ TEST_CASE("attention: elements without heads", "[nested][attention]") {
   const auto attention = [](const Elements& inputs) {
     return torch::scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], {}, 0.0, true);
   };
-  check_like_each_element({random_elements(sizes), random_elements(sizes), random_elements(sizes)}, attention,
-                          attention);
+  check_like_each_element({random_leaves(sizes), random_leaves(sizes), random_leaves(sizes)}, attention, attention);
 }
 
 TEST_CASE("attention: groups of queries share keys", "[nested][attention]") {
@@ -85,8 +84,8 @@ TEST_CASE("attention: groups of queries share keys", "[nested][attention]") {
     return torch::scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], {}, 0.0, false, std::nullopt, true);
   };
   check_like_each_element(
-      {random_elements(heads_of({3, 5}, 4, 8)), random_elements(heads_of({3, 5}, 2, 8)),
-       random_elements(heads_of({3, 5}, 2, 8))},
+      {random_leaves(heads_of({3, 5}, 4, 8)), random_leaves(heads_of({3, 5}, 2, 8)),
+       random_leaves(heads_of({3, 5}, 2, 8))},
       attention, [&](const Elements& inputs) {
         return attention({inputs[0].unsqueeze(0), inputs[1].unsqueeze(0), inputs[2].unsqueeze(0)}).squeeze(0);
       });
@@ -107,8 +106,8 @@ TEST_CASE("attention: masks are nested, or of the padded scores", "[nested][atte
       INFO("boolean " << boolean << ", nested " << use_nested);
       std::size_t next = 0;
       check_like_each_element(
-          {random_elements(heads_of(lengths, 2, 8)), random_elements(heads_of(keys, 2, 8)),
-           random_elements(heads_of(keys, 2, 8))},
+          {random_leaves(heads_of(lengths, 2, 8)), random_leaves(heads_of(keys, 2, 8)),
+           random_leaves(heads_of(keys, 2, 8))},
           [&](const Elements& inputs) {
             const Tensor mask = use_nested ? NestedTensor(masks) : plain;
             return torch::scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], mask);
@@ -124,7 +123,7 @@ TEST_CASE("attention: masks are nested, or of the padded scores", "[nested][atte
 
 TEST_CASE("attention: dropout keeps the expectation and shapes", "[nested][attention]") {
   torch::manual_seed(10);
-  const Elements x = random_elements(heads_of({40, 60}, 2, 8));
+  const Elements x = random_leaves(heads_of({40, 60}, 2, 8));
   const NestedTensor nested(x);
   const Tensor values = torch::ones_like(nested);
   const NestedTensor out(torch::scaled_dot_product_attention(nested, nested, values, {}, 0.25));
@@ -163,9 +162,9 @@ TEST_CASE("attention on CUDA: the kernel for packed sequences agrees with each s
              {torch::kFloat32, {1e-3, 1e-4}}, {torch::kHalf, {1e-2, 1e-2}}, {torch::kBFloat16, {2e-2, 4e-2}}}) {
       const auto options = torch::TensorOptions(dtype).device(torch::kCUDA);
       check_like_each_element(
-          {random_elements(heads_of(one.lengths, 2, one.size), options),
-           random_elements(heads_of(one.keys, 2, one.size), options),
-           random_elements(heads_of(one.keys, 2, one.values), options)},
+          {random_leaves(heads_of(one.lengths, 2, one.size), options),
+           random_leaves(heads_of(one.keys, 2, one.size), options),
+           random_leaves(heads_of(one.keys, 2, one.values), options)},
           [&](const Elements& inputs) { return attend(inputs, one); },
           [&](const Elements& inputs) { return attend(inputs, one); }, {}, allowed);
     }

@@ -22,8 +22,8 @@ struct Tolerance {
 };
 
 /// Random elements that require gradients. `sizes`: of each.
-inline Elements random_elements(const std::vector<std::vector<std::int64_t>>& sizes,
-                                torch::TensorOptions options = torch::kFloat64) {
+inline Elements random_leaves(const std::vector<std::vector<std::int64_t>>& sizes,
+                              torch::TensorOptions options = torch::kFloat64) {
   Elements out;
   for (const auto& one : sizes) {
     out.push_back(torch::randn(one, options).requires_grad_());

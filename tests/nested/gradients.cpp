@@ -3,12 +3,13 @@
 
 #include <nested/element_checks.hpp>
 
+namespace nested_gradients {
 namespace {
 
 using danling::NestedTensor;
 using element_checks::check_gradients;
 using element_checks::Elements;
-using element_checks::random_elements;
+using element_checks::random_leaves;
 using torch::Tensor;
 
 /// A number in which every value of the result counts differently.
@@ -24,10 +25,10 @@ NestedTensor first(const Elements& leaves, std::size_t count, bool batch_first =
 
 TEST_CASE("gradients by differences: linear, and of a leaf that is a NestedTensor", "[nested][gradients]") {
   torch::manual_seed(20);
-  const Elements leaves = random_elements({{2, 3}, {0, 3}, {3, 3}, {4, 3}, {4}});
+  const Elements leaves = random_leaves({{2, 3}, {0, 3}, {3, 3}, {4, 3}, {4}});
   check_gradients(leaves,
                   [](const Elements& at) { return weighed(torch::tanh(torch::linear(first(at, 3), at[3], at[4]))); });
-  const NestedTensor leaf(random_elements({{2, 3}, {1, 3}}), {.requires_grad = true});
+  const NestedTensor leaf(random_leaves({{2, 3}, {1, 3}}), {.requires_grad = true});
   const auto value = [&] { return weighed(NestedTensor(leaf).pow(3)); };
   const Tensor gradient = torch::autograd::grad({value()}, {leaf})[0];
   REQUIRE(NestedTensor::is_nested(gradient));
@@ -38,29 +39,29 @@ TEST_CASE("gradients by differences: linear, and of a leaf that is a NestedTenso
 
 TEST_CASE("gradients by differences: layer_norm", "[nested][gradients]") {
   torch::manual_seed(21);
-  check_gradients(random_elements({{2, 3}, {3, 3}, {3}, {3}}),
+  check_gradients(random_leaves({{2, 3}, {3, 3}, {3}, {3}}),
                   [](const Elements& at) { return weighed(torch::layer_norm(first(at, 2), {3}, at[2], at[3])); });
 }
 
 TEST_CASE("gradients by differences: softmax over the length and over two ragged dimensions", "[nested][gradients]") {
   torch::manual_seed(22);
-  check_gradients(random_elements({{2, 2}, {3, 2}, {1, 2}}),
+  check_gradients(random_leaves({{2, 2}, {3, 2}, {1, 2}}),
                   [](const Elements& at) { return weighed(torch::softmax(first(at, 3), 1)); });
-  check_gradients(random_elements({{2, 3}, {3, 1}, {0, 2}}),
+  check_gradients(random_leaves({{2, 3}, {3, 1}, {0, 2}}),
                   [](const Elements& at) { return weighed(torch::softmax(first(at, 3), -1)); });
-  check_gradients(random_elements({{2, 3}, {3, 1}, {0, 2}}),
+  check_gradients(random_leaves({{2, 3}, {3, 1}, {0, 2}}),
                   [](const Elements& at) { return weighed(torch::log_softmax(first(at, 3), -1)); });
 }
 
 TEST_CASE("gradients by differences: products", "[nested][gradients]") {
   torch::manual_seed(23);
-  check_gradients(random_elements({{2, 3}, {0, 3}, {3, 3}, {3, 2}, {3, 0}, {3, 1}}), [](const Elements& at) {
+  check_gradients(random_leaves({{2, 3}, {0, 3}, {3, 3}, {3, 2}, {3, 0}, {3, 1}}), [](const Elements& at) {
     return weighed(torch::matmul(first(at, 3), NestedTensor(Elements(at.begin() + 3, at.end()))));
   });
-  check_gradients(random_elements({{2, 2, 2}, {2, 3, 2}, {2, 2, 2}, {2, 2, 3}}), [](const Elements& at) {
+  check_gradients(random_leaves({{2, 2, 2}, {2, 3, 2}, {2, 2, 2}, {2, 2, 3}}), [](const Elements& at) {
     return weighed(torch::matmul(first(at, 2), NestedTensor(Elements(at.begin() + 2, at.end()))));
   });
-  check_gradients(random_elements({{2, 3}, {1, 3}, {3, 2}}),
+  check_gradients(random_leaves({{2, 3}, {1, 3}, {3, 2}}),
                   [](const Elements& at) { return weighed(torch::matmul(first(at, 2), at[2])); });
 }
 
@@ -73,9 +74,9 @@ TEST_CASE("gradients by differences: attention", "[nested][gradients]") {
     return weighed(torch::scaled_dot_product_attention(part(0), part(2), part(4)));
   };
   // LibTorch's attention kernel has no second derivative.
-  check_gradients(random_elements({{1, 2, 2}, {1, 3, 2}, {1, 2, 2}, {1, 1, 2}, {1, 2, 2}, {1, 1, 2}}), attend, false);
+  check_gradients(random_leaves({{1, 2, 2}, {1, 3, 2}, {1, 2, 2}, {1, 1, 2}, {1, 2, 2}, {1, 1, 2}}), attend, false);
   // By its parts it has one.
-  check_gradients(random_elements({{1, 2, 2}, {1, 3, 2}}), [](const Elements& at) {
+  check_gradients(random_leaves({{1, 2, 2}, {1, 3, 2}}), [](const Elements& at) {
     const NestedTensor x = first(at, 2);
     return weighed(torch::matmul(torch::softmax(torch::matmul(x, x.transpose(2, 3)), -1), x));
   });
@@ -84,12 +85,13 @@ TEST_CASE("gradients by differences: attention", "[nested][gradients]") {
 TEST_CASE("gradients by differences: padding and packing", "[nested][gradients]") {
   torch::manual_seed(25);
   for (const bool batch_first : {true, false}) {
-    check_gradients(random_elements({{2, 2}, {0, 2}, {3, 2}}),
+    check_gradients(random_leaves({{2, 2}, {0, 2}, {3, 2}}),
                     [&](const Elements& at) { return weighed(first(at, 3, batch_first).tensor().pow(3)); });
-    const NestedTensor like(random_elements({{2, 2}, {3, 2}}), {.batch_first = batch_first});
+    const NestedTensor like(random_leaves({{2, 2}, {3, 2}}), {.batch_first = batch_first});
     check_gradients({torch::randn(like.sizes(), torch::kFloat64).requires_grad_()},
                     [&](const Elements& at) { return weighed(like.nested_like(at[0]).pow(3)); });
   }
 }
 
 }  // namespace
+}  // namespace nested_gradients

@@ -11,15 +11,16 @@
 #include <danling/core/error.hpp>
 #include <danling/nn/recompute.hpp>
 
+namespace nested_script {
 namespace {
 
 using danling::NestedTensor;
 using element_checks::Elements;
-using element_checks::random_elements;
+using element_checks::random_leaves;
 using torch::Tensor;
 
 Elements script_elements() {
-  Elements out = random_elements({{3, 4}, {0, 4}, {5, 4}}, torch::kFloat32);
+  Elements out = random_leaves({{3, 4}, {0, 4}, {5, 4}}, torch::kFloat32);
   for (Tensor& one : out) {
     one = one.detach();
   }
@@ -141,3 +142,4 @@ TEST_CASE("recompute: a part of a model on a NestedTensor has the same gradients
 }
 
 }  // namespace
+}  // namespace nested_script

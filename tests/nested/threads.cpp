@@ -9,6 +9,7 @@
 
 #include <nested/element_checks.hpp>
 
+namespace nested_threads {
 namespace {
 
 using danling::NestedTensor;
@@ -99,3 +100,4 @@ TEST_CASE("threads: the first use of a process may be in several threads", "[nes
 }
 
 }  // namespace
+}  // namespace nested_threads

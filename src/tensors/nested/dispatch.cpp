@@ -145,6 +145,7 @@ const OperatorTable& operator_table() {
     add_creation(out);
     add_matmul(out);
     add_attention(out);
+    add_einsum(out);
     add_inspection(out);
     add_per_token(out);
     add_views(out);

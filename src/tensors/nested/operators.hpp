@@ -52,6 +52,7 @@ void add_elementwise(OperatorTable& table);
 void add_creation(OperatorTable& table);
 void add_matmul(OperatorTable& table);
 void add_attention(OperatorTable& table);
+void add_einsum(OperatorTable& table);
 void add_inspection(OperatorTable& table);
 void add_per_token(OperatorTable& table);
 void add_views(OperatorTable& table);
