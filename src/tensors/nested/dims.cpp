@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tensors/nested/along.hpp"
+#include "tensors/nested/broadcast.hpp"
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/shapes.hpp"
 
@@ -109,11 +110,6 @@ void call_expand(Call& call) {
     call.finish(self.expand(sizes));
     return;
   }
-  if (call.has("other") && nested(call.tensor("other")) != nullptr) {
-    call.expect(same(nested(self)->structure().ragged, nested(call.tensor("other"))->structure().ragged),
-                "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(*nested(self)), " and ",
-                text_of_shapes(*nested(call.tensor("other"))));
-  }
   call.expect(sizes.size() == static_cast<std::size_t>(self.dim()), "expected ", self.dim(), " sizes for elements ",
               text_of_shapes(*nested(self)), ", got (", join(sizes), ")");
   const NestedTensorImpl& impl = *nested(self);
@@ -131,6 +127,25 @@ void call_expand(Call& call) {
     }
   }
   call.finish(wrap(values_of(self).expand(to), structure));
+}
+
+void call_expand_as(Call& call) {
+  const at::Tensor self = call.tensor("self"), other = call.tensor("other");
+  if (nested(other) == nullptr) {
+    call_expand(call);
+    return;
+  }
+  const NestedTensorImpl& like = *nested(other);
+  if (const NestedTensorImpl* own = nested(self)) {
+    const bool matches = own->structure().matches(like.structure()) && own->element_rank() == like.element_rank();
+    const auto values = matches ? std::optional(values_of(self)) : broadcast_nested_to_values(self, like);
+    call.expect(values.has_value(), "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(like),
+                " and ", text_of_shapes(*own));
+    call.finish(wrap(values->expand(like.values().sizes()), like.structure()));
+    return;
+  }
+  const at::Tensor values = broadcast_to_values(call, self, like);
+  call.finish(wrap(values.expand(like.values().sizes()), like.structure()));
 }
 
 void call_repeat(Call& call) {
@@ -175,7 +190,8 @@ void call_repeat(Call& call) {
 void add_dims(OperatorTable& table) {
   table.add(Way::packed, call_unsqueeze, {"unsqueeze"});
   table.add(Way::packed, call_squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
-  table.add(Way::packed, call_expand, {"expand", "expand_as", "broadcast_to"});
+  table.add(Way::packed, call_expand, {"expand", "broadcast_to"});
+  table.add(Way::packed, call_expand_as, {"expand_as"});
   table.add(Way::offsets, call_repeat, {"repeat", "tile"});
   table.add(
       Way::packed, call_composite,

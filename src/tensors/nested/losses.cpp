@@ -123,23 +123,6 @@ void call_broadcast_tensors(Call& call) {
   call.finish(std::vector<c10::IValue>{std::move(tensors)});
 }
 
-void call_expand_as(Call& call) {
-  const at::Tensor self = call.tensor("self"), other = call.tensor("other");
-  call.expect(nested(other) != nullptr, "expected a NestedTensor to expand as, got a tensor of shape (",
-              join(other.sizes()), ")");
-  const NestedTensorImpl& like = *nested(other);
-  if (const NestedTensorImpl* own = nested(self)) {
-    const bool matches = own->structure().matches(like.structure()) && own->element_rank() == like.element_rank();
-    const auto values = matches ? std::optional(values_of(self)) : broadcast_nested_to_values(self, like);
-    call.expect(values.has_value(), "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(like),
-                " and ", text_of_shapes(*own));
-    call.finish(wrap(values->expand(like.values().sizes()), like.structure()));
-    return;
-  }
-  const at::Tensor values = broadcast_to_values(call, self, like);
-  call.finish(wrap(values.expand(like.values().sizes()), like.structure()));
-}
-
 }  // namespace
 
 void add_losses(OperatorTable& table) {
@@ -148,7 +131,6 @@ void add_losses(OperatorTable& table) {
             {"cosine_embedding_loss", "triplet_margin_loss", "multi_margin_loss", "multilabel_margin_loss",
              "pairwise_distance"});
   table.add(Way::packed, call_broadcast_tensors, {"broadcast_tensors"});
-  table.add(Way::packed, call_expand_as, {"expand_as"});
   // One value for each of the input, whose reduction sees valid values alone.
   table.add(Way::packed, call_elementwise,
             {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy",
