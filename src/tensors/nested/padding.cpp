@@ -51,8 +51,39 @@ void each_run(const Ragged& ragged, const Copy& copy) {
   }
 }
 
+/// (rows, ...) -> (batch * longest, ...) for one ragged dimension on the CPU: each byte is written once.
+at::Tensor spread_sequences(const at::Tensor& values, const Ragged& ragged, double fill) {
+  auto sizes = values.sizes().vec();
+  sizes[0] = 1;
+  const at::Tensor padding = at::full(sizes, fill, values.options()), from = values.contiguous();
+  sizes[0] = ragged.batch() * ragged.padded_rows();
+  at::Tensor out = at::empty(sizes, values.options());
+  const std::int64_t bytes = row_bytes(from), longest = ragged.padded_rows();
+  auto* write = static_cast<char*>(out.mutable_data_ptr());
+  const auto* read = static_cast<const char*>(from.const_data_ptr());
+  const auto* filler = static_cast<const char*>(padding.const_data_ptr());
+  at::parallel_for(0, ragged.batch(), 8, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t element = begin; element < end; ++element) {
+      char* to = write + element * longest * bytes;
+      const std::int64_t own = ragged.rows_of(element) * bytes, rest = longest * bytes - own;
+      std::memcpy(to, read + ragged.begin(element) * bytes, static_cast<std::size_t>(own));
+      if (fill == 0) {
+        std::memset(to + own, 0, static_cast<std::size_t>(rest));
+        continue;
+      }
+      for (std::int64_t at = 0; at < rest; at += bytes) {
+        std::memcpy(to + own + at, filler, static_cast<std::size_t>(bytes));
+      }
+    }
+  });
+  return out;
+}
+
 /// (rows, ...) -> (batch * padded rows, ...).
 at::Tensor spread(const at::Tensor& values, const Ragged& ragged, double fill) {
+  if (values.is_cpu() && ragged.rank() == 1 && values.numel() > 0) {
+    return spread_sequences(values, ragged, fill);
+  }
   auto sizes = values.sizes().vec();
   sizes[0] = ragged.batch() * ragged.padded_rows();
   at::Tensor out = fill == 0 ? at::zeros(sizes, values.options()) : at::full(sizes, fill, values.options());

@@ -67,8 +67,11 @@ at::Tensor move_parts(const at::Tensor& values, const PartPlan& plan) {
     return 8 * static_cast<double>(run.count * whole.rows_of(run.first)) * static_cast<double>(out.numel()) /
            static_cast<double>(std::max<std::int64_t>(whole.rows(), 1));
   };
-  each_run_in_parallel(runs, values.is_cpu(), work,
-                       [&](const Run& run) { view(out, !plan.split, run).copy_(view(values, plan.split, run)); });
+  each_run_in_parallel(runs, values.is_cpu(), work, [&](const Run& run) {
+    const at::Tensor to = view(out, !plan.split, run), from = view(values, plan.split, run);
+    // LibTorch transposes matrices in tiles, but only matrices.
+    run.count == 1 ? to.select(0, 0).copy_(from.select(0, 0)) : to.copy_(from);
+  });
   return out;
 }
 
