@@ -1,11 +1,12 @@
 // softmax and log_softmax: along a static dimension packed, along a ragged one over each sequence.
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/reduction_plan.hpp"
+#include "tensors/nested/scores.hpp"
 
 namespace danling::inline v0::detail {
 namespace {
 
-template <at::Tensor (*function)(const at::Tensor&, const Segments&)>
+template <at::Tensor (*function)(const at::Tensor&, const Segments&), bool is_logarithm>
 void call_softmax(Call& call) {
   const at::Tensor self = call.tensor("self");
   const NestedTensorImpl& impl = *nested(self);
@@ -27,6 +28,10 @@ void call_softmax(Call& call) {
     values = values.to(at::kFloat);
   }
   call.expect(at::isFloatingType(values.scalar_type()), "expected floating values, got ", values.dtype().name());
+  if (structure.ragged->rank() > 1) {  // many sequences along the dimension: the rows of each element
+    call.finish(wrap(softmax_in_blocks(values, structure, *dim, is_logarithm), structure));
+    return;
+  }
   const ReductionPlan plan(call, impl, {call.integer("dim")}, false);
   call.finish(wrap(function(values, plan.segments(values.device())), structure));
 }
@@ -34,8 +39,8 @@ void call_softmax(Call& call) {
 }  // namespace
 
 void add_softmax(OperatorTable& table) {
-  table.add(Way::offsets, call_softmax<segment_softmax>, {"softmax.int", "_softmax", "special_softmax"});
-  table.add(Way::offsets, call_softmax<segment_log_softmax>,
+  table.add(Way::offsets, call_softmax<segment_softmax, false>, {"softmax.int", "_softmax", "special_softmax"});
+  table.add(Way::offsets, call_softmax<segment_log_softmax, true>,
             {"log_softmax.int", "_log_softmax", "special_log_softmax"});
 }
 
