@@ -1,10 +1,12 @@
-// Which book is this passage from? A transformer reads 2,400 passages of 8 to 512 bytes, without padding.
+// Which book is this passage from? A transformer reads 2,400 passages of 2 to 120 words, without padding.
 //
-//   variable_length                                 about 90 % of the held-out passages after 8 epochs
+//   variable_length                                 about 80 % of the held-out passages in 12 seconds
 //   variable_length --dataloader.collation padded   the same model on padded batches
 //   variable_length --compare true                  both, and a table of their losses and times
 #include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 
@@ -14,7 +16,7 @@
 
 namespace dl = danling;
 
-constexpr std::int64_t longest = 512, num_books = 4;
+constexpr std::int64_t longest = 256, num_words = 4096, num_books = 4;
 
 struct PassageConfig : dl::RunnerConfig {
   std::string file = PASSAGES;
@@ -23,7 +25,7 @@ struct PassageConfig : dl::RunnerConfig {
 
   PassageConfig() {
     seed = 1031;
-    epochs = 8;
+    epochs = 6;
     score_name = "acc";
     dataloader.batch_size = 32;
     dataloader.collation = dl::data::Collation::nested;  // the one word
@@ -34,21 +36,35 @@ struct PassageConfig : dl::RunnerConfig {
   void fields(dl::Fields& f) override {
     RunnerConfig::fields(f);
     f("file", file, "lines of label, title and passage").non_semantic();
-    f("width", width, "features of a byte");
+    f("width", width, "features of a word");
     f("num_layers", num_layers, "layers of the encoder");
     f("num_heads", num_heads, "attention heads");
     f("compare", compare, "train on nested and on padded batches, and print a table").non_semantic();
   }
 };
 
-/// Bytes of a passage, and the number of its book.
+/// A number from 1 for each word, by the FNV-1a hash of its letters; 0 is for padding.
+torch::Tensor words_of(const std::string& text) {
+  std::vector<std::int64_t> out;
+  std::uint32_t hash = 0;
+  for (const char letter : text + ' ') {
+    if (std::isalpha(static_cast<unsigned char>(letter)) != 0) {
+      hash = ((hash == 0 ? 2166136261U : hash) ^ static_cast<unsigned char>(std::tolower(letter))) * 16777619U;
+    } else if (hash != 0) {
+      out.push_back(1 + hash % (num_words - 1));
+      hash = 0;
+    }
+  }
+  return torch::tensor(out);
+}
+
+/// Words of a passage, and the number of its book.
 class Passages {
  public:
   explicit Passages(const std::string& file) {
     std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
-      const std::string text = line.substr(line.rfind('\t') + 1);
-      texts_.push_back(torch::tensor(std::vector<std::int64_t>(text.begin(), text.end())));
+      texts_.push_back(words_of(line.substr(line.rfind('\t') + 1)));
       labels_.push_back(std::stoll(line));
     }
     dl::check<dl::DataError>(!texts_.empty(), "passages", "expected lines of text in ", file, ", got none");
@@ -66,7 +82,7 @@ class Passages {
 
 struct ReaderImpl : torch::nn::Module {
   explicit ReaderImpl(const PassageConfig& config)
-      : bytes(register_module("bytes", torch::nn::Embedding(128, config.width))),
+      : words(register_module("words", torch::nn::Embedding(num_words, config.width))),
         places(register_parameter("places", torch::randn({longest, config.width}) * 0.1)),
         encoder(register_module("encoder", torch::nn::TransformerEncoder(torch::nn::TransformerEncoderOptions(
                                                torch::nn::TransformerEncoderLayerOptions(config.width, config.num_heads)
@@ -76,7 +92,7 @@ struct ReaderImpl : torch::nn::Module {
         books(register_module("books", torch::nn::Linear(config.width, num_books))) {}
 
   torch::Tensor forward(torch::Tensor text) {                                   // [N, L]
-    torch::Tensor x = bytes->forward(text) + places.slice(0, 0, text.size(1));  // [N, L, C]
+    torch::Tensor x = words->forward(text) + places.slice(0, 0, text.size(1));  // [N, L, C]
     if (dl::NestedTensor::is_nested(text)) {
       x = encoder->forward(x.transpose(0, 1)).mean(0);  // [L, N, C], then [N, C]
     } else {
@@ -87,7 +103,7 @@ struct ReaderImpl : torch::nn::Module {
     return books->forward(x);  // [N, 4]
   }
 
-  torch::nn::Embedding bytes;
+  torch::nn::Embedding words;
   torch::Tensor places;
   torch::nn::TransformerEncoder encoder;
   torch::nn::Linear books;

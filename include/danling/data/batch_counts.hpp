@@ -137,9 +137,7 @@ struct LossNormalizer {
 };
 
 /// 0 where it is not nested.
-inline std::int64_t nested_elements(const at::Tensor& input) {
-  return input.defined() && input.is_nested() ? input.numel() : 0;
-}
+std::int64_t nested_elements(const at::Tensor& input);
 template <class I>
 std::int64_t tokens_of_input(const I& input) {
   if constexpr (std::same_as<I, State>) {
