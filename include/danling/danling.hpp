@@ -17,6 +17,7 @@
 #include <danling/state/state.hpp>
 #include <danling/tensors/any_value.hpp>
 #include <danling/tensors/nested_tensor.hpp>
+#include <danling/tensors/pn_tensor.hpp>
 
 #include <danling/data/batch.hpp>
 #include <danling/data/collate.hpp>
