@@ -67,6 +67,22 @@ TEST_CASE("NestedTensor: elements, padded and packed values lead back to the sam
   }
 }
 
+TEST_CASE("NestedTensor: one tensor in braces is a batch of one, a nested one is taken as it is", "[nested]") {
+  const Tensor row = torch::arange(3);
+  const NestedTensor one({row}), padded({row}, {.padding_value = 2});
+  CHECK(one.sizes() == torch::IntArrayRef({1, 3}));
+  CHECK(one[0].equal(row));
+  CHECK(padded.batch_size() == 1);
+  CHECK(padded.padding_value() == 2);
+  CHECK(NestedTensor({one}).is_same(one));
+  CHECK(NestedTensor{one}.is_same(one));
+  CHECK(NestedTensor{Tensor(one)}.is_same(one));
+  CHECK(NestedTensor({}).batch_size() == 0);
+  CHECK(NestedTensor({{0}}).sizes() == torch::IntArrayRef({1, 1}));
+  CHECK_THROWS_WITH(NestedTensor({one}, {.padding_value = 2}),
+                    ContainsSubstring("expected tensors as elements, got a NestedTensor at 0"));
+}
+
 TEST_CASE("NestedTensor: gradients of padded and packed values reach the elements", "[nested]") {
   for (const auto& shapes : all_batches) {
     for (const bool padded : {true, false}) {

@@ -49,6 +49,11 @@ class NestedTensor : public at::Tensor {
   /// The elements are copied.
   /// @throws DataError for elements of different ranks or devices
   explicit NestedTensor(const std::vector<at::Tensor>& elements, const NestedTensorOptions& options = {});
+  /// NestedTensor({a, b}), also of one element: without this, NestedTensor({a}) would be the handle below. One nested
+  /// tensor in braces is that handle.
+  explicit NestedTensor(std::initializer_list<at::Tensor> elements);
+  explicit NestedTensor(std::initializer_list<at::Tensor> elements, const NestedTensorOptions& options)
+      : NestedTensor(std::vector<at::Tensor>(elements), options) {}
   /// @throws DataError when it is not a nested tensor
   explicit NestedTensor(at::Tensor nested);
   /// Elements of one dimension: NestedTensor({{1, 2, 3}, {4, 5}}).

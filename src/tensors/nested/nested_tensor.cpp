@@ -93,6 +93,10 @@ at::Tensor with_options(at::Tensor tensor, const NestedTensorOptions& options) {
 NestedTensor::NestedTensor(const std::vector<at::Tensor>& elements, const NestedTensorOptions& options)
     : at::Tensor(make(elements, options)) {}
 
+NestedTensor::NestedTensor(std::initializer_list<at::Tensor> elements)
+    : at::Tensor(elements.size() == 1 && is_nested(*elements.begin()) ? *elements.begin()
+                                                                      : make(std::vector<at::Tensor>(elements), {})) {}
+
 NestedTensor::NestedTensor(at::Tensor nested) : at::Tensor(std::move(nested)) {
   check<DataError>(is_nested(*this), "nested_tensor.constructor", "expected a NestedTensor, got ",
                    defined() ? danling::concat("a tensor of shape (", join(sizes()), ")") : "an undefined tensor");
