@@ -102,7 +102,7 @@ std::string make_page() {
 }
 
 TEST_CASE("NestedTensor: the guide's table of operators is that of the kernels", "[nested]") {
-  const std::string path = std::string(DANLING_SOURCE_DIR) + "/docs/nested_operators.md", page = make_page();
+  const std::string path = std::string(DANLING_SOURCE_DIR) + "/docs/tensors/nested_operators.md", page = make_page();
   if (std::getenv("DANLING_WRITE_DOCS") != nullptr) {
     std::ofstream(path) << page;
   }

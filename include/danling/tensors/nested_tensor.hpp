@@ -37,8 +37,9 @@ struct NestedTensorOptions {
 
 /// Sequences of different lengths as one tensor of LibTorch. Its sizes are those of the padded tensor; its values lie
 /// packed, one behind the other. Operators that work per token run on the packed values, those along a sequence know
-/// where each one ends, and the few without either meaning are refused by name: docs/nested.md has the table. It is an
-/// at::Tensor with a handle's cost to copy; what an operator returns is one too (`NestedTensor y(linear(x))`).
+/// where each one ends, and the few without either meaning are refused by name: docs/tensors/nested_operators.md has
+/// the table, docs/tensors/nested.md the guide. It is an at::Tensor with a handle's cost to copy; what an operator
+/// returns is one too (`NestedTensor y(linear(x))`).
 ///
 /// Differentiable. Safe to read from several threads, as tensors are. (DanLing: NestedTensor)
 class NestedTensor : public at::Tensor {

@@ -28,7 +28,7 @@ bool takes_tensors(const c10::FunctionSchema& schema) {
 [[noreturn]] void refuse(const c10::OperatorHandle& op) {
   fail<DataError>(concat("nested_tensor.", op.operator_name().name.substr(op.operator_name().name.find("::") + 2)),
                   "expected an operator that has a meaning for sequences of different lengths (the table in "
-                  "docs/nested.md), got ",
+                  "docs/tensors/nested_operators.md), got ",
                   c10::toString(op.operator_name()), "; call it on each of elements(), or on tensor(), the padded one");
 }
 

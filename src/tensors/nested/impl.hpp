@@ -20,7 +20,7 @@ struct Node;
 
 namespace danling::inline v0::detail {
 
-/// A key in front of all kernels of LibTorch, for every device. docs/nested.md says why this one.
+/// A key in front of all kernels of LibTorch, for every device. docs/tensors/nested_design.md says why this one.
 inline constexpr c10::DispatchKey nested_key = c10::DispatchKey::PrivateUse2;
 inline constexpr c10::DispatchKey autograd_nested_key = c10::DispatchKey::AutogradPrivateUse2;
 
