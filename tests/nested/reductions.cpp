@@ -89,7 +89,7 @@ TEST_CASE("NestedTensor: reductions keep the order of the dimensions that are le
   CHECK(x.sum(0).sizes() == padded.sum(0).sizes());  // (batch, width), as after any encoder
   CHECK(per_element::close(x.sum(0), padded.sum(0)));
   CHECK(per_element::close(x.sum(0, true), padded.sum(0, true)));
-  CHECK(per_element::close(x.sum({0, 2}), padded.sum({0, 2})));
+  CHECK(per_element::close(x.sum(Dims{0, 2}), padded.sum(Dims{0, 2})));
   CHECK(per_element::close(NestedTensor(x.sum(2)).tensor(), padded.sum(2)));
 }
 
@@ -149,13 +149,13 @@ TEST_CASE("NestedTensor: reductions without a dimension, and over batch and sequ
 
 TEST_CASE("NestedTensor: reductions over the batch and static dimensions keep positions", "[nested]") {
   const NestedTensor x({torch::tensor({{1., 2.}, {3., 4.}}), torch::tensor({{10., 20.}})});
-  CHECK(x.sum({0, 2}).equal(torch::tensor({33., 7.})));
-  CHECK(x.mean({0, 2}).equal(torch::tensor({8.25, 3.5})));
+  CHECK(x.sum(Dims{0, 2}).equal(torch::tensor({33., 7.})));
+  CHECK(x.mean(Dims{0, 2}).equal(torch::tensor({8.25, 3.5})));
   CHECK(x.amax({0, 2}).equal(torch::tensor({20., 4.})));
-  CHECK(x.sum({0, 2}, true).equal(torch::tensor({{{33.}, {7.}}})));
+  CHECK(x.sum(Dims{0, 2}, true).equal(torch::tensor({{{33.}, {7.}}})));
   const NestedTensor pictures({torch::ones({2, 3}), torch::ones({1, 4})});
-  CHECK(pictures.sum({0, 1}).equal(torch::tensor({3., 3., 3., 1.})));
-  CHECK(pictures.sum({0, 2}).equal(torch::tensor({7., 3.})));
+  CHECK(pictures.sum(Dims{0, 1}).equal(torch::tensor({3., 3., 3., 1.})));
+  CHECK(pictures.sum(Dims{0, 2}).equal(torch::tensor({7., 3.})));
 }
 
 TEST_CASE("NestedTensor: empty sequences sum to 0, have a mean of NaN and no maximum", "[nested]") {
