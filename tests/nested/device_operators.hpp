@@ -88,6 +88,7 @@ inline const std::vector<Case>& of_tokens() {
        [](auto& in) {
          return Results{in.x.exp(), in.x.tanh(), torch::gelu(in.x), torch::silu(in.y)};
        }},
+      {"leaky_relu", [](auto& in) { return Results{torch::leaky_relu(in.x, 0.1)}; }},
       {"powers",
        [](auto& in) {
          return Results{in.x.square(), in.x.abs().add(1).pow(in.y), in.x.abs().rsqrt()};

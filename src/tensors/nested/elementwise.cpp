@@ -65,7 +65,7 @@ void call_elementwise(Call& call) {
 }
 
 void add_elementwise(OperatorTable& table) {
-  // Those without the tag, and those whose random numbers are drawn value by value.
+  // Those without the tag (leaky_relu: in LibTorch 2.11), and those whose random numbers are drawn value by value.
   table.add(
       Way::packed, call_elementwise,
       {"dropout",   "alpha_dropout", "native_dropout", "bernoulli.p",    "bernoulli",    "normal_",       "uniform_",
@@ -77,7 +77,7 @@ void add_elementwise(OperatorTable& table) {
        "silu",      "mish",          "hardtanh",       "clamp",          "clip",         "where.self",    "nan_to_num",
        "lerp",      "square",        "float_power",    "true_divide",    "floor_divide", "subtract",      "multiply",
        "divide",    "absolute",      "negative",       "greater",        "less",         "greater_equal", "less_equal",
-       "not_equal", "fix",           "arccos",         "arcsin",         "arctan"});
+       "not_equal", "fix",           "arccos",         "arcsin",         "arctan",       "leaky_relu"});
 }
 
 }  // namespace danling::inline v0::detail
