@@ -39,8 +39,12 @@ at::Tensor with_padding(const at::Tensor& values, const Structure& structure, Pa
     using Limits = std::numeric_limits<scalar_t>;
     limit = padding == Padding::smallest ? Limits::lowest() : Limits::max();
   });
+  c10::DimVector ragged_dims;  // of elements without the static dimensions
+  for (std::size_t dim = 0; dim < structure.ragged->rank(); ++dim) {
+    ragged_dims.push_back(static_cast<std::int64_t>(dim));
+  }
   const at::Tensor valid = pad(at::ones({values.size(0)}, values.options().dtype(at::kBool)),
-                               Structure{structure.ragged, structure.ragged_dims, true, 0, false}, 0);
+                               Structure{structure.ragged, ragged_dims, true, 0, false}, 0);
   const std::int64_t rank = structure.element_rank(values.dim());
   at::Tensor mask = valid;  // (batch, ragged...): other dimensions are inserted where the tensor has them
   for (std::int64_t dim = 0; dim < rank; ++dim) {
