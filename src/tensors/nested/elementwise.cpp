@@ -72,7 +72,7 @@ void add_elementwise(OperatorTable& table) {
        "random_",   "exponential_",  "log_normal_",    "geometric_",     "cauchy_",      "zero_",         "fill_",
        "copy_",     "masked_fill",   "rand_like",      "randn_like",     "randint_like", "ones_like",     "zeros_like",
        "full_like", "empty_like",    "clone",          "detach",         "alias",        "contiguous",    "to",
-       "_to_copy",  "type_as",       "pin_memory",     "requires_grad_", "rrelu",        "glu_per_value", "prelu",
+       "_to_copy",  "type_as",       "pin_memory",     "requires_grad_", "rrelu",        "glu_per_value",
        "isclose",   "isfinite",      "isreal",         "softplus",       "relu6",        "selu",          "celu",
        "silu",      "mish",          "hardtanh",       "clamp",          "clip",         "where.self",    "nan_to_num",
        "lerp",      "square",        "float_power",    "true_divide",    "floor_divide", "subtract",      "multiply",

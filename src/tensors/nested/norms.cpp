@@ -1,4 +1,4 @@
-// Norms whose statistics go over positions: of all valid tokens, or of each sequence.
+// Operators by channel: norms whose statistics go over all valid tokens, or over each sequence; prelu.
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -121,6 +121,20 @@ void call_instance_norm(Call& call) {
       wrap(with_weight(call, out.values, moved.scalar_type()).view(moved.sizes()).movedim(1, dim), impl.structure()));
 }
 
+/// One weight for all values, or one for each channel.
+void call_prelu(Call& call) {
+  const at::Tensor self = call.tensor("self"), weight = call.tensor("weight");
+  call.expect(nested(self) != nullptr && nested(weight) == nullptr,
+              "expected a NestedTensor as input and a plain weight, got a NestedTensor as weight");
+  const NestedTensorImpl& impl = *nested(self);
+  const std::int64_t dim = weight.numel() == 1 ? 1 : impl.structure().values_dim(channel_dim(call, impl));
+  const at::Tensor values = values_of(self);
+  call["self"] = weight.numel() == 1 ? values : values.movedim(dim, 1);
+  call.run();
+  const at::Tensor result = call.result(0).toTensor();
+  call.result(0) = wrap(weight.numel() == 1 ? result : result.movedim(1, dim), impl.structure());
+}
+
 }  // namespace
 
 std::int64_t channel_dim(Call& call, const NestedTensorImpl& input) {
@@ -138,6 +152,7 @@ std::int64_t channel_dim(Call& call, const NestedTensorImpl& input) {
 
 void add_norms(OperatorTable& table) {
   table.add(Way::packed, call_batch_norm, {"batch_norm"});
+  table.add(Way::packed, call_prelu, {"prelu"});
   table.add(Way::offsets, call_group_norm, {"group_norm"});
   table.add(Way::offsets, call_instance_norm, {"instance_norm"});
 }
