@@ -16,6 +16,7 @@
 
 #include <danling/state/state.hpp>
 #include <danling/tensors/any_value.hpp>
+#include <danling/tensors/custom_function.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 #include <danling/tensors/pn_tensor.hpp>
 
