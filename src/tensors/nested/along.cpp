@@ -16,6 +16,7 @@ at::Tensor wrap_rows(const at::Tensor& tensor, at::Tensor values, Structure stru
                      const std::vector<std::int64_t>& rows) {
   at::Tensor out = wrap(std::move(values), std::move(structure));
   nested(out)->write_back = [tensor, rows](const at::Tensor& changed) {
+    expect_changeable(tensor, "view");
     at::Tensor whole = values_of(tensor);
     whole.index_copy_(0, row_index(rows, whole.device()), changed);
     replace_values(tensor, whole);

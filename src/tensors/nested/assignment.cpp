@@ -63,6 +63,7 @@ std::vector<std::int64_t> chosen_elements_of(const NestedTensor& tensor, const a
 }  // namespace
 
 void NestedTensor::set(std::int64_t element, const at::Tensor& value) {
+  detail::expect_changeable(*this, "set");
   const std::int64_t at = checked_element(*this, element);
   at::Tensor own = value;
   if (is_nested(value)) {
@@ -86,6 +87,7 @@ void NestedTensor::set(std::int64_t element, const at::Tensor& value) {
 }
 
 void NestedTensor::set(std::initializer_list<at::indexing::TensorIndex> index, const at::Tensor& value) {
+  detail::expect_changeable(*this, "set");
   check<DataError>(index.size() > 0, set_name, "expected an index, got none");
   const auto chosen = chosen_elements_of(*this, *index.begin());
   std::vector<at::Tensor> values(chosen.size(), value);

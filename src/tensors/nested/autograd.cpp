@@ -78,11 +78,13 @@ void add_history(const at::Tensor& tensor, NestedTensorImpl& impl) {
   impl.history = node.get();
 }
 
-/// Whether autograd knows the wrapper by something else than its values: it is a leaf, or a custom function made it.
+/// Whether autograd knows the wrapper by something else than its values: it is a leaf, a custom function made it, or
+/// someone waits for its gradient.
 bool has_own_history(const at::Tensor& tensor, const NestedTensorImpl& impl) {
   const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
   return meta != nullptr && meta->requires_grad() &&
-         (meta->grad_fn_ == nullptr || meta->grad_fn_.get() != impl.history);
+         (meta->grad_fn_ == nullptr || meta->grad_fn_.get() != impl.history || !meta->hooks_.empty() ||
+          meta->retains_grad_);
 }
 
 }  // namespace
@@ -104,6 +106,23 @@ at::Tensor values_of(const at::Tensor& tensor) {
   at::Tensor values = impl.values().detach();
   torch::autograd::set_history(values, make_node<NestedValuesBackward>(tensor, impl.structure()));
   return values;
+}
+
+void expect_changeable(const at::Tensor& tensor, std::string_view operation) {
+  check<DataError>(!c10::GradMode::is_enabled() || !tensor.requires_grad() || !tensor.is_leaf(),
+                   concat("nested_tensor.", operation),
+                   "expected a tensor that autograd can follow through a change in place, got a leaf that requires "
+                   "gradients; change it under NoGradGuard");
+}
+
+void forget_history(const at::Tensor& tensor) {
+  NestedTensorImpl& impl = *nested(tensor);
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(tensor)) {
+    torch::autograd::impl::set_gradient_edge(tensor, torch::autograd::Edge());
+    meta->requires_grad_ = false;
+  }
+  impl.set_values(impl.values().detach());
+  impl.history = nullptr;
 }
 
 void replace_values(const at::Tensor& tensor, at::Tensor values) {

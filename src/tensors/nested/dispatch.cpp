@@ -32,15 +32,26 @@ bool takes_tensors(const c10::FunctionSchema& schema) {
                   c10::toString(op.operator_name()), "; call it on each of elements(), or on tensor(), the padded one");
 }
 
+bool writes_first(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return !arguments.empty() && arguments[0].alias_info() != nullptr && arguments[0].alias_info()->isWrite();
+}
+
 class Kernel final : public c10::OperatorKernel {
  public:
-  explicit Kernel(Operator chosen) : operator_(chosen) {}
+  Kernel(Operator chosen, const c10::FunctionSchema& schema)
+      : operator_(chosen),
+        changes_values_(writes_first(schema) && schema.name() != "aten::detach_" &&
+                        schema.name() != "aten::requires_grad_") {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
     if (operator_.handler == nullptr) {
       refuse(op);
     }
     Call call(op, *stack);
+    if (changes_values_ && call[0].isTensor() && nested(call[0].toTensor()) != nullptr) {
+      expect_changeable(call[0].toTensor(), call.name());
+    }
     if (operator_.way == Way::fallback) {
       expect_fallbacks(call);
       expect_fallback_allowed(call);
@@ -50,6 +61,7 @@ class Kernel final : public c10::OperatorKernel {
 
  private:
   Operator operator_;
+  bool changes_values_;
 };
 
 bool has_out(const c10::FunctionSchema& schema) {
@@ -83,7 +95,8 @@ struct Registrations {
       if (library == nullptr) {
         library = std::make_unique<torch::Library>(torch::Library::IMPL, space, key, __FILE__, __LINE__);
       }
-      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(chosen)));
+      library->impl(full.c_str(),
+                    torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(chosen, op.schema())));
     }
   }
 

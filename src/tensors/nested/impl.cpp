@@ -99,8 +99,10 @@ c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::shallow_copy_and_detach(c1
 void NestedTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) {
   const auto* from = static_cast<const NestedTensorImpl*>(other.get());
   check<DataError>(other->key_set().has(nested_key), "nested_tensor.set_data", "expected a NestedTensor, got a tensor");
-  values_ = from->values_;
+  values_ = from->values_.detach();
   structure_ = from->structure_;
+  data_type_ = from->data_type_;
+  device_opt_ = from->device_opt_;
   update_sizes();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -105,8 +106,13 @@ inline NestedTensorImpl* nested(const at::Tensor& tensor) {
 at::Tensor wrap(at::Tensor values, Structure structure);
 /// The packed values, as a part of the graph of `tensor`.
 at::Tensor values_of(const at::Tensor& tensor);
+/// To be called before a change in place, which autograd could not record for a leaf.
+/// @throws DataError for a leaf that requires gradients, where they are recorded
+void expect_changeable(const at::Tensor& tensor, std::string_view operation);
 /// After an operator has changed them in place.
 void replace_values(const at::Tensor& tensor, at::Tensor values);
+/// Takes the tensor out of the graph; it requires no gradients.
+void forget_history(const at::Tensor& tensor);
 
 /// Values of `padded`, which has the tensor's dimensions: its rows that are not padding. Differentiable, twice too.
 at::Tensor pack(const at::Tensor& padded, const Structure& structure);
