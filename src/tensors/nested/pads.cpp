@@ -11,21 +11,21 @@
 namespace danling::inline v0::detail {
 namespace {
 
-enum class Padding { constant, reflect, replicate, circular };
+enum class PadMode { constant, reflect, replicate, circular };
 
 /// The position that stands at `at`, of `size`; -1 for the constant.
-std::int64_t source_of(Padding mode, std::int64_t at, std::int64_t size) {
+std::int64_t source_of(PadMode mode, std::int64_t at, std::int64_t size) {
   if (at >= 0 && at < size) {
     return at;
   }
   switch (mode) {
-    case Padding::reflect:
+    case PadMode::reflect:
       return at < 0 ? -at : 2 * (size - 1) - at;
-    case Padding::replicate:
+    case PadMode::replicate:
       return at < 0 ? 0 : size - 1;
-    case Padding::circular:
+    case PadMode::circular:
       return ((at % size) + size) % size;
-    case Padding::constant:
+    case PadMode::constant:
       break;
   }
   return -1;
@@ -33,22 +33,22 @@ std::int64_t source_of(Padding mode, std::int64_t at, std::int64_t size) {
 
 /// Along one dimension; negative widths cut.
 at::Tensor pad_dim(Call& call, const at::Tensor& self, std::int64_t dim, std::int64_t before, std::int64_t behind,
-                   Padding mode, double fill) {
+                   PadMode mode, double fill) {
   const NestedTensorImpl& impl = *nested(self);
   const Structure& structure = impl.structure();
   const auto check_size = [&](std::int64_t size) {
-    const std::int64_t most = mode == Padding::reflect    ? size - 1
-                              : mode == Padding::circular ? size
+    const std::int64_t most = mode == PadMode::reflect    ? size - 1
+                              : mode == PadMode::circular ? size
                               : size == 0                 ? 0
                                                           : -1;
     call.expect(
-        size + before + behind >= 0 && (mode == Padding::constant || most == -1 || (before <= most && behind <= most)),
+        size + before + behind >= 0 && (mode == PadMode::constant || most == -1 || (before <= most && behind <= most)),
         "expected elements long enough for a padding of ", before, " and ", behind, ", got ", text_of_shapes(impl));
     return size + before + behind;
   };
   if (!structure.is_ragged(dim)) {
     const std::int64_t at = structure.values_dim(dim), size = impl.values().size(at), count = check_size(size);
-    if (mode == Padding::constant) {
+    if (mode == PadMode::constant) {
       std::vector<std::int64_t> widths(static_cast<std::size_t>(2 * (impl.values().dim() - at)), 0);
       widths[widths.size() - 2] = before;
       widths[widths.size() - 1] = behind;
@@ -68,23 +68,23 @@ at::Tensor pad_dim(Call& call, const at::Tensor& self, std::int64_t dim, std::in
   const auto position_of = [&](std::int64_t element, std::int64_t position) {
     return source_of(mode, position - before, sizes[static_cast<std::size_t>(element)]);
   };
-  return mode == Padding::constant ? take_positions(self, dim, counts, position_of, fill)
+  return mode == PadMode::constant ? take_positions(self, dim, counts, position_of, fill)
                                    : copy_positions(self, dim, counts, position_of);
 }
 
 void call_pad(Call& call) {
   at::Tensor self = call.tensor("self");
   const auto widths = *call.integers("pad");
-  Padding mode = Padding::constant;
+  PadMode mode = PadMode::constant;
   if (call.has("mode")) {
-    constexpr Padding by_number[] = {Padding::reflect, Padding::replicate, Padding::circular, Padding::constant};
+    constexpr PadMode by_number[] = {PadMode::reflect, PadMode::replicate, PadMode::circular, PadMode::constant};
     const c10::IValue& given = call["mode"];
     const std::string name = given.isString() ? given.toStringRef() : "";
     mode = given.isInt()         ? by_number[given.toInt()]
-           : name == "reflect"   ? Padding::reflect
-           : name == "replicate" ? Padding::replicate
-           : name == "circular"  ? Padding::circular
-                                 : Padding::constant;
+           : name == "reflect"   ? PadMode::reflect
+           : name == "replicate" ? PadMode::replicate
+           : name == "circular"  ? PadMode::circular
+                                 : PadMode::constant;
   }
   double fill = 0;
   if (call.has("value") && !call["value"].isNone()) {
