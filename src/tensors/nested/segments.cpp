@@ -227,11 +227,18 @@ Segments segments_of(const Structure& structure, at::Device device) {
 at::Tensor segment_sum(const at::Tensor& values, const Segments& segments) {
   return SegmentSum::apply(values, keep(segments));
 }
+/// In uint8 for bool, which LibTorch's kernels for CUDA do not take.
+at::Tensor segment_extreme(const at::Tensor& values, const Segments& segments, bool largest) {
+  if (values.scalar_type() == at::kBool) {
+    return SegmentExtreme::apply(values.to(at::kByte), keep(segments), largest).to(at::kBool);
+  }
+  return SegmentExtreme::apply(values, keep(segments), largest);
+}
 at::Tensor segment_amax(const at::Tensor& values, const Segments& segments) {
-  return SegmentExtreme::apply(values, keep(segments), true);
+  return segment_extreme(values, segments, true);
 }
 at::Tensor segment_amin(const at::Tensor& values, const Segments& segments) {
-  return SegmentExtreme::apply(values, keep(segments), false);
+  return segment_extreme(values, segments, false);
 }
 at::Tensor segment_logsumexp(const at::Tensor& values, const Segments& segments) {
   return in_float(values, [&](const at::Tensor& wide) { return SegmentLogsumexp::apply(wide, keep(segments)); });
