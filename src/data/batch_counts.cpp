@@ -2,8 +2,6 @@
 
 #include <ATen/ops/sum.h>
 
-#include <danling/tensors/nested_tensor.hpp>
-
 namespace danling::inline v0::data::detail {
 
 std::span<const CountName> normalizer_names() {
@@ -13,10 +11,6 @@ std::span<const CountName> normalizer_names() {
                                                   {"num_tokens", "num_tokens"},
                                                   {"token_count", "token_count"}}};
   return names;
-}
-
-std::int64_t nested_elements(const at::Tensor& input) {
-  return input.defined() && (input.is_nested() || NestedTensor::is_nested(input)) ? input.numel() : 0;
 }
 
 std::span<const CountName> token_names() { return normalizer_names().subspan(1); }

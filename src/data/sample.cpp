@@ -38,11 +38,10 @@ Batch collate(std::vector<Sample> samples, Collation collation) {
 
 namespace detail {
 
-void check_stacked(Collation collation, std::string_view source) {
-  check<ConfigError>(collation == Collation::stack, "data.collate",
-                     "expected samples of the type dl::data::Sample for ", "collation ",
-                     TextTraits<Collation>::format(collation), ", got ", source,
-                     "; unset the loader's option collation (dataloader.collation), and collate in the dataset");
+void refuse_collation(Collation collation, std::string_view source) {
+  fail<ConfigError>("data.collate", "expected samples of the type dl::data::Sample for collation ",
+                    TextTraits<Collation>::format(collation), ", got ", source,
+                    "; unset the loader's option collation (dataloader.collation), and collate in the dataset");
 }
 
 }  // namespace detail

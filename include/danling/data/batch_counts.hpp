@@ -14,6 +14,7 @@
 #include <danling/state/state.hpp>
 #include <danling/tensors/batch_size.hpp>
 #include <danling/tensors/entries.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 namespace danling::inline v0::data {
 
@@ -137,7 +138,9 @@ struct LossNormalizer {
 };
 
 /// 0 where it is not nested.
-std::int64_t nested_elements(const at::Tensor& input);
+inline std::int64_t nested_elements(const at::Tensor& input) {
+  return input.defined() && (input.is_nested() || NestedTensor::is_nested(input)) ? input.numel() : 0;
+}
 template <class I>
 std::int64_t tokens_of_input(const I& input) {
   if constexpr (std::same_as<I, State>) {

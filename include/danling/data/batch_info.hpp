@@ -66,8 +66,13 @@ struct BatchInfo {
 };
 
 namespace detail {
+[[noreturn]] void refuse_collation(Collation collation, std::string_view source);
 /// Fails for all but `stack`; `source` makes the batches. @throws ConfigError
-void check_stacked(Collation collation, std::string_view source);
+inline void check_stacked(Collation collation, std::string_view source) {
+  if (collation != Collation::stack) [[unlikely]] {
+    refuse_collation(collation, source);
+  }
+}
 /// The constant folded into the keys of layer 1 and above; differs from numbers of records and places in `compose`.
 inline std::uint64_t layer_constant(std::int64_t layer) {
   return (std::uint64_t{3} << 62) | static_cast<std::uint64_t>(layer);

@@ -148,7 +148,8 @@ auto collate_records(T& object, std::vector<S> samples, std::span<const std::int
   }
   try {
     auto batch = [&] {
-      if constexpr (std::same_as<S, Sample> && std::same_as<decltype(collate_with(object, std::move(samples))), Batch>) {
+      if constexpr (std::same_as<S, Sample> &&
+                    std::same_as<decltype(collate_with(object, std::move(samples))), Batch>) {
         if (info.collation != Collation::stack) {
           return collate(std::move(samples), info.collation);
         }

@@ -17,6 +17,11 @@
 
 namespace danling::inline v0 {
 
+namespace detail {
+/// A key in front of all kernels of LibTorch, for every device. docs/tensors/nested_design.md says why this one.
+inline constexpr c10::DispatchKey nested_key = c10::DispatchKey::PrivateUse2;
+}  // namespace detail
+
 struct NestedTensorOptions {
   /// Of the values; by default the common type of the elements, and their device.
   std::optional<at::ScalarType> dtype = std::nullopt;
@@ -63,7 +68,9 @@ class NestedTensor : public at::Tensor {
                         const NestedTensorOptions& options = {})
       : NestedTensor(to_tensors(elements), options) {}
 
-  static bool is_nested(const at::Tensor& tensor);
+  static bool is_nested(const at::Tensor& tensor) {
+    return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has(detail::nested_key);
+  }
 
   /// Padded with `padding_value`: (batch, longest, ...), or (longest, batch, ...) unless `batch_first`. Differentiable.
   at::Tensor tensor() const;

@@ -13,6 +13,8 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/DimVector.h>
 
+#include <danling/tensors/nested_tensor.hpp>
+
 #include "tensors/nested/ragged.hpp"
 
 namespace torch::autograd {
@@ -21,8 +23,6 @@ struct Node;
 
 namespace danling::inline v0::detail {
 
-/// A key in front of all kernels of LibTorch, for every device. docs/tensors/nested_design.md says why this one.
-inline constexpr c10::DispatchKey nested_key = c10::DispatchKey::PrivateUse2;
 inline constexpr c10::DispatchKey autograd_nested_key = c10::DispatchKey::AutogradPrivateUse2;
 
 /// How packed values become elements. The values are (rows, static sizes...): the ragged dimensions of an element are

@@ -102,8 +102,6 @@ NestedTensor::NestedTensor(at::Tensor nested) : at::Tensor(std::move(nested)) {
                    defined() ? danling::concat("a tensor of shape (", join(sizes()), ")") : "an undefined tensor");
 }
 
-bool NestedTensor::is_nested(const at::Tensor& tensor) { return detail::nested(tensor) != nullptr; }
-
 at::Tensor NestedTensor::tensor() const {
   const Structure& structure = impl_of(*this).structure();
   return detail::pad(detail::values_of(*this), structure, structure.padding_value);
