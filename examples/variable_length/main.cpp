@@ -1,4 +1,4 @@
-// Which book is this passage from? A transformer reads 2,400 passages of 2 to 120 words, without padding.
+// Which book is this passage from? A transformer reads 2,400 passages of 2 to 110 words, without padding.
 //
 //   variable_length                                 about 80 % of the held-out passages in 12 seconds
 //   variable_length --dataloader.collation padded   the same model on padded batches

@@ -53,7 +53,6 @@ class Kernel final : public c10::OperatorKernel {
       expect_changeable(call[0].toTensor(), call.name());
     }
     if (operator_.way == Way::fallback) {
-      expect_fallbacks(call);
       expect_fallback_allowed(call);
     }
     operator_.handler(call);
@@ -106,12 +105,6 @@ struct Registrations {
 }  // namespace
 
 void call_composite(Call& call) { call.run_composite(); }
-
-void expect_fallbacks(Call& call) {
-  call.expect(!fallbacks_forbidden,
-              "expected operators with kernels for packed values (NoNestedFallback), got one that is called per "
-              "element");
-}
 
 void register_operators() {
   static const auto* const registrations = new Registrations();

@@ -68,16 +68,16 @@ void add_elementwise(OperatorTable& table) {
   // Those without the tag (leaky_relu: in LibTorch 2.11), and those whose random numbers are drawn value by value.
   table.add(
       Way::packed, call_elementwise,
-      {"dropout",   "alpha_dropout", "native_dropout", "bernoulli.p",    "bernoulli",     "normal_",       "uniform_",
-       "random_",   "exponential_",  "log_normal_",    "geometric_",     "cauchy_",       "zero_",         "fill_",
-       "copy_",     "masked_fill",   "rand_like",      "randn_like",     "randint_like",  "ones_like",     "zeros_like",
-       "full_like", "empty_like",    "clone",          "detach",         "alias",         "contiguous",    "to",
-       "_to_copy",  "type_as",       "pin_memory",     "requires_grad_", "rrelu",         "glu_per_value", "isclose",
-       "isfinite",  "isreal",        "softplus",       "relu6",          "selu",          "celu",          "silu",
-       "mish",      "hardtanh",      "clamp",          "clip",           "where.self",    "nan_to_num",    "lerp",
-       "square",    "float_power",   "true_divide",    "floor_divide",   "subtract",      "multiply",      "divide",
-       "absolute",  "negative",      "greater",        "less",           "greater_equal", "less_equal",    "not_equal",
-       "fix",       "arccos",        "arcsin",         "arctan",         "leaky_relu"});
+      {"dropout",     "alpha_dropout", "native_dropout", "bernoulli.p",    "bernoulli",    "normal_",    "uniform_",
+       "random_",     "exponential_",  "log_normal_",    "geometric_",     "cauchy_",      "zero_",      "fill_",
+       "copy_",       "masked_fill",   "rand_like",      "randn_like",     "randint_like", "ones_like",  "zeros_like",
+       "full_like",   "empty_like",    "clone",          "detach",         "alias",        "contiguous", "to",
+       "_to_copy",    "type_as",       "pin_memory",     "requires_grad_", "rrelu",        "isclose",    "isfinite",
+       "isreal",      "softplus",      "relu6",          "selu",           "celu",         "silu",       "mish",
+       "hardtanh",    "clamp",         "clip",           "where.self",     "nan_to_num",   "lerp",       "square",
+       "float_power", "true_divide",   "floor_divide",   "subtract",       "multiply",     "divide",     "absolute",
+       "negative",    "greater",       "less",           "greater_equal",  "less_equal",   "not_equal",  "fix",
+       "arccos",      "arcsin",        "arctan",         "leaky_relu"});
 }
 
 }  // namespace danling::inline v0::detail

@@ -233,9 +233,9 @@ static void call_along_dim(Call& call) {
 void add_fallback(OperatorTable& table) {
   // Of the elements by themselves, without a use in training that would be worth a kernel.
   table.add(Way::fallback, call_per_element, {"renorm", "tril", "triu", "im2col"});
-  table.add(Way::mixed, call_along_dim,
-            {"diff", "glu", "cumulative_trapezoid.dx", "fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft",
-             "fft_ihfft"});
+  table.add(
+      Way::mixed, call_along_dim,
+      {"glu", "cumulative_trapezoid.dx", "fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft", "fft_ihfft"});
 }
 
 }  // namespace danling::inline v0::detail

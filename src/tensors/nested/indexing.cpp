@@ -69,7 +69,7 @@ at::Tensor choose(Call& call, const at::Tensor& self, const at::Tensor& mask) {
   const std::int64_t last = structure.ragged_dims.empty() ? -1 : structure.ragged_dims.back();
   if (mask.dim() > 1 && last + 1 != static_cast<std::int64_t>(structure.ragged_dims.size())) {
     // The values of an element do not lie in the order of its dimensions.
-    expect_fallbacks(call);
+    expect_fallback_allowed(call);
     std::vector<at::Tensor> chosen;
     for (std::int64_t element = 0; element < structure.batch(); ++element) {
       chosen.push_back(at::index(element_of(self, element), to_indices({element_of(mask, structure, element)})));

@@ -1,4 +1,4 @@
-// What LibTorch asks about a tensor as a whole, such as autograd's search for NaN, and its place in the graph.
+// Questions of LibTorch about a tensor as a whole, such as autograd's search for NaN, and its place in the graph.
 #include "tensors/nested/operators.hpp"
 
 namespace danling::inline v0::detail {

@@ -44,6 +44,7 @@ class OperatorTable {
 const OperatorTable& operator_table();
 /// From the table, or by the tag `pointwise`; without a handler for those that are refused.
 Operator find_operator(const c10::OperatorHandle& op);
+/// For a kernel that calls per element only where values cannot stay packed, too.
 /// @throws DataError where fallbacks are forbidden
 void expect_fallback_allowed(Call& call);
 
@@ -66,13 +67,8 @@ void add_pads(OperatorTable& table);
 void add_indexing(OperatorTable& table);
 void add_scatters(OperatorTable& table);
 
-/// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
-void call_elementwise(Call& call);
 /// By the operators that LibTorch composes it of.
 void call_composite(Call& call);
-/// For a kernel that calls per element only where values cannot stay packed.
-/// @throws DataError where fallbacks are forbidden
-void expect_fallbacks(Call& call);
 void add_reductions(OperatorTable& table);
 void add_sorting(OperatorTable& table);
 void add_softmax(OperatorTable& table);

@@ -1,4 +1,4 @@
-// What a reduction over dimensions of the tensor does to packed values.
+// A reduction over dimensions of the tensor, as steps on packed values.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ at::Tensor loop_over_segments(const at::Tensor& values, const Segments& segments
                               const at::Scalar& initial);
 
 at::Tensor reduce_by_index(const at::Tensor& values, const Segments& segments, SegmentOp op, const at::Scalar& initial);
-/// What an empty segment reduces to.
+/// The result of an empty segment.
 at::Scalar initial_of(SegmentOp op, at::ScalarType type);
 
 }  // namespace danling::inline v0::detail

@@ -16,7 +16,7 @@ namespace {
 
 enum class Padding { zero, one, smallest, largest, last };
 
-/// What stands behind the values of each sequence while a kernel for equal lengths runs. It is cut off afterwards.
+/// The filler behind each sequence while a kernel for equal lengths runs; it is cut off afterwards.
 at::Tensor with_padding(const at::Tensor& values, const Structure& structure, Padding padding) {
   const at::ScalarType type = values.scalar_type();
   const bool floating = at::isFloatingType(type);

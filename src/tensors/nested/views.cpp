@@ -332,7 +332,7 @@ at::Tensor reshape_elements(Call& call, const at::Tensor& tensor, const Sizes& s
   if (to.size() > batch && to[batch] == structure.batch()) {
     to.erase(to.begin() + static_cast<std::ptrdiff_t>(batch));
   }
-  expect_fallbacks(call);
+  expect_fallback_allowed(call);
   std::vector<at::Tensor> out;
   for (const at::Tensor& element : elements_of(tensor)) {
     Sizes sizes = to;
