@@ -28,6 +28,23 @@ const std::vector<std::vector<Sizes>> all_batches = {{{3, 8}, {0, 8}, {5, 8}, {1
                                                      {{}, {}, {}},
                                                      {{3, 2, 5}, {1, 4, 2}}};
 
+TEST_CASE("NestedTensor: a padded tensor of many pages holds each row at its place", "[nested]") {
+  const std::vector<std::int64_t> lengths = {1, 4000, 0, 2500, 3999};
+  std::vector<Tensor> parts;
+  std::int64_t rows = 0;
+  for (const std::int64_t length : lengths) {
+    parts.push_back(torch::arange(rows * 128, (rows + length) * 128, torch::kInt).view({length, 128}));
+    rows += length;
+  }
+  const Tensor padded = NestedTensor(parts, {.padding_value = -1}).tensor();  // 10 MB
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    const Tensor element = padded[static_cast<std::int64_t>(at)];
+    CHECK(element.narrow(0, 0, lengths[at]).equal(parts[at]));
+    CHECK(element.narrow(0, lengths[at], 4000 - lengths[at]).eq(-1).all().item<bool>());
+  }
+  CHECK(NestedTensor(parts).tensor().sum(torch::kLong).item<std::int64_t>() == (rows * 128) * (rows * 128 - 1) / 2);
+}
+
 TEST_CASE("NestedTensor: elements, padded and packed values lead back to the same tensor", "[nested]") {
   for (const auto dtype : {torch::kDouble, torch::kBFloat16, torch::kLong, torch::kBool}) {
     for (const bool batch_first : {true, false}) {

@@ -1,5 +1,8 @@
 // Between packed values and padded tensors.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -51,6 +54,19 @@ void each_run(const Ragged& ragged, const Copy& copy) {
   }
 }
 
+/// Asks for huge pages below a large new tensor: with small ones their faults take most of the time of the first write.
+/// Without effect where the system has none.
+void advise_huge_pages(const at::Tensor& fresh) {
+#ifdef MADV_HUGEPAGE
+  constexpr std::uintptr_t page = std::uintptr_t{2} << 20;
+  const auto begin = reinterpret_cast<std::uintptr_t>(fresh.const_data_ptr()), end = begin + fresh.nbytes();
+  const std::uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (first < last) {
+    ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  }
+#endif
+}
+
 /// (rows, ...) -> (batch * longest, ...) for one ragged dimension on the CPU: each byte is written once.
 at::Tensor spread_sequences(const at::Tensor& values, const Ragged& ragged, double fill) {
   auto sizes = values.sizes().vec();
@@ -58,6 +74,7 @@ at::Tensor spread_sequences(const at::Tensor& values, const Ragged& ragged, doub
   const at::Tensor padding = at::full(sizes, fill, values.options()), from = values.contiguous();
   sizes[0] = ragged.batch() * ragged.padded_rows();
   at::Tensor out = at::empty(sizes, values.options());
+  advise_huge_pages(out);
   const std::int64_t bytes = row_bytes(from), longest = ragged.padded_rows();
   auto* write = static_cast<char*>(out.mutable_data_ptr());
   const auto* read = static_cast<const char*>(from.const_data_ptr());
