@@ -72,8 +72,9 @@ NestedTensor chosen_elements(const at::Tensor& tensor, const at::Tensor& valid, 
 
 namespace detail {
 
-c10::DimVector choose_ragged_dims(const std::vector<std::vector<std::int64_t>>& shapes,
-                                  const NestedTensorOptions& options, const char* where) {
+Structure structure_for(const std::vector<std::vector<std::int64_t>>& shapes, const NestedTensorOptions& options,
+                        const char* where) {
+  Structure out = structure_of(options);
   const std::size_t rank = shapes.empty() ? 1 : shapes.front().size();
   c10::DimVector differ;
   for (std::size_t dim = 0; dim < rank; ++dim) {
@@ -87,7 +88,9 @@ c10::DimVector choose_ragged_dims(const std::vector<std::vector<std::int64_t>>& 
     }
   }
   if (!options.ragged_dims) {
-    return differ.empty() && rank > 0 ? c10::DimVector{0} : differ;
+    out.guessed = differ.empty() && rank > 1;
+    out.ragged_dims = differ.empty() && rank > 0 ? c10::DimVector{0} : differ;
+    return out;
   }
   const auto& asked = *options.ragged_dims;
   const bool ascending = std::is_sorted(asked.begin(), asked.end(), std::less_equal<std::int64_t>());
@@ -99,7 +102,8 @@ c10::DimVector choose_ragged_dims(const std::vector<std::vector<std::int64_t>>& 
   check<DataError>(std::includes(asked.begin(), asked.end(), differ.begin(), differ.end()), where,
                    "expected sizes that differ only along ragged_dims (", join(asked),
                    "), got some that differ along (", join(differ), ")");
-  return {asked.begin(), asked.end()};
+  out.ragged_dims = {asked.begin(), asked.end()};
+  return out;
 }
 
 }  // namespace detail
@@ -110,7 +114,8 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
   constexpr const char* where = "nested_tensor.from_concatenated";
   detail::register_operators();
   const std::size_t rank = shapes.empty() ? 1 : shapes.front().size();
-  const c10::DimVector ragged = detail::choose_ragged_dims(shapes, options, where);
+  Structure structure = detail::structure_for(shapes, options, where);
+  const c10::DimVector& ragged = structure.ragged_dims;
   std::vector<std::int64_t> sizes, expected = {0};
   for (const auto& shape : shapes) {
     std::int64_t rows = 1;
@@ -121,7 +126,6 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
     }
     expected[0] += rows;
   }
-  Structure structure = structure_of(options);
   for (std::size_t dim = 0; dim < rank && !shapes.empty(); ++dim) {
     if (std::find(ragged.begin(), ragged.end(), static_cast<std::int64_t>(dim)) == ragged.end()) {
       expected.push_back(shapes.front()[dim]);
@@ -130,7 +134,6 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
   check<DataError>(shapes.empty() || values.sizes() == c10::IntArrayRef(expected), where, "expected values of shape (",
                    join(expected), ") for these shapes, got (", join(values.sizes()), ")");
   structure.ragged = std::make_shared<detail::Ragged>(static_cast<std::int64_t>(shapes.size()), ragged.size(), sizes);
-  structure.ragged_dims = ragged;
   return NestedTensor(with_options(detail::wrap(values, std::move(structure)), options));
 }
 

@@ -79,6 +79,7 @@ c10::DimVector find_ragged_dims(const std::vector<at::Tensor>& elements) {
 
 at::Tensor nest(const std::vector<at::Tensor>& elements, const Structure& like,
                 std::optional<c10::DimVector> ragged_dims) {
+  const bool is_given = ragged_dims.has_value();
   const c10::DimVector ragged = ragged_dims ? std::move(*ragged_dims) : find_ragged_dims(elements);
   std::vector<std::int64_t> sizes;
   std::vector<at::Tensor> rows;
@@ -97,6 +98,14 @@ at::Tensor nest(const std::vector<at::Tensor>& elements, const Structure& like,
   Structure structure = like;
   structure.ragged =
       std::make_shared<Ragged>(static_cast<std::int64_t>(elements.size()), ragged.size(), std::move(sizes));
+  if (!is_given) {
+    const bool differ = std::any_of(elements.begin(), elements.end(), [&](const at::Tensor& element) {
+      return element.sizes() != elements.front().sizes();
+    });
+    structure.guessed = !differ && !elements.empty() && elements.front().dim() > 1;
+  } else if (like.ragged_dims != ragged) {
+    structure.guessed = false;
+  }
   structure.ragged_dims = ragged;
   return wrap(rows.empty() ? at::empty({0}) : at::cat(rows), std::move(structure));
 }

@@ -35,6 +35,7 @@ struct Structure {
   bool batch_first = true;     ///< else the batch is dimension 1, behind the first one of the elements
   double padding_value = 0;
   bool mask_value = false;  ///< of padding, in masks
+  bool guessed = false;     ///< all sizes were equal, so the first dimension was taken for the ragged one
 
   std::int64_t batch() const { return ragged->batch(); }
   bool is_ragged(std::int64_t element_dim) const;

@@ -56,8 +56,8 @@ at::Tensor make(const std::vector<at::Tensor>& elements, const NestedTensorOptio
   for (const at::Tensor& element : out) {
     shapes.push_back(element.sizes().vec());
   }
-  return with_options(detail::nest(out, structure_of(options), detail::choose_ragged_dims(shapes, options, where)),
-                      options);
+  const Structure structure = detail::structure_for(shapes, options, where);
+  return with_options(detail::nest(out, structure, structure.ragged_dims), options);
 }
 
 }  // namespace

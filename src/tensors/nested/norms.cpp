@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/batch_norm.h>
 
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/segments.hpp"
@@ -13,35 +14,41 @@ at::Tensor optional_tensor(Call& call, const char* argument) {
   return call[argument].isTensor() ? call[argument].toTensor() : at::Tensor();
 }
 
-/// The input, with its second dimension as channels: the first of the elements. Equal lengths may hide which is which.
-at::Tensor channels_first(Call& call, std::int64_t channels) {
-  const at::Tensor input = call.tensor("input");
+/// The tensor, with its channels where channel_dim finds them. Elements of equal sizes may have them first or last;
+/// then their number, -1 if unknown, decides.
+at::Tensor with_channels(Call& call, const at::Tensor& input, std::int64_t channels) {
   call.expect(nested(input) != nullptr, "expected a NestedTensor as input, got one as a weight");
   const NestedTensorImpl& impl = *nested(input);
   const Structure& structure = impl.structure();
   const std::int64_t rank = impl.element_rank();
-  if (rank < 2 || structure.ragged_dims != c10::DimVector{0} || structure.batch() == 0 || channels < 0) {
+  if (!structure.guessed || rank < 2 || structure.batch() == 0) {
     return input;
   }
-  for (std::int64_t element = 0; element < structure.batch(); ++element) {
-    if (structure.ragged->rows_of(element) != channels) {
-      return input;
+  const c10::DimVector sizes = impl.element_sizes(0);
+  const bool first = channels < 0 || sizes.front() == channels, last = channels < 0 || sizes.back() == channels;
+  call.expect(!first || !last, "expected elements whose channels are known: all sizes are equal, so dimension 0 and ",
+              rank - 1, " may both have ", channels < 0 ? "them" : concat("the ", channels), ", got ",
+              text_of_shapes(impl), "; create the NestedTensor with the option ragged_dims");
+  c10::DimVector rest;
+  for (std::int64_t dim = 1; dim < rank; ++dim) {
+    rest.push_back(dim);
+  }
+  return first ? with_ragged_dims(call, input, rest) : input;
+}
+
+/// Of the first of these arguments that is a tensor; -1 without.
+std::int64_t num_channels(Call& call) {
+  for (const char* argument : {"weight", "running_mean"}) {
+    const at::Tensor tensor = call.has(argument) ? optional_tensor(call, argument) : at::Tensor();
+    if (tensor.defined()) {
+      return tensor.numel();
     }
   }
-  c10::DimVector ragged_dims;
-  for (std::int64_t dim = 1; dim < rank; ++dim) {
-    ragged_dims.push_back(dim);
-  }
-  return impl.values().size(-1) == channels && rank == 2 ? input : with_ragged_dims(call, input, ragged_dims);
+  return -1;
 }
 
 void call_batch_norm(Call& call) {
-  std::int64_t channels = -1;
-  for (const char* argument : {"weight", "running_mean"}) {
-    const at::Tensor tensor = optional_tensor(call, argument);
-    channels = tensor.defined() ? tensor.size(0) : channels;
-  }
-  const at::Tensor input = channels_first(call, channels);
+  const at::Tensor input = with_channels(call, call.tensor("input"), num_channels(call));
   const NestedTensorImpl& impl = *nested(input);
   const std::int64_t dim = impl.structure().values_dim(channel_dim(call, impl));
   call["input"] = values_of(input).movedim(dim, 1);
@@ -76,8 +83,7 @@ at::Tensor with_weight(Call& call, at::Tensor values, at::ScalarType type) {
 }
 
 void call_group_norm(Call& call) {
-  const at::Tensor weight = optional_tensor(call, "weight");
-  const at::Tensor input = channels_first(call, weight.defined() ? weight.size(0) : -1);
+  const at::Tensor input = with_channels(call, call.tensor("input"), num_channels(call));
   const NestedTensorImpl& impl = *nested(input);
   const std::int64_t dim = impl.structure().values_dim(channel_dim(call, impl)), groups = call.integer("num_groups");
   const at::Tensor moved = values_of(input).movedim(dim, 1);
@@ -92,18 +98,19 @@ void call_group_norm(Call& call) {
 }
 
 void call_instance_norm(Call& call) {
-  if (!call.boolean("use_input_stats")) {
-    call.refuse("expected statistics of the input: use batch_norm with those of training");
-  }
-  std::int64_t channels = -1;
-  for (const char* argument : {"weight", "running_mean"}) {
-    const at::Tensor tensor = optional_tensor(call, argument);
-    channels = tensor.defined() ? tensor.size(0) : channels;
-  }
-  const at::Tensor input = channels_first(call, channels);
+  const at::Tensor input = with_channels(call, call.tensor("input"), num_channels(call));
   const NestedTensorImpl& impl = *nested(input);
   const std::int64_t dim = impl.structure().values_dim(channel_dim(call, impl));
   const at::Tensor moved = values_of(input).movedim(dim, 1);
+  if (!call.boolean("use_input_stats")) {
+    const at::Tensor mean = optional_tensor(call, "running_mean"), variance = optional_tensor(call, "running_var");
+    call.expect(mean.defined() && variance.defined(), "expected running statistics or use_input_stats, got neither");
+    const at::Tensor out = at::batch_norm(
+        moved, optional_tensor(call, "weight"), optional_tensor(call, "bias"), mean, variance,
+        /*training=*/false, call["momentum"].toDouble(), call["eps"].toDouble(), call.boolean("cudnn_enabled"));
+    call.finish(wrap(out.movedim(1, dim), impl.structure()));
+    return;
+  }
   const Segments segments = segments_of(impl.structure(), moved.device());
   const std::int64_t rest = moved.numel() == 0 ? 1 : moved.numel() / moved.size(0) / moved.size(1);
   const Normalised out =
@@ -126,9 +133,10 @@ void call_prelu(Call& call) {
   const at::Tensor self = call.tensor("self"), weight = call.tensor("weight");
   call.expect(nested(self) != nullptr && nested(weight) == nullptr,
               "expected a NestedTensor as input and a plain weight, got a NestedTensor as weight");
-  const NestedTensorImpl& impl = *nested(self);
+  const at::Tensor input = weight.numel() == 1 ? self : with_channels(call, self, weight.numel());
+  const NestedTensorImpl& impl = *nested(input);
   const std::int64_t dim = weight.numel() == 1 ? 1 : impl.structure().values_dim(channel_dim(call, impl));
-  const at::Tensor values = values_of(self);
+  const at::Tensor values = values_of(input);
   call["self"] = weight.numel() == 1 ? values : values.movedim(dim, 1);
   call.run();
   const at::Tensor result = call.result(0).toTensor();
