@@ -105,6 +105,15 @@ at::Tensor values_of(const at::Tensor& tensor) {
   }
   at::Tensor values = impl.values().detach();
   torch::autograd::set_history(values, make_node<NestedValuesBackward>(tensor, impl.structure()));
+  if (tensor.is_leaf()) {
+    // Elements and slices are views of it. Autograd could not follow a change of one into the leaf: LibTorch refuses to
+    // change views of this kind in place.
+    const at::Tensor view = values.alias();
+    if (auto* meta = torch::autograd::impl::get_view_autograd_meta(view)) {  // null below autograd, as in zeros_like
+      meta->set_creation_meta(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
+      return view;
+    }
+  }
   return values;
 }
 
