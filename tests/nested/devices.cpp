@@ -6,7 +6,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
-#include <nested/device_operators.hpp>
+#include <nested/device_layers.hpp>
 #include <support/catch.hpp>
 #include <support/cuda.hpp>
 
@@ -83,6 +83,8 @@ void check_table(const std::vector<Case>& table, const Shapes& shapes, torch::De
 void check_tables(torch::Device device) {
   check_table(of_tokens(), {{3, 4}, {5, 4}, {1, 4}}, device);
   check_table(of_tokens(), {{300, 4}, {7, 4}, {129, 4}, {64, 4}}, device);
+  check_table(of_layers(), {{3, 4}, {5, 4}, {1, 4}}, device);
+  check_table(of_layers(), {{300, 4}, {7, 4}, {129, 4}, {64, 4}}, device);
   check_table(of_channels(), {{4, 3}, {4, 5}, {4, 2}}, device);
   check_table(of_channels(), {{4, 200}, {4, 33}, {4, 2}}, device);
   check_table(of_pictures(), {{4, 3, 5}, {4, 6, 2}, {4, 2, 2}}, device);

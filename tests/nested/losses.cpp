@@ -37,6 +37,10 @@ Tensor labels(std::int64_t length) { return torch::randint(0, num_classes, {leng
 Tensor like_input(std::int64_t length) { return torch::randn({length, num_classes}); }
 Tensor chances(std::int64_t length) { return torch::rand({length, num_classes}); }
 Tensor signs(std::int64_t length) { return torch::randint(0, 2, {length, num_classes}).to(torch::kFloat) * 2 - 1; }
+/// Numbers of classes, up to a negative one.
+Tensor class_lists(std::int64_t length) {
+  return torch::tensor({1, 3, -1, 0, 0}).expand({length, num_classes}).contiguous();
+}
 Tensor row_signs(std::int64_t length) { return torch::randint(0, 2, {length}).to(torch::kFloat) * 2 - 1; }
 
 const std::vector<Loss>& losses() {
@@ -81,6 +85,8 @@ const std::vector<Loss>& losses() {
        [](const Tensor& x, const Tensor& y, int r) {
          return torch::triplet_margin_loss(x, y, x.square(), 1, 2, 1e-6, false, r);
        }},
+      {"multilabel_margin", class_lists,
+       [](const Tensor& x, const Tensor& y, int r) { return torch::multilabel_margin_loss(x, y, r); }},
       {"multi_margin", labels,
        [](const Tensor& x, const Tensor& y, int r) { return torch::multi_margin_loss(x, y, 1, 1, {}, r); }},
   };

@@ -235,8 +235,6 @@ TEST_CASE("einsum: a sum over all tokens of all elements is a plain tensor", "[n
 
 TEST_CASE("einsum: equations without a meaning are refused", "[nested][matmul]") {
   const NestedTensor x({torch::zeros({3, 4}), torch::zeros({5, 4})});
-  CHECK_THROWS_WITH(torch::einsum("...d,de->...e", {x, torch::zeros({4, 2})}),
-                    ContainsSubstring("[nested_tensor.einsum] expected an equation without an ellipsis"));
   CHECK_THROWS_WITH(torch::einsum("bld,lk->bkd", {x, torch::zeros({5, 2})}),
                     ContainsSubstring("[nested_tensor.einsum] expected NestedTensors as all operands with the ragged "
                                       "letter l of bld,lk->bkd, got a tensor of shape (5, 2)"));

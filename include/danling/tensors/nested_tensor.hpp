@@ -116,6 +116,19 @@ class NestedTensor : public at::Tensor {
   /// written to each chosen part, after broadcasting.
   void set(std::initializer_list<at::indexing::TensorIndex> index, const at::Tensor& value);
 
+  /// As at::Tensor's, which writes to a copy where an integer chooses a position of each element along a ragged
+  /// dimension: `x.index_put_({Slice(), 0}, value)` writes to the first token of each here.
+  /// @throws DataError for other indices beside such an integer than integers, slices of the batch and whole dimensions
+  at::Tensor& index_put_(at::ArrayRef<at::indexing::TensorIndex> indices, const at::Tensor& value);
+  at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Tensor& value) {
+    return index_put_(at::ArrayRef<at::indexing::TensorIndex>(indices), value);
+  }
+  at::Tensor& index_put_(at::ArrayRef<at::indexing::TensorIndex> indices, const at::Scalar& value);
+  at::Tensor& index_put_(std::initializer_list<at::indexing::TensorIndex> indices, const at::Scalar& value) {
+    return index_put_(at::ArrayRef<at::indexing::TensorIndex>(indices), value);
+  }
+  using at::Tensor::index_put_;
+
   /// The values of each element, row by row. `shapes()` has their sizes. Copies to the host. (DanLing: tolist)
   template <class T>
   std::vector<std::vector<T>> tolist() const {

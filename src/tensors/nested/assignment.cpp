@@ -1,12 +1,16 @@
 // NestedTensor::set: writing to elements, also elements of other lengths.
 #include <algorithm>
 
+#include <ATen/ops/index_put.h>
+#include <ATen/ops/scalar_tensor.h>
+
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
 #include "tensors/nested/along.hpp"
 #include "tensors/nested/impl.hpp"
+#include "tensors/nested/rows.hpp"
 #include "tensors/nested/shapes.hpp"
 
 namespace danling::inline v0 {
@@ -60,7 +64,79 @@ std::vector<std::int64_t> chosen_elements_of(const NestedTensor& tensor, const a
   return out;
 }
 
+using at::indexing::TensorIndex;
+
+bool is_whole(const TensorIndex& index) {
+  return index.is_slice() && index.slice().start().expect_int() == 0 && index.slice().step().expect_int() == 1 &&
+         index.slice().stop().expect_int() == at::indexing::INDEX_MAX;
+}
+
+/// One for each dimension of the tensor; nothing where `None` or a boolean add dimensions.
+std::vector<TensorIndex> index_of_each_dim(const at::Tensor& tensor, at::ArrayRef<TensorIndex> indices) {
+  std::vector<TensorIndex> out;
+  std::size_t named = 0;
+  for (const TensorIndex& index : indices) {
+    if (index.is_none() || index.is_boolean()) {
+      return {};
+    }
+    const bool is_wide_mask =
+        index.is_tensor() && index.tensor().dim() > 1 && index.tensor().scalar_type() == at::kBool;
+    named += index.is_ellipsis() ? 0 : is_wide_mask ? static_cast<std::size_t>(index.tensor().dim()) : 1;
+  }
+  const auto rank = static_cast<std::size_t>(tensor.dim());
+  for (const TensorIndex& index : indices) {
+    for (std::size_t at = named; index.is_ellipsis() && at < rank; ++at) {
+      out.emplace_back(at::indexing::Slice());
+    }
+    if (!index.is_ellipsis()) {
+      out.push_back(index);
+    }
+  }
+  while (out.size() < rank) {
+    out.emplace_back(at::indexing::Slice());
+  }
+  return out;
+}
+
 }  // namespace
+
+at::Tensor& NestedTensor::index_put_(at::ArrayRef<TensorIndex> indices, const at::Tensor& value) {
+  const detail::NestedTensorImpl& impl = *detail::nested(*this);
+  const detail::Structure& structure = impl.structure();
+  const std::int64_t rank = impl.element_rank();
+  const auto batch_dim = static_cast<std::size_t>(structure.batch_dim(rank));
+  const std::vector<TensorIndex> own = index_of_each_dim(*this, indices);
+  bool chooses_position = false;
+  for (const std::int64_t dim : structure.ragged_dims) {
+    const auto at = static_cast<std::size_t>(structure.tensor_dim(dim, rank));
+    chooses_position =
+        chooses_position || (own.size() == static_cast<std::size_t>(this->dim()) && own[at].is_integer());
+  }
+  if (!chooses_position || own[batch_dim].is_integer()) {  // else a view, of one element
+    return at::Tensor::index_put_(indices, value);
+  }
+  c10::List<std::optional<at::Tensor>> tensors;
+  for (std::size_t at = 0; at < own.size(); ++at) {
+    const bool is_batch = at == batch_dim;
+    check<DataError>(own[at].is_integer() || is_whole(own[at]) || (is_batch && own[at].is_slice()),
+                     "nested_tensor.index_put_",
+                     "expected integers, slices of the batch and whole dimensions beside an integer along a ragged "
+                     "dimension, got another index at ",
+                     at, " for elements ", detail::text_of_shapes(impl), "; set() writes to each element");
+    if (own[at].is_integer()) {
+      tensors.push_back(at::scalar_tensor(own[at].integer().expect_int(), at::kLong));
+    } else if (is_batch) {
+      tensors.push_back(detail::row_index(chosen_elements_of(*this, own[at]), at::kCPU));
+    } else {
+      tensors.push_back(std::nullopt);
+    }
+  }
+  return at::Tensor::index_put_(tensors, value.to(impl.values().options().requires_grad(false)));
+}
+
+at::Tensor& NestedTensor::index_put_(at::ArrayRef<TensorIndex> indices, const at::Scalar& value) {
+  return index_put_(indices, at::scalar_tensor(value, detail::nested(*this)->values().options().requires_grad(false)));
+}
 
 void NestedTensor::set(std::int64_t element, const at::Tensor& value) {
   detail::expect_changeable(*this, "set");

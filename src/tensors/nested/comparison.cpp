@@ -84,6 +84,24 @@ void call_with_table(Call& call) {
   call.result(0) = wrap(call.result(0).toTensor(), structure);
 }
 
+/// Numbers in one plain sequence packed, in one sequence for each element per element.
+void call_searchsorted(Call& call) {
+  const at::Tensor sequence = call.tensor("sorted_sequence"), self = call.tensor("self");
+  call.expect(nested(self) != nullptr, "expected a NestedTensor of numbers to look for, got a tensor of shape (",
+              join(self.sizes()), ")");
+  const NestedTensorImpl& impl = *nested(self);
+  if (nested(sequence) != nullptr) {
+    expect_fallback_allowed(call);
+    call.finish(nest_results(run_per_element(call), 0, impl));
+    return;
+  }
+  call.expect(sequence.dim() == 1, "expected one sorted sequence, or a NestedTensor of them, got a tensor of shape (",
+              join(sequence.sizes()), ") beside elements ", text_of_shapes(impl));
+  call["self"] = values_of(self);
+  call.run();
+  call.result(0) = wrap(call.result(0).toTensor(), impl.structure());
+}
+
 }  // namespace
 
 void add_comparison(OperatorTable& table) {
@@ -92,6 +110,7 @@ void add_comparison(OperatorTable& table) {
   table.add(Way::offsets, call_cosine_similarity, {"cosine_similarity"});
   table.add(Way::packed, call_over_all_values,
             {"dist", "histc", "bincount", "_is_all_true", "_is_any_true", "item", "_local_scalar_dense", "is_nonzero"});
+  table.add(Way::mixed, call_searchsorted, {"searchsorted.Tensor"});
   table.add(Way::packed, call_with_table, {"bucketize", "isin", "one_hot"});
   table.add(Way::packed, call_elementwise,
             {"where.self",

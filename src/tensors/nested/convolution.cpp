@@ -134,6 +134,18 @@ void call_upsample(Call& call) {
   call.finish(nest_results(results, 0, impl));
 }
 
+/// Of the channels at dimension 1, which every position has by itself.
+void call_channel_shuffle(Call& call) {
+  const at::Tensor self = call.tensor("self");
+  const NestedTensorImpl& impl = *nested(self);
+  const Structure& structure = impl.structure();
+  call.expect(structure.batch_first && impl.element_rank() >= 2 && !structure.is_ragged(0),
+              "expected elements (channels, length...) with the batch in front, got ", text_of_shapes(impl));
+  call["self"] = values_of(self).unsqueeze(-1);
+  call.run();
+  call.result(0) = wrap(call.result(0).toTensor().squeeze(-1), structure);
+}
+
 }  // namespace
 
 void add_convolution(OperatorTable& table) {
@@ -164,12 +176,15 @@ void add_convolution(OperatorTable& table) {
              "replication_pad1d",
              "replication_pad2d",
              "replication_pad3d",
-             "_pad_circular"});
+             "_pad_circular",
+             "pixel_shuffle",
+             "pixel_unshuffle"});
+  table.add(Way::packed, call_channel_shuffle, {"channel_shuffle"});
   table.add(Way::fallback, call_per_element, {"pad", "constant_pad_nd"});
   table.add(Way::fallback, call_upsample,
             {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
              "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
-             "upsample_trilinear3d", "upsample_bicubic2d"});
+             "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"});
 }
 
 }  // namespace danling::inline v0::detail

@@ -29,7 +29,9 @@ bool takes_tensors(const c10::FunctionSchema& schema) {
   fail<DataError>(concat("nested_tensor.", op.operator_name().name.substr(op.operator_name().name.find("::") + 2)),
                   "expected an operator that has a meaning for sequences of different lengths (the table in "
                   "docs/tensors/nested_operators.md), got ",
-                  c10::toString(op.operator_name()), "; call it on each of elements(), or on tensor(), the padded one");
+                  c10::toString(op.operator_name()),
+                  "; call it on each of elements(), on concat() if each token counts by itself, or on tensor(), the "
+                  "padded one");
 }
 
 bool writes_first(const c10::FunctionSchema& schema) {
@@ -173,6 +175,12 @@ const OperatorTable& operator_table() {
     add_pads(out);
     add_indexing(out);
     add_scatters(out);
+    add_feature_dropout(out);
+    add_embedding_bag(out);
+    add_distances(out);
+    add_linalg_norms(out);
+    add_ctc_loss(out);
+    add_token_index(out);
     return out;
   }();
   return table;

@@ -16,8 +16,7 @@ class Einsum {
   Einsum(Call& call, std::string equation, std::vector<at::Tensor> operands)
       : call_(call), operands_(std::move(operands)) {
     equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
-    call.expect(equation.find("...") == std::string::npos,
-                "expected an equation without an ellipsis for NestedTensors, got ", equation);
+    equation = without_ellipsis(equation);
     const std::size_t arrow = equation.find("->");
     const std::string left = equation.substr(0, arrow);
     for (std::size_t begin = 0; begin <= left.size();) {
@@ -48,6 +47,56 @@ class Einsum {
   at::Tensor compute() { return is_per_row() ? compute_packed() : compute_per_element(); }
 
  private:
+  /// With letters of their own for the dimensions that an ellipsis stands for: as LibTorch aligns them, at the right.
+  std::string without_ellipsis(std::string equation) const {
+    static const std::string dots = "...";
+    if (equation.find(dots) == std::string::npos) {
+      return equation;
+    }
+    std::string unused;
+    for (char letter = 'A'; letter <= 'z'; letter = letter == 'Z' ? 'a' : static_cast<char>(letter + 1)) {
+      unused += equation.find(letter) == std::string::npos ? std::string(1, letter) : "";
+    }
+    const std::size_t arrow = equation.find("->");
+    std::string out;
+    std::vector<std::string> terms;
+    std::size_t widest = 0, operand = 0;
+    for (std::size_t begin = 0; begin <= std::min(arrow, equation.size()); ++operand) {
+      const std::size_t end = std::min({equation.find(',', begin), arrow, equation.size()});
+      terms.push_back(equation.substr(begin, end - begin));
+      const auto named = static_cast<std::int64_t>(terms.back().size()) - 3;
+      const bool has_dots = terms.back().find(dots) != std::string::npos && operand < operands_.size();
+      call_.expect(!has_dots || named <= operands_[operand].dim(), "expected a letter for each dimension at most, got ",
+                   terms.back());
+      widest = has_dots ? std::max(widest, static_cast<std::size_t>(operands_[operand].dim() - named)) : widest;
+      begin = end + 1;
+    }
+    call_.expect(terms.size() == operands_.size() && widest <= unused.size(), "expected ", terms.size(),
+                 " operands for ", equation, ", got ", operands_.size());
+    const std::string letters = unused.substr(0, widest);
+    for (std::size_t at = 0; at < terms.size(); ++at) {
+      const std::size_t found = terms[at].find(dots);
+      if (found != std::string::npos) {
+        const auto own = static_cast<std::size_t>(operands_[at].dim()) - (terms[at].size() - 3);
+        terms[at].replace(found, 3, letters.substr(widest - own));
+      }
+      out += (at == 0 ? "" : ",") + terms[at];
+    }
+    std::string result;
+    if (arrow != std::string::npos) {
+      result = equation.substr(arrow + 2);
+      const std::size_t found = result.find(dots);
+      found == std::string::npos ? result : result.replace(found, 3, letters);
+    } else {  // the ellipsis, then letters that stand once
+      std::string sorted = equation.substr(0, arrow);
+      std::sort(sorted.begin(), sorted.end());
+      result = letters;
+      std::copy_if(sorted.begin(), sorted.end(), std::back_inserter(result), [&](char letter) {
+        return letter != ',' && letter != '.' && std::count(sorted.begin(), sorted.end(), letter) == 1;
+      });
+    }
+    return out + "->" + result;
+  }
   std::string implied_output() const {
     std::string all, out;
     for (const std::string& term : terms_) {

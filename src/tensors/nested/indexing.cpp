@@ -9,6 +9,7 @@
 #include "tensors/nested/along.hpp"
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/shapes.hpp"
+#include "tensors/nested/token_index.hpp"
 
 namespace danling::inline v0::detail {
 namespace {
@@ -187,8 +188,14 @@ void call_index(Call& call) {
       return;
     }
   }
-  call.refuse("expected an index of the batch, a mask, or indices of static dimensions side by side, got ", defined,
-              " indices for elements ", text_of_shapes(impl), "; index each of elements()");
+  if (const auto found = token_indices(call, self, indices)) {
+    call.finish(at::index(values_of(self), to_indices(*found)));
+    return;
+  }
+  call.refuse(
+      "expected an index of the batch, a mask, an index for the batch and each ragged dimension, or indices of "
+      "static dimensions side by side, got ",
+      defined, " indices for elements ", text_of_shapes(impl), "; index each of elements()");
 }
 
 /// The values to write for a mask: a number, or one for each place.
@@ -229,6 +236,13 @@ void call_index_put(Call& call) {
     finish(own);
     return;
   }
+  if (const auto found = token_indices(call, self, indices)) {
+    call.expect(nested(values) == nullptr,
+                "expected a plain tensor of values for single tokens, got a NestedTensor of ", text_of_shapes(impl));
+    own.index_put_(to_indices(*found), values, accumulate);
+    finish(own);
+    return;
+  }
   const std::size_t batch = static_cast<std::size_t>(impl.structure().batch_dim(impl.element_rank()));
   if (count_defined(indices) == 1 && indices.size() == batch + 1) {
     if (const auto numbers = batch_index(call, self, indices[batch])) {
@@ -251,8 +265,10 @@ void call_index_put(Call& call) {
       return;
     }
   }
-  call.refuse("expected an index of the batch, a mask, or indices of static dimensions side by side, for elements ",
-              text_of_shapes(impl), "; NestedTensor::set writes to each element");
+  call.refuse(
+      "expected an index of the batch, a mask, an index for the batch and each ragged dimension, or indices of "
+      "static dimensions side by side, for elements ",
+      text_of_shapes(impl), "; NestedTensor::set writes to each element");
 }
 
 /// In LibTorch a row of all chosen values; here one for each sequence, as the specification has it.

@@ -139,7 +139,10 @@ void call_stack(Call& call) {
   for (const at::Tensor& tensor : tensors) {
     const NestedTensorImpl* impl = nested(tensor);
     call.expect(impl == nullptr || dim > impl->structure().batch_dim(impl->element_rank()),
-                "expected a dimension behind the batch, got ", call.integer("dim"));
+                "expected a dimension behind the batch, got ", call.integer("dim"),
+                ": there is no batch of batches; cat(tensors, ",
+                impl == nullptr ? 0 : impl->structure().batch_dim(impl->element_rank()),
+                ") puts the elements of all into one");
   }
   for (at::Tensor& tensor : tensors) {
     tensor = tensor.unsqueeze(dim);

@@ -102,7 +102,10 @@ at::Tensor multiply_elements(Call& call, Factor a, Factor b) {
   broadcast_factors(call, a, b, batch);
   call.expect(a.sizes(column, batch) == b.sizes(row, batch),
               "expected the columns of the first elements to be the rows of the second, got ", a.shapes, " and ",
-              b.shapes);
+              b.shapes,
+              both ? ""
+                   : "; beside a ragged dimension a padded tensor must be nested too, as nested_like() and "
+                     "from_tensor_mask() make it");
   // The result's dimensions: rows from the first factor, columns from the second, the rest from either.
   std::vector<const Factor*> from(static_cast<std::size_t>(rank), a.layout.structure ? &a : &b);
   from[static_cast<std::size_t>(row)] = &a;
@@ -204,16 +207,39 @@ void call_mm(Call& call) {
   call.finish(at::mm(values_of(self).t(), values_of(other)));
 }
 
-void call_baddbmm(Call& call) {
-  const at::Tensor self = call.tensor("self"), first = call.tensor("batch1"), second = call.tensor("batch2");
+/// alpha times the product plus beta times `self`.
+void finish_sum(Call& call, at::Tensor product) {
+  const at::Tensor self = call.tensor("self");
   const c10::Scalar beta = call["beta"].toScalar(), alpha = call["alpha"].toScalar();
-  call.expect(nested(first) != nullptr || nested(second) != nullptr,
-              "expected a NestedTensor as a factor, got one to add only");
-  at::Tensor out = multiply(call, first, second);
-  if (!alpha.equal(1)) {
-    out = out.mul(alpha);
+  product = alpha.equal(1) ? product : product.mul(alpha);
+  product = beta.equal(0) ? product : product.add(self, beta);
+  if (!call.is_in_place()) {
+    call.finish(product);
+    return;
   }
-  call.finish(beta.equal(0) ? out : out.add(self, beta));
+  call.expect(nested(product) == nullptr ? nested(self) == nullptr : nested(self) != nullptr,
+              "expected a tensor of the product's kind to change in place, got another, of shape (", join(self.sizes()),
+              ")");
+  call.finish(self.copy_(product));
+}
+
+at::Tensor product_of(Call& call, const char* first, const char* second) {
+  const at::Tensor a = call.tensor(first), b = call.tensor(second);
+  call.expect(nested(a) != nullptr || nested(b) != nullptr, "expected a NestedTensor as a factor, got one to add only");
+  return multiply(call, a, b);
+}
+
+void call_baddbmm(Call& call) { finish_sum(call, product_of(call, "batch1", "batch2")); }
+
+/// In LibTorch of matrices alone; here of tokens (batch, length, size) times a weight too.
+void call_addmm(Call& call) { finish_sum(call, product_of(call, "mat1", "mat2")); }
+
+/// The products of all elements in one: their rows and columns must be static.
+void call_addbmm(Call& call) {
+  const at::Tensor out = product_of(call, "batch1", "batch2");
+  call.expect(nested(out) == nullptr, "expected elements whose products have one size, to add them, got ",
+              nested(out) == nullptr ? std::string() : text_of_shapes(*nested(out)));
+  finish_sum(call, out.sum(0));
 }
 
 }  // namespace
@@ -223,6 +249,8 @@ void add_matmul(OperatorTable& table) {
   table.add(Way::offsets, call_bmm, {"bmm"});
   table.add(Way::packed, call_mm, {"mm"});
   table.add(Way::offsets, call_baddbmm, {"baddbmm"});
+  table.add(Way::offsets, call_addmm, {"addmm"});
+  table.add(Way::offsets, call_addbmm, {"addbmm"});
 }
 
 }  // namespace danling::inline v0::detail

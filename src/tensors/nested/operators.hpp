@@ -78,6 +78,12 @@ void add_convolution(OperatorTable& table);
 void add_norms(OperatorTable& table);
 void add_recurrent(OperatorTable& table);
 void add_fallback(OperatorTable& table);
+void add_feature_dropout(OperatorTable& table);
+void add_embedding_bag(OperatorTable& table);
+void add_distances(OperatorTable& table);
+void add_linalg_norms(OperatorTable& table);
+void add_ctc_loss(OperatorTable& table);
+void add_token_index(OperatorTable& table);
 
 /// On the packed values: each tensor argument is made to fit them, each result with as many rows is wrapped.
 void call_elementwise(Call& call);

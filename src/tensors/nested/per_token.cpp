@@ -38,6 +38,22 @@ void call_linear(Call& call) {
   call_on_values(call, input, impl);
 }
 
+/// Of two vectors of each token.
+void call_bilinear(Call& call) {
+  const at::Tensor first = call.tensor("input1"), second = call.tensor("input2");
+  call.expect(nested(first) != nullptr && nested(second) != nullptr && nested(call.tensor("weight")) == nullptr,
+              "expected two NestedTensors as inputs and a plain weight");
+  const NestedTensorImpl &impl = *nested(first), &other = *nested(second);
+  expect_static(call, impl, 1);
+  expect_static(call, other, 1);
+  call.expect(impl.structure().matches(other.structure()), "expected NestedTensors of the same ragged sizes, got ",
+              text_of_shapes(impl), " and ", text_of_shapes(other));
+  call["input1"] = values_of(first);
+  call["input2"] = values_of(second);
+  call.run();
+  call.result(0) = wrap(call.result(0).toTensor(), impl.structure());
+}
+
 void call_norm(Call& call) {
   const at::Tensor input = call.tensor("input");
   call.expect(nested(input) != nullptr, "expected a NestedTensor as input, got one as a weight");
@@ -56,6 +72,7 @@ void call_embedding(Call& call) {
 
 void add_per_token(OperatorTable& table) {
   table.add(Way::packed, call_linear, {"linear"});
+  table.add(Way::packed, call_bilinear, {"bilinear"});
   table.add(Way::packed, call_norm, {"layer_norm", "rms_norm"});
   table.add(Way::packed, call_embedding, {"embedding"});
 }

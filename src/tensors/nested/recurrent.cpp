@@ -126,6 +126,35 @@ void call_recurrent(Call& call) {
   call.finish(std::move(out));
 }
 
+/// One step of a cell for every token by itself, with a state for each one.
+void call_cell(Call& call) {
+  const at::Tensor input = call.tensor("input");
+  const NestedTensorImpl* impl = nested(input);
+  call.expect(impl != nullptr && impl->values().dim() == 2 && !impl->structure().is_ragged(impl->element_rank() - 1),
+              "expected a NestedTensor of elements (length, features) as input: a step of each token");
+  const auto state_of = [&](const at::Tensor& state) {
+    call.expect(nested(state) != nullptr && nested(state)->structure().matches(impl->structure()),
+                "expected states of the input's lengths ", text_of_shapes(*impl), ", nested, got shape (",
+                join(state.sizes()), "); gru, lstm and rnn run along each sequence");
+    return values_of(state);
+  };
+  if (call["hx"].isTensorList()) {
+    States states;
+    for (const at::Tensor& state : call.tensors("hx")) {
+      states.push_back(state_of(state));
+    }
+    call["hx"] = states;
+  } else {
+    call["hx"] = state_of(call.tensor("hx"));
+  }
+  const Structure structure = impl->structure();
+  call["input"] = values_of(input);
+  call.run();
+  for (std::size_t at = 0; at < call.num_results(); ++at) {
+    call.result(at) = wrap(call.result(at).toTensor(), structure);
+  }
+}
+
 }  // namespace
 
 void add_recurrent(OperatorTable& table) {
@@ -133,6 +162,7 @@ void add_recurrent(OperatorTable& table) {
   table.add(Way::offsets, call_recurrent<run_simple<run_gru>>, {"gru.input"});
   table.add(Way::offsets, call_recurrent<run_simple<run_rnn_tanh>>, {"rnn_tanh.input"});
   table.add(Way::offsets, call_recurrent<run_simple<run_rnn_relu>>, {"rnn_relu.input"});
+  table.add(Way::packed, call_cell, {"gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"});
 }
 
 }  // namespace danling::inline v0::detail

@@ -5,6 +5,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
 
 #include "tensors/nested/operators.hpp"
@@ -33,12 +34,14 @@ at::Tensor summable(Call& call, const at::Tensor& rows) {
 /// Sums of float, for quotients; and the type to return.
 at::Tensor in_full_precision(Call& call, const at::Tensor& rows) {
   const at::Tensor typed = with_dtype(call, rows);
-  call.expect(at::isFloatingType(typed.scalar_type()), "expected floating values, got ", typed.dtype().name());
+  call.expect(!at::isIntegralType(typed.scalar_type(), /*includeBool=*/true), "expected floating values, got ",
+              typed.dtype().name());
   return is_narrow(typed) ? typed.to(at::kFloat) : typed;
 }
 at::Tensor restored(Call& call, const at::Tensor& result, const at::Tensor& rows) {
   const bool chosen = call.has("dtype") && !call["dtype"].isNone();
-  return result.to(chosen ? call["dtype"].toScalarType() : rows.scalar_type());
+  const at::ScalarType type = chosen ? call["dtype"].toScalarType() : rows.scalar_type();
+  return result.to(result.is_complex() ? type : c10::toRealValueType(type));
 }
 
 void expect_values(Call& call, const Segments& segments) {
@@ -78,7 +81,8 @@ std::pair<at::Tensor, at::Tensor> moments(Call& call, const at::Tensor& rows, co
   const at::Tensor values = in_full_precision(call, rows), sum = segment_sum(values, segments);
   const at::Tensor count = segments.counts_like(sum), mean = sum / count;
   const at::Tensor centered = values - mean.index_select(0, segments.index);
-  return {segment_sum(centered.square(), segments) / (count - correction).clamp_min(0), mean};
+  const at::Tensor squares = centered.is_complex() ? at::view_as_real(centered).square().sum(-1) : centered.square();
+  return {segment_sum(squares, segments) / (count - correction).clamp_min(0), mean};
 }
 
 /// sqrt, whose gradient at 0 is 0, as that of std and of norms.

@@ -12,6 +12,8 @@
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tensors/nested/segment_loops.hpp"
@@ -225,6 +227,9 @@ Segments segments_of(const Structure& structure, at::Device device) {
 }
 
 at::Tensor segment_sum(const at::Tensor& values, const Segments& segments) {
+  if (values.is_complex()) {
+    return at::view_as_complex(segment_sum(at::view_as_real(values.resolve_conj()), segments));
+  }
   return SegmentSum::apply(values, keep(segments));
 }
 /// In uint8 for bool, which LibTorch's kernels for CUDA do not take.
