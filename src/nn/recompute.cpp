@@ -22,6 +22,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/tape/observer.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 namespace danling::inline v0::nn {
 namespace detail {
@@ -403,6 +404,12 @@ Recompute::Recompute(std::shared_ptr<const torch::nn::Module> module)
   tape::refuse("activation recompute sets generators back");
 }
 Recompute::~Recompute() = default;
+
+void Recompute::read(const at::Tensor& input) {
+  if (NestedTensor::is_nested(input)) {
+    input.detach();
+  }
+}
 
 void Recompute::finish(const std::vector<at::Tensor*>& outputs, Tensors inputs,
                        std::function<Tensors(const Tensors&)> again) {

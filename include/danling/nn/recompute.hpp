@@ -34,6 +34,9 @@ class Recompute {
   Recompute& operator=(const Recompute&) = delete;
   ~Recompute();
 
+  /// Before the first run, of each argument: values that are made when they are read would be a part of the run that
+  /// reads them first.
+  static void read(const at::Tensor& input);
   /// Cuts the tensors of the first run from its graph. `again` returns those of another run, in the same order.
   void finish(const std::vector<at::Tensor*>& outputs, Tensors inputs, std::function<Tensors(const Tensors&)> again);
 
@@ -86,6 +89,12 @@ void take_tensor(T& argument, Recompute::Tensors& out) {
   }
 }
 template <class T>
+void read_tensor(const T& argument) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    Recompute::read(argument);
+  }
+}
+template <class T>
 const T& argument_of(const T& kept, const Recompute::Tensors& saved, std::size_t& next) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
     return saved[next++];
@@ -96,6 +105,7 @@ const T& argument_of(const T& kept, const Recompute::Tensors& saved, std::size_t
 
 template <class F, class... Args>
 auto recompute(std::shared_ptr<const torch::nn::Module> module, F function, Args... args) {
+  (read_tensor(args), ...);
   Recompute pass(std::move(module));
   auto result = call(function, std::as_const(args)...);
   std::vector<at::Tensor*> outputs;

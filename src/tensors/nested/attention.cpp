@@ -1,14 +1,15 @@
 // scaled_dot_product_attention of nested tensors: each sequence attends to its own keys.
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <utility>
 
-#include <ATen/Context.h>
-#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 
 #include "tensors/nested/blocks.hpp"
+#include "tensors/nested/fused_attention.hpp"
 #include "tensors/nested/operators.hpp"
 
 namespace danling::inline v0::detail {
@@ -127,33 +128,21 @@ class Masks {
   std::vector<at::Tensor> parts_;
 };
 
-/// Whether one call of the kernel for packed sequences is right: values (rows, heads, size) on CUDA.
-bool is_for_varlen_kernel(const NestedTensorImpl& query, const NestedTensorImpl& key, const NestedTensorImpl& value,
-                          bool masked, const AttentionOptions& options) {
-  const auto fits = [&](const NestedTensorImpl& one) {
-    const at::Tensor& values = one.values();
-    return values.is_cuda() && (values.scalar_type() == at::kHalf || values.scalar_type() == at::kBFloat16) &&
-           values.scalar_type() == query.values().scalar_type() && values.dim() == 3 &&
-           one.structure().ragged_dims == c10::DimVector{1} && values.size(2) % 8 == 0 && values.size(2) <= 256 &&
-           values.size(2) == query.values().size(2) && values.size(0) > 0;
-  };
-  // Its causal mask is aligned at the last positions, LibTorch's at the first ones: the same for equal lengths.
-  const bool aligned = !options.is_causal || same(query.structure().ragged, key.structure().ragged);
-  const bool heads =
-      query.values().dim() == 3 && key.values().dim() == 3 && query.values().size(1) == key.values().size(1);
-  return !masked && aligned && fits(query) && fits(key) && fits(value) && heads && key.structure().batch_first &&
-         same(key.structure().ragged, value.structure().ragged) && at::globalContext().userEnabledFlashSDP();
-}
-
-at::Tensor attend_varlen(const NestedTensorImpl& query, const NestedTensorImpl& key, const at::Tensor& q,
-                         const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
-  const auto offsets = [&](const NestedTensorImpl& of) {
-    return of.structure().ragged->offsets_on(q.device()).to(at::kInt);
-  };
-  const auto packed = [](const at::Tensor& values) { return values.stride(-1) == 1 ? values : values.contiguous(); };
-  return std::get<0>(at::_flash_attention_forward(
-      packed(q), packed(k), packed(v), offsets(query), offsets(key), query.structure().ragged->longest()[0],
-      key.structure().ragged->longest()[0], options.dropout, options.is_causal, false, options.scale));
+/// By one kernel for the packed sequences, on CUDA; nothing where that is not right.
+std::optional<at::Tensor> attend_packed(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                        const AttentionOptions& options) {
+  const Structure &q = nested(query)->structure(), &k = nested(key)->structure(), &v = nested(value)->structure();
+  const c10::DimVector ragged_dims = {nested(query)->element_rank() - 2};
+  if (!query.is_cuda() || q.ragged_dims != ragged_dims || k.ragged_dims != ragged_dims ||
+      v.ragged_dims != ragged_dims || !k.batch_first || !same(k.ragged, v.ragged)) {
+    return std::nullopt;
+  }
+  const at::Tensor queries = values_of(query), keys = values_of(key), values = values_of(value);
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(queries.size(-1))));
+  const FusedAttention attention = {q.ragged, k.ragged, scale, options.dropout, options.is_causal};
+  const AttentionKernel kernel = find_attention_kernel(queries, keys, values, attention);
+  return kernel == AttentionKernel::none ? std::nullopt
+                                         : std::optional(attend_fused(kernel, queries, keys, values, attention));
 }
 
 at::Tensor attend_in_runs(Call& call, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -206,13 +195,12 @@ void call_attention(Call& call) {
   options.enable_gqa = call.boolean("enable_gqa");
   const auto mask = call["attn_mask"].toOptional<at::Tensor>();
   const bool masked = mask && mask->defined();
-  const at::Tensor values = is_for_varlen_kernel(*q, *k, *v, masked, options)
-                                ? attend_varlen(*q, *k, values_of(query), values_of(key), values_of(value), options)
-                                : [&] {
-                                    Masks masks(call, masked ? mask : std::nullopt, *q, *k);
-                                    return attend_in_runs(call, query, key, value, masks, options);
-                                  }();
-  call.finish(wrap(values, q->structure()));
+  std::optional<at::Tensor> values = masked ? std::nullopt : attend_packed(query, key, value, options);
+  if (!values) {
+    Masks masks(call, masked ? mask : std::nullopt, *q, *k);
+    values = attend_in_runs(call, query, key, value, masks, options);
+  }
+  call.finish(wrap(std::move(*values), q->structure()));
 }
 
 }  // namespace

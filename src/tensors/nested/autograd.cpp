@@ -1,9 +1,12 @@
-// Where a nested tensor meets autograd. Operators work on its values, which carry their own graph; two nodes connect
+// Where a nested tensor meets autograd. Operators work on its values, which carry their own graph; three nodes connect
 // the wrapper to it, for code that knows nothing of the values: custom functions, hooks, grad().
+#include <algorithm>
 #include <memory>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -19,6 +22,17 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
+/// The gradient of a wrapper as that of its values.
+at::Tensor gradient_of_values(const at::Tensor& gradient, const Structure& structure, c10::IntArrayRef sizes) {
+  const NestedTensorImpl* own = nested(gradient);
+  if (own == nullptr) {
+    return pack(gradient, structure).expand(sizes);
+  }
+  check<DataError>(own->structure().matches(structure), "nested_tensor.backward",
+                   "expected a gradient of the tensor's own shapes, got one of ", text_of_shapes(*own));
+  return values_of(gradient);
+}
+
 /// From the gradient of a wrapper to that of its values.
 struct NestedTensorBackward final : Node {
   NestedTensorBackward(Structure chosen, std::vector<std::int64_t> sizes)
@@ -29,17 +43,57 @@ struct NestedTensorBackward final : Node {
     if (!gradient.defined()) {
       return {at::Tensor()};
     }
-    const NestedTensorImpl* own = nested(gradient);
-    if (own == nullptr) {
-      return {pack(gradient, structure).expand(values_sizes)};
-    }
-    check<DataError>(own->structure().matches(structure), "nested_tensor.backward",
-                     "expected a gradient of the tensor's own shapes, got one of ", text_of_shapes(*own));
-    return {values_of(gradient)};
+    return {gradient_of_values(gradient, structure, values_sizes)};
   }
 
   Structure structure;
   std::vector<std::int64_t> values_sizes;
+};
+
+/// From the gradient of a wrapper without values to that of the tensors that they depend on. Only for code that knows
+/// nothing of values: operators connect them with these tensors when they are computed.
+struct NestedDeferredBackward final : Node {
+  NestedDeferredBackward(std::shared_ptr<Deferred> from, Structure chosen)
+      : deferred(std::move(from)), structure(std::move(chosen)) {}
+  std::string name() const override { return "NestedDeferredBackward"; }
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    deferred = nullptr;
+  }
+  variable_list apply(variable_list&& gradients) override {
+    std::shared_ptr<Deferred> from;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      from = deferred;
+    }
+    check<StateError>(from != nullptr, "nested_tensor.backward",
+                      "expected one backward pass, got another; the first one needs retain_graph");
+    const auto& sources = from->sources();
+    variable_list wanted, out(sources.size());
+    std::vector<std::size_t> places;
+    for (std::size_t at = 0; at < sources.size(); ++at) {
+      const auto first = std::find_if(sources.begin(), sources.end(), [&](const at::Tensor& other) {
+        return torch::autograd::impl::gradient_edge(other) == torch::autograd::impl::gradient_edge(sources[at]);
+      });
+      if (sources[at].requires_grad() && first == sources.begin() + static_cast<std::ptrdiff_t>(at)) {
+        wanted.push_back(sources[at]);
+        places.push_back(at);
+      }
+    }
+    if (!gradients.at(0).defined() || wanted.empty()) {
+      return out;
+    }
+    const auto found = torch::autograd::grad(
+        {from->values()}, wanted, {gradient_of_values(gradients[0], structure, from->shape().sizes)},
+        /*retain_graph=*/true, /*create_graph=*/c10::GradMode::is_enabled(), /*allow_unused=*/true);
+    for (std::size_t at = 0; at < found.size(); ++at) {
+      out[places[at]] = found[at];
+    }
+    return out;
+  }
+
+  std::shared_ptr<Deferred> deferred;
+  Structure structure;
 };
 
 /// From the gradient of values to that of their wrapper.
@@ -60,8 +114,8 @@ struct NestedValuesBackward final : Node {
 
 using NodePtr = decltype(torch::autograd::Edge::function);  // a std::shared_ptr before LibTorch 2.13
 
-template <class N, class... Arguments>
-NodePtr make_node(const at::Tensor& input, Arguments&&... arguments) {
+template <class N, class Inputs, class... Arguments>
+NodePtr make_node(const Inputs& input, Arguments&&... arguments) {
   NodePtr node;
   if constexpr (std::is_same_v<NodePtr, std::shared_ptr<Node>>) {
     node = std::make_shared<N>(std::forward<Arguments>(arguments)...);
@@ -78,16 +132,15 @@ void add_history(const at::Tensor& tensor, NestedTensorImpl& impl) {
   impl.history = node.get();
 }
 
-/// Whether autograd knows the wrapper by something else than its values: it is a leaf, a custom function made it, or
-/// someone waits for its gradient.
-bool has_own_history(const at::Tensor& tensor, const NestedTensorImpl& impl) {
+}  // namespace
+
+bool has_own_history(const at::Tensor& tensor) {
+  const NestedTensorImpl& impl = *nested(tensor);
   const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
   return meta != nullptr && meta->requires_grad() &&
          (meta->grad_fn_ == nullptr || meta->grad_fn_.get() != impl.history || !meta->hooks_.empty() ||
           meta->retains_grad_);
 }
-
-}  // namespace
 
 at::Tensor wrap(at::Tensor values, Structure structure) {
   const bool requires_grad = values.requires_grad();
@@ -98,9 +151,19 @@ at::Tensor wrap(at::Tensor values, Structure structure) {
   return out;
 }
 
+at::Tensor wrap(std::shared_ptr<Deferred> values, Structure structure) {
+  at::Tensor out = at::detail::make_tensor<NestedTensorImpl>(values, structure);
+  if (values->requires_grad()) {
+    const auto node = make_node<NestedDeferredBackward>(values->sources(), values, std::move(structure));
+    torch::autograd::set_history(out, node);
+    nested(out)->history = node.get();
+  }
+  return out;
+}
+
 at::Tensor values_of(const at::Tensor& tensor) {
   NestedTensorImpl& impl = *nested(tensor);
-  if (!c10::GradMode::is_enabled() || !has_own_history(tensor, impl)) {
+  if (!c10::GradMode::is_enabled() || !has_own_history(tensor)) {
     return impl.values();
   }
   at::Tensor values = impl.values().detach();

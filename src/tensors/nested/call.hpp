@@ -24,6 +24,7 @@ class Call {
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
       : op_(op), stack_(stack), first_(stack.size() - op.schema().arguments().size()) {}
 
+  const c10::OperatorHandle& op() const { return op_; }
   const c10::FunctionSchema& schema() const { return op_.schema(); }
   /// "sum", of aten::sum.dim_IntList.
   std::string_view name() const;

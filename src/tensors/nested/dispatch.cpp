@@ -9,6 +9,7 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
+#include "tensors/nested/deferred_operators.hpp"
 #include "tensors/nested/operators.hpp"
 
 namespace danling::inline v0::detail {
@@ -53,6 +54,9 @@ class Kernel final : public c10::OperatorKernel {
     Call call(op, *stack);
     if (changes_values_ && call[0].isTensor() && nested(call[0].toTensor()) != nullptr) {
       expect_changeable(call[0].toTensor(), call.name());
+    }
+    if (!changes_values_ && call_on_deferred(call)) {
+      return;
     }
     if (operator_.way == Way::fallback) {
       expect_fallback_allowed(call);

@@ -37,6 +37,17 @@ NestedTensorImpl::NestedTensorImpl(at::Tensor values, Structure structure)
     : TensorImpl(c10::DispatchKeySet({nested_key, autograd_nested_key}), values.dtype(), values.device()),
       values_(std::move(values)),
       structure_(std::move(structure)) {
+  finish_construction();
+}
+
+NestedTensorImpl::NestedTensorImpl(std::shared_ptr<Deferred> values, Structure structure)
+    : TensorImpl(c10::DispatchKeySet({nested_key, autograd_nested_key}), values->shape().dtype, values->shape().device),
+      deferred_(std::move(values)),
+      structure_(std::move(structure)) {
+  finish_construction();
+}
+
+void NestedTensorImpl::finish_construction() {
   // Otherwise LibTorch's kernels for views would come first in InferenceMode, where this tensor is not one of its own.
   // TensorImpl::is_inference asserts in debug builds that the key is there: code here asks the version counter instead.
   key_set_ = key_set_.remove(c10::DispatchKey::ADInplaceOrView);
@@ -50,7 +61,7 @@ void NestedTensorImpl::update_sizes() {
   c10::DimVector sizes;
   for (std::int64_t dim = 0; dim < rank; ++dim) {
     sizes.push_back(structure_.is_ragged(dim) ? structure_.ragged->longest()[structure_.ragged_index(dim)]
-                                              : values_.size(structure_.values_dim(dim)));
+                                              : values_sizes()[static_cast<std::size_t>(structure_.values_dim(dim))]);
   }
   sizes.insert(sizes.begin() + structure_.batch_dim(rank), structure_.batch());
   // Those of the padded tensor. Only numel is another: it counts the values.
@@ -63,21 +74,26 @@ c10::DimVector NestedTensorImpl::element_sizes(std::int64_t element) const {
   c10::DimVector sizes;
   for (std::int64_t dim = 0; dim < element_rank(); ++dim) {
     sizes.push_back(structure_.is_ragged(dim) ? structure_.ragged->sizes(element)[structure_.ragged_index(dim)]
-                                              : values_.size(structure_.values_dim(dim)));
+                                              : values_sizes()[static_cast<std::size_t>(structure_.values_dim(dim))]);
   }
   return sizes;
 }
 
-void NestedTensorImpl::set_values(at::Tensor values) { values_ = std::move(values); }
+std::int64_t NestedTensorImpl::numel_custom() const { return c10::multiply_integers(values_sizes()); }
+
+void NestedTensorImpl::set_values(at::Tensor values) {
+  values_ = std::move(values);
+  deferred_ = nullptr;
+}
 
 void NestedTensorImpl::set_structure(at::Tensor values, Structure structure) {
-  values_ = std::move(values);
+  set_values(std::move(values));
   structure_ = std::move(structure);
   update_sizes();
 }
 
 c10::intrusive_ptr<NestedTensorImpl> NestedTensorImpl::copy(bool allow_tensor_metadata_change) const {
-  auto out = c10::make_intrusive<NestedTensorImpl>(values_.detach(), structure_);
+  auto out = c10::make_intrusive<NestedTensorImpl>(values().detach(), structure_);
   out->set_allow_tensor_metadata_change(allow_tensor_metadata_change);
   return out;
 }
@@ -99,7 +115,7 @@ c10::intrusive_ptr<c10::TensorImpl> NestedTensorImpl::shallow_copy_and_detach(c1
 void NestedTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) {
   const auto* from = static_cast<const NestedTensorImpl*>(other.get());
   check<DataError>(other->key_set().has(nested_key), "nested_tensor.set_data", "expected a NestedTensor, got a tensor");
-  values_ = from->values_.detach();
+  set_values(from->values().detach());
   structure_ = from->structure_;
   data_type_ = from->data_type_;
   device_opt_ = from->device_opt_;

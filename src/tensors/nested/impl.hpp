@@ -15,7 +15,7 @@
 
 #include <danling/tensors/nested_tensor.hpp>
 
-#include "tensors/nested/ragged.hpp"
+#include "tensors/nested/deferred.hpp"
 
 namespace torch::autograd {
 struct Node;
@@ -62,12 +62,18 @@ struct Structure {
 class NestedTensorImpl final : public c10::TensorImpl {
  public:
   NestedTensorImpl(at::Tensor values, Structure structure);
+  NestedTensorImpl(std::shared_ptr<Deferred> values, Structure structure);
 
-  /// Without the history that the wrapper itself may have: see values_of.
-  const at::Tensor& values() const { return values_; }
+  /// Without the history that the wrapper itself may have: see values_of. Computed now if they are deferred.
+  const at::Tensor& values() const { return deferred_ == nullptr ? values_ : deferred_->values(); }
+  /// Null unless it was made without values.
+  const std::shared_ptr<Deferred>& deferred() const { return deferred_; }
+  c10::IntArrayRef values_sizes() const { return deferred_ == nullptr ? values_.sizes() : deferred_->shape().sizes; }
   const Structure& structure() const { return structure_; }
   Structure& structure() { return structure_; }
-  std::int64_t element_rank() const { return structure_.element_rank(values_.dim()); }
+  std::int64_t element_rank() const {
+    return structure_.element_rank(static_cast<std::int64_t>(values_sizes().size()));
+  }
   /// Sizes of one element.
   c10::DimVector element_sizes(std::int64_t element) const;
   void set_values(at::Tensor values);  ///< of the same shape
@@ -84,15 +90,17 @@ class NestedTensorImpl final : public c10::TensorImpl {
   const torch::autograd::Node* history = nullptr;  ///< the node that `wrap` gave it: its gradient is that of the values
 
  protected:
-  std::int64_t numel_custom() const override { return values_.numel(); }
-  c10::SymInt sym_numel_custom() const override { return values_.numel(); }
+  std::int64_t numel_custom() const override;
+  c10::SymInt sym_numel_custom() const override { return numel_custom(); }
   const char* tensorimpl_type_name() const override { return "NestedTensor"; }
 
  private:
+  void finish_construction();
   void update_sizes();
   c10::intrusive_ptr<NestedTensorImpl> copy(bool allow_tensor_metadata_change) const;
 
   at::Tensor values_;
+  std::shared_ptr<Deferred> deferred_;
   Structure structure_;
 };
 
@@ -105,8 +113,12 @@ inline NestedTensorImpl* nested(const at::Tensor& tensor) {
 
 /// A nested tensor over the values, whose gradient flows into theirs.
 at::Tensor wrap(at::Tensor values, Structure structure);
+at::Tensor wrap(std::shared_ptr<Deferred> values, Structure structure);
 /// The packed values, as a part of the graph of `tensor`.
 at::Tensor values_of(const at::Tensor& tensor);
+/// Whether autograd knows the wrapper by something else than its values: it is a leaf, a custom function made it, or
+/// someone waits for its gradient.
+bool has_own_history(const at::Tensor& tensor);
 /// To be called before a change in place, which autograd could not record for a leaf.
 /// @throws DataError for a leaf that requires gradients, where they are recorded
 void expect_changeable(const at::Tensor& tensor, std::string_view operation);

@@ -5,6 +5,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 
+#include "tensors/nested/deferred_operators.hpp"
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/product.hpp"
 
@@ -138,16 +139,28 @@ at::Tensor multiply_elements(Call& call, Factor a, Factor b) {
   } else if (same_as(b)) {
     structure.ragged = b.layout.structure->ragged;
   } else {
-    std::vector<std::int64_t> all;
-    for (std::int64_t element = 0; element < batch; ++element) {
-      for (const auto& one : ragged) {
-        all.push_back(one[static_cast<std::size_t>(element)]);
+    const auto make = [&]() -> RaggedPtr {
+      std::vector<std::int64_t> all;
+      for (std::int64_t element = 0; element < batch; ++element) {
+        for (const auto& one : ragged) {
+          all.push_back(one[static_cast<std::size_t>(element)]);
+        }
       }
-    }
-    structure.ragged = std::make_shared<Ragged>(batch, ragged.size(), std::move(all));
+      return std::make_shared<Ragged>(batch, ragged.size(), std::move(all));
+    };
+    const bool squares = both && ragged.size() == 2 && a.layout.structure->ragged->rank() == 1 &&
+                         a.layout.structure->ragged == b.layout.structure->ragged;
+    structure.ragged = squares ? a.layout.structure->ragged->related(Ragged::square, make) : make();
   }
   sizes[0] = structure.ragged->rows();
-  return wrap(product(a.values, a.layout, b.values, b.layout, {structure}, sizes, batch), structure);
+  const auto multiply = [a_layout = a.layout, b_layout = b.layout, structure, sizes, batch](const at::Tensor& left,
+                                                                                            const at::Tensor& right) {
+    return product(left, a_layout, right, b_layout, {structure}, sizes, batch);
+  };
+  if (auto scores = defer_scores(a.values, a.layout, b.values, b.layout, structure, sizes, multiply)) {
+    return std::move(*scores);
+  }
+  return wrap(multiply(a.values, b.values), structure);
 }
 
 /// Whether the last two dimensions of all elements are static, and the others alike: one product of all rows.

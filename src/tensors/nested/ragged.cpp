@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
 namespace danling::inline v0::detail {
@@ -35,6 +36,7 @@ std::int64_t Ragged::padded_rows() const {
 }
 
 at::Tensor Ragged::offsets_on(at::Device device) const { return index_on(Index::offsets, device); }
+at::Tensor Ragged::starts_on(at::Device device) const { return index_on(Index::starts, device); }
 at::Tensor Ragged::elements_on(at::Device device) const { return index_on(Index::elements, device); }
 at::Tensor Ragged::padded_places_on(at::Device device) const { return index_on(Index::padded_places, device); }
 at::Tensor Ragged::local_places_on(at::Device device) const { return index_on(Index::local_places, device); }
@@ -69,6 +71,15 @@ void Ragged::set_origin(std::int64_t number, const std::shared_ptr<const Ragged>
 }
 
 at::Tensor Ragged::make_index(Index kind) const {
+  if (kind == Index::starts) {
+    std::vector<std::int32_t> starts;
+    for (std::size_t at = 0; at < offsets_.size(); ++at) {
+      if (at == 0 || offsets_[at] != offsets_[at - 1]) {
+        starts.push_back(static_cast<std::int32_t>(offsets_[at]));
+      }
+    }
+    return at::tensor(starts, at::kInt);
+  }
   const bool per_row = kind != Index::offsets;
   at::Tensor out = at::empty({per_row ? rows() : batch() + 1}, at::kLong);
   std::int64_t* write = out.mutable_data_ptr<std::int64_t>();

@@ -37,6 +37,8 @@ class Ragged {
 
   /// First row of each element and the number of rows: int64 of batch + 1.
   at::Tensor offsets_on(at::Device device) const;
+  /// As offsets, of the elements that have rows: int32, as attention's kernels take them.
+  at::Tensor starts_on(at::Device device) const;
   /// Element of each row: int64.
   at::Tensor elements_on(at::Device device) const;
   /// Place of each row among the padded rows of all elements, and of its own: int64.
@@ -47,6 +49,8 @@ class Ragged {
   /// number.
   std::shared_ptr<const Ragged> related(std::int64_t number,
                                         const std::function<std::shared_ptr<const Ragged>()>& make) const;
+  /// The number of the one with each length twice: sequences by themselves, as in attention's scores.
+  static constexpr std::int64_t square = 0;
   /// At once after construction: the one that this was made of is found by this number while it lives.
   void set_origin(std::int64_t number, const std::shared_ptr<const Ragged>& origin);
 
@@ -55,7 +59,7 @@ class Ragged {
   }
 
  private:
-  enum class Index { offsets, elements, padded_places, local_places };
+  enum class Index { offsets, starts, elements, padded_places, local_places };
   at::Tensor index_on(Index kind, at::Device device) const;
   at::Tensor make_index(Index kind) const;
 
