@@ -6,12 +6,14 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/TensorOptions.h>
 
@@ -20,6 +22,21 @@ namespace danling::inline v0 {
 namespace detail {
 /// A key in front of all kernels of LibTorch, for every device. docs/tensors/nested_design.md says why this one.
 inline constexpr c10::DispatchKey nested_key = c10::DispatchKey::PrivateUse2;
+
+/// As torch::tensor makes it: int64 of int, the default type of double. at::tensor keeps these types, and takes no
+/// bool.
+template <class T>
+at::Tensor tensor_of(at::ArrayRef<T> numbers) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return at::tensor(std::vector<std::int64_t>(numbers.begin(), numbers.end())).to(at::kBool);
+  } else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, std::int64_t>) {
+    return at::tensor(numbers, at::kLong);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return at::tensor(numbers, c10::get_default_dtype_as_scalartype());
+  } else {
+    return at::tensor(numbers);
+  }
+}
 }  // namespace detail
 
 struct NestedTensorOptions {
@@ -62,7 +79,7 @@ class NestedTensor : public at::Tensor {
       : NestedTensor(std::vector<at::Tensor>(elements), options) {}
   /// @throws DataError when it is not a nested tensor
   explicit NestedTensor(at::Tensor nested);
-  /// Elements of one dimension: NestedTensor({{1, 2, 3}, {4, 5}}).
+  /// Elements of one dimension, of the type of torch::tensor: NestedTensor({{1, 2, 3}, {4, 5}}) is int64.
   template <class T>
   explicit NestedTensor(std::initializer_list<std::initializer_list<T>> elements,
                         const NestedTensorOptions& options = {})
@@ -168,8 +185,8 @@ class NestedTensor : public at::Tensor {
   template <class T>
   static std::vector<at::Tensor> to_tensors(std::initializer_list<std::initializer_list<T>> elements) {
     std::vector<at::Tensor> out;
-    for (const std::vector<T> element : elements) {
-      out.push_back(at::tensor(element));
+    for (const std::initializer_list<T>& element : elements) {
+      out.push_back(detail::tensor_of<T>(element));
     }
     return out;
   }

@@ -30,7 +30,7 @@ class PNTensor : public at::Tensor {
   at::Tensor mask() const;
 };
 
-/// A PNTensor with the type of the numbers, or that of the options: dl::tensor({1, 2, 3}).
+/// A PNTensor of the type of torch::tensor, or that of the options: dl::tensor({1, 2, 3}) is int64.
 template <class T>
 PNTensor tensor(std::initializer_list<T> data, const at::TensorOptions& options) {
   return PNTensor(at::tensor(data, options));
@@ -41,11 +41,11 @@ PNTensor tensor(const std::vector<T>& data, const at::TensorOptions& options) {
 }
 template <class T>
 PNTensor tensor(std::initializer_list<T> data) {
-  return PNTensor(at::tensor(data));
+  return PNTensor(detail::tensor_of<T>(data));
 }
 template <class T>
 PNTensor tensor(const std::vector<T>& data) {
-  return PNTensor(at::tensor(data));
+  return PNTensor(detail::tensor_of<T>(data));
 }
 PNTensor tensor(at::Tensor data);
 
