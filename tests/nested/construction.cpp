@@ -188,6 +188,19 @@ TEST_CASE("NestedTensor: masks choose elements, and other sizes are cut or kept"
       ContainsSubstring("expected a mask of the first dimensions of a tensor of shape (3, 2), got one of"));
 }
 
+TEST_CASE("NestedTensor: ragged dimensions stay ragged when all elements get one size", "[nested]") {
+  NestedTensor x({torch::ones({2, 3}), torch::ones({2, 5})});
+  REQUIRE(x.ragged_dims() == std::vector<std::int64_t>{1});
+  CHECK(x.nested_like(torch::ones({2, 2, 2}), false).ragged_dims() == std::vector<std::int64_t>{1});
+  x.set(0, torch::zeros({2, 5}));
+  CHECK(x.ragged_dims() == std::vector<std::int64_t>{1});
+  CHECK(x.sizes() == torch::IntArrayRef({2, 2, 5}));
+  x.set({torch::indexing::Slice()}, NestedTensor({torch::ones({2, 4}), torch::ones({2, 4})}));
+  CHECK(x.ragged_dims() == std::vector<std::int64_t>{1});
+  x.set(1, torch::ones({3, 4}));
+  CHECK(x.shapes() == std::vector<Sizes>{{2, 4}, {3, 4}});
+}
+
 TEST_CASE("NestedTensor: elements that do not fit together are refused", "[nested]") {
   CHECK_THROWS_WITH(NestedTensor({torch::ones({2}), torch::ones({2, 2})}),
                     ContainsSubstring("expected elements of one rank, got shapes (2) at 0 and (2, 2) at 1"));

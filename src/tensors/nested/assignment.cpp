@@ -25,10 +25,20 @@ std::int64_t checked_element(const NestedTensor& tensor, std::int64_t index) {
   return index < 0 ? index + batch : index;
 }
 
-/// Makes the tensor one of these elements.
+/// Makes the tensor one of these elements. Ragged dimensions stay ragged, also if all sizes are equal now.
 void replace_elements(const NestedTensor& tensor, const std::vector<at::Tensor>& elements) {
   detail::NestedTensorImpl& impl = *detail::nested(tensor);
-  const at::Tensor made = detail::nest(elements, impl.structure());
+  c10::DimVector ragged_dims = impl.structure().ragged_dims;
+  for (std::int64_t dim = 0; dim < impl.element_rank(); ++dim) {
+    const bool differs = std::any_of(elements.begin(), elements.end(), [&](const at::Tensor& element) {
+      return element.size(dim) != elements.front().size(dim);
+    });
+    if (differs && !impl.structure().is_ragged(dim)) {
+      ragged_dims.push_back(dim);
+    }
+  }
+  std::sort(ragged_dims.begin(), ragged_dims.end());
+  const at::Tensor made = detail::nest(elements, impl.structure(), ragged_dims);
   impl.set_structure(detail::nested(made)->values(), detail::nested(made)->structure());
   detail::replace_values(tensor, impl.values());
 }

@@ -131,8 +131,10 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
       expected.push_back(shapes.front()[dim]);
     }
   }
-  check<DataError>(shapes.empty() || values.sizes() == c10::IntArrayRef(expected), where, "expected values of shape (",
-                   join(expected), ") for these shapes, got (", join(values.sizes()), ")");
+  const bool fits =
+      shapes.empty() ? values.dim() > 0 && values.size(0) == 0 : values.sizes() == c10::IntArrayRef(expected);
+  check<DataError>(fits, where, "expected values of shape (", join(expected), ") for these shapes, got (",
+                   join(values.sizes()), ")");
   structure.ragged = std::make_shared<detail::Ragged>(static_cast<std::int64_t>(shapes.size()), ragged.size(), sizes);
   return NestedTensor(with_options(detail::wrap(values, std::move(structure)), options));
 }
@@ -148,6 +150,11 @@ NestedTensor NestedTensor::from_tensor_mask(const at::Tensor& padded, const at::
   }
   check<DataError>(fits, where, "expected a mask of the first dimensions of a tensor of shape (", join(padded.sizes()),
                    "), got one of shape (", join(mask.sizes()), ")");
+  // Integers of one dimension are lengths, and floats are to be added to scores: neither is a mask.
+  check<DataError>(
+      mask.scalar_type() == at::kBool || (rank > 0 && at::isIntegralType(mask.scalar_type(), /*includeBool=*/false)),
+      where, "expected a boolean mask, got ", c10::toString(mask.scalar_type()), " of shape (", join(mask.sizes()),
+      "); of lengths: torch::arange(longest) < lengths.unsqueeze(1)");
   const at::Tensor flags = mask.to(at::kBool), valid = options.mask_value ? flags.logical_not() : flags;
   if (rank == 0) {
     return chosen_elements(padded, valid, options);
@@ -223,7 +230,7 @@ NestedTensor NestedTensor::nested_like(const at::Tensor& tensor, bool strict) co
     }
     elements.push_back(part);
   }
-  return NestedTensor(detail::nest(elements, own));
+  return NestedTensor(detail::nest(elements, own, own.ragged_dims));
 }
 
 }  // namespace danling::inline v0
