@@ -95,8 +95,8 @@ TEST_CASE("NestedTensor: conv1d keeps types, empty batches, and runs without fal
                     ContainsSubstring("[nested_tensor.conv1d] expected sequences of at least 3 positions beside the "
                                       "padding, got elements (4, 3), (4, 0)"));
   CHECK_THROWS_WITH(torch::conv1d(NestedTensor({torch::randn({3, 4}), torch::randn({5, 4})}), weight),
-                    ContainsSubstring("[nested_tensor.conv1d] expected sizes that differ along dimension 1 of the "
-                                      "elements alone, got (3, 4), (5, 4)"));
+                    ContainsSubstring("[nested_tensor.conv1d] expected elements (channels, length) of 4 channels, got "
+                                      "(3, 4), (5, 4)"));
   CHECK_THROWS_WITH(torch::conv1d(NestedTensor({torch::randn({5, 4}), torch::randn({5, 3})}), weight),
                     ContainsSubstring("[nested_tensor.conv1d] expected elements of 4 channels, got (5, 4), (5, 3)"));
 }

@@ -58,13 +58,17 @@ void call_conv1d(Call& call) {
               "expected a NestedTensor as input and a plain weight");
   call.expect(nested(input)->element_rank() == 2, "expected elements (channels, length), got ",
               text_of_shapes(*nested(input)));
+  const std::int64_t channels = weight.size(1) * call.integer("groups");
+  const Structure& given = nested(input)->structure();
+  call.expect(!given.is_ragged(0) || given.ragged->longest()[0] == channels || given.batch() == 0,
+              "expected elements (channels, length) of ", channels, " channels, got ", text_of_shapes(*nested(input)),
+              "; transpose(1, 2) exchanges channels and length");
   input = with_ragged_dims(call, input, {1});
   const NestedTensorImpl& impl = *nested(input);
   const at::Tensor values = values_of(input);
   const std::int64_t groups = call.integer("groups"), stride = call.integers("stride")->front(),
                      dilation = call.integers("dilation")->front();
-  call.expect(values.size(1) == weight.size(1) * groups, "expected elements of ", weight.size(1) * groups,
-              " channels, got ", text_of_shapes(impl));
+  call.expect(values.size(1) == channels, "expected elements of ", channels, " channels, got ", text_of_shapes(impl));
   const std::int64_t extent = dilation * (weight.size(2) - 1) + 1;
   std::int64_t left = 0, right = 0;
   if (call["padding"].isString()) {
@@ -95,11 +99,19 @@ void call_conv1d(Call& call) {
   call.finish(wrap(all.squeeze(0).t().index_select(0, to), std::move(structure)));
 }
 
-/// Sequences of the results stay ragged, also where one batch has equal lengths.
+/// Positions of the results are ragged, also where one batch has equal sizes, of which channels would be the ragged
+/// ones.
 void call_spatial(Call& call) {
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
   call.expect(impl.element_rank() >= 2, "expected elements (channels, length...), got ", text_of_shapes(impl));
+  if (impl.structure().ragged_dims == c10::DimVector{0}) {
+    c10::DimVector positions;
+    for (std::int64_t dim = 1; dim < impl.element_rank(); ++dim) {
+      positions.push_back(dim);
+    }
+    call[0] = with_ragged_dims(call, first, positions);
+  }
   call_per_element(call);
 }
 

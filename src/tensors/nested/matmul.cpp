@@ -173,10 +173,20 @@ bool is_per_row(const NestedTensorImpl& a, const NestedTensorImpl& b) {
          a.element_rank() == b.element_rank();
 }
 
+/// Whether all elements have this size: they are features of whole sequences, which count as ragged in a batch whose
+/// sequences have equal sizes by chance.
+bool has_sizes(const NestedTensorImpl& vectors, std::int64_t size) {
+  const auto& sizes = vectors.structure().ragged->all_sizes();
+  return std::all_of(sizes.begin(), sizes.end(), [&](std::int64_t own) { return own == size; });
+}
+
 at::Tensor multiply(Call& call, const at::Tensor& a, const at::Tensor& b) {
   const NestedTensorImpl *left = nested(a), *right = nested(b);
   if (left != nullptr && right == nullptr && (b.dim() == 1 || b.dim() == 2)) {  // one weight for all tokens
     const std::int64_t rank = left->element_rank();
+    if (rank == 1 && left->structure().batch_first && left->structure().is_ragged(0) && has_sizes(*left, b.size(0))) {
+      return at::matmul(values_of(a).reshape({left->structure().batch(), b.size(0)}), b);
+    }
     call.expect(rank >= 1 && !left->structure().is_ragged(rank - 1) && left->size(left->dim() - 1) == b.size(0),
                 "expected elements whose last dimension is static and as long as the matrix has rows, got elements ",
                 text_of_shapes(*left), " and a matrix of shape (", join(b.sizes()), ")");
