@@ -140,7 +140,7 @@ void call_expand_as(Call& call) {
     const bool matches = own->structure().matches(like.structure()) && own->element_rank() == like.element_rank();
     const auto values = matches ? std::optional(values_of(self)) : broadcast_nested_to_values(self, like);
     call.expect(values.has_value(), "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(like),
-                " and ", text_of_shapes(*own));
+                " and ", text_of_shapes(*own), text_of_layouts(like, *own));
     call.finish(wrap(values->expand(like.values().sizes()), like.structure()));
     return;
   }

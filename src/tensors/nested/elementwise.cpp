@@ -21,7 +21,7 @@ at::Tensor fit(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to)
   }
   call.expect(other->structure().matches(to.structure()) && other->element_rank() == to.element_rank(),
               "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(to), " and ",
-              text_of_shapes(*other));
+              text_of_shapes(*other), text_of_layouts(to, *other));
   return values_of(tensor);
 }
 

@@ -132,4 +132,17 @@ std::string text_of_shapes(const NestedTensorImpl& tensor) {
   return batch > most ? concat(out, " and ", batch - most, " more") : batch == 0 ? "no elements" : out;
 }
 
+std::string text_of_layouts(const NestedTensorImpl& one, const NestedTensorImpl& other) {
+  const Structure &left = one.structure(), &right = other.structure();
+  if (one.element_rank() > 0 && left.batch_first != right.batch_first) {
+    return concat("; the batch is dimension ", left.batch_dim(one.element_rank()), " of the first and ",
+                  right.batch_dim(other.element_rank()), " of the second: transpose(0, 1) one of them");
+  }
+  if (one.element_rank() == other.element_rank() && left.ragged_dims != right.ragged_dims) {
+    return concat("; the first is ragged along (", join(left.ragged_dims), "), the second along (",
+                  join(right.ragged_dims), "): see the option ragged_dims");
+  }
+  return {};
+}
+
 }  // namespace danling::inline v0::detail

@@ -145,5 +145,8 @@ c10::DimVector find_ragged_dims(const std::vector<at::Tensor>& elements);
 
 /// "(3, 4), (5, 4)": sizes of the elements, of which long lists show the first.
 std::string text_of_shapes(const NestedTensorImpl& tensor);
+/// The end of an error about two tensors of different layouts, which their shapes do not show: where the batch is,
+/// which dimensions are ragged. Empty if they agree.
+std::string text_of_layouts(const NestedTensorImpl& one, const NestedTensorImpl& other);
 
 }  // namespace danling::inline v0::detail

@@ -43,7 +43,7 @@ std::optional<at::Tensor> values_mask(Call& call, const at::Tensor& self, const 
   if (const NestedTensorImpl* other = nested(index)) {
     call.expect(is_mask(index), "expected a mask, got a NestedTensor of ", c10::toString(index.scalar_type()));
     call.expect(other->structure().matches(structure), "expected a mask of the same ragged sizes, got ",
-                text_of_shapes(*other), " for elements ", text_of_shapes(impl));
+                text_of_shapes(*other), " for elements ", text_of_shapes(impl), text_of_layouts(*other, impl));
     call.expect(other->values().sizes() == impl.values().sizes() || other->values().dim() == 1,
                 "expected a mask of values or of rows, got ", text_of_shapes(*other));
     return values_of(index).to(at::kBool);
@@ -307,7 +307,9 @@ void call_take(Call& call) {
 
 void call_gather(Call& call) {
   const at::Tensor self = call.tensor("self"), index = call.tensor("index");
-  call.expect(nested(self) != nullptr && nested(index) != nullptr, "expected a NestedTensor and an index of its kind");
+  call.expect(nested(self) != nullptr && nested(index) != nullptr,
+              "expected a NestedTensor and a nested index, got a plain ", nested(self) == nullptr ? "tensor" : "index",
+              "; index({Slice(), -1}) is the last token of each");
   const NestedTensorImpl& impl = *nested(self);
   const NestedTensorImpl& other = *nested(index);
   const auto dim = impl.structure().element_dim(wrapped_dim(call, self, call.integer("dim")), impl.element_rank());

@@ -56,7 +56,7 @@ at::Tensor cat_ragged(Call& call, const std::vector<at::Tensor>& parts, std::int
       fits = at % rank == along || impl.structure().ragged->all_sizes()[at] == structure.ragged->all_sizes()[at];
     }
     call.expect(fits, "expected elements that differ along dimension ", structure.tensor_dim(dim, first.element_rank()),
-                " only, got ", text_of_shapes(first), " and ", text_of_shapes(impl));
+                " only, got ", text_of_shapes(first), " and ", text_of_shapes(impl), text_of_layouts(first, impl));
     values.push_back(values_of(part));
     begins.push_back(begin);
     begin += impl.structure().ragged->rows();
@@ -93,7 +93,7 @@ at::Tensor cat_static(Call& call, const std::vector<at::Tensor>& parts, std::int
   for (const at::Tensor& part : parts) {
     const NestedTensorImpl& impl = *nested(part);
     call.expect(impl.structure().matches(first.structure()), "expected NestedTensors of the same ragged sizes, got ",
-                text_of_shapes(first), " and ", text_of_shapes(impl));
+                text_of_shapes(first), " and ", text_of_shapes(impl), text_of_layouts(first, impl));
     values.push_back(values_of(part));
   }
   return wrap(at::cat(values, first.structure().values_dim(dim)), first.structure());

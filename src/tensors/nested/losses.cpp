@@ -23,7 +23,8 @@ at::Tensor target_values(Call& call, const at::Tensor& target, const Structure& 
                          const NestedTensorImpl& input) {
   if (const NestedTensorImpl* own = nested(target)) {
     call.expect(own->structure().matches(structure), "expected a target of the input's lengths ", text_of_shapes(input),
-                ", got elements ", text_of_shapes(*own));
+                ", got elements ", text_of_shapes(*own),
+                input.structure().batch_first != own->structure().batch_first ? text_of_layouts(input, *own) : "");
     return values_of(target);
   }
   const std::int64_t rank = target.dim() - 1;
@@ -34,7 +35,8 @@ at::Tensor target_values(Call& call, const at::Tensor& target, const Structure& 
     fits = dim < rank && target.size(structure.tensor_dim(dim, rank)) == structure.ragged->longest()[at];
   }
   call.expect(fits, "expected a target padded to the input's longest sizes, or nested, of its lengths ",
-              text_of_shapes(input), ", got one of shape (", join(target.sizes()), ")");
+              text_of_shapes(input), ", got one of shape (", join(target.sizes()), ") for an input of shape (",
+              join(input.sizes()), ")");
   return pack(target, structure);
 }
 

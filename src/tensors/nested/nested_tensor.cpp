@@ -29,7 +29,7 @@ at::Tensor make(const std::vector<at::Tensor>& elements, const NestedTensorOptio
   for (const at::Tensor& element : elements) {
     check<DataError>(element.defined() && !NestedTensor::is_nested(element), where,
                      "expected tensors as elements, got ", element.defined() ? "a NestedTensor" : "an undefined tensor",
-                     " at ", out.size());
+                     " at ", out.size(), element.defined() ? "; cat({a, b}, 0) makes one batch of two" : "");
     const at::Tensor& first = elements.front();
     check<DataError>(element.dim() == first.dim(), where, "expected elements of one rank, got shapes (",
                      join(first.sizes()), ") at 0 and (", join(element.sizes()), ") at ", out.size());

@@ -86,7 +86,8 @@ at::Tensor permute(Call& call, const at::Tensor& self, const std::vector<std::in
     }
   }
   call.expect(batch && *batch <= 1, "expected the batch to become dimension 0 or 1, got an order of (", join(dims),
-              ") for elements ", text_of_shapes(impl), " with the batch at ", structure.batch_dim(rank));
+              ") for elements ", text_of_shapes(impl), " with the batch at ", structure.batch_dim(rank),
+              "; MultiheadAttention and Transformer of LibTorch take (length, batch, ...): x.transpose(0, 1)");
   return permute_elements(self, order, *batch == 0);
 }
 
