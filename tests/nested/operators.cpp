@@ -32,9 +32,9 @@ registers the kernels (run it with `DANLING_WRITE_DOCS=1` after a change).
 | per element | one call per element; an error while a `NoNestedFallback` lives |
 | refused | an error with the operator's name |
 
-An operator in place works as its counterpart. A refused operator has no meaning for sequences of different lengths,
-belongs to the inside of LibTorch (backward formulas run on plain values, so a nested tensor never reaches them), or
-would give a result of which sizes depend on padding: call it on `elements()` or on `tensor()`.
+An in-place operator works as its counterpart. An operator is refused for one of three reasons: it has no meaning for
+sequences of different lengths; the sizes of its result would depend on padding; or it is a part of LibTorch that never
+meets a nested tensor, such as a backward formula, which runs on plain values. Call it on `elements()` or on `tensor()`.
 
 | operator | way |
 |---|---|
