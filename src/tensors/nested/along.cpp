@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 
@@ -93,6 +94,33 @@ at::Tensor take_positions(const at::Tensor& tensor, std::int64_t element_dim, co
 at::Tensor copy_positions(const at::Tensor& tensor, std::int64_t element_dim, const std::vector<std::int64_t>& counts,
                           const Positions& positions) {
   at::Tensor out = take_positions(tensor, element_dim, counts, positions);
+  nested(out)->write_back = nullptr;
+  return out;
+}
+
+at::Tensor write_through(at::Tensor out, const at::Tensor& tensor,
+                         std::function<at::Tensor(const at::Tensor&)> arrange) {
+  NestedTensorImpl& impl = *nested(out);
+  if (impl.values().is_alias_of(nested(tensor)->values())) {
+    return out;
+  }
+  impl.write_back = [tensor, arrange = std::move(arrange)](const at::Tensor& changed) {
+    expect_changeable(tensor, "view");
+    const at::Tensor whole = values_of(tensor);
+    const at::Tensor places = at::arange(whole.numel(), whole.options().dtype(at::kLong).requires_grad(false));
+    const at::Tensor arranged = values_of(arrange(wrap(places.view(whole.sizes()), nested(tensor)->structure())));
+    const at::Tensor flat = whole.reshape(-1).index_copy(0, arranged.reshape(-1), changed.reshape(-1));
+    at::Tensor own = values_of(tensor);
+    own.copy_(flat.view(own.sizes()));
+    replace_values(tensor, std::move(own));
+  };
+  return out;
+}
+
+at::Tensor own_copy(const at::Tensor& out, const at::Tensor& tensor) {
+  if (nested(out)->values().is_alias_of(nested(tensor)->values())) {
+    return wrap(values_of(out).clone(), nested(out)->structure());
+  }
   nested(out)->write_back = nullptr;
   return out;
 }

@@ -23,6 +23,13 @@ at::Tensor take_positions(const at::Tensor& tensor, std::int64_t element_dim, co
 at::Tensor copy_positions(const at::Tensor& tensor, std::int64_t element_dim, const std::vector<std::int64_t>& counts,
                           const Positions& positions);
 
+/// `out`: a copy of the tensor's values in another order, as `arrange` makes it, where LibTorch has a view. Values that
+/// are written to it in place later are written to the tensor too.
+at::Tensor write_through(at::Tensor out, const at::Tensor& tensor,
+                         std::function<at::Tensor(const at::Tensor&)> arrange);
+/// With values of its own: nothing is written to any other tensor.
+at::Tensor own_copy(const at::Tensor& out, const at::Tensor& tensor);
+
 /// Of each element along a ragged dimension.
 std::vector<std::int64_t> sizes_along(const Structure& structure, std::int64_t element_dim);
 

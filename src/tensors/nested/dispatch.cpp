@@ -40,6 +40,21 @@ bool writes_first(const c10::FunctionSchema& schema) {
   return !arguments.empty() && arguments[0].alias_info() != nullptr && arguments[0].alias_info()->isWrite();
 }
 
+/// A view of a copy: who writes to it writes to the copy, and so to the tensor that was copied.
+void pass_writes_on(const c10::IValue& result, const at::Tensor& copy) {
+  if (result.isTensorList()) {
+    for (const at::Tensor& part : result.toTensorVector()) {
+      pass_writes_on(part, copy);
+    }
+    return;
+  }
+  NestedTensorImpl* impl = result.isTensor() ? nested(result.toTensor()) : nullptr;
+  if (impl != nullptr && !impl->write_back && !result.toTensor().is_same(copy) &&
+      impl->values().is_alias_of(nested(copy)->values())) {
+    impl->write_back = [copy](const at::Tensor&) { nested(copy)->write_back(nested(copy)->values()); };
+  }
+}
+
 class Kernel final : public c10::OperatorKernel {
  public:
   Kernel(Operator chosen, const c10::FunctionSchema& schema)
@@ -61,7 +76,14 @@ class Kernel final : public c10::OperatorKernel {
     if (operator_.way == Way::fallback) {
       expect_fallback_allowed(call);
     }
+    const at::Tensor first =
+        !changes_values_ && call.size() > 0 && call[0].isTensor() ? call[0].toTensor() : at::Tensor();
     operator_.handler(call);
+    if (nested(first) != nullptr && nested(first)->write_back) {
+      for (std::size_t at = 0; at < call.num_results(); ++at) {
+        pass_writes_on(call.result(at), first);
+      }
+    }
   }
 
  private:

@@ -1,4 +1,5 @@
 // Operators on each value by itself: one call on the packed values, after broadcasting.
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -25,14 +26,23 @@ at::Tensor fit(Call& call, const at::Tensor& tensor, const NestedTensorImpl& to)
   return values_of(tensor);
 }
 
+/// Whether `b` has size 1 where both differ.
+bool is_larger(const Ragged& a, const Ragged& b) {
+  if (&a == &b || a.rank() != b.rank() || a.batch() != b.batch()) {
+    return a.rank() > b.rank();
+  }
+  const auto differ = std::mismatch(a.all_sizes().begin(), a.all_sizes().end(), b.all_sizes().begin());
+  return differ.first != a.all_sizes().end() && *differ.second == 1;
+}
+
 }  // namespace
 
 void call_elementwise(Call& call) {
   const bool in_place = call.is_in_place();
   at::Tensor first = call.first_nested();
-  for (std::size_t at = 0; at < call.size() && !in_place; ++at) {  // others have size 1 where this one is ragged
+  for (std::size_t at = 0; at < call.size() && !in_place; ++at) {  // others have size 1 where this one is longer
     const NestedTensorImpl* other = call[at].isTensor() ? nested(call[at].toTensor()) : nullptr;
-    if (other != nullptr && other->structure().ragged->rank() > nested(first)->structure().ragged->rank()) {
+    if (other != nullptr && is_larger(*other->structure().ragged, *nested(first)->structure().ragged)) {
       first = call[at].toTensor();
     }
   }
@@ -66,18 +76,31 @@ void call_elementwise(Call& call) {
 
 void add_elementwise(OperatorTable& table) {
   // Those without the tag (leaky_relu: in LibTorch 2.11), and those whose random numbers are drawn value by value.
-  table.add(
-      Way::packed, call_elementwise,
-      {"dropout",     "alpha_dropout", "native_dropout", "bernoulli.p",    "bernoulli",    "normal_",    "uniform_",
-       "random_",     "exponential_",  "log_normal_",    "geometric_",     "cauchy_",      "zero_",      "fill_",
-       "copy_",       "masked_fill",   "rand_like",      "randn_like",     "randint_like", "ones_like",  "zeros_like",
-       "full_like",   "empty_like",    "clone",          "detach",         "alias",        "contiguous", "to",
-       "_to_copy",    "type_as",       "pin_memory",     "requires_grad_", "rrelu",        "isclose",    "isfinite",
-       "isreal",      "softplus",      "relu6",          "selu",           "celu",         "silu",       "mish",
-       "hardtanh",    "clamp",         "clip",           "where.self",     "nan_to_num",   "lerp",       "square",
-       "float_power", "true_divide",   "floor_divide",   "subtract",       "multiply",     "divide",     "absolute",
-       "negative",    "greater",       "less",           "greater_equal",  "less_equal",   "not_equal",  "fix",
-       "arccos",      "arcsin",        "arctan",         "leaky_relu"});
+  table.add(Way::packed, call_elementwise, {"dropout",      "alpha_dropout",  "native_dropout",
+                                            "bernoulli.p",  "bernoulli",      "normal_",
+                                            "uniform_",     "random_",        "exponential_",
+                                            "log_normal_",  "geometric_",     "cauchy_",
+                                            "zero_",        "fill_",          "copy_",
+                                            "masked_fill",  "rand_like",      "randn_like",
+                                            "randint_like", "ones_like",      "zeros_like",
+                                            "full_like",    "empty_like",     "clone",
+                                            "detach",       "alias",          "contiguous",
+                                            "to",           "_to_copy",       "type_as",
+                                            "pin_memory",   "requires_grad_", "rrelu",
+                                            "isclose",      "isfinite",       "isreal",
+                                            "softplus",     "relu6",          "selu",
+                                            "celu",         "silu",           "mish",
+                                            "hardtanh",     "clamp",          "clip",
+                                            "where.self",   "nan_to_num",     "lerp",
+                                            "square",       "float_power",    "true_divide",
+                                            "floor_divide", "subtract",       "multiply",
+                                            "divide",       "absolute",       "negative",
+                                            "greater",      "less",           "greater_equal",
+                                            "less_equal",   "not_equal",      "fix",
+                                            "arccos",       "arcsin",         "arctan",
+                                            "leaky_relu",   "conj",           "_conj",
+                                            "resolve_conj", "resolve_neg",    "real",
+                                            "imag"});
 }
 
 }  // namespace danling::inline v0::detail

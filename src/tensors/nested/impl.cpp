@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ops/zeros.h>
+
 #include <danling/core/error.hpp>
 #include <danling/core/format.hpp>
 
@@ -120,6 +122,11 @@ void NestedTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& o
   data_type_ = from->data_type_;
   device_opt_ = from->device_opt_;
   update_sizes();
+}
+
+at::Tensor readable(const at::Tensor& plain) {
+  return plain._is_zerotensor() ? at::zeros(plain.sizes(), plain.options())
+                                : plain.resolve_conj().resolve_neg().contiguous();
 }
 
 std::string text_of_shapes(const NestedTensorImpl& tensor) {

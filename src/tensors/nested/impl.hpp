@@ -132,6 +132,9 @@ at::Tensor pack(const at::Tensor& padded, const Structure& structure);
 /// The tensor's dimensions, with `fill` where elements end. Differentiable with respect to the values.
 at::Tensor pad(const at::Tensor& values, const Structure& structure, double fill);
 
+/// Contiguous, with the numbers in memory: LibTorch can leave out zeros (in gradients of gradients), conjugation, signs.
+at::Tensor readable(const at::Tensor& plain);
+
 /// Views of the elements' values.
 std::vector<at::Tensor> elements_of(const at::Tensor& tensor);
 at::Tensor element_of(const at::Tensor& tensor, std::int64_t element);

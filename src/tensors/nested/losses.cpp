@@ -88,7 +88,7 @@ void call_vector_loss(Call& call) {
   const at::Tensor first = call.first_nested();
   const NestedTensorImpl& impl = *nested(first);
   const Structure& structure = impl.structure();
-  const bool vectors = impl.values().dim() == 2 && structure.ragged_dims.back() < impl.element_rank() - 1;
+  const bool vectors = impl.values().dim() == 2 && !structure.is_ragged(impl.element_rank() - 1);
   call.expect(vectors, "expected elements of ragged dimensions and one static last one, got ", text_of_shapes(impl));
   for (std::size_t at = 0; at < call.size(); ++at) {
     c10::IValue& value = call[at];

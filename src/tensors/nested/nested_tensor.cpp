@@ -174,7 +174,7 @@ std::vector<at::Tensor> NestedTensor::host_elements(at::ScalarType type) const {
   const at::Tensor values = impl_of(*this).values().detach().to(at::kCPU, type);
   std::vector<at::Tensor> out;
   for (std::int64_t element = 0; element < structure.batch(); ++element) {
-    out.push_back(detail::element_of(values, structure, element).contiguous());
+    out.push_back(detail::readable(detail::element_of(values, structure, element)));
   }
   return out;
 }

@@ -71,7 +71,7 @@ void advise_huge_pages(const at::Tensor& fresh) {
 at::Tensor spread_sequences(const at::Tensor& values, const Ragged& ragged, double fill) {
   auto sizes = values.sizes().vec();
   sizes[0] = 1;
-  const at::Tensor padding = at::full(sizes, fill, values.options()), from = values.contiguous();
+  const at::Tensor padding = at::full(sizes, fill, values.options()), from = readable(values);
   sizes[0] = ragged.batch() * ragged.padded_rows();
   at::Tensor out = at::empty(sizes, values.options());
   advise_huge_pages(out);
@@ -110,7 +110,7 @@ at::Tensor spread(const at::Tensor& values, const Ragged& ragged, double fill) {
   if (!values.is_cpu()) {
     return out.index_copy_(0, ragged.padded_places_on(values.device()), values);
   }
-  const at::Tensor from = values.contiguous();
+  const at::Tensor from = readable(values);
   const std::int64_t bytes = row_bytes(from);
   auto* write = static_cast<char*>(out.mutable_data_ptr());
   const auto* read = static_cast<const char*>(from.const_data_ptr());
@@ -131,7 +131,7 @@ at::Tensor gather(const at::Tensor& padded, const Ragged& ragged) {
   if (out.numel() == 0) {
     return out;
   }
-  const at::Tensor from = padded.contiguous();
+  const at::Tensor from = readable(padded);
   const std::int64_t bytes = row_bytes(from);
   auto* write = static_cast<char*>(out.mutable_data_ptr());
   const auto* read = static_cast<const char*>(from.const_data_ptr());

@@ -1,4 +1,5 @@
 // Values in front of each sequence and behind it: constant, reflected, replicated or circular.
+#include <algorithm>
 #include <string>
 
 #include <ATen/ops/constant_pad_nd.h>
@@ -41,9 +42,11 @@ at::Tensor pad_dim(Call& call, const at::Tensor& self, std::int64_t dim, std::in
                               : mode == PadMode::circular ? size
                               : size == 0                 ? 0
                                                           : -1;
-    call.expect(
-        size + before + behind >= 0 && (mode == PadMode::constant || most == -1 || (before <= most && behind <= most)),
-        "expected elements long enough for a padding of ", before, " and ", behind, ", got ", text_of_shapes(impl));
+    call.expect(size + std::min<std::int64_t>(before, 0) + std::min<std::int64_t>(behind, 0) >= 0 &&
+                    size + before + behind >= 0 &&
+                    (mode == PadMode::constant || most == -1 || (before <= most && behind <= most)),
+                "expected elements long enough for a padding of ", before, " and ", behind, ", got ",
+                text_of_shapes(impl));
     return size + before + behind;
   };
   if (!structure.is_ragged(dim)) {
@@ -73,7 +76,8 @@ at::Tensor pad_dim(Call& call, const at::Tensor& self, std::int64_t dim, std::in
 }
 
 void call_pad(Call& call) {
-  at::Tensor self = call.tensor("self");
+  const at::Tensor whole = call.tensor("self");
+  at::Tensor self = whole;
   const auto widths = *call.integers("pad");
   PadMode mode = PadMode::constant;
   if (call.has("mode")) {
@@ -105,7 +109,7 @@ void call_pad(Call& call) {
                 text_of_shapes(impl));
     self = pad_dim(call, self, *dim, before, behind, mode, fill);
   }
-  call.finish(self);
+  call.finish(self.is_same(whole) ? self.clone() : self);
 }
 
 }  // namespace

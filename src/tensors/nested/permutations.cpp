@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tensors/nested/along.hpp"
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/rows.hpp"
 #include "tensors/nested/shapes.hpp"
@@ -53,6 +54,7 @@ at::Tensor permute_elements(const at::Tensor& tensor, const c10::DimVector& orde
     }
   }
   structure.batch_first = batch_first;
+  bool copies = false;
   if (!std::is_sorted(values_order.begin(), values_order.end())) {
     values = values.permute(values_order);
   }
@@ -61,8 +63,12 @@ at::Tensor permute_elements(const at::Tensor& tensor, const c10::DimVector& orde
     const RowOrder rows(reordered_rows(*structure.ragged, ragged_order, sizes));
     structure.ragged = std::make_shared<Ragged>(structure.batch(), ragged_order.size(), std::move(sizes));
     values = rows.apply(values);
+    copies = true;
   }
-  return wrap(std::move(values), std::move(structure));
+  const at::Tensor out = wrap(std::move(values), std::move(structure));
+  return !copies ? out : write_through(out, tensor, [order, batch_first](const at::Tensor& places) {
+    return permute_elements(places, order, batch_first);
+  });
 }
 
 namespace {

@@ -124,8 +124,14 @@ std::vector<std::int64_t> ReductionPlan::kept_sizes(std::int64_t element) const 
   return out;
 }
 
+bool ReductionPlan::batch_leads() const {
+  const std::size_t kept = keepdim_ ? 1 : kept_ragged_.size() + kept_static_.size();
+  return impl_.structure().batch_first || kept == 0 || (!keepdim_ && contains(reduced_, 0));
+}
+
 Structure ReductionPlan::kept_structure() const {
   Structure out = impl_.structure();
+  out.batch_first = batch_leads();
   if (!ragged_.empty()) {
     std::vector<std::int64_t> sizes;
     for (std::int64_t element = 0; element < out.batch(); ++element) {
@@ -162,21 +168,16 @@ at::Tensor ReductionPlan::finish(const at::Tensor& reduced) const {
       ++rank;
     }
   }
-  // As with any tensor, the dimensions that are left keep their order: without that of (length, batch, ...) which was
-  // before it, the batch comes first.
-  const bool keeps_first = keepdim_ || contains(kept_ragged_, 0) || contains(kept_static_, 0);
-  const bool batch_leads = structure.batch_first || !keeps_first || rank == 0;
   if (is_nested()) {
     Structure own = kept_structure();
     own.ragged_dims = ragged_dims;
-    own.batch_first = batch_leads;
     statics.insert(statics.begin(), own.ragged->rows());
     return wrap(reduced.reshape(statics), std::move(own));
   }
   if (!over_batch_) {
     statics.insert(statics.begin(), structure.batch());
     const at::Tensor out = reduced.reshape(statics);
-    return batch_leads ? out : out.transpose(0, 1);
+    return batch_leads() ? out : out.transpose(0, 1);
   }
   std::vector<std::int64_t> shape = kept_sizes(-1);
   shape.insert(shape.end(), statics.begin(), statics.end());

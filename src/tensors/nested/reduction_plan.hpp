@@ -24,6 +24,9 @@ class ReductionPlan {
   /// The batch dimension alone.
   bool is_per_element() const { return per_element_; }
   bool is_nested() const { return !over_batch_ && !kept_ragged_.empty(); }
+  /// Whether the batch is the first dimension of the result. As with any tensor, the dimensions that are left keep
+  /// their order: without that of (length, batch, ...) which was before it, the batch comes first.
+  bool batch_leads() const;
   /// Of a nested result.
   Structure kept_structure() const;
   /// Ascending.

@@ -164,6 +164,12 @@ std::vector<std::int64_t> dims_of(Call& call) {
   return call.has("dim") ? call.integers("dim").value_or(std::vector<std::int64_t>()) : std::vector<std::int64_t>();
 }
 
+/// any and all of LibTorch take an empty list of dimensions at its word: each value by itself.
+bool is_logical_of_no_dims(Call& call) {
+  return (call.name() == "any" || call.name() == "all") && call.has("dim") && !call["dim"].isNone() &&
+         call.integers("dim")->empty();
+}
+
 template <Reduce reduce>
 void call_reduction(Call& call) {
   const at::Tensor self = call.tensor("self");
@@ -173,9 +179,11 @@ void call_reduction(Call& call) {
   const ReductionPlan plan(call, impl, dims, keepdim);
   const at::Tensor values = values_of(self);
   const bool one_call = plan.is_packed() || plan.is_over_all_rows();
-  if (one_call && dims.empty() && !keepdim) {
+  if (one_call && dims.empty() && (!keepdim || is_logical_of_no_dims(call))) {
+    const bool each_value = is_logical_of_no_dims(call);
     call["self"] = values;
     call.run();
+    call.result(0) = each_value ? wrap(call.result(0).toTensor(), impl.structure()) : call.result(0);
     return;
   }
   const bool takes_one_dim = call["dim"].isInt();

@@ -53,7 +53,7 @@ void call_repeat_interleave(Call& call) {
     for (std::int64_t at = 0; at < structure.batch() * times; ++at) {
       elements.push_back(at / times);
     }
-    call.finish(take_elements(self, elements));
+    call.finish(own_copy(take_elements(self, elements), self));
     return;
   }
   if (!structure.is_ragged(*dim)) {

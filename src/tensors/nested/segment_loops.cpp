@@ -130,7 +130,7 @@ at::Tensor loop_over_segments(const at::Tensor& values, const Segments& segments
                               const at::Scalar& initial) {
   auto sizes = values.sizes().vec();
   sizes[0] = segments.size();
-  const at::Tensor rows = values.contiguous();
+  const at::Tensor rows = readable(values);
   if (values.numel() == 0) {
     return at::empty(sizes, values.options()).fill_(initial);
   }

@@ -209,7 +209,8 @@ Segments Segments::repeated(std::int64_t times) const {
     return *this;
   }
   Segments out = *this;
-  out.index = index.unsqueeze(1).expand({index.size(0), times}).reshape({-1});
+  // One row, expanded and flattened, would be a view of one number, but loops read the memory.
+  out.index = index.unsqueeze(1).expand({index.size(0), times}).reshape({-1}).contiguous();
   for (std::int64_t& count : out.counts) {
     count *= times;
   }

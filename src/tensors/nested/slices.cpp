@@ -59,6 +59,9 @@ void call_narrow(Call& call) {
   call.expect(!call["start"].isTensor(), "expected a number as start, got a tensor");
   const std::int64_t start = call.integer("start"), length = call.integer("length");
   call.expect(length >= 0, "expected a length of 0 or above, got ", length);
+  const auto finish_narrow = [&](at::Tensor out) {
+    call.finish(call.name() == "narrow_copy" ? own_copy(out, self) : std::move(out));
+  };
   const auto check_size = [&](std::int64_t size) {
     const std::int64_t begin = start < 0 ? start + size : start;
     call.expect(begin >= 0 && begin + length <= size, "expected start ", start, " and length ", length,
@@ -69,7 +72,7 @@ void call_narrow(Call& call) {
   if (!dim || !impl.structure().is_ragged(*dim)) {
     const std::int64_t size = dim ? impl.values().size(impl.structure().values_dim(*dim)) : impl.structure().batch();
     const std::int64_t begin = check_size(size);
-    call.finish(slice(self, dim, begin, begin + length, 1));
+    finish_narrow(slice(self, dim, begin, begin + length, 1));
     return;
   }
   const auto sizes = sizes_along(impl.structure(), *dim);
@@ -77,10 +80,10 @@ void call_narrow(Call& call) {
   for (const std::int64_t size : sizes) {
     begins.push_back(check_size(size));
   }
-  call.finish(take_positions(self, *dim, std::vector<std::int64_t>(sizes.size(), length),
-                             [&](std::int64_t element, std::int64_t position) {
-                               return begins[static_cast<std::size_t>(element)] + position;
-                             }));
+  finish_narrow(take_positions(self, *dim, std::vector<std::int64_t>(sizes.size(), length),
+                               [&](std::int64_t element, std::int64_t position) {
+                                 return begins[static_cast<std::size_t>(element)] + position;
+                               }));
 }
 
 /// One position along a dimension of the elements, which goes. Without a ragged dimension the batch is a plain tensor.
@@ -215,10 +218,10 @@ at::Tensor take_along(Call& call, const at::Tensor& self, std::optional<std::int
     for (std::int64_t& at : index) {
       at = check_index(at, impl.structure().batch());
     }
-    return take_elements(self, index);
+    return own_copy(take_elements(self, index), self);
   }
   const auto sizes = sizes_along(impl.structure(), *dim);
-  return take_positions(self, *dim, std::vector<std::int64_t>(sizes.size(), static_cast<std::int64_t>(index.size())),
+  return copy_positions(self, *dim, std::vector<std::int64_t>(sizes.size(), static_cast<std::int64_t>(index.size())),
                         [&](std::int64_t element, std::int64_t position) {
                           return check_index(index[static_cast<std::size_t>(position)],
                                              sizes[static_cast<std::size_t>(element)]);

@@ -161,6 +161,9 @@ void call_sort(Call& call) {
 /// The first `k` rows of each sequence along a ragged dimension.
 at::Tensor first_along(const at::Tensor& tensor, const Along& along, std::int64_t k) {
   const Structure& structure = along.impl->structure();
+  if (structure.batch() == 0) {
+    return tensor;
+  }
   const at::Tensor padded = pad(values_of(tensor), structure, 0);
   const std::size_t at = structure.ragged_index(*along.dim);
   std::vector<std::int64_t> sizes = structure.ragged->all_sizes();
@@ -236,14 +239,10 @@ void call_removing(Call& call) {
     }
   }
   call["self"] = with_padding(values, structure, padding);
-  const bool moves_batch = !structure.batch_first && dim == 0 && !call.boolean("keepdim");
   call.run();
+  const Structure kept = plan.kept_structure();
   for (std::size_t at = 0; at < call.num_results(); ++at) {
-    at::Tensor result = call.result(at).toTensor();
-    if (moves_batch && result.dim() > 1) {
-      result = result.transpose(0, 1);
-    }
-    const Structure kept = plan.kept_structure();
+    const at::Tensor result = call.result(at).toTensor();
     call.result(at) = plan.is_nested() ? wrap(pack(result, kept), kept) : result;
   }
 }
@@ -268,16 +267,16 @@ void call_removing_per_element(Call& call) {
   const PerElement results = run_per_element(call);
   std::vector<c10::IValue> out;
   for (std::size_t at = 0; at < results.results.size(); ++at) {
-    if (plan.is_nested() || results.empty_batch) {
-      out.emplace_back(
-          nest_results(results, at, impl, plan.is_nested() ? plan.kept_structure().ragged_dims : c10::DimVector{0}));
-      if (!plan.is_nested()) {
-        out.back() = values_of(out.back().toTensor());
-      }
+    if (plan.is_nested()) {
+      const at::Tensor nest = nest_results(results, at, impl, plan.kept_structure().ragged_dims);
+      Structure kept = nested(nest)->structure();
+      kept.batch_first = plan.batch_leads();
+      out.emplace_back(wrap(values_of(nest), std::move(kept)));
       continue;
     }
-    const at::Tensor all = at::stack(results.results[at]);
-    out.emplace_back(impl.structure().batch_first || all.dim() < 2 ? all : all.transpose(0, 1));
+    at::Tensor all = at::stack(results.results[at]);
+    all = results.empty_batch ? all.narrow(0, 0, 0) : all;
+    out.emplace_back(plan.batch_leads() ? all : all.transpose(0, 1));
   }
   call.finish(std::move(out));
 }
@@ -285,7 +284,8 @@ void call_removing_per_element(Call& call) {
 }  // namespace
 
 void add_sorting(OperatorTable& table) {
-  table.add(Way::offsets, call_scan<Padding::zero>, {"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"});
+  table.add(Way::offsets, call_scan<Padding::zero>, {"cumsum", "cummax", "cummin", "logcumsumexp"});
+  table.add(Way::offsets, call_scan<Padding::one>, {"cumprod"});  // a zero has a slower gradient
   table.add(Way::offsets, call_sort, {"sort", "argsort", "msort"});
   table.add(Way::offsets, call_topk, {"topk"});
   table.add(Way::offsets, call_removing<Padding::smallest, false>, {"max.dim", "argmax"});

@@ -1,4 +1,5 @@
 // Operators that reshape: view, reshape, flatten and their like.
+#include "tensors/nested/along.hpp"
 #include "tensors/nested/operators.hpp"
 #include "tensors/nested/shapes.hpp"
 #include "tensors/nested/views.hpp"
@@ -28,9 +29,14 @@ void finish_shape(Call& call, at::Tensor result) {
 
 namespace {
 
+void finish_reshape(Call& call, const at::Tensor& self, const std::vector<std::int64_t>& sizes) {
+  call.finish(write_through(reshape_nested(call, self, sizes), self,
+                            [sizes](const at::Tensor& places) { return places.reshape(sizes); }));
+}
+
 void call_view(Call& call) {
   const at::Tensor self = call.tensor("self");
-  call.finish(reshape_nested(call, self, *call.integers(call.has("size") ? "size" : "shape")));
+  finish_reshape(call, self, *call.integers(call.has("size") ? "size" : "shape"));
 }
 
 void call_view_as(Call& call) {
@@ -39,7 +45,7 @@ void call_view_as(Call& call) {
     call.finish(self.reshape(other.sizes()));
     return;
   }
-  call.finish(reshape_nested(call, self, other.sizes().vec()));
+  finish_reshape(call, self, other.sizes().vec());
 }
 
 /// Of dimensions of the elements. The first two dimensions of a batch of lists, flattened, are the lists themselves:
@@ -49,35 +55,40 @@ void call_flatten(Call& call) {
   const std::int64_t begin = wrapped_dim(call, self, call.integer("start_dim")),
                      end = wrapped_dim(call, self, call.integer("end_dim"));
   call.expect(begin <= end, "expected start_dim up to end_dim, got ", begin, " and ", end);
-  std::vector<std::int64_t> sizes;
-  bool inferred = false;
-  for (std::int64_t dim = 0; dim < self.dim(); ++dim) {
-    if (dim <= begin || dim > end) {
-      sizes.push_back(self.size(dim));
-    } else {
-      sizes.back() *= self.size(dim);
-      inferred = true;
-    }
-  }
-  if (inferred && self.numel() != 0) {
-    sizes[static_cast<std::size_t>(begin)] = -1;
+  if (begin == end) {
+    call.finish(wrap(values_of(self), nested(self)->structure()));
+    return;
   }
   const NestedTensorImpl& impl = *nested(self);
-  const std::int64_t batch = impl.structure().batch_dim(impl.element_rank());
-  call.expect(!inferred || batch < begin || batch > end, "expected dimensions of the elements, got ", begin, " to ",
-              end, " with the batch, ", batch, ", of elements ", text_of_shapes(impl),
+  const Structure& structure = impl.structure();
+  const std::int64_t rank = impl.element_rank(), batch = structure.batch_dim(rank);
+  call.expect(batch < begin || batch > end, "expected dimensions of the elements, got ", begin, " to ", end,
+              " with the batch, ", batch, ", of elements ", text_of_shapes(impl),
               "; concat() has all tokens in a row, tensor() the padded ones");
-  call.finish(reshape_nested(call, self, sizes));
+  const std::int64_t first = *structure.element_dim(begin, rank), last = *structure.element_dim(end, rank);
+  call.finish(write_through(flatten_nested(call, self, first, last), self,
+                            [begin, end](const at::Tensor& places) { return places.flatten(begin, end); }));
 }
 
 void call_unflatten(Call& call) {
   const at::Tensor self = call.tensor("self");
   const auto dim = static_cast<std::ptrdiff_t>(wrapped_dim(call, self, call.integer("dim")));
   const std::vector<std::int64_t> parts = *call.integers("sizes");
+  const NestedTensorImpl& impl = *nested(self);
+  const auto own = impl.structure().element_dim(dim, impl.element_rank());
+  if (own && !impl.structure().is_ragged(*own)) {
+    Structure structure = impl.structure();
+    for (std::int64_t& ragged : structure.ragged_dims) {
+      ragged += ragged > *own ? std::ssize(parts) - 1 : 0;
+    }
+    const at::Tensor values = values_of(self).unflatten(structure.values_dim(*own), parts);
+    call.finish(wrap(values, std::move(structure)));
+    return;
+  }
   std::vector<std::int64_t> sizes = self.sizes().vec();
   sizes.erase(sizes.begin() + dim);
   sizes.insert(sizes.begin() + dim, parts.begin(), parts.end());
-  call.finish(reshape_nested(call, self, sizes));
+  finish_reshape(call, self, sizes);
 }
 
 }  // namespace

@@ -43,6 +43,10 @@ std::optional<std::vector<DimGroup>> group_dims(const Sizes& from, const Sizes& 
     } else if ((i < from.size() ? from[i++] : to[j++]) != 1) {
       return std::nullopt;
     }
+    if (j == to.size() && group.new_begin == j && !out.empty()) {  // an old size of 1 that no new one is left for
+      out.back().end = i;
+      continue;
+    }
     group.end = i;
     group.new_end = j;
     out.push_back(group);
@@ -161,7 +165,8 @@ class Reshape {
     // The new ragged dimension: the one to be inferred, or the one of the old size, or the first.
     std::size_t chosen = group.new_end;
     for (std::size_t at = group.new_begin; at < group.new_end; ++at) {
-      if (at == unknown_ || (to_[at] == longest && chosen == group.new_end)) {
+      const bool inferred = at == unknown_ && (to_[at] != 1 || chosen == group.new_end);
+      if (inferred || (to_[at] == longest && (chosen == group.new_end || (chosen == unknown_ && to_[chosen] == 1)))) {
         chosen = at;
       }
     }
@@ -304,54 +309,71 @@ class Reshape {
   std::size_t elements_part_ = 0, rows_part_ = 0;
 };
 
-/// A batch without elements: the given sizes, ragged where the elements were.
-at::Tensor reshape_empty(const at::Tensor& tensor, const Sizes& to) {
+/// Ragged dimensions merged with static ones behind them: parts of each row become rows. Nothing for another order.
+std::optional<at::Tensor> flatten_rows(const at::Tensor& tensor, std::int64_t first, std::int64_t last,
+                                       const c10::DimVector& ragged_dims) {
   const NestedTensorImpl& impl = *nested(tensor);
   Structure structure = impl.structure();
-  const auto rank = static_cast<std::int64_t>(to.size()) - 1;
-  if (rank != impl.element_rank() || rank == 0) {
-    structure.ragged_dims = {0};
-  }
-  structure.ragged_dims.resize(rank == 0 ? 0 : structure.ragged_dims.size());
-  structure.ragged = std::make_shared<Ragged>(0, structure.ragged_dims.size(), Sizes());
-  Sizes sizes = {0};
-  for (std::int64_t dim = 0; dim < rank; ++dim) {
-    const std::int64_t size = to[static_cast<std::size_t>(structure.tensor_dim(dim, rank))];
+  const std::size_t rank = structure.ragged->rank();
+  at::Tensor values = values_of(tensor);
+  std::size_t begin = rank, end = 0;  // ragged dimensions that are merged
+  std::int64_t factor = 1, moved = 0;
+  for (std::int64_t dim = first; dim <= last; ++dim) {
     if (!structure.is_ragged(dim)) {
-      sizes.push_back(std::max<std::int64_t>(size, 0));
+      const std::int64_t at = structure.values_dim(dim);
+      factor *= values.size(at);
+      values = values.movedim(at, ++moved);
+      continue;
     }
-  }
-  return wrap(values_of(tensor).reshape(sizes), std::move(structure));
-}
-
-/// By reshaping each element by itself.
-at::Tensor reshape_elements(Call& call, const at::Tensor& tensor, const Sizes& shape) {
-  const Structure& structure = nested(tensor)->structure();
-  Sizes to = shape;
-  const std::size_t batch = structure.batch_first ? 0 : 1;
-  if (to.size() > batch && to[batch] == structure.batch()) {
-    to.erase(to.begin() + static_cast<std::ptrdiff_t>(batch));
-  }
-  expect_fallback_allowed(call);
-  std::vector<at::Tensor> out;
-  for (const at::Tensor& element : elements_of(tensor)) {
-    Sizes sizes = to;
-    std::int64_t known = 1;
-    for (const std::int64_t size : sizes) {
-      known *= size == -1 ? 1 : size;
+    if (factor != 1) {
+      return std::nullopt;
     }
-    const auto unknown = std::find(sizes.begin(), sizes.end(), -1);
-    if (unknown != sizes.end() && known != 0) {
-      *unknown = element.numel() / known;
-    }
-    call.expect(product_of(sizes) == element.numel(), "expected a shape that the elements ",
-                text_of_shapes(*nested(tensor)), " have together, or each by itself, got (", join(shape), ")");
-    out.push_back(element.reshape(sizes));
+    begin = std::min(begin, structure.ragged_index(dim));
+    end = structure.ragged_index(dim) + 1;
   }
-  return nest(out, structure);
+  if (factor != 1 && end != rank) {
+    return std::nullopt;
+  }
+  Sizes sizes;
+  for (std::int64_t element = 0; element < structure.batch(); ++element) {
+    const auto own = structure.ragged->sizes(element);
+    sizes.insert(sizes.end(), own.begin(), own.begin() + static_cast<std::ptrdiff_t>(begin));
+    sizes.push_back(factor);
+    for (std::size_t at = begin; at < end; ++at) {
+      sizes.back() *= own[at];
+    }
+    sizes.insert(sizes.end(), own.begin() + static_cast<std::ptrdiff_t>(end), own.end());
+  }
+  structure.ragged = std::make_shared<Ragged>(structure.batch(), ragged_dims.size(), std::move(sizes));
+  structure.ragged_dims = ragged_dims;
+  return wrap(values.flatten(0, moved), std::move(structure));
 }
 
 }  // namespace
+
+at::Tensor flatten_nested(Call& call, const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
+  const NestedTensorImpl& impl = *nested(tensor);
+  Structure structure = impl.structure();
+  const std::int64_t gone = last - first;
+  c10::DimVector ragged_dims;
+  bool merges = false;
+  for (const std::int64_t dim : structure.ragged_dims) {
+    const bool within = dim >= first && dim <= last;
+    if (!within || !merges) {
+      ragged_dims.push_back(dim < first ? dim : within ? first : dim - gone);
+    }
+    merges = merges || within;
+  }
+  if (!merges) {
+    const std::int64_t at = structure.values_dim(first);
+    structure.ragged_dims = ragged_dims;
+    return wrap(values_of(tensor).flatten(at, at + gone), std::move(structure));
+  }
+  if (auto out = flatten_rows(tensor, first, last, ragged_dims)) {
+    return *out;
+  }
+  return flatten_elements(call, tensor, first, last, ragged_dims);
+}
 
 at::Tensor reshape_nested(Call& call, const at::Tensor& tensor, const Sizes& sizes) {
   call.expect(std::count(sizes.begin(), sizes.end(), -1) <= 1, "expected one size of -1 at most, got (", join(sizes),
@@ -363,16 +385,35 @@ at::Tensor reshape_nested(Call& call, const at::Tensor& tensor, const Sizes& siz
   if (impl.structure().batch() == 0) {
     return reshape_empty(tensor, sizes);
   }
-  if (auto whole = Reshape(call, tensor).run(sizes)) {
-    return *whole;
+  // A static size of 0 hides which dimensions correspond.
+  const auto statics = impl.values().sizes().slice(1);
+  const bool empty_rows = std::find(statics.begin(), statics.end(), 0) != statics.end();
+  if (!empty_rows) {
+    if (auto whole = Reshape(call, tensor).run(sizes)) {
+      return *whole;
+    }
+  }
+  // Sizes that begin with the batch are those of the tensor, even where elements could have them by themselves.
+  const auto at = static_cast<std::size_t>(impl.structure().batch_dim(impl.element_rank()));
+  if (sizes.size() > at && sizes[at] == impl.structure().batch()) {
+    Sizes rest = sizes;
+    rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(at));
+    if (auto out = reshape_elements(call, tensor, rest)) {
+      return *out;
+    }
   }
   Sizes with_batch = sizes;
-  const auto at = sizes.empty() ? 0 : impl.structure().batch_dim(impl.element_rank());
-  with_batch.insert(with_batch.begin() + at, impl.structure().batch());
-  if (auto each = Reshape(call, tensor).run(with_batch)) {
-    return *each;
+  with_batch.insert(with_batch.begin() + static_cast<std::ptrdiff_t>(sizes.empty() ? 0 : at), impl.structure().batch());
+  if (!empty_rows) {
+    if (auto each = Reshape(call, tensor).run(with_batch)) {
+      return *each;
+    }
   }
-  return reshape_elements(call, tensor, sizes);
+  if (auto out = reshape_elements(call, tensor, sizes)) {
+    return *out;
+  }
+  call.refuse("expected a shape that the elements ", text_of_shapes(impl), " have together, or each by itself, got (",
+              join(sizes), ")");
 }
 
 }  // namespace danling::inline v0::detail

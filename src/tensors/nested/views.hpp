@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tensors/nested/call.hpp"
@@ -14,5 +15,15 @@ namespace danling::inline v0::detail {
 /// A shape that does not begin with the batch (and is not one of the padded tensor) is that of each element.
 /// @throws DataError with the shapes when it has no such meaning
 at::Tensor reshape_nested(Call& call, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes);
+/// Dimensions of the elements, from `first` to `last`, in one, which is ragged if one of them is.
+at::Tensor flatten_nested(Call& call, const at::Tensor& tensor, std::int64_t first, std::int64_t last);
+
+/// The same where values cannot stay packed. `ragged_dims`: of the result.
+at::Tensor flatten_elements(Call& call, const at::Tensor& tensor, std::int64_t first, std::int64_t last,
+                            const c10::DimVector& ragged_dims);
+/// `to`: without the batch. Nothing when an element has no such shape.
+std::optional<at::Tensor> reshape_elements(Call& call, const at::Tensor& tensor, const std::vector<std::int64_t>& to);
+/// Of a batch without elements: the given sizes, ragged where the elements were.
+at::Tensor reshape_empty(const at::Tensor& tensor, const std::vector<std::int64_t>& to);
 
 }  // namespace danling::inline v0::detail
