@@ -158,7 +158,7 @@ std::vector<Functional> functionals() {
 /// Those that have no kernel for different sizes; by the beginning of the message.
 std::vector<Functional> refused_functionals() {
   return {
-      {"[nested_tensor.view] expected a shape that the elements", volumes,
+      {"[nested_tensor.view] expected elements whose ragged size is a multiple of", volumes,
        [](const Tensor& x) { return F::local_response_norm(x, F::LocalResponseNormFuncOptions(2)); }},
       {"[nested_tensor.pairwise_distance] expected elements of ragged dimensions and one static last one", signals,
        [](const Tensor& x) { return F::pairwise_distance(x, x.square()); }},

@@ -192,7 +192,6 @@ void add_convolution(OperatorTable& table) {
              "pixel_shuffle",
              "pixel_unshuffle"});
   table.add(Way::packed, call_channel_shuffle, {"channel_shuffle"});
-  table.add(Way::fallback, call_per_element, {"pad", "constant_pad_nd"});
   table.add(Way::fallback, call_upsample,
             {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
              "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",

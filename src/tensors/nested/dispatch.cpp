@@ -49,7 +49,7 @@ void pass_writes_on(const c10::IValue& result, const at::Tensor& copy) {
     return;
   }
   NestedTensorImpl* impl = result.isTensor() ? nested(result.toTensor()) : nullptr;
-  if (impl != nullptr && !impl->write_back && !result.toTensor().is_same(copy) &&
+  if (impl != nullptr && impl->deferred() == nullptr && !impl->write_back && !result.toTensor().is_same(copy) &&
       impl->values().is_alias_of(nested(copy)->values())) {
     impl->write_back = [copy](const at::Tensor&) { nested(copy)->write_back(nested(copy)->values()); };
   }
@@ -141,7 +141,8 @@ void register_operators() {
 
 void OperatorTable::add(Way way, Handler handler, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    entries_[concat("aten::", name)] = {way, handler};
+    const bool is_new = entries_.try_emplace(concat("aten::", name), Operator{way, handler}).second;
+    check<StateError>(is_new, "nested_tensor.table", "expected one entry for each operator, got two of ", name);
   }
 }
 
