@@ -53,6 +53,7 @@ inline const std::vector<Layout>& layouts() {
       {"ragged in the middle", {{2, 3, 4}, {2, 1, 4}}},
       {"sequence first", {{3, 4}, {5, 4}, {1, 4}}, false},
       {"sequence first, ragged last", {{4, 3}, {4, 5}}, false},
+      {"sequence first, ragged twice", {{2, 3}, {4, 2}, {3, 5}}, false},
       {"one dimension", {{3}, {5}, {2}}},
   };
   return all;

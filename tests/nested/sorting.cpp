@@ -75,6 +75,24 @@ TEST_CASE("NestedTensor: operators along a dimension are those of each element",
   }
 }
 
+TEST_CASE("NestedTensor: operators along a dimension have the padded result's sizes, also sequence first", "[nested]") {
+  for (const AlongDim& along : operators_along()) {
+    for (const Layout& layout : per_element::layouts()) {
+      const NestedTensor x = layout.nested();
+      for (std::int64_t dim = 0; dim < layout.rank(); ++dim) {
+        if (dim == layout.batch_dim()) {
+          continue;
+        }
+        INFO(layout.name << ", " << along.name << " along " << dim);
+        const Results got = along.call(x, dim), padded = along.call(x.tensor(), dim);
+        for (std::size_t at = 0; at < got.size(); ++at) {
+          CHECK(got[at].sizes() == padded[at].sizes());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("NestedTensor: operators along long sequences are those of each element", "[nested]") {
   const danling::NoNestedFallback forbidden;
   const Layout layout = {"long", {{4000, 3}, {2000, 3}}};
