@@ -1,4 +1,5 @@
 // NestedTensors in TorchScript, under autocast and anomaly detection, and in recomputed modules.
+#include <functional>
 #include <vector>
 
 #include <ATen/autocast_mode.h>
@@ -92,6 +93,58 @@ TEST_CASE("autocast: a linear layer computes in bfloat16, and its gradients are 
   CHECK(torch::allclose(out.concat(), expected, 2e-2, 2e-2));
   out.concat().to(torch::kFloat32).sum().backward();
   CHECK(model->weight.grad().scalar_type() == torch::kFloat32);
+}
+
+/// Results under autocast to bfloat16 on the CPU.
+template <class Function>
+auto cast_automatically(const Function& function) {
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const auto out = function();
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  return out;
+}
+
+TEST_CASE("autocast: operators of nested tensors alone have the types that those of each element have",
+          "[nested][script]") {
+  const std::vector<std::pair<std::string, std::function<Tensor(const Tensor&)>>> functions = {
+      {"bmm", [](const Tensor& x) { return torch::matmul(x, x.transpose(-2, -1)); }},
+      {"attention",
+       [](const Tensor& x) { return torch::matmul(torch::softmax(torch::matmul(x, x.transpose(-2, -1)), -1), x); }},
+      {"softmax", [](const Tensor& x) { return torch::softmax(x, -1); }},
+      {"log_softmax", [](const Tensor& x) { return torch::log_softmax(x, -1); }},
+      {"gelu", [](const Tensor& x) { return torch::gelu(x); }},
+      {"exp", [](const Tensor& x) { return torch::exp(x); }},
+      {"sum", [](const Tensor& x) { return torch::sum(x, -1); }},
+      {"prod", [](const Tensor& x) { return torch::prod(x, -1); }},
+      {"norm", [](const Tensor& x) { return torch::linalg_vector_norm(x, 2, {-1}); }},
+      {"cumsum", [](const Tensor& x) { return torch::cumsum(x, -1); }},
+      {"cat",
+       [](const Tensor& x) {
+         return torch::cat({x, x.to(torch::kBFloat16)}, -1);
+       }},
+      {"add", [](const Tensor& x) { return x + x.to(torch::kBFloat16); }},
+      {"layer_norm", [](const Tensor& x) { return torch::layer_norm(x, {4}); }}};
+  for (const auto given : {torch::kFloat32, torch::kBFloat16}) {
+    for (const auto& [name, function] : functions) {
+      INFO(name << " of " << c10::toString(given));
+      Elements elements;
+      for (const Tensor& element : script_elements()) {
+        elements.push_back(element.to(given));
+      }
+      const NestedTensor x(elements);
+      const Tensor got = cast_automatically([&, &call = function] { return call(x); });
+      const auto parts = NestedTensor(got).elements();
+      for (std::size_t at = 0; at < elements.size(); ++at) {
+        const Tensor expected =
+            cast_automatically([&, &call = function] { return call(elements[at].unsqueeze(0)).squeeze(0); });
+        CHECK(got.scalar_type() == expected.scalar_type());
+        CHECK(parts[at].scalar_type() == expected.scalar_type());
+        CHECK(torch::allclose(parts[at].to(torch::kFloat32), expected.to(torch::kFloat32), 3e-2, 3e-2));
+      }
+    }
+  }
 }
 
 TEST_CASE("anomaly detection: backward of a NestedTensor runs, and names what made NaN", "[nested][script]") {

@@ -60,7 +60,7 @@ void call_over_all_values(Call& call) {
     const NestedTensorImpl* own = value.isTensor() ? nested(value.toTensor()) : nullptr;
     call.expect(own == nullptr || own->structure().matches(impl.structure()),
                 "expected NestedTensors of the same ragged sizes, got ", text_of_shapes(impl), " and ",
-                own == nullptr ? std::string() : text_of_shapes(*own) + text_of_layouts(impl, *own));
+                own == nullptr ? std::string() : concat(text_of_shapes(*own), text_of_layouts(impl, *own)));
     if (own != nullptr) {
       value = values_of(value.toTensor()).flatten();
     }

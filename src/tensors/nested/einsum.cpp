@@ -115,7 +115,7 @@ class Einsum {
     call_.expect(batch_ == 0 || batch_ == batch, "expected one letter for the batch of all NestedTensors, got ",
                  std::string(1, batch_), " and ", std::string(1, batch));
     call_.expect(like_ == nullptr || like_->structure().batch() == structure.batch(), "expected as many elements, got ",
-                 text_of_shapes(impl), like_ == nullptr ? "" : " and ", like_ == nullptr ? "" : text_of_shapes(*like_));
+                 text_of_shapes(impl), like_ == nullptr ? "" : " and ", ShapesText(like_));
     batch_ = batch;
     like_ = like_ == nullptr ? &impl : like_;
     for (const std::int64_t dim : structure.ragged_dims) {

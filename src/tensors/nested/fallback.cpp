@@ -78,7 +78,7 @@ class ArgumentByElement {
     values_.push_back(impl == nullptr ? tensor : values_of(tensor));
     call.expect(impl == nullptr || impl->structure().batch() == first.structure().batch(),
                 "expected NestedTensors of one number of elements, got elements ", text_of_shapes(first), " and ",
-                impl == nullptr ? std::string() : text_of_shapes(*impl));
+                ShapesText(impl));
   }
   static at::Tensor placeholder(const at::Tensor& values, const Structure& structure) {
     c10::DimVector sizes;

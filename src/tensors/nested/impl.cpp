@@ -53,6 +53,9 @@ void NestedTensorImpl::finish_construction() {
   // Otherwise LibTorch's kernels for views would come first in InferenceMode, where this tensor is not one of its own.
   // TensorImpl::is_inference asserts in debug builds that the key is there: code here asks the version counter instead.
   key_set_ = key_set_.remove(c10::DispatchKey::ADInplaceOrView);
+  // Autocast treats it as a tensor of its device, also beside no plain one.
+  key_set_ = key_set_ | c10::getAutocastRelatedKeySetFromBackend(
+                            c10::toBackendComponent(c10::computeDispatchKey(std::nullopt, std::nullopt, device())));
   set_storage_access_should_throw();
   set_custom_sizes_strides(SizesStridesPolicy::CustomSizes);
   update_sizes();
@@ -129,14 +132,19 @@ at::Tensor readable(const at::Tensor& plain) {
                                 : plain.resolve_conj().resolve_neg().contiguous();
 }
 
-std::string text_of_shapes(const NestedTensorImpl& tensor) {
-  constexpr std::int64_t most = 6;
-  const std::int64_t batch = tensor.structure().batch();
-  std::string out;
-  for (std::int64_t element = 0; element < std::min(batch, most); ++element) {
-    out += concat(element > 0 ? ", (" : "(", join(tensor.element_sizes(element)), ")");
+ShapesText::operator std::string_view() const {
+  if (tensor_ == nullptr || !tensor_->key_set().has(nested_key)) {
+    return text_ = tensor_ == nullptr ? "" : concat("(", join(tensor_->sizes()), ")");
   }
-  return batch > most ? concat(out, " and ", batch - most, " more") : batch == 0 ? "no elements" : out;
+  constexpr std::int64_t most = 6;
+  const auto& nested = static_cast<const NestedTensorImpl&>(*tensor_);
+  const std::int64_t batch = nested.structure().batch();
+  text_ = batch == 0 ? "no elements" : "";
+  for (std::int64_t element = 0; element < std::min(batch, most); ++element) {
+    text_ += concat(element > 0 ? ", (" : "(", join(nested.element_sizes(element)), ")");
+  }
+  text_ += batch > most ? concat(" and ", batch - most, " more") : "";
+  return text_;
 }
 
 std::string text_of_layouts(const NestedTensorImpl& one, const NestedTensorImpl& other) {

@@ -132,7 +132,8 @@ at::Tensor pack(const at::Tensor& padded, const Structure& structure);
 /// The tensor's dimensions, with `fill` where elements end. Differentiable with respect to the values.
 at::Tensor pad(const at::Tensor& values, const Structure& structure, double fill);
 
-/// Contiguous, with the numbers in memory: LibTorch can leave out zeros (in gradients of gradients), conjugation, signs.
+/// Contiguous, with the numbers in memory: LibTorch can leave out zeros (in gradients of gradients), conjugation,
+/// signs.
 at::Tensor readable(const at::Tensor& plain);
 
 /// Views of the elements' values.
@@ -147,7 +148,19 @@ at::Tensor nest(const std::vector<at::Tensor>& elements, const Structure& like,
 c10::DimVector find_ragged_dims(const std::vector<at::Tensor>& elements);
 
 /// "(3, 4), (5, 4)": sizes of the elements, of which long lists show the first.
-std::string text_of_shapes(const NestedTensorImpl& tensor);
+/// Made when it is read: most errors that would hold it do not occur.
+class ShapesText {
+ public:
+  /// Of a plain tensor its shape; nothing without one.
+  explicit ShapesText(const c10::TensorImpl* tensor) : tensor_(tensor) {}
+  operator std::string_view() const;
+
+ private:
+  const c10::TensorImpl* tensor_;
+  mutable std::string text_;
+};
+inline ShapesText text_of_shapes(const NestedTensorImpl& tensor) { return ShapesText(&tensor); }
+inline ShapesText text_of_shapes(const at::Tensor& tensor) { return ShapesText(tensor.unsafeGetTensorImpl()); }
 /// The end of an error about two tensors of different layouts, which their shapes do not show: where the batch is,
 /// which dimensions are ragged. Empty if they agree.
 std::string text_of_layouts(const NestedTensorImpl& one, const NestedTensorImpl& other);

@@ -17,7 +17,7 @@ struct Factor {
   at::Tensor values;  ///< plain: (batch, sizes...)
   Layout layout;
   std::int64_t rank = 0;  ///< of the elements
-  std::string shapes;
+  at::Tensor given;       ///< for messages
 
   bool is_ragged(std::int64_t dim) const { return layout.structure && layout.structure->is_ragged(dim); }
   std::int64_t size(std::int64_t dim) const {
@@ -43,7 +43,7 @@ Factor factor_of(Call& call, const at::Tensor& tensor, const NestedTensorImpl& o
     call.expect(impl->structure().batch_dim(impl->element_rank()) < impl->dim() - 2,
                 "expected a batch before the two dimensions of the matrices, got elements ", text_of_shapes(*impl),
                 " with the batch at dimension ", impl->structure().batch_dim(impl->element_rank()));
-    return {values_of(tensor), {impl->structure()}, impl->element_rank(), text_of_shapes(*impl)};
+    return {values_of(tensor), {impl->structure()}, impl->element_rank(), tensor};
   }
   const std::int64_t batch = other.structure().batch(), rank = other.element_rank();
   call.expect(other.structure().batch_first && tensor.dim() >= 2 && tensor.dim() <= rank + 1 &&
@@ -56,7 +56,7 @@ Factor factor_of(Call& call, const at::Tensor& tensor, const NestedTensorImpl& o
   }
   auto sizes = full.sizes().vec();
   sizes[0] = batch;
-  return {full.expand(sizes), {}, rank, concat("(", join(tensor.sizes()), ")")};
+  return {full.expand(sizes), {}, rank, tensor};
 }
 
 /// Makes the dimensions before the last two equal, where a static one may have size 1.
@@ -73,10 +73,10 @@ void broadcast_factors(Call& call, Factor& a, Factor& b, std::int64_t batch) {
     const auto& wanted = all_one(left) ? right : left;
     const bool uniform = std::all_of(wanted.begin(), wanted.end(), [&](auto size) { return size == wanted.front(); });
     call.expect((all_one(left) || all_one(right)) && uniform, "expected elements with the same size of dimension ", dim,
-                ", got ", a.shapes, " and ", b.shapes);
+                ", got ", text_of_shapes(a.given), " and ", text_of_shapes(b.given));
     if (small.is_ragged(dim)) {  // all of size 1: a static dimension, once the batch is plain
       call.expect(small.layout.structure->ragged->rank() == 1, "expected elements with the same size of dimension ",
-                  dim, ", got ", a.shapes, " and ", b.shapes);
+                  dim, ", got ", text_of_shapes(a.given), " and ", text_of_shapes(b.given));
       std::vector<std::int64_t> full = {batch};
       for (std::int64_t at = 0; at < small.rank; ++at) {
         full.push_back(at == dim ? 1 : small.size(at));
@@ -92,18 +92,18 @@ void broadcast_factors(Call& call, Factor& a, Factor& b, std::int64_t batch) {
 }
 
 at::Tensor multiply_elements(Call& call, Factor a, Factor b) {
-  call.expect(a.rank == b.rank && a.rank >= 2, "expected elements of the same rank, 2 or above, got ", a.shapes,
-              " and ", b.shapes);
+  call.expect(a.rank == b.rank && a.rank >= 2, "expected elements of the same rank, 2 or above, got ",
+              text_of_shapes(a.given), " and ", text_of_shapes(b.given));
   const std::int64_t rank = a.rank, row = rank - 2, column = rank - 1;
   const Structure& like = a.layout.structure ? *a.layout.structure : *b.layout.structure;
   const std::int64_t batch = like.batch();
   const bool both = a.layout.structure && b.layout.structure;
   call.expect(!both || b.layout.structure->batch() == batch, "expected as many elements, got ", batch, " and ",
-              both ? b.layout.structure->batch() : 0, ": ", a.shapes, " and ", b.shapes);
+              both ? b.layout.structure->batch() : 0, ": ", text_of_shapes(a.given), " and ", text_of_shapes(b.given));
   broadcast_factors(call, a, b, batch);
   call.expect(a.sizes(column, batch) == b.sizes(row, batch),
-              "expected the columns of the first elements to be the rows of the second, got ", a.shapes, " and ",
-              b.shapes,
+              "expected the columns of the first elements to be the rows of the second, got ", text_of_shapes(a.given),
+              " and ", text_of_shapes(b.given),
               both ? ""
                    : "; beside a ragged dimension a padded tensor must be nested too, as nested_like() and "
                      "from_tensor_mask() make it");
@@ -261,7 +261,7 @@ void call_addmm(Call& call) { finish_sum(call, product_of(call, "mat1", "mat2"))
 void call_addbmm(Call& call) {
   const at::Tensor out = product_of(call, "batch1", "batch2");
   call.expect(nested(out) == nullptr, "expected elements whose products have one size, to add them, got ",
-              nested(out) == nullptr ? std::string() : text_of_shapes(*nested(out)));
+              text_of_shapes(out));
   finish_sum(call, out.sum(0));
 }
 
