@@ -31,8 +31,29 @@ bool sizes_differ(const detail::Parts<at::Tensor>& parts) {
   });
 }
 
+/// Whether there is an entry for each token, which must not depend on the lengths of one batch.
+bool have_lengths_of(const detail::Parts<at::Tensor>& parts, const detail::Parts<at::Tensor>& inputs) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i]->defined() || parts[i]->dim() == 0 || parts[i]->size(0) != inputs[i]->size(0)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Targets of different sizes must be sequences: names the first that is none.
+void expect_lengths(const detail::Parts<at::Tensor>& targets, const detail::Parts<at::Tensor>& inputs) {
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (!have_lengths_of({targets[i]}, {inputs[i]})) {
+      throw CollateError(
+          i, concat("[data.collate] expected target of the length of its input ", detail::describe(*inputs[i]),
+                    ", or of one shape in all samples, got ", detail::describe(*targets[i]), " in sample ", i));
+    }
+  }
+}
+
 /// Maps of tensors are nested entry by entry; everything else is collated as ever.
-State nest_extra(const detail::Parts<State>& parts, const std::string& path) {
+State nest_extra(const detail::Parts<State>& parts, const detail::Parts<at::Tensor>& inputs, const std::string& path) {
   const State& first = *parts.front();
   const auto all = [&](const auto& holds) {
     return std::all_of(parts.begin(), parts.end(), [&](const State* part) { return holds(*part); });
@@ -42,7 +63,8 @@ State nest_extra(const detail::Parts<State>& parts, const std::string& path) {
     for (const State* part : parts) {
       tensors.push_back(&part->tensor());
     }
-    return sizes_differ(tensors) ? nest_tensors(tensors, path) : detail::collate_parts(tensors, path);
+    return sizes_differ(tensors) || have_lengths_of(tensors, inputs) ? nest_tensors(tensors, path)
+                                                                     : detail::collate_parts(tensors, path);
   }
   const auto has_all_keys = [&](const State& part) {
     return part.is_map() && part.map().size() == first.map().size() &&
@@ -59,7 +81,7 @@ State nest_extra(const detail::Parts<State>& parts, const std::string& path) {
       values.push_back(part->map().find(entry.key));
     }
     const std::string name = entry.key.is_string() ? entry.key.string() : std::to_string(entry.key.integer());
-    out.set(entry.key, nest_extra(values, detail::below(path, name)));
+    out.set(entry.key, nest_extra(values, inputs, detail::below(path, name)));
   }
   return out;
 }
@@ -70,7 +92,6 @@ Batch collate_nested(std::vector<Sample> samples) {
   check<DataError>(!samples.empty(), "data.collate", "expected at least one sample, got none");
   detail::Parts<at::Tensor> inputs, targets;
   detail::Parts<State> extras;
-  bool sequences = true;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Sample& sample = samples[i];
     if (!sample.input.defined() || sample.input.dim() == 0) {
@@ -79,18 +100,17 @@ Batch collate_nested(std::vector<Sample> samples) {
     inputs.push_back(&sample.input);
     targets.push_back(&sample.target);
     extras.push_back(&sample.extra);
-    sequences = sequences && sample.target.defined() && sample.target.dim() > 0 &&
-                sample.target.size(0) == sample.input.size(0);
+  }
+  const bool sequences = have_lengths_of(targets, inputs);
+  if (!sequences && sizes_differ(targets)) {
+    expect_lengths(targets, inputs);
   }
   Batch batch;
   batch.input = nest_tensors(inputs, "input");
   batch.target = sequences ? nest_tensors(targets, "target") : detail::collate_parts(targets, "target");
-  batch.extra = nest_extra(extras, "extra");
+  batch.extra = nest_extra(extras, inputs, "extra");
   batch.num_tokens = NestedTensor(batch.input).concat().size(0);
-  if (sequences) {
-    batch.loss_normalizer = batch.target.numel();
-  }
-  return batch;
+  return batch;  // the criterion knows which targets it ignores
 }
 
 }  // namespace danling::inline v0::data

@@ -9,6 +9,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/collate.hpp>
+#include <danling/tensors/loss_targets.hpp>
 
 namespace danling::inline v0::data {
 
@@ -72,7 +73,11 @@ Batch collate_padded(std::vector<Sample> samples, const PaddingOptions& options)
   const bool sequences = targets_are_sequences(samples);
   if (sequences) {
     batch.target = pad_all(samples, &Sample::target, "target", longest, options.target_value);
-    batch.loss_normalizer = total;
+    // Labels that samples leave out with the value of padding do not count either.
+    batch.loss_normalizer =
+        at::isIntegralType(batch.target.scalar_type(), /*includeBool=*/false)
+            ? danling::detail::count_targets(batch.target, static_cast<std::int64_t>(options.target_value))
+            : total;
   }
   detail::Parts<at::Tensor> targets;
   detail::Parts<State> extras;

@@ -7,6 +7,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/data/collate.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 #include "data/columns.hpp"
 
@@ -36,7 +37,9 @@ at::Tensor merge_at(const std::vector<at::Tensor>& parts, std::span<const std::i
     const bool fits = part.defined() == first.defined() &&
                       (!first.defined() ||
                        (part.dim() > 0 && part.dim() == first.dim() && part.scalar_type() == first.scalar_type() &&
-                        part.sizes().slice(1) == first.sizes().slice(1)));
+                        NestedTensor::is_nested(part) == NestedTensor::is_nested(first) &&
+                        // The longest sequence of a nested part may be longer than another's.
+                        (NestedTensor::is_nested(part) || part.sizes().slice(1) == first.sizes().slice(1))));
     if (!fits) {
       fail_merge(path, describe(first), describe(part));
     }

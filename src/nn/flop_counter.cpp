@@ -26,7 +26,14 @@ class FlopCounter::Call : public at::ObserverContext {
       }
       return call;
     }
-    if (active != nullptr && active->in_backward_ == 0 && active->in_formula_ == 0 && at::GradMode::is_enabled()) {
+    if (active == nullptr || active->in_backward_ > 0 || active->in_formula_ > 0) {
+      return call;
+    }
+    // A product within may be a custom function, whose forward pass records no gradients.
+    if (at::GradMode::is_enabled() && has_nested(function.inputs())) {
+      call->nested_ = true;
+      ++active->in_nested_;
+    } else if (at::GradMode::is_enabled() || active->in_nested_ > 0) {
       call->formula_ = flop_formula(function.name());
     }
     if (call->formula_ != nullptr) {
@@ -42,6 +49,9 @@ class FlopCounter::Call : public at::ObserverContext {
     if (active != nullptr && call.backward_) {
       --active->in_backward_;
     }
+    if (active != nullptr && call.nested_) {
+      --active->in_nested_;
+    }
     if (active == nullptr || call.formula_ == nullptr) {
       return;
     }
@@ -56,7 +66,7 @@ class FlopCounter::Call : public at::ObserverContext {
 
  private:
   FlopFormula formula_ = nullptr;
-  bool backward_ = false;
+  bool backward_ = false, nested_ = false;
   std::vector<c10::IValue> inputs_;
 };
 

@@ -24,6 +24,7 @@ class FlopCounter {
   std::int64_t count_ = 0;
   int in_backward_ = 0;
   int in_formula_ = 0;  // calls of a formula that have not ended: it covers what they call
+  int in_nested_ = 0;   // operators on nested tensors: the calls on their values count, not on padded sizes
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };
 

@@ -1,9 +1,12 @@
 #include "flops.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/accumulate.h>
+
+#include <danling/tensors/nested_tensor.hpp>
 
 namespace danling::inline v0::nn {
 namespace {
@@ -49,6 +52,12 @@ std::optional<std::int64_t> product_of(c10::ArrayRef<c10::IValue> inputs, c10::I
 }
 
 }  // namespace
+
+bool has_nested(c10::ArrayRef<const c10::IValue> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    return input.isTensor() && NestedTensor::is_nested(input.toTensor());
+  });
+}
 
 FlopFormula flop_formula(std::string_view name) {
   static const std::unordered_map<std::string_view, FlopFormula> formulas = {

@@ -8,6 +8,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <danling/core/error.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 #include "flops.hpp"
 
@@ -17,6 +18,9 @@ namespace {
 using Storage = const c10::StorageImpl*;
 
 Storage storage_of(const at::Tensor& tensor) {
+  if (NestedTensor::is_nested(tensor)) {
+    return storage_of(NestedTensor(tensor).concat());
+  }
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
@@ -58,7 +62,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
     ++active->depth;
     const auto inputs = function.inputs();
     call->inputs.assign(inputs.begin(), inputs.end());
-    call->formula = active->in_formula ? nullptr : flop_formula(function.name());
+    call->formula = active->in_formula || has_nested(inputs) ? nullptr : flop_formula(function.name());
     active->in_formula = active->in_formula || call->formula != nullptr;
   }
   return call;

@@ -35,8 +35,9 @@ void ModelFlops::drop() { counter_.reset(); }
 
 void ModelFlops::on_step(const StepEvent& event) {
   if (counter_ != nullptr && event.samples > 0) {
-    counted_per_sample_ =
-        training_per_forward * static_cast<double>(counter_->count()) / static_cast<double>(event.samples);
+    const double counted = training_per_forward * static_cast<double>(counter_->count());
+    counted_per_sample_ = counted / static_cast<double>(event.samples);
+    counted_per_token_ = event.tokens > 0 ? counted / static_cast<double>(event.tokens) : 0.0;
     counter_.reset();
     done_ = true;
     callbacks_.end_steps(*this);
@@ -58,7 +59,9 @@ void ModelFlops::add_rates(Result& result, const LoopCounts& counts, bool traini
     }
   };
   const double per_sample = config_.model_flops_per_sample.value_or(is_needed() ? counted_per_sample_ : 0.0);
-  add(total(config_.model_flops_per_token.value_or(0.0), per_sample, counts), "tflops", "mfu_pct");
+  // Sequences of the first batch may be shorter or longer than those that follow.
+  const double per_token = config_.model_flops_per_token.value_or(is_needed() ? counted_per_token_ : 0.0);
+  add(total(per_token, per_sample, counts), "tflops", "mfu_pct");
   add(total(config_.hardware_flops_per_token.value_or(0.0), config_.hardware_flops_per_sample.value_or(0.0), counts),
       "hw_tflops", "hfu_pct");
 }

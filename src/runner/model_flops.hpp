@@ -39,7 +39,7 @@ class ModelFlops : public Callback {
   const PerformanceConfig& config_;
   CallbackList& callbacks_;
   std::unique_ptr<nn::FlopCounter> counter_;
-  double counted_per_sample_ = 0.0;  // of training
+  double counted_per_sample_ = 0.0, counted_per_token_ = 0.0;  // of training
   bool done_ = false;
 };
 

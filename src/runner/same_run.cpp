@@ -13,6 +13,7 @@
 #include <danling/formats/checksum.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/state.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 #include <danling/version.hpp>
 
 #include "distributed/packing.hpp"
@@ -31,7 +32,9 @@ void add_to(formats::Hasher& hasher, const State& state) {
       add_to(hasher, entry.value);
     }
   } else if (state.is_tensor()) {
-    const at::Tensor flat = state.tensor().detach().cpu().contiguous();
+    const bool nested = NestedTensor::is_nested(state.tensor());
+    const at::Tensor whole = nested ? NestedTensor(state.tensor()).concat() : state.tensor();
+    const at::Tensor flat = whole.detach().cpu().contiguous();
     hasher.update({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
   }
 }

@@ -189,7 +189,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_counted(detail::Loop
   frame.add_loss(step.loss, normalizer);
   frame.observe(micro_batch.samples, tokens);
   if (runner_.callbacks_.has_step_listeners()) {
-    notify_step(frame, step, micro_batch);
+    notify_step(frame, step, micro_batch, tokens);
   }
   save_and_log(frame, step);
   return step;
@@ -261,7 +261,7 @@ bool TorchRunnerBase::TrainPass::reads_counters(const detail::LoopFrame& frame) 
 }
 
 void TorchRunnerBase::TrainPass::notify_step(const detail::LoopFrame& frame, const OpenStep& step,
-                                             const MicroBatch& micro_batch) {
+                                             const MicroBatch& micro_batch, std::int64_t tokens) {
   const detail::FlagScope event(runner_.in_step_event_);  // their saves wait for the log line
   runner_.callbacks_.notify_step({{runner_},
                                   frame.split(),
@@ -269,6 +269,7 @@ void TorchRunnerBase::TrainPass::notify_step(const detail::LoopFrame& frame, con
                                   done(),
                                   step.loss,
                                   micro_batch.samples,
+                                  tokens,
                                   step.place.closes,
                                   step.updated,
                                   frame.now()});

@@ -56,7 +56,8 @@ class TorchRunnerBase::TrainPass {
   OpenStep pass_over(detail::LoopFrame& frame, const MicroBatch& micro_batch, std::int64_t tokens);
   bool reads_counters(const detail::LoopFrame& frame) const;
   void check_step_calls(const OpenStep& step) const;
-  void notify_step(const detail::LoopFrame& frame, const OpenStep& step, const MicroBatch& micro_batch);
+  void notify_step(const detail::LoopFrame& frame, const OpenStep& step, const MicroBatch& micro_batch,
+                   std::int64_t tokens);
   /// Done in the pass: micro-batches, or by steps updates.
   std::int64_t done() const { return runner_.by_steps_ ? global_step_ - loop_.first_step : loop_.iteration; }
   bool trains_one_model() const { return runner_.learners_.size() == 1 && runner_.learners_.front().name.empty(); }

@@ -15,7 +15,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
       runner_.loss_policy_ != nullptr && LossPolicy(runner_).passes_over(runner_.state_.train.micro_step);
   OpenStep step = open_step(/*last=*/false);
   step.shards = loader.num_parts();
-  std::int64_t samples = 0;
+  std::int64_t samples = 0, all_tokens = 0;
   for (;;) {
     frame.begin_batch(loop_.iteration);
     const MicroBatch shard{runner_.batch_of(loader), loader.batch_size(), is_last(loader), &loader.info()};
@@ -35,6 +35,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
       frame.add_loss(step.loss, normalizer);
     }
     samples += shard.samples;
+    all_tokens += tokens;
     if (loader.is_last_part()) {
       frame.observe(shard.samples, tokens);
       break;
@@ -57,7 +58,7 @@ TorchRunnerBase::OpenStep TorchRunnerBase::TrainPass::train_shards(detail::LoopF
   }
   end_micro_batch(frame, step);
   if (runner_.callbacks_.has_step_listeners()) {
-    notify_step(frame, step, {runner_.batch_of(loader), samples, step.last, &loader.info()});
+    notify_step(frame, step, {runner_.batch_of(loader), samples, step.last, &loader.info()}, all_tokens);
   }
   save_and_log(frame, step);
   return step;

@@ -35,6 +35,26 @@ std::string describe(const State& value) {
 
 bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
+std::string tensor_difference(const at::Tensor& a, const at::Tensor& b);
+
+/// Of tensors without a storage, such as NestedTensors: part by part. The batch is the first dimension, or the second.
+std::string parts_difference(const at::Tensor& a, const at::Tensor& b) {
+  const auto parts_of = [](const at::Tensor& tensor) {
+    try {
+      return tensor.unbind(0);
+    } catch (const std::exception&) {
+      return tensor.unbind(1);
+    }
+  };
+  const std::vector<at::Tensor> left = parts_of(a), right = parts_of(b);
+  for (std::size_t i = 0; i < left.size() && i < right.size(); ++i) {
+    if (const auto text = tensor_difference(left[i], right[i]); !text.empty()) {
+      return concat("in part ", i, ", ", text);
+    }
+  }
+  return left.size() == right.size() ? std::string() : concat(left.size(), " and ", right.size(), " parts");
+}
+
 std::string tensor_difference(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) {
     return concat(describe(a), " and ", describe(b));
@@ -44,6 +64,12 @@ std::string tensor_difference(const at::Tensor& a, const at::Tensor& b) {
   }
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) {
     return concat(describe(a), " and ", describe(b));
+  }
+  if (a.has_storage() != b.has_storage()) {
+    return concat(describe(a), " and ", describe(b), ", of which one is nested");
+  }
+  if (!a.has_storage()) {
+    return parts_difference(a, b);
   }
   const at::Tensor left = a.detach().cpu().resolve_conj().resolve_neg().contiguous();
   const at::Tensor right = b.detach().cpu().resolve_conj().resolve_neg().contiguous();

@@ -4,6 +4,7 @@
 #include <danling/data/collate_nested.hpp>
 #include <danling/data/length_buckets.hpp>
 #include <danling/data/loader.hpp>
+#include <danling/data/merge.hpp>
 #include <danling/data/tensor_dataset.hpp>
 #include <danling/tensors/nested_tensor.hpp>
 
@@ -54,9 +55,36 @@ TEST_CASE("collate_nested: inputs and targets of one length are nested, and coun
       tokens += Sequences::length(record);
     }
     CHECK(batch.num_tokens == tokens);
-    CHECK(batch.loss_normalizer == tokens);
+    CHECK_FALSE(batch.loss_normalizer.has_value());  // by the criterion
   }
   CHECK(record == 20);
+}
+
+TEST_CASE("collate_nested: whether a tensor for each token is nested does not depend on the lengths of a batch",
+          "[data][nested]") {
+  for (const std::vector<std::int64_t>& chosen : {std::vector<std::int64_t>{3}, {1, 6}, {0, 5, 10}, {1, 2}}) {
+    std::vector<Sample> samples;
+    for (const std::int64_t index : chosen) {
+      samples.push_back(Sequences().get(index));
+    }
+    const Batch batch = danling::data::collate_nested(samples);
+    CHECK(NestedTensor::is_nested(batch.target));
+    CHECK(NestedTensor::is_nested(batch.at("weights")));
+  }
+}
+
+TEST_CASE("merge_batches: nested parts may have longest sequences of different lengths", "[data][nested]") {
+  const auto part = [](std::int64_t first, std::int64_t second) {
+    return danling::data::collate_nested({Sequences().get(first), Sequences().get(second)});
+  };
+  const std::vector<std::int64_t> order = {3, 0, 1, 2};
+  const Batch batch = danling::data::merge_batches(std::vector<Batch>{part(1, 2), part(3, 4)}, order);
+  const auto elements = NestedTensor(batch.input).elements();
+  const std::vector<std::int64_t> records = {4, 1, 2, 3};
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    CHECK(elements[i].equal(Sequences().get(records[i]).input));
+  }
+  CHECK(batch.num_tokens == 3 + 2 + 4 + 1);
 }
 
 TEST_CASE("collate_nested: other targets are stacked", "[data][nested]") {
@@ -125,9 +153,11 @@ TEST_CASE("collate_nested: samples that do not fit are refused with their number
       "[data.collate] expected input of Float [2, 3], but for the sizes, as in sample 0, got Long [2, 3] in sample 1");
   CHECK(message({{.input = at::zeros({})}}) ==
         "[data.collate] expected input a tensor of shape [L, ...] as in sample 0, got Float [] in sample 0");
-  CHECK(message({{.input = at::zeros({2}), .target = at::zeros({3})},
-                 {.input = at::zeros({2}), .target = at::zeros({4})}}) ==
-        "[data.collate] expected target Float [3] as in sample 0, got Float [4] in sample 1");
+  CHECK(
+      message(
+          {{.input = at::zeros({2}), .target = at::zeros({3})}, {.input = at::zeros({2}), .target = at::zeros({4})}}) ==
+      "[data.collate] expected target of the length of its input Float [2], or of one shape in all samples, got Float "
+      "[3] in sample 0");
 }
 
 }  // namespace

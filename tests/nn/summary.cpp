@@ -7,6 +7,9 @@
 #include <danling/nn/lora.hpp>
 #include <danling/nn/summary.hpp>
 #include <danling/runner/model.hpp>
+#include <danling/tensors/nested_tensor.hpp>
+
+#include "nn/flop_counter.hpp"
 
 #include <support/temp_dir.hpp>
 
@@ -187,6 +190,41 @@ TEST_CASE("ModelSummary: a table and sums as text", "[nn]") {
         "parameters: 25,450, trainable: 25,450\n"
         "memory: parameters 102 kB, gradients 102 kB, buffers 0 B\n"
         "no forward pass: no data\n");
+}
+
+/// Attention over a batch of sequences: products with weights and of the sequences.
+std::vector<at::Tensor> sequences() { return {torch::ones({3, 16}), torch::ones({1, 16}), torch::ones({5, 16})}; }
+
+TEST_CASE("summarize: a nested batch counts as its sequences do, without padding", "[nn][nested]") {
+  const ModelHandle model(std::make_shared<Attention>());
+  std::int64_t flops = 0, bytes = 0;
+  for (const at::Tensor& one : sequences()) {
+    const auto own = summary_of(model, at::IntArrayRef({1, one.size(0), 16}));
+    flops += own.flops;
+    bytes += own.output_bytes - static_cast<std::int64_t>(one.nbytes());  // the input is made within
+  }
+  const at::Tensor batch = danling::NestedTensor(sequences());
+  const auto got = nn::summarize(model.modules(), [&] {
+    const at::NoGradGuard guard;
+    model(batch);
+  });
+  CHECK(got.flops == flops);
+  CHECK(got.output_bytes == bytes);
+  CHECK(layer(got, "project").output == Shape{3, 5, 48});
+}
+
+TEST_CASE("FlopCounter: a nested batch that records gradients counts as its sequences do", "[nn][nested]") {
+  Attention model;
+  const auto count = [&](const at::Tensor& batch) {
+    const nn::FlopCounter counter;
+    model.forward(batch).sum().backward();
+    return counter.count();
+  };
+  std::int64_t flops = 0;
+  for (const at::Tensor& one : sequences()) {
+    flops += count(one.unsqueeze(0));
+  }
+  CHECK(count(danling::NestedTensor(sequences())) == flops);
 }
 
 }  // namespace

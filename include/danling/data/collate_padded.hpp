@@ -20,7 +20,8 @@ struct PaddingOptions {
 
 /// Inputs [L, ...] of unequal L become one of [N, longest L, ...], `extra` gets `lengths` (int64 [N]) and `mask` (bool
 /// [N, longest L], true where there is data). Targets that have the length of their inputs are padded too, and
-/// `loss_normalizer` is then the number of all their elements along it; other targets are stacked, and `extra` is
+/// `loss_normalizer` is then the number of integers that are not `target_value`, or of all entries along the length of
+/// other types; other targets are stacked, and `extra` is
 /// collated as by `collate`. The batch is on the samples' device. Call it in the `collate` of a dataset or of a type of
 /// sample.
 /// @throws CollateError as `collate`, and where samples already have a `lengths` or `mask`.

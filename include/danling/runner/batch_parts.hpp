@@ -18,6 +18,7 @@
 #include <danling/state/state.hpp>
 #include <danling/tensors/describe.hpp>
 #include <danling/tensors/entries.hpp>
+#include <danling/tensors/nested_tensor.hpp>
 
 namespace danling::inline v0::detail {
 
@@ -42,8 +43,13 @@ decltype(auto) target_tensor(const B& batch) {
   }
 }
 
+/// The values of a nested target, which has no padding.
+inline std::optional<std::int64_t> nested_values(const at::Tensor& target) {
+  return NestedTensor::is_nested(target) ? std::optional(target.numel()) : std::nullopt;
+}
+
 /// In DanLing's order: the loss normalizer of the batch or target, the targets that the criterion averages over, the
-/// mask of the inputs.
+/// values of a nested target, the mask of the inputs.
 template <class B>
 std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle& criterion) {
   std::optional<std::int64_t> found = data::loss_normalizer(batch);
@@ -52,10 +58,12 @@ std::optional<std::int64_t> normalizer_of(const B& batch, const CriterionHandle&
   }
   if (!found && criterion.losses() != nullptr) {
     found = criterion.losses()->normalizer(target_tensor(batch));
+    found = found ? found : nested_values(target_tensor(batch));
     return found ? found : data::batch_size(batch);  // they are means over samples
   }
   if constexpr (HasTensorTarget<B>) {
     found = found ? found : criterion.loss_normalizer(target_tensor(batch));
+    found = found ? found : nested_values(target_tensor(batch));
   }
   if constexpr (data::detail::WithExtra<B>) {
     if (!found && !batch.extra.is_null()) {
