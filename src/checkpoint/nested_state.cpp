@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ops/tensor.h>
+#include <c10/util/Exception.h>
 
 #include <danling/core/error.hpp>
 #include <danling/tensors/nested_tensor.hpp>
@@ -102,6 +103,10 @@ at::Tensor from_map(const std::string& key, const Read& read) {
     const auto* row = host.const_data_ptr<std::int64_t>() + element * host.size(1);
     sizes.emplace_back(row, row + host.size(1));
   }
+  const auto fail = [&](const std::string& why) {
+    return CheckpointError(
+        concat("[checkpoint.read] expected a sound NestedTensor, got one with (key ", quote(key), "): ", why));
+  };
   try {
     NestedTensor out = NestedTensor::from_concatenated(values, sizes,
                                                        {.batch_first = number[1] != 0,
@@ -111,8 +116,9 @@ at::Tensor from_map(const std::string& key, const Read& read) {
     expect(out.offsets().cpu().equal(offsets), "offsets that fit the shapes of a NestedTensor");
     return out;
   } catch (const DataError& error) {
-    throw CheckpointError(
-        concat("[checkpoint.read] expected a sound NestedTensor, got one with (key ", quote(key), "): ", error.what()));
+    throw fail(error.what());
+  } catch (const c10::Error& error) {  // sizes whose product is no int64
+    throw fail(error.what_without_backtrace());
   }
 }
 

@@ -91,6 +91,46 @@ TEST_CASE("load_file: a NestedTensor that contradicts itself is refused with its
                     ContainsSubstring("expected a NestedTensor of version 1, got one of version 2"));
 }
 
+TEST_CASE("load_file: sizes of a NestedTensor that no memory holds are refused with its key", "[checkpoint][nested]") {
+  const danling_test::TempDir dir;
+  State::Map broken;
+  broken.set("values", at::zeros({0}));
+  broken.set("offsets", at::zeros({2}, at::kLong));
+  broken.set("shapes", at::full({1, 2}, std::int64_t{1} << 32, at::kLong));
+  broken.set("nested_tensor", at::tensor(std::vector<std::int64_t>{1, 1, 0, 2, 0, 1}));
+  broken.set("padding_value", at::tensor(0.0, at::kDouble));
+  State state;
+  state["a"] = broken;
+  danling::save_file(state, dir / "state.pth");
+  CHECK_THROWS_WITH(
+      danling::load_file(dir / "state.pth"),
+      ContainsSubstring("[checkpoint.read] expected a sound NestedTensor, got one with (key 'a'): numel: integer"));
+}
+
+TEST_CASE("save_file: a NestedTensor without ragged dimensions comes back as such", "[checkpoint][nested]") {
+  const danling_test::TempDir dir;
+  const NestedTensor squeezed(NestedTensor({at::ones({1, 3}), at::zeros({1, 3})}).squeeze(1));
+  State state;
+  state["a"] = squeezed;
+  danling::save_file(state, dir / "state.pth");
+  const NestedTensor got(danling::load_file(dir / "state.pth").at("a").tensor());
+  CHECK(got.ragged_dims().empty());
+  CHECK(got.tensor().equal(squeezed.tensor()));
+}
+
+TEST_CASE("save_file: a NestedTensor without elements keeps its dimensions", "[checkpoint][nested]") {
+  const danling_test::TempDir dir;
+  const NestedTensor none(NestedTensor({at::ones({3, 1}), at::zeros({3, 2})}).slice(0, 0, 0));
+  State state;
+  state["a"] = none;
+  danling::save_file(state, dir / "state.pth");
+  const NestedTensor got(danling::load_file(dir / "state.pth").at("a").tensor());
+  CHECK(got.sizes() == none.sizes());
+  CHECK(got.ragged_dims() == none.ragged_dims());
+  CHECK_THROWS_WITH(NestedTensor::from_concatenated(at::zeros({5, 2}), {}),
+                    ContainsSubstring("expected values of shape (0, 2) for these shapes, got (5, 2)"));
+}
+
 TEST_CASE("FileCheckpointManager: copies a NestedTensor before training goes on", "[checkpoint][nested]") {
   const danling_test::TempDir dir;
   const NestedTensor live(state_with_nested().at("words").tensor());

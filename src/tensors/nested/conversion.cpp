@@ -73,9 +73,9 @@ NestedTensor chosen_elements(const at::Tensor& tensor, const at::Tensor& valid, 
 namespace detail {
 
 Structure structure_for(const std::vector<std::vector<std::int64_t>>& shapes, const NestedTensorOptions& options,
-                        const char* where) {
+                        const char* where, std::size_t empty_rank) {
   Structure out = structure_of(options);
-  const std::size_t rank = shapes.empty() ? 1 : shapes.front().size();
+  const std::size_t rank = shapes.empty() ? empty_rank : shapes.front().size();
   c10::DimVector differ;
   for (std::size_t dim = 0; dim < rank; ++dim) {
     for (const auto& shape : shapes) {
@@ -94,9 +94,9 @@ Structure structure_for(const std::vector<std::vector<std::int64_t>>& shapes, co
   }
   const auto& asked = *options.ragged_dims;
   const bool ascending = std::is_sorted(asked.begin(), asked.end(), std::less_equal<std::int64_t>());
+  // None: of elements that have had them squeezed away.
   const bool fits =
-      ascending && (rank == 0 ? asked.empty()
-                              : !asked.empty() && asked.front() >= 0 && asked.back() < static_cast<std::int64_t>(rank));
+      ascending && (asked.empty() || (asked.front() >= 0 && asked.back() < static_cast<std::int64_t>(rank)));
   check<DataError>(fits, where, "expected ragged_dims from 0 to ", static_cast<std::int64_t>(rank) - 1,
                    ", ascending, got (", join(asked), ")");
   check<DataError>(std::includes(asked.begin(), asked.end(), differ.begin(), differ.end()), where,
@@ -113,8 +113,10 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
                                              const NestedTensorOptions& options) {
   constexpr const char* where = "nested_tensor.from_concatenated";
   detail::register_operators();
-  const std::size_t rank = shapes.empty() ? 1 : shapes.front().size();
-  Structure structure = detail::structure_for(shapes, options, where);
+  const std::size_t rank = shapes.empty() ? 0 : shapes.front().size();
+  const std::size_t num_ragged = options.ragged_dims ? options.ragged_dims->size() : 1;
+  const std::size_t empty_rank = num_ragged + static_cast<std::size_t>(std::max<std::int64_t>(values.dim(), 1)) - 1;
+  Structure structure = detail::structure_for(shapes, options, where, empty_rank);
   const c10::DimVector& ragged = structure.ragged_dims;
   std::vector<std::int64_t> sizes, expected = {0};
   for (const auto& shape : shapes) {
@@ -131,10 +133,11 @@ NestedTensor NestedTensor::from_concatenated(const at::Tensor& values,
       expected.push_back(shapes.front()[dim]);
     }
   }
-  const bool fits =
-      shapes.empty() ? values.dim() > 0 && values.size(0) == 0 : values.sizes() == c10::IntArrayRef(expected);
-  check<DataError>(fits, where, "expected values of shape (", join(expected), ") for these shapes, got (",
-                   join(values.sizes()), ")");
+  if (shapes.empty() && values.dim() > 0) {
+    expected.insert(expected.end(), values.sizes().begin() + 1, values.sizes().end());
+  }
+  check<DataError>(values.sizes() == c10::IntArrayRef(expected), where, "expected values of shape (", join(expected),
+                   ") for these shapes, got (", join(values.sizes()), ")");
   structure.ragged = std::make_shared<detail::Ragged>(static_cast<std::int64_t>(shapes.size()), ragged.size(), sizes);
   return NestedTensor(with_options(detail::wrap(values, std::move(structure)), options));
 }
