@@ -69,8 +69,8 @@ struct StepEvent : Event {
   const at::Tensor& loss;  ///< on its device (reading it waits); may be undefined
   std::int64_t samples;
   std::int64_t tokens;  ///< without padding; 0 where the batch does not count them
-  bool closes;   ///< all accumulation windows ended with it
-  bool updated;  ///< an optimizer changed its parameters
+  bool closes;          ///< all accumulation windows ended with it
+  bool updated;         ///< an optimizer changed its parameters
   std::chrono::steady_clock::time_point time;
 };
 
