@@ -8,9 +8,8 @@
 #include <c10/util/ArrayRef.h>
 
 #include <danling/core/error.hpp>
-#include <danling/tensors/nested_tensor.hpp>
-
 #include "flops.hpp"
+#include "tensors/nested/impl.hpp"
 
 namespace danling::inline v0::nn {
 namespace {
@@ -18,8 +17,10 @@ namespace {
 using Storage = const c10::StorageImpl*;
 
 Storage storage_of(const at::Tensor& tensor) {
-  if (NestedTensor::is_nested(tensor)) {
-    return storage_of(NestedTensor(tensor).concat());
+  if (const auto* nested = danling::detail::nested(tensor)) {
+    // Values that nobody has read take no memory, and reading them here would change the pass.
+    const auto& deferred = nested->deferred();
+    return deferred != nullptr && !deferred->is_computed() ? nullptr : storage_of(nested->values());
   }
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
