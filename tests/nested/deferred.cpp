@@ -75,7 +75,6 @@ TEST_CASE("deferred scores: sizes, types and history are there before the values
       CHECK(x.requires_grad() == requires_grad);
       CHECK(x.is_leaf() == !requires_grad);
       CHECK((x.grad_fn() != nullptr) == requires_grad);
-      CHECK_FALSE(x.is_inference());
       CHECK(x.use_count() == 1);
       CHECK_FALSE(called.contain("aten::empty"));  // nothing has memory yet
       CHECK_FALSE(called.contain("aten::_softmax"));
