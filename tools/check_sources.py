@@ -25,6 +25,7 @@ EDGES = {
     "metrics": {"core", "config", "state", "distributed", "tensors", "tape"},
     "checkpoint": {"core", "formats", "config", "state", "distributed", "tensors", "workspace"},
     "nn": {"core", "formats", "config", "state", "distributed", "tensors", "tape", "checkpoint"},
+    "parallel": {"core", "config", "state", "distributed", "tensors", "tape", "optim", "nn"},
     "telemetry": {"core", "formats", "config", "workspace"},
 }
 EDGES["runner"] = set(EDGES)

@@ -98,6 +98,9 @@
 #include <danling/nn/recompute.hpp>
 #include <danling/nn/summary.hpp>
 
+#include <danling/parallel/sharded_model.hpp>
+#include <danling/parallel/topology.hpp>
+
 #include <danling/telemetry/csv_sink.hpp>
 #include <danling/telemetry/heartbeat.hpp>
 #include <danling/telemetry/logger.hpp>

@@ -5,10 +5,9 @@
 #include <string>
 #include <utility>
 
-#include <torch/library.h>
-
 #include <danling/tensors/nested_tensor.hpp>
 
+#include "tensors/boxed_kernels.hpp"
 #include "tensors/nested/deferred_operators.hpp"
 #include "tensors/nested/operators.hpp"
 
@@ -16,15 +15,6 @@ namespace danling::inline v0::detail {
 namespace {
 
 thread_local bool fallbacks_forbidden = false;
-
-bool takes_tensors(const c10::FunctionSchema& schema) {
-  for (const c10::Argument& argument : schema.arguments()) {
-    if (argument.type()->str().find("Tensor") != std::string::npos) {
-      return true;
-    }
-  }
-  return false;
-}
 
 [[noreturn]] void refuse(const c10::OperatorHandle& op) {
   fail<DataError>(concat("nested_tensor.", op.operator_name().name.substr(op.operator_name().name.find("::") + 2)),
@@ -55,14 +45,14 @@ void pass_writes_on(const c10::IValue& result, const at::Tensor& copy) {
   }
 }
 
-class Kernel final : public c10::OperatorKernel {
+class Kernel final : public BoxedKernel {
  public:
   Kernel(Operator chosen, const c10::FunctionSchema& schema)
       : operator_(chosen),
         changes_values_(writes_first(schema) && schema.name() != "aten::detach_" &&
                         schema.name() != "aten::requires_grad_") {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const override {
     if (operator_.handler == nullptr) {
       refuse(op);
     }
@@ -100,43 +90,18 @@ bool has_out(const c10::FunctionSchema& schema) {
   return false;
 }
 
-/// Lives as long as the process: kernels are never taken back.
-struct Registrations {
-  Registrations() {
-    auto& dispatcher = c10::Dispatcher::singleton();
-    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-      const auto op = dispatcher.findSchema(name);
-      if (op && takes_tensors(op->schema())) {
-        add(*op);
-      }
-    }
-  }
-
-  void add(const c10::OperatorHandle& op) {
-    const Operator chosen = find_operator(op);
-    const c10::OperatorName& name = op.operator_name();
-    const std::size_t colons = name.name.find("::");
-    const std::string space = name.name.substr(0, colons), full = c10::toString(name);
-    for (const c10::DispatchKey key : {nested_key, autograd_nested_key}) {
-      auto& library = libraries[{space, key}];
-      if (library == nullptr) {
-        library = std::make_unique<torch::Library>(torch::Library::IMPL, space, key, __FILE__, __LINE__);
-      }
-      library->impl(full.c_str(),
-                    torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(chosen, op.schema())));
-    }
-  }
-
-  std::map<std::pair<std::string, c10::DispatchKey>, std::unique_ptr<torch::Library>> libraries;
-};
-
 }  // namespace
 
 void call_composite(Call& call) { call.run_composite(); }
 
 void register_operators() {
-  // Nothing reads the pointer: `used` keeps it, or leak checkers find memory that nothing points to.
-  [[gnu::used]] static const auto* const registrations = new Registrations();
+  static const bool registered = [] {
+    register_for_all_operators({nested_key, autograd_nested_key}, [](const c10::OperatorHandle& op) {
+      return std::make_unique<Kernel>(find_operator(op), op.schema());
+    });
+    return true;
+  }();
+  static_cast<void>(registered);
 }
 
 void OperatorTable::add(Way way, Handler handler, std::initializer_list<const char*> names) {

@@ -1,0 +1,176 @@
+// Kernels for sharded parameters of every operator that LibTorch knows, in front of autograd: they put the whole
+// tensors in place of the parameters.
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <danling/core/error.hpp>
+
+#include "parallel/sharded_tensor.hpp"
+#include "tensors/boxed_kernels.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+using torch::autograd::variable_list;
+
+/// The name ends in _like, or begins with new_: the result has a parameter's sizes, but nothing of its values.
+bool reads_sizes_alone(const std::string& name) {
+  return name.find("::new_") != std::string::npos || name.ends_with("_like") || name == "aten::size" ||
+         name == "aten::stride" || name == "aten::sym_size" || name == "aten::dim" || name == "aten::numel" ||
+         name == "aten::is_floating_point" || name == "aten::is_complex" || name == "aten::result_type" ||
+         name == "aten::is_same_size" || name == "aten::requires_grad_";
+}
+
+/// A view needs no values: the view of a sharded parameter has none either.
+bool only_views(const c10::FunctionSchema& schema) {
+  const auto& returns = schema.returns();
+  return !returns.empty() && returns[0].alias_info() != nullptr && !returns[0].alias_info()->isWrite();
+}
+
+/// Calls `function(tensor)` for each tensor of a value, also in lists; where it returns true it has changed the tensor.
+void each_tensor(c10::IValue& value, const std::function<bool(at::Tensor&)>& function) {
+  if (value.isTensor()) {
+    at::Tensor tensor = value.toTensor();
+    if (tensor.defined() && function(tensor)) {
+      value = std::move(tensor);
+    }
+  } else if (value.isTensorList()) {
+    std::vector<at::Tensor> tensors = value.toTensorVector();
+    bool changed = false;
+    for (at::Tensor& tensor : tensors) {
+      changed |= tensor.defined() && function(tensor);
+    }
+    if (changed) {
+      value = std::move(tensors);
+    }
+  } else if (value.isList()) {  // of optional tensors
+    auto list = value.toList().copy();
+    for (std::size_t at = 0; at < list.size(); ++at) {
+      c10::IValue item = list.get(at);
+      each_tensor(item, function);
+      list.set(at, std::move(item));
+    }
+    value = std::move(list);
+  }
+}
+
+using Owner = std::shared_ptr<ShardedParameters>;
+using Unit = std::shared_ptr<ShardUnit>;
+
+/// The backward node needs the unit's values, which may be freed by then.
+struct BeforeNode final : torch::autograd::FunctionPreHook {
+  BeforeNode(const Owner& owner, const Unit& unit) : owner_(owner), unit_(unit) {}
+  variable_list operator()(const variable_list& gradients) override {
+    const auto owner = owner_.lock();
+    const auto unit = unit_.lock();
+    if (owner != nullptr && unit != nullptr) {
+      owner->before_node(*unit);
+    }
+    return gradients;
+  }
+
+ private:
+  std::weak_ptr<ShardedParameters> owner_;
+  std::weak_ptr<ShardUnit> unit_;
+};
+
+class ParameterKernel final : public BoxedKernel {
+ public:
+  explicit ParameterKernel(const c10::OperatorHandle& op)
+      : is_composite_(op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)),
+        reads_sizes_alone_(reads_sizes_alone(op.operator_name().name)),
+        needs_no_values_(reads_sizes_alone_ || (!is_composite_ && only_views(op.schema()))) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const override {
+    if (is_composite_ && !reads_sizes_alone_) {
+      // Its parts come here one by one, so that each node is known. It has the same kernel for all devices.
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+      return;
+    }
+    const auto& schema = op.schema();
+    const std::size_t first = stack->size() - schema.arguments().size();
+    std::vector<std::pair<Owner, Unit>> used;
+    std::vector<ShardMeta> metas;
+    for (std::size_t at = 0; at < schema.arguments().size(); ++at) {
+      const auto* alias = schema.arguments()[at].alias_info();
+      const bool writes = alias != nullptr && alias->isWrite();
+      each_tensor((*stack)[first + at], [&](at::Tensor& tensor) {
+        const ShardMeta* meta = shard_meta(tensor);
+        if (meta == nullptr) {
+          return false;
+        }
+        if (!needs_no_values_) {
+          use(op, *meta, writes, used);
+        }
+        metas.push_back(*meta);
+        tensor = at::Tensor(meta->values);
+        return true;
+      });
+    }
+    op.callBoxed(stack);
+    if (reads_sizes_alone_) {
+      return;
+    }
+    for (std::size_t at = stack->size() - schema.returns().size(); at < stack->size(); ++at) {
+      each_tensor((*stack)[at], [&](at::Tensor& result) { return adopt(result, metas, used); });
+    }
+  }
+
+ private:
+  static void use(const c10::OperatorHandle& op, const ShardMeta& meta, bool writes,
+                  std::vector<std::pair<Owner, Unit>>& used) {
+    const Owner owner = meta.owner.lock();
+    const Unit unit = meta.unit.lock();
+    const std::string& name = op.operator_name().name;
+    check<StateError>(owner != nullptr && unit != nullptr, "parallel.fsdp", "expected the ShardedModel of ",
+                      quote(meta.name), " to live, got ", name, " after its end");
+    check<StateError>(owner->in_step(), "parallel.fsdp", "expected parameters to be used in a step, got ", name, " of ",
+                      quote(meta.name), ", of which each of ", owner->group().size(),
+                      " ranks has some rows; read or write it inside of a dl::ShardedModel::Whole, on all ranks");
+    check<StateError>(!writes, "parallel.fsdp", "expected parameters that do not change in a step, got ", name, " of ",
+                      quote(meta.name), "; write to it inside of a dl::ShardedModel::Whole(model, true)");
+    owner->use(*unit);
+    used.emplace_back(owner, unit);
+  }
+
+  /// A view of a whole tensor becomes a view of the parameter; the node of another result gathers the units again.
+  static bool adopt(at::Tensor& result, const std::vector<ShardMeta>& metas,
+                    const std::vector<std::pair<Owner, Unit>>& used) {
+    for (const ShardMeta& meta : metas) {
+      if (result.has_storage() && result.storage().is_alias_of(meta.values.storage())) {
+        result = make_sharded_view(result, meta);
+        return true;
+      }
+    }
+    if (result.requires_grad() && result.grad_fn() != nullptr) {
+      for (const auto& [owner, unit] : used) {
+        result.grad_fn()->add_pre_hook(std::make_unique<BeforeNode>(owner, unit));
+      }
+    }
+    return false;
+  }
+
+  bool is_composite_;
+  bool reads_sizes_alone_;
+  bool needs_no_values_;
+};
+
+}  // namespace
+
+void register_parameter_kernels() {
+  static const bool registered = [] {
+    register_for_all_operators({sharded_key, autograd_sharded_key},
+                               [](const c10::OperatorHandle& op) { return std::make_unique<ParameterKernel>(op); });
+    return true;
+  }();
+  static_cast<void>(registered);
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,86 @@
+#include "parallel/sharded_tensor.hpp"
+
+#include <c10/core/Allocator.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0::detail {
+namespace {
+
+const c10::DispatchKeySet sharded_keys({sharded_key, autograd_sharded_key});
+
+/// The keys of a tensor that exists. LibTorch changes them itself where a tensor's backend changes
+/// (set_python_dispatch, _change_backend_component_keys), but has no function for ours.
+struct KeysOf : c10::TensorImpl {
+  static c10::DispatchKeySet& get(c10::TensorImpl& impl) { return impl.*&KeysOf::key_set_; }
+};
+
+/// Without LibTorch's kernels for views, which would come before ours in InferenceMode.
+c10::DispatchKeySet with_our_keys(c10::DispatchKeySet keys) {
+  return (keys | sharded_keys).remove(c10::DispatchKey::ADInplaceOrView);
+}
+
+}  // namespace
+
+ShardMeta* shard_meta(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->key_set().has(sharded_key)) {
+    return nullptr;
+  }
+  return static_cast<ShardMeta*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
+}
+
+at::Tensor rows_of_sharded(const at::Tensor& parameter) {
+  const ShardMeta* meta = shard_meta(parameter);
+  const auto unit = meta != nullptr ? meta->unit.lock() : nullptr;
+  if (unit == nullptr) {
+    return parameter;
+  }
+  for (const ShardedParameter& known : unit->parameters()) {
+    if (known.parameter.is_same(parameter)) {
+      return known.rows;
+    }
+  }
+  return parameter;
+}
+
+bool is_sharded(const at::Tensor& tensor) { return shard_meta(tensor) != nullptr; }
+
+void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedParameters>& owner,
+                  const std::shared_ptr<ShardUnit>& unit, std::string_view name, const at::Tensor& whole) {
+  c10::TensorImpl& impl = *parameter.unsafeGetTensorImpl();
+  auto meta = c10::make_intrusive<ShardMeta>();
+  meta->owner = owner;
+  meta->unit = unit;
+  meta->name = name;
+  meta->values = whole;
+  meta->keys = impl.key_set();
+  impl.set_backend_meta(std::move(meta));
+  c10::Allocator* allocator = whole.storage().unsafeGetStorageImpl()->allocator();
+  at::Storage none(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, parameter.device()), allocator, false);
+  none.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      concat("[parallel.fsdp] expected memory that this rank has, got that of the sharded parameter ", quote(name),
+             "; read it inside of a dl::ShardedModel::Whole"));
+  impl.set_storage_keep_dtype(std::move(none));
+  KeysOf::get(impl) = with_our_keys(KeysOf::get(impl));
+}
+
+void unmark_sharded(const at::Tensor& parameter, const at::Tensor& whole) {
+  c10::TensorImpl& impl = *parameter.unsafeGetTensorImpl();
+  KeysOf::get(impl) = shard_meta(parameter)->keys;
+  impl.set_backend_meta(nullptr);
+  impl.set_sizes_and_strides(whole.sizes(), whole.strides(), whole.storage_offset());
+  impl.set_storage_keep_dtype(whole.storage());
+}
+
+at::Tensor make_sharded_view(const at::Tensor& view, const ShardMeta& of) {
+  at::Tensor out = at::detail::make_tensor<c10::TensorImpl>(with_our_keys(view.key_set()), view.dtype(),
+                                                            std::optional<at::Device>(view.device()));
+  out.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(), view.storage_offset());
+  auto meta = c10::make_intrusive<ShardMeta>(of);
+  meta->values = view;
+  out.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
+  return out;
+}
+
+}  // namespace danling::inline v0::detail
