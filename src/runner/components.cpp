@@ -102,7 +102,9 @@ void TorchRunnerBase::materialize_model() {
   select_recompute(*this);
 }
 
-NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const { return model.named_parameters(); }
+NamedTensors TorchRunnerBase::iter_optimizer_named_parameters() const {
+  return parallelism().trained_parameters(model);
+}
 
 void TorchRunnerBase::read_options() {
   averages_ = Averages::is_enabled(config()) ? std::make_shared<detail::ModelAverages>() : nullptr;
@@ -204,7 +206,7 @@ State TorchRunnerBase::state_dict() {
   State out = BaseRunner::state_dict();
   out["loop"] = Snapshot(*this).save();
   out["ema"] = ema ? ema.state_dict() : State();
-  out["optimizer"] = optimizer ? optimizer->state_dict() : State();
+  out["optimizer"] = optimizer ? parallelism().optimizer_state(*optimizer) : State();
   out["scheduler"] = scheduler ? scheduler->state_dict() : State();
   if (scaler) {
     out["scaler"] = scaler->state_dict();
@@ -229,8 +231,21 @@ void TorchRunnerBase::load_state_dict(const State& checkpoint) {
 
 void TorchRunnerBase::load_model(const State& state) { model.load_state_dict(state); }
 void TorchRunnerBase::load_ema(const State& state) { ema.load_state_dict(state); }
-void TorchRunnerBase::load_optimizer(const State& state) { optimizer->load_state_dict(state); }
+void TorchRunnerBase::load_optimizer(const State& state) { parallelism().load_optimizer_state(*optimizer, state); }
 void TorchRunnerBase::load_scheduler(const State& state) { scheduler->load_state_dict(state); }
+
+std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
+  std::vector<const optim::Optimizer*> owners;
+  if (optimizer != nullptr) {
+    owners.push_back(optimizer.get());
+  }
+  for (const auto& [name, owner] : optimizers) {
+    if (owner != nullptr) {
+      owners.push_back(owner.get());
+    }
+  }
+  return parallelism().expose(owners, writes);
+}
 
 void TorchRunnerBase::load_components(const State& checkpoint) {
   const Averages::Scope own(*this, false);

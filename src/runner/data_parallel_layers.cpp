@@ -117,13 +117,11 @@ void SyncedLayers::follow(const std::vector<std::string>& shares) {
   }
 }
 
-void refuse_synced_layers(const ModelHandle& model) {
+void refuse_synced_layers(const ModelHandle& model, std::string_view setting, std::string_view why) {
   const auto layers = synced_layers(model);
   if (!layers.empty()) {
-    fail<ConfigError>("runner.materialize_model", "expected no SyncBatchNorm with parallel.virtual_ranks, got ",
-                      quote(layers.front().first),
-                      ": shards are computed one after another, and its statistics would need all of them at once; use "
-                      "BatchNorm, whose statistics are those of a shard, or unset parallel.virtual_ranks");
+    fail<ConfigError>("runner.materialize_model", "expected no SyncBatchNorm with ", setting, ", got ",
+                      quote(layers.front().first), ": ", why);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <danling/distributed/group.hpp>
@@ -39,7 +40,7 @@ class SyncedLayers {
   std::vector<std::weak_ptr<nn::SyncBatchNormImpl>> layers_;
 };
 
-/// @throws ConfigError that names the first SyncBatchNorm: the shards of virtual ranks are computed one after another.
-void refuse_synced_layers(const ModelHandle& model);
+/// @throws ConfigError that names the first SyncBatchNorm and the setting that excludes it
+void refuse_synced_layers(const ModelHandle& model, std::string_view setting, std::string_view why);
 
 }  // namespace danling::inline v0::detail

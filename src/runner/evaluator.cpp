@@ -13,6 +13,7 @@
 #include "runner/checks.hpp"
 #include "runner/evaluation_range.hpp"
 #include "runner/flag_scope.hpp"
+#include "runner/forward_scope.hpp"
 #include "runner/host_loop.hpp"
 #include "runner/loop_frame.hpp"
 #include "runner/paused_pass.hpp"
@@ -105,7 +106,8 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
     const detail::NamedRange data(runner_.profiled_, "danling.data");
     return batches.next();
   };
-  while ((!steps || done < *steps) && next()) {
+  while (runner_.parallelism().begin_forward((!steps || done < *steps) && next())) {
+    detail::ForwardScope forward(runner_.parallelism());
     if (runner_.watched_ != nullptr) {
       WatchedLoop::mark_computing(runner_, done);
     }
@@ -114,6 +116,7 @@ Result TorchRunnerBase::Evaluator::evaluate(data::LoaderBase& loader, std::strin
     } else {
       evaluate_batch(frame, runner_.batch_of(loader), loader.batch_size());
     }
+    forward.end();
     frame.log(++done);
     // Otherwise the next step boundary saves and stops, also with several ranks, whose numbers of batches may differ.
     if (runner_.group().alone() && (runner_.saves_on_stop_ || !runner_.is_training())) {

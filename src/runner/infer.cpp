@@ -12,6 +12,7 @@
 #include "runner/agreement.hpp"
 #include "runner/averages.hpp"
 #include "runner/evaluator.hpp"
+#include "runner/forward_scope.hpp"
 #include "runner/services.hpp"
 #include "runner/without_gradients.hpp"
 
@@ -82,15 +83,18 @@ bool detail::InferBatches::next(void* prediction) {
   if (!runner_->is_training()) {  // in training the next step boundary saves and stops
     TorchRunnerBase::Agreement(*runner_).stop_if_requested_here(/*save=*/false);
   }
-  if (!visit_.next()) {
+  Parallelism& parallelism = runner_->parallelism();
+  if (!parallelism.begin_forward(visit_.next())) {
     visit_.end();
     steps_ = done_;
     return false;
   }
+  ForwardScope forward(parallelism);
   ++done_;
   const TorchRunnerBase::InferScope scope(*runner_, split_);
   const detail::WithoutGradients guard(runner_->any_script());
   runner_->run_infer_step(runner_->batch_of(*loader_), prediction);
+  forward.end();
   runner_->services().progress->end_step();
   return true;
 }

@@ -45,7 +45,8 @@ void TorchRunnerBase::Learners::build_optimizers(std::vector<std::string>& warni
   for (const auto& [name, handle] : runner_.models) {
     const auto spec = runner_.config().optim.for_name(name);
     if (!runner_.optimizers.contains(name) && spec.type && handle.is_trainable()) {
-      runner_.optimizers[name] = Adapters::build_optimizer(spec, handle, handle.named_parameters(), warnings);
+      runner_.optimizers[name] =
+          Adapters::build_optimizer(spec, handle, runner_.parallelism().trained_parameters(handle), warnings);
     }
     const auto owner = runner_.optimizers.find(name);
     if (owner != runner_.optimizers.end() && owner->second != nullptr) {
@@ -172,7 +173,9 @@ void TorchRunnerBase::Learners::save(State& out) const {
     part["model"] = handle.state_dict();
     const auto owner = runner_.optimizers.find(name);
     const auto schedule = runner_.schedulers.find(name);
-    part["optimizer"] = owner != runner_.optimizers.end() && owner->second ? owner->second->state_dict() : State();
+    part["optimizer"] = owner != runner_.optimizers.end() && owner->second
+                            ? runner_.parallelism().optimizer_state(*owner->second)
+                            : State();
     part["scheduler"] =
         schedule != runner_.schedulers.end() && schedule->second ? schedule->second->state_dict() : State();
     if (const auto scale = runner_.scalers.find(name); scale != runner_.scalers.end() && scale->second) {
@@ -216,7 +219,11 @@ void TorchRunnerBase::Learners::load(const State& state) {
       runner_.load_named_model(name, *weights);
     }
     if (const auto owner = runner_.optimizers.find(name); owner != runner_.optimizers.end() && owner->second) {
-      load("optimizer", *owner->second);
+      if (const State* own = part->find("optimizer"); own != nullptr && !own->is_null()) {
+        detail::load_part(concat("models.", name, ".optimizer"), *own, [&, &owner = owner](const State& saved) {
+          runner_.parallelism().load_optimizer_state(*owner->second, saved);
+        });
+      }
     }
     if (const auto schedule = runner_.schedulers.find(name); schedule != runner_.schedulers.end() && schedule->second) {
       load("scheduler", *schedule->second);

@@ -65,6 +65,8 @@ void Parallelism::prepare(ModelHandle& model, at::Device device) { model.to(devi
 
 void Parallelism::prepare_optimizers(const std::vector<optim::Optimizer*>&) {}
 
+std::shared_ptr<void> Parallelism::expose(const std::vector<const optim::Optimizer*>&, bool) { return nullptr; }
+
 State Parallelism::state_dict() const { return {}; }
 
 std::string Parallelism::load_state_dict(const State& state) {

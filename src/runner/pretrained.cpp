@@ -43,6 +43,7 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
                                                   const std::filesystem::path& path) {
   initialize();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
+  const auto exposed = runner_.expose_state(/*writes=*/true);
   const State present = runner_.model_state_dict();
   // Weights without adapters are those of a model without them.
   const State exported = has_adapters(checkpoint) ? present : runner_.exported_state_dict(present);

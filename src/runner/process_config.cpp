@@ -62,6 +62,17 @@ void DdpConfig::fields(Fields& f) {
   f("powersgd", powersgd, "approximation of gradients with comm_hook: powerSGD");
 }
 
+void FsdpConfig::fields(Fields& f) {
+  f("units", units,
+    "regular expressions, searched in names and types of modules; each match is gathered and freed as one; none: the "
+    "whole model")
+      .non_semantic();
+  f("reshard_after_forward", reshard_after_forward,
+    "free a unit after its forward pass and gather it again for the backward pass: less memory, more traffic; unset: "
+    "true");
+  detail::reserve(f, detail::reserved_keys().fsdp);
+}
+
 void FtConfig::fields(Fields& f) {
   f("enabled", enabled, "continue training with the processes that are left when one dies, and admit others");
   f("process_group", process_group, "how they communicate").choices({"gloo"}).refuse("nccl", "NCCL beside ft");
@@ -183,6 +194,19 @@ void detail::check_processes(const RunnerConfig& config) {
     check<ConfigError>(config.deterministic, where,
                        "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
   }
+  if (config.stack_name() == "fsdp") {
+    // Each needs whole parameters on a rank, or their states, which no rank has.
+    for (const auto& [set, key] :
+         {std::pair(config.ft.enabled, "ft.enabled"),
+          std::pair(config.parallel.virtual_ranks.has_value(), "parallel.virtual_ranks"),
+          std::pair(config.compile.enable, "compile.enable"), std::pair(config.ema.enabled.value_or(false), "ema.enabled"),
+          std::pair(config.find_lr.enabled, "find_lr"), std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
+      check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key,
+                         "', got 'stack: fsdp'; unset one of the two");
+    }
+  }
+  check<ConfigError>(config.stack_name() == "fsdp" || config.fsdp.units.empty(), where,
+                     "expected 'stack: fsdp' beside 'fsdp.units', got ", config.stack_name());
   if (const FtConfig& ft = config.ft; ft.enabled) {
     check<ConfigError>(ft.replica_id < ft.group_size, where, "expected 'ft.replica_id' below 'ft.group_size' (",
                        ft.group_size, "), got ", ft.replica_id);

@@ -30,17 +30,17 @@ constexpr Row parallel_axes[] = {
      "use_device_mesh=true mesh_device_type allow_degree_change=false loss_parallel",
      parallelism}};
 
+constexpr Row fsdp[] = {
+    {"", "enabled=false mesh shard_placement_fn mp_policy offload_policy ignored_params", parallelism}};
+
 constexpr Row compile[] = {
     {"", "options precompile_artifact_dir", "torch.compile's code generator, which is Python's"},
     {"", "optimize_ddp=ddp_optimizer", "torch.compile's partition of graphs for DistributedDataParallel"}};
 
-constexpr Row process[] = {
-    {"fsdp", "enabled=false mesh reshard_after_forward shard_placement_fn mp_policy offload_policy ignored_params",
-     parallelism},
-    {"gc", "interval generation=1 disable_automatic=true",
-     "pacing of Python's garbage collector, which C++ does not have"},
-    {"fp8", "enabled recipe recipe_cls recipe_kwargs group", "fp8"},
-    {"", "deepspeed", "DeepSpeed, which is Python's"}};
+constexpr Row process[] = {{"gc", "interval generation=1 disable_automatic=true",
+                            "pacing of Python's garbage collector, which C++ does not have"},
+                           {"fp8", "enabled recipe recipe_cls recipe_kwargs group", "fp8"},
+                           {"", "deepspeed", "DeepSpeed, which is Python's"}};
 
 template <class T>
 bool reads_as(std::string_view word, T& value) {
@@ -92,7 +92,8 @@ std::vector<ReservedKey> read(std::span<const Row> rows) {
 }  // namespace
 
 const ReservedKeys& reserved_keys() {
-  static const ReservedKeys keys = {read(optim), read(checkpoint), read(process), read(parallel_axes), read(compile)};
+  static const ReservedKeys keys = {read(optim),         read(checkpoint), read(process),
+                                    read(parallel_axes), read(fsdp),       read(compile)};
   return keys;
 }
 

@@ -9,7 +9,7 @@ namespace danling::inline v0::detail {
 
 /// By section; `process` is at the top level.
 struct ReservedKeys {
-  std::vector<ReservedKey> optim, checkpoint, process, parallel, compile;
+  std::vector<ReservedKey> optim, checkpoint, process, parallel, fsdp, compile;
 };
 const ReservedKeys& reserved_keys();
 

@@ -54,6 +54,7 @@ void BaseRunner::auto_restore() {
   }
   const State checkpoint = std::exchange(from.state, State());
   if (from.finished) {
+    const auto exposed = expose_state(/*writes=*/true);
     load_components(checkpoint);
     const detail::EarlierRun earlier(services.workspace.dir(), services.logger);
     state_.train.global_step = earlier.last_global_step();
@@ -200,8 +201,11 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
     runner_.logger().warning(
         "runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
   }
-  runner_.load_state_dict(checkpoint);
-  runner_.load_components(checkpoint);
+  {
+    const auto exposed = runner_.expose_state(/*writes=*/true);
+    runner_.load_state_dict(checkpoint);
+    runner_.load_components(checkpoint);
+  }
   warn_changed_options(original, checkpoint);
   load_extras(checkpoint);
   runner_.services_->has_partial_step = false;  // partial effects of a step that threw are replaced

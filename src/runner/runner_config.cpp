@@ -358,6 +358,7 @@ void RunnerConfig::base_fields(Fields& f) {
   f("comm", comm, "how long a process waits, and checks of what processes exchange").non_semantic();
   f("parallel", parallel, "how processes share the work");
   f("ddp", ddp, "data parallel training").non_semantic();
+  f("fsdp", fsdp, "sharded parameters, with stack: fsdp");
   f("ft", ft, "training that goes on when a process dies").non_semantic();
   detail::add_meeting_fields(f, *this);
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")

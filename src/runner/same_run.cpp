@@ -134,6 +134,7 @@ void BaseRunner::Setup::agree_on_state() {
   }
   const std::filesystem::path& from = runner_.services().restore.path;
   const auto& train = runner_.state_.train;
+  const auto exposed = runner_.expose_state(/*writes=*/false);
   detail::Packer mine;
   mine.text(concat(train.epoch, " ", train.global_step, " ", train.micro_step));
   mine.text(runner_.parallelism().sums_gradients() ? hash_of(runner_.model_state_dict()) : std::string());

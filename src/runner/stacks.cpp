@@ -4,26 +4,38 @@
 
 #include "runner/data_parallel.hpp"
 #include "runner/process_config.hpp"
+#include "runner/sharded_parallel.hpp"
 #include "runner/virtual_ranks.hpp"
 
 namespace danling::inline v0 {
 namespace {
+
+Group join_processes(const ProcessIdentity& identity, const RunnerConfig& config) {
+  GroupOptions options;
+  options.debug = config.comm.debug;
+  if (const auto seconds = config.comm.init_timeout_seconds) {
+    options.timeout = detail::timeout_of(*seconds);
+  }
+  return Group::connect(identity, options);
+}
 
 std::unique_ptr<Parallelism> make_ddp(const ProcessIdentity& identity, const RunnerConfig& config) {
   const auto virtual_ranks = config.parallel.virtual_ranks;
   if (!identity.distributed() && !virtual_ranks) {
     return std::make_unique<Parallelism>(identity);
   }
-  GroupOptions options;
-  options.debug = config.comm.debug;
-  if (const auto seconds = config.comm.init_timeout_seconds) {
-    options.timeout = detail::timeout_of(*seconds);
-  }
-  Group group = Group::connect(identity, options);
+  const Group group = join_processes(identity, config);
   if (virtual_ranks) {
-    return std::make_unique<detail::VirtualRanks>(std::move(group), *virtual_ranks, config.ddp, options.timeout);
+    return std::make_unique<detail::VirtualRanks>(group, *virtual_ranks, config.ddp, group.timeout());
   }
-  return std::make_unique<detail::DataParallel>(std::move(group), config.ddp, options.timeout);
+  return std::make_unique<detail::DataParallel>(group, config.ddp, group.timeout());
+}
+
+std::unique_ptr<Parallelism> make_fsdp(const ProcessIdentity& identity, const RunnerConfig& config) {
+  if (!identity.distributed()) {
+    return std::make_unique<Parallelism>(identity);
+  }
+  return std::make_unique<detail::ShardedParallel>(join_processes(identity, config), config.fsdp);
 }
 
 }  // namespace
@@ -32,6 +44,7 @@ StackRegistry& stacks() {
   static StackRegistry registry = [] {
     StackRegistry known("stack");
     known.add("ddp", make_ddp);
+    known.add("fsdp", make_fsdp);
     return known;
   }();
   return registry;

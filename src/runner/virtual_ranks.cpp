@@ -67,7 +67,9 @@ TreeSum::Options VirtualRanks::options() const {
 
 // Models have the same seed everywhere, but a program may have drawn from elsewhere.
 void VirtualRanks::prepare(ModelHandle& model, at::Device device) {
-  refuse_synced_layers(model);
+  refuse_synced_layers(model, "parallel.virtual_ranks",
+                       "shards are computed one after another, and its statistics would need all of them at once; use "
+                       "BatchNorm, whose statistics are those of a shard, or unset parallel.virtual_ranks");
   Parallelism::prepare(model, device);
   make_same(group(), model);
   buffers_.clear();

@@ -281,6 +281,9 @@ class BaseRunner : public RunnerPlan {
   virtual State dataloader_state() const = 0;
   /// Meters, metrics and losses of this rank in the middle of a pass; null outside. All ranks gather them for a save.
   virtual State pass_state() const { return {}; }
+  /// While the result lives, components have whole parameters and states; null where they always have. Called by all
+  /// ranks, between steps. @param writes  whether what is written to parameters is kept
+  virtual std::shared_ptr<void> expose_state(bool /*writes*/) { return nullptr; }
   /// Restores the components, each by its hook below.
   virtual void load_components(const State& checkpoint) = 0;
   /// Hooks that restore one part of a checkpoint, on every rank. Called when: load_checkpoint has restored counters and

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -101,11 +102,22 @@ class Parallelism {
   /// built; with `ft` again, on a new object, for each generation of processes. Do not wrap the module: users access it
   /// through the handle.
   virtual void prepare(ModelHandle& model, at::Device device);
+  /// Parameters that the optimizer of a model updates, by their names: those of the model, or rows of them.
+  virtual NamedTensors trained_parameters(const ModelHandle& model) const { return model.named_parameters(); }
   /// Called when training begins, after a checkpoint has been restored, with the optimizers of all models.
   virtual void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers);
 
   // ---- checkpoints --------------------------------------------------------------------------------------------------
 
+  /// While the result lives, parameters of models have their values, and optimizer_state() returns whole ones on the
+  /// main process. Called by all ranks, between steps. Null: they always have.
+  /// @param writes  whether what is written to the parameters is kept
+  virtual std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes);
+  /// What a checkpoint keeps of an optimizer, as that of one process would.
+  virtual State optimizer_state(const optim::Optimizer& optimizer) const { return optimizer.state_dict(); }
+  virtual void load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
+    optimizer.load_state_dict(state);
+  }
   /// State of this rank that a checkpoint keeps; null: none. Called by all ranks, between steps.
   virtual State state_dict() const;
   /// Restores a state of this rank, or that of rank 0 where the number of ranks has changed; null: begins anew. Called
@@ -167,6 +179,16 @@ class Parallelism {
   virtual void end_step(const WindowPlace& place) noexcept;
   /// Forgets the gradients of a window that is not closed, after an error or before a roll-back.
   virtual void drop_gradients(optim::Optimizer& optimizer);
+  // ---- evaluation and inference -------------------------------------------------------------------------------------
+
+  /// Before each batch of an evaluation or inference, on every rank; `mine`: whether this rank has one. Ranks that
+  /// compute together stay until none has: they take part in the others' forward passes here.
+  /// @return whether this rank computes a batch now, after which it calls end_forward()
+  virtual bool begin_forward(bool mine) { return mine; }
+  virtual void end_forward() {}
+  /// In place of end_forward() when the pass threw.
+  virtual void drop_forward() noexcept {}
+
   /// After an error of this rank that ends its training: ends the waits of the others, who throw its words.
   virtual void abort(std::string_view words);
   /// Timeout of waits for other ranks from now on. Called on every rank.

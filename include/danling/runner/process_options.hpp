@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <danling/config/fields.hpp>
 #include <danling/distributed/powersgd.hpp>
@@ -38,6 +39,14 @@ struct DdpConfig {
   bool broadcast_buffers = true;   ///< after each update the buffers of the first rank with data on all ranks
   std::string comm_hook = "none";  ///< bf16_compress, fp16_compress or powerSGD: how gradients travel
   PowerSGDConfig powersgd;
+  void fields(Fields& f);
+};
+
+/// `fsdp`: sharded parameters, with `stack: fsdp`. Names as in DanLing. Not in DanLing: `units`.
+struct FsdpConfig {
+  /// Modules that are gathered as one, each: patterns of names or types. Empty: the whole model at once.
+  std::vector<std::string> units;
+  std::optional<bool> reshard_after_forward;  ///< unset: true
   void fields(Fields& f);
 };
 

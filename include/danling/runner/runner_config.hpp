@@ -159,6 +159,7 @@ struct RunnerConfig : Config {
   std::string stack = "auto";
   CommConfig comm;
   ParallelConfig parallel;
+  FsdpConfig fsdp;
   DdpConfig ddp;                           ///< not in DanLing
   std::optional<std::string> backend;      ///< gloo; unset: gloo
   std::optional<std::string> init_method;  ///< env:// or tcp://host:port; unset: INIT_METHOD, else env://

@@ -288,6 +288,7 @@ class TorchRunnerBase : public BaseRunner {
   bool is_settled() const override;
   bool is_between_updates() const override;
   void settle_counters() override;
+  std::shared_ptr<void> expose_state(bool writes) override;
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
   void load_named_model(const std::string& name, const State& state) override {

@@ -1,0 +1,285 @@
+#include "runner/sharded_parallel.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <danling/core/error.hpp>
+#include <danling/optim/clip.hpp>
+#include <danling/optim/elementwise.hpp>
+
+#include "distributed/pending.hpp"
+#include "runner/data_parallel_layers.hpp"
+#include "runner/rank_messages.hpp"
+#include "runner/same_model.hpp"
+
+namespace danling::inline v0::detail {
+namespace {
+
+/// Names a collective of the ranks inside a step for those that follow.
+std::string announcement(std::size_t model, char kind, std::size_t unit) { return concat(model, " ", kind, " ", unit); }
+
+/// The parameters of an optimizer in the order of its state.
+std::vector<at::Tensor> params_of(const optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> out;
+  for (const auto& group : optimizer.param_groups()) {
+    out.insert(out.end(), group.params.begin(), group.params.end());
+  }
+  return out;
+}
+
+/// Calls `change(parameter, tensor)` for each tensor of an optimizer's state that has one value for each of a
+/// parameter's, and puts what it returns in its place.
+template <class Change>
+void each_state_tensor(State& state, const std::vector<at::Tensor>& params, const Change& change) {
+  State* entries = state.map().find("state");
+  if (entries == nullptr || !entries->is_map()) {
+    return;
+  }
+  State changed{State::Map()};
+  for (const auto& entry : std::as_const(*entries).map()) {
+    const at::Tensor& param = params.at(static_cast<std::size_t>(entry.key.integer()));
+    State own{State::Map()};
+    for (const auto& item : entry.value.map()) {
+      own.map().set(item.key, item.value.is_tensor() ? State(change(param, item.value.tensor())) : item.value);
+    }
+    changed.map().set(entry.key, std::move(own));
+  }
+  *entries = std::move(changed);
+}
+
+}  // namespace
+
+/// Whole parameters and states, while it lives.
+struct ShardedParallel::Exposed {
+  explicit Exposed(ShardedParallel& parallelism) : owner(parallelism) {}
+  ~Exposed() { owner.states_.clear(); }
+  ShardedParallel& owner;
+  std::vector<std::unique_ptr<ShardedModel::Whole>> models;
+};
+
+ShardedParallel::ShardedParallel(Group group, const FsdpConfig& fsdp) : Parallelism(std::move(group)), options_(fsdp) {}
+
+void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
+  check<ConfigError>(model.module() != nullptr, "runner.materialize_model",
+                     "expected a model that is a torch::nn module with stack: fsdp, got ",
+                     model.is_script() ? "a TorchScript module" : "a function");
+  refuse_synced_layers(model, "stack: fsdp",
+                       "its statistics are not exchanged there yet; use stack: ddp, or BatchNorm");
+  Parallelism::prepare(model, device);
+  make_same(group(), model);
+  SharedBuffers buffers(model);
+  auto sharded = std::make_unique<ShardedModel>(
+      model.module(), group(),
+      ShardOptions{.units = options_.units, .reshard_after_forward = options_.reshard_after_forward.value_or(true)});
+  models_.push_back({std::move(sharded), std::move(buffers)});
+}
+
+NamedTensors ShardedParallel::trained_parameters(const ModelHandle& model) const {
+  NamedTensors out = model.named_parameters();
+  for (auto& [name, parameter] : out) {
+    parameter = ShardedModel::trained(parameter);
+  }
+  return out;
+}
+
+void ShardedParallel::prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) {
+  for (const optim::Optimizer* optimizer : optimizers) {
+    check<ConfigError>(dynamic_cast<const optim::ElementwiseOptimizer*>(optimizer) != nullptr, "runner.build_optimizer",
+                       "expected an optimizer that updates each value by itself with stack: fsdp (sgd, adam, adamw, "
+                       "...), got ",
+                       optimizer->name(), ", whose update depends on whole parameters");
+    for (const at::Tensor& param : params_of(*optimizer)) {
+      check<ConfigError>(ShardedModel::trained(param).is_same(param), "runner.build_optimizer",
+                         "expected an optimizer of rows with stack: fsdp, got ", optimizer->name(),
+                         " of whole parameters; set optim.type in the config, or build it in an override of "
+                         "build_optimizer() from iter_optimizer_named_parameters()");
+    }
+  }
+}
+
+// ---- checkpoints ----------------------------------------------------------------------------------------------------
+
+std::shared_ptr<void> ShardedParallel::expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes) {
+  if (auto already = exposed_.lock()) {
+    return already;
+  }
+  auto out = std::make_shared<Exposed>(*this);
+  for (const Sharded& sharded : models_) {
+    out->models.push_back(std::make_unique<ShardedModel::Whole>(*sharded.model, writes));
+  }
+  for (const optim::Optimizer* optimizer : writes ? std::vector<const optim::Optimizer*>() : optimizers) {
+    states_[optimizer] = gather_state(*optimizer);
+  }
+  exposed_ = out;
+  return out;
+}
+
+State ShardedParallel::gather_state(const optim::Optimizer& optimizer) const {
+  const at::NoGradGuard no_grad;
+  State state = clone(optimizer.state_dict());
+  each_state_tensor(state, params_of(optimizer), [&](const at::Tensor& rows, const at::Tensor& tensor) {
+    return tensor.sizes() == rows.sizes() ? at::cat(group().all_gather(tensor)) : tensor;
+  });
+  return state;
+}
+
+State ShardedParallel::optimizer_state(const optim::Optimizer& optimizer) const {
+  const auto found = states_.find(&optimizer);
+  return found != states_.end() ? found->second : optimizer.state_dict();
+}
+
+void ShardedParallel::load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
+  State own = clone(state);
+  each_state_tensor(own, params_of(optimizer), [&](const at::Tensor& rows, const at::Tensor& tensor) {
+    // A whole state has the rows of all ranks; a step count has no dimension.
+    if (tensor.dim() != rows.dim() || tensor.dim() == 0 || tensor.sizes().slice(1) != rows.sizes().slice(1)) {
+      return tensor;
+    }
+    const auto [begin, count] = models_.front().model->row_range(tensor.size(0));
+    return tensor.narrow(0, begin, count).clone();
+  });
+  optimizer.load_state_dict(own);
+}
+
+// ---- a step ---------------------------------------------------------------------------------------------------------
+
+void ShardedParallel::enter(bool syncs, bool announces) {
+  announces_ = announces;
+  for (std::size_t at = 0; at < models_.size(); ++at) {
+    ShardedModel& model = *models_[at].model;
+    model.set_requires_gradient_sync(syncs);
+    model.set_announcer(
+        announces ? [this, at](char kind,
+                               std::size_t unit) { meet(group(), Purpose::statistics, announcement(at, kind, unit)); }
+                  : ShardedModel::Announcer());
+    steps_.push_back(std::make_unique<ShardedModel::Step>(model));
+  }
+}
+
+void ShardedParallel::leave() noexcept {
+  steps_.clear();
+  for (const Sharded& sharded : models_) {
+    sharded.model->set_announcer({});
+  }
+}
+
+// Those whose pass has ended wait in agree(): this meeting shows them, and then each collective is announced.
+void ShardedParallel::begin_step(const WindowPlace& place) {
+  if (has_ended_) {
+    return;
+  }
+  const auto messages = meet(group(), Purpose::statistics, "");
+  const bool follows = std::any_of(messages.begin(), messages.end(),
+                                   [](const Message& message) { return message.purpose == Purpose::ended; });
+  enter(place.closes, follows);
+}
+
+void ShardedParallel::end_step(const WindowPlace&) noexcept { leave(); }
+
+void ShardedParallel::follow(const std::vector<std::string>& shares) {
+  for (const std::string& share : shares) {
+    if (share.size() >= 5) {
+      const auto space = share.find(' ');
+      ShardedModel& model = *models_.at(static_cast<std::size_t>(std::stoul(share))).model;
+      model.follow(share[space + 1], static_cast<std::size_t>(std::stoul(share.substr(space + 3))));
+      return;
+    }
+  }
+}
+
+StepPacket ShardedParallel::agree(const StepPacket& mine) {
+  const StepPacket all = Parallelism::agree(mine);
+  has_ended_ = mine.exhausted && !all.all_ended;
+  source_ = all.source;
+  return all;
+}
+
+void ShardedParallel::reduce_gradients(optim::Optimizer&) {
+  const Wait wait(*this);
+  const PendingScope pending("the sum of gradients");
+  for (Sharded& sharded : models_) {
+    sharded.model->set_announcer({});
+    sharded.model->finish_backward();
+    if (source_ >= 0) {
+      sharded.buffers.broadcast(group(), static_cast<int>(source_));
+    }
+  }
+}
+
+void ShardedParallel::drop_gradients(optim::Optimizer& optimizer) {
+  for (const Sharded& sharded : models_) {
+    sharded.model->zero_grad();
+  }
+  Parallelism::drop_gradients(optimizer);
+}
+
+at::Tensor ShardedParallel::nonfinite_flag(const std::vector<at::Tensor>& params) {
+  at::Tensor flag = optim::nonfinite_flag(params).clone();
+  group().all_reduce(flag, ReduceOp::max);
+  return flag;
+}
+
+at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm,
+                                           optim::GradScale& scale) {
+  constexpr double epsilon = 1e-6;  // torch.nn.utils
+  optim::GradScale own = scale;
+  const at::Tensor mine = optim::clip_grad_norm(params, std::numeric_limits<double>::infinity(), own);
+  at::Tensor squares = mine.to(at::kDouble).square();
+  group().all_reduce(squares);
+  const at::Tensor norm = squares.sqrt();
+  if (norm.is_cpu()) {
+    const double value = norm.item<double>();
+    if (!std::isfinite(value)) {
+      scale.found_inf = at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat));
+    } else if (max_norm / (value + epsilon) < 1) {
+      scale.divisor *= (value + epsilon) / max_norm;
+    }
+    return norm.to(mine.scalar_type());
+  }
+  const at::Tensor excess = norm.add(epsilon).div_(max_norm).clamp_min_(1.0);
+  scale.scale = scale.scale.defined() ? scale.scale.detach().to(norm.device(), at::kDouble).mul(excess) : excess;
+  const at::Tensor nonfinite = norm.isfinite().logical_not_();
+  scale.found_inf =
+      scale.found_inf.defined() ? nonfinite.logical_or(scale.found_inf.to(norm.device()).ne(0)) : nonfinite;
+  return norm.to(mine.scalar_type());
+}
+
+// ---- evaluation -----------------------------------------------------------------------------------------------------
+
+bool ShardedParallel::begin_forward(bool mine) {
+  for (;;) {
+    const auto flags = exchange(group(), mine ? "1" : "0");
+    const auto having = std::count(flags.begin(), flags.end(), "1");
+    if (having == 0) {
+      return false;
+    }
+    if (mine) {
+      enter(true, having < std::ssize(flags));
+      return true;
+    }
+    for (bool inside = true; inside;) {  // until the others have ended this pass
+      std::vector<std::string> shares;
+      for (const Message& message : meet(group(), Purpose::ended, "")) {
+        shares.push_back(message.purpose == Purpose::statistics ? message.body : std::string());
+      }
+      inside = std::any_of(shares.begin(), shares.end(), [](const std::string& share) { return share.size() >= 5; });
+      follow(shares);
+    }
+  }
+}
+
+void ShardedParallel::end_forward() {
+  const bool announced = announces_;
+  leave();
+  if (announced) {
+    meet(group(), Purpose::statistics, "");
+  }
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,154 @@
+// Sharded training: several processes with parts of each batch and of the parameters, against one with the whole.
+#include "runner/sharded_parallel.hpp"
+#include "ddp_runner.hpp"
+#include "models.hpp"
+
+namespace runner_test {
+namespace {
+
+/// `Base` under `stack: fsdp` over `group`; alone, one process.
+template <class Base = TinyRunner>
+class FsdpRunner : public DdpRunner<Base> {
+ public:
+  FsdpRunner(const TinyConfig& config, const dl::Group& group) : DdpRunner<Base>(config, group), group_(group) {}
+
+  std::string numbers() {
+    const auto exposed = this->expose_state(/*writes=*/false);
+    return DdpRunner<Base>::numbers();
+  }
+
+ protected:
+  void init_distributed() override {
+    if (group_.alone()) {
+      this->set_parallelism(std::make_unique<dl::Parallelism>(dl::ProcessIdentity()));
+    } else {
+      this->set_parallelism(std::make_unique<dl::detail::ShardedParallel>(group_, this->config().fsdp));
+    }
+  }
+
+ private:
+  dl::Group group_;
+};
+
+struct FsdpCase {
+  std::string name;
+  std::function<void(TinyConfig&)> set;
+  double tolerance = 1e-6;
+};
+
+std::string train_fsdp(const TinyConfig& config, const dl::Group& group) {
+  const Folder folder;
+  TinyConfig own = config;
+  own.workspace_root = folder.path().string();
+  FsdpRunner<> runner(own, group);
+  runner.train();
+  return runner.numbers();
+}
+
+TinyConfig fsdp_config() {
+  TinyConfig config;
+  config.stack = "fsdp";
+  config.epochs = 2;
+  config.dropout = 0;
+  config.hidden = 32;
+  config.optim.type = "sgd";
+  config.optim.momentum = 0.9;
+  return config;
+}
+
+void compare_fsdp(const FsdpCase& fsdp_case, int processes, std::int64_t batch_size) {
+  INFO(fsdp_case.name << ", " << processes << " processes");
+  TinyConfig config = fsdp_config();
+  fsdp_case.set(config);
+  TinyConfig whole = config;
+  whole.dataloader.batch_size = batch_size * processes;
+  whole.fsdp = {};
+  config.dataloader.batch_size = batch_size;
+  const std::string reference = train_fsdp(whole, dl::Group());
+  const auto texts =
+      danling_test::run_ranks(processes, [&](const dl::Group& group) { return train_fsdp(config, group); });
+  for (const std::string& text : texts) {
+    CHECK(text == texts.front());
+  }
+  INFO(texts.front().substr(0, 3000));
+  CHECK(relative_difference(texts.front(), reference) < fsdp_case.tolerance);
+}
+
+TEST_CASE("fsdp: two processes with half the batch and half the parameters each are one with the whole",
+          "[runner][fsdp]") {
+  const FsdpCase cases[] = {
+      {"float32", [](TinyConfig&) {}},
+      {"each layer a unit", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }},
+      {"units that stay whole",
+       [](TinyConfig& config) { config.fsdp.units = {"Linear"}, config.fsdp.reshard_after_forward = false; }},
+      {"clipping by norm", [](TinyConfig& config) { config.max_grad_norm = 0.1; }},
+      {"clipping by value", [](TinyConfig& config) { config.max_grad_value = 0.01; }},
+      {"accumulation, the last window short", [](TinyConfig& config) { config.accum_steps = 3; }},
+      {"AdamW",
+       [](TinyConfig& config) { config.optim.type = "adamw", config.optim.momentum.reset(), config.optim.eps = 1e-3; }},
+      {"by steps", [](TinyConfig& config) { config.epochs.reset(), config.steps = 17; }},
+      {"float64", [](TinyConfig& config) { config.precision = "fp64"; }, 1e-12},
+  };
+  for (const auto& fsdp_case : cases) {
+    compare_fsdp(fsdp_case, 2, 4);
+  }
+}
+
+TEST_CASE("fsdp: ranks with other numbers of batches, in training and evaluation, are one with the whole",
+          "[runner][fsdp]") {
+  compare_fsdp({"three ranks", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 3, 3);
+  compare_fsdp({"large batches", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 2, 7);
+}
+
+TEST_CASE("fsdp: a run that is resumed, also by one process, goes on as if it had not ended", "[runner][fsdp]") {
+  TinyConfig config = fsdp_config();
+  config.optim.type = "adamw", config.optim.momentum.reset(), config.optim.eps = 1e-3;
+  config.dataloader.batch_size = 4;
+  config.fsdp.units = {"Linear"};
+  config.epochs = 4;
+  const auto expected = danling_test::run_ranks(2, [&](const dl::Group& group) { return train_fsdp(config, group); });
+  const Folder folder;
+  config.workspace_root = folder.path().string();
+  config.auto_resume = true;
+  config.epochs = 2;
+  const auto train = [&](const dl::Group& group) {
+    FsdpRunner<> runner(config, group);
+    runner.train();
+    return runner.numbers();
+  };
+  danling_test::run_ranks(2, train);
+  config.epochs = 3;
+  danling_test::run_ranks(2, train);
+  config.epochs = 4;
+  const auto resumed = danling_test::run_ranks(2, train);
+  CHECK(resumed == expected);
+}
+
+TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][fsdp]") {
+  const auto message = [](const std::function<void(TinyConfig&)>& set) {
+    TinyConfig config = fsdp_config();
+    set(config);
+    return error_of<dl::ConfigError>([&] { const TinyRunner runner(config); });
+  };
+  CHECK(message([](TinyConfig& config) { config.ema.enabled = true; }) ==
+        "[config.validate] expected 'stack: ddp' beside 'ema.enabled', got 'stack: fsdp'; unset one of the two");
+  CHECK(message([](TinyConfig& config) { config.compile.enable = true; }) ==
+        "[config.validate] expected 'stack: ddp' beside 'compile.enable', got 'stack: fsdp'; unset one of the two");
+  CHECK(message([](TinyConfig& config) { config.stack = "ddp", config.fsdp.units = {"Linear"}; }) ==
+        "[config.validate] expected 'stack: fsdp' beside 'fsdp.units', got ddp");
+  const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
+    TinyConfig config = fsdp_config();
+    const Folder folder;
+    config.workspace_root = folder.path().string();
+    config.optim.type = "lamb";
+    config.optim.momentum.reset();
+    FsdpRunner<> runner(config, group);
+    return error_of<dl::ConfigError>([&] { runner.train(); });
+  });
+  danling_test::check_ranks(texts,
+                            "[runner.build_optimizer] expected an optimizer that updates each value by itself with "
+                            "stack: fsdp (sgd, adam, adamw, ...), got LAMB, whose update depends on whole parameters");
+}
+
+}  // namespace
+}  // namespace runner_test
