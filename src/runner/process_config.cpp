@@ -199,8 +199,9 @@ void detail::check_processes(const RunnerConfig& config) {
     for (const auto& [set, key] :
          {std::pair(config.ft.enabled, "ft.enabled"),
           std::pair(config.parallel.virtual_ranks.has_value(), "parallel.virtual_ranks"),
-          std::pair(config.compile.enable, "compile.enable"), std::pair(config.ema.enabled.value_or(false), "ema.enabled"),
-          std::pair(config.find_lr.enabled, "find_lr"), std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
+          std::pair(config.compile.enable, "compile.enable"),
+          std::pair(config.ema.enabled.value_or(false), "ema.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
+          std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
       check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key,
                          "', got 'stack: fsdp'; unset one of the two");
     }
