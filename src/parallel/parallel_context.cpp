@@ -8,7 +8,7 @@
 namespace danling::inline v0 {
 namespace {
 
-/// What all ranks must agree on before they split: "replicate 2, shard 2; data: replicate, shard; ...".
+/// The layout that all ranks must share before they split: "replicate 2, shard 2; data: replicate, shard; ...".
 std::string layout_text(const ParallelTopology& topology, const std::vector<std::string>& domains) {
   std::string out;
   for (const ParallelAxis& axis : topology.axes()) {

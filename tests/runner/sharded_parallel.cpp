@@ -100,7 +100,7 @@ TEST_CASE("fsdp: ranks with other numbers of batches, in training and evaluation
   compare_fsdp({"large batches", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 2, 7);
 }
 
-TEST_CASE("fsdp: a run that is resumed, also by one process, goes on as if it had not ended", "[runner][fsdp]") {
+TEST_CASE("fsdp: a run that is resumed goes on as if it had not ended", "[runner][fsdp]") {
   TinyConfig config = fsdp_config();
   config.optim.type = "adamw", config.optim.momentum.reset(), config.optim.eps = 1e-3;
   config.dataloader.batch_size = 4;

@@ -113,7 +113,7 @@ class Parallelism {
   /// main process. Called by all ranks, between steps. Null: they always have.
   /// @param writes  whether what is written to the parameters is kept
   virtual std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes);
-  /// What a checkpoint keeps of an optimizer, as that of one process would.
+  /// State of an optimizer for a checkpoint, in the layout of one process.
   virtual State optimizer_state(const optim::Optimizer& optimizer) const { return optimizer.state_dict(); }
   virtual void load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
     optimizer.load_state_dict(state);
