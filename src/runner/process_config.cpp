@@ -171,6 +171,18 @@ ProcessIdentity detail::apply_init_method(ProcessIdentity identity, const Runner
   return identity;
 }
 
+namespace {
+
+/// Whether it is enabled, for one of several models too.
+template <class Average>
+bool averages(const Average& section) {
+  return section.enabled.value_or(false) ||
+         std::any_of(section.models.begin(), section.models.end(),
+                     [](const auto& model) { return model.second.enabled.value_or(false); });
+}
+
+}  // namespace
+
 void detail::check_processes(const RunnerConfig& config) {
   static constexpr std::string_view where = "config.validate";
   if (config.init_method) {
@@ -199,8 +211,8 @@ void detail::check_processes(const RunnerConfig& config) {
     for (const auto& [set, key] :
          {std::pair(config.ft.enabled, "ft.enabled"),
           std::pair(config.parallel.virtual_ranks.has_value(), "parallel.virtual_ranks"),
-          std::pair(config.compile.enable, "compile.enable"),
-          std::pair(config.ema.enabled.value_or(false), "ema.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
+          std::pair(config.compile.enable, "compile.enable"), std::pair(averages(config.ema), "ema.enabled"),
+          std::pair(averages(config.swa), "swa.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
           std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
       check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key,
                          "', got 'stack: fsdp'; unset one of the two");
