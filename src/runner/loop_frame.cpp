@@ -55,6 +55,7 @@ LoopFrame::LoopFrame(TorchRunnerBase& runner, std::string_view split, std::optio
       split_(split),
       total_(total.value_or(0)),
       interval_(runner.log_interval()),
+      reports_(runner.parallelism().reports()),
       waited_before_(runner.parallelism().waited_seconds()) {
   find_meters();
 }
@@ -163,6 +164,16 @@ bool LoopFrame::synchronize(bool ended) {
   }
   synchronize_numbers();
   return all_ended;
+}
+
+void LoopFrame::reset_numbers() const {
+  runner_.meters.reset();
+  if (MetricsBase* metrics = runner_.active_metrics()) {
+    metrics->reset();
+  }
+  if (const auto& losses = runner_.criterion.losses()) {
+    losses->reset();
+  }
 }
 
 // For ranks that have ended the pass and join the updates of this one.

@@ -43,8 +43,14 @@ class LoopFrame {
 
   /// Called when the batch is loaded and the step begins: one clock read.
   void data_ready() { telemetry_.data_ready(); }
-  /// Called after each micro-batch: one clock read.
-  void observe(std::int64_t samples, std::int64_t tokens) { now_ = telemetry_.observe(samples, tokens); }
+  /// Called after each micro-batch: one clock read. Where another rank reports the same samples, forgets the numbers.
+  void observe(std::int64_t samples, std::int64_t tokens) {
+    if (!reports_) [[unlikely]] {
+      reset_numbers();
+      samples = tokens = 0;
+    }
+    now_ = telemetry_.observe(samples, tokens);
+  }
   /// The same after a shard that is not the last of the step.
   void observe_part(std::int64_t samples, std::int64_t tokens) { now_ = telemetry_.observe_part(samples, tokens); }
 
@@ -96,6 +102,7 @@ class LoopFrame {
   /// Combines meters, metrics and losses over the ranks. @return whether all of them have ended the pass.
   bool synchronize(bool ended);
   std::string place() const;
+  void reset_numbers() const;
   void synchronize_numbers();
   /// Values of the last batch, or the averages, over all meters, metrics and losses.
   Result collect(bool averages) const;
@@ -104,6 +111,7 @@ class LoopFrame {
   std::string split_;
   std::int64_t total_;  // 0: unknown
   std::int64_t interval_;
+  bool reports_;
   std::int64_t done_ = 0;
   std::int64_t logged_ = -1;
   double waited_before_ = 0.0;  // for other ranks, in earlier passes

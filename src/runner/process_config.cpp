@@ -27,11 +27,52 @@ void CommConfig::fields(Fields& f) {
   f("debug", debug, "compare the collectives that ranks start, also asynchronous ones: order, shape and dtype");
 }
 
+std::vector<ParallelAxis> ParallelAxesConfig::list() const {
+  return {{"replicate", replicate},        {"shard", shard},   {"context", context},
+          {"pipeline", pipeline},          {"tensor", tensor}, {"expert", expert},
+          {"expert_tensor", expert_tensor}};
+}
+
+bool ParallelAxesConfig::any() const {
+  const auto axes = list();
+  return std::any_of(axes.begin(), axes.end(), [](const ParallelAxis& axis) { return axis.degree != 1; });
+}
+
+void ParallelAxesConfig::fields(Fields& f) {
+  const auto axis = [&f](std::string_view name, std::int64_t& value, std::string_view help) {
+    f(name, value, help).at_least(-1).non_semantic();
+  };
+  axis("replicate", replicate, "processes with the same parameters and other samples");
+  axis("shard", shard, "processes with other rows of the parameters and other samples; -1: what the others leave");
+  axis("context", context, "processes with other parts of each sequence");
+  axis("pipeline", pipeline, "processes with other layers");
+  axis("tensor", tensor, "processes with other slices of the same layers");
+  axis("expert", expert, "processes with other experts");
+  axis("expert_tensor", expert_tensor, "processes with other slices of an expert");
+}
+
 void ParallelConfig::fields(Fields& f) {
+  f("axes", axes, "processes along each axis of the grid; their product is the number of processes");
   f("virtual_ranks", virtual_ranks,
     "with deterministic: a power of two of shards that a global batch is computed in, each of batch_size samples, so "
     "that any number of processes up to it gives the same bits; unset: each process computes its part as one")
       .above(0);
+  f("tensor_plan", tensor_plan,
+    "pattern=style entries: how modules whose names match are sliced over the tensor axis (colwise, rowwise, ...)")
+      .non_semantic();
+  f("pipeline_schedule", pipeline_schedule, "order of the micro-batches of a pipeline").non_semantic();
+  f("pipeline_microbatch_size", pipeline_microbatch_size, "samples of a micro-batch of a pipeline")
+      .at_least(1)
+      .non_semantic();
+  f("pipeline_n_microbatches", pipeline_n_microbatches,
+    "micro-batches that each batch is cut into; unset: by pipeline_microbatch_size")
+      .at_least(1)
+      .non_semantic();
+  f("module_fqns_per_model_part", module_fqns_per_model_part,
+    "modules of each stage of a pipeline: names, separated by commas; one entry for each stage")
+      .non_semantic();
+  f("allow_degree_change", allow_degree_change, "resume a checkpoint of other axes with stack: parallel")
+      .non_semantic();
   detail::reserve(f, detail::reserved_keys().parallel);
 }
 
@@ -181,6 +222,42 @@ bool averages(const Average& section) {
                      [](const auto& model) { return model.second.enabled.value_or(false); });
 }
 
+/// Keys of a grid of processes, and what is missing beside one.
+void check_grid(const RunnerConfig& config) {
+  static constexpr std::string_view where = "config.validate";
+  const std::string_view stack = config.stack_name();
+  const bool is_grid = stack == "fsdp" || stack == "parallel";
+  if (is_grid) {
+    // Each needs whole parameters on a rank, or their states, which no rank has.
+    for (const auto& [set, key] :
+         {std::pair(config.ft.enabled, "ft.enabled"),
+          std::pair(config.parallel.virtual_ranks.has_value(), "parallel.virtual_ranks"),
+          std::pair(config.compile.enable, "compile.enable"), std::pair(averages(config.ema), "ema.enabled"),
+          std::pair(averages(config.swa), "swa.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
+          std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
+      check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key, "', got 'stack: ", stack,
+                         "'; unset one of the two");
+    }
+  }
+  check<ConfigError>(is_grid || config.fsdp.units.empty(), where,
+                     "expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ", stack);
+  const ParallelConfig& parallel = config.parallel;
+  check<ConfigError>(is_grid || !parallel.axes.any(), where,
+                     "expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ", stack);
+  for (const ParallelAxis& axis : parallel.axes.list()) {
+    check<ConfigError>(axis.degree != 0, where, "expected a number of processes above 0, or -1, for 'parallel.axes.",
+                       axis.name, "', got 0");
+    const bool shares_data = axis.name == "replicate" || axis.name == "shard";
+    check<ConfigError>(stack != "fsdp" || shares_data || axis.degree == 1, where,
+                       "expected 'stack: parallel' beside 'parallel.axes.", axis.name, "', got fsdp");
+  }
+  const bool is_staged = parallel.axes.pipeline != 1;
+  check<ConfigError>(is_staged || !parallel.module_fqns_per_model_part, where,
+                     "expected 'parallel.axes.pipeline' above 1 beside 'parallel.module_fqns_per_model_part', got 1");
+  check<ConfigError>(stack == "parallel" || parallel.tensor_plan.empty(), where,
+                     "expected 'stack: parallel' beside 'parallel.tensor_plan', got ", stack);
+}
+
 }  // namespace
 
 void detail::check_processes(const RunnerConfig& config) {
@@ -206,20 +283,7 @@ void detail::check_processes(const RunnerConfig& config) {
     check<ConfigError>(config.deterministic, where,
                        "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
   }
-  if (config.stack_name() == "fsdp") {
-    // Each needs whole parameters on a rank, or their states, which no rank has.
-    for (const auto& [set, key] :
-         {std::pair(config.ft.enabled, "ft.enabled"),
-          std::pair(config.parallel.virtual_ranks.has_value(), "parallel.virtual_ranks"),
-          std::pair(config.compile.enable, "compile.enable"), std::pair(averages(config.ema), "ema.enabled"),
-          std::pair(averages(config.swa), "swa.enabled"), std::pair(config.find_lr.enabled, "find_lr"),
-          std::pair(config.find_batch_size.enabled, "find_batch_size")}) {
-      check<ConfigError>(!set, where, "expected 'stack: ddp' beside '", key,
-                         "', got 'stack: fsdp'; unset one of the two");
-    }
-  }
-  check<ConfigError>(config.stack_name() == "fsdp" || config.fsdp.units.empty(), where,
-                     "expected 'stack: fsdp' beside 'fsdp.units', got ", config.stack_name());
+  check_grid(config);
   if (const FtConfig& ft = config.ft; ft.enabled) {
     check<ConfigError>(ft.replica_id < ft.group_size, where, "expected 'ft.replica_id' below 'ft.group_size' (",
                        ft.group_size, "), got ", ft.replica_id);

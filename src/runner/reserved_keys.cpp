@@ -24,11 +24,8 @@ constexpr Row checkpoint[] = {
     {"", "enable_ft_dataloader_checkpoints=false ft_replica_id ft_dataloader_checkpoint_prefix=ft-replica", replicas}};
 
 constexpr Row parallel_axes[] = {
-    {"axes", "replicate=1 shard=1 context=1 pipeline=1 tensor=1 expert=1 expert_tensor=1", parallelism},
-    {"",
-     "pipeline_schedule=1F1B pipeline_microbatch_size=1 pipeline_n_microbatches module_fqns_per_model_part "
-     "use_device_mesh=true mesh_device_type allow_degree_change=false loss_parallel",
-     parallelism}};
+    {"", "use_device_mesh=true mesh_device_type", "PyTorch's DeviceMesh (the grid of processes is parallel.axes)"},
+    {"", "loss_parallel", "PyTorch's context for losses of sharded logits (use parallel::VocabParallelCrossEntropy)"}};
 
 constexpr Row fsdp[] = {
     {"", "enabled=false mesh shard_placement_fn mp_policy offload_policy ignored_params", parallelism}};

@@ -353,8 +353,7 @@ void RunnerConfig::base_fields(Fields& f) {
       .synonym("torch", "ddp")
       .refuse("graph", "graph compilation, which is Python's")
       .refuse("deepspeed", "DeepSpeed, which is Python's")
-      .refuse("ds", "DeepSpeed, which is Python's")
-      .refuse("parallel", "model parallelism");
+      .refuse("ds", "DeepSpeed, which is Python's");
   f("comm", comm, "how long a process waits, and checks of what processes exchange").non_semantic();
   f("parallel", parallel, "how processes share the work");
   f("ddp", ddp, "data parallel training").non_semantic();

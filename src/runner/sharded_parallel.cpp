@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -63,21 +64,102 @@ struct ShardedParallel::Exposed {
   std::vector<std::unique_ptr<ShardedModel::Whole>> models;
 };
 
-ShardedParallel::ShardedParallel(Group group, const FsdpConfig& fsdp) : Parallelism(std::move(group)), options_(fsdp) {}
+ParallelTopology grid_topology(std::int64_t world_size, std::int64_t rank, std::vector<ParallelAxis> axes) {
+  std::vector<std::string> all;
+  for (const ParallelAxis& axis : axes) {
+    all.push_back(axis.name);
+  }
+  return {world_size,
+          rank,
+          std::move(axes),
+          {{"data", {"replicate", "shard"}},
+           {"batch", {"replicate", "shard"}},
+           {"loss", {"replicate", "shard", "context"}},
+           {"optimizer", std::move(all)},
+           {"fsdp", {"replicate", "shard", "context"}},
+           {"replicas", {"replicate", "context"}}}};
+}
 
-void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
+namespace {
+
+ParallelTopology shards_of(const Group& group) {
+  ParallelAxesConfig axes;
+  axes.shard = group.size();
+  return grid_topology(group.size(), group.rank(), axes.list());
+}
+
+}  // namespace
+
+ShardedParallel::ShardedParallel(Group group, const FsdpConfig& fsdp)
+    : ShardedParallel(group, shards_of(group), fsdp) {}
+
+ShardedParallel::ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp)
+    : Parallelism(std::move(world)), options_(fsdp), context_(std::move(topology), group()) {}
+
+AxisPlace ShardedParallel::axis(std::string_view name) const {
+  Parallelism::axis(name);
+  return {context_.topology().axis_rank(name), context_.topology().axis_degree(name)};
+}
+
+AxisPlace ShardedParallel::data_share() const {
+  return {context_.topology().domain_rank("data"), context_.topology().domain_degree("data")};
+}
+
+std::uint64_t ShardedParallel::seed(std::uint64_t run_seed) const {
+  return run_seed + static_cast<std::uint64_t>(context_.topology().domain_rank("data"));
+}
+
+bool ShardedParallel::reports() const {
+  const ParallelTopology& topology = context_.topology();
+  const auto is_first = [&](std::string_view axis) { return topology.axis_rank(axis) == 0; };
+  return topology.axis_rank("pipeline") == topology.axis_degree("pipeline") - 1 && is_first("tensor") &&
+         is_first("expert") && is_first("expert_tensor");
+}
+
+void ShardedParallel::prepare_whole(ModelHandle& model, at::Device device) {
   check<ConfigError>(model.module() != nullptr, "runner.materialize_model",
-                     "expected a model that is a torch::nn module with stack: fsdp, got ",
+                     "expected a model that is a torch::nn module with stack: ", name(), ", got ",
                      model.is_script() ? "a TorchScript module" : "a function");
-  refuse_synced_layers(model, "stack: fsdp",
+  refuse_synced_layers(model, concat("stack: ", name()),
                        "its statistics are not exchanged there yet; use stack: ddp, or BatchNorm");
   Parallelism::prepare(model, device);
   make_same(group(), model);
+  is_whole_prepared_ = true;
+}
+
+void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
+  if (!std::exchange(is_whole_prepared_, false)) {
+    prepare_whole(model, device);
+    is_whole_prepared_ = false;
+  }
   SharedBuffers buffers(model);
   auto sharded = std::make_unique<ShardedModel>(
-      model.module(), group(),
-      ShardOptions{.units = options_.units, .reshard_after_forward = options_.reshard_after_forward.value_or(true)});
+      model.module(), context_.group("shard"),
+      ShardOptions{.units = options_.units,
+                   .reshard_after_forward = options_.reshard_after_forward.value_or(true),
+                   .replicas = context_.group("replicas")});
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    slices_[ShardedModel::trained(parameter).unsafeGetTensorImpl()] = parallel::slices_of(parameter);
+  }
   models_.push_back({std::move(sharded), std::move(buffers)});
+}
+
+// One rank counts a value that several have: the first along each axis that does not slice it.
+bool ShardedParallel::owns(const at::Tensor& trained) const {
+  const ParallelTopology& topology = context_.topology();
+  const auto found = slices_.find(trained.unsafeGetTensorImpl());
+  if (topology.domain_rank("replicas") != 0) {
+    return false;
+  }
+  for (const std::string_view axis : {"tensor", "expert", "expert_tensor"}) {
+    const bool sliced =
+        found != slices_.end() && std::any_of(found->second.begin(), found->second.end(),
+                                              [axis](const parallel::Slice& slice) { return slice.axis == axis; });
+    if (!sliced && topology.axis_rank(axis) != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 NamedTensors ShardedParallel::trained_parameters(const ModelHandle& model) const {
@@ -124,7 +206,7 @@ State ShardedParallel::gather_state(const optim::Optimizer& optimizer) const {
   const at::NoGradGuard no_grad;
   State state = clone(optimizer.state_dict());
   each_state_tensor(state, params_of(optimizer), [&](const at::Tensor& rows, const at::Tensor& tensor) {
-    return tensor.sizes() == rows.sizes() ? at::cat(group().all_gather(tensor)) : tensor;
+    return tensor.sizes() == rows.sizes() ? at::cat(context_.group("shard").all_gather(tensor)) : tensor;
   });
   return state;
 }
@@ -155,9 +237,10 @@ void ShardedParallel::enter(bool syncs, bool announces) {
     ShardedModel& model = *models_[at].model;
     model.set_requires_gradient_sync(syncs);
     model.set_announcer(
-        announces ? [this, at](char kind,
-                               std::size_t unit) { meet(group(), Purpose::statistics, announcement(at, kind, unit)); }
-                  : ShardedModel::Announcer());
+        announces
+            ? [this, at](char kind,
+                         std::size_t unit) { meet(*announced_to_, Purpose::statistics, announcement(at, kind, unit)); }
+            : ShardedModel::Announcer());
     steps_.push_back(std::make_unique<ShardedModel::Step>(model));
   }
 }
@@ -177,6 +260,7 @@ void ShardedParallel::begin_step(const WindowPlace& place) {
   const auto messages = meet(group(), Purpose::statistics, "");
   const bool follows = std::any_of(messages.begin(), messages.end(),
                                    [](const Message& message) { return message.purpose == Purpose::ended; });
+  announced_to_ = &group();
   enter(place.closes, follows);
 }
 
@@ -194,7 +278,12 @@ void ShardedParallel::follow(const std::vector<std::string>& shares) {
 }
 
 StepPacket ShardedParallel::agree(const StepPacket& mine) {
-  const StepPacket all = Parallelism::agree(mine);
+  StepPacket counted = mine;
+  if (!reports()) {  // another rank has the same samples
+    counted.weight = counted.loss = counted.loss_weight = 0.0;
+    counted.unit = 0;
+  }
+  const StepPacket all = Parallelism::agree(counted);
   has_ended_ = mine.exhausted && !all.all_ended;
   source_ = all.source;
   return all;
@@ -207,7 +296,8 @@ void ShardedParallel::reduce_gradients(optim::Optimizer&) {
     sharded.model->set_announcer({});
     sharded.model->finish_backward();
     if (source_ >= 0) {
-      sharded.buffers.broadcast(group(), static_cast<int>(source_));
+      const auto source = context_.topology().domain_rank("fsdp", source_);
+      sharded.buffers.broadcast(context_.group("fsdp"), static_cast<int>(source));
     }
   }
 }
@@ -229,7 +319,10 @@ at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params
                                            optim::GradScale& scale) {
   constexpr double epsilon = 1e-6;  // torch.nn.utils
   optim::GradScale own = scale;
-  const at::Tensor mine = optim::clip_grad_norm(params, std::numeric_limits<double>::infinity(), own);
+  std::vector<at::Tensor> owned;
+  std::copy_if(params.begin(), params.end(), std::back_inserter(owned),
+               [this](const at::Tensor& param) { return owns(param); });
+  const at::Tensor mine = optim::clip_grad_norm(owned, std::numeric_limits<double>::infinity(), own);
   at::Tensor squares = mine.to(at::kDouble).square();
   group().all_reduce(squares);
   const at::Tensor norm = squares.sqrt();
@@ -254,18 +347,20 @@ at::Tensor ShardedParallel::clip_grad_norm(const std::vector<at::Tensor>& params
 
 bool ShardedParallel::begin_forward(bool mine) {
   for (;;) {
-    const auto flags = exchange(group(), mine ? "1" : "0");
+    const Group& peers = context_.group("fsdp");  // stages of a pipeline are not at the same place
+    const auto flags = exchange(peers, mine ? "1" : "0");
     const auto having = std::count(flags.begin(), flags.end(), "1");
     if (having == 0) {
       return false;
     }
     if (mine) {
+      announced_to_ = &peers;
       enter(true, having < std::ssize(flags));
       return true;
     }
     for (bool inside = true; inside;) {  // until the others have ended this pass
       std::vector<std::string> shares;
-      for (const Message& message : meet(group(), Purpose::ended, "")) {
+      for (const Message& message : meet(peers, Purpose::ended, "")) {
         shares.push_back(message.purpose == Purpose::statistics ? message.body : std::string());
       }
       inside = std::any_of(shares.begin(), shares.end(), [](const std::string& share) { return share.size() >= 5; });
@@ -278,7 +373,7 @@ void ShardedParallel::end_forward() {
   const bool announced = announces_;
   leave();
   if (announced) {
-    meet(group(), Purpose::statistics, "");
+    meet(context_.group("fsdp"), Purpose::statistics, "");
   }
 }
 

@@ -1,5 +1,5 @@
-// Sharded training: each rank computes its part of every global batch with rows of the parameters, gradients and
-// optimizer states of its own.
+// Training on a grid of processes: each rank computes its part of every global batch with rows, slices or layers of the
+// parameters, gradients and optimizer states.
 #pragma once
 
 #include <map>
@@ -8,6 +8,8 @@
 #include <vector>
 
 #include <danling/parallel/sharded_model.hpp>
+#include <danling/parallel/slices.hpp>
+#include <danling/parallel/topology.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/process_options.hpp>
 
@@ -15,17 +17,35 @@
 
 namespace danling::inline v0::detail {
 
+/// The grid that the config describes, with the domains of DanLing and "replicas": the ranks with the same rows.
+/// @throws ConfigError, with the arithmetic, when it does not fit the world size
+ParallelTopology grid_topology(std::int64_t world_size, std::int64_t rank, std::vector<ParallelAxis> axes);
+
+/// Sums gradients over the axes of the domain `fsdp`; parameters are sharded over the axis `shard`. Slices (tensor,
+/// expert) and stages (pipeline) are the model's: they communicate by themselves.
 class ShardedParallel : public Parallelism {
  public:
+  /// One axis, `shard`.
   ShardedParallel(Group group, const FsdpConfig& fsdp);
+  /// Called by all ranks. @param world  whose ranks are those of the topology
+  ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp);
 
-  std::string_view name() const override { return "fsdp"; }
+  std::string_view name() const override { return context_.topology().axis_degree("shard") > 1 ? "fsdp" : "parallel"; }
+  AxisPlace axis(std::string_view name) const override;
+  AxisPlace data_share() const override;
+  std::uint64_t seed(std::uint64_t run_seed) const override;
+  /// Of ranks that compute the same samples, the one that sees their losses.
+  bool reports() const override;
+  const ParallelContext& context() const { return context_; }
   bool sums_gradients() const override { return true; }
   bool sums_in_backward() const override { return true; }
   bool needs_every_backward() const override { return true; }
 
   /// @throws ConfigError for a model that is no torch::nn module, DistributedError when models differ.
   void prepare(ModelHandle& model, at::Device device) override;
+  /// Before prepare(), for a runner that cuts the model into slices or stages: moves it to the device and makes it that
+  /// of rank 0. prepare() then leaves this out. Called by all ranks.
+  void prepare_whole(ModelHandle& model, at::Device device);
   NamedTensors trained_parameters(const ModelHandle& model) const override;
   /// @throws ConfigError for an optimizer of whole parameters, or whose rule needs them
   void prepare_optimizers(const std::vector<optim::Optimizer*>& optimizers) override;
@@ -59,8 +79,12 @@ class ShardedParallel : public Parallelism {
   void enter(bool syncs, bool announces);
   void leave() noexcept;
   State gather_state(const optim::Optimizer& optimizer) const;
+  bool owns(const at::Tensor& trained) const;
 
   FsdpConfig options_;
+  ParallelContext context_;
+  bool is_whole_prepared_ = false;
+  std::map<const c10::TensorImpl*, std::vector<parallel::Slice>> slices_;  // of tensors that the optimizer updates
   std::vector<Sharded> models_;
   std::vector<std::unique_ptr<ShardedModel::Step>> steps_;
   std::weak_ptr<void> exposed_;
@@ -68,6 +92,7 @@ class ShardedParallel : public Parallelism {
   std::int64_t source_ = -1;                         // the first rank that has batches, by the last packet
   bool has_ended_ = false;                           // this rank's pass
   bool announces_ = false;                           // the collectives of the step in progress
+  const Group* announced_to_ = nullptr;              // the ranks that hear of them
 };
 
 }  // namespace danling::inline v0::detail

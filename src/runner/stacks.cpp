@@ -1,5 +1,7 @@
 #include <danling/runner/stacks.hpp>
 
+#include <utility>
+
 #include <danling/runner/runner_config.hpp>
 
 #include "runner/data_parallel.hpp"
@@ -31,11 +33,24 @@ std::unique_ptr<Parallelism> make_ddp(const ProcessIdentity& identity, const Run
   return std::make_unique<detail::DataParallel>(group, config.ddp, group.timeout());
 }
 
-std::unique_ptr<Parallelism> make_fsdp(const ProcessIdentity& identity, const RunnerConfig& config) {
+/// Of all processes together; every axis has one where there is one.
+std::unique_ptr<Parallelism> make_grid(const ProcessIdentity& identity, const RunnerConfig& config,
+                                       const ParallelAxesConfig& axes) {
+  ParallelTopology topology = detail::grid_topology(identity.world_size, identity.rank, axes.list());
   if (!identity.distributed()) {
     return std::make_unique<Parallelism>(identity);
   }
-  return std::make_unique<detail::ShardedParallel>(join_processes(identity, config), config.fsdp);
+  return std::make_unique<detail::ShardedParallel>(join_processes(identity, config), std::move(topology), config.fsdp);
+}
+
+std::unique_ptr<Parallelism> make_fsdp(const ProcessIdentity& identity, const RunnerConfig& config) {
+  ParallelAxesConfig axes = config.parallel.axes;
+  axes.shard = axes.any() ? axes.shard : identity.world_size;
+  return make_grid(identity, config, axes);
+}
+
+std::unique_ptr<Parallelism> make_parallel(const ProcessIdentity& identity, const RunnerConfig& config) {
+  return make_grid(identity, config, config.parallel.axes);
 }
 
 }  // namespace
@@ -45,6 +60,7 @@ StackRegistry& stacks() {
     StackRegistry known("stack");
     known.add("ddp", make_ddp);
     known.add("fsdp", make_fsdp);
+    known.add("parallel", make_parallel);
     return known;
   }();
   return registry;

@@ -211,7 +211,7 @@ TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error 
   for (const auto& [key, value] : specified) {
     const std::string name = key;
     const std::string section = name.substr(0, name.find('.'));
-    for (const char* missing : {"fsdp", "parallel", "gc"}) {
+    for (const char* missing : {"fsdp", "gc"}) {
       if (section == missing && name != "fsdp.reshard_after_forward") {
         CAPTURE(name);
         RunnerConfig config;

@@ -22,7 +22,11 @@ class FsdpRunner : public DdpRunner<Base> {
     if (group_.alone()) {
       this->set_parallelism(std::make_unique<dl::Parallelism>(dl::ProcessIdentity()));
     } else {
-      this->set_parallelism(std::make_unique<dl::detail::ShardedParallel>(group_, this->config().fsdp));
+      dl::ParallelAxesConfig axes = this->config().parallel.axes;
+      axes.shard = axes.any() ? axes.shard : -1;
+      auto topology = dl::detail::grid_topology(group_.size(), group_.rank(), axes.list());
+      this->set_parallelism(
+          std::make_unique<dl::detail::ShardedParallel>(group_, std::move(topology), this->config().fsdp));
     }
   }
 
@@ -56,13 +60,16 @@ TinyConfig fsdp_config() {
   return config;
 }
 
-void compare_fsdp(const FsdpCase& fsdp_case, int processes, std::int64_t batch_size) {
+/// @param same  processes that read the same samples
+void compare_fsdp(const FsdpCase& fsdp_case, int processes, std::int64_t batch_size, int same = 1) {
   INFO(fsdp_case.name << ", " << processes << " processes");
   TinyConfig config = fsdp_config();
   fsdp_case.set(config);
   TinyConfig whole = config;
-  whole.dataloader.batch_size = batch_size * processes;
+  whole.stack = "ddp";
+  whole.dataloader.batch_size = batch_size * processes / same;
   whole.fsdp = {};
+  whole.parallel = {};
   config.dataloader.batch_size = batch_size;
   const std::string reference = train_fsdp(whole, dl::Group());
   const auto texts =
@@ -100,6 +107,41 @@ TEST_CASE("fsdp: ranks with other numbers of batches, in training and evaluation
   compare_fsdp({"large batches", [](TinyConfig& config) { config.fsdp.units = {"Linear"}; }}, 2, 7);
 }
 
+TEST_CASE("fsdp: every layout of replicas and shards is one process with the whole", "[runner][fsdp]") {
+  const auto grid = [](std::int64_t replicate, std::int64_t shard, std::int64_t context = 1) {
+    return [=](TinyConfig& config) {
+      config.stack = "parallel";
+      config.parallel.axes.replicate = replicate;
+      config.parallel.axes.shard = shard;
+      config.parallel.axes.context = context;
+      config.fsdp.units = {"Linear"};
+      config.max_grad_norm = 0.1;
+    };
+  };
+  compare_fsdp({"2 x 2", grid(2, 2)}, 4, 2);
+  compare_fsdp({"2 x rest, with a last batch that not all ranks have", grid(2, -1)}, 4, 3);
+  compare_fsdp({"4 x 1", grid(4, 1)}, 4, 2);
+  compare_fsdp({"3 x 1, with a last batch that not all ranks have", grid(-1, 1)}, 3, 3);
+  compare_fsdp({"1 x 4", grid(1, 4)}, 4, 2);
+}
+
+TEST_CASE("parallel: ranks that compute the same samples count them once", "[runner][fsdp]") {
+  const auto grid = [](std::int64_t shard, std::int64_t tensor, std::int64_t expert) {
+    return [=](TinyConfig& config) {
+      config.stack = "parallel";
+      config.parallel.axes.shard = shard;
+      config.parallel.axes.tensor = tensor;
+      config.parallel.axes.expert = expert;
+      config.max_grad_norm = 0.1;
+      config.accum_steps = 2;
+    };
+  };
+  compare_fsdp({"tensor 2", grid(1, 2, 1)}, 2, 8, 2);
+  compare_fsdp({"shard 2 x tensor 2", grid(2, 2, 1)}, 4, 4, 2);
+  compare_fsdp({"tensor 2 x expert 2", grid(1, 2, 2)}, 4, 8, 4);
+  compare_fsdp({"shard 2 x tensor 2, with a last batch that not all ranks have", grid(2, 2, 1)}, 4, 7, 2);
+}
+
 TEST_CASE("fsdp: a run that is resumed goes on as if it had not ended", "[runner][fsdp]") {
   TinyConfig config = fsdp_config();
   config.optim.type = "adamw", config.optim.momentum.reset(), config.optim.eps = 1e-3;
@@ -135,7 +177,24 @@ TEST_CASE("fsdp: what needs whole parameters is refused by its key", "[runner][f
   CHECK(message([](TinyConfig& config) { config.compile.enable = true; }) ==
         "[config.validate] expected 'stack: ddp' beside 'compile.enable', got 'stack: fsdp'; unset one of the two");
   CHECK(message([](TinyConfig& config) { config.stack = "ddp", config.fsdp.units = {"Linear"}; }) ==
-        "[config.validate] expected 'stack: fsdp' beside 'fsdp.units', got ddp");
+        "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ddp");
+  CHECK(message([](TinyConfig& config) { config.stack = "ddp", config.parallel.axes.shard = 2; }) ==
+        "[config.validate] expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ddp");
+  CHECK(message([](TinyConfig& config) { config.parallel.axes.tensor = 2; }) ==
+        "[config.validate] expected 'stack: parallel' beside 'parallel.axes.tensor', got fsdp");
+  CHECK(message([](TinyConfig& config) { config.parallel.axes.shard = 0; }) ==
+        "[config.validate] expected a number of processes above 0, or -1, for 'parallel.axes.shard', got 0");
+  CHECK(message([](TinyConfig& config) { config.parallel.tensor_plan = {"layer=colwise"}; }) ==
+        "[config.validate] expected 'stack: parallel' beside 'parallel.tensor_plan', got fsdp");
+  CHECK(message([](TinyConfig& config) {
+          config.stack = "parallel", config.parallel.module_fqns_per_model_part = {"a", "b"};
+        }) ==
+        "[config.validate] expected 'parallel.axes.pipeline' above 1 beside 'parallel.module_fqns_per_model_part', "
+        "got 1");
+  CHECK(message([](TinyConfig& config) { config.swa.enabled = true; }) ==
+        "[config.validate] expected 'stack: ddp' beside 'swa.enabled', got 'stack: fsdp'; unset one of the two");
+  CHECK(message([](TinyConfig& config) { config.ema.models["teacher"].enabled = true; }) ==
+        "[config.validate] expected 'stack: ddp' beside 'ema.enabled', got 'stack: fsdp'; unset one of the two");
   const auto texts = danling_test::run_ranks(2, [](const dl::Group& group) {
     TinyConfig config = fsdp_config();
     const Folder folder;

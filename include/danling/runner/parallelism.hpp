@@ -91,6 +91,9 @@ class Parallelism {
   /// Part of each global batch that this rank reads, or parts. Ranks that compute the same samples together (tensor,
   /// pipeline) have the same place.
   virtual AxisPlace data_share() const { return {identity_.rank, identity_.world_size}; }
+  /// Whether losses, weights and metrics of this rank enter those of the run. False where another rank computes the
+  /// same samples and reports them.
+  virtual bool reports() const { return true; }
   /// Seed of this rank's generators from init_distributed on.
   virtual std::uint64_t seed(std::uint64_t run_seed) const {
     return run_seed + static_cast<std::uint64_t>(identity_.rank);

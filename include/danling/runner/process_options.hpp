@@ -8,6 +8,7 @@
 
 #include <danling/config/fields.hpp>
 #include <danling/distributed/powersgd.hpp>
+#include <danling/parallel/topology.hpp>
 
 namespace danling::inline v0 {
 
@@ -20,9 +21,28 @@ struct CommConfig {
   void fields(Fields& f);
 };
 
-/// `parallel`: how processes share the work. Not in DanLing: `virtual_ranks`.
+/// `parallel.axes`: number of processes along each axis of the grid, in its order. One may be -1: what the others
+/// leave.
+struct ParallelAxesConfig {
+  std::int64_t replicate = 1, shard = 1, context = 1, pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1;
+  /// As ParallelTopology takes them.
+  std::vector<ParallelAxis> list() const;
+  /// Whether any is set.
+  bool any() const;
+  void fields(Fields& f);
+};
+
+/// `parallel`: how processes share the work. Not in DanLing: `virtual_ranks`, `tensor_plan`.
 struct ParallelConfig {
+  ParallelAxesConfig axes;
   std::optional<std::int64_t> virtual_ranks;  ///< shards of a global batch; the same bits for any number of processes
+  std::vector<std::string> tensor_plan;       ///< "pattern=style", as TensorParallelPlan has them
+  std::string pipeline_schedule = "1F1B";
+  std::int64_t pipeline_microbatch_size = 1;            ///< samples; of each batch of a rank
+  std::optional<std::int64_t> pipeline_n_microbatches;  ///< in place of their size
+  /// Modules of each stage: names, separated by commas. As many entries as stages.
+  std::optional<std::vector<std::string>> module_fqns_per_model_part;
+  bool allow_degree_change = false;  ///< resume a run whose axes were others
   void fields(Fields& f);
 };
 
@@ -42,7 +62,7 @@ struct DdpConfig {
   void fields(Fields& f);
 };
 
-/// `fsdp`: sharded parameters, with `stack: fsdp`. Names as in DanLing. Not in DanLing: `units`.
+/// `fsdp`: sharded parameters, with `stack: fsdp` or `parallel`. Names as in DanLing. Not in DanLing: `units`.
 struct FsdpConfig {
   /// Modules that are gathered as one, each: patterns of names or types. Empty: the whole model at once.
   std::vector<std::string> units;
