@@ -1,0 +1,25 @@
+// What a model implements that slices its own layers.
+#pragma once
+
+namespace danling::inline v0 {
+class ParallelContext;
+}
+
+namespace danling::inline v0::parallel {
+
+/// Base of modules that become slices of themselves:
+///
+///     struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
+///       void parallelize(const dl::ParallelContext& context) override {
+///         dl::parallel::parallelize_module(*this, context);
+///       }
+///     };
+class Parallelizable {
+ public:
+  virtual ~Parallelizable();
+  /// Keeps this rank's slices of the parameters. Called once, by all ranks, before an optimizer is made: parameters
+  /// keep their addresses and change their sizes. (DanLing: model.parallelize)
+  virtual void parallelize(const ParallelContext& context) = 0;
+};
+
+}  // namespace danling::inline v0::parallel

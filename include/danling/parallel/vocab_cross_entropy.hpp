@@ -1,0 +1,51 @@
+// Cross entropy of logits whose classes are sliced over ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <torch/arg.h>
+#include <torch/nn/module.h>
+#include <torch/nn/options/loss.h>
+#include <torch/nn/pimpl.h>
+
+#include <danling/parallel/tensor_layers.hpp>
+
+namespace danling::inline v0::parallel {
+
+struct VocabParallelCrossEntropyOptions {
+  TORCH_ARG(std::int64_t, ignore_index) = -100;
+  TORCH_ARG(double, label_smoothing) = 0;
+  TORCH_ARG(torch::nn::CrossEntropyLossOptions::reduction_t, reduction) = torch::kMean;
+  /// Of all ranks; 0 asks the other ranks at each call.
+  TORCH_ARG(std::int64_t, num_classes) = 0;
+};
+
+/// F::cross_entropy of logits of which each rank has the classes of its slice, as ColumnParallelLinear returns them.
+/// The maximum and the sums over classes are combined over ranks; no rank has all logits. Computes in float32 for
+/// narrower logits, and returns that. Two exchanges of one to three values for each target; none in the backward pass.
+/// No second derivatives. (Megatron-LM: vocab_parallel_cross_entropy; PyTorch: loss_parallel)
+///
+/// @param logits  this rank's slice of (N, C), (C) or (N, C, d1, ...)
+/// @param target  classes of the whole, the same on all ranks: (N), () or (N, d1, ...)
+/// @return the same on all ranks
+/// @throws DataError for other shapes and for targets that are probabilities, LibTorch's error for a class outside
+at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const Group& group,
+                                        const VocabParallelCrossEntropyOptions& options = {});
+
+/// The same as a module, which a runner takes as criterion. Before parallelize() it takes logits of all classes.
+class VocabParallelCrossEntropyImpl : public ParallelLayer {
+ public:
+  explicit VocabParallelCrossEntropyImpl(const VocabParallelCrossEntropyOptions& options = {});
+  at::Tensor forward(const at::Tensor& logits, const at::Tensor& target);
+  void pretty_print(std::ostream& stream) const override;
+
+  VocabParallelCrossEntropyOptions options;
+
+ protected:
+  void slice(std::string_view axis) override;
+};
+TORCH_MODULE(VocabParallelCrossEntropy);
+
+}  // namespace danling::inline v0::parallel

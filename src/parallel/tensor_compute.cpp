@@ -1,0 +1,71 @@
+// The computations of sliced layers.
+#include <danling/core/error.hpp>
+#include <danling/parallel/tensor_functions.hpp>
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/functional/linear.h>
+
+#include "parallel/tensor_layers.hpp"
+
+namespace danling::inline v0::detail {
+
+using namespace parallel;
+
+at::Tensor column_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
+                         const ColumnLinear& options) {
+  const at::Tensor whole =
+      options.sequence_parallel ? gather_sequence(input, group, options.sequence_dim) : copy_to_group(input, group);
+  const at::Tensor out = torch::nn::functional::linear(whole, weight, bias);
+  return options.gather_output ? gather_from_group(out, group) : out;
+}
+
+at::Tensor row_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
+                      const RowLinear& options) {
+  if (group.alone()) {
+    return torch::nn::functional::linear(input, weight, bias);
+  }
+  const at::Tensor slice = options.input_is_parallel ? input : scatter_to_group(input, group, -1, options.input_sizes);
+  check<DataError>(slice.dim() > 0 && slice.size(-1) == weight.size(1), "parallel.row_linear", "expected the ",
+                   weight.size(1), " inputs of rank ", group.rank(), " of ", group.size(), ", got ",
+                   slice.dim() > 0 ? slice.size(-1) : 0,
+                   "; a whole input needs input_is_parallel(false), heads need the unit of the layer before");
+  const at::Tensor product = torch::nn::functional::linear(slice, weight);
+  at::Tensor out = options.sequence_parallel ? reduce_scatter_sequence(product, group, options.sequence_dim)
+                                             : reduce_from_group(product, group);
+  if (!bias.defined()) {
+    return out;
+  }
+  // Each rank adds it to its part of the sequences: its gradients are addends.
+  return out + (options.sequence_parallel ? copy_to_group(bias, group) : bias).to(out.scalar_type());
+}
+
+at::Tensor vocab_embedding(const at::Tensor& weight, const at::Tensor& indices, std::int64_t padding_idx,
+                           const Group& group, const VocabEmbedding& options) {
+  if (group.alone()) {
+    return at::embedding(weight, indices, padding_idx);
+  }
+  const std::int64_t rows = weight.size(0), end = options.begin + rows;
+  at::Tensor out;
+  if (rows == 0) {
+    auto sizes = indices.sizes().vec();
+    sizes.push_back(weight.size(1));
+    // The sum of no rows: the graph is that of the other ranks.
+    out = at::zeros(sizes, weight.options()) + weight.sum();
+  } else {
+    // An index outside of the table is in the first or last part, whose lookup throws.
+    at::Tensor mine = options.begin > 0 ? indices.ge(options.begin) : at::ones_like(indices, at::kBool);
+    if (end < options.num_embeddings) {
+      mine.logical_and_(indices.lt(end));
+    }
+    const at::Tensor local = (indices - options.begin).masked_fill_(mine.logical_not(), 0);
+    const bool has_padding = padding_idx >= options.begin && padding_idx < end;
+    out = at::embedding(weight, local, has_padding ? padding_idx - options.begin : -1);
+    out = out.masked_fill(mine.logical_not_().unsqueeze_(-1), 0);
+  }
+  return options.sequence_parallel ? reduce_scatter_sequence(out, group, options.sequence_dim)
+                                   : reduce_from_group(out, group);
+}
+
+}  // namespace danling::inline v0::detail
