@@ -1,0 +1,117 @@
+// Pipeline schedules as data: lists of actions per rank, their time lines, and pictures of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace danling::inline v0::parallel {
+
+/// What a stage does with a micro-batch.
+enum class PipelineWork : std::uint8_t {
+  forward,
+  backward,         ///< gradients of the inputs and of the parameters
+  backward_input,   ///< gradients of the inputs alone, which the stage before waits for
+  backward_weight,  ///< the rest, after `backward_input`
+};
+
+struct PipelineAction {
+  PipelineWork work = PipelineWork::forward;
+  std::int64_t stage = 0;  ///< of all stages, 0 reads the data
+  std::int64_t micro_batch = 0;
+
+  friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
+};
+
+/// PyTorch's notation: stage, letter (F, B, I, W), micro-batch: "2F0".
+std::string to_string(const PipelineAction& action);
+
+/// What each rank does in one step, in order.
+struct PipelinePlan {
+  std::string name;
+  std::int64_t ranks = 1;
+  std::int64_t stages = 1;
+  std::int64_t micro_batches = 1;
+  std::vector<std::int64_t> rank_of_stage;
+  std::vector<std::vector<PipelineAction>> actions;  ///< by rank
+
+  /// In ascending order.
+  std::vector<std::int64_t> stages_of_rank(std::int64_t rank) const;
+};
+
+/// The rank from which an action needs a message first, and to which it sends one then; nothing where the neighbour
+/// stage is on the same rank, or there is none.
+struct PipelineMessages {
+  std::optional<std::int64_t> from;
+  std::optional<std::int64_t> to;
+};
+PipelineMessages messages_of(const PipelinePlan& plan, const PipelineAction& action);
+
+/// "GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble".
+const std::vector<std::string>& pipeline_schedule_names();
+/// Places stages on ranks: rank r has r, r + ranks, ... ; of ZBVZeroBubble r and the r-th from the end.
+std::vector<std::int64_t> pipeline_rank_of_stage(std::string_view name, std::int64_t ranks,
+                                                 std::int64_t stages_per_rank);
+
+/// The actions of a schedule, as in torch.distributed.pipelining, under its names; upper and lower case are alike.
+///
+/// - GPipe (Huang et al. 2019) and 1F1B (Narayanan et al. 2019): one stage per rank.
+/// - LoopedBFS (Lamy-Poirier 2023), Interleaved1F1B (Narayanan et al. 2021), InterleavedZeroBubble (ZB1P of Qi et al.
+///   2024, and with one stage per rank their ZB-H1): any number of stages per rank.
+/// - ZBVZeroBubble (Qi et al. 2024, section 6): two stages per rank.
+///
+/// @throws ConfigError for an unknown name, listing the names; a number below 1; a number of stages per rank that the
+///         schedule does not have; and, for Interleaved*, micro-batches that do not fill their rounds, as PyTorch does
+PipelinePlan pipeline_schedule(std::string_view name, std::int64_t ranks, std::int64_t stages_per_rank,
+                               std::int64_t micro_batches);
+
+/// For a plan of the program's own. @throws ConfigError unless each micro-batch passes each stage once, on the stage's
+///         rank, forward and then backward, and the ranks never wait for each other for ever
+void check_plan(const PipelinePlan& plan);
+
+/// Durations of actions, in any unit. `backward` takes both parts.
+struct PipelineCosts {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+  double message = 0;  ///< from the end of an action to the start of one on another rank that needs it
+
+  double of(PipelineWork work) const;
+};
+
+struct PipelineSpan {
+  PipelineAction action;
+  double begin = 0;
+  double end = 0;
+};
+
+/// When each rank did what, from 0, predicted or measured.
+struct PipelineTimeline {
+  std::vector<std::vector<PipelineSpan>> spans;  ///< by rank
+  double length = 0;                             ///< until the last action of all ranks ends
+  double bubble = 0;                             ///< part of the ranks' time in which they have no action
+  std::vector<std::int64_t> live_activations;  ///< by rank: most micro-batches, times stages, held for a backward pass
+};
+
+/// Predicts a step: each action begins as soon as its rank and its inputs are ready; messages are buffered, ranks
+/// receive in their order of actions. @throws ConfigError, with what each rank waits for, when all wait for ever.
+PipelineTimeline simulate_pipeline(const PipelinePlan& plan, const PipelineCosts& costs = {});
+/// With the duration of each action.
+PipelineTimeline simulate_pipeline(const PipelinePlan& plan,
+                                   const std::function<double(const PipelineAction& action)>& duration,
+                                   double message = 0);
+/// Length, bubble and live activations of spans that were measured, in the order in which they ran.
+PipelineTimeline pipeline_timeline(std::vector<std::vector<PipelineSpan>> spans);
+
+/// One line per rank, time from left to right: the micro-batch of a forward pass, `b`, `i` or `w` before that of a
+/// backward pass, of its input or its weights, a letter behind for the rank's second and later stages, and dots for
+/// bubbles. Then the bubble.
+/// @param measured  drawn below, if there is one
+/// @param width     most characters of a line; labels that do not fit are cut
+std::string pipeline_picture(const PipelinePlan& plan, const PipelineTimeline& predicted,
+                             const PipelineTimeline* measured = nullptr, std::int64_t width = 160);
+
+}  // namespace danling::inline v0::parallel
