@@ -61,8 +61,12 @@ void BaseRunner::init_distributed() {
     if (identity.distributed() && is_main_process()) {
       notice.emplace(*logger_, detail::waits_text(identity, config()));
     }
-    set_parallelism(stacks().at(config().stack_name())(identity, config()));
+    set_parallelism(build_parallelism(identity));
   }
+}
+
+std::unique_ptr<Parallelism> BaseRunner::build_parallelism(const ProcessIdentity& identity) {
+  return stacks().at(config().stack_name())(identity, config());
 }
 
 void BaseRunner::init_fault_tolerance() {

@@ -103,7 +103,20 @@ void DdpConfig::fields(Fields& f) {
   f("powersgd", powersgd, "approximation of gradients with comm_hook: powerSGD");
 }
 
+void ShardPrecisionConfig::fields(Fields& f) {
+  const std::vector<std::string> dtypes{"float32", "bfloat16", "float16", "float64"};
+  f("param_dtype", param_dtype, "type of whole parameters, in which operators compute; unset: that of the rows")
+      .choices(dtypes);
+  f("reduce_dtype", reduce_dtype, "type of gradients on their way; unset: that of the gradients").choices(dtypes);
+  f("cast_forward_inputs", cast_forward_inputs, "convert the other inputs of operators with a parameter too");
+}
+
 void FsdpConfig::fields(Fields& f) {
+  f("enabled", enabled, "shard parameters over parallel.axes.shard, which an axis above 1 does anyway").non_semantic();
+  f("stage", stage,
+    "of ZeRO: processes share the state of the optimizer (1), gradients too (2), parameters too (3)")
+      .range(1, 3)
+      .non_semantic();
   f("units", units,
     "regular expressions, searched in names and types of modules; each match is gathered and freed as one; none: the "
     "whole model")
@@ -111,6 +124,15 @@ void FsdpConfig::fields(Fields& f) {
   f("reshard_after_forward", reshard_after_forward,
     "free a unit after its forward pass and gather it again for the backward pass: less memory, more traffic; unset: "
     "true");
+  f("prefetch", prefetch, "units that are gathered ahead of the one that computes; no effect in shared memory")
+      .at_least(0)
+      .non_semantic();
+  f("mp_policy", mp_policy, "types of sharded parameters and of their gradients on their way");
+  f("offload_policy", offload_policy, "cpu: rows, gradients and optimizer state stay in the memory of the host")
+      .choices({"cpu"})
+      .non_semantic();
+  f("shared_memory", shared_memory, "exchange rows through shared memory where all processes are on one machine")
+      .non_semantic();
   detail::reserve(f, detail::reserved_keys().fsdp);
 }
 
@@ -241,6 +263,8 @@ void check_grid(const RunnerConfig& config) {
   }
   check<ConfigError>(is_grid || config.fsdp.units.empty(), where,
                      "expected 'stack: fsdp' or 'parallel' beside 'fsdp.units', got ", stack);
+  check<ConfigError>(is_grid || !config.fsdp.enabled, where,
+                     "expected 'stack: fsdp' or 'parallel' beside 'fsdp.enabled', got ", stack);
   const ParallelConfig& parallel = config.parallel;
   check<ConfigError>(is_grid || !parallel.axes.any(), where,
                      "expected 'stack: fsdp' or 'parallel' beside 'parallel.axes', got ", stack);

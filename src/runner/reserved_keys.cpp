@@ -13,7 +13,6 @@ struct Row {
   std::string_view section, keys, feature;
 };
 
-constexpr std::string_view parallelism = "model parallelism";
 constexpr std::string_view replicas = "fault tolerance across replica groups (TorchFT)";
 
 constexpr Row optim[] = {
@@ -27,8 +26,8 @@ constexpr Row parallel_axes[] = {
     {"", "use_device_mesh=true mesh_device_type", "PyTorch's DeviceMesh (the grid of processes is parallel.axes)"},
     {"", "loss_parallel", "PyTorch's context for losses of sharded logits (use parallel::VocabParallelCrossEntropy)"}};
 
-constexpr Row fsdp[] = {
-    {"", "enabled=false mesh shard_placement_fn mp_policy offload_policy ignored_params", parallelism}};
+constexpr Row fsdp[] = {{"", "mesh shard_placement_fn ignored_params",
+                         "an argument of PyTorch's fully_shard that is an object of Python"}};
 
 constexpr Row compile[] = {
     {"", "options precompile_artifact_dir", "torch.compile's code generator, which is Python's"},

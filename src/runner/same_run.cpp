@@ -137,7 +137,7 @@ void BaseRunner::Setup::agree_on_state() {
   const auto exposed = runner_.expose_state(/*writes=*/false);
   detail::Packer mine;
   mine.text(concat(train.epoch, " ", train.global_step, " ", train.micro_step));
-  mine.text(runner_.parallelism().sums_gradients() ? hash_of(runner_.model_state_dict()) : std::string());
+  mine.text(runner_.parallelism().has_same_weights() ? hash_of(runner_.model_state_dict()) : std::string());
   mine.text(concat(detail::place_in_run(runner_), from.empty() ? " without a checkpoint" : " of " + from.string()));
   const auto all = detail::exchange(runner_.group(), mine.take());
   std::string place_of_0, weights_of_0, words_of_0;

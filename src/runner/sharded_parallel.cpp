@@ -13,6 +13,7 @@
 #include <danling/core/error.hpp>
 #include <danling/optim/clip.hpp>
 #include <danling/optim/elementwise.hpp>
+#include <danling/runner/parallel_parts.hpp>
 
 #include "distributed/pending.hpp"
 #include "runner/data_parallel_layers.hpp"
@@ -93,8 +94,12 @@ ParallelTopology shards_of(const Group& group) {
 ShardedParallel::ShardedParallel(Group group, const FsdpConfig& fsdp)
     : ShardedParallel(group, shards_of(group), fsdp) {}
 
-ShardedParallel::ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp)
-    : Parallelism(std::move(world)), options_(fsdp), context_(std::move(topology), group()) {}
+ShardedParallel::ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp,
+                                 std::vector<std::string> tensor_plan)
+    : Parallelism(std::move(world)),
+      options_(fsdp),
+      tensor_plan_(std::move(tensor_plan)),
+      context_(std::move(topology), group()) {}
 
 AxisPlace ShardedParallel::axis(std::string_view name) const {
   Parallelism::axis(name);
@@ -116,7 +121,17 @@ bool ShardedParallel::reports() const {
          is_first("expert") && is_first("expert_tensor");
 }
 
+bool ShardedParallel::has_same_weights() const {
+  const ParallelTopology& topology = context_.topology();
+  return topology.domain_degree("fsdp") == topology.world_size();
+}
+
 void ShardedParallel::prepare_whole(ModelHandle& model, at::Device device) {
+  is_cut_by_runner_ = true;
+  make_whole(model, device);
+}
+
+void ShardedParallel::make_whole(ModelHandle& model, at::Device device) {
   check<ConfigError>(model.module() != nullptr, "runner.materialize_model",
                      "expected a model that is a torch::nn module with stack: ", name(), ", got ",
                      model.is_script() ? "a TorchScript module" : "a function");
@@ -124,13 +139,15 @@ void ShardedParallel::prepare_whole(ModelHandle& model, at::Device device) {
                        "its statistics are not exchanged there yet; use stack: ddp, or BatchNorm");
   Parallelism::prepare(model, device);
   make_same(group(), model);
-  is_whole_prepared_ = true;
 }
 
 void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
-  if (!std::exchange(is_whole_prepared_, false)) {
-    prepare_whole(model, device);
-    is_whole_prepared_ = false;
+  if (!is_cut_by_runner_) {
+    check<ConfigError>(context_.topology().axis_degree("pipeline") == 1, "runner.materialize_model",
+                       "expected a runner that derives from ParallelRunner with parallel.axes.pipeline above 1, got "
+                       "another");
+    make_whole(model, device);
+    parallelize(model, context_, tensor_plan_);
   }
   SharedBuffers buffers(model);
   auto sharded = std::make_unique<ShardedModel>(
@@ -231,7 +248,14 @@ void ShardedParallel::load_optimizer_state(optim::Optimizer& optimizer, const St
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
 
+void ShardedParallel::sync_gradients(bool last) {
+  for (const Sharded& sharded : models_) {
+    sharded.model->set_requires_gradient_sync(syncs_ && last);
+  }
+}
+
 void ShardedParallel::enter(bool syncs, bool announces) {
+  syncs_ = syncs;
   announces_ = announces;
   for (std::size_t at = 0; at < models_.size(); ++at) {
     ShardedModel& model = *models_[at].model;

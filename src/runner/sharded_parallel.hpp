@@ -27,8 +27,10 @@ class ShardedParallel : public Parallelism {
  public:
   /// One axis, `shard`.
   ShardedParallel(Group group, const FsdpConfig& fsdp);
-  /// Called by all ranks. @param world  whose ranks are those of the topology
-  ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp);
+  /// Called by all ranks. @param world  whose ranks are those of the topology. @param tensor_plan  of models that do
+  /// not slice themselves
+  ShardedParallel(Group world, ParallelTopology topology, const FsdpConfig& fsdp,
+                  std::vector<std::string> tensor_plan = {});
 
   std::string_view name() const override { return context_.topology().axis_degree("shard") > 1 ? "fsdp" : "parallel"; }
   AxisPlace axis(std::string_view name) const override;
@@ -37,8 +39,11 @@ class ShardedParallel : public Parallelism {
   /// Of ranks that compute the same samples, the one that sees their losses.
   bool reports() const override;
   const ParallelContext& context() const { return context_; }
+  /// Inside of a step, before a backward pass of a pipeline: whether its gradients are summed, where the window closes.
+  void sync_gradients(bool last);
   bool sums_gradients() const override { return true; }
   bool sums_in_backward() const override { return true; }
+  bool has_same_weights() const override;
   bool needs_every_backward() const override { return true; }
 
   /// @throws ConfigError for a model that is no torch::nn module, DistributedError when models differ.
@@ -76,14 +81,16 @@ class ShardedParallel : public Parallelism {
     SharedBuffers buffers;
   };
 
+  void make_whole(ModelHandle& model, at::Device device);
   void enter(bool syncs, bool announces);
   void leave() noexcept;
   State gather_state(const optim::Optimizer& optimizer) const;
   bool owns(const at::Tensor& trained) const;
 
   FsdpConfig options_;
+  std::vector<std::string> tensor_plan_;
   ParallelContext context_;
-  bool is_whole_prepared_ = false;
+  bool is_cut_by_runner_ = false;
   std::map<const c10::TensorImpl*, std::vector<parallel::Slice>> slices_;  // of tensors that the optimizer updates
   std::vector<Sharded> models_;
   std::vector<std::unique_ptr<ShardedModel::Step>> steps_;
@@ -91,6 +98,7 @@ class ShardedParallel : public Parallelism {
   std::map<const optim::Optimizer*, State> states_;  // whole ones, while exposed
   std::int64_t source_ = -1;                         // the first rank that has batches, by the last packet
   bool has_ended_ = false;                           // this rank's pass
+  bool syncs_ = true;                                // the window closes with the step in progress
   bool announces_ = false;                           // the collectives of the step in progress
   const Group* announced_to_ = nullptr;              // the ranks that hear of them
 };

@@ -6,6 +6,8 @@
 #include <limits>
 
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <danling/checkpoint/manager.hpp>
 
 #include "runner/gradients.hpp"
@@ -108,6 +110,14 @@ TorchRunnerBase::OpenStep& TorchRunnerBase::current_step(std::string_view operat
     LossPolicy(*this).add_loss(learner, loss, weight);
   }
   return true;
+}
+
+at::Tensor TorchRunnerBase::open_backward() {
+  check<StateError>(!learner_->watches_loss, "runner.backward",
+                    "expected no policy that reads losses before an update (spike.action, on_nonfinite: stop or "
+                    "rollback) beside a step that differentiates by itself, got one");
+  const at::Tensor like = at::zeros({}, at::TensorOptions(device()).dtype(input_dtype_.value_or(at::kFloat)));
+  return begin_backward(like) ? learner_->seed : at::zeros_like(like);
 }
 
 [[gnu::always_inline]] inline void TorchRunnerBase::run_backward(const at::Tensor& loss) {

@@ -95,7 +95,7 @@ constexpr SpecifiedKey specified[] = {
     {"fsdp.mesh", "null"},
     {"fsdp.reshard_after_forward", "null"},
     {"fsdp.shard_placement_fn", "null"},
-    {"fsdp.mp_policy", "null"},
+    {"fsdp.mp_policy.param_dtype", "null"},
     {"fsdp.offload_policy", "null"},
     {"fsdp.ignored_params", "null"},
     {"compile.enable", "false"},
@@ -184,9 +184,9 @@ TEST_CASE("RunnerConfig: the default of every key is accepted when written out",
 }
 
 TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error with its name", "[runner]") {
-  CHECK(error_of_options("--fsdp.enabled") ==
-        "[config.parse] expected 'fsdp.enabled' to keep its default false, got 'true' (command line); "
-        "not available in this release: model parallelism");
+  CHECK(error_of_options("--fsdp.mesh", "2") ==
+        "[config.parse] expected 'fsdp.mesh' to keep its default null, got '2' (command line); not available in this "
+        "release: an argument of PyTorch's fully_shard that is an object of Python");
   CHECK(error_of_options("--wandb.mode", "online") ==
         "[config.parse] expected a value that this release supports for 'wandb.mode', got 'online': not available: a "
         "client of the server; write offline and upload by `wandb sync` (command line)");
@@ -211,8 +211,8 @@ TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error 
   for (const auto& [key, value] : specified) {
     const std::string name = key;
     const std::string section = name.substr(0, name.find('.'));
-    for (const char* missing : {"fsdp", "gc"}) {
-      if (section == missing && name != "fsdp.reshard_after_forward") {
+    for (const char* missing : {"gc"}) {
+      if (section == missing) {
         CAPTURE(name);
         RunnerConfig config;
         CHECK_THAT(error_of<ConfigError>([&] { danling::apply(config, name, "-77"); }),
@@ -233,7 +233,7 @@ TEST_CASE("RunnerConfig: --help describes every supported key and lists every ot
     }
     CHECK(listed);
   }
-  CHECK(help.find("\n  --fsdp.enabled") == std::string::npos);
+  CHECK(help.find("\n  --fsdp.mesh") == std::string::npos);
   // A supported field without a description would leave spaces at the end of its line, or only its default.
   CHECK(help.find(" \n") == std::string::npos);
   std::istringstream lines(help);

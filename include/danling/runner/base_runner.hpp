@@ -233,6 +233,9 @@ class BaseRunner : public RunnerPlan {
   /// The launcher's variables say who joins; `init_method` of the config, else the variable INIT_METHOD, where.
   /// @throws DistributedError when others do not join, ConfigError for a `backend` that cannot join them
   virtual void init_distributed();
+  /// Builds the Parallelism of processes that a launcher started, in which it joins them; by default that of `stack`.
+  /// Called when: init_distributed runs, once, on every rank; not with `ft`.
+  virtual std::unique_ptr<Parallelism> build_parallelism(const ProcessIdentity& identity);
   /// Replaces the Parallelism of the run, and seeds the generators anew where the seed of this rank changes.
   /// @throws StateError anywhere but in init_distributed.
   void set_parallelism(std::unique_ptr<Parallelism> parallelism);

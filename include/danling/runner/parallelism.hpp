@@ -147,6 +147,8 @@ class Parallelism {
   virtual StepPacket agree(const StepPacket& mine);
   /// Whether reduce_gradients sums over ranks; agree() then sums the weights of their windows too.
   virtual bool sums_gradients() const { return false; }
+  /// Whether models have the same parameters on all ranks, while expose() shows them.
+  virtual bool has_same_weights() const { return sums_gradients(); }
   /// After agree(): sums the gradients over ranks, or waits for the sums that backward() began. A window may close
   /// without a backward pass with `place.closes`: at the end of a run, or with windows of several models. The division
   /// by the window's weights comes later. On a rank without a valid target gradients may be undefined.

@@ -62,11 +62,26 @@ struct DdpConfig {
   void fields(Fields& f);
 };
 
-/// `fsdp`: sharded parameters, with `stack: fsdp` or `parallel`. Names as in DanLing. Not in DanLing: `units`.
+/// `fsdp.mp_policy`: types of sharded parameters: float32, bfloat16, float16 or float64. (FSDP2: MixedPrecisionPolicy)
+struct ShardPrecisionConfig {
+  std::optional<std::string> param_dtype;   ///< of whole parameters and their gradients
+  std::optional<std::string> reduce_dtype;  ///< of gradients on their way
+  bool cast_forward_inputs = true;          ///< other inputs of operators with a parameter too
+  void fields(Fields& f);
+};
+
+/// `fsdp`: sharded parameters, with `stack: fsdp` or `parallel`. Names as in DanLing. Not in DanLing: `units`, `stage`,
+/// `prefetch`, `shared_memory`.
 struct FsdpConfig {
+  bool enabled = false;   ///< parameters are sharded where `parallel.axes.shard` is above 1, also without it
+  std::int64_t stage = 3;  ///< of ZeRO: ranks share the optimizer's state (1), gradients too (2), parameters too (3)
   /// Modules that are gathered as one, each: patterns of names or types. Empty: the whole model at once.
   std::vector<std::string> units;
   std::optional<bool> reshard_after_forward;  ///< unset: true
+  std::int64_t prefetch = 1;                  ///< units that are gathered ahead
+  ShardPrecisionConfig mp_policy;
+  std::optional<std::string> offload_policy;  ///< "cpu": rows, gradients and optimizer state stay on the host
+  bool shared_memory = true;                  ///< where all ranks are on one machine
   void fields(Fields& f);
 };
 

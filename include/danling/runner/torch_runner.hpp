@@ -250,7 +250,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     options.drop_last = true;  // batches of this size only
     return std::make_shared<data::Loader<B>>(like.source(), std::move(options));
   }
-  data::BatchRef batch_of(data::LoaderBase& loader) final {
+  data::BatchRef batch_of(data::LoaderBase& loader) override {
     return data::BatchRef(static_cast<data::Loader<B>&>(loader).batch());
   }
   at::Tensor run_train_step(data::BatchRef ref) final {
@@ -332,12 +332,8 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
- private:
-  void bind_typed_components() final {
-    batch_metrics_ = dynamic_cast<BatchMetrics<B>*>(active_metrics());
-    batch_losses_ = dynamic_cast<BatchLosses<B>*>(criterion.losses().get());
-  }
-
+  // Parts of the default steps, for custom ones.
+  /// The loss of a prediction by the criterion. @throws DataError where the batch has no target that it takes
   at::Tensor loss_of(const P& prediction, B& batch) const {
     if (batch_losses_ == nullptr) {
       if constexpr (!std::same_as<B, at::Tensor>) {
@@ -358,6 +354,7 @@ class BasicTorchRunner : public TorchRunnerBase {
     return (*batch_losses_)(batch);
   }
 
+  /// Updates the metrics of the split in progress, if any.
   void feed_metrics(const P& prediction, B& batch) const {
     if (batch_metrics_ != nullptr) {
       set_prediction(prediction, batch);
@@ -380,6 +377,25 @@ class BasicTorchRunner : public TorchRunnerBase {
     }
   }
 
+  /// The model's output for a batch, in the context that is open.
+  P predict(const ModelHandle& handle, B& batch) const {
+    if constexpr (requires { batch.model = &handle; }) {
+      batch.model = &handle;
+    }
+    if constexpr (!std::same_as<B, at::Tensor>) {
+      if (handle.template takes<B>()) {
+        return handle.template forward<P>(std::as_const(batch));
+      }
+    }
+    return handle.template forward<P>(model_input(std::as_const(batch)));
+  }
+
+ private:
+  void bind_typed_components() final {
+    batch_metrics_ = dynamic_cast<BatchMetrics<B>*>(active_metrics());
+    batch_losses_ = dynamic_cast<BatchLosses<B>*>(criterion.losses().get());
+  }
+
   void update_batch_metrics(const B& batch) const {
     tape::Observer* const observer = tape::observer();
     if (observer == nullptr) [[likely]] {
@@ -399,18 +415,6 @@ class BasicTorchRunner : public TorchRunnerBase {
     if constexpr (requires { batch.prediction = prediction; }) {
       batch.prediction = prediction;
     }
-  }
-
-  P predict(const ModelHandle& handle, B& batch) const {
-    if constexpr (requires { batch.model = &handle; }) {
-      batch.model = &handle;
-    }
-    if constexpr (!std::same_as<B, at::Tensor>) {
-      if (handle.template takes<B>()) {
-        return handle.template forward<P>(std::as_const(batch));
-      }
-    }
-    return handle.template forward<P>(model_input(std::as_const(batch)));
   }
 
   mutable detail::StepBatch<B> step_batch_;  // of the step in progress

@@ -1,0 +1,116 @@
+// A small GPT of parallel layers. With one process they are plain; the names in comments are axes of the grid.
+#pragma once
+
+#include <algorithm>
+
+#include <torch/torch.h>
+
+#include <danling/danling.hpp>
+
+namespace dl = danling;
+
+struct GptOptions {
+  std::int64_t vocabulary, width, heads, layers, length;
+  double dropout;
+};
+
+/// Tokens and their positions. [batch, length] -> [batch, length, width]
+struct EmbeddingImpl : torch::nn::Module {
+  explicit EmbeddingImpl(const GptOptions& o)
+      : tokens(register_module("tokens", dl::parallel::VocabParallelEmbedding(o.vocabulary, o.width))),  // tensor
+        positions(register_module("positions", torch::nn::Embedding(o.length, o.width))) {}
+
+  at::Tensor forward(const at::Tensor& input) {
+    const auto at = dl::parallel::context_positions(input.size(1) * context.size(), context, true, input.device());
+    return tokens(input) + positions(at);
+  }
+
+  dl::parallel::VocabParallelEmbedding tokens;
+  torch::nn::Embedding positions;
+  dl::Group context;
+};
+TORCH_MODULE(Embedding);
+
+/// Attention and an MLP, each behind a norm and added to its input. [batch, length, width] -> the same
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(const GptOptions& o)
+      : head_size(o.width / o.heads),
+        norm1(register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({o.width})))),
+        norm2(register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({o.width})))),
+        qkv(register_module("qkv", Column(Columns(o.width, 3 * o.width).unit(3 * head_size)))),      // tensor
+        out(register_module("out", Row(Rows(o.width, o.width).unit(head_size)))),                     // tensor
+        up(register_module("up", Column(o.width, 4 * o.width))),                                      // tensor
+        down(register_module("down", Row(4 * o.width, o.width))),                                     // tensor
+        dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {}
+
+  at::Tensor forward(at::Tensor x) {
+    // A rank has some heads: their number is what is left.
+    const auto parts = qkv(norm1(x)).view({x.size(0), x.size(1), -1, 3, head_size}).permute({3, 0, 2, 1, 4});
+    const auto heads = dl::parallel::ring_attention(parts[0], parts[1], parts[2], context, {.is_causal = true});
+    x = x + dropout(out(heads.transpose(1, 2).flatten(2)));
+    return x + dropout(down(torch::gelu(up(norm2(x)))));
+  }
+
+  using Column = dl::parallel::ColumnParallelLinear;
+  using Columns = dl::parallel::ColumnParallelLinearOptions;
+  using Row = dl::parallel::RowParallelLinear;
+  using Rows = dl::parallel::RowParallelLinearOptions;
+  std::int64_t head_size;
+  torch::nn::LayerNorm norm1, norm2;
+  Column qkv;
+  Row out;
+  Column up;
+  Row down;
+  torch::nn::Dropout dropout;
+  dl::Group context;
+};
+TORCH_MODULE(Block);
+
+/// Logits, as the cross entropy takes them. [batch, length, width] -> [batch, vocabulary, length]
+struct HeadImpl : torch::nn::Module {
+  explicit HeadImpl(const GptOptions& o)
+      : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({o.width})))),
+        logits(register_module("logits", Column(Columns(o.width, o.vocabulary).gather_output(true)))) {}  // tensor
+
+  at::Tensor forward(const at::Tensor& x) { return logits(norm(x)).transpose(1, 2); }
+
+  using Column = dl::parallel::ColumnParallelLinear;
+  using Columns = dl::parallel::ColumnParallelLinearOptions;
+  torch::nn::LayerNorm norm;
+  Column logits;
+};
+TORCH_MODULE(Head);
+
+/// [batch, length] of int64 -> [batch, vocabulary, length]
+struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
+  explicit GptImpl(const GptOptions& o)
+      : embedding(register_module("embedding", Embedding(o))),
+        blocks(register_module("blocks", torch::nn::ModuleList())),
+        head(register_module("head", Head(o))) {
+    for (std::int64_t i = 0; i < o.layers; ++i) {
+      blocks->push_back(Block(o));
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor x = embedding(input);
+    for (const auto& block : *blocks) {
+      x = block->as<Block>()->forward(x);
+    }
+    return head(x);
+  }
+
+  /// tensor, context
+  void parallelize(const dl::ParallelContext& parallel) override {
+    dl::parallel::parallelize_module(*this, parallel);
+    embedding->context = parallel.group("context");
+    for (const auto& block : *blocks) {
+      block->as<Block>()->context = parallel.group("context");
+    }
+  }
+
+  Embedding embedding;
+  torch::nn::ModuleList blocks;
+  Head head;
+};
+TORCH_MODULE(Gpt);

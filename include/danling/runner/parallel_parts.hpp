@@ -1,0 +1,110 @@
+// What ParallelRunner is made of, apart from its batch type: the grid, slices, stages.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/data/batch.hpp>
+#include <danling/parallel/pipeline.hpp>
+#include <danling/parallel/topology.hpp>
+#include <danling/runner/model.hpp>
+#include <danling/runner/parallelism.hpp>
+#include <danling/runner/precision.hpp>
+#include <danling/runner/runner_config.hpp>
+
+namespace danling::inline v0 {
+
+class TorchRunnerBase;
+
+/// A stage of a pipeline on this rank.
+struct PipelinePart {
+  std::int64_t stage = 0;
+  /// Its parameters and buffers, by the names that they have in the whole model: checkpoints of any layout fit.
+  std::shared_ptr<torch::nn::Module> module;
+  parallel::PipelineStage::Forward forward;
+};
+
+namespace detail {
+
+class ShardedParallel;
+
+template <std::derived_from<RunnerConfig> C>
+C on_grid(C config) {
+  config.stack = config.stack == "auto" ? "parallel" : config.stack;
+  return config;
+}
+
+/// @throws StateError before the processes have met
+const ParallelContext& context_of(const Parallelism& parallelism);
+ParallelTopology topology_of(const RunnerConfig& config, std::int64_t world_size, std::int64_t rank);
+std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const RunnerConfig& config,
+                                        ParallelTopology topology);
+
+void parallelize(ModelHandle& model, const ParallelContext& context, const std::vector<std::string>& tensor_plan);
+
+/// Whether this rank has the first or last stage of the pipeline.
+bool reads_data(const Parallelism& parallelism);
+bool cuts_sequences(const Parallelism& parallelism);
+void cut_sequences(data::Batch& batch, const Group& context);
+[[noreturn]] void fail_sequences();
+template <class B>
+void cut_sequences(B&, const Group&) {
+  fail_sequences();
+}
+
+// ---- pipeline -------------------------------------------------------------------------------------------------------
+
+std::vector<std::int64_t> stage_indices(const ParallelConfig& config, const ParallelTopology& topology);
+PipelinePart build_part(const ModelHandle& whole, std::int64_t stage, const ParallelConfig& config,
+                        const ParallelContext& context);
+/// @param batch_size  samples of a batch of a rank; 0 where no loader says
+std::int64_t micro_batches_of(const ParallelConfig& config, std::int64_t batch_size);
+std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<PipelinePart>& parts,
+                                                           const ParallelConfig& config, std::int64_t micro_batches,
+                                                           const ParallelContext& context,
+                                                           parallel::PipelineOptions options);
+/// The modules of all parts as one, which cannot be called.
+ModelHandle joined_parts(const std::vector<PipelinePart>& parts);
+
+/// First sample and number of samples of each micro-batch of `size` samples: as many as the plan has, of batches as
+/// large as the loader's.
+std::vector<std::pair<std::int64_t, std::int64_t>> micro_ranges(std::int64_t size, std::int64_t nominal,
+                                                                std::int64_t micro_batches);
+
+/// What the first stage gets: a tensor, or several.
+inline std::vector<at::Tensor> stage_inputs(const at::Tensor& input) { return {input}; }
+std::vector<at::Tensor> stage_inputs(const State& inputs);
+/// Undefined for no losses.
+at::Tensor weighted_sum(const std::vector<at::Tensor>& losses, const std::vector<double>& shares);
+/// Concatenates the first output of each micro-batch; empty without any.
+at::Tensor joined_outputs(const std::vector<std::vector<at::Tensor>>& outputs);
+[[noreturn]] void fail_prediction();
+/// @throws ConfigError for a stream, whose number of batches this rank cannot know
+void check_counted(bool is_stream, std::string_view split);
+
+/// The grid of a runner, for materialize_model().
+class Grid {
+ public:
+  explicit Grid(TorchRunnerBase& runner);
+  /// Whether the model stays whole: one process, or a Parallelism of the program.
+  bool is_alone() const { return sharded_ == nullptr; }
+  void prepare_whole(ModelHandle& model) const;
+  /// @throws ConfigError for what a pipeline cannot do
+  void check_pipeline() const;
+  /// @param forward  opens the context of a forward pass
+  parallel::PipelineOptions pipeline_options(std::function<PrecisionContext()> forward) const;
+
+ private:
+  TorchRunnerBase& runner_;
+  ShardedParallel* sharded_;
+};
+
+}  // namespace detail
+}  // namespace danling::inline v0

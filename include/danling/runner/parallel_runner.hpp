@@ -1,0 +1,301 @@
+// A runner whose model is cut into slices and stages, on a grid of processes.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <danling/data/batch_part.hpp>
+#include <danling/data/withheld.hpp>
+#include <danling/parallel/pipeline.hpp>
+#include <danling/parallel/topology.hpp>
+#include <danling/runner/parallel_parts.hpp>
+#include <danling/runner/parallelism.hpp>
+#include <danling/runner/torch_runner.hpp>
+
+namespace danling::inline v0 {
+
+/// TorchRunner on the grid of `parallel.axes`: replicas and shards, slices of layers (tensor, expert), parts of
+/// sequences (context) and stages (pipeline). With one process it is a TorchRunner. The model is built whole on every
+/// rank; materialize_model() keeps this rank's part. (DanLing: ParallelRunner)
+///
+/// With `pipeline` above 1, `model` becomes the stages of this rank: a module with their parameters, by the names they
+/// have in the whole, which cannot be called. Only the ranks of the first and last stages read data; losses, metrics
+/// and predictions are those of the last one, and the main process gets them with each line of the log.
+template <class B, class P = at::Tensor>
+class BasicParallelRunner : public BasicTorchRunner<B, P> {
+  using Base = BasicTorchRunner<B, P>;
+
+ public:
+  using typename Base::StepOutput;
+
+  /// The grid. @throws StateError before the processes have met
+  const ParallelTopology& topology() const { return parallel().topology(); }
+  const ParallelContext& parallel() const { return detail::context_of(this->parallelism()); }
+
+  /// Stages of this rank; empty without a pipeline.
+  const std::vector<PipelinePart>& model_parts() const { return parts_; }
+  /// Null without a pipeline.
+  const parallel::PipelineSchedule* pipeline_schedule() const { return schedule_.get(); }
+  /// Whether this rank reads the inputs of the pipeline; true without one.
+  bool pipeline_has_first_stage() const { return schedule_ == nullptr || schedule_->has_first_stage(); }
+  /// Whether it computes losses; true without a pipeline.
+  bool pipeline_has_last_stage() const { return schedule_ == nullptr || schedule_->has_last_stage(); }
+
+ protected:
+  /// `stack` of the config is taken for `parallel`.
+  template <std::derived_from<RunnerConfig> C>
+  explicit BasicParallelRunner(const C& config) : Base(detail::on_grid(config)) {}
+
+  /// The grid of the processes. Called when: init_distributed runs, once on every rank. Override it for other domains;
+  /// degrees are those of `parallel.axes`. Have no side effects, and return the same axes on all ranks.
+  /// @throws ConfigError, with the arithmetic, when the degrees do not multiply to the world size
+  virtual ParallelTopology build_topology() const {
+    return detail::topology_of(this->config(), this->world_size(), this->rank());
+  }
+
+  /// Slices a model: tensor, context and expert parallel. Called when: materialize_model runs, once for each model, on
+  /// every rank; the model is on its device, and that of rank 0. By default calls parallel::Parallelizable::parallelize,
+  /// or applies `parallel.tensor_plan`. Do not move the model, build an optimizer, or replace a module that others hold.
+  /// @throws ConfigError where axes above 1 have neither
+  virtual void parallelize_model(ModelHandle& handle) {
+    detail::parallelize(handle, parallel(), this->config().parallel.tensor_plan);
+  }
+
+  /// Marks modules whose activations are recomputed. Called when: materialize_model has sliced a model and cut it into
+  /// stages, once for each, before its parameters are sharded; on every rank. By default does nothing: `recompute` of
+  /// the config works beside it. Do not change parameters.
+  virtual void apply_activation_checkpointing(ModelHandle&) {}
+
+  /// The stages of this rank of a pipeline. By default r, r + ranks, ...; a V for ZBVZeroBubble.
+  /// @throws ConfigError for fewer stages than ranks, and a number that does not divide
+  virtual std::vector<std::int64_t> pipeline_stage_indices() const {
+    return detail::stage_indices(this->config().parallel, topology());
+  }
+
+  /// The stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank, after
+  /// parallelize_model. By default each is build_pipeline_model_part(). Do not build an optimizer here.
+  virtual std::vector<PipelinePart> build_pipeline_model_parts(ModelHandle& whole) {
+    std::vector<PipelinePart> out;
+    for (const std::int64_t stage : pipeline_stage_indices()) {
+      out.push_back(build_pipeline_model_part(whole, stage));
+    }
+    return out;
+  }
+  /// One stage: what parallel::PipelineModel of the model returns for it, or the modules that
+  /// `parallel.module_fqns_per_model_part` lists, one after the other.
+  /// @throws ConfigError for names that the model lacks, names more than once, and where there is neither
+  virtual PipelinePart build_pipeline_model_part(ModelHandle& whole, std::int64_t stage) {
+    return detail::build_part(whole, stage, this->config().parallel, parallel());
+  }
+
+  /// The executor of the stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank.
+  /// An override passes `options` on: they sum gradients and switch autocast on. Do not scale gradients.
+  /// @throws ConfigError where the number of micro-batches does not follow from the config
+  virtual std::unique_ptr<parallel::PipelineSchedule> build_pipeline_schedule(const std::vector<PipelinePart>& parts,
+                                                                              parallel::PipelineOptions options) {
+    return detail::build_schedule(parts, this->config().parallel, micro_batches(), parallel(), std::move(options));
+  }
+
+  /// Keeps this rank's part of each sequence, with `context` above 1. Called when: a batch is loaded, before it is
+  /// counted, once on every rank. By default, of the `input` and `target` of a dl::Batch, both [N, length, ...],
+  /// the part that balances causal attention (parallel::context_part). @throws ConfigError for other batches
+  virtual void cut_sequences(B& batch) { detail::cut_sequences(batch, parallel().group("context")); }
+
+  std::unique_ptr<Parallelism> build_parallelism(const ProcessIdentity& identity) override {
+    return detail::build_grid(identity, this->config(), build_topology());
+  }
+
+  void materialize_model() override {
+    detail::Grid grid(*this);
+    if (grid.is_alone()) {
+      Base::materialize_model();
+      return;
+    }
+    const auto transform = [this, &grid](ModelHandle& handle) {
+      if (handle) {
+        grid.prepare_whole(handle);
+        parallelize_model(handle);
+      }
+    };
+    transform(this->model);
+    for (auto& [name, handle] : this->models) {
+      transform(handle);
+    }
+    if (topology().axis_degree("pipeline") > 1) {
+      grid.check_pipeline();
+      parts_ = build_pipeline_model_parts(this->model);
+      schedule_ = build_pipeline_schedule(parts_, grid.pipeline_options([this] { return forward_now(); }));
+      this->model = detail::joined_parts(parts_);
+    }
+    apply_activation_checkpointing(this->model);
+    for (auto& [name, handle] : this->models) {
+      apply_activation_checkpointing(handle);
+    }
+    Base::materialize_model();
+  }
+
+  void build_dataloaders() override {
+    if (!detail::reads_data(this->parallelism())) {
+      for (const auto& name : this->datasets.names()) {
+        withhold(name);
+      }
+    }
+    Base::build_dataloaders();
+  }
+
+  data::BatchRef batch_of(data::LoaderBase& loader) override {
+    const data::BatchRef ref = Base::batch_of(loader);
+    if (detail::cuts_sequences(this->parallelism())) {
+      cut_sequences(ref.as<B>());
+    }
+    return ref;
+  }
+
+  /// Without a pipeline that of TorchRunner. With one, the batch is cut into micro-batches, of which the schedule runs
+  /// the forward and backward passes; each counts by its loss normalizer, as the micro-batches of a window do.
+  StepOutput train_step(B& batch) override {
+    if (schedule_ == nullptr) {
+      return Base::train_step(batch);
+    }
+    const Micro micro = cut(batch);
+    const at::Tensor seed = this->open_backward();
+    std::vector<at::Tensor> seeds;
+    for (const double share : micro.shares) {
+      seeds.push_back(seed.mul(share));
+    }
+    StepOutput out = joined(schedule_->step(micro.inputs, loss_over(micro), seeds), micro);
+    measure(out, batch);
+    this->step();
+    return out;
+  }
+
+  StepOutput evaluate_step(B& batch) override {
+    if (schedule_ == nullptr) {
+      return Base::evaluate_step(batch);
+    }
+    const Micro micro = cut(batch);
+    StepOutput out = joined(schedule_->eval(micro.inputs, loss_over(micro)), micro);
+    measure(out, batch);
+    return out;
+  }
+
+  /// Predictions are those of the last stage; other ranks of a pipeline return none.
+  P infer_step(B& batch) override {
+    if (schedule_ == nullptr) {
+      return Base::infer_step(batch);
+    }
+    const Micro micro = cut(batch);
+    return joined(schedule_->eval(micro.inputs), micro).prediction;
+  }
+
+ private:
+  /// A batch of a pipeline in pieces, and the part of each in its loss.
+  struct Micro {
+    std::vector<B> batches;
+    std::vector<std::vector<at::Tensor>> inputs;
+    std::vector<double> shares;
+  };
+
+  Micro cut(B& batch) const {
+    static_assert(data::HasParts<B>, "a pipeline cuts batches into micro-batches: declare `B batch_part(const B&, "
+                                     "std::int64_t begin, std::int64_t count)` beside your type of batch");
+    Micro out;
+    if (!detail::reads_data(this->parallelism())) {
+      return out;
+    }
+    this->move_to_device(batch);
+    double sum = 0;
+    for (const auto& [begin, count] :
+         detail::micro_ranges(data::batch_size(batch), nominal_batch_size_, schedule_->plan().micro_batches)) {
+      using data::batch_part;
+      out.batches.push_back(batch_part(std::as_const(batch), begin, count));
+      const B& piece = out.batches.back();
+      if (schedule_->has_first_stage()) {
+        out.inputs.push_back(detail::stage_inputs(model_input(piece)));
+      }
+      if (schedule_->has_last_stage()) {
+        out.shares.push_back(static_cast<double>(detail::normalizer_of(piece, this->criterion).value_or(1)));
+        sum += out.shares.back();
+      }
+    }
+    for (double& share : out.shares) {
+      share = sum > 0 ? share / sum : 0.0;
+    }
+    return out;
+  }
+
+  parallel::PipelineSchedule::Loss loss_over(const Micro& micro) const {
+    if (!this->criterion) {
+      return {};
+    }
+    return [this, &micro](const std::vector<at::Tensor>& outputs, std::int64_t number) -> at::Tensor {
+      if constexpr (std::same_as<P, at::Tensor>) {
+        B batch = micro.batches.at(static_cast<std::size_t>(number));
+        return this->loss_of(outputs.at(0), batch);
+      } else {
+        detail::fail_prediction();
+      }
+    };
+  }
+
+  /// Loss and prediction of the whole batch, on the last stage.
+  StepOutput joined(const parallel::PipelineSchedule::Result& result, const Micro& micro) const {
+    StepOutput out;
+    if constexpr (std::same_as<P, at::Tensor>) {
+      out.loss = detail::weighted_sum(result.losses, micro.shares);
+      out.prediction = detail::joined_outputs(result.outputs);
+    }
+    return out;
+  }
+
+  void measure(const StepOutput& out, B& batch) const {
+    if (schedule_->has_last_stage()) {
+      this->feed_metrics(out.prediction, batch);
+    }
+  }
+
+  PrecisionContext forward_now() {
+    return this->mode() == RunnerMode::train ? this->train_context() : this->forward_context();
+  }
+
+  std::int64_t micro_batches() {
+    const auto& names = this->dataloaders.names();
+    const auto training = this->train_splits();
+    nominal_batch_size_ = names.empty() ? 0
+                          : this->dataloaders.at(training.empty() ? names.front() : training.front())
+                              ->options()
+                              .batch_size;
+    return detail::micro_batches_of(this->config().parallel, nominal_batch_size_);
+  }
+
+  void withhold(const std::string& split) {
+    if constexpr (std::default_initializable<B>) {
+      data::Source<B>& source = this->datasets[split];
+      detail::check_counted(source.is_stream(), split);
+      if (source.dataset() != nullptr && !this->dataloaders.contains(split)) {
+        source = std::make_shared<data::WithheldDataset<B>>(source.dataset());
+      }
+    }
+  }
+
+  std::vector<PipelinePart> parts_;
+  std::unique_ptr<parallel::PipelineSchedule> schedule_;
+  std::int64_t nominal_batch_size_ = 0;
+};
+
+/// The runner over the default `Batch`.
+class ParallelRunner : public BasicParallelRunner<Batch> {
+ public:
+  ~ParallelRunner() override;
+
+ protected:
+  template <std::derived_from<RunnerConfig> C>
+  explicit ParallelRunner(const C& config) : BasicParallelRunner<Batch>(config) {}
+};
+
+}  // namespace danling::inline v0

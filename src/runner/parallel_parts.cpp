@@ -1,0 +1,266 @@
+#include <danling/runner/parallel_parts.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include <danling/core/error.hpp>
+#include <danling/data/tensors.hpp>
+#include <danling/parallel/context_parallel.hpp>
+#include <danling/parallel/parallelizable.hpp>
+#include <danling/runner/parallel_runner.hpp>
+
+#include "runner/join_processes.hpp"
+#include "runner/sharded_parallel.hpp"
+#include "runner/stage_tree.hpp"
+
+namespace danling::inline v0 {
+
+ParallelRunner::~ParallelRunner() = default;
+
+namespace detail {
+namespace {
+
+const ShardedParallel* grid_of(const Parallelism& parallelism) {
+  return dynamic_cast<const ShardedParallel*>(&parallelism);
+}
+
+/// Axes above 1 along which the model itself is cut.
+std::vector<std::string> model_axes(const ParallelTopology& topology) {
+  std::vector<std::string> out;
+  for (const std::string_view axis : {"tensor", "context", "expert", "expert_tensor"}) {
+    if (topology.axis_degree(axis) > 1) {
+      out.emplace_back(axis);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+// ---- the grid -------------------------------------------------------------------------------------------------------
+
+const ParallelContext& context_of(const Parallelism& parallelism) {
+  static const ParallelContext alone(grid_topology(1, 0, ParallelAxesConfig().list()), Group());
+  const ShardedParallel* const grid = grid_of(parallelism);
+  check<StateError>(grid != nullptr || parallelism.identity().world_size == 1, "runner.parallel",
+                    "expected a call after the processes have met on a grid, in a hook from init_distributed on, got ",
+                    "one before, or stack ", quote(parallelism.name()));
+  return grid != nullptr ? grid->context() : alone;
+}
+
+ParallelTopology topology_of(const RunnerConfig& config, std::int64_t world_size, std::int64_t rank) {
+  ParallelAxesConfig axes = config.parallel.axes;
+  if (config.stack == "fsdp" && !axes.any()) {
+    axes.shard = world_size;
+  }
+  return grid_topology(world_size, rank, axes.list());
+}
+
+std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const RunnerConfig& config,
+                                        ParallelTopology topology) {
+  if (!identity.distributed()) {
+    return std::make_unique<Parallelism>(identity);
+  }
+  return std::make_unique<ShardedParallel>(join_processes(identity, config), std::move(topology), config.fsdp,
+                                           config.parallel.tensor_plan);
+}
+
+void parallelize(ModelHandle& model, const ParallelContext& context, const std::vector<std::string>& tensor_plan) {
+  if (auto* own = dynamic_cast<parallel::Parallelizable*>(model.module().get())) {
+    own->parallelize(context);
+    return;
+  }
+  const auto axes = model_axes(context.topology());
+  check<ConfigError>(axes.empty(), "runner.parallelize_model", "expected a model that is cut along the axes ",
+                     join(axes), ", got ", c10::demangle(typeid(*model.module()).name()),
+                     ", which is not a danling::parallel::Parallelizable; implement parallelize(context) there, "
+                     "override parallelize_model(), or set parallel.tensor_plan");
+}
+
+bool reads_data(const Parallelism& parallelism) {
+  const AxisPlace place = parallelism.axis("pipeline");
+  return place.rank == 0 || place.rank == place.size - 1;
+}
+
+bool cuts_sequences(const Parallelism& parallelism) { return parallelism.axis("context").size > 1; }
+
+void cut_sequences(data::Batch& batch, const Group& context) {
+  const auto part = [&](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.dim() > 1 ? parallel::context_part(tensor, 1, context) : tensor;
+  };
+  batch.input = part(batch.input);
+  batch.target = part(batch.target);
+  batch.loss_normalizer.reset();
+  batch.num_tokens.reset();
+}
+
+void fail_sequences() {
+  fail<ConfigError>("runner.cut_sequences",
+                    "expected a dl::Batch with parallel.axes.context above 1, got a batch of the program's; override "
+                    "cut_sequences(batch)");
+}
+
+// ---- stages ---------------------------------------------------------------------------------------------------------
+
+std::int64_t stages_of(const ParallelConfig& config, const ParallelTopology& topology) {
+  static constexpr std::string_view where = "runner.pipeline_stage_indices";
+  const std::int64_t ranks = topology.axis_degree("pipeline");
+  const auto& names = config.module_fqns_per_model_part;
+  const std::int64_t stages = names ? std::ssize(*names) : ranks;
+  check<ConfigError>(stages >= ranks, where, "expected at least as many stages in ",
+                     "'parallel.module_fqns_per_model_part' as 'parallel.axes.pipeline' has ranks (", ranks, "), got ",
+                     stages);
+  check<ConfigError>(stages % ranks == 0, where, "expected a number of stages that ", ranks,
+                     " ranks of 'parallel.axes.pipeline' divide, got ", stages, " in ",
+                     "'parallel.module_fqns_per_model_part'");
+  return stages;
+}
+
+std::vector<std::int64_t> stage_indices(const ParallelConfig& config, const ParallelTopology& topology) {
+  const std::int64_t ranks = topology.axis_degree("pipeline");
+  const std::int64_t stages = stages_of(config, topology);
+  const auto rank_of_stage = parallel::pipeline_rank_of_stage(config.pipeline_schedule, ranks, stages / ranks);
+  std::vector<std::int64_t> out;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    if (rank_of_stage.at(static_cast<std::size_t>(stage)) == topology.axis_rank("pipeline")) {
+      out.push_back(stage);
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<PipelinePart>& parts,
+                                                           const ParallelConfig& config, std::int64_t micro_batches,
+                                                           const ParallelContext& context,
+                                                           parallel::PipelineOptions options) {
+  parallel::PipelinePlan plan =
+      parallel::pipeline_schedule(config.pipeline_schedule, context.topology().axis_degree("pipeline"),
+                                  std::ssize(parts), micro_batches);
+  std::vector<parallel::PipelineStage> stages;
+  for (const PipelinePart& part : parts) {
+    stages.push_back({.index = part.stage, .forward = part.forward});
+  }
+  return std::make_unique<parallel::PipelineSchedule>(std::move(plan), std::move(stages), context.group("pipeline"),
+                                                      std::move(options));
+}
+
+namespace {
+
+/// Stages of a rank: modules with the parameters, which run in the schedule alone.
+struct StagesImpl : torch::nn::Module {
+  StagesImpl() : torch::nn::Module("danling::PipelineStages") {}
+  at::Tensor forward(const at::Tensor&) {
+    fail<StateError>("runner.model", "expected calls of the schedule alone, got one of `model`, which has the stages of "
+                                     "this rank of a pipeline");
+  }
+};
+
+}  // namespace
+
+ModelHandle joined_parts(const std::vector<PipelinePart>& parts) {
+  auto joined = std::make_shared<StagesImpl>();
+  for (const PipelinePart& part : parts) {
+    adopt(*joined, *part.module);
+  }
+  return ModelHandle(joined);
+}
+
+std::int64_t micro_batches_of(const ParallelConfig& config, std::int64_t batch_size) {
+  static constexpr std::string_view where = "runner.build_pipeline_schedule";
+  if (config.pipeline_n_microbatches) {
+    return *config.pipeline_n_microbatches;
+  }
+  check<ConfigError>(batch_size > 0, where,
+                     "expected 'parallel.pipeline_n_microbatches', or a loader with a batch size, got neither");
+  const std::int64_t size = config.pipeline_microbatch_size;
+  check<ConfigError>(batch_size % size == 0, where, "expected 'dataloader.batch_size' (", batch_size,
+                     ") to be a multiple of 'parallel.pipeline_microbatch_size' (", size, "), got a rest of ",
+                     batch_size % size);
+  return batch_size / size;
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> micro_ranges(std::int64_t size, std::int64_t nominal,
+                                                                std::int64_t micro_batches) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> out;
+  const std::int64_t whole = std::max({size, nominal, std::int64_t(1)});
+  const std::int64_t piece = (whole + micro_batches - 1) / micro_batches;
+  for (std::int64_t begin = 0; begin < size; begin += piece) {
+    out.emplace_back(begin, std::min(piece, size - begin));
+  }
+  return out;
+}
+
+std::vector<at::Tensor> stage_inputs(const State& inputs) {
+  std::vector<at::Tensor> out;
+  data::each_tensor(inputs, [&](const at::Tensor& tensor) { out.push_back(tensor); });
+  return out;
+}
+
+at::Tensor weighted_sum(const std::vector<at::Tensor>& losses, const std::vector<double>& shares) {
+  at::Tensor sum;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const at::Tensor part = losses[i].detach().reshape({}) * shares.at(i);
+    sum = sum.defined() ? sum + part : part;
+  }
+  return sum;
+}
+
+at::Tensor joined_outputs(const std::vector<std::vector<at::Tensor>>& outputs) {
+  std::vector<at::Tensor> parts;
+  for (const auto& micro_batch : outputs) {
+    parts.push_back(micro_batch.at(0));
+  }
+  return parts.empty() ? at::empty({0}) : at::cat(parts);
+}
+
+void fail_prediction() {
+  fail<ConfigError>("runner.pipeline", "expected a prediction that is a tensor with parallel.axes.pipeline above 1, got "
+                                       "another type");
+}
+
+void check_counted(bool is_stream, std::string_view split) {
+  check<ConfigError>(!is_stream, "runner.build_dataloaders",
+                     "expected a dataset for split ", quote(split), " with a pipeline of three or more stages, got a "
+                     "stream: stages in the middle read nothing, and cannot know how many batches there are");
+}
+
+// ---- materialize_model ----------------------------------------------------------------------------------------------
+
+Grid::Grid(TorchRunnerBase& runner)
+    : runner_(runner), sharded_(dynamic_cast<ShardedParallel*>(&runner.parallelism())) {}
+
+void Grid::prepare_whole(ModelHandle& model) const { sharded_->prepare_whole(model, runner_.device()); }
+
+void Grid::check_pipeline() const {
+  static constexpr std::string_view where = "runner.materialize_model";
+  check<ConfigError>(runner_.models.empty() && runner_.model, where,
+                     "expected one model, `model`, with parallel.axes.pipeline above 1, got `models`");
+  check<ConfigError>(!runner_.ema && !runner_.teacher, where,
+                     "expected no `ema` and no `teacher` with parallel.axes.pipeline above 1, got one");
+  const auto& losses = runner_.criterion.losses();
+  check<ConfigError>(losses == nullptr, where,
+                     "expected a single loss with parallel.axes.pipeline above 1, got Losses");
+}
+
+parallel::PipelineOptions Grid::pipeline_options(std::function<PrecisionContext()> forward) const {
+  parallel::PipelineOptions out;
+  out.device = runner_.device();
+  out.around = [grid = sharded_, forward = std::move(forward)](const parallel::PipelineEvent& event,
+                                                              const std::function<void()>& run) {
+    if (event.action.work == parallel::PipelineWork::forward) {
+      const PrecisionContext context = forward();
+      run();
+    } else {
+      grid->sync_gradients(event.last);
+      run();
+    }
+  };
+  return out;
+}
+
+}  // namespace detail
+}  // namespace danling::inline v0
