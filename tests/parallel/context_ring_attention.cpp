@@ -118,6 +118,7 @@ TEST_CASE("ring_attention: a batch of one, one token a part, other value dims, f
           Group::run_threads(3, [&](const Group& group) { compare(group, cases[at].first, type, cases[at].second); }));
     }
   }
+  CHECK_NOTHROW(Group::run_threads(2, [](const Group& group) { compare(group, {}, at::kHalf, {.is_causal = true}); }));
   // Queries of other sequences.
   CHECK_NOTHROW(Group::run_threads(2, [&](const Group& group) {
     const Tensor query = draw({1, 2, 6, 4}, 1, at::kDouble), key = draw({1, 2, 10, 4}, 2, at::kDouble);
