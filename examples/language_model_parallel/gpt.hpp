@@ -6,8 +6,11 @@
 #include <torch/torch.h>
 
 #include <danling/danling.hpp>
+#include <danling/parallel.hpp>
 
 namespace dl = danling;
+
+namespace gpt {
 
 struct GptOptions {
   std::int64_t vocabulary, width, heads, layers, length;
@@ -37,10 +40,10 @@ struct BlockImpl : torch::nn::Module {
       : head_size(o.width / o.heads),
         norm1(register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({o.width})))),
         norm2(register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({o.width})))),
-        qkv(register_module("qkv", Column(Columns(o.width, 3 * o.width).unit(3 * head_size)))),      // tensor
-        out(register_module("out", Row(Rows(o.width, o.width).unit(head_size)))),                     // tensor
-        up(register_module("up", Column(o.width, 4 * o.width))),                                      // tensor
-        down(register_module("down", Row(4 * o.width, o.width))),                                     // tensor
+        qkv(register_module("qkv", Column(Columns(o.width, 3 * o.width).unit(3 * head_size)))),  // tensor
+        out(register_module("out", Row(Rows(o.width, o.width).unit(head_size)))),                // tensor
+        up(register_module("up", Column(o.width, 4 * o.width))),                                 // tensor
+        down(register_module("down", Row(4 * o.width, o.width))),                                // tensor
         dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {}
 
   at::Tensor forward(at::Tensor x) {
@@ -114,3 +117,5 @@ struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
   Head head;
 };
 TORCH_MODULE(Gpt);
+
+}  // namespace gpt

@@ -68,9 +68,16 @@ class GptRunner : public dl::ParallelRunner {
     const std::int64_t pieces = (tokens.size(0) - 1) / config.length, held_out = pieces / 10;
     datasets["train"] = Letters{tokens, config.length, 0, pieces - held_out};
     datasets["val"] = Letters{tokens, config.length, pieces - held_out, held_out};
-    model = Gpt(GptOptions{letters, config.width, config.heads, config.layers, config.length, config.dropout});
+    model =
+        gpt::Gpt(gpt::GptOptions{letters, config.width, config.heads, config.layers, config.length, config.dropout});
     criterion = torch::nn::CrossEntropyLoss();
   }
 };
 
-int main(int argc, char** argv) { return dl::run<GptRunner, GptConfig>(argc, argv); }
+int main(int argc, char** argv) {
+  // For stages by name: parallel.module_fqns_per_model_part.
+  dl::parallel::register_stage_type<gpt::EmbeddingImpl>();
+  dl::parallel::register_stage_type<gpt::BlockImpl>();
+  dl::parallel::register_stage_type<gpt::HeadImpl>();
+  return dl::run<GptRunner, GptConfig>(argc, argv);
+}

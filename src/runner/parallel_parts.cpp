@@ -11,6 +11,7 @@
 #include <danling/data/tensors.hpp>
 #include <danling/parallel/context_parallel.hpp>
 #include <danling/parallel/parallelizable.hpp>
+#include <danling/parallel/pipeline_split.hpp>
 #include <danling/runner/parallel_runner.hpp>
 
 #include "runner/join_processes.hpp"
@@ -133,15 +134,14 @@ std::vector<std::int64_t> stage_indices(const ParallelConfig& config, const Para
   return out;
 }
 
-std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<PipelinePart>& parts,
+std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<StagePart>& parts,
                                                            const ParallelConfig& config, std::int64_t micro_batches,
                                                            const ParallelContext& context,
                                                            parallel::PipelineOptions options) {
-  parallel::PipelinePlan plan =
-      parallel::pipeline_schedule(config.pipeline_schedule, context.topology().axis_degree("pipeline"),
-                                  std::ssize(parts), micro_batches);
+  parallel::PipelinePlan plan = parallel::pipeline_schedule(
+      config.pipeline_schedule, context.topology().axis_degree("pipeline"), std::ssize(parts), micro_batches);
   std::vector<parallel::PipelineStage> stages;
-  for (const PipelinePart& part : parts) {
+  for (const StagePart& part : parts) {
     stages.push_back({.index = part.stage, .forward = part.forward});
   }
   return std::make_unique<parallel::PipelineSchedule>(std::move(plan), std::move(stages), context.group("pipeline"),
@@ -150,24 +150,109 @@ std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<Pip
 
 namespace {
 
+/// "a, b.0" as names.
+std::vector<std::string> names_in(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const auto comma = std::min(text.find(','), text.size());
+    std::string_view name = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    const auto first = name.find_first_not_of(' ');
+    if (first != std::string_view::npos) {
+      out.emplace_back(name.substr(first, name.find_last_not_of(' ') + 1 - first));
+    }
+  }
+  return out;
+}
+
+std::shared_ptr<torch::nn::Module> find_module(const torch::nn::Module& root, std::string_view name) {
+  const auto dot = name.find('.');
+  const auto children = root.named_children();
+  const auto* child = children.find(std::string(name.substr(0, dot)));
+  return child == nullptr || dot == std::string_view::npos ? (child == nullptr ? nullptr : *child)
+                                                           : find_module(**child, name.substr(dot + 1));
+}
+
+std::shared_ptr<torch::nn::Module> tree_of(const parallel::PipelinePart& part, const torch::nn::Module& whole,
+                                           const std::vector<std::string>& names) {
+  auto root = std::make_shared<torch::nn::Module>();
+  const bool is_listed = !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return find_module(whole, name) != nullptr;
+  }) && dynamic_cast<const parallel::PipelineModel*>(&whole) == nullptr;
+  if (is_listed) {
+    for (const std::string& name : names) {
+      adopt(*root, name, find_module(whole, name));
+    }
+  } else if (std::all_of(part.full_names.begin(), part.full_names.end(),
+                         [](const auto& item) { return item.first == item.second; })) {
+    adopt(*root, *part.module);
+  } else {
+    const auto place = [&](const std::string& name) -> std::pair<std::string, std::string> {
+      const auto found = part.full_names.find(name);
+      const std::string& full = found == part.full_names.end() ? name : found->second;
+      const auto dot = full.rfind('.');
+      return dot == std::string::npos ? std::pair(std::string(), full)
+                                      : std::pair(full.substr(0, dot), full.substr(dot + 1));
+    };
+    for (const auto& item : part.module->named_parameters()) {
+      const auto [folder, leaf] = place(item.key());
+      made_child(*root, folder).register_parameter(leaf, item.value(), item.value().requires_grad());
+    }
+    for (const auto& item : part.module->named_buffers()) {
+      const auto [folder, leaf] = place(item.key());
+      made_child(*root, folder).register_buffer(leaf, item.value());
+    }
+  }
+  return root;
+}
+
 /// Stages of a rank: modules with the parameters, which run in the schedule alone.
 struct StagesImpl : torch::nn::Module {
-  StagesImpl() : torch::nn::Module("danling::PipelineStages") {}
-  at::Tensor forward(const at::Tensor&) {
-    fail<StateError>("runner.model", "expected calls of the schedule alone, got one of `model`, which has the stages of "
-                                     "this rank of a pipeline");
+  explicit StagesImpl(const std::vector<StagePart>& parts) : torch::nn::Module("danling::PipelineStages") {
+    for (const StagePart& part : parts) {
+      adopt(*this, *part.tree);
+      modules.push_back(part.module);
+    }
   }
+  at::Tensor forward(const at::Tensor&) {
+    fail<StateError>("runner.model",
+                     "expected calls of the schedule alone, got one of `model`, which has the stages of this rank of "
+                     "a pipeline");
+  }
+  // A stage may have modules that are not in the tree.
+  void train(bool on = true) override {
+    torch::nn::Module::train(on);
+    for (const auto& module : modules) {
+      module->train(on);
+    }
+  }
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
 };
 
 }  // namespace
 
-ModelHandle joined_parts(const std::vector<PipelinePart>& parts) {
-  auto joined = std::make_shared<StagesImpl>();
-  for (const PipelinePart& part : parts) {
-    adopt(*joined, *part.module);
+StagePart build_part(const ModelHandle& whole, std::int64_t stage, const ParallelConfig& config,
+                     const ParallelContext& context) {
+  const std::int64_t stages = stages_of(config, context.topology());
+  std::vector<std::string> names;
+  if (const auto& all = config.module_fqns_per_model_part) {
+    names = names_in(all->at(static_cast<std::size_t>(stage)));
+    check<ConfigError>(!names.empty(), "runner.build_pipeline_model_part",
+                       "expected names of modules in each entry of 'parallel.module_fqns_per_model_part', got none for "
+                       "stage ",
+                       stage);
+  } else {
+    check<ConfigError>(dynamic_cast<parallel::PipelineModel*>(whole.module().get()) != nullptr,
+                       "runner.build_pipeline_model_part",
+                       "expected 'parallel.module_fqns_per_model_part', a model that is a "
+                       "danling::parallel::PipelineModel, or an override of build_pipeline_model_part, got none");
   }
-  return ModelHandle(joined);
+  parallel::PipelinePart part = parallel::build_part(whole.module(), stage, stages, names, context);
+  auto tree = tree_of(part, *whole.module(), names);
+  return {.stage = stage, .module = part.module, .tree = std::move(tree), .forward = std::move(part.forward)};
 }
+
+ModelHandle joined_parts(const std::vector<StagePart>& parts) { return {std::make_shared<StagesImpl>(parts)}; }
 
 std::int64_t micro_batches_of(const ParallelConfig& config, std::int64_t batch_size) {
   static constexpr std::string_view where = "runner.build_pipeline_schedule";
@@ -218,13 +303,14 @@ at::Tensor joined_outputs(const std::vector<std::vector<at::Tensor>>& outputs) {
 }
 
 void fail_prediction() {
-  fail<ConfigError>("runner.pipeline", "expected a prediction that is a tensor with parallel.axes.pipeline above 1, got "
-                                       "another type");
+  fail<ConfigError>("runner.pipeline",
+                    "expected a prediction that is a tensor with parallel.axes.pipeline above 1, got "
+                    "another type");
 }
 
 void check_counted(bool is_stream, std::string_view split) {
-  check<ConfigError>(!is_stream, "runner.build_dataloaders",
-                     "expected a dataset for split ", quote(split), " with a pipeline of three or more stages, got a "
+  check<ConfigError>(!is_stream, "runner.build_dataloaders", "expected a dataset for split ", quote(split),
+                     " with a pipeline of three or more stages, got a "
                      "stream: stages in the middle read nothing, and cannot know how many batches there are");
 }
 
@@ -250,7 +336,7 @@ parallel::PipelineOptions Grid::pipeline_options(std::function<PrecisionContext(
   parallel::PipelineOptions out;
   out.device = runner_.device();
   out.around = [grid = sharded_, forward = std::move(forward)](const parallel::PipelineEvent& event,
-                                                              const std::function<void()>& run) {
+                                                               const std::function<void()>& run) {
     if (event.action.work == parallel::PipelineWork::forward) {
       const PrecisionContext context = forward();
       run();

@@ -113,8 +113,7 @@ void ShardPrecisionConfig::fields(Fields& f) {
 
 void FsdpConfig::fields(Fields& f) {
   f("enabled", enabled, "shard parameters over parallel.axes.shard, which an axis above 1 does anyway").non_semantic();
-  f("stage", stage,
-    "of ZeRO: processes share the state of the optimizer (1), gradients too (2), parameters too (3)")
+  f("stage", stage, "of ZeRO: processes share the state of the optimizer (1), gradients too (2), parameters too (3)")
       .range(1, 3)
       .non_semantic();
   f("units", units,

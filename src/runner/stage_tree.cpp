@@ -15,6 +15,15 @@ std::shared_ptr<torch::nn::Module> child_of(torch::nn::Module& root, const std::
 
 }  // namespace
 
+torch::nn::Module& made_child(torch::nn::Module& root, const std::string& path) {
+  if (path.empty()) {
+    return root;
+  }
+  const auto dot = path.find('.');
+  torch::nn::Module& child = *child_of(root, path.substr(0, dot));
+  return dot == std::string::npos ? child : made_child(child, path.substr(dot + 1));
+}
+
 void adopt(torch::nn::Module& root, const std::string& name, const std::shared_ptr<torch::nn::Module>& module) {
   const auto dot = name.find('.');
   if (dot == std::string::npos) {

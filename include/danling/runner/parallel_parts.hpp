@@ -1,6 +1,7 @@
 // What ParallelRunner is made of, apart from its batch type: the grid, slices, stages.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,10 +25,12 @@ namespace danling::inline v0 {
 class TorchRunnerBase;
 
 /// A stage of a pipeline on this rank.
-struct PipelinePart {
+struct StagePart {
   std::int64_t stage = 0;
-  /// Its parameters and buffers, by the names that they have in the whole model: checkpoints of any layout fit.
+  /// What the stage computes with.
   std::shared_ptr<torch::nn::Module> module;
+  /// A tree of its modules, by the names that they have in the whole model: so checkpoints of any layout fit.
+  std::shared_ptr<torch::nn::Module> tree;
   parallel::PipelineStage::Forward forward;
 };
 
@@ -62,16 +65,16 @@ void cut_sequences(B&, const Group&) {
 // ---- pipeline -------------------------------------------------------------------------------------------------------
 
 std::vector<std::int64_t> stage_indices(const ParallelConfig& config, const ParallelTopology& topology);
-PipelinePart build_part(const ModelHandle& whole, std::int64_t stage, const ParallelConfig& config,
-                        const ParallelContext& context);
+StagePart build_part(const ModelHandle& whole, std::int64_t stage, const ParallelConfig& config,
+                     const ParallelContext& context);
 /// @param batch_size  samples of a batch of a rank; 0 where no loader says
 std::int64_t micro_batches_of(const ParallelConfig& config, std::int64_t batch_size);
-std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<PipelinePart>& parts,
+std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<StagePart>& parts,
                                                            const ParallelConfig& config, std::int64_t micro_batches,
                                                            const ParallelContext& context,
                                                            parallel::PipelineOptions options);
 /// The modules of all parts as one, which cannot be called.
-ModelHandle joined_parts(const std::vector<PipelinePart>& parts);
+ModelHandle joined_parts(const std::vector<StagePart>& parts);
 
 /// First sample and number of samples of each micro-batch of `size` samples: as many as the plan has, of batches as
 /// large as the loader's.

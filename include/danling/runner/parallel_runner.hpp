@@ -38,7 +38,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   const ParallelContext& parallel() const { return detail::context_of(this->parallelism()); }
 
   /// Stages of this rank; empty without a pipeline.
-  const std::vector<PipelinePart>& model_parts() const { return parts_; }
+  const std::vector<StagePart>& model_parts() const { return parts_; }
   /// Null without a pipeline.
   const parallel::PipelineSchedule* pipeline_schedule() const { return schedule_.get(); }
   /// Whether this rank reads the inputs of the pipeline; true without one.
@@ -59,8 +59,9 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   }
 
   /// Slices a model: tensor, context and expert parallel. Called when: materialize_model runs, once for each model, on
-  /// every rank; the model is on its device, and that of rank 0. By default calls parallel::Parallelizable::parallelize,
-  /// or applies `parallel.tensor_plan`. Do not move the model, build an optimizer, or replace a module that others hold.
+  /// every rank; the model is on its device, and that of rank 0. By default calls
+  /// parallel::Parallelizable::parallelize, or applies `parallel.tensor_plan`. Do not move the model, build an
+  /// optimizer, or replace a module that others hold.
   /// @throws ConfigError where axes above 1 have neither
   virtual void parallelize_model(ModelHandle& handle) {
     detail::parallelize(handle, parallel(), this->config().parallel.tensor_plan);
@@ -79,8 +80,8 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
 
   /// The stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank, after
   /// parallelize_model. By default each is build_pipeline_model_part(). Do not build an optimizer here.
-  virtual std::vector<PipelinePart> build_pipeline_model_parts(ModelHandle& whole) {
-    std::vector<PipelinePart> out;
+  virtual std::vector<StagePart> build_pipeline_model_parts(ModelHandle& whole) {
+    std::vector<StagePart> out;
     for (const std::int64_t stage : pipeline_stage_indices()) {
       out.push_back(build_pipeline_model_part(whole, stage));
     }
@@ -89,14 +90,14 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   /// One stage: what parallel::PipelineModel of the model returns for it, or the modules that
   /// `parallel.module_fqns_per_model_part` lists, one after the other.
   /// @throws ConfigError for names that the model lacks, names more than once, and where there is neither
-  virtual PipelinePart build_pipeline_model_part(ModelHandle& whole, std::int64_t stage) {
+  virtual StagePart build_pipeline_model_part(ModelHandle& whole, std::int64_t stage) {
     return detail::build_part(whole, stage, this->config().parallel, parallel());
   }
 
   /// The executor of the stages of this rank. Called when: materialize_model runs with a pipeline, once on every rank.
   /// An override passes `options` on: they sum gradients and switch autocast on. Do not scale gradients.
   /// @throws ConfigError where the number of micro-batches does not follow from the config
-  virtual std::unique_ptr<parallel::PipelineSchedule> build_pipeline_schedule(const std::vector<PipelinePart>& parts,
+  virtual std::unique_ptr<parallel::PipelineSchedule> build_pipeline_schedule(const std::vector<StagePart>& parts,
                                                                               parallel::PipelineOptions options) {
     return detail::build_schedule(parts, this->config().parallel, micro_batches(), parallel(), std::move(options));
   }
@@ -202,8 +203,9 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   };
 
   Micro cut(B& batch) const {
-    static_assert(data::HasParts<B>, "a pipeline cuts batches into micro-batches: declare `B batch_part(const B&, "
-                                     "std::int64_t begin, std::int64_t count)` beside your type of batch");
+    static_assert(data::HasParts<B>,
+                  "a pipeline cuts batches into micro-batches: declare `B batch_part(const B&, "
+                  "std::int64_t begin, std::int64_t count)` beside your type of batch");
     Micro out;
     if (!detail::reads_data(this->parallelism())) {
       return out;
@@ -219,7 +221,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
         out.inputs.push_back(detail::stage_inputs(model_input(piece)));
       }
       if (schedule_->has_last_stage()) {
-        out.shares.push_back(static_cast<double>(detail::normalizer_of(piece, this->criterion).value_or(1)));
+        out.shares.push_back(static_cast<double>(detail::normalizer_of(piece, this->criterion).value_or(count)));
         sum += out.shares.back();
       }
     }
@@ -266,10 +268,9 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   std::int64_t micro_batches() {
     const auto& names = this->dataloaders.names();
     const auto training = this->train_splits();
-    nominal_batch_size_ = names.empty() ? 0
-                          : this->dataloaders.at(training.empty() ? names.front() : training.front())
-                              ->options()
-                              .batch_size;
+    nominal_batch_size_ =
+        names.empty() ? 0
+                      : this->dataloaders.at(training.empty() ? names.front() : training.front())->options().batch_size;
     return detail::micro_batches_of(this->config().parallel, nominal_batch_size_);
   }
 
@@ -283,7 +284,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     }
   }
 
-  std::vector<PipelinePart> parts_;
+  std::vector<StagePart> parts_;
   std::unique_ptr<parallel::PipelineSchedule> schedule_;
   std::int64_t nominal_batch_size_ = 0;
 };

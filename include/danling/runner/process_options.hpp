@@ -73,7 +73,7 @@ struct ShardPrecisionConfig {
 /// `fsdp`: sharded parameters, with `stack: fsdp` or `parallel`. Names as in DanLing. Not in DanLing: `units`, `stage`,
 /// `prefetch`, `shared_memory`.
 struct FsdpConfig {
-  bool enabled = false;   ///< parameters are sharded where `parallel.axes.shard` is above 1, also without it
+  bool enabled = false;    ///< parameters are sharded where `parallel.axes.shard` is above 1, also without it
   std::int64_t stage = 3;  ///< of ZeRO: ranks share the optimizer's state (1), gradients too (2), parameters too (3)
   /// Modules that are gathered as one, each: patterns of names or types. Empty: the whole model at once.
   std::vector<std::string> units;

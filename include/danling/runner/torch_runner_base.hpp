@@ -199,8 +199,8 @@ class TorchRunnerBase : public BaseRunner {
   /// @param retain_graph keeps the graph for the backward pass of another loss
   void backward(const at::Tensor& loss, const std::string& name, bool retain_graph = false);
 
-  /// For a train_step that differentiates by itself, as a pipeline does, in place of backward(loss): all that comes before
-  /// the pass. Called when: train_step has its batch, once. @return the gradient of the micro-batch's loss
+  /// For a train_step that differentiates by itself, as a pipeline does, in place of backward(loss): all that comes
+  /// before the pass. Called when: train_step has its batch, once. @return the gradient of the micro-batch's loss
   at::Tensor open_backward();
 
   /// One update: divides by the window's weights, clips, skips non-finite gradients if configured, steps optimizer and
