@@ -1,5 +1,5 @@
-// Kernels for sharded parameters of every operator that LibTorch knows, in front of autograd: they put the whole
-// tensors in place of the parameters.
+// Kernels for parameters that are sharded, or slices with a style, of every operator that LibTorch knows, in front of
+// autograd: they put whole or plain tensors in place of the parameters.
 #include <functional>
 #include <memory>
 #include <string>
@@ -7,12 +7,14 @@
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <danling/core/error.hpp>
 
 #include "parallel/sharded_tensor.hpp"
+#include "parallel/tensor_style.hpp"
 #include "tensors/boxed_kernels.hpp"
 
 namespace danling::inline v0::detail {
@@ -84,11 +86,16 @@ struct BeforeNode final : torch::autograd::FunctionPreHook {
 class ParameterKernel final : public BoxedKernel {
  public:
   explicit ParameterKernel(const c10::OperatorHandle& op)
-      : is_composite_(op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)),
+      : styled_(styled_operator(op.operator_name())),
+        may_keep_style_(may_keep_style(op.operator_name())),
+        is_composite_(op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)),
         reads_sizes_alone_(reads_sizes_alone(op.operator_name().name)),
         needs_no_values_(reads_sizes_alone_ || (!is_composite_ && only_views(op.schema()))) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const override {
+    if (call_styled(styled_, op, stack)) {
+      return;
+    }
     if (is_composite_ && !reads_sizes_alone_) {
       // Its parts come here one by one, so that each node is known. It has the same kernel for all devices.
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
@@ -98,6 +105,8 @@ class ParameterKernel final : public BoxedKernel {
     const std::size_t first = stack->size() - schema.arguments().size();
     std::vector<std::pair<Owner, Unit>> used;
     std::vector<ShardMeta> metas;
+    std::vector<Plain> plain;
+    const KeepsStyle keeps = may_keep_style_ ? keeps_style(op, *stack) : KeepsStyle::no;
     for (std::size_t at = 0; at < schema.arguments().size(); ++at) {
       const auto* alias = schema.arguments()[at].alias_info();
       const bool writes = alias != nullptr && alias->isWrite();
@@ -106,11 +115,23 @@ class ParameterKernel final : public BoxedKernel {
         if (meta == nullptr) {
           return false;
         }
+        if (!meta->values.defined()) {
+          check_write(op, *meta, tensor, writes);
+          plain.push_back({tensor, values_of(tensor, *meta, reads_sizes_alone_ || keeps != KeepsStyle::no)});
+          tensor = plain.back().values;
+          return true;
+        }
         if (!needs_no_values_) {
           use(op, *meta, writes, used);
         }
         metas.push_back(*meta);
-        tensor = at::Tensor(meta->values);
+        metas.back().is_transposed ^= keeps == KeepsStyle::transposed;
+        metas.back().is_detached |= keeps == KeepsStyle::detached;
+        tensor = values_of(tensor, *meta, needs_no_values_ || keeps != KeepsStyle::no);
+        if (keeps == KeepsStyle::no && needs_no_values_ && !reads_sizes_alone_) {
+          check_unstyled_use(op, metas.back());  // a part of a slice
+          metas.back().style = sums_gradients(metas.back()) ? metas.back().style : nullptr;
+        }
         return true;
       });
     }
@@ -119,7 +140,16 @@ class ParameterKernel final : public BoxedKernel {
       return;
     }
     for (std::size_t at = stack->size() - schema.returns().size(); at < stack->size(); ++at) {
-      each_tensor((*stack)[at], [&](at::Tensor& result) { return adopt(result, metas, used); });
+      each_tensor((*stack)[at], [&](at::Tensor& result) {
+        return adopt(result, metas, used) || adopt_plain(op, result, plain, keeps) ||
+               (keeps != KeepsStyle::no && adopt_copy(result, metas)) || check_result(op, result, metas);
+      });
+    }
+    for (const Plain& argument : plain) {
+      check<StateError>(argument.values.sizes() == argument.parameter.sizes() &&
+                            argument.values.strides() == argument.parameter.strides(),
+                        "parallel.plan", "expected a slice that keeps its shape, got ", op.operator_name().name, " of ",
+                        quote(shard_meta(argument.parameter)->name));
     }
   }
 
@@ -157,6 +187,61 @@ class ParameterKernel final : public BoxedKernel {
     return false;
   }
 
+  /// A slice that is not sharded, and what the operator got in place of it.
+  struct Plain {
+    at::Tensor parameter, values;
+  };
+
+  static void check_write(const c10::OperatorHandle& op, const ShardMeta& meta, const at::Tensor& tensor, bool writes) {
+    check<StateError>(!writes || !c10::GradMode::is_enabled() || !tensor.requires_grad(), "parallel.plan",
+                      "expected at::NoGradGuard around a change of a parameter, got ", op.operator_name().name, " of ",
+                      quote(meta.name), " without");
+  }
+
+  /// An operator that changed a slice returns it. Views and copies keep the style.
+  static bool adopt_plain(const c10::OperatorHandle& op, at::Tensor& result, const std::vector<Plain>& plain,
+                          KeepsStyle keeps) {
+    for (const Plain& argument : plain) {
+      if (result.is_same(argument.values)) {
+        result = argument.parameter;
+        return true;
+      }
+    }
+    for (const Plain& argument : plain) {
+      const ShardMeta& meta = *shard_meta(argument.parameter);
+      if (keeps != KeepsStyle::no) {
+        mark_style(result, meta.name, meta.style, meta.is_transposed != (keeps == KeepsStyle::transposed),
+                   meta.is_detached || keeps == KeepsStyle::detached);
+        return true;
+      }
+      if (result.is_floating_point()) {
+        check_unstyled_use(op, meta);
+      }
+    }
+    return false;
+  }
+
+  /// A copy of values that are sharded: the style stays, as with a cast of autocast.
+  static bool adopt_copy(at::Tensor& result, const std::vector<ShardMeta>& metas) {
+    if (metas.empty() || metas.front().style == nullptr) {
+      return false;
+    }
+    mark_style(result, metas.front().name, metas.front().style, metas.front().is_transposed, metas.front().is_detached);
+    return true;
+  }
+
+  static bool check_result(const c10::OperatorHandle& op, const at::Tensor& result,
+                           const std::vector<ShardMeta>& metas) {
+    for (const ShardMeta& meta : metas) {
+      if (result.is_floating_point()) {
+        check_unstyled_use(op, meta);
+      }
+    }
+    return false;
+  }
+
+  StyledOperator styled_;
+  bool may_keep_style_;
   bool is_composite_;
   bool reads_sizes_alone_;
   bool needs_no_values_;

@@ -1,6 +1,7 @@
 #include "parallel/sharded_tensor.hpp"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <danling/core/error.hpp>
@@ -44,7 +45,37 @@ at::Tensor rows_of_sharded(const at::Tensor& parameter) {
   return parameter;
 }
 
-bool is_sharded(const at::Tensor& tensor) { return shard_meta(tensor) != nullptr; }
+bool is_sharded(const at::Tensor& tensor) {
+  const ShardMeta* meta = shard_meta(tensor);
+  return meta != nullptr && meta->values.defined();
+}
+
+void mark_style(const at::Tensor& tensor, std::string_view name, std::shared_ptr<const ParameterStyle> style,
+                bool is_transposed, bool is_detached) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  auto meta = c10::make_intrusive<ShardMeta>();
+  meta->name = name;
+  meta->style = std::move(style);
+  meta->is_transposed = is_transposed;
+  meta->is_detached = is_detached;
+  const ShardMeta* before = shard_meta(tensor);
+  meta->keys = before != nullptr ? before->keys : impl.key_set();
+  impl.set_backend_meta(std::move(meta));
+  KeysOf::get(impl) = with_our_keys(KeysOf::get(impl));
+}
+
+at::Tensor without_style(const at::Tensor& tensor) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  // Of the same version counter: a change of the parameter between forward and backward is seen.
+  at::Tensor out(impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
+  out.unsafeGetTensorImpl()->set_backend_meta(nullptr);
+  KeysOf::get(*out.unsafeGetTensorImpl()) = shard_meta(tensor)->keys;
+  if (c10::GradMode::is_enabled() && tensor.requires_grad()) {
+    // Of a parameter this is the node that adds to its gradient.
+    torch::autograd::impl::set_gradient_edge(out, torch::autograd::impl::gradient_edge(tensor));
+  }
+  return out;
+}
 
 void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedParameters>& owner,
                   const std::shared_ptr<ShardUnit>& unit, std::string_view name, const at::Tensor& whole) {
@@ -55,6 +86,10 @@ void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedPara
   meta->name = name;
   meta->values = whole;
   meta->keys = impl.key_set();
+  if (const ShardMeta* before = shard_meta(parameter)) {
+    meta->style = before->style;
+    meta->unsharded = impl.get_backend_meta_intrusive_ptr();
+  }
   impl.set_backend_meta(std::move(meta));
   c10::Allocator* allocator = whole.storage().unsafeGetStorageImpl()->allocator();
   at::Storage none(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, parameter.device()), allocator, false);
@@ -67,8 +102,9 @@ void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedPara
 
 void unmark_sharded(const at::Tensor& parameter, const at::Tensor& whole) {
   c10::TensorImpl& impl = *parameter.unsafeGetTensorImpl();
-  KeysOf::get(impl) = shard_meta(parameter)->keys;
-  impl.set_backend_meta(nullptr);
+  const auto before = c10::make_intrusive<ShardMeta>(*shard_meta(parameter));
+  KeysOf::get(impl) = before->keys;
+  impl.set_backend_meta(before->unsharded);
   impl.set_sizes_and_strides(whole.sizes(), whole.strides(), whole.storage_offset());
   impl.set_storage_keep_dtype(whole.storage());
 }

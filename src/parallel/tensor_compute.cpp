@@ -13,12 +13,32 @@ namespace danling::inline v0::detail {
 
 using namespace parallel;
 
+at::Tensor column_input(const at::Tensor& input, const Group& group, const ColumnLinear& options) {
+  return options.sequence_parallel ? gather_sequence(input, group, options.sequence_dim) : copy_to_group(input, group);
+}
+
+at::Tensor column_output(const at::Tensor& product, const Group& group, const ColumnLinear& options) {
+  return options.gather_output ? gather_from_group(product, group) : product;
+}
+
 at::Tensor column_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
                          const ColumnLinear& options) {
-  const at::Tensor whole =
-      options.sequence_parallel ? gather_sequence(input, group, options.sequence_dim) : copy_to_group(input, group);
-  const at::Tensor out = torch::nn::functional::linear(whole, weight, bias);
-  return options.gather_output ? gather_from_group(out, group) : out;
+  const at::Tensor whole = column_input(input, group, options);
+  return column_output(torch::nn::functional::linear(whole, weight, bias), group, options);
+}
+
+at::Tensor row_input(const at::Tensor& input, std::int64_t features, const Group& group, const RowLinear& options) {
+  const at::Tensor slice = options.input_is_parallel ? input : scatter_to_group(input, group, -1, options.input_sizes);
+  const std::int64_t given = slice.dim() > 0 ? slice.size(-1) : 0;
+  check<DataError>(given == features, "parallel.row_linear", "expected the ", features, " inputs of rank ",
+                   group.rank(), " of ", group.size(), ", got ", given,
+                   "; a whole input needs input_is_parallel(false), heads need the unit of the layer before");
+  return slice;
+}
+
+at::Tensor row_output(const at::Tensor& product, const Group& group, const RowLinear& options) {
+  return options.sequence_parallel ? reduce_scatter_sequence(product, group, options.sequence_dim)
+                                   : reduce_from_group(product, group);
 }
 
 at::Tensor row_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
@@ -26,14 +46,8 @@ at::Tensor row_linear(const at::Tensor& input, const at::Tensor& weight, const a
   if (group.alone()) {
     return torch::nn::functional::linear(input, weight, bias);
   }
-  const at::Tensor slice = options.input_is_parallel ? input : scatter_to_group(input, group, -1, options.input_sizes);
-  check<DataError>(slice.dim() > 0 && slice.size(-1) == weight.size(1), "parallel.row_linear", "expected the ",
-                   weight.size(1), " inputs of rank ", group.rank(), " of ", group.size(), ", got ",
-                   slice.dim() > 0 ? slice.size(-1) : 0,
-                   "; a whole input needs input_is_parallel(false), heads need the unit of the layer before");
-  const at::Tensor product = torch::nn::functional::linear(slice, weight);
-  at::Tensor out = options.sequence_parallel ? reduce_scatter_sequence(product, group, options.sequence_dim)
-                                             : reduce_from_group(product, group);
+  const at::Tensor slice = row_input(input, weight.size(1), group, options);
+  const at::Tensor out = row_output(torch::nn::functional::linear(slice, weight), group, options);
   if (!bias.defined()) {
     return out;
   }

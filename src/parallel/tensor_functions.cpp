@@ -15,6 +15,7 @@
 
 #include <danling/core/error.hpp>
 #include <danling/parallel/parallelizable.hpp>
+#include <danling/parallel/slices.hpp>
 
 namespace danling::inline v0::parallel {
 
@@ -86,7 +87,11 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     const bool finds_sizes = exchange->forward == Exchange::concatenate;
     at::Tensor out = run_exchange(exchange->forward, input, *exchange, finds_sizes ? &exchange->sizes : nullptr);
     context->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
-    return exchange->forward == Exchange::none ? at::alias(out) : out;
+    if (exchange->forward == Exchange::none) {
+      return at::alias(out);
+    }
+    // Where nothing had to be moved it is a view of what was received, which no operator could change in place.
+    return out.is_view() ? out.variable_data() : out;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -187,7 +192,7 @@ at::Tensor reduce_scatter_sequence(const at::Tensor& input, const Group& group, 
                    checked_sizes(name, sizes, input.size(along), group.size()));
 }
 
-void broadcast_module(const torch::nn::Module& module, const Group& group) {
+void broadcast_module(const torch::nn::Module& module, const Group& group, std::string_view axis) {
   if (group.alone()) {
     return;
   }
@@ -199,7 +204,10 @@ void broadcast_module(const torch::nn::Module& module, const Group& group) {
     }
   };
   for (const at::Tensor& parameter : module.parameters()) {
-    send(parameter);
+    const auto slices = slices_of(parameter);
+    if (std::none_of(slices.begin(), slices.end(), [&](const Slice& slice) { return slice.axis == axis; })) {
+      send(parameter);
+    }
   }
   for (const at::Tensor& buffer : module.buffers()) {
     send(buffer);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,9 @@ struct ColumnLinear {
   bool sequence_parallel = false;
   std::int64_t sequence_dim = 1;
 };
+/// Before and after the product of the input and this rank's weight.
+at::Tensor column_input(const at::Tensor& input, const Group& group, const ColumnLinear& options);
+at::Tensor column_output(const at::Tensor& product, const Group& group, const ColumnLinear& options);
 /// @param bias  this rank's; undefined without
 at::Tensor column_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
                          const ColumnLinear& options);
@@ -25,6 +29,10 @@ struct RowLinear {
   std::int64_t sequence_dim = 1;
   std::vector<std::int64_t> input_sizes = {};  ///< of the ranks, for a whole input
 };
+/// Before and after the product. The bias comes after.
+/// @param features  of this rank's weight
+at::Tensor row_input(const at::Tensor& input, std::int64_t features, const Group& group, const RowLinear& options);
+at::Tensor row_output(const at::Tensor& product, const Group& group, const RowLinear& options);
 at::Tensor row_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Group& group,
                       const RowLinear& options);
 
@@ -33,6 +41,7 @@ struct VocabEmbedding {
   std::int64_t sequence_dim = 1;
   std::int64_t begin = 0;  ///< of this rank's rows
   std::int64_t num_embeddings = 0;
+  std::optional<std::int64_t> padding_idx = {};  ///< that the operator is not given
 };
 /// @param padding_idx  -1: none
 at::Tensor vocab_embedding(const at::Tensor& weight, const at::Tensor& indices, std::int64_t padding_idx,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +45,7 @@ at::Tensor gather_sequence(const at::Tensor& input, const Group& group, std::int
 at::Tensor reduce_scatter_sequence(const at::Tensor& input, const Group& group, std::int64_t dim = 1,
                                    at::IntArrayRef sizes = {});
 
-/// Copies parameters and buffers of rank 0, in place. The module's are not sliced yet. Called by all ranks.
-void broadcast_module(const torch::nn::Module& module, const Group& group);
+/// Copies parameters and buffers of rank 0, in place, but for slices along `axis`. Called by all ranks.
+void broadcast_module(const torch::nn::Module& module, const Group& group, std::string_view axis = "tensor");
 
 }  // namespace danling::inline v0::parallel
