@@ -129,14 +129,14 @@ class ParameterKernel final : public BoxedKernel {
         metas.back().is_detached |= keeps == KeepsStyle::detached;
         tensor = values_of(tensor, *meta, needs_no_values_ || keeps != KeepsStyle::no);
         if (keeps == KeepsStyle::no && needs_no_values_ && !reads_sizes_alone_) {
-          check_unstyled_use(op, metas.back());  // a part of a slice
+          check_unstyled_use(op, metas.back(), meta->values);  // a part of a slice
           metas.back().style = sums_gradients(metas.back()) ? metas.back().style : nullptr;
         }
         return true;
       });
     }
     op.callBoxed(stack);
-    if (reads_sizes_alone_) {
+    if (reads_sizes_alone_ && keeps == KeepsStyle::no) {
       return;
     }
     for (std::size_t at = stack->size() - schema.returns().size(); at < stack->size(); ++at) {
@@ -215,7 +215,7 @@ class ParameterKernel final : public BoxedKernel {
         return true;
       }
       if (result.is_floating_point()) {
-        check_unstyled_use(op, meta);
+        check_unstyled_use(op, meta, argument.parameter);
       }
     }
     return false;
@@ -234,7 +234,7 @@ class ParameterKernel final : public BoxedKernel {
                            const std::vector<ShardMeta>& metas) {
     for (const ShardMeta& meta : metas) {
       if (result.is_floating_point()) {
-        check_unstyled_use(op, meta);
+        check_unstyled_use(op, meta, meta.values);
       }
     }
     return false;

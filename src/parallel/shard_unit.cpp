@@ -11,6 +11,8 @@
 
 #include <danling/core/error.hpp>
 
+#include "parallel/sharded_tensor.hpp"
+
 namespace danling::inline v0::detail {
 
 ShardUnit::ShardUnit(std::string name, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
@@ -24,7 +26,7 @@ ShardUnit::ShardUnit(std::string name, const std::vector<std::pair<std::string, 
         });
     Pack& pack = same == packs_.end() ? packs_.emplace_back() : *same;
     pack.members.push_back(parameters_.size());
-    at::Tensor whole = parameter.detach();
+    at::Tensor whole = detached_values(parameter);
     if (!whole.is_non_overlapping_and_dense() || whole.storage_offset() != 0 ||
         whole.storage().nbytes() != whole.nbytes()) {
       whole = whole.clone(at::MemoryFormat::Preserve);

@@ -1,5 +1,6 @@
 #include "parallel/sharded_tensor.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
@@ -29,6 +30,11 @@ ShardMeta* shard_meta(const at::Tensor& tensor) {
     return nullptr;
   }
   return static_cast<ShardMeta*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
+}
+
+at::Tensor detached_values(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return shard_meta(tensor) != nullptr ? without_style(tensor) : tensor.detach();
 }
 
 at::Tensor rows_of_sharded(const at::Tensor& parameter) {

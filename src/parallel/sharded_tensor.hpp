@@ -41,6 +41,9 @@ void mark_style(const at::Tensor& tensor, std::string_view name, std::shared_ptr
 /// The same values without keys, at the same place in the graph; in no graph where nothing is recorded.
 at::Tensor without_style(const at::Tensor& tensor);
 
+/// detach(), which leaves the style too.
+at::Tensor detached_values(const at::Tensor& tensor);
+
 /// A tensor that stands for a view of whole parameters.
 at::Tensor make_sharded_view(const at::Tensor& view, const ShardMeta& of);
 

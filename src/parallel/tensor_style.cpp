@@ -220,9 +220,9 @@ at::Tensor values_of(const at::Tensor& tensor, const ShardMeta& meta, bool keeps
 }
 
 bool may_keep_style(const c10::OperatorName& name) {
-  static constexpr std::array<std::string_view, 8> known = {"aten::t",      "aten::transpose.int", "aten::permute",
-                                                            "aten::detach", "aten::_to_copy",      "aten::clone",
-                                                            "aten::alias",  "aten::numpy_T"};
+  static constexpr std::array<std::string_view, 9> known = {
+      "aten::t",     "aten::transpose.int", "aten::permute", "aten::numpy_T",   "aten::detach",
+      "aten::alias", "aten::_to_copy",      "aten::clone",   "aten::empty_like"};
   return std::find(known.begin(), known.end(), c10::toString(name)) != known.end();
 }
 
@@ -235,14 +235,16 @@ KeepsStyle keeps_style(const c10::OperatorHandle& op, const torch::jit::Stack& s
   } else if (name == "aten::permute") {
     const auto dims = arguments[1].toIntVector();
     is_transposed = !dims.empty() && dims[0] % 2 != 0;
-  } else if (name == "aten::detach") {
-    return c10::GradMode::is_enabled() ? KeepsStyle::detached : KeepsStyle::no;  // the latter for optimizers and files
+  } else if (name == "aten::detach" || name == "aten::empty_like") {
+    // Averages of weights are made so, and take the place of the parameter by set_data().
+    return KeepsStyle::detached;
   }
   return is_transposed ? KeepsStyle::transposed : KeepsStyle::same;
 }
 
-void check_unstyled_use(const c10::OperatorHandle& op, const ShardMeta& meta) {
-  if (c10::GradMode::is_enabled() && meta.style != nullptr && meta.style->is_sliced() && !meta.is_detached) {
+void check_unstyled_use(const c10::OperatorHandle& op, const ShardMeta& meta, const at::Tensor& tensor) {
+  const bool is_detached = meta.is_detached && !tensor.requires_grad();
+  if (c10::GradMode::is_enabled() && meta.style != nullptr && meta.style->is_sliced() && !is_detached) {
     refuse_use(op, meta);
   }
 }

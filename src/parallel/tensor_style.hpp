@@ -46,6 +46,6 @@ bool may_keep_style(const c10::OperatorName& name);
 KeepsStyle keeps_style(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 bool sums_gradients(const ShardMeta& meta);
 /// @throws StateError where a graph would miss what other ranks add
-void check_unstyled_use(const c10::OperatorHandle& op, const ShardMeta& meta);
+void check_unstyled_use(const c10::OperatorHandle& op, const ShardMeta& meta, const at::Tensor& tensor);
 
 }  // namespace danling::inline v0::detail

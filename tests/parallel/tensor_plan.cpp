@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <danling/nn/recompute.hpp>
+#include <danling/optim/averaging.hpp>
 #include <danling/parallel/sharded_model.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 #include <danling/parallel/tensor_layers.hpp>
@@ -181,6 +182,45 @@ TEST_CASE("parallelize_module: sliced parameters stay leaves of the module for o
     std::vector<Tensor> all{weight, gpt->down->weight};
     at::_foreach_mul_(all, 0.5);
     expect_close(weight.add(0), before, "values after an operator of lists");
+  });
+}
+
+TEST_CASE("parallelize_module: averages of weights take the place of slices, and give it back", "[parallel][tensor]") {
+  run_tensor_ranks(2, [](const ParallelContext& context) {
+    const Group& group = context.group("tensor");
+    Gpt gpt;
+    parallelize_module(*gpt, context, plan_of(true, false));
+    const Tensor indices = randint(vocabulary, {2, length}, 1);
+    const auto gradients = [&] {
+      gpt->zero_grad();
+      loss_of(gpt->forward(indices), 1, group).backward();
+      std::vector<Tensor> out;
+      for (const Tensor& parameter : gpt->parameters()) {
+        out.push_back(parameter.grad().clone());
+      }
+      return out;
+    };
+    const auto logits = [&] { return gather_from_group(gpt->forward(indices).detach(), group); };
+    const auto expected = gradients();
+    const Tensor before = logits();
+    danling::optim::WeightAverage average(*gpt, danling::optim::EMAOptions{.decay = 0.5});
+    average.update();  // copies the weights
+    {
+      const torch::NoGradGuard no_grad;
+      gpt->up->weight.mul_(3);
+    }
+    average.apply();
+    expect_close(logits(), before, "the logits of the averages");
+    average.restore();
+    expect(!at::allclose(logits(), before), "logits of the model's own weights");
+    {
+      const torch::NoGradGuard no_grad;
+      gpt->up->weight.div_(3);
+    }
+    const auto after = gradients();
+    for (std::size_t at = 0; at < after.size(); ++at) {
+      expect_close(after[at], expected[at], "a gradient after the averages were in place");
+    }
   });
 }
 
