@@ -13,6 +13,7 @@
 #include <danling/parallel/slices.hpp>
 #include <danling/parallel/tensor_functions.hpp>
 #include <danling/parallel/tensor_layers.hpp>
+#include <danling/parallel/tensor_plan.hpp>
 #include <danling/parallel/topology.hpp>
 #include <danling/parallel/vocab_cross_entropy.hpp>
 #include <danling/runner/parallel_runner.hpp>

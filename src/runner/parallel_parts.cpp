@@ -1,6 +1,7 @@
 #include <danling/runner/parallel_parts.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include <ATen/ops/cat.h>
@@ -12,6 +13,7 @@
 #include <danling/parallel/context_parallel.hpp>
 #include <danling/parallel/parallelizable.hpp>
 #include <danling/parallel/pipeline_split.hpp>
+#include <danling/parallel/tensor_plan.hpp>
 #include <danling/runner/parallel_runner.hpp>
 
 #include "runner/join_processes.hpp"
@@ -70,7 +72,61 @@ std::unique_ptr<Parallelism> build_grid(const ProcessIdentity& identity, const R
                                            config.parallel.tensor_plan);
 }
 
+namespace {
+
+/// "pattern=style", behind it options: "qkv$=colwise:unit=96", "head=colwise:gather_output".
+parallel::TensorParallelRule rule_in(const std::string& text) {
+  static constexpr std::string_view where = "runner.parallelize_model";
+  const auto equals =
+      text.rfind('=', std::min(text.rfind("=colwise"), std::min(text.rfind("=rowwise"), text.rfind("=sequence"))));
+  check<ConfigError>(equals != std::string::npos && equals > 0, where,
+                     "expected pattern=style in 'parallel.tensor_plan' with a style of colwise, rowwise or sequence, "
+                     "got ",
+                     quote(text));
+  parallel::TensorParallelRule rule;
+  rule.pattern = text.substr(0, equals);
+  std::vector<std::string> words;
+  for (std::size_t begin = equals + 1; begin <= text.size();) {
+    const auto end = std::min(text.find(':', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  const std::string& style = words.front();
+  rule.style = style == "colwise"   ? parallel::TensorStyle::colwise
+               : style == "rowwise" ? parallel::TensorStyle::rowwise
+                                    : parallel::TensorStyle::sequence;
+  check<ConfigError>(style == "colwise" || style == "rowwise" || style == "sequence", where,
+                     "expected a style of colwise, rowwise or sequence in 'parallel.tensor_plan', got ", quote(style));
+  for (std::size_t at = 1; at < words.size(); ++at) {
+    const std::string& word = words[at];
+    std::int64_t unit = 0;
+    const bool is_unit = word.starts_with("unit=") &&
+                         std::from_chars(word.data() + 5, word.data() + word.size(), unit).ec == std::errc() &&
+                         unit > 0;
+    check<ConfigError>(is_unit || word == "gather_output" || word == "whole_input" || word == "sequence_parallel",
+                       where,
+                       "expected gather_output, whole_input, sequence_parallel or unit=<number> behind a style in "
+                       "'parallel.tensor_plan', got ",
+                       quote(word));
+    rule.unit = is_unit ? unit : rule.unit;
+    rule.gather_output = rule.gather_output || word == "gather_output";
+    rule.input_is_parallel = rule.input_is_parallel && word != "whole_input";
+    rule.sequence_parallel = rule.sequence_parallel || word == "sequence_parallel";
+  }
+  return rule;
+}
+
+}  // namespace
+
 void parallelize(ModelHandle& model, const ParallelContext& context, const std::vector<std::string>& tensor_plan) {
+  if (!tensor_plan.empty()) {
+    parallel::TensorParallelPlan plan;
+    for (const std::string& text : tensor_plan) {
+      plan.push_back(rule_in(text));
+    }
+    parallel::parallelize_module(*model.module(), context, plan);
+    return;
+  }
   if (auto* own = dynamic_cast<parallel::Parallelizable*>(model.module().get())) {
     own->parallelize(context);
     return;
@@ -83,8 +139,8 @@ void parallelize(ModelHandle& model, const ParallelContext& context, const std::
 }
 
 bool reads_data(const Parallelism& parallelism) {
-  const AxisPlace place = parallelism.axis("pipeline");
-  return place.rank == 0 || place.rank == place.size - 1;
+  const ShardedParallel* const grid = grid_of(parallelism);
+  return grid == nullptr || grid->reads_data();
 }
 
 bool cuts_sequences(const Parallelism& parallelism) { return parallelism.axis("context").size > 1; }
@@ -132,6 +188,18 @@ std::vector<std::int64_t> stage_indices(const ParallelConfig& config, const Para
     }
   }
   return out;
+}
+
+void place_stages(Parallelism& parallelism, const ParallelConfig& config,
+                  const std::function<std::vector<std::int64_t>()>& indices) {
+  auto* const grid = dynamic_cast<ShardedParallel*>(&parallelism);
+  if (grid == nullptr || parallelism.axis("pipeline").size == 1) {
+    return;
+  }
+  const std::vector<std::int64_t> own = indices();
+  const std::int64_t last = stages_of(config, grid->context().topology()) - 1;
+  const auto has = [&](std::int64_t stage) { return std::find(own.begin(), own.end(), stage) != own.end(); };
+  grid->set_stages(has(0), has(last));
 }
 
 std::unique_ptr<parallel::PipelineSchedule> build_schedule(const std::vector<StagePart>& parts,

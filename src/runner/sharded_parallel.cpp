@@ -99,7 +99,15 @@ ShardedParallel::ShardedParallel(Group world, ParallelTopology topology, const F
     : Parallelism(std::move(world)),
       options_(fsdp),
       tensor_plan_(std::move(tensor_plan)),
-      context_(std::move(topology), group()) {}
+      context_(std::move(topology), group()) {
+  const AxisPlace place = axis("pipeline");
+  set_stages(place.rank == 0, place.rank == place.size - 1);
+}
+
+void ShardedParallel::set_stages(bool has_first, bool has_last) {
+  has_first_stage_ = has_first;
+  has_last_stage_ = has_last;
+}
 
 AxisPlace ShardedParallel::axis(std::string_view name) const {
   Parallelism::axis(name);
@@ -117,8 +125,7 @@ std::uint64_t ShardedParallel::seed(std::uint64_t run_seed) const {
 bool ShardedParallel::reports() const {
   const ParallelTopology& topology = context_.topology();
   const auto is_first = [&](std::string_view axis) { return topology.axis_rank(axis) == 0; };
-  return topology.axis_rank("pipeline") == topology.axis_degree("pipeline") - 1 && is_first("tensor") &&
-         is_first("expert") && is_first("expert_tensor");
+  return has_last_stage_ && is_first("tensor") && is_first("expert") && is_first("expert_tensor");
 }
 
 bool ShardedParallel::has_same_weights() const {
@@ -149,11 +156,16 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
     make_whole(model, device);
     parallelize(model, context_, tensor_plan_);
   }
+  // Ranks that gather together may cut their batches into other numbers of micro-batches: units stay for the step.
+  const bool is_staged = context_.topology().axis_degree("pipeline") > 1;
+  check<ConfigError>(
+      !is_staged || !options_.reshard_after_forward.value_or(false), "runner.materialize_model",
+      "expected 'fsdp.reshard_after_forward: false', or none, beside 'parallel.axes.pipeline', got true");
   SharedBuffers buffers(model);
   auto sharded = std::make_unique<ShardedModel>(
       model.module(), context_.group("shard"),
       ShardOptions{.units = options_.units,
-                   .reshard_after_forward = options_.reshard_after_forward.value_or(true),
+                   .reshard_after_forward = options_.reshard_after_forward.value_or(!is_staged),
                    .replicas = context_.group("replicas")});
   for (const auto& [name, parameter] : model.named_parameters()) {
     slices_[ShardedModel::trained(parameter).unsafeGetTensorImpl()] = parallel::slices_of(parameter);

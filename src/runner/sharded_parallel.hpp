@@ -39,6 +39,11 @@ class ShardedParallel : public Parallelism {
   /// Of ranks that compute the same samples, the one that sees their losses.
   bool reports() const override;
   const ParallelContext& context() const { return context_; }
+  /// Of a pipeline, before data is loaded: whether this rank has its first stage, and its last one. By default the
+  /// first and last ranks have them.
+  void set_stages(bool has_first, bool has_last);
+  /// Whether this rank has the first or the last stage of the pipeline.
+  bool reads_data() const { return has_first_stage_ || has_last_stage_; }
   /// Inside of a step, before a backward pass of a pipeline: whether its gradients are summed, where the window closes.
   void sync_gradients(bool last);
   bool sums_gradients() const override { return true; }
@@ -91,6 +96,7 @@ class ShardedParallel : public Parallelism {
   std::vector<std::string> tensor_plan_;
   ParallelContext context_;
   bool is_cut_by_runner_ = false;
+  bool has_first_stage_ = true, has_last_stage_ = true;
   std::map<const c10::TensorImpl*, std::vector<parallel::Slice>> slices_;  // of tensors that the optimizer updates
   std::vector<Sharded> models_;
   std::vector<std::unique_ptr<ShardedModel::Step>> steps_;

@@ -187,5 +187,53 @@ TEST_CASE("ParallelRunner: each axis of two processes is one process over 50 upd
   }
 }
 
+/// A grid, with stages where it has two ranks of a pipeline.
+std::function<void(GptTestConfig&)> grid(dl::ParallelAxesConfig axes, std::vector<std::string> units = {}) {
+  return [=](GptTestConfig& config) {
+    config.parallel.axes = axes;
+    config.fsdp.units = units;
+    if (axes.pipeline == 2) {
+      config.parallel.module_fqns_per_model_part = stages_of_two();
+    }
+  };
+}
+
+TEST_CASE("ParallelRunner: axes combine, each grid is one process over 50 updates of a GPT", "[runner][parallel]") {
+  const std::vector<std::string> units{"Block"};
+  for (const Layout& layout : std::vector<Layout>{
+           {"replicate x shard", 4, grid({.replicate = 2, .shard = 2}, units), 4},
+           {"shard x tensor", 4, grid({.shard = 2, .tensor = 2}, units), 2},
+           {"shard x pipeline", 4, grid({.shard = 2, .pipeline = 2}, units), 2},
+           {"tensor x pipeline", 4, grid({.pipeline = 2, .tensor = 2})},
+           {"shard x context", 4, grid({.shard = 2, .context = 2}, units), 2},
+           {"context x tensor", 4, grid({.context = 2, .tensor = 2})},
+           {"replicate x pipeline", 4, grid({.replicate = 2, .pipeline = 2}), 2},
+           {"shard x pipeline x tensor", 8, grid({.shard = 2, .pipeline = 2, .tensor = 2}, units), 2},
+       }) {
+    compare_layout(layout);
+  }
+}
+
+TEST_CASE("ParallelRunner: schedules with several stages per rank, and of more ranks, are one process",
+          "[runner][parallel]") {
+  const auto staged = [](std::int64_t ranks, const char* schedule, std::vector<std::string> stages) {
+    return [=](GptTestConfig& config) {
+      config.parallel.axes.pipeline = ranks;
+      config.parallel.pipeline_schedule = schedule;
+      config.parallel.module_fqns_per_model_part = stages;
+    };
+  };
+  const std::vector<std::string> four{"embedding,blocks.0", "blocks.1", "blocks.2", "blocks.3,head"};
+  for (const Layout& layout : std::vector<Layout>{
+           {"interleaved", 2, staged(2, "Interleaved1F1B", four)},
+           {"zero-bubble, interleaved", 2, staged(2, "InterleavedZeroBubble", four)},
+           {"zero-bubble, V", 2, staged(2, "ZBVZeroBubble", four)},
+           {"zero-bubble of one stage per rank", 2, staged(2, "InterleavedZeroBubble", stages_of_two())},
+           {"stages in the middle, which read nothing", 4, staged(4, "1F1B", four)},
+       }) {
+    compare_layout(layout);
+  }
+}
+
 }  // namespace
 }  // namespace runner_test

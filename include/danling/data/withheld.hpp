@@ -9,20 +9,41 @@
 #include <string>
 #include <utility>
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <danling/data/batch.hpp>
 #include <danling/data/dataset.hpp>
 
 namespace danling::inline v0::data {
 
-/// As long as another dataset, in the same order, but nothing is read: batches are `B()`. For stages in the middle of a
-/// pipeline, which get their inputs from other processes.
-template <std::default_initializable B>
+/// Types that can have a number of samples without their values.
+template <class B>
+concept Withholdable = std::same_as<B, Batch> || std::same_as<B, at::Tensor>;
+
+/// As long as another dataset, in the same order, but nothing is read: inputs are [N, 0]. For stages in the middle of a
+/// pipeline, which get theirs from other processes.
+template <Withholdable B>
 class WithheldDataset final : public Dataset<B> {
  public:
   explicit WithheldDataset(std::shared_ptr<Dataset<B>> like) : like_(std::move(like)) {}
 
   std::int64_t size() const override { return like_->size(); }
-  B get_batch(std::span<const std::int64_t>) override { return B(); }
-  B read(std::span<const std::int64_t>, const BatchInfo&) override { return B(); }
+  B get_batch(std::span<const std::int64_t> indices) override {
+    const at::Tensor nothing = at::empty({std::ssize(indices), 0});
+    if constexpr (std::same_as<B, at::Tensor>) {
+      return nothing;
+    } else {
+      return {.input = nothing};
+    }
+  }
+  B read(std::span<const std::int64_t> indices, const BatchInfo& info) override {
+    B out = get_batch(indices);
+    if constexpr (std::same_as<B, Batch>) {
+      out.info = info;
+    }
+    return out;
+  }
   std::optional<std::string> entry_key(std::int64_t index) const override { return like_->entry_key(index); }
   std::int64_t random_layers() const override { return like_->random_layers(); }
   LoaderDefaults loader_defaults() const override { return like_->loader_defaults(); }

@@ -65,6 +65,9 @@ void cut_sequences(B&, const Group&) {
 // ---- pipeline -------------------------------------------------------------------------------------------------------
 
 std::vector<std::int64_t> stage_indices(const ParallelConfig& config, const ParallelTopology& topology);
+/// Tells the grid which ranks read data. @param indices  stages of this rank
+void place_stages(Parallelism& parallelism, const ParallelConfig& config,
+                  const std::function<std::vector<std::int64_t>()>& indices);
 StagePart build_part(const ModelHandle& whole, std::int64_t stage, const ParallelConfig& config,
                      const ParallelContext& context);
 /// @param batch_size  samples of a batch of a rank; 0 where no loader says

@@ -111,6 +111,11 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
     return detail::build_grid(identity, this->config(), build_topology());
   }
 
+  void init_distributed() override {
+    Base::init_distributed();
+    detail::place_stages(this->parallelism(), this->config().parallel, [this] { return pipeline_stage_indices(); });
+  }
+
   void materialize_model() override {
     detail::Grid grid(*this);
     if (grid.is_alone()) {
@@ -275,7 +280,7 @@ class BasicParallelRunner : public BasicTorchRunner<B, P> {
   }
 
   void withhold(const std::string& split) {
-    if constexpr (std::default_initializable<B>) {
+    if constexpr (data::Withholdable<B>) {  // others are read, and not used
       data::Source<B>& source = this->datasets[split];
       detail::check_counted(source.is_stream(), split);
       if (source.dataset() != nullptr && !this->dataloaders.contains(split)) {
