@@ -13,6 +13,7 @@
 #include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
+#include <distributed/work_impl.hpp>
 
 namespace danling::inline v0 {
 namespace {
@@ -28,6 +29,12 @@ void check_peer(std::string_view where, int peer, int own, int size, int tag) {
   check<detail::LocalError>(peer >= 0 && peer < size && peer != own, where, "expected another rank of 0 to ", size - 1,
                             ", got ", peer, " on rank ", own);
   check<detail::LocalError>(tag >= 0, where, "expected a tag of 0 or above, got ", tag);
+}
+
+void check_plain_bytes(std::string_view where, const at::Tensor& bytes) {
+  check<detail::LocalError>(bytes.defined() && bytes.device().is_cpu() && bytes.scalar_type() == at::kByte &&
+                                bytes.is_contiguous() && bytes.numel() > 0,
+                            where, "expected contiguous bytes in host memory, got ", detail::request_text(bytes));
 }
 
 }  // namespace
@@ -86,6 +93,28 @@ int Group::recv(at::Tensor& tensor, int from, int tag) const {
     tensor.detach().copy_(data);
   }
   return sender;
+}
+
+Work Group::start_send(const at::Tensor& bytes, int to, int tag) const {
+  constexpr const char* where = "group.start_send";
+  check_peer(where, to, rank(), size(), tag);
+  check_plain_bytes(where, bytes);
+  std::string text = concat("message to rank ", impl_->ranks[static_cast<std::size_t>(to)], " with tag ", tag);
+  GroupCall call(*impl_, text, to);
+  TransferPtr transfer = call.started([&] { return impl_->connection.wire->send(bytes, to, tag); });
+  return Work(std::make_shared<Work::Impl>(
+      Work::Impl{impl_, std::nullopt, std::move(transfer), 0, std::move(text), to, false}));
+}
+
+Work Group::start_recv(const at::Tensor& bytes, int from, int tag) const {
+  constexpr const char* where = "group.start_recv";
+  check_peer(where, from, rank(), size(), tag);
+  check_plain_bytes(where, bytes);
+  std::string text = concat("message of rank ", impl_->ranks[static_cast<std::size_t>(from)], " with tag ", tag);
+  GroupCall call(*impl_, text, from);
+  TransferPtr transfer = call.started([&] { return impl_->connection.wire->recv(bytes, from, tag); });
+  return Work(std::make_shared<Work::Impl>(
+      Work::Impl{impl_, std::nullopt, std::move(transfer), 0, std::move(text), from, false}));
 }
 
 }  // namespace danling::inline v0

@@ -15,6 +15,7 @@
 #include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
+#include <distributed/work_impl.hpp>
 
 namespace danling::inline v0 {
 namespace detail {
@@ -234,14 +235,6 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
   return total.to(rows.device(), type);
 }
 
-struct Work::Impl {
-  std::shared_ptr<Group::Impl> group;
-  detail::Reduction reduction;
-  TransferPtr transfer;
-  std::int64_t number = 0;
-  bool waited = false;
-};
-
 Work Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   constexpr const char* where = "group.start_all_reduce";
   if (impl_ == nullptr) {
@@ -269,19 +262,22 @@ Work Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) const {
         [&] { return impl_->wire_of(reduction->carried()).all_reduce(reduction->carried(), reduction->op()); });
   }
   return Work(std::make_shared<Work::Impl>(
-      Work::Impl{impl_, std::move(*reduction), std::move(transfer), call.number(), false}));
+      Work::Impl{impl_, std::move(reduction), std::move(transfer), call.number(), {}, 0, false}));
 }
 
 void Work::wait() {
   if (impl_ == nullptr || impl_->waited) {
     return;
   }
-  if (impl_->transfer) {
+  if (impl_->transfer && !impl_->reduction) {
+    GroupCall call(*impl_->group, impl_->message, impl_->peer);
+    call.wait(*impl_->transfer);
+  } else if (impl_->transfer) {
     GroupCall call(*impl_->group, Collective::start_all_reduce, impl_->number);
-    call.set_bytes(impl_->reduction.carried());
+    call.set_bytes(impl_->reduction->carried());
     call.wait(*impl_->transfer);
     const c10::NoGradGuard no_grad;
-    impl_->reduction.finish(impl_->group->size());
+    impl_->reduction->finish(impl_->group->size());
   }
   impl_->waited = true;
   impl_->transfer.reset();

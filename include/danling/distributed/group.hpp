@@ -138,6 +138,11 @@ class Group {
   /// Receives into `tensor`, of the sent shape and dtype; an undefined one is made on the host. Returns the sender.
   /// @throws DistributedError when the shapes differ; the message is discarded and the group stays usable.
   int recv(at::Tensor& tensor, int from = any_rank, int tag = 0) const;
+  /// Starts a message of bytes and returns; several may be in flight. Nothing but the bytes travels: the receiver calls
+  /// `start_recv` with as many, else the backend may end the process. `bytes`: contiguous uint8 in host memory, at
+  /// least one. Nobody may change it until `wait` has returned, which waits for the receiver.
+  Work start_send(const at::Tensor& bytes, int to, int tag = 0) const;
+  Work start_recv(const at::Tensor& bytes, int from, int tag = 0) const;
 
  private:
   struct Impl;
