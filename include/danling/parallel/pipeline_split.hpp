@@ -1,0 +1,138 @@
+// Parts of a model for the stages of a pipeline: by names of its modules, or as the model builds them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <danling/parallel/pipeline.hpp>
+#include <danling/parallel/topology.hpp>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace danling::inline v0::parallel {
+
+/// A module that takes and returns the tensors of a stage.
+class PipelineModule {
+ public:
+  virtual ~PipelineModule() = default;
+  virtual std::vector<at::Tensor> forward_stage(const std::vector<at::Tensor>& inputs) = 0;
+};
+
+/// A model that builds its own parts. (DanLing: `model.build_pipeline_model_part`)
+class PipelineModel {
+ public:
+  virtual ~PipelineModel() = default;
+  /// Called once for each stage of this rank.
+  /// @param names  those of the configuration for this stage; empty without them
+  /// @return a module that `stage_forward` can run; null for the model itself
+  virtual std::shared_ptr<torch::nn::Module> build_pipeline_model_part(std::int64_t stage_index,
+                                                                       std::int64_t num_stages,
+                                                                       const std::vector<std::string>& names,
+                                                                       const ParallelContext& parallel) = 0;
+};
+
+/// The part of a model in one stage.
+struct PipelinePart {
+  std::shared_ptr<torch::nn::Module> module;
+  PipelineStage::Forward forward;
+  /// Names of the part's parameters and buffers, and those that they have in the whole model, under which checkpoints
+  /// store them.
+  std::map<std::string, std::string> full_names;
+};
+
+/// Runs a module: a PipelineModule, a type of torch::nn that computes one tensor, or a type of `register_stage_type`.
+/// The number of tensors must be one that its `forward` takes.
+/// @throws ConfigError naming another type
+PipelineStage::Forward stage_forward(const std::shared_ptr<torch::nn::Module>& module);
+
+/// The named modules of `model`, one after the other; a single one is the part itself. Modules are shared with the
+/// model, not copied. (DanLing: `_build_pipeline_model_part_from_fqns`)
+/// @throws ConfigError for no names, the root's (empty) name, unknown and repeated names, and types that cannot run
+PipelinePart part_by_names(const std::shared_ptr<torch::nn::Module>& model, const std::vector<std::string>& names);
+/// One part for each list. @throws ConfigError also where two stages have the same parameter
+std::vector<PipelinePart> split_by_names(const std::shared_ptr<torch::nn::Module>& model,
+                                         const std::vector<std::vector<std::string>>& names_of_stages);
+/// The part that the model builds where it is a PipelineModel, else that of the names, else the model itself.
+/// (DanLing: `build_pipeline_model_part`)
+PipelinePart build_part(const std::shared_ptr<torch::nn::Module>& model, std::int64_t stage_index,
+                        std::int64_t num_stages, const std::vector<std::string>& names,
+                        const ParallelContext& parallel);
+/// Names of the model's parameters that no list of names covers: they are not trained.
+std::vector<std::string> parameters_without_stage(const torch::nn::Module& model,
+                                                  const std::vector<std::vector<std::string>>& names_of_stages);
+
+namespace detail {
+
+template <class M, class... Inputs>
+concept TakesTensors = requires(M& module, Inputs... inputs) {
+  module.forward(inputs...);
+};
+
+inline std::vector<at::Tensor> as_tensors(at::Tensor output) { return {std::move(output)}; }
+inline std::vector<at::Tensor> as_tensors(std::vector<at::Tensor> outputs) { return outputs; }
+template <class... Ts>
+std::vector<at::Tensor> as_tensors(std::tuple<Ts...> outputs) {
+  return std::apply([](auto&... output) { return std::vector<at::Tensor>{std::move(output)...}; }, outputs);
+}
+
+/// Nothing if `forward` takes another number of tensors.
+template <class M>
+std::optional<std::vector<at::Tensor>> call_forward(M& module, const std::vector<at::Tensor>& in) {
+  using T = const at::Tensor&;
+  if constexpr (TakesTensors<M, const std::vector<at::Tensor>&>) {
+    return as_tensors(module.forward(in));
+  }
+  if constexpr (TakesTensors<M, T>) {
+    if (in.size() == 1) {
+      return as_tensors(module.forward(in[0]));
+    }
+  }
+  if constexpr (TakesTensors<M, T, T>) {
+    if (in.size() == 2) {
+      return as_tensors(module.forward(in[0], in[1]));
+    }
+  }
+  if constexpr (TakesTensors<M, T, T, T>) {
+    if (in.size() == 3) {
+      return as_tensors(module.forward(in[0], in[1], in[2]));
+    }
+  }
+  return std::nullopt;
+}
+
+using CallForward =
+    std::function<std::optional<std::vector<at::Tensor>>(torch::nn::Module&, const std::vector<at::Tensor>&)>;
+void add_stage_type(std::type_index type, CallForward call);
+
+}  // namespace detail
+
+/// Lets modules of type `M` (`MyBlockImpl`, not its holder) be in stages by name. Its `forward` takes one to three
+/// tensors, or a vector of them, and returns a tensor, a tuple or a vector of them. Safe in several threads.
+template <class M>
+void register_stage_type() {
+  static_assert(std::is_base_of_v<torch::nn::Module, M>,
+                "register_stage_type: expected a type of module, as LinearImpl");
+  using T = const at::Tensor&;
+  static_assert(detail::TakesTensors<M, const std::vector<at::Tensor>&> || detail::TakesTensors<M, T> ||
+                    detail::TakesTensors<M, T, T> || detail::TakesTensors<M, T, T, T>,
+                "register_stage_type: expected a forward() of one to three tensors, or of a vector of tensors");
+  detail::add_stage_type(typeid(M), [](torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
+    return detail::call_forward(dynamic_cast<M&>(module), inputs);
+  });
+}
+
+}  // namespace danling::inline v0::parallel
