@@ -70,6 +70,25 @@ bool read(const Node& node, std::pair<double, double>& target) {
   return node.items.size() == 2 && read(node.items[0], target.first) && read(node.items[1], target.second);
 }
 
+/// Adds the keys of `from` to `to`, of mappings inside too.
+void merge(ConfigTree& to, const ConfigTree& from) {
+  for (const auto& entry : from.map()) {
+    ConfigTree& place = to[entry.key];
+    place.is_map() && entry.value.is_map() ? merge(place, entry.value) : void(place = entry.value);
+  }
+}
+
+bool read(const Node& node, ConfigTree& target) {
+  if (node.kind == Node::Kind::map) {
+    const ConfigTree own = tree_of(node);
+    target.is_map() ? merge(target, own) : void(target = own);
+    return true;
+  }
+  if (node.kind == Node::Kind::list) return false;
+  target = node.kind == Node::Kind::null ? ConfigTree() : ConfigTree(node.text);
+  return true;
+}
+
 template <class T>
 bool read(const Node& node, std::optional<T>& target) {
   if (node.kind == Node::Kind::null) {
@@ -214,6 +233,10 @@ void Assignment::assign_key(const Place& place, std::string_view key, const Node
       assign_reserved(*reserved, reserved->value, place, path, rest, value, line);
       return;
     }
+    if (spec->free_tree() != nullptr) {
+      assign_free(*spec, path, rest, value, line);
+      return;
+    }
     unknown(place, place.path + std::string(key), line);
   }
 
@@ -301,6 +324,21 @@ void Assignment::assign_reserved(const ReservedKey& key, const ConfigTree& stand
       assign_reserved(key, standard, place, path, entry.key, entry.value, entry.line);
     }
   }
+}
+
+void Assignment::assign_free(const FieldSpec& spec, const std::string& path, std::string_view rest, const Node& value,
+                             int line) {
+  refuse_twice(concat(path, ".", rest), line);
+  ConfigTree* at = spec.free_tree();
+  for (std::string_view left = rest;;) {
+    check<ConfigError>(at->is_map() || at->is_null(), "config.parse", "expected a mapping for ", quote(path),
+                       " to hold the key ", quote(rest), ", got ", inline_yaml(*at), " (", origin_.at(line), ")");
+    const auto dot = left.find('.');
+    at = &(*at)[left.substr(0, dot)];
+    if (dot == std::string_view::npos) break;
+    left.remove_prefix(dot + 1);
+  }
+  *at = tree_of(value);
 }
 
 void Assignment::assign_list(const FieldSpec& spec, const std::string& path, const Node& value, int line) {

@@ -29,6 +29,7 @@ class Assignment {
   void assign_entries(const Place& place, const Node& map);
   void assign_key(const Place& place, std::string_view key, const Node& value, int line);
   void assign_field(const FieldSpec& spec, const Place& place, const Node& value, int line);
+  void assign_free(const FieldSpec& spec, const std::string& path, std::string_view rest, const Node& value, int line);
   void assign_list(const FieldSpec& spec, const std::string& path, const Node& value, int line);
   void assign_reserved(const ReservedKey& key, const ConfigTree& standard, const Place& place, const std::string& path,
                        std::string_view rest, const Node& value, int line);

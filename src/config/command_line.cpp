@@ -33,7 +33,7 @@ KeyInfo kind_of(const FieldSpec& spec) {
   const std::string kind = expected_kind(spec);
   KeyInfo found;
   found.optional = kind.ends_with(" or null");
-  if (spec.is_section() || spec.is_list() || spec.is_map()) {
+  if (spec.is_section() || spec.is_list() || spec.is_map() || spec.free_tree() != nullptr) {
     found.kind = KeyInfo::Kind::sections;
     found.switched = spec.is_section() && is_switched(std::get<SectionRef>(spec.target));
   } else if (kind.starts_with("a list")) {
@@ -74,7 +74,7 @@ KeyInfo find(ConstSectionRef section, std::string_view path) {
   for (const auto& spec : fields.specs()) {
     if (!spec->is_map() && spec->answers_to(head)) {
       if (const ReservedKey* key = spec->reserved()) return kind_of(key->value, ends ? "" : path.substr(dot + 1));
-      if (ends) return kind_of(*spec);
+      if (ends || spec->free_tree() != nullptr) return kind_of(*spec);
       return spec->is_section() ? find(std::get<SectionRef>(spec->target), path.substr(dot + 1)) : KeyInfo();
     }
   }

@@ -21,7 +21,7 @@ using Target =
                  std::vector<double>*, std::vector<std::string>*, std::optional<std::vector<int>>*,
                  std::optional<std::vector<std::int64_t>>*, std::optional<std::vector<double>>*,
                  std::optional<std::vector<std::string>>*, std::optional<std::pair<double, double>>*, SectionRef,
-                 SectionList, SectionMap, const ReservedKey*>;
+                 SectionList, SectionMap, const ReservedKey*, ConfigTree*>;
 
 struct FieldSpec {
   std::string name;
@@ -42,6 +42,8 @@ struct FieldSpec {
   bool is_section() const { return std::holds_alternative<SectionRef>(target); }
   bool is_list() const { return std::holds_alternative<SectionList>(target); }
   bool is_map() const { return std::holds_alternative<SectionMap>(target); }
+  /// The value of a field that takes any mapping, or null.
+  ConfigTree* free_tree() const;
   /// The reserved key, or null.
   const ReservedKey* reserved() const;
   bool answers_to(std::string_view key) const;

@@ -124,6 +124,12 @@ Field Fields::operator()(std::string_view name, SectionRef value, std::string_vi
   return Field(spec);
 }
 
+Field Fields::operator()(std::string_view name, ConfigTree& value, std::string_view help) {
+  FieldSpec& spec = add(name, help);
+  spec.target = &value;
+  return Field(spec);
+}
+
 void Fields::reserved(const ReservedKey& key) { add(key.key, "").target = &key; }
 
 Field Fields::list(std::string_view name, detail::SectionList value, std::string_view help) {
@@ -183,6 +189,7 @@ ConfigTree tree_of(const std::vector<T>& values) {
   }
   return ConfigTree(std::move(items));
 }
+ConfigTree tree_of(const ConfigTree& value) { return value; }
 ConfigTree tree_of(const std::pair<double, double>& value) {
   return ConfigTree(ConfigTree::List{scalar(value.first), scalar(value.second)});
 }
@@ -247,6 +254,11 @@ const ReservedKey* FieldSpec::reserved() const {
   return key == nullptr ? nullptr : *key;
 }
 
+ConfigTree* FieldSpec::free_tree() const {
+  ConfigTree* const* tree = std::get_if<ConfigTree*>(&target);
+  return tree == nullptr ? nullptr : *tree;
+}
+
 ConfigTree value_of(const FieldSpec& spec) {
   return std::visit(
       [](const auto& target) -> ConfigTree {
@@ -268,6 +280,8 @@ std::string expected_kind(const FieldSpec& spec) {
         using T = std::decay_t<decltype(target)>;
         if constexpr (std::is_same_v<T, SectionList>) {
           return "a list of mappings";
+        } else if constexpr (std::is_same_v<T, ConfigTree*>) {
+          return "a mapping, text or null";
         } else if constexpr (!std::is_pointer_v<T> || std::is_same_v<T, const ReservedKey*>) {
           return "a mapping";
         } else {
@@ -284,7 +298,8 @@ std::string type_name(const FieldSpec& spec) {
         using T = std::decay_t<decltype(target)>;
         if constexpr (std::is_same_v<T, SectionList>) {
           return "[{...},...]";
-        } else if constexpr (!std::is_pointer_v<T> || std::is_same_v<T, const ReservedKey*>) {
+        } else if constexpr (!std::is_pointer_v<T> || std::is_same_v<T, const ReservedKey*> ||
+                             std::is_same_v<T, ConfigTree*>) {
           return "{...}";
         } else {
           return Kind<typename Unwrapped<std::decay_t<decltype(*target)>>::type>::name();

@@ -45,6 +45,12 @@ void load_config_file(SectionRef config, const std::string& path) {
       .assign_all(json ? detail::read_json(text, origin) : detail::read_yaml(text, origin));
 }
 
+ConfigTree detail::read_config_tree(const std::string& path) {
+  const std::string text = read_file(path);
+  const Origin origin{path, true};
+  return tree_of(path.ends_with(".json") ? read_json(text, origin) : read_yaml(text, origin));
+}
+
 void load_text(SectionRef config, std::string_view yaml, const std::string& origin) {
   const detail::Origin from{origin, true};
   detail::Assignment(config, from).assign_all(detail::read_yaml(yaml, from));

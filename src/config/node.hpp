@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <danling/config/tree.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -49,6 +50,11 @@ using KeyLines = std::unordered_map<std::string, int>;
 
 /// Adds an entry. @throws ConfigError for a repeated key.
 void add_entry(Node& map, KeyLines& keys, Node::Entry entry, const Origin& origin);
+
+/// Without a field list: plain scalars become null, bools, integers and numbers where they parse as such.
+ConfigTree tree_of(const Node& node);
+/// The tree of a YAML file, or of a JSON file when its name ends in `.json`. @throws ConfigError with file and line
+ConfigTree read_config_tree(const std::string& path);
 
 /// @throws ConfigError with origin and line for text that is not YAML, holds several documents, nests deeper than
 /// `max_depth`, or whose aliases expand beyond the limit.

@@ -25,20 +25,22 @@ ConfigTree scalar_of(const detail::Node& node) {
   return number ? ConfigTree(*number) : ConfigTree(node.text);
 }
 
-ConfigTree tree_of(const detail::Node& node) {
+}  // namespace
+
+ConfigTree detail::tree_of(const Node& node) {
   switch (node.kind) {
-    case detail::Node::Kind::null:
+    case Node::Kind::null:
       return {};
-    case detail::Node::Kind::scalar:
+    case Node::Kind::scalar:
       return scalar_of(node);
-    case detail::Node::Kind::list: {
+    case Node::Kind::list: {
       ConfigTree::List out;
       for (const auto& item : node.items) {
         out.push_back(tree_of(item));
       }
       return out;
     }
-    case detail::Node::Kind::map:
+    case Node::Kind::map:
       break;
   }
   ConfigTree::Map out;
@@ -48,10 +50,8 @@ ConfigTree tree_of(const detail::Node& node) {
   return out;
 }
 
-}  // namespace
-
 ConfigTree from_yaml(std::string_view yaml, const std::string& origin) {
-  return tree_of(detail::read_yaml(yaml, {origin, true}));
+  return detail::tree_of(detail::read_yaml(yaml, {origin, true}));
 }
 
 }  // namespace danling::inline v0

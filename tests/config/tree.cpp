@@ -207,4 +207,29 @@ TEST_CASE("StoredConfig: keeps the whole config, and refuses a reference to its 
         "[config.as] expected the type of the config, danling_test::SampleConfig, got danling_test::LargerConfig");
 }
 
+struct OpenConfig : danling::Config {
+  ConfigTree engine;
+  void fields(danling::Fields& f) override { f("engine", engine, "options of an engine").alias("motor"); }
+};
+
+TEST_CASE("ConfigTree: a field of any mapping, which sources add to, is kept with its types", "[config]") {
+  OpenConfig config;
+  CHECK(danling::to_tree(config).at("engine").is_null());
+  danling::load_text(config, "engine: {size: 5e8, name: '1', deep: {a: true, b: [1, 2.5]}}", "a.yaml");
+  danling::load_text(config, "motor: {deep: {a: null, c: 3}}", "b.yaml");
+  danling::apply(config, "engine.deep.d.e", "4");
+  CHECK(danling::to_yaml(danling::to_tree(config)) ==
+        "engine:\n  size: 5.0e+08\n  name: '1'\n  deep:\n    a: null\n    b: [1, 2.5]\n    c: 3\n    d:\n      e: 4\n");
+  OpenConfig read;
+  danling::from_tree(read, danling::to_tree(config));
+  CHECK(danling::canonical(read) == danling::canonical(config));
+  CHECK(danling::config_id(OpenConfig()) != danling::config_id(config));
+  danling::load_text(read, "engine: file.json", "c.yaml");
+  CHECK(read.engine.string() == "file.json");
+  CHECK(error_of<ConfigError>([&] { danling::load_text(read, "engine: [1]", "d.yaml"); }) ==
+        "[config.parse] expected a mapping, text or null for 'engine', got a list (file 'd.yaml', line 1)");
+  CHECK(error_of<ConfigError>([&] { danling::apply(read, "engine.size", "1"); }) ==
+        "[config.parse] expected a mapping for 'engine' to hold the key 'size', got file.json (command line)");
+}
+
 }  // namespace

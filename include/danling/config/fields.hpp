@@ -20,6 +20,10 @@ namespace danling::inline v0 {
 
 class Fields;
 struct ReservedKey;
+struct NoTensor;
+template <class TensorType>
+class Tree;
+using ConfigTree = Tree<NoTensor>;  // danling/config/tree.hpp
 
 /// A struct that lists its fields: a Section, or the options of a component, which stay an aggregate.
 template <class T>
@@ -211,6 +215,11 @@ class Fields {
 
   /// A nested section.
   Field operator()(std::string_view name, SectionRef value, std::string_view help);
+
+  /// A mapping of any keys, or one text, such as the name of a file that holds them; null: not set. A later source adds
+  /// to the mapping of an earlier one. Such a key is for the options of another program: nothing here knows their
+  /// names.
+  Field operator()(std::string_view name, ConfigTree& value, std::string_view help);
 
   /// A key, or a section of them, whose feature is not available: any value but its default is refused by name. `key`
   /// must outlive the list.
