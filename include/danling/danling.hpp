@@ -112,6 +112,7 @@
 #include <danling/telemetry/tensorboard_sink.hpp>
 #include <danling/telemetry/wandb.hpp>
 
+#include <danling/runner/deepspeed_runner.hpp>
 #include <danling/runner/finders.hpp>
 #include <danling/runner/parallelism.hpp>
 #include <danling/runner/pretrained.hpp>

@@ -7,6 +7,7 @@
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
 #include <danling/telemetry/logger.hpp>
+#include "runner/deepspeed_pointers.hpp"
 #include "runner/restorer.hpp"
 
 namespace danling::inline v0 {
@@ -139,7 +140,7 @@ WeightMatch BaseRunner::Restorer::restore_weights_of_models(const State& exporte
 
 namespace detail {
 
-State read_run(const std::filesystem::path& path) { return load_weights(path); }
+State read_run(const std::filesystem::path& path) { return load_weights(tagged_state_file(path)); }
 
 void read_config(RunnerConfig& config, const State& checkpoint, const std::filesystem::path& path) {
   constexpr auto where = "runner.read_config";

@@ -35,8 +35,7 @@ constexpr Row compile[] = {
 
 constexpr Row process[] = {{"gc", "interval generation=1 disable_automatic=true",
                             "pacing of Python's garbage collector, which C++ does not have"},
-                           {"fp8", "enabled recipe recipe_cls recipe_kwargs group", "fp8"},
-                           {"", "deepspeed", "DeepSpeed, which is Python's"}};
+                           {"fp8", "enabled recipe recipe_cls recipe_kwargs group", "fp8"}};
 
 template <class T>
 bool reads_as(std::string_view word, T& value) {

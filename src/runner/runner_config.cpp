@@ -7,6 +7,7 @@
 #include <set>
 
 #include "config/field_spec.hpp"
+#include "runner/deepspeed_stack.hpp"
 #include "runner/logging_config.hpp"
 #include "runner/precision_config.hpp"
 #include "runner/process_config.hpp"
@@ -25,7 +26,9 @@ bool is_device(const std::string& name) {
 }
 
 std::vector<std::string> stack_names() {
-  std::vector<std::string> names{"auto", "ddp", "torch"};
+  static const bool knows_deepspeed = (detail::add_deepspeed_stack(stacks()), true);
+  static_cast<void>(knows_deepspeed);
+  std::vector<std::string> names{"auto", "ddp", "torch", "ds"};
   for (const std::string& registered : stacks().names()) {
     if (registered != "ddp") {
       names.push_back(registered);
@@ -351,13 +354,14 @@ void RunnerConfig::base_fields(Fields& f) {
       .choices(stack_names())
       .synonym("auto", "ddp")
       .synonym("torch", "ddp")
-      .refuse("graph", "graph compilation, which is Python's")
-      .refuse("deepspeed", "DeepSpeed, which is Python's")
-      .refuse("ds", "DeepSpeed, which is Python's");
+      .synonym("ds", "deepspeed")
+      .refuse("graph", "graph compilation, which is Python's");
   f("comm", comm, "how long a process waits, and checks of what processes exchange").non_semantic();
   f("parallel", parallel, "how processes share the work");
   f("ddp", ddp, "data parallel training").non_semantic();
   f("fsdp", fsdp, "sharded parameters, with stack: fsdp");
+  f("deepspeed", deepspeed, "configuration of DeepSpeed, or its JSON file, with a runner that reads it")
+      .alias("deepspeed_config");
   f("ft", ft, "training that goes on when a process dies").non_semantic();
   detail::add_meeting_fields(f, *this);
   f("device", device, "auto, cpu, cuda or cuda:<index>; auto is cuda where there is one")
@@ -381,6 +385,9 @@ void RunnerConfig::base_post(const std::vector<std::string>& changed) {
   } else if (epochs && given("epochs") && !given("steps")) {
     steps.reset();
   }
+  if (!deepspeed.is_null() && stack == "auto") {
+    stack = "deepspeed";
+  }
   detail::check_tools(*this, changed);
 }
 
@@ -392,6 +399,7 @@ void RunnerConfig::base_validate() const {
       !evaluate_interval || !epochs, where,
       "expected 'evaluate_interval' beside 'steps', got it beside 'epochs', where every epoch is evaluated");
   detail::check_processes(*this);
+  detail::check_deepspeed(*this);
   heartbeat.check();
   check<ConfigError>(min_delta == 0 || std::isfinite(patience), where,
                      "expected 'patience' beside 'min_delta', got none");

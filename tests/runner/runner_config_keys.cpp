@@ -193,12 +193,6 @@ TEST_CASE("RunnerConfig: a key of a feature that this release lacks is an error 
   CHECK(error_of_options("--gc.interval", "10") ==
         "[config.parse] expected 'gc.interval' to keep its default null, got '10' (command line); "
         "not available in this release: pacing of Python's garbage collector, which C++ does not have");
-  CHECK(error_of_options("--deepspeed.zero_optimization.stage", "2") ==
-        "[config.parse] expected 'deepspeed' to keep its default null, got key 'zero_optimization.stage' "
-        "(command line); not available in this release: DeepSpeed, which is Python's");
-  CHECK(error_of_options("--stack", "deepspeed") ==
-        "[config.parse] expected a value that this release supports for 'stack', got 'deepspeed': not available: "
-        "DeepSpeed, which is Python's (command line)");
   CHECK(error_of_options("--precision", "fp8") ==
         "[config.parse] expected a value that this release supports for 'precision', got 'fp8': not available: fp8 "
         "(command line)");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <danling/checkpoint/options.hpp>
 #include <danling/config/config.hpp>
+#include <danling/config/tree.hpp>
 #include <danling/core/quantity.hpp>
 #include <danling/data/collation.hpp>
 #include <danling/metrics/spec.hpp>
@@ -161,6 +162,8 @@ struct RunnerConfig : Config {
   ParallelConfig parallel;
   FsdpConfig fsdp;
   DdpConfig ddp;                           ///< not in DanLing
+  ConfigTree deepspeed;                    ///< a mapping, or the name of its JSON file: see deepspeed_config.hpp
+  std::optional<int> zero_stage;           ///< no key: the stage of ZeRO that a DeepSpeedRunner read in `deepspeed`
   std::optional<std::string> backend;      ///< gloo; unset: gloo
   std::optional<std::string> init_method;  ///< env:// or tcp://host:port; unset: INIT_METHOD, else env://
   FtConfig ft;

@@ -1,0 +1,65 @@
+// Settings of a config that a DeepSpeed JSON gives.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <danling/core/error.hpp>
+#include <danling/runner/deepspeed_config.hpp>
+#include <danling/runner/runner_config.hpp>
+
+#include "runner/deepspeed_keys.hpp"
+
+namespace danling::inline v0::detail {
+
+/// Sets fields of a config, unless the user has set them to other values.
+class DeepSpeedFold {
+ public:
+  DeepSpeedFold(RunnerConfig& to, const RunnerConfig& standard, DeepSpeedNotes& out)
+      : config(to), defaults(standard), notes(out) {}
+
+  /// @param from  the path of the JSON's key, for messages
+  template <class T, class V>
+  void set(T& field, const T& standard, V value, std::string_view name, std::string_view from) {
+    const T wanted(std::move(value));
+    if (field == wanted) return;
+    check<ConfigError>(field == standard, "deepspeed.config", "expected '", name, "' to be ", shown(wanted), " as ",
+                       quote(from), " has it, or unset; got ", shown(field));
+    field = wanted;
+  }
+
+  /// Replaces `optim` by the JSON's `optimizer`.
+  void read_optimizer(DeepSpeedSection section);
+
+  RunnerConfig& config;
+  const RunnerConfig& defaults;
+  DeepSpeedNotes& notes;
+
+ private:
+  template <class T>
+  static std::string shown(const T& value) {
+    if constexpr (requires { value.has_value(); }) {
+      return value ? shown(*value) : std::string("unset");
+    } else if constexpr (requires { value.first; }) {
+      return concat("[", value.first, ", ", value.second, "]");
+    } else {
+      return concat(value);
+    }
+  }
+};
+
+/// The sizes of an update.
+struct DeepSpeedBatch {
+  std::optional<std::int64_t> micro;  ///< samples of a process in one step
+  std::int64_t accumulation = 1;      ///< steps of an update
+};
+
+/// What the config already says of the sizes: `own` as in the result.
+/// @throws ConfigError, with the arithmetic, for sizes that contradict each other
+DeepSpeedBatch resolve_deepspeed_batch(DeepSpeedSection& section, const DeepSpeedBatch& own, std::int64_t world_size,
+                                       std::vector<std::string>& warnings);
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,35 @@
+// `stack: deepspeed`: the stages of ZeRO as stacks of this library.
+#include "runner/deepspeed_stack.hpp"
+
+#include <memory>
+
+#include <danling/core/error.hpp>
+
+namespace danling::inline v0 {
+
+// Stages 1 and 2 store less than asked for: the states of the optimizer and the gradients are in parts as they should
+// be, and so are the parameters between two updates.
+void detail::apply_zero_stage(RunnerConfig& config, int stage) {
+  config.stack = stage == 0 ? "ddp" : "fsdp";
+  if (stage == 1 || stage == 2) {
+    config.fsdp.reshard_after_forward = false;
+  }
+}
+
+void detail::add_deepspeed_stack(StackRegistry& stacks) {
+  stacks.add("deepspeed", [](const ProcessIdentity& identity, const RunnerConfig& config) {
+    check<ConfigError>(config.zero_stage.has_value(), "runner.stack",
+                       "expected a runner that reads 'deepspeed' for 'stack: deepspeed', got another; derive it from "
+                       "dl::DeepSpeedRunner");
+    RunnerConfig actual = config;
+    apply_zero_stage(actual, *config.zero_stage);
+    return danling::stacks().at(actual.stack)(identity, actual);
+  });
+}
+
+void detail::check_deepspeed(const RunnerConfig& config) {
+  check<ConfigError>(config.deepspeed.is_null() || config.stack == "deepspeed" || config.stack == "ds",
+                     "config.validate", "expected 'stack: deepspeed' beside 'deepspeed', got ", config.stack);
+}
+
+}  // namespace danling::inline v0
