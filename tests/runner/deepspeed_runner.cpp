@@ -9,10 +9,8 @@
 namespace runner_test {
 namespace {
 
-namespace fs = std::filesystem;
-
 template <class R>
-std::string numbers_of(const R& runner) {
+std::string deepspeed_run_numbers(const R& runner) {
   std::string out = "numbers:";
   for (const auto& [name, value] : runner.model.named_state()) {
     const auto all = value.detach().to(at::kDouble).flatten();
@@ -37,7 +35,7 @@ class PointsOf : public Base {
   ~PointsOf() override { this->close(); }
   std::string numbers() {
     const auto exposed = this->expose_state(/*writes=*/false);
-    return numbers_of(*this);
+    return deepspeed_run_numbers(*this);
   }
   std::int64_t stop_at = -1;
   /// In place of the validation loss of each epoch.
@@ -65,7 +63,7 @@ class PointsOf : public Base {
   std::int64_t steps_ = 0;
 };
 using JsonRunner = PointsOf<dl::DeepSpeedRunner>;
-using PlainRunner = PointsOf<dl::TorchRunner>;
+using TorchPointsRunner = PointsOf<dl::TorchRunner>;
 
 TinyConfig plain_config(const Folder& folder) {
   TinyConfig config(folder);
@@ -101,7 +99,7 @@ TEST_CASE("DeepSpeedRunner: trains as a runner with the same settings in this li
   json.train();
   TinyConfig config = plain_config(there);
   set_the_same(config, 1);
-  PlainRunner plain(config);
+  TorchPointsRunner plain(config);
   plain.train();
   CHECK(json.numbers() == plain.numbers());
   CHECK(json.parallelism().name() == "single");
@@ -124,7 +122,7 @@ TEST_CASE("DeepSpeedRunner: trains in bfloat16, and with a loss scale in float16
       config.scaler.init_scale = 65536;
       config.scaler.growth_interval = 1000;
     }
-    PlainRunner plain(config);
+    TorchPointsRunner plain(config);
     plain.train();
     CHECK(json.numbers() == plain.numbers());
   }
@@ -173,7 +171,7 @@ TEST_CASE("DeepSpeedRunner: two processes at each stage of ZeRO train as the sta
     set_the_same(plain, 2);
     plain.stack = stage == 0 ? "ddp" : "fsdp";
     const auto by_json = train_launched<JsonRunner>(2, json);
-    const auto by_config = train_launched<PlainRunner>(2, plain);
+    const auto by_config = train_launched<TorchPointsRunner>(2, plain);
     CHECK_THAT(by_json[0], StartsWith("numbers:"));
     CHECK(by_json[0] == by_json[1]);
     CHECK(relative_difference(by_json[0], by_config[0]) < 1e-6);
