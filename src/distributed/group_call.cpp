@@ -36,7 +36,9 @@ constexpr const char* collective_names[] = {"barrier",
                                             "all_to_all",
                                             "all_to_all_single",
                                             "split",
-                                            "start_all_reduce"};
+                                            "start_all_reduce",
+                                            "start_all_gather",
+                                            "start_all_to_all_single"};
 
 const char* name_of_collective(std::uint64_t collective) {
   return collective < std::size(collective_names) ? collective_names[collective] : "something unknown";

@@ -96,6 +96,8 @@ enum class Collective : std::uint64_t {
   all_to_all_single,
   split,
   start_all_reduce,
+  start_all_gather,
+  start_all_to_all_single,
 };
 
 /// One operation of a group, from its start to its end.
@@ -124,6 +126,8 @@ class GroupCall {
       pending_.set_bytes(data.numel() * static_cast<std::int64_t>(data.element_size()));
     }
   }
+
+  void set_bytes(std::int64_t bytes) { pending_.set_bytes(bytes); }
 
   /// The first step of a collective: each rank's `payload`, of any length, in the order of ranks.
   /// @throws DistributedError on all ranks if they called different collectives.

@@ -102,8 +102,8 @@ Work Group::start_send(const at::Tensor& bytes, int to, int tag) const {
   std::string text = concat("message to rank ", impl_->ranks[static_cast<std::size_t>(to)], " with tag ", tag);
   GroupCall call(*impl_, text, to);
   TransferPtr transfer = call.started([&] { return impl_->connection.wire->send(bytes, to, tag); });
-  return Work(std::make_shared<Work::Impl>(
-      Work::Impl{impl_, std::nullopt, std::move(transfer), 0, std::move(text), to, false}));
+  return Work(
+      std::make_shared<Work::Impl>(Work::Impl{impl_, {}, 0, 0, std::move(transfer), {}, std::move(text), to, false}));
 }
 
 Work Group::start_recv(const at::Tensor& bytes, int from, int tag) const {
@@ -113,8 +113,8 @@ Work Group::start_recv(const at::Tensor& bytes, int from, int tag) const {
   std::string text = concat("message of rank ", impl_->ranks[static_cast<std::size_t>(from)], " with tag ", tag);
   GroupCall call(*impl_, text, from);
   TransferPtr transfer = call.started([&] { return impl_->connection.wire->recv(bytes, from, tag); });
-  return Work(std::make_shared<Work::Impl>(
-      Work::Impl{impl_, std::nullopt, std::move(transfer), 0, std::move(text), from, false}));
+  return Work(
+      std::make_shared<Work::Impl>(Work::Impl{impl_, {}, 0, 0, std::move(transfer), {}, std::move(text), from, false}));
 }
 
 }  // namespace danling::inline v0

@@ -32,6 +32,11 @@ class Reduction {
 /// Checks what `Reduction` does.
 void check_reducible(std::string_view where, at::ScalarType type, ReduceOp op);
 
+/// A request as ranks compare it; the device counts only if it decides the way.
+std::string reduction_request(const at::Tensor& tensor, ReduceOp op, bool stays);
+/// A program that works alone also works with others.
+void check_alone(std::string_view operation, const at::Tensor& tensor, ReduceOp op);
+
 /// `Float [2, 3]`.
 std::string request_text(const at::Tensor& tensor);
 

@@ -1,6 +1,5 @@
 // Collectives that combine the numbers of all ranks.
 #include <numeric>
-#include <optional>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -12,10 +11,8 @@
 #include <danling/core/error.hpp>
 
 #include <distributed/group_impl.hpp>
-#include <distributed/local_error.hpp>
 #include <distributed/reduction.hpp>
 #include <distributed/shapes.hpp>
-#include <distributed/work_impl.hpp>
 
 namespace danling::inline v0 {
 namespace detail {
@@ -93,6 +90,16 @@ void check_reducible(std::string_view where, at::ScalarType type, ReduceOp op) {
                           name_of(op), ", got ", c10::toString(type));
 }
 
+std::string reduction_request(const at::Tensor& tensor, ReduceOp op, bool stays) {
+  return concat(request_text(tensor), op == ReduceOp::sum ? "" : concat(" by ", name_of(op)),
+                stays ? concat(" on ", c10::DeviceTypeName(tensor.device().type(), true)) : "");
+}
+
+void check_alone(std::string_view operation, const at::Tensor& tensor, ReduceOp op) {
+  check<DistributedError>(tensor.defined(), operation, "expected a tensor, got an undefined one");
+  check_reducible(operation, tensor.scalar_type(), op);
+}
+
 Reduction::Reduction(std::string_view where, const at::Tensor& tensor, ReduceOp op, bool stays) : op_(op) {
   check<DistributedError>(tensor.defined(), where, "expected a tensor, got an undefined one");
   check_reducible(where, tensor.scalar_type(), op);
@@ -112,32 +119,16 @@ void Reduction::finish(int size) {
 
 }  // namespace detail
 
-namespace {
-
-/// As ranks compare it; the device counts only if it decides the way.
-std::string reduction_request(const at::Tensor& tensor, ReduceOp op, bool stays) {
-  return concat(detail::request_text(tensor), op == ReduceOp::sum ? "" : concat(" by ", name_of(op)),
-                stays ? concat(" on ", c10::DeviceTypeName(tensor.device().type(), true)) : "");
-}
-
-/// A program that works alone also works with others.
-void check_alone(std::string_view operation, const at::Tensor& tensor, ReduceOp op) {
-  check<DistributedError>(tensor.defined(), operation, "expected a tensor, got an undefined one");
-  detail::check_reducible(operation, tensor.scalar_type(), op);
-}
-
-}  // namespace
-
 void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
   constexpr const char* where = "group.all_reduce";
   if (impl_ == nullptr) {
-    check_alone(where, tensor, op);
+    detail::check_alone(where, tensor, op);
     return;
   }
   const c10::NoGradGuard no_grad;
   GroupCall call(*impl_, Collective::all_reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
-  call.check_agreement(call.exchange(reduction_request(tensor, op, stays)), where, "tensors alike");
+  call.check_agreement(call.exchange(detail::reduction_request(tensor, op, stays)), where, "tensors alike");
   detail::Reduction reduction(where, tensor, op, stays);
   if (tensor.numel() > 0) {
     call.run([&] { return impl_->wire_of(reduction.carried()).all_reduce(reduction.carried(), reduction.op()); });
@@ -148,13 +139,13 @@ void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
 void Group::reduce(at::Tensor& tensor, int root, ReduceOp op) const {
   constexpr const char* where = "group.reduce";
   if (impl_ == nullptr) {
-    check_alone(where, tensor, op);
+    detail::check_alone(where, tensor, op);
     return;
   }
   const c10::NoGradGuard no_grad;
   GroupCall call(*impl_, Collective::reduce, tensor);
   const bool stays = tensor.defined() && impl_->carries(tensor.device());
-  const std::string request = concat(reduction_request(tensor, op, stays), " to rank ", root);
+  const std::string request = concat(detail::reduction_request(tensor, op, stays), " to rank ", root);
   call.check_agreement(call.exchange(request), where, "tensors alike");
   detail::check_root(where, root, size());
   // The wire overwrites what it carries, and other ranks keep their tensor.
@@ -188,14 +179,14 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
   };
   if (impl_ == nullptr) {
     check_splits();
-    check_alone(where, rows, op);
+    detail::check_alone(where, rows, op);
     return rows;
   }
   const c10::NoGradGuard no_grad;
   GroupCall call(*impl_, Collective::reduce_scatter, rows);
   const bool stays = rows.defined() && impl_->carries(rows.device());
   const std::string request =
-      concat(reduction_request(rows, op, stays), splits.empty() ? "" : concat(" in ", join(splits)));
+      concat(detail::reduction_request(rows, op, stays), splits.empty() ? "" : concat(" in ", join(splits)));
   call.check_agreement(call.exchange(request), where, "tensors alike");
   check_splits();
   const at::ScalarType type = rows.scalar_type();
@@ -233,62 +224,6 @@ at::Tensor Group::reduce_scatter(const at::Tensor& rows, ReduceOp op, at::IntArr
     total.div_(size());
   }
   return total.to(rows.device(), type);
-}
-
-Work Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) const {
-  constexpr const char* where = "group.start_all_reduce";
-  if (impl_ == nullptr) {
-    check_alone(where, tensor, op);
-    return Work();
-  }
-  const c10::NoGradGuard no_grad;
-  GroupCall call(*impl_, Collective::start_all_reduce, tensor);
-  const bool stays = tensor.defined() && impl_->carries(tensor.device());
-  if (impl_->debug) {
-    call.check_agreement(call.exchange(reduction_request(tensor, op, stays)), where, "tensors alike");
-  }
-  std::optional<detail::Reduction> reduction;
-  try {
-    reduction.emplace(where, tensor, op, stays);
-  } catch (const DistributedError& error) {
-    if (impl_->debug) {
-      throw;
-    }
-    throw detail::LocalError(error.what());  // the ranks have compared nothing, and the others do not know of it
-  }
-  TransferPtr transfer;
-  if (tensor.numel() > 0) {
-    transfer = call.started(
-        [&] { return impl_->wire_of(reduction->carried()).all_reduce(reduction->carried(), reduction->op()); });
-  }
-  return Work(std::make_shared<Work::Impl>(
-      Work::Impl{impl_, std::move(reduction), std::move(transfer), call.number(), {}, 0, false}));
-}
-
-void Work::wait() {
-  if (impl_ == nullptr || impl_->waited) {
-    return;
-  }
-  if (impl_->transfer && !impl_->reduction) {
-    GroupCall call(*impl_->group, impl_->message, impl_->peer);
-    call.wait(*impl_->transfer);
-  } else if (impl_->transfer) {
-    GroupCall call(*impl_->group, Collective::start_all_reduce, impl_->number);
-    call.set_bytes(impl_->reduction->carried());
-    call.wait(*impl_->transfer);
-    const c10::NoGradGuard no_grad;
-    impl_->reduction->finish(impl_->group->size());
-  }
-  impl_->waited = true;
-  impl_->transfer.reset();
-}
-
-bool Work::done() const {
-  if (impl_ == nullptr || impl_->waited || !impl_->transfer || impl_->transfer->done()) {
-    return true;
-  }
-  const auto& watch = impl_->group->connection.watch;
-  return !impl_->group->failure().empty() || (watch && watch->failed());
 }
 
 }  // namespace danling::inline v0

@@ -292,6 +292,9 @@ void SharedMemory::await_rank(int rank, std::size_t index, std::uint32_t value,
   }
   while (!sleep(rank, index, value)) {
     check_peers(index, value, operation);
+    if (look_) {
+      look_();
+    }
     if (std::chrono::steady_clock::now() > deadline) {
       time_out(index, value, operation);
     }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ class SharedMemory {
   int rank() const { return rank_; }
   int size() const { return size_; }
   void set_timeout(std::chrono::milliseconds timeout);
+  /// Called while `await` waits: throws where a wait has no hope.
+  void set_look(std::function<void()> look) { look_ = std::move(look); }
 
   /// The part of `rank`, aligned to a page.
   std::byte* part(int rank) const;
@@ -71,6 +74,7 @@ class SharedMemory {
   void check_peers(std::size_t flag, std::uint32_t value, std::string_view operation) const;
   [[noreturn]] void time_out(std::size_t flag, std::uint32_t value, std::string_view operation) const;
 
+  std::function<void()> look_;
   int file_;
   std::byte* base_;
   std::size_t length_;

@@ -67,6 +67,7 @@ class SharedWire : public Wire {
     memory_->raise(0, number_);
     return std::make_unique<SharedGather>(memory_, number_, std::move(outputs));
   }
+  Wire& for_several() override { return other_->for_several(); }
   TransferPtr broadcast(at::Tensor tensor, int root) override { return other_->broadcast(std::move(tensor), root); }
   TransferPtr all_reduce(at::Tensor tensor, ReduceOp op) override { return other_->all_reduce(std::move(tensor), op); }
   TransferPtr reduce(at::Tensor tensor, int root, ReduceOp op) override {

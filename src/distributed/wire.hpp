@@ -49,6 +49,8 @@ class Wire {
   /// `mine` of each rank, alike in size everywhere, into `outputs` in the order of ranks.
   virtual TransferPtr all_gather(std::vector<at::Tensor> outputs, at::Tensor mine) = 0;
   virtual TransferPtr broadcast(at::Tensor tensor, int root) = 0;
+  /// The wire for all-gathers of which several are in flight.
+  virtual Wire& for_several() { return *this; }
   /// In place, for the dtypes that `Reduction` (reduction.hpp) carries; never `mean`.
   virtual TransferPtr all_reduce(at::Tensor tensor, ReduceOp op) = 0;
   /// Leaves anything in the tensors of other ranks than `root`.

@@ -130,6 +130,13 @@ class Group {
   /// ranks that start different ones get a failure without its reason, or wrong sums. A tensor that is contiguous, of a
   /// dtype that the backend adds, and in its memory is not copied.
   Work start_all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const;
+  /// Starts to copy `mine` of each rank into `parts`, one for each rank in their order; all contiguous, of one dtype,
+  /// shape and device, also on other ranks. As `start_all_reduce` compares and copies.
+  Work start_all_gather(const std::vector<at::Tensor>& parts, const at::Tensor& mine) const;
+  /// Starts `all_to_all_single`: of the rows of `input`, `sent[r]` for rank r, into those of `output`, `received[r]`
+  /// from it. Contiguous, of one dtype and device. As `start_all_reduce` compares and copies.
+  Work start_all_to_all_single(const at::Tensor& output, const at::Tensor& input, at::IntArrayRef received,
+                               at::IntArrayRef sent) const;
 
   // Between two ranks. Messages of one sender and tag arrive in order; tags are 0 and above.
   static constexpr int any_rank = -1;
