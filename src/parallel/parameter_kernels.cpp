@@ -135,6 +135,9 @@ class ParameterKernel final : public BoxedKernel {
         return true;
       });
     }
+    if (!used.empty() && used.front().first->casts_inputs()) {
+      cast_inputs(schema, metas.front().values.scalar_type(), stack->data() + first);
+    }
     op.callBoxed(stack);
     if (reads_sizes_alone_ && keeps == KeepsStyle::no) {
       return;
@@ -154,6 +157,19 @@ class ParameterKernel final : public BoxedKernel {
   }
 
  private:
+  /// Inputs beside parameters of another floating type. Statistics of a normalization, which it writes, keep theirs.
+  static void cast_inputs(const c10::FunctionSchema& schema, at::ScalarType dtype, c10::IValue* arguments) {
+    for (std::size_t at = 0; at < schema.arguments().size(); ++at) {
+      if (schema.arguments()[at].alias_info() == nullptr && !schema.arguments()[at].name().starts_with("running_")) {
+        each_tensor(arguments[at], [&](at::Tensor& tensor) {
+          const bool casts = tensor.is_floating_point() && tensor.scalar_type() != dtype;
+          tensor = casts ? tensor.to(dtype) : tensor;
+          return casts;
+        });
+      }
+    }
+  }
+
   static void use(const c10::OperatorHandle& op, const ShardMeta& meta, bool writes,
                   std::vector<std::pair<Owner, Unit>>& used) {
     const Owner owner = meta.owner.lock();

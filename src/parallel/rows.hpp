@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "distributed/sum_tree.hpp"
 
 namespace danling::inline v0::detail {
 
@@ -13,11 +17,28 @@ struct RowRange {
   std::int64_t count = 0;
 };
 
-inline RowRange row_range(std::int64_t rows, std::int64_t rank, std::int64_t ranks) {
-  const std::int64_t each = (rows + ranks - 1) / ranks;
-  const std::int64_t begin = std::min(rank * each, rows);
-  return {begin, std::min(each, rows - begin)};
-}
+/// Rows are cut into equal parts, the last of which may be shorter or empty, and each rank has some parts that follow
+/// each other. As many parts as ranks, but for virtual ranks: then the parts do not depend on the number of ranks.
+class RowSplit {
+ public:
+  explicit RowSplit(std::int64_t ranks) : RowSplit(subtrees_of_ranks(ranks)) {}
+  /// `ranks`: the parts of each rank, behind those of the one before.
+  explicit RowSplit(std::vector<Subtree> ranks) : ranks_(std::move(ranks)) {}
+
+  std::int64_t ranks() const { return static_cast<std::int64_t>(ranks_.size()); }
+  std::int64_t parts() const { return ranks_.back().end; }
+  /// Parts of a rank.
+  const Subtree& parts_of(std::int64_t rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  RowRange range(std::int64_t rows, std::int64_t rank) const { return range(rows, parts_of(rank)); }
+  RowRange range(std::int64_t rows, const Subtree& of) const {
+    const std::int64_t each = (rows + parts() - 1) / parts();
+    const std::int64_t begin = std::min(of.begin * each, rows);
+    return {begin, std::min(of.end * each, rows) - begin};
+  }
+
+ private:
+  std::vector<Subtree> ranks_;
+};
 
 /// A parameter of no dimension is one row.
 inline std::int64_t rows_of(const at::Tensor& parameter) { return parameter.dim() == 0 ? 1 : parameter.size(0); }

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/InferenceMode.h>
@@ -14,44 +12,69 @@
 #include "parallel/sharded_tensor.hpp"
 
 namespace danling::inline v0::detail {
+namespace {
+
+/// Whether a parameter can be given other memory: of its own, and read from its begin.
+bool owns_its_memory(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() && tensor.storage_offset() == 0 &&
+         tensor.storage().nbytes() == tensor.nbytes();
+}
+
+}  // namespace
 
 ShardUnit::ShardUnit(std::string name, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
-                     const Group& group, const Group& replicas)
-    : name_(std::move(name)), group_(group), replicas_(replicas) {
+                     const ShardLayout& layout)
+    : name_(std::move(name)), layout_(layout) {
   const at::NoGradGuard no_grad;
   for (const auto& [parameter_name, parameter] : parameters) {
     const auto same =
         std::find_if(packs_.begin(), packs_.end(), [&, dtype = parameter.scalar_type()](const Pack& pack) {
-          return parameters_[pack.members.front()].whole.scalar_type() == dtype;
+          return parameters_[pack.members.front()].parameter.scalar_type() == dtype;
         });
     Pack& pack = same == packs_.end() ? packs_.emplace_back() : *same;
     pack.members.push_back(parameters_.size());
-    at::Tensor whole = detached_values(parameter);
-    if (!whole.is_non_overlapping_and_dense() || whole.storage_offset() != 0 ||
-        whole.storage().nbytes() != whole.nbytes()) {
-      whole = whole.clone(at::MemoryFormat::Preserve);
+    if (parameter.requires_grad()) {
+      pack.trained.push_back(parameters_.size());
+    }
+    at::Tensor whole = parameter;
+    if (!layout_.plain) {
+      whole = detached_values(parameter);
+      const bool casts = layout_.param_dtype != at::ScalarType::Undefined && whole.is_floating_point();
+      whole = casts && whole.scalar_type() != layout_.param_dtype ? whole.to(layout_.param_dtype)
+              : owns_its_memory(whole)                            ? whole
+                                                                  : whole.clone(at::MemoryFormat::Preserve);
+      whole.set_requires_grad(parameter.requires_grad());
     }
     parameters_.push_back({parameter_name, parameter, whole, {}});
   }
+  is_whole_ = true;
+  const bool alone = layout_.split.ranks() == 1 && layout_.plain;
   for (Pack& pack : packs_) {
-    pack.rows = at::empty({pack_size(pack, group_.rank())}, parameters_[pack.members.front()].whole.options());
+    if (!layout_.plain) {
+      at::TensorOptions options = parameters_[pack.members.front()].parameter.options();
+      options = layout_.offload ? options.device(at::kCPU).pinned_memory(!options.device().is_cpu()) : options;
+      pack.rows = at::zeros({longest(pack.members)}, options.requires_grad(false));
+    }
     std::int64_t offset = 0;
     for (const std::size_t member : pack.members) {
       ShardedParameter& parameter = parameters_[member];
-      auto sizes = parameter.whole.dim() == 0 ? std::vector<std::int64_t>{1} : parameter.whole.sizes().vec();
-      const RowRange range = row_range(sizes[0], group_.rank(), group_.size());
-      sizes[0] = range.count;
-      const std::int64_t count = range.count * row_size(parameter.whole);
-      // detach: a leaf, no view for autograd.
-      parameter.rows = pack.rows.narrow(0, offset, count).view(sizes).detach();
-      offset += count;
-      const bool requires_grad = parameter.parameter.requires_grad();
-      parameter.rows.set_requires_grad(requires_grad);
-      parameter.whole.set_requires_grad(requires_grad);
+      const RowRange own = range(parameter, layout_.rank);
+      if (alone) {
+        parameter.rows = parameter.parameter;
+        continue;
+      }
+      const at::Tensor values = take_rows(parameter.parameter.detach(), own);
+      if (layout_.plain) {
+        parameter.rows = values.detach();
+      } else {
+        // detach: a leaf, no view for autograd.
+        parameter.rows = pack.rows.narrow(0, offset, values.numel()).view(values.sizes()).detach();
+        parameter.rows.detach().copy_(values);
+        offset += values.numel();
+      }
+      parameter.rows.set_requires_grad(parameter.parameter.requires_grad());
     }
   }
-  is_whole_ = true;
-  store_rows();
 }
 
 std::int64_t ShardUnit::numel() const {
@@ -62,49 +85,40 @@ std::int64_t ShardUnit::numel() const {
   return out;
 }
 
-std::int64_t ShardUnit::pack_size(const Pack& pack, std::int64_t rank) const {
+std::int64_t ShardUnit::size_of(const std::vector<std::size_t>& members, std::int64_t rank) const {
   std::int64_t out = 0;
-  for (const std::size_t member : pack.members) {
-    const at::Tensor& whole = parameters_[member].whole;
-    out += row_range(rows_of(whole), rank, group_.size()).count * row_size(whole);
+  for (const std::size_t member : members) {
+    out += range(parameters_[member], rank).count * row_size(parameters_[member].whole);
   }
   return out;
 }
 
-void ShardUnit::gather() {
-  if (is_whole_) {
-    return;
+std::int64_t ShardUnit::longest(const std::vector<std::size_t>& members) const {
+  std::int64_t out = 0;
+  for (std::int64_t rank = 0; rank < layout_.split.ranks(); ++rank) {
+    out = std::max(out, size_of(members, rank));
   }
-  const c10::InferenceMode normal(false);  // an evaluation may be the first to need the values
-  for (ShardedParameter& parameter : parameters_) {
-    c10::StorageImpl* storage = parameter.whole.storage().unsafeGetStorageImpl();
-    storage->clear_data_ptr_access_error_msg_();
-    storage->set_data_ptr_noswap(storage->allocator()->allocate(storage->nbytes()));
-  }
-  is_whole_ = true;
-  for (const Pack& pack : packs_) {
-    gather(pack);
-  }
+  return out;
 }
 
-void ShardUnit::gather(const Pack& pack) {
-  const at::NoGradGuard no_grad;
-  const auto parts = group_.all_gather(pack.rows);
-  for (std::int64_t rank = 0; rank < group_.size(); ++rank) {
-    const at::Tensor& part = parts[static_cast<std::size_t>(rank)];
-    std::int64_t offset = 0;
-    for (const std::size_t member : pack.members) {
-      // Not detach(): saved tensors would count the copy as a change.
-      const at::Tensor whole = parameters_[member].whole.variable_data();
-      at::Tensor to = take_rows(whole, row_range(rows_of(whole), rank, group_.size()));
-      to.copy_(part.narrow(0, offset, to.numel()).view(to.sizes()));
-      offset += to.numel();
-    }
+void ShardUnit::allocate() {
+  allocate([&](std::size_t index) {
+    c10::StorageImpl* storage = parameters_[index].whole.storage().unsafeGetStorageImpl();
+    return storage->allocator()->allocate(storage->nbytes());
+  });
+}
+
+void ShardUnit::allocate(const std::function<c10::DataPtr(std::size_t index)>& memory_of) {
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    c10::StorageImpl* storage = parameters_[index].whole.storage().unsafeGetStorageImpl();
+    storage->clear_data_ptr_access_error_msg_();
+    storage->set_data_ptr_noswap(memory_of(index));
   }
+  is_whole_ = true;
 }
 
 void ShardUnit::release() {
-  if (!is_whole_) {
+  if (!is_whole_ || layout_.plain) {
     return;
   }
   is_whole_ = false;
@@ -121,8 +135,9 @@ void ShardUnit::release() {
 void ShardUnit::store_rows() {
   const at::NoGradGuard no_grad;
   for (ShardedParameter& parameter : parameters_) {
-    const at::Tensor whole = parameter.whole.detach();
-    parameter.rows.detach().copy_(take_rows(whole, row_range(rows_of(whole), group_.rank(), group_.size())));
+    if (!layout_.plain) {
+      parameter.rows.detach().copy_(take_rows(parameter.shown.detach(), range(parameter, layout_.rank)));
+    }
   }
 }
 
@@ -137,86 +152,49 @@ bool ShardUnit::is_complete() const {
   });
 }
 
-void ShardUnit::drop_gradients() {
+std::vector<at::Tensor> ShardUnit::take_gradients() {
+  std::vector<at::Tensor> out;
   for (ShardedParameter& parameter : parameters_) {
-    parameter.whole.mutable_grad().reset();
+    out.push_back(std::exchange(parameter.whole.mutable_grad(), at::Tensor()));
     parameter.has_new = false;
   }
+  return out;
 }
 
-void ShardUnit::reduce() {
-  for (const Pack& pack : packs_) {
-    reduce(pack);
-  }
-  drop_gradients();
-}
+void ShardUnit::drop_gradients() { take_gradients(); }
 
-// The parts of all ranks one behind the other; each ends with one number per parameter: the ranks that have a gradient.
-void ShardUnit::reduce(const Pack& pack) {
+void ShardUnit::accept(const Pack& pack, const at::Tensor& sum, const std::vector<bool>& has) {
   const at::NoGradGuard no_grad;
-  std::vector<std::size_t> trained;
-  for (const std::size_t member : pack.members) {
-    if (parameters_[member].whole.requires_grad()) {
-      trained.push_back(member);
-    }
-  }
-  if (trained.empty()) {
-    return;
-  }
-  const auto number = static_cast<std::int64_t>(trained.size());
-  std::vector<std::int64_t> splits;
-  for (std::int64_t rank = 0; rank < group_.size(); ++rank) {
-    std::int64_t size = number;
-    for (const std::size_t member : trained) {
-      const at::Tensor& whole = parameters_[member].whole;
-      size += row_range(rows_of(whole), rank, group_.size()).count * row_size(whole);
-    }
-    splits.push_back(size);
-  }
-  std::int64_t total = 0;
-  for (const std::int64_t split : splits) {
-    total += split;
-  }
-  const at::Tensor all = at::zeros({total}, parameters_[trained.front()].rows.options());
+  const auto number = static_cast<std::int64_t>(pack.trained.size());
+  const at::Tensor flags = sum.narrow(0, sum.numel() - number, number);
   std::int64_t offset = 0;
-  for (std::int64_t rank = 0; rank < group_.size(); ++rank) {
-    std::int64_t flag = offset + splits[static_cast<std::size_t>(rank)] - number;
-    for (const std::size_t member : trained) {
-      const at::Tensor& whole = parameters_[member].whole;
-      const RowRange range = row_range(rows_of(whole), rank, group_.size());
-      const std::int64_t count = range.count * row_size(whole);
-      if (const at::Tensor& gradient = whole.grad(); gradient.defined()) {
-        const at::Tensor from = take_rows(gradient.detach(), range);
-        all.narrow(0, offset, count).view(from.sizes()).copy_(from);
-        all.narrow(0, flag, 1).fill_(1);
-      }
-      offset += count;
-      ++flag;
-    }
-    offset += number;
-  }
-  at::Tensor mine = group_.reduce_scatter(all, ReduceOp::sum, splits);
-  replicas_.all_reduce(mine);
-  const at::Tensor flags = mine.narrow(0, mine.numel() - number, number);
-  offset = 0;
   for (std::int64_t at = 0; at < number; ++at) {
-    ShardedParameter& parameter = parameters_[trained[static_cast<std::size_t>(at)]];
-    const at::Tensor sum = mine.narrow(0, offset, parameter.rows.numel()).view(parameter.rows.sizes());
+    ShardedParameter& parameter = parameters_[pack.trained[static_cast<std::size_t>(at)]];
+    const at::Tensor mine = sum.narrow(0, offset, parameter.rows.numel()).view(parameter.rows.sizes());
     offset += parameter.rows.numel();
     // Only where this rank has none must it look, and wait for the device.
-    if (parameter.whole.grad().defined() || flags[at].item<double>() > 0) {
-      add_gradient(parameter, sum);
+    if (!has[pack.trained[static_cast<std::size_t>(at)]] && flags[at].item<double>() <= 0) {
+      continue;
+    }
+    at::Tensor& gradient = parameter.rows.mutable_grad();
+    if (gradient.defined()) {
+      gradient.add_(mine);
+    } else {
+      gradient = mine.to(parameter.rows.device(), parameter.rows.scalar_type());
     }
   }
 }
 
-void ShardUnit::add_gradient(ShardedParameter& parameter, const at::Tensor& sum) {
-  at::Tensor& gradient = parameter.rows.mutable_grad();
-  if (gradient.defined()) {
-    gradient.add_(sum);
-  } else {
-    gradient = sum;
-  }
+at::ScalarType sum_dtype(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+at::ScalarType reduce_dtype(const ShardUnit& unit, const ShardUnit::Pack& pack) {
+  const at::Tensor& whole = unit.parameters()[pack.members.front()].whole;
+  const at::ScalarType wanted = unit.layout().reduce_dtype;
+  const at::ScalarType own =
+      wanted != at::ScalarType::Undefined && whole.is_floating_point() ? wanted : whole.scalar_type();
+  return unit.layout().exact ? sum_dtype(own) : own;
 }
 
 }  // namespace danling::inline v0::detail

@@ -32,8 +32,30 @@ void broadcast_parameters(const torch::nn::Module& module, const Group& group) {
 
 }  // namespace
 
+void detail::check_options(const ShardOptions& options) {
+  static constexpr std::string_view where = "parallel.fsdp";
+  check<ConfigError>(options.stage >= 1 && options.stage <= 3, where, "expected stage 1, 2 or 3, got ", options.stage);
+  check<ConfigError>(options.prefetch >= 0, where, "expected a prefetch of 0 units or more, got ", options.prefetch);
+  check<ConfigError>(options.virtual_ranks >= 0, where, "expected 0 virtual ranks or more, got ",
+                     options.virtual_ranks);
+  const ShardPrecision& precision = options.mixed_precision;
+  for (const auto& [name, dtype] :
+       {std::pair("param_dtype", precision.param_dtype), std::pair("reduce_dtype", precision.reduce_dtype),
+        std::pair("output_dtype", precision.output_dtype)}) {
+    check<ConfigError>(dtype == at::ScalarType::Undefined || at::isFloatingType(dtype), where,
+                       "expected a floating type for mixed_precision.", name, ", got ", c10::toString(dtype));
+  }
+  check<ConfigError>(options.stage == 3 || precision.param_dtype == at::ScalarType::Undefined, where,
+                     "expected stage 3 with mixed_precision.param_dtype, got stage ", options.stage,
+                     ", whose parameters are those of the module");
+  check<ConfigError>(options.stage == 3 || !options.offload, where, "expected stage 3 with offload, got stage ",
+                     options.stage, ", whose rows are parts of the module's parameters");
+}
+
 ShardedModel::ShardedModel(const std::shared_ptr<torch::nn::Module>& module, const Group& group,
                            const ShardOptions& options) {
+  detail::check_options(options);
+  output_dtype_ = options.mixed_precision.output_dtype;
   for (const auto& entry : module->named_parameters()) {
     check<StateError>(!detail::is_sharded(entry.value()), "parallel.fsdp",
                       "expected parameters of no other ShardedModel, got ", quote(entry.key()));
@@ -71,7 +93,7 @@ at::Tensor ShardedModel::rows_of(const at::Tensor& parameter) const {
 at::Tensor ShardedModel::trained(const at::Tensor& parameter) { return detail::rows_of_sharded(parameter); }
 
 std::pair<std::int64_t, std::int64_t> ShardedModel::row_range(std::int64_t rows) const {
-  const auto range = detail::row_range(rows, parameters_->group().rank(), parameters_->group().size());
+  const auto range = parameters_->split().range(rows, parameters_->group().rank());
   return {range.begin, range.count};
 }
 
@@ -90,6 +112,26 @@ void ShardedModel::set_requires_gradient_sync(bool value) { parameters_->set_syn
 void ShardedModel::set_announcer(Announcer announcer) { parameters_->set_announcer(std::move(announcer)); }
 void ShardedModel::follow(char kind, std::size_t unit) { parameters_->follow(kind, unit); }
 void ShardedModel::finish_backward() { parameters_->finish_backward(); }
+void ShardedModel::update_parameters() { parameters_->update_parameters(); }
+void ShardedModel::end_shard() { parameters_->end_shard(); }
+bool ShardedModel::lacks_shards() const { return parameters_->lacks_shards(); }
+at::Tensor ShardedModel::grad_norm_squares() const { return parameters_->grad_norm_squares(); }
+void ShardedModel::abort(std::string_view reason) { parameters_->abort(reason); }
+
+at::Tensor ShardedModel::cast_outputs(const at::Tensor& outputs) const {
+  const bool casts = output_dtype_ != at::ScalarType::Undefined && outputs.defined() && outputs.is_floating_point();
+  return casts ? outputs.to(output_dtype_) : outputs;
+}
+
+ShardedModel::Traffic ShardedModel::traffic() const {
+  const detail::ShardTraffic* traffic = parameters_->traffic();
+  return traffic == nullptr ? Traffic() : Traffic{traffic->bytes().gathered, traffic->bytes().reduced};
+}
+
+std::string ShardedModel::transport() const {
+  return parameters_->traffic() == nullptr ? "one process" : parameters_->traffic()->name();
+}
+
 void ShardedModel::zero_grad() { parameters_->zero_grad(); }
 
 ShardedModel::Whole::Whole(ShardedModel& model, bool writes) : parameters_(model.parameters_), writes_(writes) {

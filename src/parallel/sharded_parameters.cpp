@@ -1,6 +1,7 @@
 #include "parallel/sharded_parameters.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <map>
 #include <regex>
@@ -30,27 +31,13 @@ struct GradientHook final : torch::autograd::PostAccumulateGradHook {
   std::function<void()> done_;
 };
 
-/// '1' where any rank has one.
-std::string any_of_ranks(const Group& group, const std::string& flags) {
-  std::string out = flags;
-  for (const std::string& rank : group.all_gather(flags)) {
-    for (std::size_t at = 0; at < out.size(); ++at) {
-      out[at] = std::max(out[at], rank[at]);
-    }
-  }
-  return out;
-}
+bool casts(const ShardOptions& options) { return options.mixed_precision.param_dtype != at::ScalarType::Undefined; }
 
 }  // namespace
 
-ShardedParameters::ShardedParameters(torch::nn::Module& module, const Group& group, const ShardOptions& options)
-    : group_(group), replicas_(options.replicas), reshards_(options.reshard_after_forward) {
-  find_units(module, options);
-}
-
-void ShardedParameters::find_units(torch::nn::Module& module, const ShardOptions& options) {
+std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vector<std::string>& expressions) {
   std::vector<std::regex> patterns;
-  for (const std::string& pattern : options.units) {
+  for (const std::string& pattern : expressions) {
     try {
       patterns.emplace_back(pattern);
     } catch (const std::regex_error& error) {
@@ -72,9 +59,12 @@ void ShardedParameters::find_units(torch::nn::Module& module, const ShardOptions
   }
   for (std::size_t at = 0; at < found.size(); ++at) {
     check<ConfigError>(found[at], where, "expected a pattern found in a module's name or type, got ",
-                       quote(options.units[at]));
+                       quote(expressions[at]));
   }
-  std::vector<std::vector<std::pair<std::string, at::Tensor>>> members(names.size());
+  std::vector<UnitParameters> units;
+  for (const std::string& name : names) {
+    units.push_back({name, {}});
+  }
   std::map<const void*, std::string> storages;
   for (const auto& entry : module.named_parameters()) {
     check<StateError>(!is_sharded(entry.value()), where, "expected parameters of no other ShardedModel, got ",
@@ -89,18 +79,71 @@ void ShardedParameters::find_units(torch::nn::Module& module, const ShardOptions
       const bool inside = entry.key().starts_with(names[at] + ".");
       unit = inside && (unit == 0 || names[at].size() > names[unit].size()) ? at : unit;
     }
-    members[unit].emplace_back(entry.key(), entry.value());
+    units[unit].parameters.emplace_back(entry.key(), entry.value());
   }
-  for (std::size_t at = 0; at < names.size(); ++at) {
-    if (at == 0 || !members[at].empty()) {
-      units_.push_back(std::make_shared<ShardUnit>(names[at], members[at], group_, replicas_));
+  units.erase(std::remove_if(units.begin() + 1, units.end(), [](const auto& unit) { return unit.parameters.empty(); }),
+              units.end());
+  return units;
+}
+
+ShardedParameters::ShardedParameters(torch::nn::Module& module, const Group& group, const ShardOptions& options)
+    : group_(group),
+      replicas_(options.replicas),
+      reshards_(options.reshard_after_forward),
+      reduces_at_once_(options.stage > 1),
+      casts_inputs_(options.mixed_precision.param_dtype != at::ScalarType::Undefined &&
+                    options.mixed_precision.cast_forward_inputs),
+      prefetch_(static_cast<std::size_t>(options.prefetch)) {
+  const bool whole = group_.alone() && !options.offload && !casts(options);
+  layout_.rank = group_.rank();
+  layout_.plain = whole || options.stage < 3;
+  layout_.offload = options.offload;
+  layout_.param_dtype = options.mixed_precision.param_dtype;
+  layout_.reduce_dtype = options.mixed_precision.reduce_dtype;
+  TrafficOptions traffic{.group = group_,
+                         .replicas = replicas_,
+                         .tree = subtrees_of_ranks(group_.size()),
+                         .shared_memory = options.shared_memory};
+  layout_.split = RowSplit(traffic.tree);
+  if (options.virtual_ranks > 0) {
+    const std::int64_t ranks = group_.size() * replicas_.size(), all = options.virtual_ranks;
+    check<ConfigError>(all % replicas_.size() == 0 && ranks <= all &&
+                           std::has_single_bit(static_cast<std::uint64_t>(all)) &&
+                           (replicas_.alone() || all % ranks == 0),
+                       where, "expected virtual ranks that are a power of two, not below the ", ranks,
+                       " processes, and a multiple of them with replicas, got ", all);
+    layout_.split = RowSplit(subtrees_of_ranks(group_.size(), all));
+    traffic.tree = subtrees_of_ranks(group_.size(), all / replicas_.size());
+    traffic.along_tree = layout_.exact = true;
+    shards_of_rank_ = traffic.tree[static_cast<std::size_t>(group_.rank())].size();
+  }
+  for (const UnitParameters& unit : find_units(module, options.units)) {
+    units_.push_back(std::make_shared<ShardUnit>(unit.name, unit.parameters, layout_));
+  }
+  if (!whole || !replicas_.alone()) {
+    traffic_ = ShardTraffic::make(std::move(traffic), units_);
+  }
+  for (const auto& unit : units_) {
+    if (shards_of_rank_ > 0) {
+      std::vector<at::Tensor> like;
+      for (const ShardedParameter& parameter : unit->parameters()) {
+        like.push_back(parameter.whole);
+      }
+      shards_.push_back(std::make_unique<TreeSum>(like, Group(), TreeSum::Options{.ranks = {{0, shards_of_rank_}}}));
+    }
+    if (layout_.plain) {
+      order_.push_back(unit.get());  // as if in the order of registration
     }
   }
 }
 
 void ShardedParameters::hide() {
-  register_parameter_kernels();
-  watch_gradients();
+  if (!layout_.plain) {
+    register_parameter_kernels();
+  }
+  if (reduces_at_once_ && traffic_ != nullptr && shards_.empty() && !(layout_.plain && group_.alone())) {
+    watch_gradients();
+  }
   hide_again(false);
 }
 
@@ -121,133 +164,6 @@ void ShardedParameters::watch_gradients() {
       }
     }
   }
-}
-
-void ShardedParameters::leave_step() {
-  if (--steps_ > 0) {
-    return;
-  }
-  for (const auto& unit : units_) {
-    unit->release();
-  }
-  in_use_ = nullptr;
-  order_.clear();
-  reduced_ = 0;
-}
-
-void ShardedParameters::use(ShardUnit& unit) {
-  if (!is_root(unit) && in_use_ != &unit) {
-    if (in_use_ != nullptr && reshards_) {
-      in_use_->release();
-    }
-    in_use_ = &unit;
-  }
-  if (std::find(order_.begin(), order_.end(), &unit) == order_.end()) {
-    // The rest of the model is complete last, whenever it was used first.
-    order_.insert(is_root(unit) ? order_.begin() : order_.end(), &unit);
-  }
-  if (!unit.is_whole()) {
-    announce('g', unit);
-    unit.gather();
-  }
-}
-
-void ShardedParameters::announce(char kind, const ShardUnit& unit) const {
-  if (announcer_) {
-    const auto place =
-        std::find_if(units_.begin(), units_.end(), [&](const auto& known) { return known.get() == &unit; });
-    announcer_(kind, static_cast<std::size_t>(place - units_.begin()));
-  }
-}
-
-void ShardedParameters::follow(char kind, std::size_t unit) {
-  ShardUnit& followed = *units_.at(unit);
-  if (kind == 'g') {
-    followed.gather();
-    followed.release();
-  } else {
-    followed.reduce();
-  }
-}
-
-void ShardedParameters::before_node(ShardUnit& unit) { use(unit); }
-
-// Ranks must reduce in the same order, so a unit waits for those that were used after it. One that never completes, as
-// with a parameter that the loss does not depend on, leaves the rest to finish_backward().
-void ShardedParameters::on_gradient(ShardUnit& unit, std::size_t parameter) {
-  unit.parameters()[parameter].has_new = sync_;
-  if (!unit.is_complete()) {
-    return;
-  }
-  const auto place = std::find(order_.rbegin(), order_.rend(), &unit) - order_.rbegin();
-  if (static_cast<std::size_t>(place) < reduced_) {
-    reduced_ = 0;  // another backward pass
-  }
-  while (reduced_ < order_.size() && order_[order_.size() - 1 - reduced_]->is_complete()) {
-    reduce(*order_[order_.size() - 1 - reduced_]);
-    ++reduced_;
-  }
-}
-
-void ShardedParameters::reduce(ShardUnit& unit) {
-  announce('r', unit);
-  unit.reduce();
-  unit.release();
-  in_use_ = in_use_ == &unit ? nullptr : in_use_;
-}
-
-void ShardedParameters::finish_backward() {
-  if (sync_) {
-    std::string pending;
-    for (const auto& unit : units_) {
-      pending += unit->has_gradients() ? '1' : '0';
-    }
-    pending = any_of_ranks(replicas_, any_of_ranks(group_, pending));
-    for (std::size_t at = units_.size(); at-- > 0;) {
-      if (pending[at] == '1') {
-        reduce(*units_[at]);
-      }
-    }
-  }
-  for (const auto& unit : units_) {
-    unit->release();
-  }
-  in_use_ = nullptr;
-  reduced_ = 0;
-}
-
-void ShardedParameters::zero_grad() {
-  for (const auto& unit : units_) {
-    unit->drop_gradients();
-    for (ShardedParameter& parameter : unit->parameters()) {
-      parameter.rows.mutable_grad().reset();
-    }
-  }
-}
-
-void ShardedParameters::show() {
-  check<StateError>(steps_ == 0 && !is_shown_, where, "expected dl::ShardedModel::Whole outside of steps, got ",
-                    is_shown_ ? "one inside of another" : "one inside of a step");
-  is_shown_ = true;
-  for (const auto& unit : units_) {
-    unit->gather();
-    for (const ShardedParameter& parameter : unit->parameters()) {
-      unmark_sharded(parameter.parameter, parameter.whole);
-    }
-  }
-}
-
-void ShardedParameters::hide_again(bool writes) {
-  for (const auto& unit : units_) {
-    if (writes) {
-      unit->store_rows();
-    }
-    for (const ShardedParameter& parameter : unit->parameters()) {
-      mark_sharded(parameter.parameter, shared_from_this(), unit, parameter.name, parameter.whole);
-    }
-    unit->release();
-  }
-  is_shown_ = false;
 }
 
 }  // namespace danling::inline v0::detail

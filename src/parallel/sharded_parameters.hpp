@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "parallel/shard_unit.hpp"
+#include "distributed/tree_sum.hpp"
+#include "parallel/sharded_traffic.hpp"
 
 namespace torch::nn {
 class Module;
@@ -22,6 +24,16 @@ struct ShardOptions;
 
 namespace danling::inline v0::detail {
 
+/// Parameters that are gathered as one; the rest of the model first, which may have none.
+struct UnitParameters {
+  std::string name;
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+};
+/// @throws ConfigError for a pattern that matches no module, StateError for parameters that cannot be sharded
+std::vector<UnitParameters> find_units(torch::nn::Module& module, const std::vector<std::string>& patterns);
+/// @throws ConfigError
+void check_options(const ShardOptions& options);
+
 class ShardedParameters : public std::enable_shared_from_this<ShardedParameters> {
  public:
   ShardedParameters(torch::nn::Module& module, const Group& group, const ShardOptions& options);
@@ -29,45 +41,70 @@ class ShardedParameters : public std::enable_shared_from_this<ShardedParameters>
   void hide();
 
   const Group& group() const { return group_; }
+  const RowSplit& split() const { return layout_.split; }
   const std::vector<std::shared_ptr<ShardUnit>>& units() const { return units_; }
+  const ShardTraffic* traffic() const { return traffic_.get(); }
+  /// Whether parameters stay whole and are plain tensors.
+  bool is_plain() const { return layout_.plain; }
+  bool casts_inputs() const { return casts_inputs_; }
 
   // ---- a step -------------------------------------------------------------------------------------------------------
-  void enter_step() { ++steps_; }
+  void enter_step();
   void leave_step();
   bool in_step() const { return steps_ > 0; }
   /// An operator uses a parameter of the unit.
   void use(ShardUnit& unit);
   /// A node that used a parameter of the unit is about to run, or has run.
-  void before_node(ShardUnit& unit);
+  void before_node(ShardUnit& unit) { use(unit); }
   void set_sync(bool value) { sync_ = value; }
   void set_announcer(std::function<void(char kind, std::size_t unit)> announcer) { announcer_ = std::move(announcer); }
   void follow(char kind, std::size_t unit);
+  void end_shard();
+  bool lacks_shards() const;
   void finish_backward();
+  void update_parameters();
   void zero_grad();
+  at::Tensor grad_norm_squares() const;
+  void abort(std::string_view reason);
 
-  // ---- outside of steps
-  // -----------------------------------------------------------------------------------------------
+  // ---- outside of steps ---------------------------------------------------------------------------------------------
   void show();
   void hide_again(bool writes);
 
  private:
-  void find_units(torch::nn::Module& module, const ShardOptions& options);
+  using Order = std::vector<ShardUnit*>;
   void watch_gradients();
   void on_gradient(ShardUnit& unit, std::size_t parameter);
-  void reduce(ShardUnit& unit);
+  void gather(ShardUnit& unit);
+  void start_gather(ShardUnit& unit);
+  void finish_gather(ShardUnit& unit);
+  void release_all();
+  void reduce(ShardUnit& unit, std::vector<at::Tensor> gradients);
   void announce(char kind, const ShardUnit& unit) const;
   bool is_root(const ShardUnit& unit) const { return &unit == units_.front().get(); }
 
   Group group_, replicas_;
+  ShardLayout layout_;
+  std::unique_ptr<ShardTraffic> traffic_;          // none where this rank has all
   std::vector<std::shared_ptr<ShardUnit>> units_;  // the rest of the model first
+  std::vector<std::unique_ptr<TreeSum>> shards_;   // of virtual ranks, one for each unit
+  std::int64_t shards_of_rank_ = 0;
   bool reshards_;
+  bool reduces_at_once_;  // each unit as soon as its gradients are complete
+  bool casts_inputs_;
+  std::size_t prefetch_;
   std::int64_t steps_ = 0;
   bool is_shown_ = false;
+  bool is_stale_ = false;  // plain parameters, since rows may have changed
   bool sync_ = true;
   std::function<void(char kind, std::size_t unit)> announcer_;
-  ShardUnit* in_use_ = nullptr;    // the last one, but for the rest of the model
-  std::vector<ShardUnit*> order_;  // of their first use in this step: the same on all ranks
-  std::size_t reduced_ = 0;        // from the last of `order_`, in this backward pass
+  ShardUnit* in_use_ = nullptr;      // the last one, but for the rest of the model
+  Order order_;                      // of their first use in this step: the same on all ranks
+  std::size_t reduced_ = 0;          // from the last of `order_`, in this backward pass
+  bool has_begun_ = false;           // whether a parameter was used in this step
+  bool has_graph_ = false;           // whether its first use was one that autograd follows
+  std::vector<ShardUnit*> started_;  // gathers that are not finished
+  Order gathers_, before_[2];        // of this step, and of the last one without and with a graph
 };
 
 /// Gives a tensor of the module the keys, and where operators find its values.
@@ -75,6 +112,8 @@ void mark_sharded(const at::Tensor& parameter, const std::shared_ptr<ShardedPara
                   const std::shared_ptr<ShardUnit>& unit, std::string_view name, const at::Tensor& whole);
 /// Takes the keys away; the tensor then has the memory of `whole`.
 void unmark_sharded(const at::Tensor& parameter, const at::Tensor& whole);
+/// Says which unit has the rows of a plain parameter.
+void remember_rows(const at::Tensor& parameter, const std::shared_ptr<ShardUnit>& unit);
 bool is_sharded(const at::Tensor& tensor);
 /// Rows of this rank; the tensor itself where it is not sharded.
 at::Tensor rows_of_sharded(const at::Tensor& parameter);

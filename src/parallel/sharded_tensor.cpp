@@ -23,6 +23,15 @@ c10::DispatchKeySet with_our_keys(c10::DispatchKeySet keys) {
   return (keys | sharded_keys).remove(c10::DispatchKey::ADInplaceOrView);
 }
 
+/// Of a parameter, also of a plain one; null for others.
+std::shared_ptr<ShardUnit> unit_of(const at::Tensor& parameter) {
+  if (!parameter.defined()) {
+    return nullptr;
+  }
+  const auto* meta = dynamic_cast<const ShardMeta*>(parameter.unsafeGetTensorImpl()->get_backend_meta());
+  return meta != nullptr ? meta->unit.lock() : nullptr;
+}
+
 }  // namespace
 
 ShardMeta* shard_meta(const at::Tensor& tensor) {
@@ -38,8 +47,7 @@ at::Tensor detached_values(const at::Tensor& tensor) {
 }
 
 at::Tensor rows_of_sharded(const at::Tensor& parameter) {
-  const ShardMeta* meta = shard_meta(parameter);
-  const auto unit = meta != nullptr ? meta->unit.lock() : nullptr;
+  const auto unit = unit_of(parameter);
   if (unit == nullptr) {
     return parameter;
   }
@@ -53,7 +61,14 @@ at::Tensor rows_of_sharded(const at::Tensor& parameter) {
 
 bool is_sharded(const at::Tensor& tensor) {
   const ShardMeta* meta = shard_meta(tensor);
-  return meta != nullptr && meta->values.defined();
+  return (meta != nullptr && meta->values.defined()) || unit_of(tensor) != nullptr;
+}
+
+void remember_rows(const at::Tensor& parameter, const std::shared_ptr<ShardUnit>& unit) {
+  const ShardMeta* before = shard_meta(parameter);  // a slice's style stays
+  auto meta = before != nullptr ? c10::make_intrusive<ShardMeta>(*before) : c10::make_intrusive<ShardMeta>();
+  meta->unit = unit;
+  parameter.unsafeGetTensorImpl()->set_backend_meta(std::move(meta));
 }
 
 void mark_style(const at::Tensor& tensor, std::string_view name, std::shared_ptr<const ParameterStyle> style,

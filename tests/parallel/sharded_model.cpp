@@ -115,14 +115,14 @@ std::vector<Case> cases() {
 /// Of a rank's batch, as the test's loss.
 void backward(const Tensor& out, std::int64_t seed) { (out * randn(out.sizes().vec(), seed + 100)).sum().backward(); }
 
-std::string compare(const Case& tested, const Group& group, bool reshard, bool by_unit, int passes, bool sync_each) {
+std::string compare(const Case& tested, const Group& group, ShardOptions options, bool by_unit, int passes,
+                    bool sync_each) {
   torch::manual_seed(3);
   const auto whole = tested.make();
   whole->to(torch::kDouble);
   torch::manual_seed(3 + group.rank());  // rank 0's values count
   const auto module = tested.make();
   module->to(torch::kDouble);
-  ShardOptions options{.reshard_after_forward = reshard};
   if (by_unit) {
     options.units = tested.units;
   }
@@ -133,14 +133,21 @@ std::string compare(const Case& tested, const Group& group, bool reshard, bool b
     const std::int64_t seed = 10 * pass + group.rank();
     const Tensor mine = tested.forward(*module, tested.input(seed));
     const Tensor theirs = tested.forward(*whole, tested.input(seed));
-    expect(mine.equal(theirs), "the output of the whole module");
+    expect(mine.equal(theirs),
+           concat("the output of the whole module in pass ", pass, ", stage ", options.stage, ", shared memory ",
+                  options.shared_memory, ", prefetch ", options.prefetch, ", offload ", options.offload));
     backward(mine, seed);
     backward(theirs, seed);
   }
   sharded.finish_backward();
   std::size_t count = 0;
   const auto reference = whole->named_parameters();
-  for (const auto& [name, rows] : sharded.named_parameters()) {
+  for (const auto& [name, of_rank] : sharded.named_parameters()) {
+    Tensor rows = of_rank;
+    if (rows.dim() == 0) {  // of the only rank: the parameter itself
+      rows = of_rank.detach().view({1});
+      rows.mutable_grad() = of_rank.grad().defined() ? of_rank.grad().view({1}) : Tensor();
+    }
     const Tensor& parameter = reference[name];
     const std::int64_t all = parameter.dim() == 0 ? 1 : parameter.size(0);
     const auto [begin, length] = sharded.row_range(all);
@@ -161,6 +168,19 @@ std::string compare(const Case& tested, const Group& group, bool reshard, bool b
   return "equal";
 }
 
+std::vector<ShardOptions> option_cases() {
+  return {
+      {.shared_memory = false},
+      {.reshard_after_forward = false, .prefetch = 0, .shared_memory = false},
+      {.prefetch = 2, .offload = true, .shared_memory = false},
+      {.offload = true},
+      {.stage = 2},
+      {.stage = 2, .shared_memory = false},
+      {.stage = 1},
+      {.stage = 1, .shared_memory = false},
+  };
+}
+
 TEST_CASE("ShardedModel: outputs and summed gradients are those of whole modules", "[parallel]") {
   for (const Case& tested : cases()) {
     for (const int ranks : {1, 2, 3}) {
@@ -169,10 +189,15 @@ TEST_CASE("ShardedModel: outputs and summed gradients are those of whole modules
                             [&](const Group& group) {
                               for (const bool by_unit : {true, false}) {
                                 for (const bool reshard : {true, false}) {
-                                  compare(tested, group, reshard, by_unit, 1, true);
-                                  compare(tested, group, reshard, by_unit, 3, true);
-                                  compare(tested, group, reshard, by_unit, 3, false);
+                                  const ShardOptions options{.reshard_after_forward = reshard};
+                                  compare(tested, group, options, by_unit, 1, true);
+                                  compare(tested, group, options, by_unit, 3, true);
+                                  compare(tested, group, options, by_unit, 3, false);
                                 }
+                              }
+                              for (const ShardOptions& options : option_cases()) {
+                                compare(tested, group, options, true, 3, true);
+                                compare(tested, group, options, true, 2, false);
                               }
                               return std::string("equal");
                             }),

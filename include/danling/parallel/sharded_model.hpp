@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,20 @@ namespace detail {
 class ShardedParameters;
 }
 
+/// Types of sharded parameters; undefined ones are not changed. (FSDP2: MixedPrecisionPolicy)
+struct ShardPrecision {
+  /// Of whole parameters, in which operators compute, and of their gradients; rows, which an optimizer updates, keep
+  /// theirs.
+  at::ScalarType param_dtype = at::ScalarType::Undefined;
+  /// Of gradients on their way; they are added in float32 at least. Undefined: that of the gradients.
+  at::ScalarType reduce_dtype = at::ScalarType::Undefined;
+  /// Of what `cast_outputs` returns: modules of C++ have no hook that could see their outputs.
+  at::ScalarType output_dtype = at::ScalarType::Undefined;
+  /// Whether operators with a parameter convert their other floating inputs to param_dtype. (FSDP2 converts the inputs
+  /// of a module: equal but for inputs that reach no parameter.)
+  bool cast_forward_inputs = true;
+};
+
 struct ShardOptions {
   /// Modules that are gathered as one, each: regular expressions, searched in the name of a module ("layers\\.\\d+$")
   /// and in its type ("TransformerEncoderLayer"). The rest of the model is a unit too, which stays whole from its first
@@ -33,6 +48,23 @@ struct ShardOptions {
   bool reshard_after_forward = true;
   /// Ranks that have the same rows in other groups, over which gradients are summed too. (HSDP's replicate axis)
   Group replicas = {};
+  /// What ranks share of: 1 the optimizer's state, 2 gradients too, 3 parameters too. Of 1 and 2 parameters are plain
+  /// tensors of the module, which update_parameters() brings up to date; with 1 gradients are summed at the end of a
+  /// window, with 2 unit by unit in the backward pass. (ZeRO)
+  int stage = 3;
+  /// Units that are gathered ahead of the one that computes, in the order of the step before. Each needs its memory.
+  /// Through shared memory nothing travels, and it has no effect.
+  std::int64_t prefetch = 1;
+  ShardPrecision mixed_precision = {};
+  /// Keeps rows, their gradients and so the optimizer's state on the host, in pinned memory, for parameters on a
+  /// device. (FSDP2: CPUOffloadPolicy)
+  bool offload = false;
+  /// Shards of a window's batch, a power of two, whose gradients are added along one tree: parameters have the same
+  /// bits for any number of ranks. Each rank has equally many, one behind the other, and calls end_shard() after each.
+  /// 0: none.
+  std::int64_t virtual_ranks = 0;
+  /// Uses shared memory where all ranks of the group are on one machine and parameters on the host.
+  bool shared_memory = true;
 };
 
 /// Parameters of a module, split by rows over the ranks of a group. The module is not wrapped: its parameters keep
@@ -40,12 +72,16 @@ struct ShardOptions {
 /// each of which gets those of its rows. Before and after a step parameters have no values; an operator that reads
 /// one throws, by name. docs/parallel.md shows how. (PyTorch: fully_shard)
 ///
-/// All ranks run the same operators of the model in the same order. For one thread at a time.
+/// A group of one rank costs nothing: its parameters stay plain, and are the rows.
+///
+/// All ranks run the same operators of the model in the same order. Rows may change between finish_backward() and the
+/// next step, also after a step without autograd. For one thread at a time.
 class ShardedModel {
  public:
   /// Splits the parameters of rank 0 of `group`, and of `replicas`, from which the others get them. Called by all
   /// ranks. The module may be on any device; buffers are left as they are.
-  /// @throws ConfigError for a pattern that matches no module, DistributedError when the ranks' models differ,
+  /// @throws ConfigError for a pattern that matches no module and options out of range, DistributedError when the
+  /// ranks' models differ,
   ///         StateError for a module that is sharded already, and for parameters that share memory but are not one
   ShardedModel(const std::shared_ptr<torch::nn::Module>& module, const Group& group, const ShardOptions& options = {});
   ~ShardedModel();
@@ -82,10 +118,34 @@ class ShardedModel {
   /// After the backward passes of a window: sums what is left and frees all units. A parameter without a gradient on
   /// any rank gets none. Called by all ranks.
   void finish_backward();
+  /// After an update and before the next step: stage 1 and 2 gather the new values, others need nothing. Called by all
+  /// ranks.
+  void update_parameters();
+  /// Takes over the gradients of a shard's backward passes; with virtual ranks, after each of this rank's.
+  void end_shard();
+  /// Whether a shard of this rank is missing, which counts as zeros.
+  bool lacks_shards() const;
+  /// The sum of the squares of all gradients of the rows of all ranks, a float64 scalar on their device: for the norm
+  /// of clipping. With virtual ranks it has the same bits for any number of ranks. Called by all ranks after
+  /// finish_backward(). Parameters that other axes slice count with this rank's slice alone.
+  at::Tensor grad_norm_squares() const;
+  /// `outputs` of the module in `output_dtype`, where it is floating.
+  at::Tensor cast_outputs(const at::Tensor& outputs) const;
+
+  /// Bytes that this rank has sent to others since the beginning, or that they have read in its memory: values of
+  /// parameters, and gradients.
+  struct Traffic {
+    std::int64_t gathered = 0, reduced = 0;
+  };
+  Traffic traffic() const;
+  /// "shared memory", "collectives of the group" or "one process", for logs.
+  std::string transport() const;
+  /// Ends the waits of the other ranks in shared memory with `reason`, where the group's abort is not seen.
+  void abort(std::string_view reason);
   /// Drops gradients, also those that are not summed yet.
   void zero_grad();
 
-  /// Called before each collective of a step, with its kind ('g' gathers, 'r' reduces) and unit: a program tells ranks
+  /// Called before ranks meet in a step, with the kind ('g' gathers, 'r' reduces) and unit: a program tells ranks
   /// without a batch by it, which follow(). All ranks of the step have one, or none.
   using Announcer = std::function<void(char kind, std::size_t unit)>;
   void set_announcer(Announcer announcer);
@@ -108,6 +168,7 @@ class ShardedModel {
 
  private:
   std::shared_ptr<detail::ShardedParameters> parameters_;
+  at::ScalarType output_dtype_ = at::ScalarType::Undefined;
 };
 
 }  // namespace danling::inline v0
