@@ -76,10 +76,10 @@ namespace {
 
 /// "pattern=style", behind it options: "qkv$=colwise:unit=96", "head=colwise:gather_output".
 parallel::TensorParallelRule rule_in(const std::string& text) {
-  static constexpr std::string_view where = "runner.parallelize_model";
+  static constexpr std::string_view operation = "runner.parallelize_model";
   const auto equals =
       text.rfind('=', std::min(text.rfind("=colwise"), std::min(text.rfind("=rowwise"), text.rfind("=sequence"))));
-  check<ConfigError>(equals != std::string::npos && equals > 0, where,
+  check<ConfigError>(equals != std::string::npos && equals > 0, operation,
                      "expected pattern=style in 'parallel.tensor_plan' with a style of colwise, rowwise or sequence, "
                      "got ",
                      quote(text));
@@ -95,7 +95,7 @@ parallel::TensorParallelRule rule_in(const std::string& text) {
   rule.style = style == "colwise"   ? parallel::TensorStyle::colwise
                : style == "rowwise" ? parallel::TensorStyle::rowwise
                                     : parallel::TensorStyle::sequence;
-  check<ConfigError>(style == "colwise" || style == "rowwise" || style == "sequence", where,
+  check<ConfigError>(style == "colwise" || style == "rowwise" || style == "sequence", operation,
                      "expected a style of colwise, rowwise or sequence in 'parallel.tensor_plan', got ", quote(style));
   for (std::size_t at = 1; at < words.size(); ++at) {
     const std::string& word = words[at];
