@@ -252,6 +252,9 @@ void ShardedParameters::update_parameters() {
 }
 
 void ShardedParameters::zero_grad() {
+  if (traffic_ != nullptr) {
+    traffic_->finish_reduces();  // else what travels would be added to later gradients
+  }
   for (const auto& unit : units_) {
     unit->drop_gradients();
     for (ShardedParameter& parameter : unit->parameters()) {

@@ -160,6 +160,33 @@ TEST_CASE("ShardedModel: parameters of stage 1 and 2 are plain and up to date af
   }
 }
 
+TEST_CASE("ShardedModel: gradients that are dropped while they travel are not in the next ones", "[parallel]") {
+  for (const bool shared : {true, false}) {
+    check_ranks(run_ranks(2,
+                          [&](const Group& group) {
+                            auto net = make_small_net(), whole = make_small_net();
+                            ShardedModel sharded(net.ptr(), group, {.units = {"Linear"}, .shared_memory = shared});
+                            const Tensor x = batch_of(group.rank());
+                            for (int pass = 0; pass < 2; ++pass) {
+                              sharded.zero_grad();
+                              const ShardedModel::Step scope(sharded);
+                              net->forward(x).square().sum().backward();
+                            }
+                            sharded.finish_backward();
+                            whole->forward(x).square().sum().backward();
+                            const auto expected = whole->named_parameters();
+                            for (const auto& [name, rows] : sharded.named_parameters()) {
+                              Tensor sum = expected[name].grad();
+                              group.all_reduce(sum);
+                              const auto [begin, count] = sharded.row_range(sum.size(0));
+                              expect(rows.grad().allclose(sum.narrow(0, begin, count)), "the gradient of " + name);
+                            }
+                            return std::string("equal");
+                          }),
+                "equal");
+  }
+}
+
 TEST_CASE("ShardedModel: a slice of a parameter is sharded by its rows, and stays a slice", "[parallel]") {
   check_ranks(
       run_ranks(2,
