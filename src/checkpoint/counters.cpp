@@ -8,27 +8,6 @@
 
 namespace danling::inline v0 {
 
-std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path) {
-  const formats::PthReader reader(path);
-  const formats::RecordTree* part = &reader.tree();
-  for (const auto* key : {"state", "train"}) {
-    part = part != nullptr && part->is_map() ? part->find(key) : nullptr;
-  }
-  if (part == nullptr || !part->is_map()) {
-    return std::nullopt;
-  }
-  const auto number = [&](const char* key) {
-    const auto* value = part->find(key);
-    return value != nullptr && value->is_integer() ? std::optional(value->integer()) : std::nullopt;
-  };
-  const auto epoch = number("epoch");
-  const auto step = number("global_step");
-  if (!epoch || !step) {
-    return std::nullopt;
-  }
-  return CheckpointCounters{*epoch, *step, number("micro_step").value_or(0)};
-}
-
 namespace {
 
 using formats::RecordTree;
@@ -39,31 +18,52 @@ const RecordTree* part(const RecordTree* tree, const char* key) {
 
 }  // namespace
 
+std::optional<CheckpointCounters> counters_of(const RecordTree& tree) {
+  const RecordTree* train = part(part(&tree, "state"), "train");
+  const auto number = [&](const char* key) {
+    const RecordTree* value = part(train, key);
+    return value != nullptr && value->is_integer() ? std::optional(value->integer()) : std::nullopt;
+  };
+  const auto epoch = number("epoch");
+  const auto step = number("global_step");
+  if (!epoch || !step) {
+    return std::nullopt;
+  }
+  return CheckpointCounters{*epoch, *step, number("micro_step").value_or(0)};
+}
+
+std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path) {
+  return counters_of(formats::PthReader(path).tree());
+}
+
+std::optional<std::int64_t> result_of(const RecordTree& tree) {
+  const RecordTree* rows = part(&tree, "results");
+  if (rows == nullptr || !rows->is_list() || rows->items().empty()) {
+    return std::nullopt;
+  }
+  const RecordTree* index = part(&rows->items().back(), "index");
+  if (index == nullptr || !index->is_integer()) {
+    return std::nullopt;
+  }
+  const RecordTree* epochs = part(part(&tree, "runner"), "epochs");
+  if (epochs != nullptr && epochs->is_null()) {
+    // By steps, a result belongs to the state with its number of updates, anywhere in a pass.
+    const RecordTree* step = part(part(part(&tree, "state"), "train"), "global_step");
+    return step != nullptr && step->is_integer() && step->integer() == index->integer()
+               ? std::optional(index->integer())
+               : std::nullopt;
+  }
+  const RecordTree* loop = part(&tree, "loop");
+  const RecordTree* split = part(loop, "split");
+  const RecordTree* round = part(loop, "round");
+  const bool inside = split == nullptr || !split->is_string() || !split->string().empty() || round == nullptr ||
+                      !round->is_map() || !round->map().empty();
+  return inside ? std::nullopt : std::optional(index->integer());
+}
+
 std::optional<std::int64_t> result_in(const std::filesystem::path& path) {
   try {
-    const formats::PthReader reader(path);
-    const RecordTree* rows = part(&reader.tree(), "results");
-    if (rows == nullptr || !rows->is_list() || rows->items().empty()) {
-      return std::nullopt;
-    }
-    const RecordTree* index = part(&rows->items().back(), "index");
-    if (index == nullptr || !index->is_integer()) {
-      return std::nullopt;
-    }
-    const RecordTree* epochs = part(part(&reader.tree(), "runner"), "epochs");
-    if (epochs != nullptr && epochs->is_null()) {
-      // By steps, a result belongs to the state with its number of updates, anywhere in a pass.
-      const RecordTree* step = part(part(part(&reader.tree(), "state"), "train"), "global_step");
-      return step != nullptr && step->is_integer() && step->integer() == index->integer()
-                 ? std::optional(index->integer())
-                 : std::nullopt;
-    }
-    const RecordTree* loop = part(&reader.tree(), "loop");
-    const RecordTree* split = part(loop, "split");
-    const RecordTree* round = part(loop, "round");
-    const bool inside = split == nullptr || !split->is_string() || !split->string().empty() || round == nullptr ||
-                        !round->is_map() || !round->map().empty();
-    return inside ? std::nullopt : std::optional(index->integer());
+    return result_of(formats::PthReader(path).tree());
   } catch (const CheckpointError&) {
     return std::nullopt;
   }

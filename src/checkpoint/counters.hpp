@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include <danling/formats/tensor_record.hpp>
+
 namespace danling::inline v0 {
 
 /// Counters in the order in which they grow.
@@ -24,6 +26,10 @@ std::optional<CheckpointCounters> counters_in(const std::filesystem::path& path)
 /// The index of the result that a checkpoint was saved with; nothing for older checkpoints, a model alone, or
 /// unreadable files.
 std::optional<std::int64_t> result_in(const std::filesystem::path& path);
+
+/// The same of a tree.
+std::optional<CheckpointCounters> counters_of(const formats::RecordTree& tree);
+std::optional<std::int64_t> result_of(const formats::RecordTree& tree);
 
 /// The progress in the name of a history checkpoint: 12 epochs in `ckpt-e000012`, 12,000 steps in
 /// `ckpt-s000000012000`.

@@ -8,6 +8,7 @@
 #include <c10/core/Storage.h>
 
 #include <danling/checkpoint/file.hpp>
+#include <danling/checkpoint/sharded.hpp>
 
 #include "identity.hpp"
 #include "memory.hpp"
@@ -110,6 +111,9 @@ State load_safetensors(const std::filesystem::path& path) {
 }
 
 State load_weights(const std::filesystem::path& path) {
+  if (is_sharded(path)) {
+    return load_sharded(path);
+  }
   std::error_code missing;
   if (std::filesystem::is_directory(path, missing)) {
     return load_weights(weights_in(path));

@@ -108,7 +108,7 @@ void AtomicFile::write(std::span<const std::byte> bytes, const std::function<voi
 }
 
 void AtomicFile::write(const InputFile& source) {
-  if (size_ == 0 && source.size() > 0 && ::ioctl(descriptor_, FICLONE, source.descriptor_) == 0) {
+  if (size_ == 0 && source.size() > 0 && source.begin_ == 0 && ::ioctl(descriptor_, FICLONE, source.descriptor_) == 0) {
     begin_write(static_cast<std::size_t>(source.size()));
     ::lseek(descriptor_, 0, SEEK_END);  // later appends follow it
     return;

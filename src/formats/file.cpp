@@ -58,6 +58,15 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
+InputFile::InputFile(std::filesystem::path path, std::uint64_t offset, std::uint64_t length)
+    : InputFile(std::move(path)) {
+  check<CheckpointError>(offset <= size_ && length <= size_ - offset, "checkpoint.read", "expected ", length,
+                         " bytes at offset ", offset, ", got a file of ", size_, " bytes (file ", quote(path_.string()),
+                         ")");
+  begin_ = offset;
+  size_ = length;
+}
+
 InputFile::~InputFile() {
   if (descriptor_ >= 0) {
     ::close(descriptor_);
@@ -70,7 +79,8 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
                           size_, " bytes (file ", quote(path_.string()), ")");
   }
   while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor_, out.data(), std::min(out.size(), kPiece), static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(descriptor_, out.data(), std::min(out.size(), kPiece), static_cast<off_t>(begin_ + offset));
     if (got < 0 && errno == EINTR) {
       continue;
     }

@@ -81,4 +81,37 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
   return std::nullopt;
 }
 
+std::optional<Global> find_record_class(std::string_view module, std::string_view name) {
+  struct Named {
+    std::string_view module;
+    std::string_view name;
+  };
+  static constexpr Named kNamed[] = {
+      {"torch.distributed.checkpoint.metadata", "Metadata"},
+      {"torch.distributed.checkpoint.metadata", "TensorStorageMetadata"},
+      {"torch.distributed.checkpoint.metadata", "BytesStorageMetadata"},
+      {"torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"},
+      {"torch.distributed.checkpoint.metadata", "TensorProperties"},
+      {"torch.distributed.checkpoint.metadata", "MetadataIndex"},
+      {"torch.distributed.checkpoint.metadata", "StorageMeta"},
+      {"torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"},
+      {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+      // before PyTorch 2.3
+      {"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"},
+      {"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"},
+      // in fields that are not read
+      {"torch.serialization", "_get_layout"},
+      {"pathlib", "PosixPath"},
+      {"pathlib", "WindowsPath"},
+      {"pathlib._local", "PosixPath"},
+      {"pathlib._local", "WindowsPath"},
+  };
+  for (const auto& known : kNamed) {
+    if (known.module == module && known.name == name) {
+      return Global{Callable::record, DType::uint8, known.name};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace danling::inline v0::formats::pickle

@@ -36,14 +36,19 @@ enum class Callable : std::uint8_t {
   typed_storage,    // FloatStorage and the like: only named in the identity of a storage
   untyped_storage,
   dtype,
+  record,  // a class of known fields: read_records() returns its objects as maps
 };
 
 struct Global {
   Callable callable;
   DType dtype = DType::uint8;
+  std::string_view name = {};  // of a `record`
 };
 
 /// The global of `module.name`, or nothing if it is not on the list.
 std::optional<Global> find_global(std::string_view module, std::string_view name);
+
+/// A class whose objects are in the metadata of torch.distributed.checkpoint, or nothing.
+std::optional<Global> find_record_class(std::string_view module, std::string_view name);
 
 }  // namespace danling::inline v0::formats::pickle

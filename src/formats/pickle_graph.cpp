@@ -31,7 +31,22 @@ RecordTree PickleGraph::convert(std::size_t number, std::size_t depth) {
     case Kind::tuple:
       return RecordTree(RecordTree::Tuple{convert_items(items_[index], depth)});
     case Kind::map:
-      return RecordTree(convert_map(items_[index], depth));
+      return reads_records_ && !has_plain_keys(items_[index]) ? convert_pairs(items_[index], depth)
+                                                              : RecordTree(convert_map(items_[index], depth));
+    case Kind::record: {
+      check_depth(depth);
+      charge(2 * sizeof(RecordTree::Entry) + 4 * kBlock);
+      RecordTree::Map out;
+      out.append("class", std::string(records_[index].name));
+      out.append("state", convert(records_[index].state, depth + 1));
+      return out;
+    }
+    case Kind::global:
+      if (reads_records_ && globals_[index].callable == pickle::Callable::dtype) {
+        charge(kBlock);
+        return std::string(dtype_name(globals_[index].dtype));
+      }
+      [[fallthrough]];
     default:
       refuse("plain values and tensors, got ", kKindNames[static_cast<int>(from.kind)], " as a value");
   }
@@ -52,6 +67,28 @@ RecordTree::List PickleGraph::convert_items(const std::vector<std::uint32_t>& nu
     out.push_back(convert(number, depth + 1));
   }
   return out;
+}
+
+bool PickleGraph::has_plain_keys(const std::vector<std::uint32_t>& pairs) const {
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    if (nodes_[pairs[i]].kind == Kind::record) {
+      return false;
+    }
+  }
+  return true;
+}
+
+RecordTree PickleGraph::convert_pairs(const std::vector<std::uint32_t>& pairs, std::size_t depth) {
+  check_depth(depth);
+  RecordTree::List out;
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    charge(4 * sizeof(RecordTree) + kBlock);
+    RecordTree::Tuple pair;
+    pair.items.push_back(convert(pairs[i], depth + 1));
+    pair.items.push_back(convert(pairs[i + 1], depth + 1));
+    out.emplace_back(std::move(pair));
+  }
+  return RecordTree(std::move(out));
 }
 
 RecordTree::Map PickleGraph::convert_map(const std::vector<std::uint32_t>& pairs, std::size_t depth) {

@@ -27,7 +27,8 @@ enum class Kind : std::uint8_t {
   storage,
   global,
   array,  // numpy's, without its state
-  array_dtype
+  array_dtype,
+  record
 };
 
 inline constexpr const char* kKindNames[] = {"None",
@@ -43,7 +44,8 @@ inline constexpr const char* kKindNames[] = {"None",
                                              "a storage",
                                              "a global",
                                              "an array without content",
-                                             "a numpy dtype"};
+                                             "a numpy dtype",
+                                             "an object"};
 
 struct Node {
   Kind kind = Kind::none;
@@ -57,6 +59,12 @@ struct StorageUse {
   std::size_t storage;
   bool typed;
   DType dtype;
+};
+
+/// An object of a known class: its name, and the number of its state.
+struct RecordObject {
+  std::string_view name;
+  std::uint32_t state;
 };
 
 class PickleGraph {
@@ -124,11 +132,15 @@ class PickleGraph {
   std::vector<StorageUse> uses_;
   std::vector<pickle::Global> globals_;
   std::vector<PickledStorage> storages_;
+  std::vector<RecordObject> records_;
+  bool reads_records_ = false;
 
  private:
   RecordTree convert(std::size_t number, std::size_t depth);
   void check_depth(std::size_t depth) const;
   RecordTree::List convert_items(const std::vector<std::uint32_t>& numbers, std::size_t depth);
+  bool has_plain_keys(const std::vector<std::uint32_t>& pairs) const;
+  RecordTree convert_pairs(const std::vector<std::uint32_t>& pairs, std::size_t depth);
   RecordTree::Map convert_map(const std::vector<std::uint32_t>& pairs, std::size_t depth);
 
   std::uint64_t stored_size_;

@@ -9,7 +9,10 @@ using pickle::Callable;
 using pickle::Global;
 
 void PickleObjects::push_global(std::string_view module, std::string_view name) {
-  const auto found = pickle::find_global(module, name);
+  auto found = pickle::find_global(module, name);
+  if (!found && reads_records_) {
+    found = pickle::find_record_class(module, name);
+  }
   if (!found) {
     refuse("plain values and tensors, got the global ", quote(concat(module.substr(0, 200), ".", name.substr(0, 200))),
            ", which is not read");
@@ -50,7 +53,8 @@ void PickleObjects::check_arguments(bool sound, const char* what, std::size_t co
   }
 }
 
-void PickleObjects::call(Callable callable, std::uint32_t arguments_node) {
+void PickleObjects::call(const Global& function, std::uint32_t arguments_node) {
+  const Callable callable = function.callable;
   const auto& arguments = tuple(arguments_node);
   const auto need = [&](bool sound, const char* what) { check_arguments(sound, what, arguments.size()); };
   switch (callable) {
@@ -73,13 +77,16 @@ void PickleObjects::call(Callable callable, std::uint32_t arguments_node) {
     }
     case Callable::rebuild_from_type: {
       need(arguments.size() == 4 && global(arguments[1]).callable == Callable::tensor_class, "_rebuild_from_type_v2");
-      const Callable rebuild = global(arguments[0]).callable;
-      need(rebuild == Callable::rebuild_tensor_v2 || rebuild == Callable::rebuild_tensor_v3 ||
-               rebuild == Callable::rebuild_parameter,
+      const Global rebuild = global(arguments[0]);
+      need(rebuild.callable == Callable::rebuild_tensor_v2 || rebuild.callable == Callable::rebuild_tensor_v3 ||
+               rebuild.callable == Callable::rebuild_parameter,
            "_rebuild_from_type_v2");
       call(rebuild, arguments[2]);
       return;
     }
+    case Callable::record:  // an enumeration, a path: its arguments are its state
+      push_entry(Kind::record, records_, RecordObject{function.name, arguments_node});
+      return;
     case Callable::array_reconstruct:
     case Callable::array_from_buffer:
     case Callable::array_scalar:
@@ -151,7 +158,13 @@ void PickleObjects::call_plain(Callable callable, const std::vector<std::uint32_
   }
 }
 
-void PickleObjects::make_object(Callable callable, std::uint32_t arguments_node) {
+void PickleObjects::make_object(const Global& type, std::uint32_t arguments_node) {
+  const Callable callable = type.callable;
+  if (callable == Callable::record) {
+    check_arguments(tuple(arguments_node).empty(), "an object without arguments", tuple(arguments_node).size());
+    push_entry(Kind::record, records_, RecordObject{type.name, arguments_node});
+    return;
+  }
   if (callable != Callable::dict_class && callable != Callable::null) {
     refuse("a class of dicts, got another global");
   }
@@ -177,6 +190,8 @@ void PickleObjects::build(std::uint32_t state_node) {
     const bool column_major = node(parts[2], Kind::boolean).integer != 0;
     const std::uint32_t filled = add_array(dtype, parts[0], parts[3], column_major);
     nodes_[top()] = nodes_[filled];
+  } else if (target.kind == Kind::record) {
+    records_[static_cast<std::size_t>(target.integer)].state = state_node;
   } else if (!node(top(), Kind::map).ordered) {
     refuse("attributes of an OrderedDict, got a plain dict");
   }

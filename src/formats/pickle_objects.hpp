@@ -88,9 +88,9 @@ class PickleObjects : protected PickleGraph {
   /// `id`: ('storage', class, key, location, number of elements); the location is ignored.
   void push_storage(const std::vector<std::uint32_t>& id);
   /// Pushes the result of the function for the arguments, a tuple.
-  void call(pickle::Callable callable, std::uint32_t arguments_node);
-  /// Pushes an empty dict for a dict class, and None for chanfig's NULL.
-  void make_object(pickle::Callable callable, std::uint32_t arguments_node);
+  void call(const pickle::Global& function, std::uint32_t arguments_node);
+  /// Pushes an empty dict for a dict class, None for chanfig's NULL, and an object of a known class.
+  void make_object(const pickle::Global& type, std::uint32_t arguments_node);
   /// Applies a state to the value on top of the stack: fills an array; drops attributes of a dict.
   void build(std::uint32_t state_node);
 

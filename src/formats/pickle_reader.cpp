@@ -8,6 +8,7 @@
 #include "little_endian.hpp"
 #include "pickle_objects.hpp"
 #include "pickle_opcodes.hpp"
+#include "pickle_records.hpp"
 #include "utf8.hpp"
 
 namespace danling::inline v0::formats {
@@ -19,6 +20,8 @@ class PickleReader : private PickleObjects {
  public:
   PickleReader(std::string_view bytes, std::string_view source, std::uint64_t stored_size)
       : PickleObjects(bytes.size(), stored_size, source), bytes_(bytes) {}
+
+  void accept_records() { reads_records_ = true; }
 
   PickledTree read() {
     const std::uint32_t root = run();
@@ -293,12 +296,12 @@ class PickleReader : private PickleObjects {
         return true;
       case Op::reduce: {
         const std::uint32_t arguments = pop();
-        call(global(pop()).callable, arguments);
+        call(pickle::Global(global(pop())), arguments);
         return true;
       }
       case Op::newobj: {
         const std::uint32_t arguments = pop();
-        make_object(global(pop()).callable, arguments);
+        make_object(pickle::Global(global(pop())), arguments);
         return true;
       }
       case Op::build:
@@ -322,6 +325,12 @@ PickledTree read_pickle(std::string_view bytes, std::string_view source) {
 
 PickledTree read_pickle(std::string_view bytes, std::string_view source, std::uint64_t stored_size) {
   return PickleReader(bytes, source, stored_size).read();
+}
+
+RecordTree read_record_objects(std::string_view bytes, std::string_view source) {
+  PickleReader reader(bytes, source, bytes.size());
+  reader.accept_records();
+  return std::move(reader.read().tree);
 }
 
 }  // namespace danling::inline v0::formats

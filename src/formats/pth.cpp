@@ -127,7 +127,15 @@ void write_pth(AtomicFile& out, const RecordTree& tree, std::span<const std::uin
   zip.finish();
 }
 
-PthReader::PthReader(const std::filesystem::path& path) try : zip_(path) {
+PthReader::PthReader(const std::filesystem::path& path) : zip_(path) { open(); }
+
+PthReader::PthReader(const std::filesystem::path& path, std::uint64_t offset, std::uint64_t length)
+    : zip_(path, offset, length) {
+  open();
+}
+
+void PthReader::open() try {
+  const std::filesystem::path& path = zip_.path();
   if (!zip_.entries().empty()) {
     const std::string& first = zip_.entries().front().name;
     prefix_ = first.substr(0, first.find('/') + 1);
@@ -157,7 +165,7 @@ PthReader::PthReader(const std::filesystem::path& path) try : zip_(path) {
   }
 } catch (const std::bad_alloc&) {
   fail<CheckpointError>("checkpoint.read", "expected memory for the list of its values, got none (file ",
-                        quote(path.string()), ")");
+                        quote(zip_.path().string()), ")");
 }
 
 const ZipEntry& PthReader::require(const std::string& name) const {

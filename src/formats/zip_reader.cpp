@@ -55,6 +55,15 @@ std::string_view find_zip64(std::string_view extra, bool& sound) {
 }  // namespace
 
 ZipReader::ZipReader(std::filesystem::path path, std::uint64_t max_inflated) : file_(std::move(path)) {
+  open(max_inflated);
+}
+
+ZipReader::ZipReader(std::filesystem::path path, std::uint64_t offset, std::uint64_t length)
+    : file_(std::move(path), offset, length) {
+  open(std::uint64_t{1} << 30);
+}
+
+void ZipReader::open(std::uint64_t max_inflated) {
   const Directory directory = find_directory();
   parse_directory(directory);
   has_crcs_ = std::any_of(entries_.begin(), entries_.end(), [](const ZipEntry& entry) { return entry.crc != 0; });

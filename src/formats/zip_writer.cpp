@@ -39,12 +39,28 @@ std::string zip64_extra(std::uint64_t size, std::uint64_t header_offset) {
   return out;
 }
 
+class WholeFile : public ZipOutput {
+ public:
+  explicit WholeFile(AtomicFile& file) : file_(file) {}
+  std::uint64_t size() const override { return file_.size(); }
+  void write(std::span<const std::byte> bytes) override { file_.write(bytes); }
+  void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile) override {
+    file_.write(bytes, meanwhile);
+  }
+
+ private:
+  AtomicFile& file_;
+};
+
 }  // namespace
+
+ZipWriter::ZipWriter(AtomicFile& out, std::size_t alignment)
+    : whole_file_(std::make_unique<WholeFile>(out)), out_(whole_file_.get()), alignment_(alignment) {}
 
 ZipRecord ZipWriter::begin(std::string_view name, std::uint64_t size) {
   check<CheckpointError>(name.size() < zip::escape16 && names_.emplace(name).second, "checkpoint.write",
                          "expected a new record name, got ", name);
-  ZipRecord record{std::string(name), size, 0, {}, out_.size()};
+  ZipRecord record{std::string(name), size, 0, {}, out_->size()};
 
   std::string extra = zip64_extra(record.size, record.header_offset);
   const std::uint64_t start = record.header_offset + zip::local_size + name.size() + extra.size() + 4;
@@ -66,7 +82,7 @@ ZipRecord ZipWriter::begin(std::string_view name, std::uint64_t size) {
   put_little(header, static_cast<std::uint16_t>(name.size()));
   put_little(header, static_cast<std::uint16_t>(extra.size()));
   header.append(name).append(extra);
-  out_.write(header);
+  write(header);
 
   return record;
 }
@@ -91,9 +107,9 @@ void ZipWriter::add(std::string_view name, std::uint64_t size,
     };
     if (data.size() < kWorthAThread) {
       compute();
-      out_.write(data);
+      out_->write(data);
     } else {
-      out_.write(data, compute);
+      out_->write(data, compute);
     }
   });
   check<CheckpointError>(given == size, "checkpoint.write", "expected ", size, " bytes of record ", quote(name),
@@ -108,13 +124,13 @@ void ZipWriter::add(std::string_view name, std::uint64_t size,
     for (int i = 0; i < 2; ++i) {
       wide ? put_little(descriptor, record.size) : put_little(descriptor, static_cast<std::uint32_t>(record.size));
     }
-    out_.write(descriptor);
+    write(descriptor);
   }
   records_.push_back(std::move(record));
 }
 
 void ZipWriter::finish() {
-  const std::uint64_t directory = out_.size();
+  const std::uint64_t directory = out_->size();
   for (const auto& record : records_) {
     const std::string extra = zip64_extra(record.size, record.header_offset);
     std::string entry;
@@ -136,9 +152,9 @@ void ZipWriter::finish() {
     put_little(entry, std::uint32_t{0});  // external attributes
     put_little(entry, clamp32(record.header_offset));
     entry.append(record.name).append(extra);
-    out_.write(entry);
+    write(entry);
   }
-  const std::uint64_t end = out_.size();
+  const std::uint64_t end = out_->size();
   const std::uint64_t count = records_.size();
   const auto count16 = count >= zip::escape16 ? zip::escape16 : static_cast<std::uint16_t>(count);
   std::string tail;
@@ -162,7 +178,7 @@ void ZipWriter::finish() {
   put_little(tail, clamp32(end - directory));
   put_little(tail, clamp32(directory));
   put_little(tail, std::uint16_t{0});  // comment
-  out_.write(tail);
+  write(tail);
 }
 
 }  // namespace danling::inline v0::formats

@@ -23,12 +23,15 @@ class InputFile {
  public:
   /// @throws CheckpointError with the system's reason when it cannot be opened or is not a regular file.
   explicit InputFile(std::filesystem::path path);
+  /// The `length` bytes of the file from `offset` on, as if they were a file. @throws CheckpointError also when the
+  /// file ends before.
+  InputFile(std::filesystem::path path, std::uint64_t offset, std::uint64_t length);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// Bytes in the file when it was opened.
+  /// Bytes in the file, or in the part of it, when it was opened.
   std::uint64_t size() const { return size_; }
   /// Fills `out` from `offset`. @throws CheckpointError when the file ends before or cannot be read.
   /// Several threads may read at a time.
@@ -38,6 +41,7 @@ class InputFile {
   friend class AtomicFile;
   std::filesystem::path path_;
   int descriptor_ = -1;
+  std::uint64_t begin_ = 0;
   std::uint64_t size_ = 0;
 };
 

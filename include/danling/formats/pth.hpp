@@ -37,6 +37,8 @@ class PthReader {
   /// Reads the tree and checks the archive's records against the manifest, if any.
   /// @throws CheckpointError that names file, record and reason
   explicit PthReader(const std::filesystem::path& path);
+  /// The archive in the `length` bytes of a file from `offset` on.
+  PthReader(const std::filesystem::path& path, std::uint64_t offset, std::uint64_t length);
 
   const RecordTree& tree() const { return pickled_.tree; }
   std::size_t num_storages() const { return entries_.size(); }
@@ -69,6 +71,7 @@ class PthReader {
   void verify() const;
 
  private:
+  void open();
   const ZipEntry& require(const std::string& name) const;
   void check_manifest();
 

@@ -32,6 +32,8 @@ struct ZipEntry {
 class ZipReader {
  public:
   explicit ZipReader(std::filesystem::path path, std::uint64_t max_inflated = std::uint64_t{1} << 30);
+  /// The archive in the `length` bytes of a file from `offset` on; its offsets count from there.
+  ZipReader(std::filesystem::path path, std::uint64_t offset, std::uint64_t length);
 
   const std::filesystem::path& path() const { return file_.path(); }
   const std::vector<ZipEntry>& entries() const { return entries_; }
@@ -61,6 +63,7 @@ class ZipReader {
   [[noreturn]] void fail(const ZipEntry& entry, const std::string& reason) const;
 
  private:
+  void open(std::uint64_t max_inflated);
   [[noreturn]] void fail(const std::string& reason) const;
   struct Directory {
     std::uint64_t offset;

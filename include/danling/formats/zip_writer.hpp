@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,17 @@
 #include <danling/formats/file.hpp>
 
 namespace danling::inline v0::formats {
+
+/// Where an archive is written to. Offsets in the archive count from the position at which it begins.
+class ZipOutput {
+ public:
+  virtual ~ZipOutput() = default;
+  /// Bytes of the archive so far.
+  virtual std::uint64_t size() const = 0;
+  virtual void write(std::span<const std::byte> bytes) = 0;
+  /// Appends while `meanwhile` runs, which reads the bytes too: see AtomicFile.
+  virtual void write(std::span<const std::byte> bytes, const std::function<void()>& meanwhile) = 0;
+};
 
 /// One written entry.
 struct ZipRecord {
@@ -31,7 +43,8 @@ struct ZipRecord {
 class ZipWriter {
  public:
   /// Data starts at multiples of `alignment` bytes.
-  explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64) : out_(out), alignment_(alignment) {}
+  explicit ZipWriter(AtomicFile& out, std::size_t alignment = 64);
+  explicit ZipWriter(ZipOutput& out, std::size_t alignment = 64) : out_(&out), alignment_(alignment) {}
 
   /// Adds an entry. Past 4 GiB the zip64 fields are used. @throws CheckpointError for a repeated name.
   void add(std::string_view name, std::span<const std::byte> data);
@@ -48,7 +61,10 @@ class ZipWriter {
  private:
   ZipRecord begin(std::string_view name, std::uint64_t size);
 
-  AtomicFile& out_;
+  void write(std::string_view text) { out_->write(std::as_bytes(std::span(text))); }
+
+  std::unique_ptr<ZipOutput> whole_file_;
+  ZipOutput* out_;
   std::size_t alignment_;
   std::vector<ZipRecord> records_;
   std::unordered_set<std::string> names_;

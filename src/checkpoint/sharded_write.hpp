@@ -1,0 +1,59 @@
+// The files of one sharded checkpoint: each rank's, and those that complete it.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <danling/formats/dcp_manifest.hpp>
+#include <danling/formats/dcp_metadata.hpp>
+#include <danling/formats/tensor_record.hpp>
+
+#include "sharded_plan.hpp"
+
+namespace danling::inline v0 {
+
+/// What a rank has written, and what it knows of the state.
+struct ShardReport {
+  std::optional<formats::DcpManifest::File> file;
+  std::vector<formats::DcpEntry> entries;  ///< its boxes
+  formats::RecordTree values;
+  std::vector<std::pair<std::string, std::vector<Key>>> tensors;  ///< all of its state, with their keys
+};
+
+/// The items that this rank writes, their tensors in host memory or on a device, and its whole plan.
+struct ShardWork {
+  std::vector<ShardItem> items;
+  formats::RecordTree values;
+  std::vector<std::pair<std::string, std::vector<Key>>> tensors;
+};
+
+/// The part of `plan` at `positions`, without the tensors of the others.
+ShardWork work_of(ShardPlan plan, const std::vector<std::size_t>& positions);
+
+/// Writes `__<rank>_0.distcp`, if the rank has items; with `verify` it is read back. Waits for devices and the disk.
+/// @throws CheckpointError
+ShardReport write_shard(const std::filesystem::path& directory, int rank, const ShardWork& work, bool verify);
+
+/// Leaves the report, or the reason why there is none, in the directory, for rank 0. @throws CheckpointError
+void leave_report(const std::filesystem::path& directory, int rank, const ShardReport& report);
+void leave_failure(const std::filesystem::path& directory, int rank, const std::string& error) noexcept;
+/// Removes what a save that was killed left for rank 0.
+void remove_reports(const std::filesystem::path& directory, int world_size);
+/// Waits for the reports of the other ranks. `gives_up` is asked meanwhile, and returns a reason to stop.
+/// @throws CheckpointError that names the rank at fault
+std::vector<ShardReport> await_reports(const std::filesystem::path& directory, int world_size,
+                                       const std::function<std::string()>& gives_up, std::chrono::milliseconds timeout);
+
+/// The fields of a manifest that the state does not have.
+struct ShardNotes {
+  std::optional<double> score = std::nullopt;
+};
+/// Writes the values, the metadata and the manifest; removes the reports. @throws CheckpointError
+formats::DcpManifest complete_checkpoint(const std::filesystem::path& directory, std::vector<ShardReport> reports,
+                                         const ShardNotes& notes);
+
+}  // namespace danling::inline v0

@@ -1,0 +1,15 @@
+// Pickles with objects of the classes of torch.distributed.checkpoint.
+#pragma once
+
+#include <string_view>
+
+#include <danling/formats/tensor_record.hpp>
+
+namespace danling::inline v0::formats {
+
+/// As read_pickle, and reads objects of the classes of `pickle::find_record_class` as maps: `class`, the name, and
+/// `state`, the fields or the arguments. Dtypes become their names. A map with such objects as keys becomes a list of
+/// pairs. Any other class is refused by name. @throws CheckpointError
+RecordTree read_record_objects(std::string_view bytes, std::string_view source);
+
+}  // namespace danling::inline v0::formats
