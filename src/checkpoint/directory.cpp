@@ -1,12 +1,8 @@
 #include "directory.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <exception>
 #include <iterator>
 #include <limits>
@@ -24,6 +20,7 @@
 
 #include "counters.hpp"
 #include "state_archive.hpp"
+#include "sync_file.hpp"
 #include "tensors/dtypes.hpp"
 
 namespace danling::inline v0 {
@@ -82,19 +79,6 @@ std::optional<CheckpointCounters> readable_counters(const fs::path& path) {
   }
 }
 
-void sync_file(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0 && errno == ENOENT) {
-    return;
-  }
-  const int error = descriptor < 0 || ::fdatasync(descriptor) != 0 ? errno : 0;
-  if (descriptor >= 0) {
-    ::close(descriptor);
-  }
-  check<CheckpointError>(error == 0, "checkpoint.write", "expected to bring to disk ", quote(path.string()),
-                         ", got errno ", error, " (", std::generic_category().message(error), ")");
-}
-
 }  // namespace
 
 CheckpointDirectory::~CheckpointDirectory() { unlock(); }
@@ -106,20 +90,7 @@ void CheckpointDirectory::prepare(const RetentionRules& rules) {
     return;
   }
   fs::create_directories(directory_);
-  if (lock_ < 0) {
-    // Locks the directory itself: this leaves no file behind and ends with the process. On file systems without locks,
-    // saves proceed.
-    const int descriptor = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    check<CheckpointError>(descriptor >= 0, "checkpoint.write", "expected to open the directory ",
-                           quote(directory_.string()), ", got errno ", errno, " (",
-                           std::generic_category().message(errno), ")");
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      ::close(descriptor);
-      fail<StateError>("checkpoint.lock", "expected ", quote(directory_.string()),
-                       " to be free, got another manager that saves into it; close that one, or save elsewhere");
-    }
-    lock_ = descriptor;
-  }
+  lock_.lock(directory_);
   formats::remove_stale_temporaries(directory_);
   history_ = history_on_disk();
   if (rules.best > 0) {
@@ -131,15 +102,8 @@ void CheckpointDirectory::prepare(const RetentionRules& rules) {
   prepared_ = true;
 }
 
-// Whether the directory was removed under this process.
-bool CheckpointDirectory::is_removed() const {
-  struct stat status {};
-  return (::stat(directory_.c_str(), &status) != 0 && errno == ENOENT) ||
-         (lock_ >= 0 && ::fstat(lock_, &status) == 0 && status.st_nlink == 0);
-}
-
 void CheckpointDirectory::recreate(const Publication& what, Published& out) {
-  if (prepared_ && !is_removed()) {
+  if (prepared_ && !lock_.is_removed(directory_)) {
     return;
   }
   unlock();
@@ -150,10 +114,7 @@ void CheckpointDirectory::recreate(const Publication& what, Published& out) {
 }
 
 void CheckpointDirectory::unlock() {
-  if (lock_ >= 0) {
-    ::close(lock_);
-  }
-  lock_ = -1;
+  lock_.unlock();
   prepared_ = false;
 }
 
@@ -163,7 +124,7 @@ Published CheckpointDirectory::publish(const Publication& what, const State& sta
     try {
       write(what, state, out);
     } catch (const CheckpointError&) {
-      if (!is_removed()) {
+      if (!lock_.is_removed(directory_)) {
         throw;
       }
       out = {};  // removed during the save

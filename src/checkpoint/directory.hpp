@@ -11,6 +11,7 @@
 #include <danling/checkpoint/manager.hpp>
 #include <danling/state/state.hpp>
 
+#include "directory_lock.hpp"
 #include "retention.hpp"
 
 namespace danling::inline v0 {
@@ -82,13 +83,12 @@ class CheckpointDirectory {
   void prune(const Publication& what, Published& out);
   bool is_valid(const std::filesystem::path& path) const;
   bool is_model(const std::filesystem::path& path) const;
-  bool is_removed() const;
   void recreate(const Publication& what, Published& out);
   std::vector<HistoryEntry> history_on_disk() const;
   std::vector<std::filesystem::path> older_than_latest() const;
 
   std::filesystem::path directory_;
-  int lock_ = -1;
+  DirectoryLock lock_;
   bool prepared_ = false;
   std::vector<HistoryEntry> history_;        // oldest first; preceded by files ahead of this run, of an abandoned one
   std::optional<FileIdentity> known_valid_;  // identity of `latest`

@@ -8,25 +8,15 @@
 #include <vector>
 
 #include "directory.hpp"
-#include "export_dtype.hpp"
+#include "manager_options.hpp"
 #include "save_thread.hpp"
 #include "unwritten_state.hpp"
 
 namespace danling::inline v0 {
 namespace {
 
+using detail::AsyncMode, detail::no_copy;
 using Clock = std::chrono::steady_clock;
-
-enum class AsyncMode { disabled, async, async_with_pinned_mem };
-
-AsyncMode async_mode_of(const CheckpointOptions& options) {
-  static const std::vector<std::string> modes = {"disabled", "async", "async_with_pinned_mem"};
-  const std::string name = options.async_mode.value_or(options.async_enabled ? "async" : "disabled");
-  const auto found = std::find(modes.begin(), modes.end(), name);
-  check<ConfigError>(found != modes.end(), "checkpoint.async_mode", "expected one of ", join(modes), ", got ",
-                     quote(name));
-  return static_cast<AsyncMode>(found - modes.begin());
-}
 
 }  // namespace
 
@@ -34,19 +24,11 @@ class FileCheckpointManager::Impl {
  public:
   Impl(CheckpointOptions options, StateFunction full_state, StateFunction model_state, FileCheckpointManager& owner)
       : options_(std::move(options)),
-        async_mode_(async_mode_of(options_)),
+        async_mode_(detail::async_mode_of(options_)),
         full_state_(std::move(full_state)),
         model_state_(std::move(model_state)),
         shared_(std::make_shared<Shared>(options_.directory, owner)) {
-    const auto at_least_zero = [](std::string_view key, auto value) {
-      check<ConfigError>(value >= 0, concat("checkpoint.", key), "expected 0 or more, got ", value);
-    };
-    at_least_zero("keep_latest_k", options_.keep_latest_k);
-    at_least_zero("keep_best_k", options_.keep_best_k);
-    at_least_zero("keep_every_hours", options_.keep_every_hours);
-    if (options_.export_dtype) {
-      resolve_export_dtype(*options_.export_dtype);
-    }
+    detail::check_options(options_);
   }
   ~Impl() {
     thread_.reset();  // waits, or detaches the thread
@@ -60,49 +42,25 @@ class FileCheckpointManager::Impl {
   CheckpointDirectory& directory() { return shared_->directory; }
 
   bool save(const CheckpointRequest& request) {
-    check_name(request.name);
-    const bool best = request.save_best && request.is_best;
-    const bool due = should_persist(request, options_.interval.value_or(0));
-    if (options_.load_only || (!due && !best)) {
+    const auto plan = detail::plan_save(options_, request);
+    if (!plan) {
       return false;
     }
-    const bool model_only = request.last_step && options_.last_save_model_only;
-    const bool with_model = request.last_step && request.name == "latest" && request.export_model;
-    Publication what;
-    what.name = request.name;
-    // A run cannot resume from a model, so it does not enter the history.
-    what.history =
-        due && request.history && !model_only ? history_name(request, options_.interval.value_or(0)) : std::nullopt;
-    what.latest_may_be_model = options_.last_save_model_only;
-    what.sync_first = options_.sync_first;
-    what.score = model_only ? std::nullopt : request.score;
-    what.rules = rules(request.higher_is_better);
-    if (what.history) {
-      what.aliases.push_back(*what.history);
-    }
-    if (best) {
-      what.aliases.push_back("best");
-    }
-    if (with_model && model_only) {
-      what.aliases.push_back("model");
-      what.weights = options_.export_safetensors ? "model" : "";
-    }
-    const bool reliable = what.history || best || request.last_step || request.force || request.name != "latest";
-    publish(what, reliable, [&] { return model_only ? exported_model() : full_state_(); });
-    if (with_model && !model_only) {
+    publish(plan->what, plan->reliable, [&] { return plan->model_only ? exported_model() : full_state_(); });
+    if (plan->model_beside) {
       save_model("model");
     }
     return true;
   }
 
   void save_model(const std::string& name) {
-    check_name(name);
+    detail::check_checkpoint_name(name);
     if (options_.load_only) {
       return;
     }
     Publication what;
     what.name = name;
-    what.rules = rules(false);
+    what.rules = detail::rules_of(options_, false);
     what.weights = options_.export_safetensors ? name : "";
     publish(what, /*reliable=*/true, [&] { return exported_model(); });
   }
@@ -211,22 +169,9 @@ class FileCheckpointManager::Impl {
     }
   };
 
-  RetentionRules rules(bool higher_is_better) const {
-    return {options_.keep_latest_k, options_.keep_best_k, options_.keep_every_hours, higher_is_better};
-  }
-
   State exported_model() const {
     const State state = model_state_();
     return options_.export_dtype ? export_state(state, *options_.export_dtype) : state;
-  }
-
-  static void check_name(const std::string& name) {
-    const bool plain = !name.empty() && name.size() <= 200 && name.front() != '.' &&
-                       std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == '/'; });
-    check<ConfigError>(plain, "checkpoint.save", "expected a name for a file, without folders, got ", quote(name));
-    check<ConfigError>(name != "previous" && !name.starts_with("ckpt-"), "checkpoint.save",
-                       "expected a name other than those that are given by themselves (previous, ckpt-...), got ",
-                       quote(name));
   }
 
   template <class MakeState>
@@ -283,11 +228,6 @@ class FileCheckpointManager::Impl {
     } catch (const std::exception& error) {
       out.error = no_copy(error);
     }
-  }
-
-  static std::string no_copy(const std::exception& error) {
-    const std::string_view text = error.what();  // LibTorch appends a backtrace
-    return concat("[checkpoint.write] expected memory for a copy of the state, got ", text.substr(0, text.find('\n')));
   }
 
   CheckpointOptions options_;

@@ -32,6 +32,7 @@ struct SaveThread::Shared {
   std::optional<Save> waiting;
   std::optional<std::size_t> writing;  // the buffer being written
   bool closing = false;
+  bool held = false;
   bool left_alone = false;
   std::array<StagingBuffer, 2> buffers;
   std::size_t last_staged = 0;
@@ -40,7 +41,7 @@ struct SaveThread::Shared {
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return waiting.has_value() || closing; });
+      changed.wait(lock, [&] { return (waiting.has_value() && !held) || closing; });
       if (!waiting) {
         return;
       }
@@ -64,7 +65,7 @@ struct SaveThread::Shared {
   }
 };
 
-SaveThread::SaveThread() : shared_(std::make_shared<Shared>()) {}
+SaveThread::SaveThread(bool drops_waiting) : shared_(std::make_shared<Shared>()), drops_waiting_(drops_waiting) {}
 
 SaveThread::~SaveThread() {
   if (!shared_->thread.joinable()) {
@@ -86,7 +87,7 @@ void SaveThread::save(const State& state, bool pinned, bool reliable, Work work)
   std::size_t buffer = 0;
   {
     std::unique_lock lock(shared.mutex);
-    if (shared.waiting && !shared.waiting->reliable) {
+    if (drops_waiting_ && shared.waiting && !shared.waiting->reliable) {
       shared.waiting.reset();
     }
     shared.changed.wait(lock, [&] { return !shared.waiting; });
@@ -126,6 +127,27 @@ bool SaveThread::wait(std::optional<double> timeout) {
   shared_->left_alone =
       !shared_->changed.wait_for(lock, std::chrono::duration<double>(std::min(*timeout, kLongest)), idle);
   return !shared_->left_alone;
+}
+
+bool SaveThread::is_idle_within(double seconds) {
+  std::unique_lock lock(shared_->mutex);
+  return shared_->changed.wait_for(lock, std::chrono::duration<double>(std::min(seconds, kLongest)),
+                                   [&] { return !shared_->waiting && !shared_->writing; });
+}
+
+bool SaveThread::hold() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->held = true;
+  return shared_->waiting.has_value() && !shared_->waiting->reliable;
+}
+
+void SaveThread::release(bool drop) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->held = false;
+  if (drop) {
+    shared_->waiting.reset();
+  }
+  shared_->changed.notify_all();
 }
 
 void SaveThread::order_current_stream() { shared_->buffers[shared_->last_staged].order_current_stream(); }

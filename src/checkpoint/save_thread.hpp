@@ -16,7 +16,8 @@ class SaveThread {
   /// Writes a state; `copying_failed` is set if copying from its device failed. Runs on the thread; must not throw.
   using Work = std::function<void(const State& state, std::exception_ptr copying_failed)>;
 
-  SaveThread();
+  /// `drops_waiting`: whether save() replaces a waiting one that is not reliable; otherwise only release() does.
+  explicit SaveThread(bool drops_waiting = true);
   /// Waits for all saves, unless an earlier wait() timed out: then it detaches the thread, which may be blocked for
   /// ever.
   ~SaveThread();
@@ -31,6 +32,14 @@ class SaveThread {
   /// Waits until no save is running or waiting; returns false after `timeout` seconds.
   bool wait(std::optional<double> timeout);
 
+  /// As wait(); a timeout does not change what the destructor does.
+  bool is_idle_within(double seconds);
+
+  /// Keeps a waiting save from beginning until release(). Returns whether one waits that is not reliable.
+  bool hold();
+  /// `drop`: discards the waiting save.
+  void release(bool drop);
+
   /// Orders later work on the current stream behind the copies from its device.
   void order_current_stream();
 
@@ -39,6 +48,7 @@ class SaveThread {
 
   struct Shared;
   std::shared_ptr<Shared> shared_;
+  bool drops_waiting_;
 };
 
 }  // namespace danling::inline v0

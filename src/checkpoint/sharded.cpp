@@ -5,7 +5,6 @@
 
 #include <danling/core/error.hpp>
 #include <danling/formats/dcp_reader.hpp>
-#include <danling/formats/file.hpp>
 
 #include "memory.hpp"
 #include "nested_state.hpp"
@@ -162,23 +161,7 @@ State load_sharded(const fs::path& checkpoint, const ShardSelector& wanted) {
   });
 }
 
-fs::path resolve_sharded(const fs::path& checkpoint) {
-  fs::path pointer = checkpoint;
-  if (pointer.extension() != ".pointer") {
-    pointer += ".pointer";
-  }
-  std::error_code missing;
-  if (!fs::is_regular_file(pointer, missing)) {
-    return checkpoint;
-  }
-  const formats::InputFile file(pointer);
-  check<CheckpointError>(file.size() < 4096, "checkpoint.read", "expected the name of a directory, got ", file.size(),
-                         " bytes (file ", quote(pointer.string()), ")");
-  std::string name(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(name)));
-  name.erase(name.find_last_not_of(" \r\n\t") + 1);
-  return name.empty() ? checkpoint : pointer.parent_path() / name;
-}
+fs::path resolve_sharded(const fs::path& checkpoint) { return formats::resolve_dcp(checkpoint); }
 
 bool is_sharded(const fs::path& checkpoint) { return formats::is_dcp(resolve_sharded(checkpoint)); }
 

@@ -105,6 +105,24 @@ bool is_dcp(const std::filesystem::path& directory) {
   return std::filesystem::is_regular_file(directory / dcp_metadata_name, missing);
 }
 
+std::filesystem::path resolve_dcp(const std::filesystem::path& checkpoint) {
+  std::filesystem::path pointer = checkpoint;
+  if (pointer.extension() != ".pointer") {
+    pointer += ".pointer";
+  }
+  std::error_code missing;
+  if (!std::filesystem::is_regular_file(pointer, missing)) {
+    return checkpoint;
+  }
+  const InputFile file(pointer);
+  check<CheckpointError>(file.size() < 4096, "checkpoint.read", "expected the name of a directory, got ", file.size(),
+                         " bytes (file ", quote(pointer.string()), ")");
+  std::string name(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(name)));
+  name.erase(name.find_last_not_of(" \r\n\t") + 1);
+  return name.empty() ? checkpoint : pointer.parent_path() / name;
+}
+
 DcpReader::DcpReader(std::filesystem::path directory)
     : directory_(std::move(directory)), manifest_(find_dcp_manifest(directory_)) {
   check_files();

@@ -1,0 +1,94 @@
+// The saves of one sharded manager: written by this rank's thread, completed by rank 0's, agreed upon by all.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <danling/distributed/group.hpp>
+
+#include "directory.hpp"
+#include "sharded_directory.hpp"
+#include "sharded_write.hpp"
+
+namespace danling::inline v0 {
+
+/// One save, as all ranks know it.
+struct ShardedSave {
+  std::int64_t number = 0;
+  std::string target;   ///< name of its directory
+  std::string running;  ///< see ShardedDirectory::publish
+  Publication what;
+  bool verify = false;  ///< read each file back: an older checkpoint may be removed for it
+  std::chrono::steady_clock::time_point requested;
+};
+
+/// How a save ended, known to rank 0 first.
+struct ShardedOutcome {
+  std::int64_t number = 0;
+  std::string name;     ///< see Publication
+  std::string history;  ///< empty without
+  bool best = false;
+  double seconds = 0.0;
+  Published done;
+};
+
+/// What a rank says to the others at each call.
+struct ShardedMessage {
+  std::string error;  ///< the state could not be made
+  bool flag = false;  ///< of the call
+  bool expired = false;
+  std::string digest;                                          ///< of the boxes of its tensors
+  std::vector<std::pair<std::int64_t, std::string>> failures;  ///< saves that this rank could not write
+  std::vector<ShardedOutcome> outcomes;                        ///< of rank 0
+};
+
+std::string pack_message(const ShardedMessage& message);
+ShardedMessage unpack_message(const std::string& bytes);
+
+/// What the saving thread uses; it may outlive the manager.
+class ShardedSession {
+ public:
+  ShardedSession(const std::filesystem::path& path, int rank, int world_size, std::chrono::milliseconds timeout)
+      : directory(path), rank_(rank), world_size_(world_size), timeout_(timeout) {}
+
+  /// Writes this rank's part and reports; on rank 0 also completes and publishes the checkpoint. Does not throw.
+  void run(const ShardedSave& save, const ShardWork& work, const std::string& copying_error);
+  /// The parts of run(), for saves that the calling thread makes. @return the error, or nothing
+  std::string write(const ShardedSave& save, const ShardWork& work);
+  void complete(const ShardedSave& save);
+  void fail(const ShardedSave& save, const std::string& error);
+
+  /// Rank 0: a save that another rank failed to write need not be waited for.
+  void abandon(std::int64_t number, const std::string& reason);
+  /// Saves whose shards do not come within 5 s are given up.
+  void end();
+  void take(ShardedMessage& message);
+
+  ShardedDirectory directory;
+
+ private:
+  std::string reason_to_give_up(std::int64_t number);
+  void finish(const ShardedSave& save, Published done);
+
+  int rank_;
+  int world_size_;
+  std::chrono::milliseconds timeout_;
+  std::optional<ShardReport> own_;
+  std::mutex mutex_;
+  std::map<std::int64_t, std::string> abandoned_;
+  std::optional<std::chrono::steady_clock::time_point> ended_;
+  std::vector<std::pair<std::int64_t, std::string>> failures_;
+  std::vector<ShardedOutcome> outcomes_;
+};
+
+/// Writes the tensors of a model's checkpoint below `prefix` as a safetensors file, piece by piece.
+/// @throws CheckpointError
+void export_sharded(const std::filesystem::path& directory, const std::string& prefix,
+                    const std::filesystem::path& file);
+
+}  // namespace danling::inline v0
