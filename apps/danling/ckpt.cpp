@@ -19,7 +19,8 @@ constexpr CommandEntry kCommands[] = {
 int ckpt(std::span<const std::string> words) {
   return dispatch(
       "danling ckpt",
-      "Reads files of torch.save and danling (.pth, .pt, .bin) and safetensors files, detected by content.\n"
+      "Reads files of torch.save and danling (.pth, .pt, .bin), safetensors files, and directories of shards of\n"
+      "danling and torch.distributed.checkpoint, detected by content; `latest` stands for `latest.pointer`.\n"
       "No code in a file is run, and no file is held in memory as a whole.\n",
       kCommands, words);
 }

@@ -53,7 +53,9 @@ Json json_leaf(const Leaf& leaf) {
 
 Json json_file(const TensorFile& file) {
   return {{"file", file.path().string()},
-          {"format", file.is_safetensors() ? "safetensors" : "pth"},
+          {"format", file.is_sharded()       ? "sharded"
+                     : file.is_safetensors() ? "safetensors"
+                                             : "pth"},
           {"bytes", file.size()}};
 }
 

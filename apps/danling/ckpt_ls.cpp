@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/dcp_reader.hpp>
 
 #include "arguments.hpp"
 #include "ckpt.hpp"
@@ -60,6 +61,7 @@ FileLine describe_file(const std::filesystem::path& path) {
   try {
     const TensorFile file(path);
     const RecordTree& tree = file.tree();
+    line.bytes = file.size();
     line.kind = kind_of(tree);
     if (tree.is_map()) {
       const RecordTree* state = tree.find("state");
@@ -91,7 +93,8 @@ std::vector<FileLine> describe_directory(const std::filesystem::path& directory)
   std::map<std::pair<dev_t, ino_t>, std::size_t> first;
   for (const auto& path : checkpoints_in(directory)) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) {
+    const bool sharded = is_sharded_path(path);
+    if (::stat(sharded ? danling::formats::resolve_dcp(path).c_str() : path.c_str(), &status) != 0) {
       continue;  // removed since then: a run is active in this directory
     }
     const auto [found, added] = first.try_emplace({status.st_dev, status.st_ino}, out.size());
@@ -100,7 +103,9 @@ std::vector<FileLine> describe_directory(const std::filesystem::path& directory)
       line.name = path.filename().string();
       line.same_as = out[found->second].name;
     }
-    line.bytes = static_cast<std::uint64_t>(status.st_size);
+    if (!sharded) {
+      line.bytes = static_cast<std::uint64_t>(status.st_size);
+    }
     line.modified = status.st_mtime;
     out.push_back(std::move(line));
   }
@@ -159,6 +164,9 @@ void print_file(const TensorFile& file) {
     }
   }
   print_table(rows, {false, false, false, true});
+  for (const auto& reason : file.unread()) {
+    std::printf("not read: %s\n", printable(reason).c_str());
+  }
 }
 
 }  // namespace
@@ -186,7 +194,7 @@ int ckpt_ls(std::span<const std::string> words) {
     if (names.size() > 1 && !json) {
       std::printf("%s%s:\n", &name == &names.front() ? "" : "\n", name.c_str());
     }
-    if (std::filesystem::is_directory(name)) {
+    if (std::filesystem::is_directory(name) && !is_sharded_path(name)) {
       const auto lines = describe_directory(name);
       for (const auto& line : lines) {
         sound = sound && line.reason.empty();

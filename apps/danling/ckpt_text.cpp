@@ -20,18 +20,25 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& d
     if (entry.is_regular_file() && !name.starts_with('.') &&
         std::find(std::begin(kEndings), std::end(kEndings), entry.path().extension().string()) != std::end(kEndings)) {
       out.push_back(entry.path());
+    } else if ((entry.is_directory() || entry.path().extension() == ".pointer") && !name.starts_with('.') &&
+               is_sharded_path(entry.path())) {
+      out.push_back(entry.path());
     }
   }
   std::sort(out.begin(), out.end());
-  danling::check<danling::CheckpointError>(!out.empty(), "danling ckpt", "expected files called ",
-                                           "*.pth, *.pt, *.bin, *.ckpt or *.safetensors, got none in ",
-                                           quote(directory.string()));
+  danling::check<danling::CheckpointError>(
+      !out.empty(), "danling ckpt", "expected files called ",
+      "*.pth, *.pt, *.bin, *.ckpt or *.safetensors, or directories of shards, got none in ", quote(directory.string()));
   return out;
 }
 
 std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>& words) {
   std::vector<std::filesystem::path> out;
   for (const auto& word : words) {
+    if (is_sharded_path(word)) {
+      out.emplace_back(word);
+      continue;
+    }
     std::error_code error;
     const auto status = std::filesystem::status(word, error);
     danling::check<danling::CheckpointError>(std::filesystem::exists(status), "danling ckpt",

@@ -19,18 +19,22 @@ struct Verdict {
 };
 
 Verdict verify(const std::filesystem::path& path) {
-  const danling::formats::InputFile opened(path);  // an unreadable file is an error, not damage
+  if (!is_sharded_path(path)) {
+    const danling::formats::InputFile opened(path);  // an unreadable file is an error, not damage
+  }
   try {
     const TensorFile file(path);
     const std::string checks = file.checks();
     Verdict out;
-    out.checked = danling::concat(
-        checks.empty() ? (file.is_safetensors() ? "its header" : "its structure") : checks,
-        checks.empty() ? "" : " of ",
-        checks.empty() ? "" : count_text(file.num_records(), file.is_safetensors() ? "tensor" : "record"),
-        file.has_hashes() ? ""
-        : checks.empty()  ? "; the file has no checksums"
-                          : "; the file has no hashes of danling");
+    out.checked = danling::concat(checks.empty() ? (file.is_safetensors() ? "its header" : "its structure") : checks,
+                                  checks.empty() ? "" : " of ",
+                                  checks.empty() ? ""
+                                                 : count_text(file.num_records(), file.is_sharded()       ? "file"
+                                                                                  : file.is_safetensors() ? "tensor"
+                                                                                                          : "record"),
+                                  file.has_hashes() ? ""
+                                  : checks.empty()  ? "; the file has no checksums"
+                                                    : "; the file has no hashes of danling");
     out.damage = file.verify();
     return out;
   } catch (const danling::CheckpointError& error) {
@@ -47,7 +51,9 @@ int ckpt_verify(std::span<const std::string> words) {
         "Usage: danling ckpt verify FILE|DIRECTORY...\n\n"
         "Reads every byte and checks what the file has to check it with: hashes and CRCs of danling's files, CRCs of\n"
         "torch.save's; of safetensors files that danling did not write, and of archives written without CRCs\n"
-        "(torch.serialization.set_crc32_options), the structure alone, since they have no checksums.\n"
+        "(torch.serialization.set_crc32_options), the structure alone, since they have no checksums. Of a directory "
+        "of\n"
+        "shards every file, by danling's hashes or the CRCs of Python's archives.\n"
         "\n%s\n"
         "Example: danling ckpt verify runs/mnist/checkpoints\n"
         "Exit code: 0 when all are sound, 1 when one is damaged, 2 for any other error, such as a missing file.\n",

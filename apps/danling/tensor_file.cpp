@@ -6,11 +6,13 @@
 #include <optional>
 
 #include <danling/core/error.hpp>
+#include <danling/formats/dcp_reader.hpp>
 #include <danling/formats/pth.hpp>
 
 namespace danling_command {
 
 using danling::concat;
+using danling::formats::DcpReader;
 using danling::formats::PthReader;
 using danling::formats::SafetensorsReader;
 
@@ -40,6 +42,7 @@ void resize(std::vector<std::byte>& out, std::uint64_t bytes, const std::filesys
 struct TensorFile::Backing {
   std::optional<PthReader> pth;
   std::optional<SafetensorsReader> safetensors;
+  std::unique_ptr<DcpReader> shards;
   RecordTree tree;  // of safetensors
   std::vector<bool> verified;
   std::vector<std::byte> inflated;  // of one storage that is deflated
@@ -47,6 +50,17 @@ struct TensorFile::Backing {
 };
 
 TensorFile::TensorFile(const std::filesystem::path& path) : path_(path), backing_(std::make_unique<Backing>()) {
+  if (is_sharded_path(path)) {
+    path_ = danling::formats::resolve_dcp(path);
+    backing_->shards = std::make_unique<DcpReader>(path_);
+    DcpReader& reader = *backing_->shards;
+    danling::check<danling::CheckpointError>(
+        reader.manifest() || reader.find(danling::formats::dcp_tree_name) == nullptr, "checkpoint.read",
+        "expected a manifest, got none: the save was not completed (directory ", danling::quote(path_.string()), ")");
+    backing_->tree = reader.tree();
+    size_ = reader.size();
+    return;
+  }
   if (danling::formats::is_safetensors(path)) {
     const auto& reader = backing_->safetensors.emplace(path);
     RecordTree::Map map;
@@ -70,19 +84,42 @@ TensorFile::TensorFile(const std::filesystem::path& path) : path_(path), backing
 TensorFile::~TensorFile() = default;
 
 bool TensorFile::is_safetensors() const { return backing_->safetensors.has_value(); }
+bool TensorFile::is_sharded() const { return backing_->shards != nullptr; }
 
 std::string TensorFile::format() const {
+  if (is_sharded()) {
+    const auto& manifest = backing_->shards->manifest();
+    return manifest
+               ? concat("shards of danling, of ", manifest->world_size, " rank", manifest->world_size == 1 ? "" : "s")
+               : "directory of torch.distributed.checkpoint";
+  }
   const bool ours = has_hashes() || (backing_->pth && backing_->pth->has_manifest());
   return concat(is_safetensors() ? "safetensors file" : "PyTorch archive", ours ? " of danling" : "");
 }
 
 const RecordTree& TensorFile::tree() const { return backing_->pth ? backing_->pth->tree() : backing_->tree; }
 
+std::vector<std::string> TensorFile::unread() const {
+  std::vector<std::string> out;
+  if (is_sharded()) {
+    for (const auto& [name, reason] : backing_->shards->unread()) {
+      out.push_back(concat(name, ": ", reason));
+    }
+  }
+  return out;
+}
+
 std::size_t TensorFile::num_storages() const {
+  if (is_sharded()) {
+    return backing_->shards->num_storages();
+  }
   return backing_->pth ? backing_->pth->num_storages() : backing_->safetensors->entries().size();
 }
 
 std::uint64_t TensorFile::storage_size(std::size_t storage) const {
+  if (is_sharded()) {
+    return backing_->shards->storage_size(storage);
+  }
   return backing_->pth ? backing_->pth->storage_size(storage) : backing_->safetensors->entries().at(storage).bytes;
 }
 
@@ -96,6 +133,10 @@ void TensorFile::verify_storage(std::size_t storage) const {
 
 void TensorFile::read(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) {
   auto& backing = *backing_;
+  if (is_sharded()) {
+    backing.shards->read_storage(storage, offset, out);
+    return;
+  }
   if (!backing.verified[storage]) {
     verify_storage(storage);
     backing.verified[storage] = true;
@@ -121,20 +162,35 @@ void TensorFile::read(std::size_t storage, std::uint64_t offset, std::span<std::
 }
 
 std::string TensorFile::checks() const {
+  if (is_sharded()) {
+    return has_hashes() ? "XXH3-128" : "CRC-32";
+  }
   return has_hashes() ? "XXH3-128" : backing_->pth && backing_->pth->has_checksums() ? "CRC-32" : "";
 }
 
 bool TensorFile::has_hashes() const {
+  if (is_sharded()) {
+    return backing_->shards->manifest().has_value();
+  }
   return backing_->pth ? backing_->pth->record_hash(backing_->pth->records().front()) != nullptr
                        : backing_->safetensors->has_hashes();
 }
 
 std::size_t TensorFile::num_records() const {
+  if (is_sharded()) {
+    return backing_->shards->files().size();
+  }
   return backing_->pth ? backing_->pth->records().size() : backing_->safetensors->entries().size();
 }
 
 std::vector<Damage> TensorFile::verify() const {
   std::vector<Damage> out;
+  if (is_sharded()) {
+    for (const auto& name : backing_->shards->files()) {
+      collect(out, name, [&] { backing_->shards->verify(name); });
+    }
+    return out;
+  }
   try {
     backing_->pth ? backing_->pth->verify() : backing_->safetensors->verify();  // on all cores
     return out;
@@ -151,6 +207,21 @@ std::vector<Damage> TensorFile::verify() const {
     }
   }
   return out;
+}
+
+bool is_sharded_path(const std::filesystem::path& path) {
+  const auto directory = danling::formats::resolve_dcp(path);
+  std::error_code error;
+  if (danling::formats::is_dcp(directory)) {
+    return true;
+  }
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".distcp") {  // a save that was not completed
+      return true;
+    }
+  }
+  return false;
 }
 
 bool is_plain_list(const RecordTree& tree) {

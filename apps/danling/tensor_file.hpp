@@ -1,4 +1,5 @@
-// One view of .pth archives and safetensors files: a tree of values, tensors read in pieces. No LibTorch.
+// One view of .pth archives, safetensors files and directories of shards: a tree of values, tensors read in pieces. No
+// LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -36,10 +37,15 @@ class TensorFile {
 
   const std::filesystem::path& path() const { return path_; }
   bool is_safetensors() const;
+  /// A directory of shards, danling's or Python's.
+  bool is_sharded() const;
   /// Display text: `PyTorch archive of danling`, `safetensors file`.
   std::string format() const;
-  /// Bytes of the file.
+  /// Bytes of the file, or of all files of a directory.
   std::uint64_t size() const { return size_; }
+
+  /// Of a directory of shards: why values could not be read, by name.
+  std::vector<std::string> unread() const;
 
   /// The values. Tied weights of a safetensors file, which it holds once, are tensors of one storage.
   const RecordTree& tree() const;
@@ -48,7 +54,8 @@ class TensorFile {
 
   std::size_t num_storages() const;
   std::uint64_t storage_size(std::size_t storage) const;
-  /// Fills `out` from byte `offset` of a storage; the first read of a storage verifies all of it.
+  /// Fills `out` from byte `offset` of a storage; the first read of a storage verifies all of it. Of danling's shards
+  /// each block is verified as it is read, Python's are not.
   void read(std::size_t storage, std::uint64_t offset, std::span<std::byte> out);
 
   /// Kind of checksums for verify(): `XXH3-128` or `CRC-32`; empty when the file has none.
@@ -68,6 +75,9 @@ class TensorFile {
   danling::formats::SafetensorsMetadata metadata_;
   std::unique_ptr<Backing> backing_;
 };
+
+/// Whether `path`, or what a file `<path>.pointer` names, is a directory of shards, complete or not.
+bool is_sharded_path(const std::filesystem::path& path);
 
 /// A value of a tree with its place, such as `optimizer.param_groups[0].lr`.
 struct Leaf {

@@ -308,7 +308,8 @@ TEST_CASE("danling ckpt: usage errors name the mistake and exit with 2", "[apps]
         "[danling ckpt diff] expected --tolerance with a number of at least 0, got '-1'\n");
   const danling_test::TempDir directory;
   CHECK(refusal({"ckpt", "ls", directory.path().string()}) ==
-        "[danling ckpt] expected files called *.pth, *.pt, *.bin, *.ckpt or *.safetensors, got none in '" +
+        "[danling ckpt] expected files called *.pth, *.pt, *.bin, *.ckpt or *.safetensors, or directories of shards, "
+        "got none in '" +
             directory.path().string() + "'\n");
   for (const char* name : {"ls", "show", "verify", "diff", "convert"}) {
     const auto help = run_danling({"ckpt", name, "--help"});
