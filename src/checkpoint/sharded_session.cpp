@@ -119,7 +119,6 @@ void ShardedSession::complete(const ShardedSave& save) {
 void ShardedSession::fail(const ShardedSave& save, const std::string& error) {
   Published done;
   done.error = error;
-  own_.reset();
   finish(save, std::move(done));
 }
 

@@ -44,6 +44,9 @@ class DcpMetadataReader {
     const RecordTree& places = member(fields, "storage_data");
     if (places.is_list()) {
       for (const auto& pair : places.list()) {
+        if (!pair.is_tuple() || pair.tuple().size() != 2) {
+          refuse("pairs of an entry and its place", pair.kind());
+        }
         place(pair.tuple().at(0), pair.tuple().at(1));
       }
     } else if (!places.is_map() || !places.map().empty()) {
@@ -265,8 +268,8 @@ std::string check_boxes(std::span<const std::int64_t> sizes, std::span<const Dcp
   // A size of 0 hides an overflow of the others.
   std::vector<std::int64_t> above_zero(sizes.begin(), sizes.end());
   std::replace(above_zero.begin(), above_zero.end(), std::int64_t{0}, std::int64_t{1});
-  if (!volume(above_zero, whole)) {
-    return concat("expected a tensor of less than 2^63 elements, got sizes ", text(sizes));
+  if (!volume(above_zero, whole) || whole > std::numeric_limits<std::int64_t>::max() / 16) {
+    return concat("expected a tensor of less than 2^59 elements, got sizes ", text(sizes));
   }
   volume(sizes, whole);
   std::int64_t sum = 0;

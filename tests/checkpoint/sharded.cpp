@@ -323,6 +323,31 @@ TEST_CASE("load_sharded: damage, missing files and saves that were not completed
            "bytes as the manifest lists it, got ");
 }
 
+TEST_CASE("load_sharded: metadata with other classes is refused by name, and runs no code", "[checkpoint][sharded]") {
+  const TempDir directory;
+  const auto error_with = [&](const std::string& metadata) {
+    danling_test::write_file(directory / ".metadata", metadata);
+    return error_of<CheckpointError>([&] { danling::load_sharded(directory.path()); });
+  };
+  const std::string file = "file '" + (directory / ".metadata").string() + "'";
+  CHECK(error_with(std::string("\x80\x02"
+                               "cos\nsystem\n(X\x02\0\0\0lstR.",
+                               24)) ==
+        "[checkpoint.read] expected plain values and tensors, got the global 'os.system', which is not read (" + file +
+            ", byte 2)");
+  CHECK(error_with("\x80\x02}.") ==
+        "[checkpoint.read] expected an object of the class Metadata, got a map (" + file + ")");
+  const auto corpus = fs::path(DANLING_SOURCE_DIR) / "tests/fuzz/corpus/dcp_metadata";
+  CHECK(error_with(danling_test::read_file(corpus / "outside")) ==
+        "[checkpoint.read] expected a file of the directory, got '../x' (" + file + ", entry 'w')");
+  CHECK(error_with(danling_test::read_file(corpus / "overlap")) ==
+        "[checkpoint.read] expected boxes of 12 elements together, got 15 of a tensor with sizes [4, 3] (" + file +
+            ", entry 'w')");
+  CHECK(error_with(danling_test::read_file(corpus / "huge")) ==
+        "[checkpoint.read] expected a tensor of less than 2^59 elements, got sizes [1099511627776, 1099511627776] (" +
+            file + ", entry 'w')");
+}
+
 TEST_CASE("save_sharded: Python's torch.distributed.checkpoint reads it", "[checkpoint][sharded][python]") {
   if (danling_test::python_with_torch().empty()) {
     WARN("no Python with torch");

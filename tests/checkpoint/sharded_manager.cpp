@@ -1,4 +1,5 @@
 // Checkpoints in shards: names, retention, agreement of the ranks, failures, and processes that are killed.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -275,6 +276,39 @@ TEST_CASE("TorchDistributedCheckpointManager: a rank whose disk refuses fails th
     });
     CHECK(step_of(danling::load_sharded(directory.path() / "latest")) == 3);
     CHECK(step_of(danling::load_sharded(directory.path() / "previous")) == 1);
+  }
+}
+
+TEST_CASE("TorchDistributedCheckpointManager: a full disk of one process fails the save on all",
+          "[checkpoint][sharded]") {
+  for (const std::string mode : {"disabled", "async"}) {
+    CAPTURE(mode);
+    const TempDir directory;
+    const int port = danling_test::free_port();
+    const auto texts = danling_test::run_processes(3, [&](int rank) {
+      ShardedRun run(Group::connect(danling_test::identity_of_rank(rank, 3, port)));
+      auto manager = run.manager({.directory = directory.path(), .interval = 1, .async_mode = mode});
+      manager.save_checkpoint(run.next());
+      manager.wait();
+      rlimit limit = {};
+      getrlimit(RLIMIT_FSIZE, &limit);
+      rlimit full = limit;
+      full.rlim_cur = rank == 1 ? 1000 : limit.rlim_cur;
+      setrlimit(RLIMIT_FSIZE, &full);
+      const std::string error = error_of<CheckpointError>([&] {
+        manager.save_checkpoint(run.next());
+        manager.wait();
+      });
+      setrlimit(RLIMIT_FSIZE, &limit);
+      manager.save_checkpoint(run.next());
+      manager.close();
+      return error.substr(0, 35) + (error.find("File too large") != std::string::npos ? "...File too large" : error);
+    });
+    const std::string expected = "rank 1: [checkpoint.write] expected...File too large";
+    CHECK(texts == std::vector<std::string>(3, expected));
+    CHECK(step_of(danling::load_sharded(directory.path() / "latest")) == 3);
+    CHECK(step_of(danling::load_sharded(directory.path() / "previous")) == 1);
+    CHECK(saves_in(directory.path()) == 2);
   }
 }
 
