@@ -89,6 +89,8 @@
 #include <danling/checkpoint/file_manager.hpp>
 #include <danling/checkpoint/io.hpp>
 #include <danling/checkpoint/pretrained.hpp>
+#include <danling/checkpoint/sharded.hpp>
+#include <danling/checkpoint/sharded_manager.hpp>
 #include <danling/checkpoint/weights.hpp>
 
 #include <danling/nn/allocated_bytes.hpp>
