@@ -52,8 +52,12 @@ class DcpMetadataReader {
     } else if (!places.is_map() || !places.map().empty()) {
       refuse("a map of places in files", places.kind());
     }
-    for (const auto& entry : entries_) {
+    for (auto& entry : entries_) {
       where_ = entry.name;
+      // Shards without rows of several ranks have the same offsets: Python keeps the place of one.
+      std::erase_if(entry.chunks, [&](const DcpChunk& chunk) {
+        return chunk.file.empty() && std::find(chunk.sizes.begin(), chunk.sizes.end(), 0) != chunk.sizes.end();
+      });
       check_entry(entry);
     }
     return std::move(entries_);

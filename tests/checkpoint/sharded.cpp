@@ -382,6 +382,7 @@ TEST_CASE("load_sharded: reads what Python's torch.distributed.checkpoint writes
   CHECK(at::equal(got.at("grid").tensor(), numbers({7, 5})));
   CHECK(at::equal(got.at("plain").tensor(), at::ones({2}, at::kDouble)));
   CHECK(at::equal(got.at("few").tensor(), at::zeros({1})));
+  CHECK(at::equal(got.at("fewest").tensor(), at::zeros({1})));
   CHECK(got.at("step").integer() == 7);
   const State box = danling::load_sharded(mesh, [](const std::string& path, at::IntArrayRef) {
     return path == "grid" ? std::optional(ShardBox{{2, 1}, {4, 3}}) : std::nullopt;

@@ -90,6 +90,7 @@ def rank_of_mesh(rank, directory, store):
             "grid": distribute_tensor(whole, mesh, [Shard(0), Shard(1)]),
             "plain": torch.ones(2, dtype=torch.float64),
             "few": distribute_tensor(torch.arange(1.0), mesh, [Shard(0), Replicate()]),
+            "fewest": distribute_tensor(torch.arange(1.0), mesh, [Shard(0), Shard(0)]),
             "step": 7,
         },
         checkpoint_id=directory,
