@@ -11,9 +11,7 @@ namespace danling::inline v0 {
 // be, and so are the parameters between two updates.
 void detail::apply_zero_stage(RunnerConfig& config, int stage) {
   config.stack = stage == 0 ? "ddp" : "fsdp";
-  if (stage == 1 || stage == 2) {
-    config.fsdp.reshard_after_forward = false;
-  }
+  config.fsdp.stage = stage == 0 ? config.fsdp.stage : stage;
 }
 
 void detail::add_deepspeed_stack(StackRegistry& stacks) {

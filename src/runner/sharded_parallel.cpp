@@ -55,6 +55,27 @@ void each_state_tensor(State& state, const std::vector<at::Tensor>& params, cons
   *entries = std::move(changed);
 }
 
+at::ScalarType dtype_of(const std::optional<std::string>& name) {
+  return !name                ? at::ScalarType::Undefined
+         : *name == "float32" ? at::kFloat
+         : *name == "float64" ? at::kDouble
+         : *name == "float16" ? at::kHalf
+                              : at::kBFloat16;
+}
+
+ShardOptions shard_options(const FsdpConfig& config) {
+  ShardOptions out;
+  out.units = config.units;
+  out.stage = static_cast<int>(config.stage);
+  out.prefetch = config.prefetch;
+  out.mixed_precision.param_dtype = dtype_of(config.mp_policy.param_dtype);
+  out.mixed_precision.reduce_dtype = dtype_of(config.mp_policy.reduce_dtype);
+  out.mixed_precision.cast_forward_inputs = config.mp_policy.cast_forward_inputs;
+  out.offload = config.offload_policy.has_value();
+  out.shared_memory = config.shared_memory;
+  return out;
+}
+
 }  // namespace
 
 /// Whole parameters and states, while it lives.
@@ -162,11 +183,10 @@ void ShardedParallel::prepare(ModelHandle& model, at::Device device) {
       !is_staged || !options_.reshard_after_forward.value_or(false), "runner.materialize_model",
       "expected 'fsdp.reshard_after_forward: false', or none, beside 'parallel.axes.pipeline', got true");
   SharedBuffers buffers(model);
-  auto sharded = std::make_unique<ShardedModel>(
-      model.module(), context_.group("shard"),
-      ShardOptions{.units = options_.units,
-                   .reshard_after_forward = options_.reshard_after_forward.value_or(!is_staged),
-                   .replicas = context_.group("replicas")});
+  ShardOptions options = shard_options(options_);
+  options.reshard_after_forward = options_.reshard_after_forward.value_or(!is_staged);
+  options.replicas = context_.group("replicas");
+  auto sharded = std::make_unique<ShardedModel>(model.module(), context_.group("shard"), options);
   for (const auto& [name, parameter] : model.named_parameters()) {
     slices_[ShardedModel::trained(parameter).unsafeGetTensorImpl()] = parallel::slices_of(parameter);
   }
@@ -328,6 +348,7 @@ StepPacket ShardedParallel::agree(const StepPacket& mine) {
 void ShardedParallel::reduce_gradients(optim::Optimizer&) {
   const Wait wait(*this);
   const PendingScope pending("the sum of gradients");
+  has_updated_ = true;
   for (Sharded& sharded : models_) {
     sharded.model->set_announcer({});
     sharded.model->finish_backward();
@@ -336,6 +357,22 @@ void ShardedParallel::reduce_gradients(optim::Optimizer&) {
       sharded.buffers.broadcast(context_.group("fsdp"), static_cast<int>(source));
     }
   }
+}
+
+// After the update, of which all ranks know.
+void ShardedParallel::end_updates() {
+  if (std::exchange(has_updated_, false)) {
+    for (const Sharded& sharded : models_) {
+      sharded.model->update_parameters();
+    }
+  }
+}
+
+void ShardedParallel::abort(std::string_view words) {
+  for (const Sharded& sharded : models_) {
+    sharded.model->abort(words);
+  }
+  Parallelism::abort(words);
 }
 
 void ShardedParallel::drop_gradients(optim::Optimizer& optimizer) {

@@ -68,6 +68,8 @@ class ShardedParallel : public Parallelism {
   void end_step(const WindowPlace& place) noexcept override;
   StepPacket agree(const StepPacket& mine) override;
   void reduce_gradients(optim::Optimizer& optimizer) override;
+  void end_updates() override;
+  void abort(std::string_view words) override;
   void drop_gradients(optim::Optimizer& optimizer) override;
   at::Tensor nonfinite_flag(const std::vector<at::Tensor>& params) override;
   at::Tensor clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, optim::GradScale& scale) override;
@@ -104,6 +106,7 @@ class ShardedParallel : public Parallelism {
   std::map<const optim::Optimizer*, State> states_;  // whole ones, while exposed
   std::int64_t source_ = -1;                         // the first rank that has batches, by the last packet
   bool has_ended_ = false;                           // this rank's pass
+  bool has_updated_ = false;                         // since parameters of stage 1 and 2 were brought up to date
   bool syncs_ = true;                                // the window closes with the step in progress
   bool announces_ = false;                           // the collectives of the step in progress
   const Group* announced_to_ = nullptr;              // the ranks that hear of them

@@ -1,7 +1,9 @@
 // Sharded training: several processes with parts of each batch and of the parameters, against one with the whole.
-#include "runner/sharded_parallel.hpp"
+#include <danling/parallel/parallelizable.hpp>
+
 #include "ddp_runner.hpp"
 #include "models.hpp"
+#include "runner/sharded_parallel.hpp"
 
 namespace runner_test {
 namespace {
@@ -34,17 +36,37 @@ class FsdpRunner : public DdpRunner<Base> {
   dl::Group group_;
 };
 
+/// A model that has nothing to slice: ranks along `tensor` compute the same.
+struct SameEverywhereImpl : torch::nn::SequentialImpl, dl::parallel::Parallelizable {
+  using torch::nn::SequentialImpl::SequentialImpl;
+  at::Tensor forward(const at::Tensor& input) { return torch::nn::SequentialImpl::forward(input); }
+  void parallelize(const dl::ParallelContext&) override {}
+};
+
+class SameRunner : public TinyRunner {
+ public:
+  explicit SameRunner(const TinyConfig& config) : TinyRunner(config) {
+    auto net = std::make_shared<SameEverywhereImpl>();
+    const auto layers = make_tiny_net(config);
+    for (const auto& layer : *layers) {
+      net->push_back(layer);
+    }
+    model = net;
+  }
+};
+
 struct FsdpCase {
   std::string name;
   std::function<void(TinyConfig&)> set;
   double tolerance = 1e-6;
 };
 
+template <class Base = TinyRunner>
 std::string train_fsdp(const TinyConfig& config, const dl::Group& group) {
   const Folder folder;
   TinyConfig own = config;
   own.workspace_root = folder.path().string();
-  FsdpRunner<> runner(own, group);
+  FsdpRunner<Base> runner(own, group);
   runner.train();
   return runner.numbers();
 }
@@ -61,6 +83,7 @@ TinyConfig fsdp_config() {
 }
 
 /// @param same  processes that read the same samples
+template <class Base = TinyRunner>
 void compare_fsdp(const FsdpCase& fsdp_case, int processes, std::int64_t batch_size, int same = 1) {
   INFO(fsdp_case.name << ", " << processes << " processes");
   TinyConfig config = fsdp_config();
@@ -71,9 +94,9 @@ void compare_fsdp(const FsdpCase& fsdp_case, int processes, std::int64_t batch_s
   whole.fsdp = {};
   whole.parallel = {};
   config.dataloader.batch_size = batch_size;
-  const std::string reference = train_fsdp(whole, dl::Group());
+  const std::string reference = train_fsdp<Base>(whole, dl::Group());
   const auto texts =
-      danling_test::run_ranks(processes, [&](const dl::Group& group) { return train_fsdp(config, group); });
+      danling_test::run_ranks(processes, [&](const dl::Group& group) { return train_fsdp<Base>(config, group); });
   for (const std::string& text : texts) {
     CHECK(text == texts.front());
   }
@@ -136,10 +159,10 @@ TEST_CASE("parallel: ranks that compute the same samples count them once", "[run
       config.accum_steps = 2;
     };
   };
-  compare_fsdp({"tensor 2", grid(1, 2, 1)}, 2, 8, 2);
-  compare_fsdp({"shard 2 x tensor 2", grid(2, 2, 1)}, 4, 4, 2);
-  compare_fsdp({"tensor 2 x expert 2", grid(1, 2, 2)}, 4, 8, 4);
-  compare_fsdp({"shard 2 x tensor 2, with a last batch that not all ranks have", grid(2, 2, 1)}, 4, 7, 2);
+  compare_fsdp<SameRunner>({"tensor 2", grid(1, 2, 1)}, 2, 8, 2);
+  compare_fsdp<SameRunner>({"shard 2 x tensor 2", grid(2, 2, 1)}, 4, 4, 2);
+  compare_fsdp<SameRunner>({"tensor 2 x expert 2", grid(1, 2, 2)}, 4, 8, 4);
+  compare_fsdp<SameRunner>({"shard 2 x tensor 2, with a last batch that not all ranks have", grid(2, 2, 1)}, 4, 7, 2);
 }
 
 TEST_CASE("fsdp: a run that is resumed goes on as if it had not ended", "[runner][fsdp]") {
