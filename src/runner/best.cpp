@@ -83,7 +83,7 @@ bool BaseRunner::Saver::exports_best() const {
 
 void BaseRunner::Saver::export_best() {
   CheckpointManager& manager = runner_.checkpoint_manager();
-  const auto exposed = runner_.expose_state(/*writes=*/false);
+  const auto exposed = runner_.expose_checkpoint(/*writes=*/false);
   if (!exports_best() || (!runner_.is_main_process() && !manager.is_collective())) {
     return;
   }
@@ -102,7 +102,9 @@ void BaseRunner::Saver::export_best() {
 }
 
 void BaseRunner::Saver::export_files() {
-  if (runner_.is_main_process() && runner_.config().record && !runner_.config().checkpoint.load_only) {
+  // Of shards the manager writes model.safetensors.
+  if (runner_.is_main_process() && !runner_.saves_shards() && runner_.config().record &&
+      !runner_.config().checkpoint.load_only) {
     const auto& exported = runner_.services_->exported;
     runner_.export_files(exported ? *exported : runner_.model_state_dict(), runner_.workspace().checkpoint_dir());
   }

@@ -23,6 +23,7 @@
 #include "runner/loss_terms.hpp"
 #include "runner/schedules.hpp"
 #include "runner/services.hpp"
+#include "runner/shard_states.hpp"
 #include "runner/snapshot.hpp"
 #include "runner/step_tapes.hpp"
 #include "runner/windows.hpp"
@@ -187,13 +188,14 @@ State TorchRunnerBase::model_state_dict() const {
   const Averages::Scope own(*this, false);
   State out;
   if (model || models.empty()) {
-    out["model"] = model.state_dict();
+    out["model"] = saves_shards() && !is_exposed() ? ShardStates(*this).of_model(model) : model.state_dict();
   }
   if (ema) {
     out["ema"] = ema.state_dict();
   }
   for (const auto& [name, handle] : models) {
-    out["models"][name]["model"] = handle.state_dict();
+    out["models"][name]["model"] =
+        saves_shards() && !is_exposed() ? ShardStates(*this).of_model(handle) : handle.state_dict();
   }
   Averages(const_cast<TorchRunnerBase&>(*this)).add_evaluated(out);
   return out;
@@ -206,12 +208,17 @@ State TorchRunnerBase::state_dict() {
   State out = BaseRunner::state_dict();
   out["loop"] = Snapshot(*this).save();
   out["ema"] = ema ? ema.state_dict() : State();
-  out["optimizer"] = optimizer ? parallelism().optimizer_state(*optimizer) : State();
+  const bool in_shards = saves_shards() && !is_exposed();
+  out["optimizer"] = !optimizer  ? State()
+                     : in_shards ? ShardStates(*this).of_optimizer(model, *optimizer)
+                                 : parallelism().optimizer_state(*optimizer);
   out["scheduler"] = scheduler ? scheduler->state_dict() : State();
   if (scaler) {
     out["scaler"] = scaler->state_dict();
   }
-  out["model"] = model || models.empty() ? model.state_dict() : State();
+  out["model"] = !model && !models.empty() ? State()
+                 : in_shards               ? ShardStates(*this).of_model(model)
+                                           : model.state_dict();
   Averages(*this).save("", out);
   Learners(*this).save(out);
   return out;
@@ -229,9 +236,28 @@ void TorchRunnerBase::load_state_dict(const State& checkpoint) {
   }
 }
 
-void TorchRunnerBase::load_model(const State& state) { model.load_state_dict(state); }
+void TorchRunnerBase::load_model(const State& state) {
+  if (saves_shards() && !is_exposed()) {
+    ShardStates(*this).load_model(model, state);
+  } else {
+    model.load_state_dict(state);
+  }
+}
+void TorchRunnerBase::load_named_model(const std::string& name, const State& state) {
+  if (saves_shards() && !is_exposed()) {
+    ShardStates(*this).load_model(models.at(name), state);
+  } else {
+    models.at(name).load_state_dict(state);
+  }
+}
 void TorchRunnerBase::load_ema(const State& state) { ema.load_state_dict(state); }
-void TorchRunnerBase::load_optimizer(const State& state) { parallelism().load_optimizer_state(*optimizer, state); }
+void TorchRunnerBase::load_optimizer(const State& state) {
+  if (ShardStates::is_named(state)) {
+    ShardStates(*this).load_optimizer(model, *optimizer, state);
+  } else {
+    parallelism().load_optimizer_state(*optimizer, state);
+  }
+}
 void TorchRunnerBase::load_scheduler(const State& state) { scheduler->load_state_dict(state); }
 
 std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
@@ -244,7 +270,22 @@ std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
       owners.push_back(owner.get());
     }
   }
-  return parallelism().expose(owners, writes);
+  auto exposed = parallelism().expose(owners, writes);
+  exposed_ = exposed;
+  return exposed;
+}
+
+const TorchRunnerBase::ShardStates& TorchRunnerBase::shard_states() const {
+  if (shard_states_ == nullptr) {
+    shard_states_ = std::make_shared<ShardStates>(*this);
+  }
+  return *shard_states_;
+}
+
+ShardedState TorchRunnerBase::sharded_state(State state) const { return shard_states().with_places(std::move(state)); }
+
+std::optional<ShardBox> TorchRunnerBase::shard_box(const std::string& path, at::IntArrayRef sizes) const {
+  return shard_states().box_of(path, sizes);
 }
 
 void TorchRunnerBase::load_components(const State& checkpoint) {

@@ -17,6 +17,7 @@
 #include "runner/load_part.hpp"
 #include "runner/repeated_step.hpp"
 #include "runner/schedules.hpp"
+#include "runner/shard_states.hpp"
 #include "runner/unread_options.hpp"
 
 namespace danling::inline v0 {
@@ -168,13 +169,15 @@ void TorchRunnerBase::Learners::keep_gradient_accumulators() {
 // ---- state ----------------------------------------------------------------------------------------------------------
 
 void TorchRunnerBase::Learners::save(State& out) const {
+  const bool in_shards = runner_.saves_shards() && !runner_.is_exposed();
   for (const auto& [name, handle] : runner_.models) {
     State part;
-    part["model"] = handle.state_dict();
+    part["model"] = in_shards ? ShardStates(runner_).of_model(handle) : handle.state_dict();
     const auto owner = runner_.optimizers.find(name);
     const auto schedule = runner_.schedulers.find(name);
     part["optimizer"] = owner != runner_.optimizers.end() && owner->second
-                            ? runner_.parallelism().optimizer_state(*owner->second)
+                            ? (in_shards ? ShardStates(runner_).of_optimizer(handle, *owner->second)
+                                         : runner_.parallelism().optimizer_state(*owner->second))
                             : State();
     part["scheduler"] =
         schedule != runner_.schedulers.end() && schedule->second ? schedule->second->state_dict() : State();
@@ -221,7 +224,11 @@ void TorchRunnerBase::Learners::load(const State& state) {
     if (const auto owner = runner_.optimizers.find(name); owner != runner_.optimizers.end() && owner->second) {
       if (const State* own = part->find("optimizer"); own != nullptr && !own->is_null()) {
         detail::load_part(concat("models.", name, ".optimizer"), *own, [&, &owner = owner](const State& saved) {
-          runner_.parallelism().load_optimizer_state(*owner->second, saved);
+          if (ShardStates::is_named(saved)) {
+            ShardStates(runner_).load_optimizer(handle, *owner->second, saved);
+          } else {
+            runner_.parallelism().load_optimizer_state(*owner->second, saved);
+          }
         });
       }
     }

@@ -5,6 +5,8 @@
 #include <exception>
 
 #include <danling/checkpoint/file_manager.hpp>
+#include <danling/checkpoint/sharded_manager.hpp>
+#include <danling/runner/parallelism.hpp>
 
 #include "runner/saver.hpp"
 #include "runner/services.hpp"
@@ -46,10 +48,29 @@ void BaseRunner::init_checkpoint_manager() {
   options.interval = checkpoint_interval();
   options.load_only = options.load_only || !config().record;
   options.sync_first = workspace().metrics_file();
+  const auto exported = [this] {
+    return exported_state_dict(services_->exported ? *services_->exported : model_state_dict());
+  };
+  const bool is_whole = parallelism().can_expose();
+  const std::string& backend = config().checkpoint.backend;
+  check<ConfigError>(is_whole || backend != "file", "runner.init_checkpoint_manager",
+                     "expected 'checkpoint.backend: dcp', or auto, where ranks have slices or stages of the model, got "
+                     "file");
+  saves_shards_ = backend == "dcp" || (backend == "auto" && !is_whole);
+  if (saves_shards_) {
+    set_checkpoint_manager(std::make_unique<TorchDistributedCheckpointManager>(
+        std::move(options), group(), [this] { return sharded_state(state_dict()); },
+        [this, exported] { return sharded_state(exported()); },
+        [this](const std::string& path, at::IntArrayRef sizes) { return shard_box(path, sizes); }));
+    return;
+  }
   set_checkpoint_manager(std::make_unique<FileCheckpointManager>(
-      std::move(options), [this] { return state_dict(); },
-      [this] { return exported_state_dict(services_->exported ? *services_->exported : model_state_dict()); }));
+      std::move(options), [this] { return state_dict(); }, exported));
 }
+
+ShardedState BaseRunner::sharded_state(State state) const { return {.state = std::move(state)}; }
+
+std::optional<ShardBox> BaseRunner::shard_box(const std::string&, at::IntArrayRef) const { return ShardBox(); }
 
 bool BaseRunner::close(std::optional<double> timeout) {
   if (phase_ == Phase::closed) {

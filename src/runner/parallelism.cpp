@@ -67,6 +67,18 @@ void Parallelism::prepare_optimizers(const std::vector<optim::Optimizer*>&) {}
 
 std::shared_ptr<void> Parallelism::expose(const std::vector<const optim::Optimizer*>&, bool) { return nullptr; }
 
+State detail::axes_of(const Parallelism& parallelism) {
+  State out{State::Map()};
+  for (const std::string_view axis : axes) {
+    if (const auto size = parallelism.axis(axis).size; size > 1) {
+      out[axis] = size;
+    }
+  }
+  return out;
+}
+
+std::optional<TensorPlace> Parallelism::place_of(const at::Tensor&) const { return std::nullopt; }
+
 State Parallelism::state_dict() const { return {}; }
 
 std::string Parallelism::load_state_dict(const State& state) {

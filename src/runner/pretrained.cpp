@@ -6,6 +6,7 @@
 
 #include <danling/checkpoint/weights.hpp>
 #include <danling/config/tree.hpp>
+#include <danling/runner/parallelism.hpp>
 #include <danling/telemetry/logger.hpp>
 #include "runner/deepspeed_pointers.hpp"
 #include "runner/restorer.hpp"
@@ -44,6 +45,9 @@ WeightMatch BaseRunner::Restorer::restore_weights(const State& checkpoint, const
                                                   const std::filesystem::path& path) {
   initialize();
   const std::string origin = path.empty() ? "the checkpoint" : concat("file ", quote(path.string()));
+  check<ConfigError>(runner_.parallelism().can_expose(), "runner.load_pretrained",
+                     "expected whole models, got slices or stages of parallel.axes; load the weights into the model in "
+                     "the runner's constructor: danling::load_weights");
   const auto exposed = runner_.expose_state(/*writes=*/true);
   const State present = runner_.model_state_dict();
   // Weights without adapters are those of a model without them.

@@ -307,6 +307,8 @@ void detail::check_processes(const RunnerConfig& config) {
                        "expected 'deterministic: true' beside 'parallel.virtual_ranks', got none");
   }
   check_grid(config);
+  check<ConfigError>(!config.ft.enabled || config.checkpoint.backend != "dcp", where,
+                     "expected 'checkpoint.backend: file' beside 'ft.enabled', got dcp");
   if (const FtConfig& ft = config.ft; ft.enabled) {
     check<ConfigError>(ft.replica_id < ft.group_size, where, "expected 'ft.replica_id' below 'ft.group_size' (",
                        ft.group_size, "), got ", ft.replica_id);

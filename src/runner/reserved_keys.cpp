@@ -19,7 +19,7 @@ constexpr Row optim[] = {
     {"", "foreach capturable differentiable", "optimizer implementations of Python's torch.optim (use optim.fused)"}};
 
 constexpr Row checkpoint[] = {
-    {"", "dedicated_async_process_group=true async_process_group_backend=gloo", "sharded checkpoints"},
+    {"", "dedicated_async_process_group=true async_process_group_backend=gloo", "a group of processes for saves, which here do not communicate"},
     {"", "enable_ft_dataloader_checkpoints=false ft_replica_id ft_dataloader_checkpoint_prefix=ft-replica", replicas}};
 
 constexpr Row parallel_axes[] = {

@@ -24,10 +24,10 @@ namespace danling::inline v0 {
 namespace {
 
 constexpr auto where = "runner.load_checkpoint";
-constexpr std::array<std::string_view, 20> parts = {
+constexpr std::array<std::string_view, 21> parts = {
     "runner", "state",     "seed",      "dataloaders",   "results",         "loop",      "model",
     "ema",    "optimizer", "scheduler", "metrics_lines", "metrics_waiting", "callbacks", "tracked",
-    "ranks",  "models",    "swa",       "averages",      "best_average",    "scaler"};
+    "ranks",  "models",    "swa",       "averages",      "best_average",    "scaler",    "parallel"};
 
 // Lines of metrics that were not on disk when the checkpoint was taken.
 std::string waiting_metrics(const State& checkpoint) {
@@ -49,12 +49,15 @@ PretrainedOptions pretrained_options(const RunnerConfig& config) {
 void BaseRunner::auto_restore() {
   auto& services = *services_;
   auto& from = services.restore;
+  if (saves_shards()) {
+    from = Restorer(*this).find();  // not before each rank knows its parts
+  }
   if (from.path.empty()) {
     return;
   }
   const State checkpoint = std::exchange(from.state, State());
   if (from.finished) {
-    const auto exposed = expose_state(/*writes=*/true);
+    const auto exposed = expose_checkpoint(/*writes=*/true);
     load_components(checkpoint);
     const detail::EarlierRun earlier(services.workspace.dir(), services.logger);
     state_.train.global_step = earlier.last_global_step();
@@ -122,6 +125,29 @@ void BaseRunner::Restorer::check_same_meaning(const State& stored) const {
   }
   fail<ConfigError>(where, "expected the same config as the checkpoint's, got one where ", text,
                     " (start a new run, align the config, or put 'runner' into checkpoint.exclude_from_loading)");
+}
+
+// With other slices and stages random numbers differ, and sums have another order.
+void BaseRunner::Restorer::check_same_axes(const State& checkpoint) const {
+  const State* saved = checkpoint.find("parallel");
+  const State own = detail::axes_of(runner_.parallelism());
+  if (saved == nullptr || runner_.config().stack != "parallel" || runner_.excluded_from_loading("parallel")) {
+    return;
+  }
+  const auto text = [](const State& axes) {
+    std::string out;
+    for (const auto& axis : axes.map()) {
+      out += concat(out.empty() ? "" : " x ", axis.key.string(), " ", axis.value.integer());
+    }
+    return out.empty() ? std::string("one process") : out;
+  };
+  const std::string before = text(saved->at("axes")), now = text(own);
+  if (before == now) {
+    return;
+  }
+  check<ConfigError>(runner_.config().parallel.allow_degree_change, where, "expected the axes of the checkpoint, ",
+                     before, ", got ", now, "; set parallel.allow_degree_change to go on with others");
+  runner_.logger().warning(concat(where, ": the axes were ", before, " and are ", now));
 }
 
 void BaseRunner::restore(const State& checkpoint) { Restorer(*this).restore(checkpoint); }
@@ -196,13 +222,14 @@ void BaseRunner::Restorer::restore(const State& original, const std::filesystem:
   check<CheckpointError>(original.is_map(), where, "expected a map, got ", original.kind());
   check<CheckpointError>(original.find("state") != nullptr || runner_.excluded_from_loading("state"), where,
                          "expected a checkpoint of a run, got one without 'state'; set `pretrained` to load weights");
+  check_same_axes(original);
   const State checkpoint = without_excluded(of_this_rank(original));
   if (runner_.excluded_from_loading("runner")) {
     runner_.logger().warning(
         "runner.load_checkpoint: 'runner' is excluded from loading, so the config is not compared");
   }
   {
-    const auto exposed = runner_.expose_state(/*writes=*/true);
+    const auto exposed = runner_.expose_checkpoint(/*writes=*/true);
     runner_.load_state_dict(checkpoint);
     runner_.load_components(checkpoint);
   }
@@ -259,6 +286,9 @@ void BaseRunner::Restorer::warn_changed_options(const State& original, const Sta
 }
 
 State BaseRunner::read_checkpoint(const std::filesystem::path& path) {
+  if (!saves_shards() && is_sharded(path)) {  // of a run of several processes: whole
+    return load_sharded(path);
+  }
   return checkpoint_manager().load_checkpoint(path);  // waits for saves in progress
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <danling/checkpoint/manager.hpp>
+#include <danling/checkpoint/weights.hpp>
 
 #include "runner/earlier_run.hpp"
 #include "runner/restorer.hpp"
@@ -94,7 +95,13 @@ detail::RestorePoint BaseRunner::Restorer::find() {
   if (runner_.config().pretrained) {
     check<ConfigError>(std::filesystem::exists(*runner_.config().pretrained, missing), "runner.load_pretrained",
                        "expected an existing file as 'pretrained', got ", quote(*runner_.config().pretrained));
-    out = read(*runner_.config().pretrained);
+    if (runner_.saves_shards()) {  // whole
+      const auto path = std::filesystem::absolute(*runner_.config().pretrained);
+      out.path = path;
+      out.state = load_weights(path);
+    } else {
+      out = read(*runner_.config().pretrained);
+    }
     out.weights_only = true;
   }
   return out;

@@ -36,6 +36,7 @@ class BaseRunner::Restorer {
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options,
                               const std::filesystem::path& path = {});
   void check_same_meaning(const State& stored_config) const;
+  void check_same_axes(const State& checkpoint) const;
 
  private:
   void load_extras(const State& checkpoint);

@@ -48,7 +48,8 @@ std::pair<std::string, State> BaseRunner::Restorer::newest(
   auto& services = *runner_.services_;
   std::string path;
   State checkpoint;
-  if (runner_.is_main_process() && reason_to_skip != nullptr) {
+  const bool all = runner_.checkpoint_manager().is_collective();
+  if ((runner_.is_main_process() || all) && reason_to_skip != nullptr) {
     auto found =
         runner_.checkpoint_manager().load_newest_valid_from(services.workspace.checkpoint_dir(), reason_to_skip);
     if (found) {
@@ -61,7 +62,7 @@ std::pair<std::string, State> BaseRunner::Restorer::newest(
   }
   if (runner_.distributed()) {
     path = detail::exchange(runner_.group(), path).front();
-    if (!path.empty() && !runner_.is_main_process()) {
+    if (!path.empty() && !runner_.is_main_process() && !all) {
       checkpoint = runner_.read_checkpoint(path);
     }
   }

@@ -65,6 +65,9 @@ State BaseRunner::state_dict() {
   if (services_ != nullptr && services_->ranks.is_map()) {
     out["ranks"] = services_->ranks;
   }
+  if (State axes = detail::axes_of(parallelism()); !axes.map().empty() || config().stack == "parallel") {
+    out["parallel"]["axes"] = std::move(axes);
+  }
   return out;
 }
 

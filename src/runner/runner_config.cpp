@@ -230,7 +230,10 @@ void CheckpointConfig::fields(Fields& f) {
       .synonym("bfloat16", "bf16")
       .synonym("float64", "fp64")
       .synonym("double", "fp64");
-  f("backend", backend, "format; auto means file").choices({"auto", "file"}).refuse("dcp", "sharded checkpoints");
+  f("backend", backend,
+    "file: one file each, which the main process writes; dcp: directories, to which each process writes its part; auto: "
+    "file, and dcp where processes have slices or stages of the model")
+      .choices({"auto", "file", "dcp"});
   f("wait_timeout", wait_timeout, "seconds to wait at the end for writes that have not finished; unset: no limit")
       .at_least(0);
   f("on_error", on_error, "after a failed save: continue training, or stop").choices({"continue", "stop"});

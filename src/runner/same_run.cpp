@@ -134,10 +134,11 @@ void BaseRunner::Setup::agree_on_state() {
   }
   const std::filesystem::path& from = runner_.services().restore.path;
   const auto& train = runner_.state_.train;
-  const auto exposed = runner_.expose_state(/*writes=*/false);
+  const bool compares = runner_.parallelism().has_same_weights();
+  const auto exposed = compares ? runner_.expose_state(/*writes=*/false) : nullptr;
   detail::Packer mine;
   mine.text(concat(train.epoch, " ", train.global_step, " ", train.micro_step));
-  mine.text(runner_.parallelism().has_same_weights() ? hash_of(runner_.model_state_dict()) : std::string());
+  mine.text(compares ? hash_of(runner_.model_state_dict()) : std::string());
   mine.text(concat(detail::place_in_run(runner_), from.empty() ? " without a checkpoint" : " of " + from.string()));
   const auto all = detail::exchange(runner_.group(), mine.take());
   std::string place_of_0, weights_of_0, words_of_0;

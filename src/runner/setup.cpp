@@ -26,7 +26,9 @@ void BaseRunner::Setup::run() {
 void BaseRunner::Setup::build() {
   make_services();
   runner_.init_checkpoint_manager();
-  runner_.services_->restore = Restorer(runner_).find();
+  if (!runner_.saves_shards()) {
+    runner_.services_->restore = Restorer(runner_).find();
+  }
   runner_.init_fault_tolerance();
   add_sinks();
   runner_.check_split_names();

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,9 @@ class ShardedParallel : public Parallelism {
   std::shared_ptr<void> expose(const std::vector<const optim::Optimizer*>& optimizers, bool writes) override;
   State optimizer_state(const optim::Optimizer& optimizer) const override;
   void load_optimizer_state(optim::Optimizer& optimizer, const State& state) override;
+  std::optional<TensorPlace> place_of(const at::Tensor& parameter) const override;
+  bool can_expose() const override;
+  void parameters_changed() override;
 
   void begin_step(const WindowPlace& place) override;
   void end_step(const WindowPlace& place) noexcept override;

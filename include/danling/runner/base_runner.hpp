@@ -15,6 +15,7 @@
 
 #include <danling/checkpoint/io.hpp>
 #include <danling/checkpoint/pretrained.hpp>
+#include <danling/checkpoint/sharded.hpp>
 #include <danling/core/error.hpp>
 #include <danling/runner/callback.hpp>
 #include <danling/runner/mode.hpp>
@@ -287,6 +288,13 @@ class BaseRunner : public RunnerPlan {
   /// While the result lives, components have whole parameters and states; null where they always have. Called by all
   /// ranks, between steps. @param writes  whether what is written to parameters is kept
   virtual std::shared_ptr<void> expose_state(bool /*writes*/) { return nullptr; }
+  /// For checkpoints of shards: this rank's parts of a state, and where they lie; and the part that it needs.
+  virtual ShardedState sharded_state(State state) const;
+  virtual std::optional<ShardBox> shard_box(const std::string& path, at::IntArrayRef sizes) const;
+  /// expose_state() for a checkpoint; null where every rank saves and loads its own parts.
+  std::shared_ptr<void> expose_checkpoint(bool writes) { return saves_shards_ ? nullptr : expose_state(writes); }
+  /// Whether checkpoints are directories of shards: `checkpoint.backend: dcp`.
+  bool saves_shards() const { return saves_shards_; }
   /// Restores the components, each by its hook below.
   virtual void load_components(const State& checkpoint) = 0;
   /// Hooks that restore one part of a checkpoint, on every rank. Called when: load_checkpoint has restored counters and
@@ -355,6 +363,7 @@ class BaseRunner : public RunnerPlan {
   WeightMatch restore_weights(const State& checkpoint, const PretrainedOptions& options);
 
   Phase phase_ = Phase::constructed;
+  bool saves_shards_ = false;
   std::string failure_;
   std::string unsaved_best_, best_average_;
   std::unique_ptr<Logger> logger_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,19 @@ struct AxisPlace {
   std::int64_t parts = 1;  ///< neighbouring places that the process holds, from `rank` on
 };
 
+/// Where a rank's part of a tensor lies in the whole one.
+struct TensorPlace {
+  std::vector<std::int64_t> sizes;    ///< of the whole
+  std::vector<std::int64_t> offsets;  ///< of the part's first value
+  std::vector<std::int64_t> own;      ///< sizes of the part; it may have no values
+};
+
+class Parallelism;
+namespace detail {
+/// Sizes of the axes above 1, by name.
+State axes_of(const Parallelism& parallelism);
+}  // namespace detail
+
 /// One process, without communication; data parallel, sharded and staged training derive from it. The runner owns one
 /// object, which `stack` of the config selects. Functions of a step are called on every rank, in the order of their
 /// declaration.
@@ -121,6 +135,12 @@ class Parallelism {
   virtual void load_optimizer_state(optim::Optimizer& optimizer, const State& state) {
     optimizer.load_state_dict(state);
   }
+  /// What of a model's tensor trained_parameters() has here, for checkpoints of shards; nothing: all of it.
+  virtual std::optional<TensorPlace> place_of(const at::Tensor& parameter) const;
+  /// The values of trained_parameters() were changed, between steps. Called by all ranks.
+  virtual void parameters_changed() {}
+  /// Whether every rank can show whole models and states, as checkpoints of files need: expose().
+  virtual bool can_expose() const { return true; }
   /// State of this rank that a checkpoint keeps; null: none. Called by all ranks, between steps.
   virtual State state_dict() const;
   /// Restores a state of this rank, or that of rank 0 where the number of ranks has changed; null: begins anew. Called

@@ -293,11 +293,11 @@ class TorchRunnerBase : public BaseRunner {
   bool is_between_updates() const override;
   void settle_counters() override;
   std::shared_ptr<void> expose_state(bool writes) override;
+  ShardedState sharded_state(State state) const override;
+  std::optional<ShardBox> shard_box(const std::string& path, at::IntArrayRef sizes) const override;
   void load_components(const State& checkpoint) override;
   void load_model(const State& state) override;
-  void load_named_model(const std::string& name, const State& state) override {
-    models.at(name).load_state_dict(state);
-  }
+  void load_named_model(const std::string& name, const State& state) override;
   // Like load_model: see BaseRunner.
   virtual void load_ema(const State& state);
   virtual void load_optimizer(const State& state);
@@ -360,6 +360,7 @@ class TorchRunnerBase : public BaseRunner {
   class PausedPass;
   class Rounds;
   class Schedules;
+  class ShardStates;
   class Snapshot;
   class StepRepeater;
   class StepTapes;
@@ -385,6 +386,14 @@ class TorchRunnerBase : public BaseRunner {
   void read_options();
   void convert_weights(c10::ScalarType dtype) const;
   bool pins(const std::string& split);
+
+  /// Whether models and optimizers are whole at the moment, of a Parallelism that has parts.
+  bool is_exposed() const { return !exposed_.expired(); }
+
+  const ShardStates& shard_states() const;
+
+  std::weak_ptr<void> exposed_;  // what expose_state() returned
+  mutable std::shared_ptr<ShardStates> shard_states_;
 
   // Progress.
   LoopState loop_;

@@ -1,0 +1,37 @@
+// Where the rows and slices of a rank lie in whole parameters.
+#include <algorithm>
+
+#include "runner/sharded_parallel.hpp"
+
+namespace danling::inline v0::detail {
+
+bool ShardedParallel::can_expose() const {
+  const ParallelTopology& topology = context_.topology();
+  return topology.domain_degree("fsdp") == topology.world_size();
+}
+
+void ShardedParallel::parameters_changed() {
+  for (const Sharded& sharded : models_) {
+    sharded.model->update_parameters();
+  }
+}
+
+std::optional<TensorPlace> ShardedParallel::place_of(const at::Tensor& parameter) const {
+  const auto slices = parallel::slices_of(parameter);
+  const at::Tensor rows = ShardedModel::trained(parameter);
+  if (parameter.dim() == 0 || (slices.empty() && rows.is_same(parameter))) {
+    return std::nullopt;
+  }
+  TensorPlace out{parameter.sizes().vec(), std::vector<std::int64_t>(static_cast<std::size_t>(parameter.dim()), 0),
+                  rows.sizes().vec()};
+  for (const parallel::Slice& slice : slices) {
+    out.sizes[static_cast<std::size_t>(slice.dim)] = slice.size;
+    out.offsets[static_cast<std::size_t>(slice.dim)] = slice.offset;
+  }
+  if (!rows.is_same(parameter)) {
+    out.offsets[0] += models_.front().model->row_range(parameter.size(0)).first;
+  }
+  return out;
+}
+
+}  // namespace danling::inline v0::detail

@@ -1,0 +1,103 @@
+// Checkpoints of shards: a run goes on with another grid, and on one process.
+#include "gpt_runner.hpp"
+
+namespace runner_test {
+namespace {
+
+/// Trains up to `steps` in `folder`, from where the run there is.
+std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout, std::int64_t steps) {
+  INFO(layout.name);
+  GptTestConfig config;
+  layout.set(config);
+  config.dataloader.batch_size = 8 / layout.data;
+  config.workspace_root = folder.string();
+  config.record = true;
+  config.auto_resume = true;
+  config.steps = steps;
+  config.checkpoint.backend = "dcp";
+  config.parallel.allow_degree_change = true;
+  const auto train = [&](const dl::Group& group) {
+    GptTestRunner runner(config, group);
+    runner.train();
+    const std::string out = runner.outcome();
+    runner.close();
+    return out;
+  };
+  std::vector<std::string> texts;
+  if (layout.processes == 1) {
+    texts.push_back(train(dl::Group()));
+  } else {
+    texts = danling_test::run_ranks(layout.processes, train);
+  }
+  std::vector<dl::State> ranks;
+  for (const auto& bytes : texts) {
+    INFO((bytes.starts_with("error") ? bytes : ""));
+    REQUIRE_FALSE(bytes.starts_with("error"));
+    ranks.push_back(dl::unpack_state(bytes));
+  }
+  return ranks;
+}
+
+void check_as_one_process(const std::vector<dl::State>& ranks) {
+  const auto expected = whole_parameters({one_process()});
+  const auto got = whole_parameters(ranks);
+  REQUIRE(got.size() == expected.size());
+  for (const auto& [name, tensor] : expected) {
+    INFO(name);
+    CHECK(torch::allclose(got.at(name), tensor, 1e-5, 1e-7));
+  }
+  for (const dl::State& rank : ranks) {
+    CHECK(rank.at("step").integer() == 50);
+    CHECK(rank.at("results").at("val").number() ==
+          Approx(one_process().at("results").at("val").number()).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("ParallelRunner: a run goes on with other grids, between checkpoints of shards", "[runner][parallel]") {
+  const std::vector<std::string> units{"Block"};
+  const Layout one{"one process", 1, grid({})};
+  const Layout sharded{"shard x tensor", 4, grid({.shard = 2, .tensor = 2}, units), 2};
+  const Layout staged{"shard x pipeline", 4, grid({.shard = 2, .pipeline = 2}, units), 2};
+  const Layout sliced{"tensor x pipeline", 4, grid({.pipeline = 2, .tensor = 2})};
+  const Layout thirds{"three shards", 3, [](GptTestConfig& config) {
+                        config.parallel.axes.shard = 3;
+                        config.dataloader.batch_size = 2;
+                      }};
+  const Folder folder;
+  continue_gpt(folder.path(), sharded, 11);
+  continue_gpt(folder.path(), staged, 23);
+  continue_gpt(folder.path(), sliced, 31);
+  continue_gpt(folder.path(), one, 40);
+  check_as_one_process(continue_gpt(folder.path(), staged, 50));
+}
+
+TEST_CASE("ParallelRunner: a grid of another shape is refused unless the config allows it", "[runner][parallel]") {
+  const Folder folder;
+  continue_gpt(folder.path(), {"tensor", 2, grid({.tensor = 2})}, 3);
+  GptTestConfig config;
+  config.workspace_root = folder.path().string();
+  config.record = true;
+  config.auto_resume = true;
+  config.steps = 6;
+  config.checkpoint.backend = "dcp";
+  CHECK(error_of<dl::ConfigError>([&] {
+          GptTestRunner runner(config, dl::Group());
+          runner.train();
+        }) ==
+        "[runner.load_checkpoint] expected the axes of the checkpoint, tensor 2, got one process; set "
+        "parallel.allow_degree_change to go on with others");
+  config.checkpoint.backend = "file";
+  config.parallel.axes.tensor = 2;
+  const auto texts = danling_test::run_ranks(2, [&](const dl::Group& group) {
+    return error_of<dl::ConfigError>([&] {
+      GptTestRunner runner(config, group);
+      runner.train();
+    });
+  });
+  danling_test::check_ranks(texts,
+                            "[runner.init_checkpoint_manager] expected 'checkpoint.backend: dcp', or auto, where ranks "
+                            "have slices or stages of the model, got file");
+}
+
+}  // namespace
+}  // namespace runner_test
