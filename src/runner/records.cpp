@@ -33,8 +33,18 @@ void BaseRunner::Records::begin() {
     return;
   }
   const auto ranks = Saver(runner_).gather_rank_states();  // a resumed run may save at once
+  bool takes_over = services.recorder != nullptr && open_recorder();
+  if (runner_.checkpoint_manager().is_collective() && !runner_.group().alone()) {
+    takes_over = detail::exchange(runner_.group(), takes_over ? "1" : "0").front() == "1";
+  }
+  if (takes_over && !runner_.config().checkpoint.load_only) {
+    adopt_history();
+  }
   if (services.recorder != nullptr) {
-    open_recorder();
+    services.recorder->taken_over();
+    if (services.restore.resumes() && !services.restore.finished) {
+      Saver(runner_).reconcile_best();
+    }
   }
   if (!runner_.group().alone()) {
     open_rank_log();
@@ -116,7 +126,7 @@ detail::RecordedConfig BaseRunner::Records::recorded_config() const {
           runner_.model_metadata()};
 }
 
-void BaseRunner::Records::open_recorder() {
+bool BaseRunner::Records::open_recorder() {
   auto& services = *runner_.services_;
   const auto& from = services.restore;
   bool take_over = false;
@@ -130,25 +140,20 @@ void BaseRunner::Records::open_recorder() {
   if (!runner_.config().seed) {
     services.logger.info(concat("seed: ", runner_.seed_));
   }
-  const bool restored = from.resumes() && !from.finished;
-  if (restored) {
+  if (from.resumes() && !from.finished) {
     select_score();
   }
-  if (take_over && !runner_.config().checkpoint.load_only) {
-    adopt_history();
-  }
-  services.recorder->taken_over();
-  if (restored) {
-    Saver(runner_).reconcile_best();
-  }
+  return take_over;
 }
 
 // For a run that does not resume from the newest checkpoint of its directory: saves the state under the names that it
 // would have had, best and history too. They may be missing if a process died in its first save, or `latest` is damaged
-// or in another directory.
+// or in another directory. On all ranks, where all of them save.
 void BaseRunner::Records::adopt_history() {
   auto& services = *runner_.services_;
-  if (const auto& directory = services.recorder->taken_from(); !directory.empty()) {
+  const std::filesystem::path directory =
+      services.recorder != nullptr ? services.recorder->taken_from() : std::filesystem::path();
+  if (!directory.empty()) {
     const auto* best = runner_.results_.saved_best();
     const auto problems = runner_.checkpoint_manager().adopt(
         directory,

@@ -35,7 +35,7 @@ class BaseRunner::Records {
 
  private:
   detail::RecordedConfig recorded_config() const;
-  void open_recorder();
+  bool open_recorder();
   void open_rank_log();
   void warn_of_blind(const std::vector<std::string>& folders, const std::filesystem::path& log);
   void take_over();
