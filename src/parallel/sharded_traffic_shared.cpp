@@ -347,6 +347,9 @@ class SharedTraffic final : public ShardTraffic {
             rank == group().rank() ? rows : at::from_blob(box + offset, rows.sizes(), at::TensorOptions().dtype(dtype));
       }
     }
+    if (having == 0) {
+      rows.zero_();  // replicas, whose groups may have gradients, add these rows to theirs
+    }
     if (having == 0 || rows.numel() == 0) {
       return having;
     }
