@@ -104,7 +104,7 @@ parallel::TensorParallelRule rule_in(const std::string& text) {
                          std::from_chars(word.data() + 5, word.data() + word.size(), unit).ec == std::errc() &&
                          unit > 0;
     check<ConfigError>(is_unit || word == "gather_output" || word == "whole_input" || word == "sequence_parallel",
-                       where,
+                       operation,
                        "expected gather_output, whole_input, sequence_parallel or unit=<number> behind a style in "
                        "'parallel.tensor_plan', got ",
                        quote(word));

@@ -14,6 +14,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <danling/distributed/group.hpp>
+#include <danling/parallel/parallelizable.hpp>
 #include <danling/parallel/topology.hpp>
 
 namespace danling::inline v0::parallel {
@@ -73,7 +74,7 @@ struct MixtureOutput {
 ///
 /// Parameters: router.weight [experts, dim]; gate_weight (swiglu) and up_weight [experts, dim, hidden]; down_weight
 /// [experts, hidden, dim]; with `bias` gate_bias, up_bias [experts, hidden] and down_bias [experts, dim].
-class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl> {
+class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, public Parallelizable {
  public:
   /// Makes all experts, from the default generator: the same seed has the same weights for any number of ranks.
   /// @throws ConfigError for options out of range
@@ -86,8 +87,9 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl> {
 
   /// Keeps this rank's experts along the axis `expert`, ceil(experts / ranks) of each rank, the last ones fewer or
   /// none; of them its part of the hidden dimension along `expert_tensor`, likewise. Parameters stay the same objects.
+  /// parallelize_module() calls it for the layers of a model.
   /// @throws StateError if it was called before
-  void parallelize(const ParallelContext& context);
+  void parallelize(const ParallelContext& context) override;
 
   /// @param input  [..., dim]
   /// @throws DataError for another last size
