@@ -15,6 +15,7 @@ namespace gpt {
 struct GptOptions {
   std::int64_t vocabulary, width, heads, layers, length;
   double dropout;
+  std::int64_t experts = 0;  // of each block, in place of its MLP
 };
 
 /// Tokens and their positions. [batch, length] -> [batch, length, width]
@@ -34,7 +35,7 @@ struct EmbeddingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Embedding);
 
-/// Attention and an MLP, each behind a norm and added to its input. [batch, length, width] -> the same
+/// Attention and an MLP or experts, each behind a norm and added to its input. [batch, length, width] -> the same
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(const GptOptions& o)
       : head_size(o.width / o.heads),
@@ -42,28 +43,38 @@ struct BlockImpl : torch::nn::Module {
         norm2(register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({o.width})))),
         qkv(register_module("qkv", Column(Columns(o.width, 3 * o.width).unit(3 * head_size)))),  // tensor
         out(register_module("out", Row(Rows(o.width, o.width).unit(head_size)))),                // tensor
-        up(register_module("up", Column(o.width, 4 * o.width))),                                 // tensor
-        down(register_module("down", Row(4 * o.width, o.width))),                                // tensor
-        dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {}
+        dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {
+    if (o.experts > 0) {  // expert, expert_tensor
+      experts = register_module(
+          "experts", Experts(ExpertOptions{.dim = o.width, .hidden_dim = 2 * o.width, .num_experts = o.experts}));
+    } else {
+      up = register_module("up", Column(o.width, 4 * o.width));   // tensor
+      down = register_module("down", Row(4 * o.width, o.width));  // tensor
+    }
+  }
 
   at::Tensor forward(at::Tensor x) {
     // A rank has some heads: their number is what is left.
     const auto parts = qkv(norm1(x)).view({x.size(0), x.size(1), -1, 3, head_size}).permute({3, 0, 2, 1, 4});
     const auto heads = dl::parallel::ring_attention(parts[0], parts[1], parts[2], context, {.is_causal = true});
     x = x + dropout(out(heads.transpose(1, 2).flatten(2)));
-    return x + dropout(down(torch::gelu(up(norm2(x)))));
+    const auto y = norm2(x);
+    return x + dropout(experts ? experts(y) : down(torch::gelu(up(y))));
   }
 
   using Column = dl::parallel::ColumnParallelLinear;
   using Columns = dl::parallel::ColumnParallelLinearOptions;
   using Row = dl::parallel::RowParallelLinear;
   using Rows = dl::parallel::RowParallelLinearOptions;
+  using Experts = dl::parallel::MixtureOfExperts;
+  using ExpertOptions = dl::parallel::MixtureOfExpertsOptions;
   std::int64_t head_size;
   torch::nn::LayerNorm norm1, norm2;
   Column qkv;
   Row out;
-  Column up;
-  Row down;
+  Column up = nullptr;
+  Row down = nullptr;
+  Experts experts = nullptr;
   torch::nn::Dropout dropout;
   dl::Group context;
 };
@@ -103,7 +114,18 @@ struct GptImpl : torch::nn::Module, dl::parallel::Parallelizable {
     return head(x);
   }
 
-  /// tensor, context
+  /// What the experts add to the loss, so that all of them are used. Undefined without experts
+  at::Tensor auxiliary_loss() const {
+    at::Tensor sum;
+    for (const auto& block : *blocks) {
+      if (const auto& experts = block->as<Block>()->experts) {
+        sum = sum.defined() ? sum + experts->auxiliary_loss() : experts->auxiliary_loss();
+      }
+    }
+    return sum;
+  }
+
+  /// tensor, context, expert, expert_tensor
   void parallelize(const dl::ParallelContext& parallel) override {
     dl::parallel::parallelize_module(*this, parallel);
     embedding->context = parallel.group("context");

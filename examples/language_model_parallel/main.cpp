@@ -1,8 +1,10 @@
 // A small GPT learns Shakespeare's sonnets, letter by letter, on any grid of processes.
 //
-//   language_model_parallel                                                     one process
-//   danling launch -n 2 language_model_parallel --parallel.axes.tensor 2        two, each with half of each layer
-//   danling launch -n 8 language_model_parallel --config 3d.yaml                shard x tensor x pipeline
+//   language_model_parallel                                                      one process
+//   danling launch -n 2 -- language_model_parallel --parallel.axes.tensor 2      two, each with half of each layer
+//   danling launch -n 8 -- language_model_parallel --config 3d.yaml              shard x tensor x pipeline
+//
+// README.md says what to expect, and compares the grids.
 #include <array>
 #include <fstream>
 #include <iterator>
@@ -13,6 +15,7 @@ struct GptConfig : dl::RunnerConfig {
   std::string file = SONNETS;
   std::int64_t width = 64, heads = 4, layers = 4, length = 64;
   double dropout = 0.0;
+  std::int64_t experts = 0;
 
   GptConfig() {
     stack = "parallel";
@@ -33,6 +36,7 @@ struct GptConfig : dl::RunnerConfig {
     f("layers", layers, "blocks");
     f("length", length, "letters of a sample");
     f("dropout", dropout, "of the blocks' results");
+    f("experts", experts, "of each block, of which a letter uses two; 0: an MLP");
   }
 };
 
@@ -68,9 +72,20 @@ class GptRunner : public dl::ParallelRunner {
     const std::int64_t pieces = (tokens.size(0) - 1) / config.length, held_out = pieces / 10;
     datasets["train"] = Letters{tokens, config.length, 0, pieces - held_out};
     datasets["val"] = Letters{tokens, config.length, pieces - held_out, held_out};
-    model =
-        gpt::Gpt(gpt::GptOptions{letters, config.width, config.heads, config.layers, config.length, config.dropout});
+    const gpt::Gpt network(gpt::GptOptions{letters, config.width, config.heads, config.layers, config.length,
+                                           config.dropout, config.experts});
+    model = network;
     criterion = torch::nn::CrossEntropyLoss();
+    if (config.experts > 0) {
+      dl::check<dl::ConfigError>(config.parallel.axes.pipeline == 1, "gpt",
+                                 "expected 'experts: 0' beside 'parallel.axes.pipeline': the stage that computes the "
+                                 "loss has not all experts, got ",
+                                 config.experts);
+      criterion = [network](const at::Tensor& logits, const at::Tensor& targets) {
+        const auto loss = torch::nn::functional::cross_entropy(logits, targets);
+        return network->is_training() ? loss + network->auxiliary_loss() : loss;
+      };
+    }
   }
 };
 
