@@ -12,7 +12,7 @@ std::vector<dl::State> continue_gpt(const fs::path& folder, const Layout& layout
   config.dataloader.batch_size = 8 / layout.data;
   config.workspace_root = folder.string();
   config.record = true;
-  config.auto_resume = true;
+  config.auto_resume = !config.resume;
   config.steps = steps;
   config.checkpoint.backend = "dcp";
   config.parallel.allow_degree_change = true;
@@ -69,6 +69,24 @@ TEST_CASE("ParallelRunner: a run goes on with other grids, between checkpoints o
   continue_gpt(folder.path(), sliced, 31);
   continue_gpt(folder.path(), one, 40);
   check_as_one_process(continue_gpt(folder.path(), staged, 50));
+}
+
+TEST_CASE("ParallelRunner: a run that begins from a checkpoint of shards of another adopts its history",
+          "[runner][parallel]") {
+  const Folder first, second;
+  const Layout layout{"shard x tensor", 4, grid({.shard = 2, .tensor = 2}, {"Block"}), 2};
+  continue_gpt(first.path(), layout, 30);
+  fs::path pointer;
+  for (const auto& entry : fs::recursive_directory_iterator(first.path())) {
+    pointer = entry.path().filename() == "latest.pointer" ? entry.path() : pointer;
+  }
+  REQUIRE_FALSE(pointer.empty());
+  Layout resumed = layout;
+  resumed.set = [&](GptTestConfig& config) {
+    layout.set(config);
+    config.resume = pointer.string();
+  };
+  check_as_one_process(continue_gpt(second.path(), resumed, 50));
 }
 
 TEST_CASE("ParallelRunner: a grid of another shape is refused unless the config allows it", "[runner][parallel]") {
