@@ -188,14 +188,15 @@ State TorchRunnerBase::model_state_dict() const {
   const Averages::Scope own(*this, false);
   State out;
   if (model || models.empty()) {
-    out["model"] = saves_shards() && !is_exposed() ? ShardStates(*this).of_model(model) : model.state_dict();
+    out["model"] =
+        saves_shards() && !shard_states().is_exposed() ? ShardStates(*this).of_model(model) : model.state_dict();
   }
   if (ema) {
     out["ema"] = ema.state_dict();
   }
   for (const auto& [name, handle] : models) {
     out["models"][name]["model"] =
-        saves_shards() && !is_exposed() ? ShardStates(*this).of_model(handle) : handle.state_dict();
+        saves_shards() && !shard_states().is_exposed() ? ShardStates(*this).of_model(handle) : handle.state_dict();
   }
   Averages(const_cast<TorchRunnerBase&>(*this)).add_evaluated(out);
   return out;
@@ -208,7 +209,7 @@ State TorchRunnerBase::state_dict() {
   State out = BaseRunner::state_dict();
   out["loop"] = Snapshot(*this).save();
   out["ema"] = ema ? ema.state_dict() : State();
-  const bool in_shards = saves_shards() && !is_exposed();
+  const bool in_shards = saves_shards() && !shard_states().is_exposed();
   out["optimizer"] = !optimizer  ? State()
                      : in_shards ? ShardStates(*this).of_optimizer(model, *optimizer)
                                  : parallelism().optimizer_state(*optimizer);
@@ -237,14 +238,14 @@ void TorchRunnerBase::load_state_dict(const State& checkpoint) {
 }
 
 void TorchRunnerBase::load_model(const State& state) {
-  if (saves_shards() && !is_exposed()) {
+  if (saves_shards() && !shard_states().is_exposed()) {
     ShardStates(*this).load_model(model, state);
   } else {
     model.load_state_dict(state);
   }
 }
 void TorchRunnerBase::load_named_model(const std::string& name, const State& state) {
-  if (saves_shards() && !is_exposed()) {
+  if (saves_shards() && !shard_states().is_exposed()) {
     ShardStates(*this).load_model(models.at(name), state);
   } else {
     models.at(name).load_state_dict(state);
@@ -271,11 +272,11 @@ std::shared_ptr<void> TorchRunnerBase::expose_state(bool writes) {
     }
   }
   auto exposed = parallelism().expose(owners, writes);
-  exposed_ = exposed;
+  shard_states().set_exposed(exposed);
   return exposed;
 }
 
-const TorchRunnerBase::ShardStates& TorchRunnerBase::shard_states() const {
+TorchRunnerBase::ShardStates& TorchRunnerBase::shard_states() const {
   if (shard_states_ == nullptr) {
     shard_states_ = std::make_shared<ShardStates>(*this);
   }

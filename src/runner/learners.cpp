@@ -169,7 +169,7 @@ void TorchRunnerBase::Learners::keep_gradient_accumulators() {
 // ---- state ----------------------------------------------------------------------------------------------------------
 
 void TorchRunnerBase::Learners::save(State& out) const {
-  const bool in_shards = runner_.saves_shards() && !runner_.is_exposed();
+  const bool in_shards = runner_.saves_shards() && !runner_.shard_states().is_exposed();
   for (const auto& [name, handle] : runner_.models) {
     State part;
     part["model"] = in_shards ? ShardStates(runner_).of_model(handle) : handle.state_dict();

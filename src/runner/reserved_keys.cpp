@@ -19,15 +19,16 @@ constexpr Row optim[] = {
     {"", "foreach capturable differentiable", "optimizer implementations of Python's torch.optim (use optim.fused)"}};
 
 constexpr Row checkpoint[] = {
-    {"", "dedicated_async_process_group=true async_process_group_backend=gloo", "a group of processes for saves, which here do not communicate"},
+    {"", "dedicated_async_process_group=true async_process_group_backend=gloo",
+     "a group of processes for saves, which here do not communicate"},
     {"", "enable_ft_dataloader_checkpoints=false ft_replica_id ft_dataloader_checkpoint_prefix=ft-replica", replicas}};
 
 constexpr Row parallel_axes[] = {
     {"", "use_device_mesh=true mesh_device_type", "PyTorch's DeviceMesh (the grid of processes is parallel.axes)"},
     {"", "loss_parallel", "PyTorch's context for losses of sharded logits (use parallel::VocabParallelCrossEntropy)"}};
 
-constexpr Row fsdp[] = {{"", "mesh shard_placement_fn ignored_params",
-                         "an argument of PyTorch's fully_shard that is an object of Python"}};
+constexpr Row fsdp[] = {
+    {"", "mesh shard_placement_fn ignored_params", "an argument of PyTorch's fully_shard that is an object of Python"}};
 
 constexpr Row compile[] = {
     {"", "options precompile_artifact_dir", "torch.compile's code generator, which is Python's"},

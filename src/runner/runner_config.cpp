@@ -231,7 +231,8 @@ void CheckpointConfig::fields(Fields& f) {
       .synonym("float64", "fp64")
       .synonym("double", "fp64");
   f("backend", backend,
-    "file: one file each, which the main process writes; dcp: directories, to which each process writes its part; auto: "
+    "file: one file each, which the main process writes; dcp: directories, to which each process writes its part; "
+    "auto: "
     "file, and dcp where processes have slices or stages of the model")
       .choices({"auto", "file", "dcp"});
   f("wait_timeout", wait_timeout, "seconds to wait at the end for writes that have not finished; unset: no limit")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,11 @@ namespace danling::inline v0 {
 class TorchRunnerBase::ShardStates {
  public:
   explicit ShardStates(const TorchRunnerBase& runner) : runner_(runner) {}
+
+  /// Whether models and optimizers are whole at the moment, of a Parallelism that has parts.
+  bool is_exposed() const { return !exposed_.expired(); }
+  /// @param whole  what expose_state() returned
+  void set_exposed(const std::shared_ptr<void>& whole) { exposed_ = whole; }
 
   /// Rows, slices and stages of this rank, and buffers.
   State of_model(const ModelHandle& handle) const;
@@ -48,6 +54,7 @@ class TorchRunnerBase::ShardStates {
   Found find(std::string_view path) const;
 
   const TorchRunnerBase& runner_;
+  std::weak_ptr<void> exposed_;
   mutable std::map<std::string, Parts> parts_;
   mutable std::map<std::string, std::map<std::string, bool, std::less<>>> known_;
   mutable bool is_listed_ = false;

@@ -26,8 +26,8 @@ class PthReader;
 /// Whether `directory` has the metadata of such a checkpoint.
 bool is_dcp(const std::filesystem::path& directory);
 
-/// The directory that `<checkpoint>.pointer`, or `checkpoint` itself as such a file, names (DanLing's `latest.pointer`);
-/// else `checkpoint`. @throws CheckpointError
+/// The directory that `<checkpoint>.pointer`, or `checkpoint` itself as such a file, names (DanLing's
+/// `latest.pointer`); else `checkpoint`. @throws CheckpointError
 std::filesystem::path resolve_dcp(const std::filesystem::path& checkpoint);
 
 /// Reads boxes of tensors: the bytes that a box needs, in blocks of `dcp_block` where the files have hashes, which are

@@ -23,6 +23,7 @@
 #include <danling/optim/optimizer.hpp>
 #include <danling/optim/scheduler.hpp>
 #include <danling/runner/base_runner.hpp>
+#include <danling/runner/batch_report.hpp>
 #include <danling/runner/compile_options.hpp>
 #include <danling/runner/criterion.hpp>
 #include <danling/runner/infer_stream.hpp>
@@ -52,8 +53,7 @@ struct ModelSummary;
 }  // namespace nn
 
 /// Trains, evaluates and infers. Users derive from `TorchRunner` (or `BasicTorchRunner<MyBatch>`), set the components
-/// in their constructor and override the hooks that their task needs. Drivers (`train`, `evaluate`, `infer`, `step`)
-/// are not virtual; the hooks that they call are.
+/// in their constructor and override hooks. Drivers (`train`, `evaluate`, `infer`, `step`) are not virtual.
 class TorchRunnerBase : public BaseRunner {
  public:
   ~TorchRunnerBase() override;
@@ -66,8 +66,7 @@ class TorchRunnerBase : public BaseRunner {
   /// common sections; `optimizers["teacher"] = nullptr` leaves one alone, in evaluation mode. All are moved to the
   /// device, saved, resumed and exported. Your train_step calls backward(loss, name) and step(name).
   std::map<std::string, ModelHandle> models;
-  /// Replaces `model` in evaluation and inference when it is set. Your code updates it; `ema.enabled` of the config
-  /// needs none, and evaluates `model` with the averages that the runner keeps.
+  /// Replaces `model` in evaluation and inference; your code updates it. `ema.enabled` of the config needs none.
   ModelHandle ema;
   /// One loss, or Losses: several with weights, each reported under "losses" as a pair (weight, raw value).
   CriterionHandle criterion;
@@ -81,13 +80,11 @@ class TorchRunnerBase : public BaseRunner {
   /// Of `models`, by name.
   std::map<std::string, std::shared_ptr<optim::Optimizer>> optimizers;
   std::map<std::string, std::shared_ptr<optim::Scheduler>> schedulers;
-  /// Loss scales of `model`, and of `models` by name: each model has one of its own. Built from `scaler` of the config
-  /// when they are empty.
+  /// Loss scales of `model`, and of `models` by name. Built from `scaler` of the config when they are empty.
   std::shared_ptr<optim::GradScaler> scaler;
   std::map<std::string, std::shared_ptr<optim::GradScaler>> scalers;
-  /// Metrics of training and evaluation, unless one of the two below is set. `metrics.type` of the config replaces all
-  /// three. The default steps update Metrics (of predictions and targets) and BatchMetrics over the runner's batch
-  /// type; your steps may update others.
+  /// Metrics of training and evaluation, unless one of the two below is set; `metrics.type` of the config replaces all.
+  /// The default steps update Metrics and BatchMetrics over the runner's batch type; yours may update others.
   MetricsHandle metrics;
   MetricsHandle train_metrics;
   MetricsHandle evaluate_metrics;
@@ -103,8 +100,7 @@ class TorchRunnerBase : public BaseRunner {
                           const std::vector<std::string>& evaluate_splits = {});
 
   /// Evaluates whole splits and logs the results; changes no training state. A split that also trains is evaluated in
-  /// the order of its epoch 0, without the records that `drop_last` leaves out of training; its training position is
-  /// kept, also when this throws.
+  /// the order of its epoch 0, without the records that `drop_last` leaves out of training; it keeps its position.
   /// @throws StateError for a split that trains in several processes with `in_order: false`.
   Result evaluate(const std::vector<std::string>& splits = {});
   Result evaluate_epoch(std::string_view split);
@@ -149,13 +145,7 @@ class TorchRunnerBase : public BaseRunner {
 
   // ---- in a loop of the program, with BasicTorchRunner::train_on_batch and evaluate_on_batch ------------------------
 
-  /// Result of one micro-batch of the program.
-  struct BatchReport {
-    at::Tensor loss;       ///< on its device; undefined where the step returns none
-    bool updated = false;  ///< the optimizer changed the parameters
-    bool done = false;     ///< training is over: `steps` of the config, or a callback
-  };
-
+  using BatchReport = danling::BatchReport;
   /// Ends the evaluation that evaluate_on_batch began. During training, between two accumulation windows, its averages
   /// become a row of the results, which selects the best checkpoint.
   /// @return the averages. @throws StateError without an evaluation
@@ -280,9 +270,8 @@ class TorchRunnerBase : public BaseRunner {
     return loss;
   }
   [[noreturn]] static void fail_loss(const char* hook, const at::Tensor& loss);
-  /// Throws the exception in flight again, with its place in the run: hook, split, epoch, step, `shapes`. Errors of
-  /// danling keep their type; those of LibTorch and the standard library become an Error that nests the original;
-  /// others pass unchanged, after their place is logged.
+  /// Throws the exception in flight again, with its place in the run. Errors of danling keep their type; those of
+  /// LibTorch and the standard library become an Error that nests the original; others pass, their place is logged.
   [[noreturn]] void rethrow_from_step(const char* hook, const std::string& shapes);
 
   std::optional<std::int64_t> steps_per_epoch() const override;
@@ -387,13 +376,8 @@ class TorchRunnerBase : public BaseRunner {
   void convert_weights(c10::ScalarType dtype) const;
   bool pins(const std::string& split);
 
-  /// Whether models and optimizers are whole at the moment, of a Parallelism that has parts.
-  bool is_exposed() const { return !exposed_.expired(); }
-
-  const ShardStates& shard_states() const;
-
-  std::weak_ptr<void> exposed_;  // what expose_state() returned
-  mutable std::shared_ptr<ShardStates> shard_states_;
+  ShardStates& shard_states() const;
+  mutable std::shared_ptr<ShardStates> shard_states_;  // of this rank's parts, for checkpoints
 
   // Progress.
   LoopState loop_;

@@ -1,0 +1,15 @@
+// What a runner returns for a micro-batch of a program that owns the loop.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace danling::inline v0 {
+
+/// Result of one micro-batch of the program.
+struct BatchReport {
+  at::Tensor loss;       ///< on its device; undefined where the step returns none
+  bool updated = false;  ///< the optimizer changed the parameters
+  bool done = false;     ///< training is over: `steps` of the config, or a callback
+};
+
+}  // namespace danling::inline v0
